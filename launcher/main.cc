@@ -125,8 +125,8 @@ class Signals {
 };
 
 // The warden of this host leaves right behind its supervisor. Where the first process never reaps,
-// as in many containers, one that nobody waits for stays a zombie for good. It is on its way: this
-// is a bound for a machine that has no time for it, and for children that are not ours.
+// as in many containers, a process that is not waited for stays a zombie for good. It is on its
+// way: this is a bound for a machine that has no time for it, and for children that are not ours.
 constexpr std::chrono::milliseconds kReapPatience{5};
 void reap_children() {
   using Clock = std::chrono::steady_clock;
@@ -261,7 +261,7 @@ ivy::Result<std::optional<ivy::SlurmAllocation>> use_allocation(const ivy::Envir
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
   ivy::Result<std::optional<ivy::SlurmAllocation>> read = ivy::read_allocation(caller);
-  // Who needs nothing of the allocation may be in a broken one.
+  // A broken allocation is an error only for a job that uses it.
   if (!read.ok() && (!passes_over || wants_end)) return read.error();
   const std::optional<ivy::SlurmAllocation> found =
       read.ok() ? std::move(read).value() : std::nullopt;

@@ -33,15 +33,15 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using Clock = std::chrono::steady_clock;
 
-constexpr int kAcceptsPerTurn = 64;                      // Then the loop's other work has its turn.
-constexpr auto kPause = std::chrono::milliseconds(100);  // When even the reserve did not help.
+constexpr int kAcceptsPerTurn = 64;                      // Then other work has its turn.
+constexpr auto kPause = std::chrono::milliseconds(100);  // Used when even the reserve did not help.
 constexpr auto kSweepInterval = std::chrono::milliseconds(250);
 constexpr const char* kEvicted = "of too many that had not proved themselves it was the oldest";
-// gRPC would give a connection up after 20 s without an acknowledgement. A slow link must not end a
-// job, and whether a silent one does is for the lease to say.
+// gRPC would drop a connection after 20 s without an acknowledgement. A slow link must not end a
+// job; the lease decides whether a silent one does.
 constexpr int kTcpUserTimeoutMs = 120'000;
-// A connection that has been silent for so long is asked whether its other end is there, again and
-// again until the time-out above. The kernel answers, so a launcher that was suspended stays.
+// A connection that has been silent for this long is probed, again and again until the timeout
+// above. The kernel answers probes, so a launcher that was suspended stays connected.
 constexpr int kTcpAskAfterS = 30;
 
 union SocketAddress {
@@ -173,7 +173,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   boost::asio::steady_timer sweep_;
   bool sweeping_ = false;
   agent_log::RateLimit no_room_lines_{10, 0.2};
-  // Given up for a moment when there are no descriptors left, so that a connection can be taken off
+  // Closed for a moment when there are no descriptors left, so that a connection can be taken off
   // the queue and closed: otherwise the queue stays readable and the loop spins.
   Descriptor reserve_;
   Descriptor lock_;
@@ -265,14 +265,14 @@ Result<void> Acceptor::Door::open_unix(const std::string& path) {
   IVY_CHECK(take_lock(path));
   Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + path, errno);
-  // A program that answers here holds no lock of ours, so it is not ours to push aside.
+  // A program that answers here does not hold our lock, so we must not replace its socket.
   const int answer = connect(socket.get(), &address.any, sizeof address.local);
   if (answer == 0 || errno == EAGAIN)
     return Error{Code::kAlreadyExists, "another program serves on " + path,
                  "end it, or choose another place with --socket"};
   unlink(path.c_str());
   socket.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  // On Linux the mode of the descriptor is that of the file: there is no moment of another mode.
+  // On Linux the file gets the mode of the descriptor: it never has another mode.
   fchmod(socket.get(), 0600);
   if (bind(socket.get(), &address.any, sizeof address.local) != 0)
     return errno_error(Code::kUnavailable, "cannot bind " + path, errno);
@@ -319,9 +319,9 @@ void Acceptor::Door::accept_some() {
   wait_for_connection();
 }
 
-// False when accepting goes on only after a pause.
+// False when accepting continues only after a pause.
 bool Acceptor::Door::accept_failed(int error) {
-  // Failures of that one connection, which is gone: accept(2).
+  // Errors of that one connection, which is gone: accept(2).
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return true;
   const std::string reason = std::strerror(error);
   if (error == EMFILE || error == ENFILE) {
@@ -351,7 +351,7 @@ bool Acceptor::Door::within_margin(int descriptor) const {
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
   std::int64_t margin = std::min<std::int64_t>(limits_.descriptor_margin, allowed / 4);
-  // People on this host may help when unknown peers have taken all that they can get.
+  // Local users may be able to help when unauthenticated peers have taken all other descriptors.
   if (kind_ == Kind::kUnix) margin /= 2;
   return descriptor >= allowed - margin;
 }
@@ -382,7 +382,7 @@ void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
   const HalfOpen::Entrance entrance = half_open_->enter(peer.address, peer.whole, now);
   if (!entrance.id) return refuse(peer.whole, entrance.why);
   if (entrance.evicted) {
-    // It may wait at another door, which closes it at its next sweep.
+    // It may wait at another listener, which closes it at its next sweep.
     const auto evicted = waiting_.find(*entrance.evicted);
     if (evicted != waiting_.end()) {
       refuse(evicted->second.peer.whole, std::string(kEvicted) + ": " + entrance.why);
@@ -423,14 +423,14 @@ void Acceptor::Door::look(HalfOpen::Id id) {
   if (judged.verdict == FirstBytes::Verdict::kRefused)
     return finish(id, "it is " + judged.what + "; launchers come with TLS 1.3 and a certificate");
   if (judged.verdict == FirstBytes::Verdict::kMore) {
-    // With all bytes seen, the peer has closed its side: no more will come.
+    // After its last bytes the peer has closed its side: no more will come.
     tcp_info info{};
     socklen_t length = sizeof info;
     const bool closed = getsockopt(descriptor, IPPROTO_TCP, TCP_INFO, &info, &length) == 0 &&
                         info.tcpi_state != TCP_ESTABLISHED;
     if (count == 0 || closed) return finish(id, "it closed and was " + describe_unfinished(seen));
-    // Readable means from now on: so many bytes are there. Otherwise every single byte of a slow
-    // sender would wake us, and the ones already seen would do so for ever.
+    // From now on the socket is readable only when so many bytes are there. Otherwise every single
+    // byte of a slow sender would wake us, and bytes already seen would do so for ever.
     set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, static_cast<int>(judged.needed));
     return look_later(id);
   }
@@ -490,7 +490,7 @@ void Acceptor::Door::refuse(const std::string& from, const std::string& why) {
   agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
 }
 
-// The administrator must hear of this one, whatever flood of other refusals there is.
+// The administrator must see this refusal, however many others there are.
 void Acceptor::Door::refuse_for_want_of_room(const std::string& from, int descriptor) {
   const std::string why = "too many descriptors are open (this would be number " +
                           std::to_string(descriptor) +

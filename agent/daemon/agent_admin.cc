@@ -40,7 +40,7 @@ void print_error(const Error& error) {
                fix.c_str());
 }
 
-// The socket that was named, else the first place where there is one.
+// The socket that was named, else the first default place that has one.
 Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
   if (!asked.empty()) return asked;
   std::string looked_at;
@@ -98,7 +98,7 @@ std::string count_of_jobs(std::uint64_t count) {
   return std::to_string(count) + (count == 1 ? " job" : " jobs");
 }
 
-// The number of jobs that are left when none is, or when the time is over.
+// Waits until no job is left or the patience ends; returns the number of jobs left.
 Result<std::uint64_t> wait_until_empty(Stub& stub, const std::string& socket,
                                        std::chrono::seconds patience) {
   const auto end = std::chrono::steady_clock::now() + patience;
@@ -149,7 +149,7 @@ std::string age(std::int64_t since_unix_s) {
   return std::to_string(seconds / 86'400) + " days";
 }
 
-// What comes from others may hold anything: nothing of it may reach a terminal as it is.
+// Values from peers may hold any byte, so they are escaped before they reach a terminal.
 void print_field(const char* name, const std::string& value) {
   std::printf("%-12s %s\n", name, agent_log::escaped(value).c_str());
 }
@@ -165,7 +165,7 @@ void print_job(const v1::JobEntry& job) {
       agent_log::escaped(job.certificate()).c_str());
 }
 
-// What comes from others may be no UTF-8: then JSON has its bytes as \\xNN.
+// Values from peers may be no UTF-8: then JSON has their bytes as \\xNN.
 boost::json::string json_string(const std::string& text) {
   return boost::json::string(agent_log::escaped(text));
 }

@@ -1,6 +1,6 @@
 // `ivy-agent drain` and `ivy-agent status`: clients of the agent of this host, over its Unix
-// socket. Thread: main's; they block. Both print what they have to say and return the exit code: 0,
-// 1 when the agent does not answer or jobs are left after --wait.
+// socket. Thread: main's; they block. Both print their result and return the exit code: 0, or 1
+// when the agent does not answer or jobs are left after --wait.
 #pragma once
 
 #include "agent/daemon/options.h"

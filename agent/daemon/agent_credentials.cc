@@ -30,10 +30,10 @@ constexpr const char* kCertificate = "host.crt";
 constexpr const char* kKey = "host.key";
 constexpr std::array<const char*, 4> kFiles{kCa, kRevoked, kCertificate, kKey};
 
-constexpr unsigned kProviderIntervalS = 1;  // The least that gRPC takes.
+constexpr unsigned kProviderIntervalS = 1;  // The minimum of gRPC.
 constexpr std::int64_t kDayS = 86'400;
 
-// A variable that is set and not empty.
+// The value of a variable that is set and not empty; else null.
 const std::string* value_of(const Environment& environment, const std::string& name) {
   const std::string* const found = find_variable(environment, name);
   return found == nullptr || found->empty() ? nullptr : found;
@@ -60,7 +60,7 @@ bool key_fits(const std::string& key_pem, const std::string& certificate_pem) {
   return key && certificate && X509_check_private_key(certificate.get(), key.get()) == 1;
 }
 
-// A sealed file in memory: the key never gets a second place on a disk.
+// Makes a sealed file in memory: the key is not copied to a disk.
 Result<Descriptor> memory_file(const std::string& content) {
   Descriptor file(memfd_create("ivy-agent-certificate", MFD_CLOEXEC));
   if (!file) return errno_error(Code::kInternal, "memfd_create", errno);
@@ -73,7 +73,7 @@ struct FreeText {
   void operator()(char* text) const { OPENSSL_free(text); }
 };
 
-// Does the system's OpenSSL configuration have defaults of its own for TLS?
+// True if the system's OpenSSL configuration has defaults of its own for TLS.
 bool has_tls_defaults() {
   const std::unique_ptr<char, FreeText> path(CONF_get1_default_config_file());
   const std::unique_ptr<CONF, Free<NCONF_free>> system(NCONF_new(nullptr));
@@ -82,9 +82,9 @@ bool has_tls_defaults() {
   return section != nullptr && NCONF_get_string(system.get(), section, "ssl_conf") != nullptr;
 }
 
-// Session tickets, which no launcher redeems, cost each connection a tenth of our processor time.
-// gRPC has no switch for them, OpenSSL's configuration has one. It knows but one set of defaults:
-// an administrator's stay as they are, tickets included.
+// Turns session tickets off, which no launcher redeems and which cost each connection a tenth of
+// our processor time. gRPC has no switch for them, but OpenSSL's configuration has. It holds only
+// one set of defaults: an administrator's stay as they are, tickets included.
 void leave_out_tickets() {
   static constexpr char kNone[] =
       "openssl_conf = ivy\n[ivy]\nssl_conf = contexts\n[contexts]\nsystem_default = all\n"
@@ -139,7 +139,7 @@ struct AgentCredentials::Loaded {
 
 namespace {
 
-// The CA first, so that a fault is told of the file that has it.
+// The CA is checked first, so that an error names the file that has the fault.
 Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
   TrustAnchor authority;
   authority.ca_pem = anchor.ca_pem;
@@ -168,7 +168,8 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
   Loaded loaded;
   loaded.anchor.ca_pem = IVY_TRY(read_certificate_file(files.path(kCa), kMaxCertificateBytes));
   Result<std::string> revoked = read_certificate_file(files.path(kRevoked), kMaxRevocationBytes);
-  // As a copy that has just begun leaves it: taken for a list, it would let everybody in again.
+  // A copy that has just begun leaves an empty file: taken for a list, it would admit every revoked
+  // certificate again.
   if (revoked.ok() && revoked->find_first_not_of(" \t\r\n") == std::string::npos)
     return fault(files.path(kRevoked) + " is empty",
                  "copy it anew from the directory of the CA, or remove it");
@@ -305,8 +306,8 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                                                                         kProviderIntervalS);
   tls::TlsServerCredentialsOptions options(std::move(provider));
   options.watch_identity_key_cert_pairs();
-  // Asked for and judged by the verifier, whether one is shown or not; OpenSSL still proves that
-  // its owner has the key. "Require" would end the handshake before we could say why.
+  // The certificate is requested and judged by the verifier, even when none is shown; OpenSSL still
+  // proves that its owner has the key. "Require" would end the handshake before we could log why.
   options.set_cert_request_type(GRPC_SSL_REQUEST_CLIENT_CERTIFICATE_BUT_DONT_VERIFY);
   options.set_certificate_verifier(tls::ExternalCertificateVerifier::Create<ClientVerifier>(*made));
   options.set_check_call_host(false);

@@ -36,18 +36,18 @@ struct CertificateFiles {
 std::vector<std::string> certificate_places(const std::string& asked,
                                             const Environment& environment);
 
-// The first place with a host.crt. NotFound lists the places.
+// Returns the first place with a host.crt. NotFound lists the places.
 Result<CertificateFiles> find_certificates(const std::string& asked,
                                            const Environment& environment);
 
-// Whether a client's certificate may come in: a user's, of this name, signed, in time, not revoked.
+// Checks a client's certificate: it must be a user's, of this name, signed, in time, not revoked.
 Result<CertificateIdentity> judge_client(std::string_view pem, const TrustAnchor& anchor,
                                          const std::string& user, std::int64_t now_unix_s);
 
 class AgentCredentials {
  public:
   // Reads and checks everything: our own certificate must be a host's, signed by the CA, in time,
-  // fit its key, and serve this user. FailedPrecondition says which file is at fault.
+  // fit its key, and serve this user. FailedPrecondition names the file at fault.
   static Result<std::unique_ptr<AgentCredentials>> load(const CertificateFiles& files,
                                                         const std::string& user,
                                                         HalfOpen& half_open);
@@ -56,19 +56,19 @@ class AgentCredentials {
   // For the acceptors; client certificates are demanded and judged.
   std::shared_ptr<grpc::ServerCredentials> server_credentials() const;
 
-  // Reads the files again when one has changed since, or when `forced`. What is not good is logged
-  // once and leaves everything as it was. New connections use the new certificate within two
-  // seconds.
+  // Reads the files again when one has changed since, or when `forced`. Files that are not valid
+  // are logged once and change nothing. New connections use the new certificate within two seconds.
   void reread(bool forced);
-  // A line when our certificate ends within 14 days: at the first call, then once a day.
+  // Logs a warning when our certificate ends within 14 days: at the first call, then once a day.
   void say_expiry();
 
-  // A warning when our certificate names no user: it is good for impostors.
+  // Logs a warning when our certificate names no user: this account could then pose as any user's
+  // agent.
   void say_whom_it_serves() const;
 
-  // judge_client() for our user, by what was read last. A connection asks twice, at the end of its
-  // handshake and at its first call: who was let in a second ago is not looked at again, unless the
-  // files have changed meanwhile.
+  // judge_client() for our user, by the files that were read last. A connection asks twice, at the
+  // end of its handshake and at its first call: a certificate accepted a second ago is not checked
+  // again, unless the files have changed meanwhile.
   Result<CertificateIdentity> judge(std::string_view pem) const;
   // "host/node1 serial 4f02 until 2026-11-24": for the log.
   std::string description() const;
@@ -79,7 +79,7 @@ class AgentCredentials {
   struct Loaded;
   struct Stamp;
   AgentCredentials(CertificateFiles files, std::string user, HalfOpen& half_open);
-  // last_revoked: what stands in for a revocation list that is not there (any more).
+  // last_revoked: used in place of a revocation list that does not exist (any more).
   static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user,
                                  const std::string& last_revoked);
   std::shared_ptr<const TrustAnchor> anchor() const;
@@ -89,7 +89,7 @@ class AgentCredentials {
   CertificateFiles files_;
   std::string user_;
   HalfOpen& half_open_;
-  // The last certificate that was let in.
+  // The last certificate that was accepted.
   struct LetIn {
     std::string pem;
     CertificateIdentity identity;
@@ -99,21 +99,21 @@ class AgentCredentials {
   mutable std::mutex mutex_;  // Guards the next three.
   std::shared_ptr<const TrustAnchor> anchor_;
   CertificateIdentity own_;
-  mutable std::shared_ptr<const LetIn> let_in_;  // By anchor_.
+  mutable std::shared_ptr<const LetIn> let_in_;  // Accepted under anchor_.
   // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
-  // number stays; what it refers to is exchanged as a whole.
+  // descriptor number stays; the file behind it is exchanged as a whole.
   Descriptor published_;
   std::shared_ptr<grpc::ServerCredentials> server_credentials_;
   std::vector<Stamp> stamps_;
-  bool keeps_last_revoked_ = false;  // Its file is gone, and that was said.
+  bool keeps_last_revoked_ = false;  // The list's file is gone, and that was logged.
   std::int64_t expiry_said_at_ = 0;
 };
 
-// What peer_of() needs to know; it has no other way to learn it than from here, since a call brings
-// only its context. One per process.
+// The facts that peer_of() needs: they are global because a call brings only its context. One per
+// process.
 struct PeerPolicy {
   std::string user;
-  const AgentCredentials* credentials = nullptr;  // Null: nobody comes over TLS.
+  const AgentCredentials* credentials = nullptr;  // Null: TLS is not served.
   HalfOpen* half_open = nullptr;
   bool plaintext_loopback = false;
 };

@@ -33,7 +33,7 @@ void AgentForward::start() {
   up_.mutable_open()->set_forwarded(true);
   stream_->request().Clear();
   stub_->async()->Open(&context_, this);
-  // Operations are begun from the loop until the far end has said its last.
+  // The hold allows operations from the loop until the far end's reads have ended.
   AddHold();
   is_writing_far_ = true;
   StartWrite(&up_);
@@ -57,8 +57,8 @@ void AgentForward::on_written(bool ok) {
   if (ok && !is_far_over_) read_far();
 }
 
-// The launcher has gone while this agent lives: the far end is told so in order, since a broken
-// stream would tell it that this agent has gone.
+// The launcher has gone while this agent lives: the far end gets an orderly end of the requests,
+// since a broken stream would mean that this agent has gone.
 void AgentForward::on_cancelled() {
   if (is_far_over_) return;
   if (!are_requests_over_) end_requests();
@@ -76,7 +76,7 @@ void AgentForward::end_requests() {
 
 void AgentForward::cancel_far() {
   context_.TryCancel();
-  // Only a read tells that the far call is over.
+  // Only a read shows that the far call is over.
   if (!is_reading_far_ && !is_far_over_) read_far();
 }
 
@@ -104,7 +104,7 @@ void AgentForward::far_read(bool ok) {
     RemoveHold();
     return;
   }
-  // What still comes is for nobody, but only a read tells that the far call is over.
+  // Further replies are dropped, but only a read shows that the far call is over.
   if (stream_->is_over()) return read_far();
   stream_->reply() = std::move(down_);
   down_.Clear();
@@ -115,7 +115,7 @@ void AgentForward::far_written(bool ok) {
   is_writing_far_ = false;
   up_.Clear();
   if (ok && !is_far_over_ && ends_requests_when_written_) return StartWritesDone();
-  // A far end that takes no more says why by its status.
+  // A far end that takes no more gives the reason in its status.
   if (ok && !is_far_over_ && !stream_->is_over()) stream_->read();
 }
 
@@ -126,7 +126,7 @@ void AgentForward::far_done(const grpc::Status& status) {
   const std::optional<Error> refusal = channel_->refusal();
   const bool was_refused = status.error_code() == grpc::StatusCode::UNAVAILABLE && refusal;
   stream_->finish(was_refused ? grpc_status(*refusal) : status);
-  // Here, on the loop: a channel must not be let go on one of gRPC's own threads.
+  // Released here, on the loop: a channel must not be released on one of gRPC's own threads.
   stub_.reset();
   channel_->give_up_unless_connected();
   channel_.reset();

@@ -1,5 +1,5 @@
-// Carries an Open stream on to another agent: message by message, never looked into, one in each
-// direction at a time. The far agent's errors and trailers are passed on as they are.
+// Carries an Open stream on to another agent: message by message, without interpreting them, one in
+// each direction at a time. The far agent's errors and trailers are passed on unchanged.
 //
 // Thread: reactions from gRPC's threads only post to the loop; the rest the loop's. Lifetime: keeps
 // itself alive until gRPC is done with the far call.
@@ -22,11 +22,11 @@ class AgentForward final
       public grpc::ClientBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>,
       public std::enable_shared_from_this<AgentForward> {
  public:
-  // stream: its request() holds the OpenJob, whose target is taken out.
+  // stream: its request() holds the OpenJob, whose target is removed.
   static std::shared_ptr<AgentForward> begin(boost::asio::io_context& loop,
                                              std::shared_ptr<ForwardChannel> channel,
                                              std::shared_ptr<OpenStream> stream);
-  // This agent ends: both sides are told at once.
+  // Ends the stream because this agent ends: both sides are told at once.
   void give_up();
 
  private:
@@ -58,7 +58,7 @@ class AgentForward final
   agent::v1::OpenReply down_;
   bool is_reading_far_ = false;
   bool is_writing_far_ = false;
-  bool is_far_over_ = false;  // It sends no more: nothing may be begun on it either.
+  bool is_far_over_ = false;  // It sends no more: no operation may be begun on it either.
   bool are_requests_over_ = false;
   bool ends_requests_when_written_ = false;
 };

@@ -36,12 +36,12 @@ struct Log {
 
 // One per process, as standard error is.
 Log& the_log() {
-  static Log* const log = new Log;  // Never destroyed: gRPC's threads may speak until the very end.
+  static Log* const log = new Log;  // Never destroyed: gRPC's threads may log until the exit.
   return *log;
 }
 
-// systemd says with JOURNAL_STREAM which file its journal's socket is; standard error may have been
-// redirected since.
+// True if standard error is the journal: systemd names its socket in JOURNAL_STREAM, but standard
+// error may have been redirected since.
 bool standard_error_is_journal() {
   const char* const stream = std::getenv("JOURNAL_STREAM");
   struct stat status {};
@@ -51,8 +51,8 @@ bool standard_error_is_journal() {
          fstat(STDERR_FILENO, &status) == 0 && status.st_dev == device && status.st_ino == inode;
 }
 
-// A single write, so that lines of several threads and of our children do not mix. A reader that is
-// gone is no reason to stop: a log never ends its program.
+// Writes once, so that lines of several threads and of our children do not mix. An error is
+// ignored: a lost log must not end its program.
 void put(const std::string& text) { write_all(STDERR_FILENO, text); }
 
 std::string suspects() {
@@ -65,8 +65,9 @@ std::string suspects() {
   return ask ? ask() : "a connection";
 }
 
-// A launcher asks for the host by its address, which no certificate of ours has to name; it judges
-// the name by itself. gRPC says so at each connection, and goes on.
+// True for a line of gRPC that means nothing here. A launcher asks for the host by its address,
+// which no certificate of ours has to name, and judges the name itself; gRPC logs that at each
+// connection.
 bool is_of_no_use(std::string_view message) {
   return message.starts_with("No match found for server name");
 }

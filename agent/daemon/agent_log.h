@@ -1,7 +1,7 @@
-// What the agent says while it serves: one line each on standard error. Under the journal a line
+// What the agent logs while it serves: one line each on standard error. Under the journal a line
 // begins with its priority ("<4>"), elsewhere with "ivy-agent: warning: ". Control characters are
-// escaped, so that a peer can never forge a line. What strangers can cause is limited in rate; what
-// was left out is counted and said. Thread: any.
+// escaped, so that a peer can never forge a line. Lines that unauthenticated peers can cause are
+// limited in rate; how many were left out is counted and logged. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace ivy::agent_log {
 // The priorities of syslog(3).
 enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 
-// The cause of a line. Each cause has a limit of its own: a flood of refused connections hides
+// The cause of a line. Each cause has its own rate limit: a flood of refused connections hides
 // neither our own lines nor gRPC's.
 enum class Cause {
   kOwn,      // Our own work, audit lines among it: never left out.
@@ -22,11 +22,11 @@ enum class Cause {
   kGrpc,     // gRPC's own lines.
 };
 
-// Reads JOURNAL_STREAM once, and takes over gRPC's lines: errors and what our environment asks for
-// with GRPC_VERBOSITY. Call first in main.
+// Reads JOURNAL_STREAM once, and takes over gRPC's lines: errors and those that GRPC_VERBOSITY asks
+// for. Call first in main.
 void start();
 
-// One line without its newline, at most 4 KiB; what is longer is cut and says so.
+// Logs one line, given without its newline; it is cut at 4 KiB and marked as cut.
 void say(Level level, std::string_view text, Cause cause = Cause::kOwn);
 inline void info(std::string_view text) { say(Level::kInfo, text); }
 inline void notice(std::string_view text) { say(Level::kNotice, text); }
@@ -34,14 +34,14 @@ inline void warning(std::string_view text) { say(Level::kWarning, text); }
 inline void error(std::string_view text) { say(Level::kError, text); }
 inline void refusal(std::string_view text) { say(Level::kWarning, text, Cause::kRefusal); }
 
-// Says how many lines were left out since it was last said, if any. Call about once a second:
-// without it a flood that stops would leave its count unsaid.
+// Logs how many lines were left out since the last time, if any. Call about once a second: without
+// it a flood that stops would leave its count unreported.
 void say_left_out();
 
-// gRPC says that a handshake failed, but not whose: `suspects` does. Null ends it.
+// Sets who may be meant when gRPC reports a failed handshake without a name. Null ends it.
 void name_suspects(std::function<std::string()> suspects);
 
-// The text with every control character and every byte that is no UTF-8 as \xNN.
+// Writes every control character and every byte that is no UTF-8 as \xNN.
 std::string escaped(std::string_view text);
 
 // "no suitable key share" from gRPC's line about a handshake that failed; empty for other lines.

@@ -32,7 +32,7 @@ int print_text(const Result<std::string>& text) {
   return std::fflush(stdout) == 0 ? 0 : kExitFailed;
 }
 
-// What each command does.
+// Runs each command.
 struct Runner {
   const Environment& environment;
 
@@ -59,7 +59,7 @@ struct Runner {
 };
 
 int run(int argc, char** argv) {
-  // gRPC must not react to the forks that start supervisors: each of them executes at once.
+  // gRPC must not react to the forks that start supervisors: each child executes a program at once.
   setenv("GRPC_ENABLE_FORK_SUPPORT", "0", 1);
   const Environment environment = environment_of(environ);
   const Result<AgentCommand> command =

@@ -34,7 +34,7 @@ Error refused(const std::string& address, Error error) {
   return error;
 }
 
-// What TLS says about the other end; empty for a connection without TLS.
+// The certificate that TLS reports for the peer; empty for a connection without TLS.
 std::string shown_certificate(const grpc::CallbackServerContext& context) {
   const auto authentication = context.auth_context();
   if (!authentication) return {};
@@ -86,7 +86,8 @@ Result<AgentPeer> peer_of(const grpc::CallbackServerContext& context) {
   peer.address = plain_peer_name(name);
   if (policy == nullptr)
     return refused(peer.address, Error{Code::kPermissionDenied, "the agent is stopping", {}});
-  // The acceptor has asked the kernel who came through the socket's file: our own user or root.
+  // The acceptor has already checked the peer's credentials on the Unix socket: our own user or
+  // root.
   if (name.starts_with("unix:")) {
     peer.local = true;
     return peer;

@@ -1,5 +1,5 @@
-// Who is at the other end of a call, decided once per connection: by credentials of the Unix socket
-// or by the certificate of the TLS handshake. Thread: any; values only.
+// The peer of a call, identified once per connection: by credentials of the Unix socket or by the
+// certificate of the TLS handshake. Thread: any; values only.
 #pragma once
 
 #include <grpcpp/server_context.h>

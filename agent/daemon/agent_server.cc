@@ -8,13 +8,13 @@ namespace {
 
 // agent.proto promises 64 KiB of data in a message; OpenJob with 64 host names is far smaller.
 constexpr int kMaxMessageBytes = 256 * 1024;
-constexpr int kMaxStreams = 1024;  // Of one connection; a launcher uses one or two.
+constexpr int kMaxStreams = 1024;  // Streams per connection; a launcher uses one or two.
 constexpr int kHandshakeTimeoutMs = 5000;
 
-// Launchers may ask us each 5 s, also without a call. A second less, since timers are not exact.
+// Launchers may ping every 5 s, also without a call. A second less, since timers are not exact.
 constexpr int kMinClientPingIntervalMs = 4000;
 
-// What gRPC may hold for a stream whose reader does not read, in each direction. gRPC would
+// How much gRPC may buffer for a stream whose reader does not read, in each direction. gRPC would
 // otherwise measure the link and grow its windows to megabytes.
 constexpr int kLookaheadBytes = 256 * 1024;
 constexpr int kWriteBufferBytes = 64 * 1024;
@@ -22,7 +22,7 @@ constexpr int kMaxFrameBytes = 64 * 1024;
 constexpr int kReadChunkBytes = 16 * 1024;
 constexpr int kMaxMetadataBytes = 16 * 1024;
 
-// Far more than a full house needs, so that gRPC never has to end a job's stream to save memory.
+// Far more than the largest load needs, so that gRPC never ends a job's stream to save memory.
 constexpr std::size_t kQuotaBytes = 512 * 1024 * 1024;
 constexpr int kQuotaThreads = 64;
 
@@ -37,7 +37,7 @@ void set_limits(grpc::ServerBuilder& builder) {
   builder.AddChannelArgument(GRPC_ARG_MAX_METADATA_SIZE, kMaxMetadataBytes);
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
 
-  // Whether the other end is there, TCP asks (acceptor.cc): a suspended launcher answers no ping.
+  // TCP probes whether the peer is there (acceptor.cc): a suspended launcher answers no ping.
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   builder.AddChannelArgument(GRPC_ARG_HTTP2_MIN_RECV_PING_INTERVAL_WITHOUT_DATA_MS,
@@ -72,7 +72,7 @@ Result<std::unique_ptr<AgentServer>> AgentServer::start(boost::asio::io_context&
                                                         const AgentServerOptions& options) {
   IVY_ASSERT(credentials != nullptr || options.listen.empty());
   using From = grpc::ServerBuilder::experimental_type::ExternalConnectionType;
-  // As Debian builds it, Abseil looks for cycles among gRPC's locks and would abort where it finds
+  // Abseil as Debian builds it looks for cycles among gRPC's locks and would abort where it finds
   // one: a suspicion must not end a daemon, and the search costs time.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   std::unique_ptr<AgentServer> made(new AgentServer);

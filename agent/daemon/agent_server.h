@@ -1,8 +1,8 @@
-// The gRPC server of the agent: one service, three kinds of doors, limits and keepalive. gRPC opens
-// no socket of its own.
+// The gRPC server of the agent: one service, three kinds of listeners, limits and keepalive. gRPC
+// opens no socket of its own.
 //
-// Thread: start, stop_accepting and destruction on the loop's. shut_down blocks: on another thread,
-// while the loop runs on, because calls end there. Lifetime: is outlived by loop, service,
+// Thread: start, stop_accepting and destruction on the loop's. shut_down blocks: call it on another
+// thread while the loop runs on, because calls end there. Lifetime: outlived by loop, service,
 // credentials and HalfOpen.
 #pragma once
 
@@ -29,7 +29,7 @@ namespace ivy {
 struct AgentServerOptions {
   std::string socket_path;
   std::vector<ListenAddress> listen;               // With TLS.
-  std::optional<std::uint16_t> insecure_loopback;  // Without, on 127.0.0.1 and ::1.
+  std::optional<std::uint16_t> insecure_loopback;  // Without TLS, on 127.0.0.1 and ::1.
   AcceptorLimits limits;
 };
 
@@ -45,7 +45,7 @@ class AgentServer {
 
   // "/run/ivyrun-alice/agent.sock", "[::]:7411": for the log.
   std::vector<std::string> places() const;
-  // Of the first TCP door; 0 without one.
+  // Port of the first TCP listener; 0 without one.
   std::uint16_t port() const;
 
   void stop_accepting();

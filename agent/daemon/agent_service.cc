@@ -26,7 +26,7 @@ namespace ivy {
 namespace {
 
 constexpr std::uint32_t kProtocol = 1;
-// Clients take messages of 4 MiB. Beyond this, jobs are listed without their descriptions.
+// Clients accept messages of 4 MiB. Beyond this, jobs are listed without their descriptions.
 constexpr std::size_t kMaxListBytes = 3u << 20;
 
 std::string user_name() {
@@ -52,8 +52,8 @@ AgentServiceOptions with_defaults(AgentServiceOptions options) {
 
 }  // namespace
 
-// All that has a state. Kept alive by calls and carriers beyond the service, which has closed it
-// then.
+// The state of the service. Calls and carriers keep it alive beyond the service, which closes it at
+// its end.
 class AgentService::Core final : public OpenContext, public std::enable_shared_from_this<Core> {
  public:
   Core(boost::asio::io_context& loop, AgentServiceOptions options);
@@ -61,7 +61,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   Result<void> open_registry();
   void stop();
   void close();
-  // From gRPC's threads.
+  // Called from gRPC's threads.
   Result<AgentPeer> peer(const grpc::CallbackServerContext& context) const {
     return options_.peer(context);
   }
@@ -103,7 +103,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   std::set<std::shared_ptr<JobCarrier>> carriers_;
   std::vector<std::weak_ptr<AgentForward>> forwards_;
   bool stopping_ = false;
-  // The bundle cache's own: see put_call.h.
+  // The thread of the bundle cache: see put_call.h.
   boost::asio::thread_pool bundle_thread_{1};
   const std::shared_ptr<std::atomic<int>> puts_under_way_ = std::make_shared<std::atomic<int>>(0);
 };
@@ -246,7 +246,7 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
 
 namespace {
 
-// A stream that was refused before anything was read.
+// A stream that was refused before its first message was read.
 class RefusedOpen final
     : public grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply> {
  public:
@@ -295,7 +295,7 @@ grpc::ServerReadReactor<agent::v1::PutRequest>* AgentService::Put(
 
 namespace {
 
-// Answers a unary call on the loop, or refuses a peer that may not ask.
+// Answers a unary call on the loop, or refuses a peer that has no right to it.
 template <class Answer>
 grpc::ServerUnaryReactor* answer_on_loop(boost::asio::io_context& loop,
                                          grpc::CallbackServerContext* context,

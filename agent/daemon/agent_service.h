@@ -1,9 +1,9 @@
-// The calls of agent.proto. Reactions of gRPC's threads only post to the loop; everything that has
-// a state lives there.
+// The calls of agent.proto. Reactions of gRPC's threads only post to the loop; all state lives
+// there.
 //
 // Thread: construction, stop and destruction on the loop's; gRPC calls from its own. Lifetime:
 // outlives the gRPC server, is outlived by the loop. The loop must run until the server's Shutdown
-// has returned: what calls wait for happens there.
+// has returned, because calls finish on it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -24,28 +24,28 @@ namespace ivy {
 struct AgentServiceOptions {
   std::string state_directory;   // 0700: records of jobs, tombstones.
   std::string bundle_directory;  // As SSH uses: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
-  std::string jobs_cgroup;       // Supervisors are born here; empty: in the agent's own.
+  std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
   std::string containment;       // For Facts.
   std::string version;
-  // For warm connections on behalf of our user; read again when it has changed.
+  // For kept connections on behalf of our user; read again when it has changed.
   Environment environment;
-  // Certificate of this agent, for Opened and Facts; 0: none.
+  // Expiry of this agent's certificate, for Opened and Facts; 0: none.
   std::function<std::int64_t()> certificate_expires_at;
-  // Something to say to the service manager: "3 jobs".
+  // Sends a status text to the service manager: "3 jobs".
   std::function<void(const std::string&)> status;
-  // One audit line per job; what somebody should look at. Empty: agent_log. Called on the loop.
+  // Logs one audit line per job, and warnings. Empty: agent_log. Called on the loop.
   std::function<void(const std::string&)> audit;
   std::function<void(const std::string&)> warn;
-  // Who is there. Empty: agent_peer.h's.
+  // Identifies the peer of a call. Empty: peer_of() of agent_peer.h.
   std::function<Result<AgentPeer>(const grpc::CallbackServerContext&)> peer;
-  // Where bundles are looked for and put when bundle_directory will not do. Nothing: as SSH does,
-  // in /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID.
+  // Other places for bundles, used when bundle_directory is not suitable. Nothing: as with SSH,
+  // /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID.
   std::optional<std::vector<std::string>> other_bundle_directories;
 };
 
 class AgentService final : public agent::v1::Agent::CallbackService {
  public:
-  // Reads what an agent before us has left: jobs that still run are served again, those that ended
+  // Reads what an earlier agent has left: jobs that still run are served again, those that ended
   // meanwhile get their audit line now. Unavailable when another agent uses the state directory.
   static Result<std::unique_ptr<AgentService>> make(boost::asio::io_context& loop,
                                                     AgentServiceOptions options);

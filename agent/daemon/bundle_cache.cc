@@ -50,7 +50,7 @@ Error write_error(const std::string& what, int error) {
   return errno_error(is_full ? Code::kResourceExhausted : Code::kUnavailable, what, error);
 }
 
-// As mkdir -p; what exists is fine.
+// Works like mkdir -p; existing directories are fine.
 Result<void> make_directories(const std::string& path) {
   for (std::size_t slash = path.find('/', 1);; slash = path.find('/', slash + 1)) {
     const std::string part = path.substr(0, slash);
@@ -60,7 +60,7 @@ Result<void> make_directories(const std::string& path) {
   }
 }
 
-// In /tmp another user could put a directory or a link in our way.
+// True if the directory is ours: in /tmp another user could put a directory or a link there.
 bool is_ours(const std::string& place) {
   struct stat status {};
   return lstat(place.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
@@ -82,7 +82,7 @@ bool holds_program(const std::string& directory) {
          access(program.c_str(), X_OK) == 0;
 }
 
-// For what was unpacked here: files in one directory.
+// Removes what was unpacked here: files in one directory.
 void remove_directory(const std::string& directory) {
   for (const std::string& name : names_in(directory)) unlink((directory + "/" + name).c_str());
   rmdir(directory.c_str());
@@ -109,7 +109,7 @@ int spawn_trial(const std::string& program, pid_t* pid) {
   return error;
 }
 
-// Runs `ivy-node --version`: the proof that this file runs in this place.
+// Runs `ivy-node --version`, which proves that this file runs in this place.
 Result<void> try_program(const std::string& program) {
   pid_t pid = -1;
   int error = ETXTBSY;
@@ -130,7 +130,7 @@ Result<void> try_program(const std::string& program) {
   return {};
 }
 
-// Another may have put the same bundle there first; one that lost its program is filled again.
+// Another upload may have put the same bundle there first; one that lost its program is refilled.
 Result<void> move_into_place(const std::string& fresh, const std::string& final_directory) {
   if (rename(fresh.c_str(), final_directory.c_str()) == 0) return {};
   if (errno != EEXIST && errno != ENOTEMPTY) return write_error(final_directory, errno);
@@ -190,7 +190,7 @@ BundleCache::Arrival::Arrival(const BundleCache& cache, BundleOffer offer)
 
 BundleCache::Arrival::~Arrival() = default;
 
-// The tar has no name from its first moment: whatever becomes of us, nothing of it stays.
+// The tar is unlinked from the first moment: however we end, nothing of it stays.
 Result<void> BundleCache::Arrival::open_in(const std::string& place) {
   IVY_CHECK(prepare_place(place));
   file_ = place + "/.bundle.XXXXXX";
@@ -259,7 +259,7 @@ Result<std::string> BundleCache::Arrival::put_in(const std::string& place) {
 Result<std::string> BundleCache::Arrival::put() {
   if (bytes_ != offer_.bytes || digest_->hexadecimal() != offer_.sha256)
     return Error{Code::kDataLoss, "what arrived is not the bundle that was announced"};
-  // Another has put it there while ours was coming.
+  // Another upload has put it there while ours was coming.
   Result<std::string> there = cache_.find(offer_.bundle, offer_.architecture);
   if (there.ok()) return there;
   std::string reasons;

@@ -1,6 +1,6 @@
-// The bundles of this host's user: ivy-node and what goes with it, one directory per build, shared
-// with the SSH carrier (launcher/links/README.md, "Remote command"). A place is used when it is
-// ours alone, is no link, has room, and lets programs run.
+// The bundles of this host's user: ivy-node and its companions, one directory per build, shared
+// with the SSH carrier (launcher/links/README.md, "Remote command"). A place is used when it
+// belongs to us alone, is no link, has room, and allows execution.
 //
 // Everything here may block on a file system: `find` touches two inodes; the rest belongs on a
 // thread of its own. Thread: any, one at a time per object.
@@ -31,13 +31,13 @@ class BundleCache {
  public:
   // `places`: directories of bundles, best first; none needs to exist.
   explicit BundleCache(std::vector<std::string> places);
-  // `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
+  // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
   static std::vector<std::string> places_after(const std::string& best);
 
-  // The directory that holds this build's ivy-node; NotFound.
+  // Returns the directory that holds this build's ivy-node, or NotFound.
   Result<std::string> find(const std::string& bundle, const std::string& architecture) const;
 
-  // A bundle on its way in. Destroyed before the end, nothing of it stays.
+  // A bundle that is being received. When it is destroyed before the end, nothing of it stays.
   class Arrival {
    public:
     ~Arrival();
@@ -45,8 +45,8 @@ class BundleCache {
     Arrival& operator=(const Arrival&) = delete;
     // DataLoss when more comes than was announced; ResourceExhausted or Unavailable name the file.
     Result<void> take(std::string_view bytes);
-    // Checks, unpacks, tries and puts it into place; of many at once one wins. Returns the
-    // directory. The error names every place that was tried, and why it would not do.
+    // Checks and unpacks it, tries it out and puts it into place; of many at once one wins. Returns
+    // the directory. The error names every place that was tried, and why it was refused.
     Result<std::string> put();
 
    private:
@@ -57,13 +57,13 @@ class BundleCache {
 
     const BundleCache& cache_;
     const BundleOffer offer_;
-    std::string file_;  // For messages; it has no name any more.
+    std::string file_;  // For messages; the file is already unlinked.
     Descriptor fd_;
     std::uint64_t bytes_ = 0;
     struct Digest;
     std::unique_ptr<Digest> digest_;
   };
-  // InvalidArgument for an offer that cannot be; else as Arrival::take. The cache outlives it.
+  // InvalidArgument for an impossible offer; else as Arrival::take. The cache outlives it.
   Result<std::unique_ptr<Arrival>> accept(const BundleOffer& offer) const;
 
  private:

@@ -91,7 +91,7 @@ Result<void> unpack_bundle(int tar_fd, const std::string& directory) {
     IVY_CHECK(unpack_file(tar.get(), entry, directory));
   }
   if (step != ARCHIVE_EOF) return refused(reason_of(tar.get()));
-  // The library takes the end of the file for the end of the archive as well.
+  // libarchive also takes the end of the file for the end of the archive.
   if (archive_read_header_position(tar.get()) >= size) return refused("it has no end");
   return {};
 }

@@ -1,6 +1,6 @@
-// Unpacks the tar of a bundle: regular files with plain names in one directory, nothing else. What
-// a tar can say beyond that (links, directories, devices, paths) is refused, not skipped, so that
-// nothing is ever written outside the directory it is for. Thread: any.
+// Unpacks the tar of a bundle: regular files with plain names in one directory, nothing else. All
+// other entries (links, directories, devices, paths) are refused, not skipped, so that nothing is
+// ever written outside the target directory. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ inline constexpr std::size_t kMaxBundleFiles = 64;
 inline constexpr std::uint64_t kMaxBundleBytes = 256u << 20;
 
 // Writes the files of an archive into an existing directory, 0700 or 0600. ResourceExhausted when
-// there is no room, DataLoss when the archive is not what it should be.
+// there is no room, DataLoss when the archive is invalid.
 Result<void> unpack_bundle(int tar_fd, const std::string& directory);
 
 }  // namespace ivy

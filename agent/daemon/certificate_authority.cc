@@ -19,7 +19,7 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kDay = 24 * 60 * 60;
-// Certificates are made a day old: a peer's clock may be behind by that much.
+// Certificates are backdated by a day: a peer's clock may be behind by that much.
 constexpr std::int64_t kBackdated = kDay;
 constexpr int kMaxAuthorityDays = 36'500;
 constexpr int kMaxDays = 3'650;
@@ -33,7 +33,7 @@ constexpr std::size_t kMaxIndexBytes = 64 * 1024 * 1024;
 // A revoked certificate that has expired is kept on the list for clocks that are behind.
 constexpr std::int64_t kKeptAfterExpiry = 30 * kDay;
 
-// One role's certificate: who it is for and how its files are called.
+// A certificate's role and name, which tell the names of its files.
 struct Subject {
   CertificateRole role = CertificateRole::kUser;
   std::string name;
@@ -42,7 +42,7 @@ struct Subject {
   std::string text() const { return (is_host() ? "host/" : "user/") + name; }
   std::string certificate_file() const { return is_host() ? "host.crt" : "user.crt"; }
   std::string key_file() const { return is_host() ? "host.key" : "user.key"; }
-  // The arguments of `ivy-agent cert` that make it.
+  // The arguments of `ivy-agent cert` that make this certificate.
   std::string verb_arguments() const {
     return is_host() ? name + " --serves USER" : "--user " + name;
   }
@@ -53,7 +53,7 @@ std::string lower(std::string text) {
   return text;
 }
 
-// Numeric addresses in their one form, names in lower case.
+// Puts numeric addresses into canonical form, names into lower case.
 std::string canonical_host(const std::string& typed) {
   const std::string address = canonical_address(typed);
   return address.empty() ? lower(typed) : address;
@@ -81,7 +81,7 @@ Result<Subject> host_subject(const std::string& typed) {
   return subject;
 }
 
-// Which of two flags was given: exactly one of them must be.
+// Returns the subject of the two flags: exactly one of them must be given.
 Result<Subject> one_subject(const std::string& host, const std::string& user) {
   if (host.empty() == user.empty()) {
     return Error{Code::kInvalidArgument, "a host or a user must be named, and not both",
@@ -131,7 +131,7 @@ Error no_authority(const std::string& directory) {
                "make one with `ivy-agent ca init`, or name its directory with --ca DIR"};
 }
 
-// As ssh does: a key that others can read is not used, so that somebody notices.
+// Refuses a key that others can read, as ssh does, so that the user notices.
 Result<std::string> read_key(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) == 0 && (status.st_mode & 077) != 0) {
@@ -193,7 +193,7 @@ Result<void> check_no_other_authority(const std::string& out, const Authority& a
   const std::string path = out + "/ca.crt";
   if (!file_exists(path)) return {};
   const std::string pem = IVY_TRY(read_regular_file(path, kMaxCertificateBytes));
-  // Two CAs in one file are how one replaces the other; ours must be among them.
+  // A file may hold two CAs while one replaces the other; ours must be among them.
   if (pem.find(authority.texts.certificate_pem) != std::string::npos) return {};
   return in_the_way(path + " is of another CA than " + authority.directory + "/ca.crt", out);
 }
@@ -225,7 +225,7 @@ Result<void> check_still_valid(const Authority& authority, std::int64_t now_unix
                "make a new one: `ivy-agent ca init --ca DIR`"};
 }
 
-// Written down first: a certificate that is not in the index could never be revoked by name.
+// The index is written first: a certificate that is not in it could never be revoked by name.
 Result<void> record(Authority& authority, const IssuedCertificate& issued, const std::string& pem) {
   const std::string copies = authority.directory + "/issued";
   IVY_CHECK(make_private_directory(copies, DirectoryAccess::kNobody));
@@ -234,7 +234,7 @@ Result<void> record(Authority& authority, const IssuedCertificate& issued, const
   return write_files(authority.directory, {index_file(authority)});
 }
 
-// Keeps what another CA has put into the same file during a change of CAs.
+// Keeps the other CA's certificate that is in the same file during a change of CAs.
 FileContents anchor_file(const Order& order, const Authority& authority) {
   const Result<std::string> there = read_regular_file(order.out + "/ca.crt", kMaxCertificateBytes);
   return {"ca.crt", there.ok() ? *there : authority.texts.certificate_pem, 0644};
@@ -250,7 +250,7 @@ Result<CertificateIdentity> issue(Authority& authority, Order order) {
   std::vector<FileContents> files{anchor_file(order, authority),
                                   {"ca.crl", authority.revocation_list, 0644}};
   files.insert(files.end(), order.beside.begin(), order.beside.end());
-  // The certificate last: whoever waits for it to change finds its key beside it.
+  // The certificate comes last: a program that watches it for changes then finds its key beside it.
   files.push_back({order.subject.key_file(), made.key_pem, 0600});
   files.push_back({order.subject.certificate_file(), made.certificate_pem, 0644});
   IVY_CHECK(write_files(order.out, files));
@@ -308,7 +308,7 @@ FileContents config_file(std::uint16_t port) {
   return {"agent.toml", agent_config_text(config), 0644};
 }
 
-// The port of the agent.toml that is there; one that cannot be read is written anew.
+// The port in the existing agent.toml; one that cannot be read is replaced by the default.
 std::uint16_t port_to_write(std::uint16_t asked, const std::string& out) {
   if (asked != 0) return asked;
   const std::string path = out + "/agent.toml";
@@ -421,8 +421,8 @@ Result<std::string> signed_list(const Authority& authority, std::int64_t now_uni
     if (one.revoked_at == 0 || one.not_after + kKeptAfterExpiry < now_unix_s) continue;
     revoked.push_back({one.serial, one.revoked_at});
   }
-  // Good for as long as the CA: a list that expires would stop every agent on that day. The date is
-  // its number too, since lists are made one at a time.
+  // The list is valid as long as the CA: one that expires would stop every agent on that day. The
+  // date is its number too, since lists are made one at a time.
   return sign_revocation_list(authority.texts, revoked, now_unix_s - kBackdated,
                               authority.facts.not_after, now_unix_s);
 }
@@ -432,7 +432,8 @@ bool is_meant(const IssuedCertificate& one, const std::optional<Subject>& subjec
   return subject ? one.role == subject->role && one.name == subject->name : one.serial == serial;
 }
 
-// What was revoked now, and before, one line each; empty when nothing is meant.
+// Marks the certificates that match as revoked and returns one line for each; empty when none
+// matches.
 std::string mark_revoked(std::vector<IssuedCertificate>& issued,
                          const std::optional<Subject>& subject, const std::string& serial,
                          std::int64_t now_unix_s) {
@@ -478,7 +479,7 @@ Result<void> check_ca_name(const std::string& name) {
 }
 
 std::string usual_ca_name(std::int64_t now_unix_s) {
-  // As long as names may be, without our words around it.
+  // Cut so that it fits into the name together with our words.
   const std::string name = own_host_name().substr(0, kMaxCaName - 24);
   return "ivyrun CA " + (name.empty() ? "" : name + " ") + certificate_date(now_unix_s);
 }
@@ -509,7 +510,7 @@ Result<std::string> ca_init(const CaInitArguments& arguments) {
   authority.texts = IVY_TRY(make_authority(name, now - kBackdated, now + arguments.days * kDay));
   authority.facts = IVY_TRY(authority_facts(authority.texts.certificate_pem));
   const std::string list = IVY_TRY(signed_list(authority, now));
-  // The key last: with it the CA exists.
+  // The key comes last: with it the CA exists.
   IVY_CHECK(write_files(directory, {index_file(authority),
                                     {"ca.crl", list, 0644},
                                     {"ca.crt", authority.texts.certificate_pem, 0644},

@@ -1,16 +1,17 @@
-// The verbs of `ivy-agent` that make certificates: ca init, cert, renew, revoke, certs. Each does
-// the whole verb and returns the text to print; nothing listens, nothing is sent anywhere.
+// The verbs of `ivy-agent` that make certificates: ca init, cert, renew, revoke, certs. Each
+// function does the whole verb and returns the text to print; nothing listens, nothing is sent
+// anywhere.
 //
 // The directory of a CA, 0700, of one user:
-//   ca.key       0600; whoever has it can launch as anybody: keep a copy off line
-//   ca.crt       what agents and launchers believe
+//   ca.key       0600; its owner can launch as any user: keep a copy off line
+//   ca.crt       what agents and launchers trust
 //   ca.crl       revoked certificates, signed; empty at first
 //   issued.txt   what was signed: certificate_index.h
 //   issued/      a copy of each certificate, SERIAL.crt, from which `renew` takes the names
 //
 // Every file is written beside its place, synced and renamed; verbs on one CA take turns (flock, 10
-// s at most). What fails half way has at worst made a line in issued.txt for a certificate that
-// nobody has.
+// s at most). A verb that fails half way leaves at worst a line in issued.txt for a certificate
+// that does not exist.
 //
 // Thread: any; blocks. Errors: InvalidArgument (a name, a number), NotFound (no CA, no such
 // certificate), AlreadyExists (would overwrite what is not its own), PermissionDenied (directory or
@@ -31,9 +32,9 @@ namespace ivy {
 // $XDG_CONFIG_HOME/ivyrun, else $HOME/.config/ivyrun; empty when neither is set.
 std::string ivyrun_config_directory(const Environment& environment);
 
-// Where the CA is, for every verb, and today's date.
+// The directory of the CA, for every verb, and today's date.
 struct CertificateAuthorityPlace {
-  std::string config_directory;  // Of ivyrun_config_directory.
+  std::string config_directory;  // From ivyrun_config_directory().
   std::string directory;         // --ca; empty: config_directory/ca.
   std::int64_t now_unix_s = std::time(nullptr);
 };
@@ -51,7 +52,7 @@ Result<std::string> ca_init(const CaInitArguments& arguments);
 struct HostCertificateArguments {
   CertificateAuthorityPlace place;
   std::string host;                  // A DNS name or a numeric address.
-  std::vector<std::string> aliases;  // More of them.
+  std::vector<std::string> aliases;  // Further names or addresses.
   std::string serves;
   std::string out;  // Empty: ./HOST.
   int days = 365;
@@ -59,19 +60,18 @@ struct HostCertificateArguments {
 Result<std::string> make_host_certificate(const HostCertificateArguments& arguments);
 
 // cert --user NAME [--port N] [--out DIR] [--days 90]: ca.crt, ca.crl, user.crt, user.key and
-// agent.toml for one user. AlreadyExists where the files of
-// another user or of another CA are.
+// agent.toml for one user. AlreadyExists when files of another user or of another CA are there.
 struct UserCertificateArguments {
   CertificateAuthorityPlace place;
   std::string user;
-  std::uint16_t port = 0;  // 0: that of the agent.toml that is there, else kDefaultAgentPort.
+  std::uint16_t port = 0;  // 0: that of the existing agent.toml, else kDefaultAgentPort.
   std::string out;         // Empty: config_directory.
   int days = 90;
 };
 Result<std::string> make_user_certificate(const UserCertificateArguments& arguments);
 
 // renew HOST | --user NAME [--out DIR] [--days N]: a new key and certificate with the names of the
-// last one, into its place; agent.toml stays as it is. The old one goes on being valid.
+// last one, in its place; agent.toml stays as it is. The old certificate stays valid.
 struct RenewArguments {
   CertificateAuthorityPlace place;
   std::string host;  // Exactly one of the two.

@@ -42,7 +42,7 @@ bool split_fields(std::string_view line, std::array<std::string_view, kFields>& 
   return true;
 }
 
-// False: the line is none of ours.
+// False: the line is not in our format.
 bool parse_line(std::string_view line, IssuedCertificate& out) {
   std::array<std::string_view, kFields> fields;
   if (!split_fields(line, fields)) return false;

@@ -2,10 +2,9 @@
 // first, fields apart by tabs. People read it, `ivy-agent certs` prints it, revocation lists are
 // made from it.
 //
-//   serial                            role  name   not after   status      directory
-//   4f02a1...                         host  node7  1795478400  valid       /home/alice/node7
-//   77b0c4...                         user  alice  1771718400  1764000000
-//   /home/alice/.config/ivyrun
+//   serial     role  name   not after   status      directory
+//   4f02a1...  host  node7  1795478400  valid       /home/alice/node7
+//   77b0c4...  user  alice  1771718400  1764000000  /home/alice/.config/ivyrun
 //
 // The status is "valid" or the second of the revocation; whether a certificate has expired is a
 // matter of today and not written down. Pure; thread: any.

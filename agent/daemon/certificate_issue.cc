@@ -18,7 +18,7 @@ constexpr int kSerialBytes = 16;
 constexpr std::size_t kMaxSerialDigits = 40;  // 20 bytes: RFC 5280.
 constexpr std::size_t kMaxCommonName = 64;    // ub-common-name of RFC 5280.
 
-// Why libcrypto failed, with what we were about to do.
+// The reason of libcrypto's failure, with the operation that failed.
 Error crypto_error(const std::string& what) {
   const unsigned long code = ERR_peek_last_error();
   std::array<char, 256> text{};
@@ -97,7 +97,7 @@ Result<void> set_common_name(X509* certificate, const std::string& name) {
               "set the name");
 }
 
-// `value` is a small language of its own, into which no name may get.
+// `value` is in OpenSSL's small language for extensions: no name may be put into it.
 Result<void> add_extension(X509* certificate, X509* issuer, int nid, const std::string& value) {
   X509V3_CTX context;
   X509V3_set_ctx(&context, issuer, certificate, nullptr, nullptr, 0);
@@ -106,10 +106,10 @@ Result<void> add_extension(X509* certificate, X509* issuer, int nid, const std::
   return need(X509_add_ext(certificate, extension.get(), -1), "add an extension");
 }
 
-// Takes `value` over. Not by add_extension(): these are texts from outside.
+// Takes `value` over. Names do not go through add_extension(): they are texts from outside.
 void add_name(GENERAL_NAMES* names, int type, ASN1_STRING* value) {
   GENERAL_NAME* const name = GENERAL_NAME_new();
-  IVY_ASSERT(value != nullptr && name != nullptr);  // Only memory can run out.
+  IVY_ASSERT(value != nullptr && name != nullptr);  // Fails only when memory runs out.
   GENERAL_NAME_set0_value(name, type, value);
   sk_GENERAL_NAME_push(names, name);
 }

@@ -17,8 +17,8 @@ struct KeyAndCertificate {
   std::string certificate_pem;
 };
 
-// What is to stand in a certificate. Names are those that check_certificate_name lets pass: they
-// are written as they are.
+// The contents of a certificate. Names must have passed check_certificate_name: they are written as
+// they are.
 struct CertificateRequest {
   std::string common_name;  // For people; left out when it is longer than the 64 bytes it may have.
   std::vector<std::string> uris;
@@ -49,7 +49,7 @@ Result<std::string> sign_revocation_list(const KeyAndCertificate& authority,
                                          std::int64_t last_update, std::int64_t next_update,
                                          std::int64_t number);
 
-// Of the CA's certificate: until when, and its name.
+// The name of the CA's certificate and the end of its validity.
 struct AuthorityFacts {
   std::string name;
   std::int64_t not_after = 0;

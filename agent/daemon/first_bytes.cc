@@ -12,10 +12,9 @@ constexpr char kHandshakeRecord = 0x16;
 constexpr std::size_t kRecordHeaderBytes = 5;
 constexpr unsigned kSupportedVersions = 43;
 constexpr unsigned kTls13 = 0x0304;
-constexpr std::size_t kShownBytes = 24;  // Of garbage, in the log.
+constexpr std::size_t kShownBytes = 24;  // Bytes of garbage that the log shows.
 
-// Reads numbers and parts off the front of a ClientHello. Once something is missing it stays
-// broken.
+// Reads numbers and parts off the front of a ClientHello. Once a read fails, all later ones fail.
 class Reader {
  public:
   explicit Reader(std::string_view bytes) : rest_(bytes) {}
@@ -34,7 +33,7 @@ class Reader {
     rest_.remove_prefix(bytes);
     return part;
   }
-  // A part with its length in front of it.
+  // Reads a part that has its length in front of it.
   std::string_view part(std::size_t length_bytes) { return take(number(length_bytes)); }
   bool done() const { return broken_ || rest_.empty(); }
   bool broken() const { return broken_; }

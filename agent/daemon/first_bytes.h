@@ -1,5 +1,5 @@
-// What a stranger's first bytes are, before a library of any size reads them. Only a complete
-// TLS 1.3 ClientHello goes further: RFC 8446, sections 4.1.2 and 5.1. Pure.
+// What the first bytes of an unauthenticated peer are, before a library of any size reads them.
+// Only a complete TLS 1.3 ClientHello goes further: RFC 8446, sections 4.1.2 and 5.1. Pure.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@ namespace ivy {
 
 // A ClientHello in one record, which is what every TLS library sends.
 inline constexpr std::size_t kMaxHelloBytes = 5 + 16384;
-// So many bytes tell TLS from everything else.
+// This many bytes tell TLS from everything else.
 inline constexpr std::size_t kFirstLookBytes = 5;
 
 struct FirstBytes {
   enum class Verdict { kMore, kTls13, kRefused };
   Verdict verdict = Verdict::kMore;
-  std::size_t needed = kFirstLookBytes;  // With kMore: look again when so many are there.
+  std::size_t needed = kFirstLookBytes;  // With kMore: judge again when so many are there.
   std::string
       what;  // With kRefused: what it was, to be read behind "is"; one line, no control characters.
 };
@@ -24,7 +24,7 @@ struct FirstBytes {
 // `seen` is what has arrived so far, at most kMaxHelloBytes.
 FirstBytes judge_first_bytes(std::string_view seen);
 
-// What is said of a peer that sent only this much until it closed or its time was up.
+// Describes a peer that sent only this much until it closed or timed out.
 std::string describe_unfinished(std::string_view seen);
 
 }  // namespace ivy

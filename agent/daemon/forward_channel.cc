@@ -19,18 +19,18 @@ namespace {
 
 using grpc::experimental::TlsCustomVerificationCheckRequest;
 
-// Hundreds of streams of one job begin within a second: one look at the files is enough for them.
+// Hundreds of streams of one job begin within a second: one check of the files serves them all.
 constexpr std::chrono::seconds kLookAtFilesEvery{1};
-// As the launcher's own connections: a slow line with full buffers is not a dead one.
+// As for the launcher's own connections: a slow line with full buffers is not a dead one.
 constexpr int kKeepaliveMs = 20'000;
 constexpr int kKeepaliveTimeoutMs = 120'000;
-// A host that does not answer is given up after this; the launcher dials again.
+// A connection attempt is given up after this; the launcher dials again.
 constexpr int kConnectMs = 5'000;
 constexpr int kLongestBackoffMs = 1'000;
 constexpr int kMaxMessageBytes = 4 << 20;
 constexpr std::chrono::minutes kLookForIdleEvery{1};
-// Only the clock can change a verdict: files of ours that change end the connection. A look costs
-// 0.4 ms, of the loop's thread, for each host of a job.
+// Within this time only the clock could change a verdict: when our files change, the connection
+// ends. A judgement costs 0.4 ms of the loop's thread for each host of a job.
 constexpr std::chrono::seconds kJudgedFor{60};
 
 Result<AgentIdentity> identity_of(const Environment& environment) {
@@ -51,7 +51,8 @@ std::string text_of(grpc::string_ref reference) { return {reference.data(), refe
 
 grpc::ChannelArguments channel_arguments(const std::string& name) {
   grpc::ChannelArguments arguments;
-  // What is asked for in the handshake; gRPC would say the address, and log that it does not fit.
+  // The name to request in the handshake; gRPC would send the address, and log that it does not
+  // fit.
   arguments.SetSslTargetNameOverride(name);
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -79,8 +80,8 @@ Result<CertificateIdentity> ForwardChannel::Verdict::judge(const AgentIdentity& 
   return agent;
 }
 
-// The one that decides: gRPC's own checks of chain and name give no reasons and are off. Called on
-// gRPC's threads at the end of a handshake, before a byte of any call leaves.
+// Decides about the far certificate: gRPC's own checks of chain and name give no reasons and are
+// off. Called on gRPC's threads at the end of a handshake, before a byte of any call leaves.
 class ForwardChannel::Verifier : public grpc::experimental::ExternalCertificateVerifier {
  public:
   Verifier(AgentIdentity us, std::string name, std::shared_ptr<Verdict> verdict)
@@ -139,7 +140,7 @@ bool ForwardChannel::is_believed_at(const AgentIdentity& us, std::int64_t now_un
   return verdict_->judge(us, name_, now_unix_s).ok();
 }
 
-// Streams that are under way have the gRPC channel from their stubs.
+// Streams under way hold the gRPC channel through their stubs.
 void ForwardChannel::give_up_unless_connected() {
   if (channel_ && channel_->GetState(false) != GRPC_CHANNEL_READY) channel_.reset();
 }
@@ -153,7 +154,7 @@ Result<void> ForwardChannels::load_identity() {
   AgentIdentity us = IVY_TRY(identity_of(environment_));
   loaded_ = now;
   if (us_ && is_the_same(*us_, us)) return {};
-  // Streams that are under way keep the channels that they have.
+  // Streams under way keep their channels.
   channels_.clear();
   us_ = std::move(us);
   return {};
@@ -163,8 +164,8 @@ Result<std::shared_ptr<ForwardChannel>> ForwardChannels::take(const std::string&
   IVY_CHECK(load_identity());
   const Clock::time_point now = Clock::now();
   const auto found = channels_.find(target);
-  // A certificate that was good when the connection was made may have expired since: then it is
-  // made again, and what the far agent shows now is judged.
+  // A certificate that was valid when the connection was made may have expired since: then connect
+  // again and judge the certificate that the far agent shows now.
   if (found != channels_.end() && !found->second.channel->is_given_up() &&
       found->second.channel->is_believed_at(*us_, wall_s())) {
     found->second.used = now;
@@ -182,7 +183,7 @@ Result<std::shared_ptr<ForwardChannel>> ForwardChannels::take(const std::string&
   return channel;
 }
 
-// Those that nobody holds but us.
+// Drops the channels that have no other owner.
 void ForwardChannels::drop_idle(Clock::time_point used_before) {
   std::erase_if(channels_, [&](const auto& entry) {
     const Kept& kept = entry.second;
@@ -195,7 +196,8 @@ void ForwardChannels::wait_for_a_minute() {
   minute_.expires_after(kLookForIdleEvery);
   minute_.async_wait([this](const boost::system::error_code& error) {
     if (error) return;
-    // The time runs from the last stream's end, which nobody tells us: from when it was seen.
+    // Idle time should count from the last stream's end, which is not reported to us: it counts
+    // from the last check that saw the channel in use.
     for (auto& [target, kept] : channels_) {
       if (kept.channel.use_count() > 1) kept.used = Clock::now();
     }

@@ -1,10 +1,10 @@
 // Connections to other hosts' agents that are kept for our user: one gRPC channel per target,
-// secured with the certificate that agent.toml names, alive for as long as it is used and ten
-// minutes more. Files of ours that have changed on disk let go of every kept connection, and the
-// far certificate is asked about again for each stream.
+// secured with the certificate that agent.toml names, kept while it is used and ten minutes more.
+// When our files change on disk, all kept connections are dropped; the far certificate is judged
+// again for each stream.
 //
 // Thread: the loop's; the check of the far certificate runs on gRPC's. Lifetime: outlived by the
-// loop; channels are let go on it.
+// loop; channels are released on it.
 #pragma once
 
 #include <grpcpp/channel.h>
@@ -33,11 +33,12 @@ class ForwardChannel {
   const std::shared_ptr<grpc::Channel>& grpc() const { return channel_; }
   // Why the far certificate was refused, when that is why there is no connection.
   std::optional<Error> refusal() const;
-  // Would the certificate that the far agent has shown be believed now? Judged anew when its time
-  // is over, else once a minute. One that has not shown any yet is judged in its handshake.
+  // True if the certificate that the far agent has shown would be accepted now. It is judged again
+  // when it has expired, else once a minute. A peer that has shown none yet is judged in its
+  // handshake.
   bool is_believed_at(const AgentIdentity& us, std::int64_t now_unix_s) const;
-  // After a stream's end. A connection that could not be made, or has broken, is not kept: gRPC
-  // would dial again each second for as long as it is, and fill the log of the far agent.
+  // Called after a stream's end. A connection that could not be made, or has broken, is dropped:
+  // gRPC would otherwise redial each second, and fill the log of the far agent.
   void give_up_unless_connected();
   bool is_given_up() const { return channel_ == nullptr; }
 
@@ -46,9 +47,9 @@ class ForwardChannel {
   struct Verdict {
     std::mutex mutex;
     std::optional<Error> refusal;
-    std::string chain;  // Of the last handshake.
+    std::string chain;  // The chain of the last handshake.
     std::int64_t judged_at = 0;
-    std::int64_t not_after = 0;  // Of the certificate that was believed then.
+    std::int64_t not_after = 0;  // End of the certificate that was accepted then.
     Result<CertificateIdentity> judge(const AgentIdentity& us, const std::string& name,
                                       std::int64_t now_unix_s);
   };
@@ -65,7 +66,7 @@ class ForwardChannels {
 
   ForwardChannels(boost::asio::io_context& loop, Environment environment);
 
-  // The kept channel of this target, or a new one. It stays kept while somebody holds it. Errors:
+  // The kept channel of this target, or a new one. It stays kept while it is in use. Errors:
   // FailedPrecondition when this user has no agent.toml or its files will not do;
   // ResourceExhausted when kMaxChannels are all in use.
   Result<std::shared_ptr<ForwardChannel>> take(const std::string& target);

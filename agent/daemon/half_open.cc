@@ -12,10 +12,11 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kSuspectsShown = 3;
-// Launchers' hosts; beyond it the one that has proved itself longest ago is a stranger again.
+// The hosts of launchers; beyond this number the address that authenticated longest ago is
+// forgotten.
 constexpr std::size_t kMostProved = 256;
 
-// An IPv6 host may have all of its /64: that is who is counted.
+// The key under which an address is counted: an IPv6 host may have all of its /64.
 std::string counted_as(const std::string& address) {
   in6_addr whole{};
   if (inet_pton(AF_INET6, address.c_str(), &whole) != 1) return address;
@@ -126,7 +127,7 @@ bool HalfOpen::is_full_for(const std::string& address) const {
   return strangers >= limits_.total - limits_.kept_for_proved;
 }
 
-// The address that has most; of strangers, as long as one has any.
+// The address with most connections; only unproved addresses count as long as there are any.
 std::string HalfOpen::fullest_address() const {
   std::tuple<bool, std::size_t> most{false, 0};
   std::string fullest;

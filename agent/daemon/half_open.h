@@ -1,5 +1,5 @@
-// The connections over TCP that have not proved anything yet: how many there may be, whose turn it
-// is to go, and who may be meant when gRPC refuses one of them without saying which.
+// The connections over TCP that are not authenticated yet: how many there may be, which one is
+// evicted next, and which peers may be meant when gRPC refuses one without saying which.
 //
 //   waiting   its first bytes are awaited; the acceptor can still close it
 //   handed    gRPC does its handshake, and closes it within its own deadline; where there are too
@@ -23,8 +23,8 @@ namespace ivy {
 
 struct HalfOpenLimits {
   std::size_t total = 256;
-  // Of these, for addresses that have proved themselves before: a flood of strangers keeps no
-  // running job from being reached again.
+  // Places reserved for addresses that have authenticated before: a flood of unauthenticated peers
+  // does not keep a running job from being reached again.
   std::size_t kept_for_proved = 64;
   std::size_t per_address = 64;
   // How long gRPC's handshake may take, and a little more.
@@ -38,23 +38,23 @@ class HalfOpen {
 
   struct Entrance {
     std::optional<Id> id;       // Nothing: refused.
-    std::optional<Id> evicted;  // Has left: close it, if it was one of the waiting.
-    std::string why;            // Which limit was reached, when it was refused or one evicted.
+    std::optional<Id> evicted;  // It was evicted: close it, if it was one of the waiting.
+    std::string why;            // The limit that was reached, after a refusal or an eviction.
   };
 
-  // Is this descriptor still the connection to this peer? gRPC closes without a word; who has gone
-  // must neither count nor be suspected. Asked with the lock held.
+  // True if this descriptor is still the connection to this peer. gRPC closes without notice; a
+  // peer that has gone must neither count nor be suspected. Called with the lock held.
   using IsOpen = std::function<bool(const std::string& peer, int descriptor)>;
 
-  // Ends a connection that gRPC has, as its peer would: gRPC closes it. Asked with the lock held.
-  // Null: those are never evicted.
+  // Shuts down a connection that gRPC has, as its peer would: gRPC closes it. Called with the lock
+  // held. Null: such connections are never evicted.
   using ShutDown = std::function<void(const std::string& peer, int descriptor)>;
 
   explicit HalfOpen(HalfOpenLimits limits = {}, IsOpen is_open = nullptr,
                     ShutDown shut_down = nullptr)
       : limits_(limits), is_open_(std::move(is_open)), shut_down_(std::move(shut_down)) {}
 
-  // `address` is numeric (one of IPv6 counts as its /64, which one host may have), `peer` is
+  // `address` is numeric (an IPv6 address counts as its /64, which one host may have), `peer` is
   // address and port: "10.77.0.1:41234".
   Entrance enter(const std::string& address, const std::string& peer, Time now);
   // False when it was evicted meanwhile: close it.
@@ -62,11 +62,11 @@ class HalfOpen {
   bool holds(Id id) const;
   void leave(Id id);
 
-  // A call came over this connection: its certificate has been believed.
+  // A call came over this connection, so its certificate has been accepted.
   void prove(const std::string& peer);
-  // Who a refusal inside a handshake may be about: "10.77.0.9:4411", or "one of ...".
+  // The peers that a refusal inside a handshake may be about: "10.77.0.9:4411", or "one of ...".
   std::string suspects();
-  // Forgets those whose handshake must have ended one way or the other.
+  // Removes the connections whose handshake must have ended by now.
   void expire(Time now);
   std::size_t size() const;
 
@@ -76,13 +76,13 @@ class HalfOpen {
     std::string peer;
     bool handed = false;
     Time since;
-    int descriptor = -1;  // Once handed: for is_open alone, it is gRPC's.
+    int descriptor = -1;  // Once handed: for is_open alone, gRPC owns it.
   };
   bool is_full(const std::string& address) const;
   bool is_full_for(const std::string& address) const;
   bool is_proved(const std::string& address) const;
   std::string fullest_address() const;
-  // Of this address whose turn it is to go.
+  // The connection of this address that is evicted next.
   std::optional<Id> next_to_go(const std::string& address) const;
   void evict(Id id);
   void forget_closed();
@@ -93,7 +93,7 @@ class HalfOpen {
   HalfOpenLimits limits_;
   IsOpen is_open_;
   ShutDown shut_down_;
-  // Addresses that have proved themselves, the newest last.
+  // Addresses that have authenticated, the newest last.
   std::deque<std::string> proved_;
   std::map<Id, Entry> entries_;  // By age: numbers grow.
   std::map<std::string, std::size_t> per_address_;

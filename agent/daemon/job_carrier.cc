@@ -13,7 +13,7 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-// Shared by all carriers of a thread: what is read is in a message before the next one reads.
+// Shared by all carriers of a thread: bytes are copied into a message before the next read.
 thread_local std::array<char, JobCarrier::kMaxDataBytes> read_buffer;
 
 }  // namespace
@@ -78,7 +78,7 @@ void JobCarrier::write_socket() {
   down_ = std::string();
   down_written_ = 0;
   if (is_half_closing_) return half_close();
-  // The next message has no taker: the reader of the socket sees the end soon.
+  // After a write error no message is read any more: the reader of the socket soon sees the end.
   if (stream_ && !is_write_broken_) stream_->read();
 }
 
@@ -91,7 +91,7 @@ void JobCarrier::wait_writable() {
 
 void JobCarrier::on_written(bool ok) {
   if (is_over_) return;
-  // A broken stream says so itself, by on_cancelled().
+  // on_cancelled() follows for a broken stream.
   if (!ok) return;
   stream_->reply().Clear();
   read_socket();
@@ -125,7 +125,7 @@ void JobCarrier::requests_ended() {
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
   if (socket_end_of(StreamEnd::kBroken, silence, is_forwarded_) == SocketEnd::kHalfClose)
     return stream_ended(StreamEnd::kRequestsEnded);
-  // Here the two ends differ: wait for the word that tells them apart.
+  // Here the two ends differ: wait for the event that tells them apart.
   timer_.expires_after(kBreakTogether);
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_over_ && self->stream_) self->stream_ended(StreamEnd::kRequestsEnded);
@@ -139,8 +139,8 @@ void JobCarrier::on_cancelled() {
   drain_socket();
 }
 
-// The socket was left alone while a message was under way, and is when that one has failed. Only
-// its reader sees the supervisor close it.
+// Reads the socket again when the message under way has failed. Only this shows that the supervisor
+// has closed it.
 void JobCarrier::drain_socket() {
   if (!is_over_ && !is_waiting_readable_) read_socket();
 }
@@ -183,7 +183,7 @@ void JobCarrier::end(grpc::Status status) {
   timer_.cancel();
   if (stream_) stream_->finish(std::move(status));
   stream_.reset();
-  // The owner may let us go.
+  // The owner may release us.
   const std::shared_ptr<JobCarrier> self = shared_from_this();
   std::exchange(over_, nullptr)(*this);
 }

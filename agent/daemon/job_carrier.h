@@ -1,10 +1,11 @@
-// One stream's bytes to and from a supervisor's command socket, never looked into. At most one
-// message of 64 KiB is held in each direction, and none while nothing moves: a supervisor that does
-// not read stops the reading of the stream, a launcher that does not read stops the reading of the
-// socket. How the end of a stream reaches the supervisor: see the table in README.md.
+// Copies one stream's bytes to and from a supervisor's command socket without interpreting them. At
+// most one message of 64 KiB is held in each direction, and none while nothing moves: a supervisor
+// that does not read stops the reading of the stream, a launcher that does not read stops the
+// reading of the socket. How the end of a stream reaches the supervisor: see the table in
+// README.md.
 //
-// Thread: the loop's. Lifetime: kept alive by its stream and by what it waits for; tells its owner
-// when it is over.
+// Thread: the loop's. Lifetime: kept alive by its stream and by its pending operations; reports its
+// end to its owner.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -20,38 +21,39 @@
 
 namespace ivy {
 
-// What the socket is told when a stream has ended. Pure.
+// How the end of a stream appears on the socket. Pure.
 enum class StreamEnd { kRequestsEnded, kBroken };
 enum class SocketEnd {
   kHalfClose,  // The launcher's side ended.
   kHoldOpen,   // Only silence: the supervisor's lease decides, for kHeldOpen; then kHangUp.
-  kHangUp,     // The agent that carried the stream here has gone: 60 s for another way.
+  kHangUp,     // The agent that carried the stream here has gone: 60 s for another route.
 };
 SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard, bool forwarded);
 
 class JobCarrier final : public StreamHandler, public std::enable_shared_from_this<JobCarrier> {
  public:
   static constexpr std::size_t kMaxDataBytes = 64u << 10;
-  // A launcher speaks every second; one that was heard in this time was there until the end.
+  // A launcher sends every second; one that was heard in this time lived until the end.
   static constexpr std::chrono::milliseconds kHeardWithin{5'000};
   // How long the supervisor may be silent after the launcher's side has ended.
   static constexpr std::chrono::milliseconds kSilenceAfterEnd{5'000};
-  // How long a silent launcher's lease may decide alone: as long as the shortest lease that is a
-  // default. Then the supervisor is told that the way is gone, or a launcher that had announced its
+  // How long a silent launcher's lease may decide alone: as long as the shortest default lease.
+  // Then the supervisor is told that the carrier is gone, or a launcher that had announced its
   // silence (Pause) and then died would never be missed.
   static constexpr std::chrono::milliseconds kHeldOpen{10'000};
-  // The end of the requests and the news that the stream is broken come one after the other.
+  // The end of the requests and the event that the stream is broken come one after the other.
   static constexpr std::chrono::milliseconds kBreakTogether{200};
 
   // socket: connected, non-blocking, owned from here on. over: called once, at the end.
   JobCarrier(boost::asio::io_context& loop, JobKey key, int socket,
              std::shared_ptr<OpenStream> stream, std::function<void(JobCarrier&)> over);
 
-  // The stream is carried on by another agent: when it breaks, that one has gone. Before begin().
+  // Another agent carries the stream here: when it breaks, that agent has gone. Call before
+  // begin().
   void comes_from_an_agent() { is_forwarded_ = true; }
-  // Takes the stream over, says `opened` and carries from then on.
+  // Takes the stream over, sends `opened` and carries from then on.
   void begin(const agent::v1::Opened& opened);
-  // The supervisor sees a hang-up: this agent ends, the job does not.
+  // Hangs up towards the supervisor: this agent ends, the job does not.
   void hang_up();
 
   const JobKey& key() const { return key_; }
@@ -82,14 +84,14 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   const JobKey key_;
   boost::asio::posix::stream_descriptor socket_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<OpenStream> stream_;  // Null: what the supervisor says is thrown away.
+  std::shared_ptr<OpenStream> stream_;  // Null: what the supervisor sends is dropped.
   std::function<void(JobCarrier&)> over_;
-  std::string down_;  // Came from the launcher; written up to down_written_.
+  std::string down_;  // Bytes from the launcher; written up to down_written_.
   std::size_t down_written_ = 0;
   Clock::time_point heard_ = Clock::now();
   bool is_waiting_readable_ = false;
-  bool is_half_closing_ = false;  // As soon as `down_` is written.
-  bool is_write_broken_ = false;  // The supervisor takes no more, but may still say something.
+  bool is_half_closing_ = false;  // Half-closes as soon as `down_` is written.
+  bool is_write_broken_ = false;  // The supervisor reads no more, but may still send.
   bool is_forwarded_ = false;
   bool is_over_ = false;
 };

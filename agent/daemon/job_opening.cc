@@ -23,8 +23,8 @@ namespace {
 
 constexpr int kCarrierFd = 3;
 
-// Told to the agent by its service manager, or by the login that has started it. A worker that took
-// them for its own would notify the wrong one.
+// Variables that the service manager, or the login that started the agent, meant for the agent
+// alone. A worker that used them would notify the wrong service.
 constexpr std::array<std::string_view, 21> kAgentsOwn = {"NOTIFY_SOCKET",
                                                          "WATCHDOG_*",
                                                          "LISTEN_*",
@@ -47,7 +47,7 @@ constexpr std::array<std::string_view, 21> kAgentsOwn = {"NOTIFY_SOCKET",
                                                          "IVY_NODE_*",
                                                          "XDG_SESSION_*"};
 
-// Frees what posix_spawn was told.
+// Frees the attributes and file actions of posix_spawn.
 class SpawnPlan {
  public:
   SpawnPlan() {
@@ -66,7 +66,7 @@ class SpawnPlan {
 };
 
 void plan_descriptors(SpawnPlan& plan, int carrier) {
-  // Onto itself, too, this clears close-on-exec.
+  // Even when source and target are equal this clears close-on-exec.
   posix_spawn_file_actions_adddup2(&plan.actions, carrier, kCarrierFd);
   for (int fd = 0; fd <= 2; ++fd)
     posix_spawn_file_actions_addopen(&plan.actions, fd, "/dev/null", O_RDWR, 0);
@@ -115,7 +115,7 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
     environment.push_back(variable.name + "=" + variable.value);
   const std::string program = request.directory + "/ivy-node";
   pid_t pid = -1;
-  const UsersCoreLimit inherited;  // By the job's workers.
+  const UsersCoreLimit inherited;  // For the job's workers.
   const int error = posix_spawn(&pid, program.c_str(), &plan.actions, &plan.attributes,
                                 pointers_to(arguments).data(), pointers_to(environment).data());
   if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);
@@ -142,7 +142,7 @@ Result<OpenStep> decide_open(const OpenFacts& facts) {
 }
 
 Result<StartedWarden> start_warden(const WardenRequest& request) {
-  // Jobs must start even if somebody has removed the unit's empty cgroups.
+  // Jobs must start even if the unit's empty cgroups have been removed.
   if (!request.cgroup.empty()) mkdir(request.cgroup.c_str(), 0755);
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)

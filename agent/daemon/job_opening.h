@@ -1,6 +1,6 @@
-// How a stream comes to a supervisor: a warden is started, or the command socket of one that lives
-// is connected to. Thread: the loop's; nothing here waits for a peer. `start_warden` takes as long
-// as the kernel needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain fork).
+// Connects a stream to a supervisor: starts a warden, or connects to the command socket of one that
+// lives. Thread: the loop's; nothing here waits for a peer. `start_warden` takes as long as the
+// kernel needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain fork).
 #pragma once
 
 #include <sys/types.h>
@@ -13,11 +13,11 @@
 
 namespace ivy {
 
-// What decides about an Open, and what it decides. Pure.
+// The facts that decide about an Open, and the decision. Pure.
 struct OpenFacts {
   bool reattach = false;
   bool lives = false;             // The job runs on this host.
-  bool same_description = false;  // It was opened with the same words.
+  bool same_description = false;  // It was opened with the same description.
   bool has_ended = false;         // It ran here, and has ended.
   bool draining = false;
   bool has_bundle = false;
@@ -26,11 +26,11 @@ enum class OpenStep { kAttach, kStart, kNeedBundle };
 Result<OpenStep> decide_open(const OpenFacts& facts);
 
 struct WardenRequest {
-  std::string directory;  // Of the bundle: holds ivy-node.
+  std::string directory;  // The bundle's directory, which holds ivy-node.
   JobKey key;
-  std::string cgroup;       // To live in; made when it is missing. Empty: the agent's own.
-  std::string record;       // For the warden to tell (warden.h).
-  Environment environment;  // Of warden, supervisor, and in the end of the workers.
+  std::string cgroup;       // The warden's cgroup; made when it is missing. Empty: the agent's own.
+  std::string record;       // File for the warden's record (warden.h).
+  Environment environment;  // For warden and supervisor, and in the end the workers.
 };
 
 struct StartedWarden {
@@ -39,14 +39,14 @@ struct StartedWarden {
   int carrier = -1;  // Connected to the supervisor; non-blocking, close-on-exec.
 };
 
-// Unavailable: no memory, no descriptor, or ivy-node does not run. Own session, clean signals, all
-// descriptors but the carrier closed.
+// The warden gets a session of its own and clean signals, and all descriptors but the carrier are
+// closed. Unavailable: no memory, no descriptor, or ivy-node does not run.
 Result<StartedWarden> start_warden(const WardenRequest& request);
 
-// NotFound: no supervisor listens there (yet, or any more). Unavailable: it does, and has no room.
+// NotFound: no supervisor listens there (yet, or any more). Unavailable: its backlog is full.
 Result<int> connect_to_job(const JobKey& key);
 
-// The agent's environment without what systemd and sshd have told the agent alone. Pure.
+// The agent's environment without variables that systemd and sshd set for the agent alone. Pure.
 Environment environment_for_jobs(const Environment& own);
 
 }  // namespace ivy

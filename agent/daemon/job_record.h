@@ -1,5 +1,5 @@
-// What the agent writes down about a job, so that one that comes after it knows whose it was; and
-// the audit line at its end. Thread: any. Pure: values and texts.
+// What the agent records about a job, so that its successor knows whose job it is; and the audit
+// line at its end. Thread: any. Pure: values and texts.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ struct JobRecord {
   std::string job_id;  // 32 hexadecimal digits.
   std::uint32_t host = 0;
   std::int64_t opened_at = 0;  // Seconds since 1970.
-  std::string boot_id;         // Of the kernel that the job runs under.
-  std::string certificate;     // AgentPeer::certificate() of whoever opened it...
+  std::string boot_id;         // Identifies the boot of the kernel that the job runs under.
+  std::string certificate;     // AgentPeer::certificate() of the peer that opened it...
   std::string from;            // ...and its address.
   std::string description;     // JobDescription as it came, in protobuf's bytes.
 };
@@ -25,7 +25,7 @@ inline constexpr std::size_t kMaxJobRecordBytes = 1u << 20;
 
 // One "name value" per line, values escaped; the last line says that the text is whole.
 std::string encode_job_record(const JobRecord& record);
-// DataLoss: truncated, or nothing that we have written.
+// DataLoss: truncated, or not in our format.
 Result<JobRecord> parse_job_record(std::string_view text);
 
 // "audit: job=... host=... certificate=... from=... user=... hosts=... command_sha256=...
@@ -33,10 +33,10 @@ Result<JobRecord> parse_job_record(std::string_view text);
 // its parts empty.
 std::string audit_line(const JobRecord& record, std::int64_t ended_at, std::string_view outcome);
 
-// What a supervisor's exit code tells (supervisor.h, warden.h), in words.
+// Describes a supervisor's exit code (supervisor.h, warden.h) in words.
 std::string outcome_of(int exit_code);
 
-// Blanks, quotes, commas, backslashes and all that is not printable ASCII as \xNN. A user's bytes
+// Writes blanks, quotes, commas, backslashes and all but printable ASCII as \xNN. A user's bytes
 // can then neither end a value nor begin another.
 std::string escape_value(std::string_view bytes);
 Result<std::string> unescape_value(std::string_view text);

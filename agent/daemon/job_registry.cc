@@ -37,10 +37,10 @@ constexpr char kDamagedSuffix[] = ".damaged";
 constexpr char kFreshSuffix[] = ".new";  // As write_whole() has it.
 constexpr char kFreshWardenSuffix[] = ".warden.new";
 constexpr char kDraining[] = "draining";
-// A warden that was started when its agent died needs a moment before anything of it can be seen.
+// A warden that was started when its agent died takes a moment to show.
 constexpr milliseconds kFirstLooks{100};
 constexpr int kLooksBeforeGivenUp = 10;
-// How often a job is looked at whose warden is gone while something still holds its directory.
+// How often a job is checked whose warden is gone while a process still holds its directory.
 constexpr milliseconds kLaterLooks{500};
 constexpr std::chrono::hours kTidyEvery{1};
 
@@ -57,7 +57,7 @@ Result<void> replace_file(const std::string& path, std::string_view text) {
   return write_error(path, errno);
 }
 
-// JOB-HOST of a file's name; nothing when it is no such name.
+// The key in a file name JOB-HOST; nothing when it is no such name.
 std::optional<JobKey> key_of(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   name.remove_suffix(suffix.size());
@@ -78,7 +78,7 @@ bool is_that_process(const WardenRecord& warden) {
          !has_ended(process);
 }
 
-// Warden and supervisor hold the lock of their directory while they live.
+// True while warden or supervisor lives: they hold the lock of their directory.
 bool is_directory_held(const JobKey& key) {
   const Result<JobDirectory> directory = find_job_directory(key.job_id, key.host);
   if (!directory.ok()) return false;
@@ -148,7 +148,7 @@ Result<void> JobRegistry::take_directory() {
                  "end it first, or name another state directory"};
   }
   const std::string pid = std::to_string(getpid()) + "\n";
-  // Only for the message above; on a full disk it names nobody.
+  // Only for the message above; on a full disk that message names no pid.
   if (ftruncate(lock_fd_, 0) == 0) write_all(lock_fd_, pid);
   return {};
 }
@@ -170,8 +170,8 @@ void JobRegistry::read_directory() {
       read_job(name);
     }
   }
-  // An agent or a warden died while it wrote this file. What belongs to a job that is listed may be
-  // its living warden's, that is just about to say how the job ended: it goes with the job.
+  // An agent or a warden died while it wrote this file. For a job that is listed it may be its
+  // living warden's, which is about to record how the job ended: then it is removed with the job.
   for (const std::string& name : names) {
     if (!name.ends_with(kFreshSuffix)) continue;
     const auto warden = key_of(name, kFreshWardenSuffix);
@@ -283,7 +283,7 @@ void JobRegistry::stop_soon(const JobPointer& job, int looks) {
 bool JobRegistry::signal_supervisor(const JobKey& key) const {
   const auto warden = read_warden(key);
   if (!warden || !is_that_process(*warden)) return false;
-  // The warden heeds no signal; its supervisor ends the job in order on SIGTERM.
+  // The warden ignores signals; its supervisor ends the job in order on SIGTERM.
   for (const ProcessStat& process : read_all_processes()) {
     if (process.parent == warden->pid && process.name == "ivy-supervisor")
       return signal_process(process.pid, process.start_time, SIGTERM);
@@ -313,7 +313,7 @@ void JobRegistry::watch(const JobPointer& job, int pidfd) {
 void JobRegistry::warden_ended(const JobPointer& job) {
   error_code ignored;
   siginfo_t info{};
-  // Not our child when an agent before us has started it; then there is nothing to reap.
+  // It is not our child when an earlier agent started it; then there is nothing to reap.
   if (waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(job->pidfd.native_handle()), &info,
              WEXITED | WNOHANG) == 0 &&
       info.si_pid != 0 && job->child == info.si_pid) {
@@ -323,16 +323,17 @@ void JobRegistry::warden_ended(const JobPointer& job) {
   look_at(job);
 }
 
-// Decides from what can be seen now whether the job lives, and what to wait for next.
+// Decides whether the job lives, and what to wait for next.
 void JobRegistry::look_at(const JobPointer& job) {
   if (job->record.boot_id != boot_id()) return end(job, "host rebooted");
   const auto warden = read_warden(job->key);
   if (warden && warden->exit_code) return end(job, outcome_of(*warden->exit_code));
-  // The descriptor first: what has this number and start time now is what it stands for.
+  // The descriptor is opened first: if pid and start time match after that, it refers to the
+  // warden.
   const int pidfd = warden ? open_pidfd(warden->pid) : -1;
   if (pidfd >= 0 && is_that_process(*warden)) return watch(job, pidfd);
   if (pidfd >= 0) close(pidfd);
-  // No warden to be seen, or it was killed: then its supervisor ends what is left.
+  // There is no warden, or it was killed: then its supervisor ends what is left.
   if (is_directory_held(job->key)) return look_again(job, kLaterLooks);
   if (++job->looks < kLooksBeforeGivenUp) return look_again(job, kFirstLooks);
   if (warden) return end(job, "its warden was killed");
@@ -350,7 +351,7 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   job->is_over = true;
   const JobKey key = job->key;
   const std::int64_t now = wall_s();
-  // First the line, then the tombstone: an agent that dies between the two says it twice rather
+  // The line comes before the tombstone: an agent that dies between the two logs it twice rather
   // than never.
   handlers_.audit(audit_line(job->record, now, outcome));
   bury(key, now);
@@ -358,7 +359,7 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   handlers_.ended(key);
 }
 
-// A rename takes no room on a full disk.
+// Renames the record to a tombstone, which needs no room on a full disk.
 void JobRegistry::bury(const JobKey& key, std::int64_t ended_at) {
   const std::string ended = path_of(key, kEndedSuffix);
   if (rename(path_of(key, kRecordSuffix).c_str(), ended.c_str()) == 0)
@@ -373,7 +374,7 @@ void JobRegistry::remove_old_tombstones() {
   const std::int64_t now = wall_s();
   std::vector<std::pair<std::int64_t, JobKey>> by_age;
   for (const auto& [key, tombstone] : tombstones_) {
-    // A clock that was set back makes it young, not old.
+    // A clock that was set back makes a tombstone young, not old.
     const std::int64_t age = now - tombstone.ended_at;
     by_age.emplace_back(age < 0 ? 0 : age, key);
   }

@@ -1,13 +1,13 @@
 // Which jobs live on this host through this agent, which have ended here, and whose they were. One
-// file per job in the state directory tells it to the agent that comes after this one:
+// file per job in the state directory preserves this for the next agent:
 //
 //   JOB-HOST.job     written before the warden starts: whose job it is (job_record.h)
 //   JOB-HOST.warden  written by the warden: who it is; at the end, how it ended (warden.h)
 //   JOB-HOST.ended   the first one, renamed: a tombstone, whose time stamp is the job's end
-//   draining         is there while new jobs are refused: an agent that is started again goes on so
+//   draining         exists while new jobs are refused, also by an agent that is started again
 //   lock             locked by the agent that uses the directory; holds its pid
 //
-// A job lives as long as its warden, and as long as anybody holds the lock of its job directory.
+// A job lives as long as its warden, and as long as any process holds the lock of its directory.
 // Thread: the loop's. Lifetime: outlived by the loop. Wardens live on without it.
 #pragma once
 
@@ -41,7 +41,7 @@ struct JobKey {
 
 class JobRegistry {
  public:
-  // A job that is asked for again after so long is started again: no launcher waits that long.
+  // A job that is asked for again after this time is started again: no launcher waits that long.
   static constexpr std::int64_t kTombstoneSeconds = 24 * 3600;
   static constexpr std::size_t kMaxTombstones = 4096;
   // Each costs a warden, a supervisor and a descriptor here.
@@ -49,19 +49,19 @@ class JobRegistry {
 
   struct Handlers {
     std::function<void(const std::string&)> audit;  // One line per job, at its end.
-    std::function<void(const std::string&)> warn;   // What somebody should look at.
-    std::function<void(const JobKey&)> ended;       // It is no longer listed.
+    std::function<void(const std::string&)> warn;   // Warnings for the administrator.
+    std::function<void(const JobKey&)> ended;       // The job is no longer listed.
   };
 
   // Unavailable when another agent uses the directory; PermissionDenied when it is not ours alone.
-  // Damaged records are set aside with a warning: they keep nobody from starting.
+  // Damaged records are set aside with a warning: they do not prevent the start.
   static Result<std::unique_ptr<JobRegistry>> make(boost::asio::io_context& loop,
                                                    std::string directory, Handlers handlers);
   ~JobRegistry();
   JobRegistry(const JobRegistry&) = delete;
   JobRegistry& operator=(const JobRegistry&) = delete;
 
-  // Takes care of what was left by an agent before us: `ended` and audit lines may come at once.
+  // Takes over what an earlier agent left: `ended` and audit lines may come at once.
   void look_at_all();
 
   // The job's record, or null when it does not live here.
@@ -71,21 +71,21 @@ class JobRegistry {
   std::vector<JobKey> jobs() const;
 
   // Writes the record: at once for the next agent on this machine, durably a moment later. A power
-  // failure between the two ends the job as well, and costs its audit line. ResourceExhausted
+  // failure between the two ends the job as well, and loses its audit line. ResourceExhausted
   // (kMaxJobs, or the disk is full), Unavailable.
   Result<void> add(const JobRecord& record);
-  // Nothing has run: as if it had never been added. No audit line.
+  // Removes a job of which nothing has run, as if it had never been added. No audit line.
   void forget(const JobKey& key);
-  // Its warden runs; pidfd is owned by the registry from here on (-1: there was no descriptor).
+  // Its warden runs; the registry owns pidfd from here on (-1: there was no descriptor).
   void started(const JobKey& key, pid_t pid, int pidfd);
-  // Where the warden is to tell.
+  // The path of the record that the warden writes.
   std::string warden_record(const JobKey& key) const;
-  // Asks the supervisor to end its job in order; warns when it cannot be found, also a second
-  // later: a warden that has just been started has not borne it yet.
+  // Asks the supervisor to end its job in order. Retries for a second, because a warden that was
+  // just started has no supervisor yet; warns when none is found by then.
   void stop(const JobKey& key);
 
-  // New jobs are refused, by this agent and by those that come after it. An error means that only
-  // this one knows.
+  // New jobs are refused, by this agent and by later ones. An error means that only this agent
+  // refuses them.
   Result<void> set_draining(bool is_draining);
   bool is_draining() const { return is_draining_; }
 

@@ -17,7 +17,7 @@ using boost::system::error_code;
 using std::chrono::milliseconds;
 
 constexpr milliseconds kLongestPause{100};
-// Written down and listed for as long as the job lives.
+// The description is recorded and listed for as long as the job lives.
 constexpr std::size_t kMaxDescriptionBytes = 64u << 10;
 
 }  // namespace
@@ -73,7 +73,7 @@ Result<void> OpenCall::check() const {
 void OpenCall::try_open() {
   if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
   const JobRecord* known = context_->registry().find(key());
-  // A job that another carrier has started is reached all the same.
+  // This also reaches a job that another carrier has started.
   const Result<int> socket = connect_to_job(key());
   OpenFacts facts;
   facts.reattach = job_.reattach();
@@ -143,7 +143,7 @@ void OpenCall::need_bundle() {
 
 void OpenCall::refuse(const Error& error) {
   timer_.cancel();
-  // finish() lets go of us.
+  // finish() releases us.
   const std::shared_ptr<OpenCall> self = shared_from_this();
   if (stream_) std::exchange(stream_, nullptr)->finish(grpc_status(error));
 }

@@ -1,5 +1,5 @@
-// An Open call from its first message to the moment at which a carrier has it: looks at what is
-// asked, decides (job_opening.h), starts or connects, or says why not. Thread: the loop's.
+// An Open call from its first message until a carrier has it: checks the request, decides
+// (job_opening.h), starts or connects, or refuses with a reason. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -15,7 +15,7 @@
 
 namespace ivy {
 
-// What opening needs of the service around it. Outlives every call.
+// The parts of the service that opening needs. Outlives every call.
 class OpenContext {
  public:
   virtual ~OpenContext() = default;
@@ -25,7 +25,7 @@ class OpenContext {
   virtual const std::string& architecture() const = 0;
   virtual bool is_draining() const = 0;
   virtual bool is_stopping() const = 0;
-  // Empty: supervisors are born where the agent is.
+  // Empty: supervisors start in the agent's cgroup.
   virtual const std::string& jobs_cgroup() const = 0;
   virtual Environment jobs_environment() const = 0;
   // Gives the stream a carrier over this socket. forwarded: another agent carries it to us.
@@ -38,10 +38,10 @@ class OpenContext {
 
 class OpenCall final : public StreamHandler, public std::enable_shared_from_this<OpenCall> {
  public:
-  // A stream that never says what it wants is ended after this time.
+  // A stream whose first message does not come is ended after this time.
   static constexpr std::chrono::seconds kFirstMessageWithin{10};
-  // A supervisor that is being born listens after a few milliseconds; one that ends may still be
-  // counted as living for a moment.
+  // A supervisor that is being started listens after a few milliseconds; one that ends may still be
+  // listed as living for a moment.
   static constexpr std::chrono::seconds kConnectWithin{5};
 
   // context: kept alive by the call.
@@ -63,7 +63,7 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   JobKey key() const { return {job_.job_id(), job_.host()}; }
 
   const std::shared_ptr<OpenContext> context_;
-  std::shared_ptr<OpenStream> stream_;  // Null once somebody else has it, or it is ended.
+  std::shared_ptr<OpenStream> stream_;  // Null once it was handed on or has ended.
   const AgentPeer peer_;
   agent::v1::OpenJob job_;
   boost::asio::steady_timer timer_;

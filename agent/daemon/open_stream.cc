@@ -30,7 +30,7 @@ void OpenStream::finish(grpc::Status status) {
 
 void OpenStream::abort(grpc::Status status) {
   if (is_finished_ && !waiting_finish_) return;
-  // A write to a peer that does not read would keep the end waiting.
+  // A write to a peer that does not read would delay the end.
   if (is_writing_) context_.TryCancel();
   finish(std::move(status));
 }

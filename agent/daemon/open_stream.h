@@ -2,7 +2,7 @@
 // other, and every operation is begun from here. At most one read and one write are under way.
 //
 // Thread: reactions from gRPC's threads; everything else the loop's. Lifetime: keeps itself alive
-// until gRPC is done with it; the handler is let go at finish().
+// until gRPC is done with it; the handler is released at finish().
 #pragma once
 
 #include <grpcpp/server_context.h>
@@ -17,7 +17,7 @@
 
 namespace ivy {
 
-// Whoever has the stream. Called on the loop.
+// The owner of a stream. Called on the loop.
 class StreamHandler {
  public:
   virtual ~StreamHandler() = default;
@@ -25,7 +25,7 @@ class StreamHandler {
   virtual void on_read(bool ok) = 0;
   // write() is done.
   virtual void on_written(bool ok) = 0;
-  // The stream is broken: the connection, the launcher, or the server's end.
+  // The stream is broken: by the connection, the launcher, or the server's end.
   virtual void on_cancelled() = 0;
 };
 
@@ -37,7 +37,7 @@ class OpenStream final
   static std::shared_ptr<OpenStream> make(boost::asio::io_context& loop,
                                           grpc::CallbackServerContext& context);
 
-  // Gives the stream to another. Its operations under way are told to the new one.
+  // Gives the stream to another handler, which then gets the results of operations under way.
   void hand_to(std::shared_ptr<StreamHandler> handler) { handler_ = std::move(handler); }
 
   void read();
@@ -47,13 +47,13 @@ class OpenStream final
   void write();
   bool is_writing() const { return is_writing_; }
   bool is_cancelled() const { return is_cancelled_; }
-  // Broken or finished: nothing may be begun any more.
+  // True if the stream is broken or finished: no operation may be begun any more.
   bool is_over() const { return is_cancelled_ || is_finished_; }
-  // After the write that is under way. Nothing else may be begun from here on.
+  // Finishes after the write that is under way. No operation may be begun from here on.
   void finish(grpc::Status status);
-  // As above, and gives up what is under way.
+  // As above, and cancels what is under way.
   void abort(grpc::Status status);
-  // Before finish(); later it does nothing.
+  // Call before finish(); later it does nothing.
   void add_trailer(const std::string& name, const std::string& value);
 
  private:

@@ -24,7 +24,7 @@ std::string value_of(const Environment& environment, const char* name) {
   return found == nullptr ? std::string() : *found;
 }
 
-// systemd gives several directories as "A:B": the first is meant.
+// systemd gives several directories as "A:B": the first one counts.
 std::string first_directory(const std::string& list) { return list.substr(0, list.find(':')); }
 
 std::string default_socket(const Environment& environment, std::uint32_t uid) {
@@ -45,7 +45,7 @@ std::string default_state(const Environment& environment) {
   return home.empty() ? std::string() : home + "/.local/state/ivyrun/agent";
 }
 
-// Where CLI11 puts what it reads, for all verbs together.
+// The variables into which CLI11 parses, for all verbs together.
 struct Raw {
   std::vector<std::string> listen;
   ServeCommand serve;
@@ -184,7 +184,7 @@ Result<AgentCommand> drain_command(Raw& raw) {
   return AgentCommand(std::move(raw.drain));
 }
 
-// A host, or a user, but not both.
+// Checks that a host or a user is named, but not both.
 Result<void> check_one_name(const Raw& raw, const char* verb, bool serial_too) {
   const int given = (raw.names.empty() ? 0 : 1) + (raw.user.empty() ? 0 : 1) +
                     (serial_too && !raw.serial.empty() ? 1 : 0);
@@ -256,7 +256,7 @@ Result<AgentCommand> command_of(const Verbs& verbs, Raw& raw, const Environment&
   return AgentCommand(ListCertificatesArguments{place});
 }
 
-// The verb that was probably meant by the first word; empty: it is one, or none is near.
+// The verb that was probably meant by the first word; empty when it is a verb, or none is near.
 std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
   const std::string& typed = arguments.front();
@@ -302,7 +302,7 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   app.require_subcommand(1);
   add_serving_verbs(app, raw, verbs);
   add_certificate_verbs(app, raw, verbs);
-  // CLI11 takes them from the end.
+  // CLI11 takes arguments from the back.
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);

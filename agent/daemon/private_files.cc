@@ -26,7 +26,7 @@ std::string mode_text(mode_t mode) {
   return text;
 }
 
-// What errno says of a file, and what its owner can do.
+// An error with errno's text and advice for the owner.
 Error file_error(Code code, const std::string& what, int errno_value) {
   Error error = errno_error(code, what, errno_value);
   if (errno_value == ENOSPC || errno_value == EDQUOT) {
@@ -48,11 +48,11 @@ Result<void> write_temporary(int directory, const std::string& directory_path,
                              const FileContents& file) {
   const std::string name = temporary_name(file.name);
   const std::string path = directory_path + "/" + name;
-  unlinkat(directory, name.c_str(), 0);  // A process with our number may have died here.
+  unlinkat(directory, name.c_str(), 0);  // A process with our number may have left one.
   const Descriptor fd(openat(directory, name.c_str(),
                              O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, file.mode));
   if (fd.get() < 0) return file_error(Code::kUnavailable, "make " + path, errno);
-  // The umask may have taken from the mode, or left it as it is.
+  // The umask may have removed bits from the mode.
   if (fchmod(fd.get(), file.mode) != 0) {
     return file_error(Code::kUnavailable, "chmod " + path, errno);
   }

@@ -1,5 +1,5 @@
-// Files that matter in directories that nobody else may change: written whole or not at all, read
-// with a limit. Thread: any; blocks.
+// Files in directories that no other user may change: written whole or not at all, read with a
+// limit. Thread: any; blocks.
 #pragma once
 
 #include <sys/types.h>
@@ -16,11 +16,11 @@ namespace ivy {
 // The users besides the owner who may enter a directory.
 enum class DirectoryAccess {
   kNobody,    // 0700.
-  kReadable,  // Others may look, only the owner may write.
+  kReadable,  // Others may read, only the owner may write.
 };
 
 // Makes a directory with its parents (0700 each); one that exists must be ours and closed to
-// others. PermissionDenied says how it is open.
+// others. PermissionDenied tells how it is open.
 Result<void> make_private_directory(const std::string& path, DirectoryAccess access);
 Result<void> check_private_directory(const std::string& path, DirectoryAccess access);
 
@@ -39,7 +39,7 @@ Result<std::string> read_regular_file(const std::string& path, std::size_t max_b
 
 bool file_exists(const std::string& path);
 
-// The turn of this process with a directory, until it is destroyed.
+// This process's exclusive use of a directory, until it is destroyed.
 class DirectoryLock {
  public:
   // Waits up to 10 s for another process; then Unavailable.

@@ -1,6 +1,6 @@
-// A Put call: takes a bundle message by message on the thread that the bundle cache has for itself,
-// because a home on a network may keep a write waiting for seconds. Thread: reactions from gRPC's
-// threads; the rest that thread's. Lifetime: deletes itself when gRPC is done with it.
+// A Put call: receives a bundle message by message on the bundle cache's own thread, because a home
+// on a network may keep a write waiting for seconds. Thread: reactions from gRPC's threads; the
+// rest on that thread. Lifetime: deletes itself when gRPC is done with it.
 #pragma once
 
 #include <grpcpp/support/server_callback.h>
@@ -19,7 +19,8 @@ class PutCall final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
   // Each may take the largest bundle's room on disk.
   static constexpr int kMaxAtOnce = 16;
 
-  // under_way: how many there are; shared by all calls. All outlive the call.
+  // under_way: the number of calls in progress, shared by all calls. Everything here outlives the
+  // call.
   PutCall(boost::asio::thread_pool& thread, const BundleCache& cache,
           std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply);
   ~PutCall() override;

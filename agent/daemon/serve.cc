@@ -36,17 +36,17 @@ using boost::asio::io_context;
 using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer of our own service.
-// Calls end by themselves when the service has stopped; those that do not are cancelled, and what
-// does not end even then must not hold up a restart.
+constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer from our own service.
+// Calls end by themselves when the service has stopped; those that do not are cancelled, and calls
+// that do not end even then must not hold up a restart.
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
 constexpr int kExitFailed = 1;
-// The process has one; it outlives Serving for the thread that ends whatever hangs below main.
+// One per process; it outlives Serving for the thread that ends the process if something hangs.
 std::atomic<int> exit_code = 0;
 
-// Asks our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's
-// threads and the loop at once. One question at a time.
+// Calls our own service over our own socket, as a launcher would: an answer proves acceptor, gRPC's
+// threads and the loop at once. One request at a time.
 class SelfCheck {
  public:
   SelfCheck(io_context& loop, const std::string& socket_path) : loop_(loop) {
@@ -56,11 +56,11 @@ class SelfCheck {
         "unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments));
   }
 
-  // `answered` runs on the loop. False when the last question is still open.
+  // `answered` runs on the loop. False while the last request is still open.
   bool ask(std::function<void(const grpc::Status&)> answered) {
     if (asking_) return false;
     asking_ = true;
-    // Kept until the answer: gRPC uses it until then, also when this object has gone.
+    // Kept until the answer: gRPC uses it until then, even after this object is gone.
     auto question = std::make_shared<Question>();
     question->context.set_deadline(std::chrono::system_clock::now() + kCheckTime);
     question->context.set_wait_for_ready(true);
@@ -91,7 +91,7 @@ class SelfCheck {
   bool asking_ = false;
 };
 
-// Everything that lives while the agent serves, in the order of its making.
+// All parts that live while the agent serves, in the order of construction.
 class Serving {
  public:
   Serving(std::string user, UnitCgroup cgroup)
@@ -102,7 +102,7 @@ class Serving {
   }
 
   Result<void> start(const ServeCommand& command, const Environment& environment);
-  // Until the end; returns the exit code.
+  // Runs until the end; returns the exit code.
   int run();
 
  private:
@@ -124,11 +124,11 @@ class Serving {
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
   HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
-  std::unique_ptr<AgentCredentials> credentials_;  // Null: the Unix socket alone.
+  std::unique_ptr<AgentCredentials> credentials_;  // Null: only the Unix socket is served.
   std::unique_ptr<AgentService> service_;
   std::unique_ptr<AgentServer> server_;
   std::unique_ptr<SelfCheck> self_check_;
-  std::string jobs_;  // "3 jobs", as the service says it.
+  std::string jobs_;  // "3 jobs", in the service's words.
   bool ready_ = false;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point next_check_{};
@@ -145,7 +145,7 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
   return {};
 }
 
-// A directory of ours alone, with its parents.
+// Makes a directory that only we may enter, with its parents.
 Result<void> make_private_directory(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
@@ -161,7 +161,8 @@ Result<void> make_private_directory(const std::string& path) {
 
 std::string bundle_directory(const Environment& environment) {
   const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
-  // A relative one is none, says its specification; it would mean another place in every directory.
+  // By the specification a relative path is invalid; it would mean another place in every
+  // directory.
   if (cache != nullptr && cache->starts_with('/')) return *cache + "/ivyrun";
   const std::string* const home = find_variable(environment, "HOME");
   return (home == nullptr ? std::string() : *home) + "/.cache/ivyrun";
@@ -235,7 +236,7 @@ int Serving::run() {
       loop_.run();
       return exit_code;
     } catch (const std::exception& error) {
-      // Out of memory or of the kernel's tables, most likely. Jobs outlive an agent: the next one
+      // Most likely out of memory or of kernel resources. Jobs outlive an agent: the next one
       // begins with a clean state, and this one still ends in order.
       agent_log::error(std::string("an error that nothing expected: ") + error.what());
       exit_code = kExitFailed;
@@ -302,20 +303,20 @@ void Serving::stop(const std::string& why) {
   service_->stop();
   self_check_->cancel();
   tick_.cancel();
-  // Whatever hangs, even below main: a restart does not wait for it.
+  // If anything hangs, the process exits all the same: a restart does not wait for it.
   std::thread([this] {
     std::this_thread::sleep_for(kExitPatience);
     agent_log::warning("calls did not end in time and are left behind");
     _exit(exit_code);
   }).detach();
-  // The loop runs on meanwhile: calls end there.
+  // The loop keeps running meanwhile: calls end on it.
   std::thread([this] {
     server_->shut_down(kCallPatience);
     boost::asio::post(loop_, [this] { leave(); });
   }).detach();
 }
 
-// The answer to our own last question comes on gRPC's thread, and needs the loop.
+// Waits for the answer to our own last request, which comes on gRPC's thread and needs the loop.
 void Serving::leave() {
   if (!self_check_->asking()) return loop_.stop();
   tick_.expires_after(std::chrono::milliseconds(5));
@@ -343,7 +344,7 @@ int run_serve(const ServeCommand& command, const Environment& environment) {
   }
   // Every launcher and every job costs descriptors.
   raise_descriptor_limit();
-  // Before gRPC has threads, and before anything of ours must not live where jobs will.
+  // Done before gRPC has threads, because it forks.
   const UnitCgroup cgroup = enter_unit_cgroup();
   Serving serving(user, cgroup);
   const Result<void> started = serving.start(command, environment);

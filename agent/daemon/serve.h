@@ -6,8 +6,8 @@
 
 namespace ivy {
 
-// Returns the exit code: 0 after SIGTERM or SIGINT; kExitUsage when it refuses to start as it was
-// told; 1 when it could not.
+// Returns the exit code: 0 after SIGTERM or SIGINT; kExitUsage when it rejects its arguments; 1
+// when it could not start.
 int run_serve(const ServeCommand& command, const Environment& environment);
 
 }  // namespace ivy

@@ -30,7 +30,7 @@ void SyncThread::sync(const std::string& path) {
     const std::lock_guard lock(mutex_);
     if (waiting_.size() >= kMaxWaiting) return;
     waiting_.push_back(path);
-    // Somebody is on the way already.
+    // An earlier call has posted sync_waiting() already.
     if (waiting_.size() > 1) return;
   }
   boost::asio::post(thread_, [this] { sync_waiting(); });

@@ -15,14 +15,14 @@ namespace ivy {
 
 class SyncThread {
  public:
-  // While a disk stands still; what comes beyond that is left to the kernel.
+  // Paths that may wait while a disk hangs; further ones are left to the kernel.
   static constexpr std::size_t kMaxWaiting = 1024;
 
-  // directory: of all files that will come.
+  // directory: holds all files that will come.
   explicit SyncThread(std::string directory) : directory_(std::move(directory)) {}
   ~SyncThread();
 
-  // This file and its entry in the directory, soon. Whoever is gone by then needs it no more.
+  // Syncs this file and its entry in the directory soon. A file that is gone by then is skipped.
   void sync(const std::string& path);
 
  private:
@@ -34,7 +34,7 @@ class SyncThread {
   boost::asio::thread_pool thread_{1};
 };
 
-// Right now, by whoever calls.
+// Syncs a directory at once, on the caller's thread.
 void sync_directory(const std::string& path);
 
 }  // namespace ivy

@@ -10,7 +10,7 @@
 namespace ivy::systemd_notify {
 namespace {
 
-// A status is one line: a newline in it would begin another assignment.
+// Status texts are escaped: a newline in one would begin another assignment.
 void notify(const std::string& assignments) { sd_notify(0, assignments.c_str()); }
 std::string status_line(const std::string& status) {
   return "STATUS=" + agent_log::escaped(status);

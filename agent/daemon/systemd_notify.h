@@ -1,5 +1,5 @@
-// What systemd is told (sd_notify(3)): ready, status, alive, stopping. Without $NOTIFY_SOCKET every
-// call does nothing. Thread: the loop's.
+// The states reported to systemd (sd_notify(3)): ready, status, alive, stopping. Without
+// $NOTIFY_SOCKET every call does nothing. Thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -8,9 +8,10 @@
 
 namespace ivy::systemd_notify {
 
-// Somebody waits for READY=1.
+// True if a service manager waits for READY=1.
 bool is_waiting();
-// How often the service manager wants a sign of life at least; nothing when it wants none.
+// The longest time the service manager accepts between signs of life; nothing when it asks for
+// none.
 std::optional<std::chrono::microseconds> watchdog_interval();
 
 void say_ready(const std::string& status);

@@ -25,7 +25,7 @@ bool make_directory(const std::string& path) {
   return mkdir(path.c_str(), 0755) == 0 || errno == EEXIST;
 }
 
-// 0, or an errno.
+// Returns 0 or an errno.
 int move_this_process(const std::string& directory) {
   const int fd = open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
   if (fd < 0) return errno;
@@ -34,7 +34,7 @@ int move_this_process(const std::string& directory) {
   return error;
 }
 
-// What a warden will do, done by a child that then ends: 0, or an errno.
+// Tries in a child, which then exits, what a warden will do: 0, or an errno.
 int try_to_enter(const std::string& directory) {
   const pid_t child = fork();
   if (child == 0) _exit(move_this_process(directory));
@@ -45,7 +45,7 @@ int try_to_enter(const std::string& directory) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 
-// The unit's own directory, also when we were started in its leaf (DelegateSubgroup=agent).
+// The unit's own directory, even when we were started in its leaf (DelegateSubgroup=agent).
 std::string unit_directory(const std::string& own) {
   const std::string leaf = kAgentLeaf;
   if (!own.ends_with(leaf)) return own;

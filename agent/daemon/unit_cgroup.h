@@ -1,6 +1,6 @@
-// Where the agent and its jobs live among cgroups. A process may not live in a cgroup that has
-// others below it, and what systemd started must not hold the jobs: so the agent moves into a leaf
-// of the cgroup that it was started in, and wardens are born in one beside it.
+// Places the agent and its jobs in cgroups. A process may not live in a cgroup that has others
+// below it, and the service's own cgroup must not hold the jobs: so the agent moves into a leaf of
+// the cgroup that it was started in, and wardens are started in one beside it.
 //
 //   ivy-agent@alice.service/     delegated to us by the unit (Delegate=yes)
 //     agent/                     this process
@@ -18,8 +18,8 @@ struct UnitCgroup {
   std::string description;  // "cgroup DIR", or why there is none. For Facts and the log.
 };
 
-// Makes both and moves this process. Never fails: without a cgroup of ours, jobs are held by what
-// their supervisors find (agent/README.md, "Containment").
+// Makes both and moves this process. Never fails: without a cgroup of ours, jobs are held by the
+// containment that their supervisors find (agent/README.md, "Containment").
 UnitCgroup enter_unit_cgroup();
 
 }  // namespace ivy

@@ -21,7 +21,8 @@ std::string bdf_of_location(std::uint64_t domain, std::uint64_t location) {
   return text;
 }
 
-// Who has memory of it, or a queue on it. kfd has a directory for each process that has opened it.
+// Reads which processes have memory or a queue on the device. kfd has a directory for each process
+// that has opened it.
 void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevice& device) {
   if (gpu_id.empty()) return;
   const std::string processes = root + "/sys/class/kfd/kfd/proc";
@@ -46,7 +47,7 @@ void read_amd_users(const std::string& root, const std::string& gpu_id, AmdDevic
 std::vector<AmdDevice> read_amd_files(const std::string& root) {
   const std::string nodes = root + "/sys/class/kfd/kfd/topology/nodes";
   std::vector<std::string> names = names_in(nodes);
-  // "10" comes behind "9".
+  // Sorts "10" behind "9".
   std::sort(names.begin(), names.end(), [](const std::string& a, const std::string& b) {
     return std::pair(a.size(), a) < std::pair(b.size(), b);
   });

@@ -1,4 +1,4 @@
-// AMD's GPUs: what the kernel's driver (kfd) tells, and what of it may be used. Thread: any.
+// AMD's GPUs: what the kernel's driver (kfd) reports, and which of them may be used. Thread: any.
 //
 //   /sys/class/kfd/kfd/topology/nodes/*            nodes with simd_count > 0
 //   /dev/kfd, /dev/dri/renderD<minor>              whether these may be used
@@ -22,10 +22,10 @@ struct AmdDevice {
   std::uint64_t used_bytes = 0;
 };
 
-// Reads files only; in the order of the topology, which is ROCm's.
+// Reads files only; returns the devices in the order of the topology, which is ROCm's.
 std::vector<AmdDevice> read_amd_files(const std::string& root);
 
-// `bus`: the same devices as the PCI bus has them. Pure.
+// `bus`: the same devices as found on the PCI bus. Pure.
 void add_amd(const std::vector<AmdDevice>& devices, const std::vector<BusDevice>& bus,
              FoundDevices& found);
 

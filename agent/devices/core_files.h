@@ -1,4 +1,4 @@
-// Which processors this host has and which of them we may use, by what the kernel's files say.
+// Which processors this host has and which of them we may use, according to the kernel's files.
 // Thread: any.
 #pragma once
 
@@ -11,7 +11,7 @@
 namespace ivy {
 
 // The processors that this process may run on: its affinity mask, within its control group. With a
-// root for tests (device_files.h): what the "Cpus_allowed_list" of proc/self/status there says.
+// root for tests (device_files.h): "Cpus_allowed_list" in proc/self/status there.
 CoreList allowed_cores(const std::string& root);
 
 // The cores that `allowed` leaves, by number, from /sys/devices/system. Core by core rather than

@@ -9,9 +9,9 @@
 namespace ivy {
 namespace {
 
-// More cores than a machine has, and what fits into a frame.
+// More cores than a machine has, and no more than fit into a frame.
 constexpr std::size_t kMaxCores = 4096;
-// Processes on one device of which is told.
+// Processes that are listed per device.
 constexpr std::size_t kMaxUsers = 64;
 
 struct Masks {
@@ -29,8 +29,8 @@ std::string shown(const std::string& name, const std::optional<std::string>& val
   return value ? name + "=" + *value : "";
 }
 
-// Slurm gives each task devices of its own, so that a step of one task sees few: --gpus-per-task,
-// and its newer form --tres-per-task=gres/gpu:N.
+// Variables with which Slurm gives each task devices of its own, so that a step of one task sees
+// few: --gpus-per-task, and its newer form --tres-per-task=gres/gpu:N.
 std::string hiding_variable(const Environment& environment) {
   const std::string* count = find_variable(environment, "SLURM_GPUS_PER_TASK");
   if (count != nullptr && !count->empty()) return "SLURM_GPUS_PER_TASK=" + *count;
@@ -40,8 +40,8 @@ std::string hiding_variable(const Environment& environment) {
   return {};
 }
 
-// Slurm's own variables, which nobody changes with the mask: the mask again for OpenCL, and the
-// machine-wide numbers of what it gave.
+// True if Slurm itself set this mask. Two variables that users do not change along with it tell:
+// the mask again for OpenCL, and the machine-wide numbers of the devices it gave.
 bool is_slurms(const std::string& name, const Masks& masks) {
   const std::string* const value = find_variable(masks.environment, name);
   const std::string* const job = find_variable(masks.environment, "SLURM_JOB_ID");
@@ -58,7 +58,7 @@ bool is_slurms(const std::string& name, const Masks& masks) {
   return false;
 }
 
-// One layer of masks is a worker's own to write again; a lower one stays.
+// Applies the vendor's masks. A worker may rewrite one layer of masks itself; a lower layer stays.
 MaskedDevices apply_vendors_masks(const FoundDevices& found, const DeviceVendor& vendor,
                                   const Masks& masks, DeviceView& view) {
   std::string name(vendor.mask);

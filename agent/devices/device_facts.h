@@ -1,4 +1,4 @@
-// From what was found to what the launcher is told. Pure; thread: any.
+// Converts what was found into what the launcher gets. Pure; thread: any.
 #pragma once
 
 #include <string>

@@ -38,7 +38,7 @@ std::string nearest_interface(const std::string& place,
                               const std::vector<NetworkDevice>& interfaces) {
   const std::size_t root_begin = place.find("/pci");
   if (root_begin == std::string::npos) return {};
-  // Everything up to and with ".../pci0000:00/" must be equal.
+  // Every directory up to and including ".../pci0000:00/" must be equal.
   const std::size_t needed =
       common_parts(place, place.substr(0, place.find('/', root_begin + 1) + 1));
   const NetworkDevice* best = nullptr;

@@ -1,4 +1,4 @@
-// What the kernel's files tell about the accelerators of every vendor, and the one list that is
+// What the kernel's files report about the accelerators of every vendor, and the one list that is
 // made of it. Thread: any.
 //
 // A vendor is four things: a row in proto/contract/device_vendor.cc with the variables by which a
@@ -26,8 +26,7 @@ struct DeviceFiles {
 // directory.
 DeviceFiles read_device_files(const std::string& root);
 
-// Where there is no NVIDIA device that can be used, AMD's are taken: a job does not mix vendors.
-// Pure.
+// When no NVIDIA device can be used, AMD's are taken: a job does not mix vendors. Pure.
 FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml);
 
 }  // namespace ivy

@@ -30,7 +30,7 @@ bool is_uuid(std::string_view entry) {
   return entry.starts_with("GPU-") || entry.starts_with("MIG-");
 }
 
-// What one entry means, or why it means nothing.
+// The device that one entry names, or why it names none.
 struct Meaning {
   std::optional<std::size_t> device;
   std::string error;
@@ -38,7 +38,7 @@ struct Meaning {
 
 Meaning by_number(const FoundDevices& found, int number) {
   for (std::size_t i = 0; i < found.devices.size(); ++i)
-    // Of a GPU that is cut into instances a number gives the first one.
+    // A number names the first instance of a GPU that is cut into instances.
     if (found.devices[i].gpu == number) return {i, ""};
   const std::string last = found.devices.empty() ? "" : std::to_string(found.devices.back().gpu);
   return {std::nullopt, "there is no device " + std::to_string(number) +
@@ -78,7 +78,7 @@ Meaning meaning_of(const FoundDevices& found, std::string_view entry) {
                             : "\"" + std::string(entry) + "\" is neither a number nor a UUID"};
 }
 
-// An int where scripts may parse one, a UUID where only that is exact.
+// A number where scripts may parse one, a UUID where only that is exact.
 std::string own_entry(const FoundDevice& device) {
   return device.is_mig ? device.uuid : std::to_string(device.gpu);
 }
@@ -106,7 +106,7 @@ MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::str
                     [&](const VisibleDevice& other) { return other.device == meaning.device; });
     if (is_repeated) masked.error = std::string(entry) + " stands in it twice";
     if (!masked.error.empty()) return masked;
-    // A number that means an instance is not passed on as a number: it would mean all of the GPU.
+    // An instance's number is not passed on as a number: it would mean all of the GPU.
     const bool is_instance = meaning.device && found.devices[*meaning.device].is_mig;
     masked.visible.push_back(
         {meaning.device, is_instance ? found.devices[*meaning.device].uuid : std::string(entry)});

@@ -15,15 +15,15 @@ namespace ivy {
 
 // A device that a mask leaves.
 struct VisibleDevice {
-  // Place in the list. Absent: the mask names it by a UUID, and the sources that could be asked
-  // know no UUIDs; it is believed to be there.
+  // Index in the list. Absent: the mask names it by a UUID, and the available sources know no
+  // UUIDs; it is assumed to exist.
   std::optional<std::size_t> device;
   std::string entry;  // How a worker's own mask names it.
 };
 
 struct MaskedDevices {
   std::vector<VisibleDevice> visible;
-  // "there is no device 9": this entry, and what stands behind it, names nothing.
+  // "there is no device 9": this entry and those behind it name nothing.
   std::string error;
 };
 

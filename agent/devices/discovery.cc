@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// What has been found before the probe answers.
+// The findings before the probe answers.
 struct Request {
   DeviceFiles files;
   bool needs_nvml = false;
@@ -25,7 +25,7 @@ Environment masks_of(const Hello& hello) {
   return masks;
 }
 
-// What hwloc saw, within what we may use: it does not know of our affinity.
+// The cores that hwloc saw, restricted to those we may use: it does not know our affinity.
 std::vector<Core> within(const std::vector<Core>& cores, const CoreList& allowed) {
   std::vector<Core> left;
   for (Core core : cores) {

@@ -16,7 +16,7 @@ namespace ivy {
 
 class Discovery {
  public:
-  // Only the fields that set_device_facts fills.
+  // Gets only the fields that set_device_facts fills.
   using Done = std::function<void(const HostFacts&)>;
 
   // probe_program: ivy-probe; may be absent. root: as in device_files.h.
@@ -26,7 +26,7 @@ class Discovery {
   // Calls `done` once: at once where no probe is needed, else within kProbeLimit. Another call
   // before that takes the place of the first, whose `done` is not called.
   void describe(const Hello& hello, Done done);
-  // The same, into the answer to Hello, which is then handed to `send`.
+  // As above, but fills the answer to Hello, which is then handed to `send`.
   void complete(const Hello& hello, const Event& answer, std::function<void(const Event&)> send);
 
  private:

@@ -1,5 +1,5 @@
-// The one list of a host's accelerators that is made of everything its sources know, and what is
-// alike for all vendors. Pure; thread: any.
+// The list of a host's accelerators, merged from all sources, and what is common to all vendors.
+// Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@ struct BusDevice {
 
 // A device that a process could use if nothing hid it.
 struct FoundDevice {
-  int gpu = 0;  // Place of its GPU among those of the list, as masks count them.
+  int gpu = 0;  // Index of its GPU among those of the list, as masks count them.
   std::string bdf;
   std::string uuid;
   std::string model;
@@ -36,7 +36,7 @@ struct FoundDevices {
   std::vector<FoundDevice> devices;
   // At most kMaxDeviceNotes each.
   std::vector<std::string> notes;          // What cannot be used, and why.
-  std::vector<std::string> disagreements;  // Between sources, and what somebody should look at.
+  std::vector<std::string> disagreements;  // Between sources, for the administrator.
   int unusable = 0;                        // Devices that are there and cannot be opened.
 };
 
@@ -48,7 +48,7 @@ void add_note(std::vector<std::string>& notes, std::string note);
 // The device with this address; null when the bus has none.
 const BusDevice* find_on_bus(const std::vector<BusDevice>& bus, const std::string& bdf);
 
-// Takes over what the bus knows about a device; null: nothing.
+// Copies what the bus knows about a device; null: nothing.
 void set_place(const BusDevice* bus, FoundDevice& device);
 
 // "1 AMD device", "2 AMD devices".

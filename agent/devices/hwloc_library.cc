@@ -68,13 +68,13 @@ std::vector<Core> ask_hwloc(const std::string& root) {
   const Library hwloc;
   if (hwloc.handle == nullptr || !hwloc.is_whole) return cores;
   if (!root.empty()) setenv("HWLOC_FSROOT", root.c_str(), 1);
-  // Its plug-ins look for displays and accelerators, which we do not ask it for.
+  // Its plug-ins search for displays and accelerators, which we do not need.
   setenv("HWLOC_COMPONENTS", "linux,stop", 1);
   hwloc_topology_t topology = nullptr;
   if (hwloc.init(&topology) != 0) return cores;
   if (hwloc.load_topology(topology) == 0) {
     const int depth = hwloc.depth_of(topology, HWLOC_OBJ_CORE);
-    // Some virtual machines show processors without cores; then files say what there is.
+    // Some virtual machines show processors without cores; then the kernel's files tell the cores.
     const unsigned count = depth < 0 ? 0 : hwloc.count_at(topology, depth);
     for (unsigned i = 0; i < count; ++i)
       if (const hwloc_obj_t object = hwloc.object_at(topology, depth, i))

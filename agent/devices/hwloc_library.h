@@ -1,5 +1,6 @@
-// Asks hwloc how this host's cores lie. It is found at run time, so that a host without it loses
-// only this answer, which files give too (core_files.h). Thread: any, one at a time.
+// Asks hwloc for the layout of this host's cores. hwloc is found at run time, so that a host
+// without it loses only this answer, which files give too (core_files.h). Thread: any, one at a
+// time.
 #pragma once
 
 #include <string>

@@ -52,7 +52,7 @@ DriverDevice read_driver_device(const std::string& root, const std::string& name
   device.bdf = normal_bdf(name);
   device.model = value_after(text, "Model");
   device.uuid = value_after(text, "GPU UUID");
-  // Until the device has been initialised the driver does not know it, and says so.
+  // Until the device has been initialised, the driver shows its UUID with question marks.
   if (device.uuid.find('?') != std::string::npos) device.uuid.clear();
   device.is_excluded = value_after(text, "GPU Excluded") == "Yes";
   const std::string minor = value_after(text, "Device Minor");
@@ -69,8 +69,8 @@ bool is_nvidia_display(const std::string& device) {
          first_line(device + "/class").starts_with("0x03");
 }
 
-// False: the kernel's list of the bus, which is read at once, has nothing of NVIDIA's. Where there
-// is no such list each device is looked at.
+// False: the kernel's list of the bus, which is cheap to read, has no NVIDIA device. Where there is
+// no such list, each device is examined.
 bool may_have_nvidia_on_bus(const std::string& root) {
   // A line is "BUSDEVFN <tab> VENDORDEVICE <tab> ...".
   const std::string list = small_file(root + "/proc/bus/pci/devices");
@@ -86,7 +86,7 @@ int usable_nvidia_nodes(const std::string& root) {
   return count;
 }
 
-// One NVIDIA GPU, as far as all sources together know it.
+// One NVIDIA GPU, merged from all sources.
 struct Gpu {
   std::string bdf;
   std::string uuid;
@@ -109,8 +109,8 @@ const DriverDevice* in_driver(const NvidiaFiles& files, const std::string& bdf) 
   return device == files.driver.end() ? nullptr : &*device;
 }
 
-// The driver makes device files when a program first asks for one. So absent files say something
-// only where others are there: then they were taken away, as containers do.
+// The driver makes device files when a program first asks for one. So absent files mean something
+// only where others are present: then they were removed, as containers do.
 bool is_usable(const NvidiaFiles& files, const DriverDevice& device) {
   if (device.is_excluded || device.node == NodeState::kForbidden) return false;
   return device.node == NodeState::kUsable || files.nodes == 0;
@@ -134,7 +134,7 @@ void note_unusable(const NvidiaFiles& files, FoundDevices& found) {
     add_note(found.notes, "the administrator has excluded " + joined(excluded) + " from use");
 }
 
-// Sources may each lack a device: one that has fallen off the bus, one without a driver.
+// Notes where sources disagree: a device that has fallen off the bus, one without a driver.
 void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& found) {
   std::vector<std::string> not_in_nvml;
   std::vector<std::string> not_in_driver;
@@ -178,7 +178,7 @@ std::vector<Gpu> gpus_of_nvml(const NvidiaFiles& files, const NvmlAnswer& nvml) 
   return gpus;
 }
 
-// As for GPUs: where none of the instances' files is there, nobody has taken them away.
+// As for GPUs: where no instance has its files, they were not removed on purpose.
 std::vector<MigSlice> usable_slices(const NvidiaFiles& files, const DriverDevice& device) {
   const auto can_be_opened = [](const MigSlice& slice) { return slice.node == NodeState::kUsable; };
   const bool any_usable =
@@ -230,7 +230,7 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
     found.devices.push_back(std::move(device));
     return;
   }
-  // Without NVML an instance has no UUID that we know; CUDA also takes it by its place.
+  // Without NVML we know no UUID of an instance; CUDA also accepts its place.
   device.is_mig = true;
   for (const MigSlice& slice : gpu.slices) {
     FoundDevice part = device;
@@ -255,7 +255,7 @@ NvidiaFiles read_nvidia_files(const std::string& root) {
       if (is_nvidia_display(root + "/sys/bus/pci/devices/" + name)) files.on_bus.push_back(name);
   for (const std::string& name : names_in(root + "/proc/driver/nvidia/gpus"))
     files.driver.push_back(read_driver_device(root, name));
-  // A sandbox may hide /sys and /proc and show these. Elsewhere the many files of /dev need not be
+  // A sandbox may hide /sys and /proc but show these. Elsewhere the many files of /dev need not be
   // listed.
   const auto is_in_dev = [&](const char* name) {
     return node_state(root + "/dev/" + name) != NodeState::kAbsent;

@@ -1,5 +1,5 @@
-// NVIDIA's GPUs and their MIG instances: what the driver's files tell, what NVML says, and what of
-// it may be used. Thread: any.
+// NVIDIA's GPUs and their MIG instances: what the driver's files and NVML report, and which of them
+// may be used. Thread: any.
 //
 //   /proc/driver/nvidia/gpus/*/information         the driver's devices
 //   /proc/driver/nvidia/capabilities/gpu*/mig      parts of them (MIG)
@@ -29,7 +29,7 @@ struct MigSlice {
 // One directory of /proc/driver/nvidia/gpus.
 struct DriverDevice {
   std::string bdf;  // "0000:07:00.0", lower case.
-  int minor = -1;   // Of /dev/nvidia<minor>; -1: unknown.
+  int minor = -1;   // N of /dev/nvidiaN; -1: unknown.
   std::string uuid;
   std::string model;
   bool is_excluded = false;  // By the administrator, in the driver's parameters.
@@ -49,15 +49,15 @@ struct NvmlDevice {
   std::uint64_t used_bytes = 0;
 };
 
-// What NVML said through ivy-probe.
+// NVML's answer, through ivy-probe.
 struct NvmlAnswer {
-  bool is_here = false;  // Else `error` says why not.
+  bool is_here = false;  // Otherwise `error` has the reason.
   std::string error;
   std::string driver_version;
   std::vector<NvmlDevice> devices;  // In NVML's order, which is that of addresses.
 };
 
-// What the kernel's files tell.
+// The contents of the kernel's files.
 struct NvidiaFiles {
   std::vector<DriverDevice> driver;  // By address.
   std::vector<std::string> on_bus;   // Addresses as the bus writes them.
@@ -70,11 +70,11 @@ struct NvidiaFiles {
 // one list of the PCI bus.
 NvidiaFiles read_nvidia_files(const std::string& root);
 
-// Do these files say that NVML, which costs a program start, is worth asking?
+// True if these files show that NVML, which costs a program start, is worth asking.
 bool wants_nvml(const NvidiaFiles& files);
 
-// NVML counts where it answered, else the driver's files; both are compared with the bus and with
-// each other. A GPU that is cut into MIG instances stands in the list as these. Pure.
+// NVML's answer counts if there is one, else the driver's files; both are compared with the bus and
+// with each other. A GPU that is cut into MIG instances is listed as these. Pure.
 void add_nvidia(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& found);
 
 }  // namespace ivy

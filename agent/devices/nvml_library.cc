@@ -130,7 +130,7 @@ void add_users(const Library& nvml, Device device, Place& place) {
   std::vector<ProcessInfo> infos(kUsualProcesses);
   auto count = static_cast<unsigned>(infos.size());
   Status status = nvml.processes(device, &count, infos.data());
-  // Without room for all it says only how many there are; a few may come in the meantime.
+  // With too little room NVML returns only the count; a few processes may start in the meantime.
   if (status == kInsufficientSize) {
     infos.resize(std::min(count + kUsualProcesses, kMaxProcesses));
     count = static_cast<unsigned>(infos.size());
@@ -208,7 +208,7 @@ NvmlAnswer ask_nvml() {
   if (!answer.is_here) answer.error = "nvmlDeviceGetCount: " + nvml.text_of(counted);
   for (unsigned i = 0; i < std::min(count, kMaxDevices); ++i) {
     Device device = nullptr;
-    // A device that is lost or forbidden has no handle; the files tell of it.
+    // A lost or forbidden device has no handle; the files tell of it.
     if (nvml.by_index(i, &device) == kSuccess) answer.devices.push_back(read_device(nvml, device));
   }
   nvml.shutdown();

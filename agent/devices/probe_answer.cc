@@ -8,7 +8,7 @@ namespace {
 
 constexpr std::string_view kGreeting = "ivy-probe 1";
 constexpr std::string_view kMark = "ivy ";
-// Of what a library printed.
+// How much of a library's own output is kept.
 constexpr std::size_t kMaxNoiseBytes = 200;
 
 using Fields = std::vector<std::string_view>;
@@ -123,7 +123,7 @@ std::string probe_text(const ProbeAnswer& answer) {
   if (!answer.nvml.error.empty()) add_line(text, "no-nvml", {answer.nvml.error});
   const auto add_users = [&](const auto& place) {
     for (std::size_t i = 0; i < place.users.size(); ++i)
-      // The sum stands with the first.
+      // The sum goes into the first line.
       add_line(text, "user",
                {place.uuid, std::to_string(place.users[i]),
                 std::to_string(i == 0 ? place.used_bytes : 0)});

@@ -8,8 +8,8 @@
 //   ivy core PROCESSORS NUMA PACKAGE L3
 //   ivy end
 //
-// Lines that do not begin with "ivy" are what a library or the dynamic linker had to say. Pure;
-// thread: any.
+// Lines that do not begin with "ivy" are messages of a library or the dynamic linker. Pure; thread:
+// any.
 #pragma once
 
 #include <string>
@@ -36,11 +36,11 @@ struct ProbeAnswer {
   std::vector<Core> cores;
 };
 
-// What is read of a probe at most: 4096 cores and 64 devices with their processes take less.
+// The most that is read from a probe: 4096 cores and 64 devices with their processes take less.
 inline constexpr std::size_t kMaxProbeBytes = 1u << 20;
 
 std::string probe_text(const ProbeAnswer& answer);
-// DataLoss when it is not complete or not of this form; the message holds what else was printed.
+// DataLoss when it is not complete or not in this form; the message holds what else was printed.
 Result<ProbeAnswer> parse_probe_text(std::string_view text);
 
 }  // namespace ivy

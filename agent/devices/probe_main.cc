@@ -1,5 +1,6 @@
-// ivy-probe: what needs libraries of the host. Started by the supervisor for one question; its
-// answer is probe_answer.h's text. By hand: `ivy-probe devices cores` shows what it sees.
+// ivy-probe: the questions that need libraries of the host. The supervisor starts it for one
+// question; its answer is probe_answer.h's text. By hand: `ivy-probe devices cores` shows what it
+// sees.
 #include <cstdio>
 #include <string_view>
 

@@ -21,7 +21,7 @@ namespace {
 constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::string_view kEnd = "\nivy end\n";
 
-// In the child of a process with one thread: ordinary functions are allowed.
+// Runs in the child of a process with one thread: ordinary functions are allowed.
 [[noreturn]] void become_probe(std::vector<std::string> arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);
@@ -29,7 +29,7 @@ constexpr std::string_view kEnd = "\nivy end\n";
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-  // What the dynamic linker has to say about a library that is too old comes along.
+  // Messages of the dynamic linker about a library that is too old are read along.
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
   std::vector<char*> pointers;
@@ -72,7 +72,7 @@ void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::millis
     errno = error;
     return fail("fork ivy-probe");
   }
-  // Before anybody can reap it, so that its number is still its own.
+  // Opened before the child can be reaped, so that its pid is still its own.
   pidfd_ = open_pidfd(child);
   output_.assign(ends[0]);
   timer_.expires_after(limit);
@@ -103,7 +103,7 @@ void ProbeProcess::finish(const Result<ProbeAnswer>& answer) {
   if (const Done done = std::exchange(done_, nullptr)) done(answer);
 }
 
-// The supervisor's sweep reaps it. One that a driver holds in the kernel dies when that lets go.
+// The supervisor's sweep reaps it. A probe that hangs in a driver dies when the driver lets go.
 void ProbeProcess::stop() {
   timer_.cancel();
   boost::system::error_code ignored;

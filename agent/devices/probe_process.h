@@ -1,4 +1,4 @@
-// Runs ivy-probe and reads its answer. Whatever it does (it is not there, hangs, crashes, prints
+// Runs ivy-probe and reads its answer. Whatever happens (it is missing, hangs, crashes, prints
 // something else), the supervisor goes on without it. Thread: the loop's.
 #pragma once
 
@@ -16,7 +16,8 @@
 namespace ivy {
 
 // NVML answers within half a second where the driver keeps its devices initialised; where it does
-// not, a second and more is usual. A job's start must not wait longer for what files tell too.
+// not, a second and more is usual. A job's start must not wait longer for facts that files have
+// too.
 inline constexpr std::chrono::milliseconds kProbeLimit{2000};
 
 class ProbeProcess {
@@ -42,7 +43,7 @@ class ProbeProcess {
   std::string text_;
   std::string buffer_;
   int pidfd_ = -1;
-  unsigned attempt_ = 0;  // What belongs to an earlier start is ignored.
+  unsigned attempt_ = 0;  // Handlers of an earlier start are ignored.
   Done done_;
 };
 

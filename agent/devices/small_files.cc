@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// No machine has more devices; a directory with more entries is not what we think it is.
+// No machine has more devices; a directory with more entries is not the expected one.
 constexpr std::size_t kMaxEntries = 4096;
 // The files asked for hold a number or a page of lines.
 constexpr std::size_t kMaxBytes = 64u << 10;

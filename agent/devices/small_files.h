@@ -9,11 +9,11 @@
 
 namespace ivy {
 
-// May a file in /dev be used? A control group of devices (Slurm, containers) answers as missing
-// rights do.
+// Whether a file in /dev may be used. A device cgroup (Slurm, containers) answers like missing
+// rights.
 enum class NodeState { kUsable, kAbsent, kForbidden };
-// Asks for the rights, does not open: opening an NVIDIA device that nobody uses initialises it,
-// which takes a second and more. The kernel asks the control group of devices here, too.
+// Checks the rights without opening: opening an NVIDIA device that is not in use initialises it,
+// which takes a second and more. The kernel checks the device cgroup here, too.
 NodeState node_state(const std::string& path);
 
 // Names in a directory, sorted, without "." and ".."; at most 4096. Empty when there is none.
@@ -33,8 +33,8 @@ bool is_all_digits(std::string_view text);
 // The number behind a prefix: "gi7" and "gi" give 7; -1 when there is none.
 int number_behind(std::string_view text, std::string_view prefix);
 
-// Where tests have the supervisor look instead of "/": IVY_DEVICE_ROOT, from our own environment.
-// Empty, and so "/", where this process has rights that its caller lacks (AT_SECURE).
+// The directory that tests use instead of "/": IVY_DEVICE_ROOT, from our own environment. Empty,
+// which means "/", when this process has rights that its caller lacks (AT_SECURE).
 std::string device_root();
 
 }  // namespace ivy

@@ -26,7 +26,7 @@ int print_version() {
   return 0;
 }
 
-// For the build, which keeps it beside the programs.
+// Used by the build, which keeps the hook beside the programs.
 int write_python_hook(const char* path) {
   const std::string text = python_hook_text();
   std::FILE* const file = std::fopen(path, "w");
@@ -56,13 +56,13 @@ int warden_role(int argc, char** argv) {
     std::fprintf(stderr, "%s\n", start.error().message.c_str());
     return kExitUsage;
   }
-  // Before the user's systemd is asked: where a cgroup was made for us, no other is needed.
+  // Done before the user's systemd is asked: where a cgroup was made for us, no other is needed.
   const Result<void> entered = enter_cgroup(*start);
   if (!entered.ok()) return refuse_to_start(*start, entered.error());
   const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
   const bool has_place = start->step_task != 0 || !start->cgroup.empty();
   if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
-  // Not before: what the user's systemd may start instead inherits the limit.
+  // Not done earlier: a process that the user's systemd starts instead inherits the limit.
   leave_no_core();
   return run_warden(*start, run_supervisor);
 }

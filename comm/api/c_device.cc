@@ -16,7 +16,7 @@
 namespace ivy::comm::c_interface {
 namespace {
 
-// A caller that was built before the field was there has not set it.
+// A caller that was built before the field existed has not set it.
 bool has_device_fields(const ivy_call* call) {
   return call != nullptr && call->struct_bytes >= offsetof(ivy_call, flags) + sizeof call->flags;
 }
@@ -69,8 +69,8 @@ std::uintptr_t heap_begin() {
   return begin == 0 ? UINTPTR_MAX : begin;
 }
 
-// No device's memory is in the heap. For what is, nobody has to be asked: to find out whether there
-// is a driver by now takes longer than a small message is under way.
+// True if all buffers are in the heap, which never holds device memory. Then the driver need not be
+// asked: finding out whether there is one by now takes longer than a small message.
 bool are_in_heap(std::initializer_list<const void*> buffers) {
   static const std::uintptr_t begin = heap_begin();
   const auto end = reinterpret_cast<std::uintptr_t>(sbrk(0));
@@ -137,7 +137,7 @@ extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* ca
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
     if (device < 0) {
-      // Where none is in use this thread has chosen no device.
+      // Without a driver in use this thread has chosen no device.
       const nccl::Driver* const driver = nccl::Driver::in_use();
       device = driver != nullptr ? driver->current_device() : 0;
     }

@@ -8,7 +8,7 @@
 
 namespace ivy::comm::c_interface {
 
-// Where a call's buffers are. Nothing in it matters but is_device, where that is false.
+// Where a call's buffers are. If is_device is false the rest has no meaning.
 struct Placed {
   bool is_device = false;
   int device = 0;
@@ -17,10 +17,10 @@ struct Placed {
   nccl::DeviceOperation operation(const OperationShape& shape, const ivy_call* call) const;
 };
 
-// Asks the driver, if the program uses one. Null buffers are nowhere. InvalidArgument: some are on
-// a device and some are not.
+// Finds out where the buffers are, asking the driver if the program uses one. Null buffers do not
+// count. InvalidArgument: some are on a device and some are not.
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed);
-// For operations that know no device memory.
+// Refuses device memory, for operations that do not support it.
 int expect_host(const char* operation, std::initializer_list<const void*> buffers);
 
 }  // namespace ivy::comm::c_interface

@@ -112,7 +112,7 @@ void EndHandle::operator()(ivy_comm* comm) const noexcept {
   try {
     ended.handles.push_back(comm);
   } catch (const std::bad_alloc&) {
-    // Then its few bytes are nobody's.
+    // Leak the handle's few bytes rather than free them under a stale pointer.
   }
 }
 
@@ -128,7 +128,7 @@ int gone() {
 }
 
 int check_call(const ivy_call* call) {
-  // As it was before there was device memory.
+  // Accepts the struct as it was before device memory.
   if (call == nullptr || call->struct_bytes >= offsetof(ivy_call, stream)) return IVY_OK;
   return invalid("ivy_call.struct_bytes is not set to sizeof(ivy_call)");
 }

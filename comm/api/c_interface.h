@@ -24,9 +24,9 @@ struct ivy_comm {
   std::unique_ptr<ivy::comm::Job> job;
   std::unique_ptr<ivy::comm::Communicator> communicator;
   ivy_comm* world = nullptr;
-  std::vector<ivy_comm*> groups;  // Of a world; guarded by `mutex`.
+  std::vector<ivy_comm*> groups;  // Only a world has some; guarded by `mutex`.
   std::mutex mutex;
-  std::atomic<bool> is_ending{false};  // By the thread that sets it, and no other.
+  std::atomic<bool> is_ending{false};  // Only the thread that sets it ends the communicator.
 };
 
 struct ivy_work {
@@ -58,9 +58,9 @@ int guarded(Body body) noexcept {
 
 std::chrono::nanoseconds timeout_of(std::int64_t timeout_ms);
 
-// A handle's memory stays when its communicator has ended, so that who still has the pointer gets
-// an error and not what lies there by then. It stands for another one only after kEndedHandlesKept
-// further ones have ended.
+// A handle's memory is kept when its communicator has ended, so that a stale pointer gives an error
+// and not undefined behaviour. It is reused only after kEndedHandlesKept further handles have
+// ended.
 inline constexpr std::size_t kEndedHandlesKept = 4096;
 struct EndHandle {
   void operator()(ivy_comm* comm) const noexcept;
@@ -68,33 +68,34 @@ struct EndHandle {
 using Handle = std::unique_ptr<ivy_comm, EndHandle>;
 Handle make_handle();
 
-// A child of fork() has no communicators: its threads, sockets and seats are the parent's. Who
-// forks before the first world or after the last has a child that may have its own.
+// A child of fork() has no communicators: its threads, sockets and seats are the parent's. A child
+// that is forked before the first world or after the last one may have its own.
 void watch_forks();
 void note_world_begins();
 void note_world_ends();
 int check_process();
 
 int check_comm(const ivy_comm* comm);
-int gone();  // What it says of a communicator that has ended.
+int gone();  // The error for a communicator that has ended.
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);
 int check_root(const ivy_comm* comm, int root);
-// Of one that may stand for another (IVY_IN_PLACE): what it stands for.
+// Refuses NULL unless `count` is 0, and IVY_IN_PLACE: where that is allowed, the caller passes the
+// buffer that it stands for.
 int check_buffer(const void* buffer, std::size_t count, const char* name);
-// Total bytes must be countable.
+// The most elements whose bytes a size_t can count.
 std::size_t most_elements(int dtype);
 int check_count(std::size_t count, int dtype, std::size_t blocks);
 
-// Of an asynchronous call it also makes the handle that finish() will give away: afterwards, with
-// the operation queued, it could not fail any more.
+// Also makes the handle of an asynchronous call, which finish() gives away: once the operation is
+// queued, nothing may fail any more.
 CallOptions options_of(const ivy_call* call);
-ivy_work* give_work(ivy_work contents);  // Of a call whose options were asked for.
+ivy_work* give_work(ivy_work contents);  // Only after options_of() of that call.
 // Gives the caller the work, or the outcome.
 int finish(ivy_comm* comm, const ivy_call* call, Called called);
 
-// Null pointers of empty buffers become something that may be pointed at.
+// Replaces the null pointer of an empty buffer by a valid one.
 void* or_nothing(void* buffer);
 const void* or_nothing(const void* buffer);
 

@@ -30,7 +30,7 @@ int check_tag(int tag, const char* name) {
                  std::to_string(kTagMax));
 }
 
-// What a call has of them, as the header names it there.
+// The names of a call's arguments in the header, for messages.
 struct ArgumentNames {
   const char* buffer = "buffer";
   const char* tag = "tag";
@@ -38,11 +38,11 @@ struct ArgumentNames {
 constexpr ArgumentNames kSendNames = {"send", "send_tag"};
 constexpr ArgumentNames kRecvNames = {"recv", "recv_tag"};
 
-// As it was in the first version: it never changes.
+// The struct's size in the first version: it never changes.
 constexpr std::size_t kFirstMessageBytes =
     offsetof(ivy_message, bytes) + sizeof(ivy_message::bytes);
 
-// Before a message is taken from the peer that could then be told to nobody.
+// Checks `message` before a message is taken from the peer that could then not be reported.
 int check_message(const ivy_message* message) {
   if (message == nullptr || message->struct_bytes >= kFirstMessageBytes) return IVY_OK;
   return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");

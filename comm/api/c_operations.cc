@@ -130,7 +130,7 @@ int check_parts(std::size_t parts, const void* const* send, void* const* recv,
 int find_parts(const ivy_call* call, const std::vector<const void*>& from,
                const std::vector<void*>& to, Placed& placed) {
   const std::size_t parts = from.size();
-  std::size_t first = parts;  // That is somewhere.
+  std::size_t first = parts;  // The first part that is not NULL.
   for (std::size_t part = 0; part < parts; ++part) {
     if (from[part] == nullptr && to[part] == nullptr) continue;
     Placed own;

@@ -22,7 +22,7 @@ namespace {
 
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
 
-// As they were in the first version: they never change.
+// The structs' sizes in the first version: they never change.
 constexpr std::size_t kFirstFailureBytes =
     offsetof(ivy_failure, operation) + sizeof(ivy_failure::operation);
 constexpr std::size_t kFirstOptionsBytes =
@@ -120,7 +120,7 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
 
 namespace {
 
-// Of all threads one ends a communicator. That one may read the handle; the others get an error.
+// Lets exactly one thread end a communicator and read the handle; the others get an error.
 int begin_end(ivy_comm* comm, bool is_world) {
   IVY_CHECKED(check_process());
   if (comm == nullptr) return invalid("the communicator is NULL");
@@ -138,7 +138,7 @@ int ivy_finalize(ivy_comm* world) {
     IVY_CHECKED(begin_end(world, true));
     const Handle ending(world);
     Outcome parted;
-    // What NCCL has split from the world's ends before that.
+    // Settle the groups first: NCCL's part of a group may be split from the world's.
     for (const ivy_comm* group : world->groups) {
       const Outcome settled = group->communicator->settle_device();
       if (parted.code == IVY_OK) parted = settled;
@@ -283,7 +283,7 @@ int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory) {
 
 int ivy_mem_free(void* memory) {
   return guarded([&] {
-    // A child's freeing would empty the memory file under its parent.
+    // A forked child must not free it: that would empty the memory file under its parent.
     IVY_CHECKED(check_process());
     if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
     return invalid("memory is no pointer that ivy_mem_alloc gave, or it was freed before");

@@ -12,8 +12,8 @@
 
 namespace ivy::comm {
 
-// Into `own`, whose fields keep what they are where the caller has none. `first_bytes`: of the
-// struct as it was in the first version. False: struct_bytes is not set.
+// Copies the caller's fields into `own`; fields that the caller lacks keep their values.
+// `first_bytes`: the struct's size in the first version. False: struct_bytes is not set.
 template <class Struct>
 bool take_fields(const Struct& given, std::size_t first_bytes, Struct& own) {
   static_assert(std::is_trivially_copyable_v<Struct>);
@@ -22,7 +22,7 @@ bool take_fields(const Struct& given, std::size_t first_bytes, Struct& own) {
   return true;
 }
 
-// The other way: what the caller has room for.
+// Copies the other way, as much as the caller's struct has room for.
 template <class Struct>
 bool give_fields(Struct own, std::size_t first_bytes, Struct& given) {
   static_assert(std::is_trivially_copyable_v<Struct>);

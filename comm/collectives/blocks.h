@@ -1,5 +1,5 @@
-// Who has which part of a buffer: one part for each rank (or member), in order. Equal parts, which
-// are most, take no memory of their own: an operation of some bytes takes less time than malloc.
+// The parts of a buffer: one for each rank (or member), in order. Equal parts, the usual case, take
+// no memory of their own: an operation of some bytes takes less time than malloc.
 //
 // Pure; thread: any.
 #pragma once
@@ -67,14 +67,14 @@ class Parts {
 
  private:
   std::size_t size_ = 0;
-  std::size_t each_ = 0;  // Of equal parts; 0: list_ has them.
+  std::size_t each_ = 0;  // The length of equal parts; 0: list_ has the parts.
   std::vector<Part> list_;
 };
 
 using Blocks = Parts<Block>;
 using Ranges = Parts<Range>;
 
-// One behind the other, of these lengths.
+// Ranges of these lengths, one behind the other.
 inline Ranges consecutive(std::span<const std::size_t> counts) {
   std::vector<Range> ranges;
   std::size_t begin = 0;

@@ -29,7 +29,7 @@ std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_
   PartStep packed;
   std::size_t packed_parts = 0;
   const auto end_packed = [&] {
-    // One alone is packed for nothing.
+    // Packing a single part would gain nothing.
     packed.is_packed = packed_parts > 1;
     if (packed_parts > 0) steps.push_back(packed);
     packed_parts = 0;

@@ -1,6 +1,6 @@
 // Several all_reduces as one operation, step by step: a long part goes by itself, out of the
-// caller's memory into the caller's memory; short ones are packed together, because each step costs
-// a meeting. Packing costs a copy there and one back.
+// caller's memory into the caller's memory; short ones are packed together, because the ranks meet
+// in each step. Packing costs a copy there and one back.
 //
 // plan_parts() is pure: what it is given is the same on all ranks, and so are the steps.
 #pragma once
@@ -12,14 +12,14 @@
 
 namespace ivy::comm {
 
-// Where parts begin to go by themselves, and how much is packed at once at most. In bytes; a part
+// The size from which a part goes by itself, and the most that is packed at once. In bytes; a part
 // that is packed always fits.
 struct PartSizes {
   std::size_t alone_from = 0;
   std::size_t packed_most = 0;
 };
-// A meeting takes as long as a few KiB where all ranks share memory and run at once, as many more
-// where they share processors, and most where there is a network between them.
+// Meeting once takes as long as moving a few KiB if all ranks share memory and run at once, longer
+// if they share processors, and longest if there is a network between them.
 PartSizes part_sizes(bool spans_hosts, bool has_processor_each);
 
 struct PartStep {
@@ -35,7 +35,7 @@ struct PartStep {
 // the ranks meet once in every operation.
 std::vector<PartStep> plan_parts(std::span<const std::size_t> counts, std::size_t element,
                                  const PartSizes& sizes);
-// Is it among those that a packed step packs?
+// True if a packed step packs a part of that size.
 bool is_packed(std::size_t count, std::size_t element, const PartSizes& sizes);
 
 // Memory to pack into, kept from one operation to the next. Registered, where it can be: then the
@@ -47,14 +47,15 @@ class PartsScratch {
   PartsScratch(const PartsScratch&) = delete;
   PartsScratch& operator=(const PartsScratch&) = delete;
 
-  // At least so many bytes, of any content; valid until the next call. Throws std::bad_alloc.
+  // Returns at least so many bytes, of any content; valid until the next call. Throws
+  // std::bad_alloc.
   char* memory(std::size_t bytes);
 
  private:
   void give_back();
 
   void* registered_ = nullptr;
-  std::unique_ptr<char[]> ordinary_;  // Where it could not be registered.
+  std::unique_ptr<char[]> ordinary_;  // Used if the memory could not be registered.
   std::size_t bytes_ = 0;
 };
 

@@ -12,13 +12,14 @@ namespace {
 using enum Aspect;
 using Operation = comm_status::Operation;
 
-// What a row's size means for p members.
+// How a row's size depends on p members.
 enum class Size : std::uint8_t {
   kPlain,
   kOfAllBlocks,  // p blocks stand in one eager area.
-  kOneShot,      // Everybody reduces everything: p times the work, one meeting less.
+  kOneShot,      // Every rank reduces everything: p times the work, but one exchange less.
   kOfTwoRanks,   // Two ranks send each other no more that way than by halves.
-  // Where p members' buffers no longer fit into the last levels of caches, for a result of n bytes:
+  // The sizes where p members' buffers no longer fit into the last levels of caches, by what the
+  // members need for a result of n bytes:
   kOneBuffer,    // p n: each has one buffer.
   kTwoBuffers,   // 2 p n: one to send and one to receive.
   kShareAndAll,  // (p + 1) n: each sends a p-th of the result.
@@ -47,7 +48,7 @@ constexpr std::uint64_t kStreamingStores = static_cast<std::uint64_t>(Stores::kS
 constexpr std::uint64_t kKiB = 1024;
 constexpr std::uint64_t kMiB = 1024 * kKiB;
 constexpr std::uint64_t kPastEager = kEagerBytes + 1;
-// Where nothing is known of the caches, and of reductions where cores are far from each other:
+// Used if the caches are not known, and at most by reductions where cores are far from each other:
 // larger results would only push the staging out of the caches.
 constexpr std::uint64_t kStreamingFrom = 4 * kMiB;
 constexpr std::uint64_t kStreamingLeast = kMiB;
@@ -117,16 +118,17 @@ constexpr BuiltInRow kBuiltIn[] = {
     {Operation::kBroadcast, kPiece, Over::kTcp, 0, 512 * kKiB},
 };
 
-// Who takes part: ranks of a host, or hosts.
+// The participants: ranks of a host, or hosts.
 struct Crew {
   std::uint32_t members = 1;
-  bool is_one_rank_each = false;  // On every host.
-  Caches caches;                  // Of the host.
+  bool is_one_rank_each = false;  // Every host has only one rank.
+  Caches caches;                  // The host's.
 };
 
 constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();
 
-// From which result on that many times its bytes are more than the caches hold beside all else.
+// The result size of which `times` times as many bytes fill three quarters of the last levels,
+// within kStreamingLeast and kStreamingMost; kStreamingFrom if the caches are not known.
 std::uint64_t past_caches(const Crew& crew, std::uint64_t times) {
   const std::uint64_t room = last_level_bytes(crew.caches, crew.members) / 4 * 3;
   return room == 0 ? kStreamingFrom : std::clamp(room / times, kStreamingLeast, kStreamingMost);
@@ -161,7 +163,7 @@ std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
   return row.from;
 }
 
-// Where each value begins; the first at 0.
+// The size where each value begins; the first at 0.
 using Starts = std::map<std::uint64_t, std::uint64_t>;
 
 Starts built_in_starts(Operation operation, Aspect aspect, Over over, const Crew& crew) {
@@ -179,7 +181,7 @@ std::uint64_t value_at(const Starts& starts, std::uint64_t bytes) {
   return std::prev(starts.upper_bound(bytes))->second;
 }
 
-// From `begin` up to `end` as in `source`.
+// Makes the values from `begin` up to `end` those of `source`.
 void take_over(Starts& starts, const Starts& source, std::uint64_t begin, std::uint64_t end) {
   starts[begin] = value_at(source, begin);
   for (auto next = source.upper_bound(begin); next != source.end() && next->first < end; ++next) {
@@ -189,7 +191,7 @@ void take_over(Starts& starts, const Starts& source, std::uint64_t begin, std::u
 
 // The rows beside the built-in table, for those sizes that are theirs.
 Starts with_rows(const Starts& built_in, const TuningTable& rows) {
-  Starts sizes;  // To the index of the row.
+  Starts sizes;  // Maps a size to the index of its row.
   for (std::size_t index = 0; index < rows.size(); ++index) sizes[rows[index].from] = index;
   if (sizes.empty()) return built_in;
   Starts starts;
@@ -214,7 +216,7 @@ void limit(Starts& starts, std::uint64_t value, std::uint64_t most, std::uint64_
   }
 }
 
-// What memory can hold, and what an operation without data does, is no choice.
+// Limits each algorithm to the sizes that its memory can hold; size 0 keeps the built-in value.
 void keep_possible(Starts& starts, const Starts& built_in, Operation operation,
                    std::uint32_t members) {
   const std::uint64_t areas =

@@ -46,8 +46,8 @@ enum class Algorithm : std::uint8_t {
 };
 inline constexpr std::size_t kWholeMost = std::size_t{4} << 20;
 
-// Of an operation's table: from these bytes on that value. Its meaning is the aspect's: an
-// Algorithm, a Stores, 1 or 0 (mapped or not), bytes of a piece.
+// A row of an operation's table: `value` holds from size `from` on. The aspect gives its meaning:
+// an Algorithm, a Stores, 1 or 0 (mapped or not), bytes of a piece.
 struct TuningRow {
   comm_status::Operation operation = comm_status::Operation::kNone;
   Aspect aspect = Aspect::kAlgorithm;
@@ -56,26 +56,27 @@ struct TuningRow {
   std::uint32_t members_most = std::numeric_limits<std::uint32_t>::max();
   std::uint64_t from = 0;
   std::uint64_t value = 0;
-  bool is_built_in = false;  // From here on as the built-in table; `value` means nothing.
+  bool is_built_in = false;  // The built-in table holds from here on; `value` means nothing.
 
   bool operator==(const TuningRow&) const = default;
 };
 
-// What stands beside the built-in table: an operation's rows count from the first one's size on,
-// below it is as built in. Rows of one operation, aspect and transport have equal ranges of members
-// or such that share none.
+// Rows beside the built-in table: an operation's rows hold from the first one's size on; below it
+// the built-in table does. Rows of one operation, aspect and transport have equal or disjoint
+// ranges of members.
 using TuningTable = std::vector<TuningRow>;
 
-// Has the operation such a choice, and is the value one of them?
+// has_choice(): true if the operation has such a choice; may_be(): and if the row's value is one of
+// its choices.
 bool has_choice(comm_status::Operation operation, Aspect aspect, Over over);
 bool may_be(const TuningRow& row);
 inline constexpr std::uint64_t kPieceLeast = std::uint64_t{4} << 10;
 inline constexpr std::uint64_t kPieceMost = std::uint64_t{256} << 20;
 
-// Of the built-in table, as a hash of what it chooses: equal where two builds choose the same.
+// A hash of what the built-in table chooses: equal if two builds choose the same.
 std::uint64_t built_in_fingerprint();
 
-// The table as it is for one transport and so many members.
+// The table for one transport and one number of members.
 class Selector {
  public:
   // is_one_rank_each: between hosts, each has one rank only. `caches` count over shared memory.
@@ -97,13 +98,14 @@ class Selector {
 
  private:
   struct Step {
-    std::uint64_t end = std::numeric_limits<std::uint64_t>::max();  // The first size behind it.
+    // The first size beyond this step.
+    std::uint64_t end = std::numeric_limits<std::uint64_t>::max();
     std::uint32_t value = 0;
     std::uint32_t next = 0;  // Its index in later_.
   };
   static constexpr std::size_t kOperations = 16;
   std::uint32_t find(Aspect aspect, comm_status::Operation operation, std::size_t bytes) const {
-    // Of a small operation, which takes as long as some memory accesses, this is one of them.
+    // This costs one memory access; a small operation takes no longer than a few of them.
     const Step* step =
         &first_[static_cast<std::size_t>(aspect)][static_cast<std::size_t>(operation)];
     while (bytes >= step->end) step = &later_[step->next];

@@ -67,7 +67,7 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
                        void* receive, const Blocks& blocks);
 
-// As all_gather, only to `root`. Elsewhere only this member's own bytes are looked at.
+// As all_gather, only to `root`. The other members use only their own entry of `blocks`.
 bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
                    std::size_t send_bytes, void* receive, const Blocks& blocks, std::uint32_t root);
 

@@ -29,11 +29,12 @@ void copy_unless_same(void* to, const void* from, std::size_t bytes, Stores stor
   if (to != from && bytes > 0) copy(to, from, bytes, stores);
 }
 
-// What a first-level cache holds beside where it goes.
+// The most bytes that a first-level cache holds beside their destination.
 constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
 
-// Into the own result and into the slot. In one loop, lines of the slot that do not begin where the
-// result's do would be written by halves, and each fetched from the processor that has read it.
+// Copies into the own result and into the slot. In one loop, lines of the slot that do not begin
+// where the result's do would be written by halves, and each fetched from the processor that has
+// read it.
 void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const std::uint8_t* from,
                   std::size_t bytes) {
   for (std::size_t begin = 0; begin < bytes; begin += kReadTwiceBytes) {
@@ -53,7 +54,7 @@ std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   return size;
 }
 
-// Found by one of the two, who blames the other.
+// A size mismatch, found by one of the two members, which blames the other.
 Failure size_mismatch(const SharedGroup& group, const OperationCall& call, std::uint32_t from,
                       std::uint32_t to, std::uint64_t sent, std::uint64_t expected) {
   Failure failure = make_failure(
@@ -78,7 +79,7 @@ bool shared_barrier(SharedGroup& group, const OperationCall& call) {
 
 namespace {
 
-// Out of the root's registered buffer, where all can map it.
+// Copies out of the root's registered buffer, which all members can map.
 bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
   if (group.self() == root) return group.await_fetched();
   const BufferPlace place = places_of(group, root).send;
@@ -424,7 +425,7 @@ class AllToAll {
                      own.bytes, stores());
   }
 
-  // How much for each member, and where it begins.
+  // Stores how much goes to each member, and where it begins.
   static_assert(2 * kMembersMax * sizeof(std::uint64_t) <= kEagerBytes);
   static std::uint64_t* sizes_of(std::uint8_t* eager) {
     return reinterpret_cast<std::uint64_t*>(eager);
@@ -534,7 +535,7 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
   group.expect_shown(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
   std::uint8_t* const shown = is_inline ? group.own_payload() : group.own_eager();
-  // Nothing is shown for oneself: what two exchange fits into a line sooner.
+  // A member shows nothing for itself, so that what two members exchange fits into one line.
   const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
     return (to - (from < to ? 1 : 0)) * bytes;
   };

@@ -23,8 +23,8 @@ inline std::uint8_t* at(void* base, std::size_t offset) {
   return static_cast<std::uint8_t*>(base) + offset;
 }
 
-// What a member shows of its buffers in an entry whose operation may read them where they are.
-// Behind the factor of PREMUL_SUM.
+// Where a member's buffers are, shown in the entry if the operation may read them in place. It lies
+// behind the factor of PREMUL_SUM.
 struct ShownPlaces {
   BufferPlace send;
   BufferPlace receive;
@@ -47,17 +47,17 @@ enum class Way : std::uint8_t {
   kSlots,   // Through the shared slots.
   kDirect,  // Out of the members' own memory.
 };
-// Are the buffers of all members registered, and can they be mapped? Of a reduction: `receive` too.
-// The entries, with places, are published. The same on all members.
+// kDirect if the buffers of all members (with_receive: `receive` too) are registered and can be
+// mapped. The entries, with places, must be published. The same on all members.
 Way way_of_reduction(SharedGroup& group, bool with_receive);
-// Of a copy of `bytes` between any two, as above. A member that shows no address to send from is
-// going to write there.
+// The way of a copy of `bytes` between any two members; the same preconditions. A member that shows
+// no send address is going to write to its send buffer.
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);
-// Will that be, as far as is known before the others have come, one copy by the kernel? Then what a
-// member copies of its own need not wait for them.
+// True if the copy will be one by the kernel, as far as is known before the others have come. Then
+// a member need not wait for them with what it copies of its own.
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes);
-// Will it be through the slots, whatever the others show? `own` is what this member shows. Then the
-// first chunk is there as soon as the entry is.
+// True if the copy will go through the slots whatever the others show; `own` is what this member
+// shows. Then the first chunk is published together with the entry.
 bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
                         const BufferPlace& own);
 

@@ -151,12 +151,12 @@ class ChunkedReduce {
   std::uint8_t* output(std::size_t chunk, const Slice& slice) const {
     return at(receive_, (begin_of(chunk) + slice.begin) * result_);
   }
-  // Where a slice's inputs, and later its results, begin in a slot.
+  // Returns where a slice's inputs, and later its results, begin in a slot.
   std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
     return group_.slot(member, first_ + chunk) + slice.begin * cell_;
   }
 
-  // Are this member's own registered?
+  // Shows this member's buffers; true if they are registered.
   bool show_buffers() {
     ShownPlaces places;
     if (root_ == kEverybody && group_.selector().maps(Operation::kAllReduce, count_ * element_)) {
@@ -169,21 +169,21 @@ class ChunkedReduce {
 
   // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
   static constexpr std::size_t kDirectChunkSlots = 4;
-  // From here on outputs are in no processor's own cache. A result that others read from there at
-  // once costs memory twice more than it must: its lines are fetched to be written, and the
+  // From this size on outputs are in no processor's own cache. A result that others read from there
+  // at once costs memory twice more than it must: its lines are fetched to be written, and the
   // output's copy written back. It goes past the caches, and the others take it when it has
   // arrived.
   static constexpr std::size_t kPastCachesBytes = std::size_t{16} << 20;
   static constexpr std::size_t kChunksToArrive = 8;
 
-  // Where all buffers are mapped: each reduces its slices out of all inputs into its own output,
-  // and takes the others' slices from theirs, some chunks later. In place: a slice is overwritten
-  // only when the one member that reads it has done so.
+  // Used if all buffers are mapped: each member reduces its slices out of all inputs into its own
+  // output, and takes the others' slices from theirs, some chunks later. In place: a slice is
+  // overwritten only when the one member that reads it has done so.
   bool run_directly() {
     const std::uint64_t last = first_ + chunks_ - 1;
     const bool is_past_caches = count_ * element_ >= kPastCachesBytes;
     const std::size_t lag = is_past_caches ? kChunksToArrive : 1;
-    // No slot has to hold anything: fewer meetings.
+    // Larger chunks, since no slot has to hold them: the members meet less often.
     chunk_elements_ *= is_past_caches ? group_.size() : kDirectChunkSlots;
     chunks_ = divide_up(count_, chunk_elements_);
     if (!map_all()) return false;
@@ -192,7 +192,7 @@ class ChunkedReduce {
       if (is_past_caches && chunk >= lag && !await_results(chunk - lag)) return false;
       if (chunk < chunks_) reduce_directly(chunk, is_past_caches);
       if (!is_past_caches && chunk >= lag && !await_results(chunk - lag)) return false;
-      // Those that were not done beside the reduction.
+      // Do the copies that were not done beside the reduction.
       for (const Copy& result : copies_) copy(result.to, result.from, result.bytes, stores_);
     }
     group_.publish_drained(last);
@@ -229,7 +229,7 @@ class ChunkedReduce {
     group_.publish_reduced(first_ + chunk);
   }
 
-  // The others' results of a chunk, to be copied.
+  // Waits for the others' results of a chunk, to be copied.
   bool await_results(std::size_t chunk) {
     return each_other(group_, [&](std::uint32_t member) {
       if (!group_.await_reduced(member, first_ + chunk)) return false;
@@ -319,7 +319,7 @@ class ChunkedReduce {
   const Stores stores_;
   std::uint32_t root_ = kEverybody;
   Inputs inputs_;
-  // Of the direct way.
+  // The members' mapped buffers and the pending copies of run_directly().
   std::vector<const std::uint8_t*> sends_;
   std::vector<const std::uint8_t*> receives_;
   std::vector<Copy> copies_;
@@ -391,7 +391,7 @@ class ReduceScatter {
     const bool is_inline = bytes() <= kInlineBytes && rule_.op != ReduceOp::kPremulSum;
     std::uint8_t* const shown = is_inline ? group_.own_payload() : group_.own_eager();
     write_factor(group_, rule_);
-    // Nothing is shown for oneself.
+    // A member shows nothing for itself.
     const std::uint32_t self = group_.self();
     std::size_t before_own = 0;
     std::size_t next = 0;
@@ -408,7 +408,7 @@ class ReduceScatter {
     group_.publish_entry();
     if (!group_.await_entries()) return false;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      // What comes before it is the same for all, but for the shower's own part.
+      // The offset is the same in all members' areas, but for the part that the shower leaves out.
       const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
       const std::uint8_t* const theirs = is_inline ? group_.payload(member) : group_.eager(member);
       inputs_.set(member, member == self ? at(send_, own.begin * element_) : theirs + begin);
@@ -422,7 +422,7 @@ class ReduceScatter {
     cut_ = cut_blocks(ranges_.longest(), element_, group_.size());
     first_ = group_.take_chunks(cut_.chunks);
     write_factor(group_, rule_);
-    // In place the result is written over what another member reads.
+    // Not in place: the result would be written over what another member reads.
     BufferPlace own_send;
     if (send_ != receive_ && group_.selector().maps(Operation::kReduceScatter, bytes())) {
       own_send = registered_memory::place_of(send_, bytes());
@@ -450,7 +450,7 @@ class ReduceScatter {
     return at(send_, (ranges_[member].begin + chunk * cut_.each) * element_);
   }
 
-  // Where all inputs are mapped.
+  // Reduces out of all inputs, which are mapped.
   bool run_directly() {
     const Range own = ranges_[group_.self()];
     for (std::uint32_t member = 0; member < group_.size(); ++member) {

@@ -50,8 +50,8 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
 
 class SpanningGroup {
  public:
-  // `local` is null where this rank is alone on its host. Both outlive it.
-  // `tuning`: beside the built-in table of algorithms.
+  // `local` is null where this rank is alone on its host. Both outlive it. `tuning` is used beside
+  // the built-in table of algorithms.
   SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh, const TuningTable& tuning)
       : map_(std::move(map)),
         local_(local),
@@ -84,7 +84,7 @@ class SpanningGroup {
     return map_.hosts[host][member];
   }
   bool is_one_rank_each() const;
-  // What is under way at once of `count` elements.
+  // How many of `count` elements are under way at once.
   std::size_t piece_elements(Operation operation, const ReduceRule& rule, std::size_t count) const;
   bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
                 const std::vector<Incoming>& incoming);
@@ -99,8 +99,8 @@ class SpanningGroup {
   SharedGroup* const local_;
   TcpMesh& mesh_;
   const Selector selector_;
-  std::uint32_t step_ = 0;  // Of the operation under way.
-  // Of large operations: fresh memory for each would be faulted in page by page.
+  std::uint32_t step_ = 0;  // The current step of the operation under way.
+  // Scratch memory of large operations, kept because fresh memory would be faulted in page by page.
   std::vector<std::uint8_t> own_scratch_;
   std::vector<std::uint8_t> their_scratch_;
 };

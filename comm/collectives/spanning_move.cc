@@ -118,7 +118,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
-    // Everybody begins with another host.
+    // Every rank begins with another host.
     const std::uint32_t host = (own_host + step) % map_.host_count();
     const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
     outgoing.push_back({rank_at(host, own_member % size), send, own.bytes, 0});
@@ -208,7 +208,7 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
                                const Blocks& receive_blocks) {
   std::vector<std::uint8_t> kept;
   if (send == receive) {
-    // What arrives would be written over what has not left yet.
+    // In place, arriving data would be written over data that has not left yet.
     std::size_t bytes = 0;
     for (std::size_t rank = 0; rank < send_blocks.size(); ++rank) {
       bytes = std::max(bytes, send_blocks[rank].offset + send_blocks[rank].bytes);

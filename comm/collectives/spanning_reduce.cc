@@ -22,7 +22,7 @@ void reach_size(Bytes& bytes, std::size_t size) {
   if (bytes.size() < size) bytes.resize(size);
 }
 
-// One rank's elements as partials, its factor applied.
+// Converts one rank's elements to partials and applies its factor.
 void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t count) {
   Reduction reduction;
   reduction.dtype = rule.dtype;
@@ -32,7 +32,7 @@ void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t 
   reduce(reduction, &from, 1, to, nullptr, count);
 }
 
-// The hosts' results, of that form, become elements.
+// Reduces the hosts' results, of that form, to elements.
 void reduce_hosts(const ReduceRule& rule, Form form, const std::vector<const void*>& inputs,
                   void* to, std::size_t count) {
   Reduction reduction;
@@ -50,7 +50,7 @@ ReduceRule partial_rule(ReduceRule rule) {
 
 }  // namespace
 
-// May ranks send their elements as they are? Only where nobody reduces inside a host first.
+// True if ranks may send their elements as they are: only if no host reduces them first.
 bool SpanningGroup::is_one_rank_each() const { return map_.host_count() == map_.rank_count(); }
 
 std::size_t SpanningGroup::piece_elements(Operation operation, const ReduceRule& rule,
@@ -83,7 +83,7 @@ bool SpanningGroup::all_reduce_small(const OperationCall& call, const ReduceRule
     to_partial(rule, send, own.data(), count);
   }
   if (map_.own_member() == 0) {
-    // Not in place: what would be written over has not left yet.
+    // Not in place, where it would be written over before it has left.
     const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
     const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
       const std::size_t wire = bytes / count;
@@ -155,7 +155,7 @@ class SpanningGroup::Column {
 
  private:
   bool is_in_column() const { return map_.own_member() < columns_; }
-  // With one other host each part can be reduced as it comes, while it is in the caches.
+  // True with one other host: then each part can be reduced as it comes, while it is in the caches.
   bool reduces_on_arrival() const { return map_.host_count() == 2; }
   std::size_t elements(std::size_t chunk) const {
     return std::min(chunk_, count_ - chunk * chunk_);
@@ -261,7 +261,7 @@ class SpanningGroup::Column {
                  result(slice.begin + own.begin), own.count);
   }
 
-  // The elements [begin, end) of this host's part, with the other host's.
+  // Reduces the elements [begin, end) of this host's part with the other host's.
   void reduce_part(const Slice& slice, const Slice& own, std::size_t begin, std::size_t end,
                    const std::uint8_t* theirs) {
     std::vector<const void*> inputs(2, shown(slice, own) + begin * wire_bytes_);
@@ -290,7 +290,7 @@ class SpanningGroup::Column {
   void* const receive_;
   const std::size_t count_;
   const bool is_raw_;
-  const std::size_t wire_bytes_;  // Of one element on its way between hosts.
+  const std::size_t wire_bytes_;  // Bytes of one element between hosts.
   const std::size_t chunk_;       // Elements.
   std::uint32_t columns_ = 1;
   Bytes& own_;
@@ -375,7 +375,7 @@ bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& 
     const std::size_t begin = std::min(index * piece, all.count);
     return Range{all.begin + begin, std::min(piece, all.count - begin)};
   };
-  std::vector<Bytes> results;  // This host's, by the round in which they were made.
+  std::vector<Bytes> results;  // This host's results, by the round in which they were made.
   Bytes& theirs = their_scratch_;
   for (std::size_t index = 0; index < pieces; ++index) {
     const auto step = static_cast<std::uint32_t>(index);

@@ -19,7 +19,7 @@
 
 namespace ivy::comm {
 
-// More than anybody needs: about one row for each operation, size and number of members.
+// Generous limits: about one row for each operation, size and number of members.
 inline constexpr std::size_t kTuningRowsMax = 1000;
 inline constexpr std::size_t kTuningTextMax = 128 * 1024;
 
@@ -30,7 +30,7 @@ Result<TuningTable> parse_tuning(std::string_view text, const std::string& name)
 // One line for each row; parse_tuning() of it gives the same rows, if they are sorted.
 std::string tuning_text(const TuningTable& table);
 
-// Of two tables that say the same it is the same, whatever stands around the rows: 16 digits.
+// A hash of 16 digits: equal for tables that say the same, whatever text stands around the rows.
 std::string tuning_hash(const TuningTable& table);
 
 }  // namespace ivy::comm

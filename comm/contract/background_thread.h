@@ -1,4 +1,4 @@
-// A thread of the library in the program of somebody else.
+// Starts a thread of the library in a program that is not ours.
 #pragma once
 
 #include <pthread.h>
@@ -24,8 +24,8 @@ class AllSignalsBlocked {
   sigset_t before_;
 };
 
-// Every signal is blocked in it: they are the program's, whose handlers run in its own threads.
-// Throws std::system_error where the system gives no thread.
+// Every signal is blocked in the thread: signals are the program's, whose handlers run in its own
+// threads. Throws std::system_error where the system gives no thread.
 template <class Body>
 std::thread background_thread(Body body) {
   const AllSignalsBlocked blocked;

@@ -52,7 +52,7 @@ Caches own_caches(const std::string& root) {
   const std::uint32_t processor = processors.empty() ? 0 : processors.front();
   const std::string all =
       root + "/sys/devices/system/cpu/cpu" + std::to_string(processor) + "/cache/index";
-  std::uint64_t last_level = 1;  // A first level is nobody else's.
+  std::uint64_t last_level = 1;  // A first level is never shared.
   constexpr int kIndexesMax = 16;
   for (int index = 0; index < kIndexesMax; ++index) {
     const std::string one = all + std::to_string(index) + "/";

@@ -12,30 +12,30 @@ namespace ivy::comm {
 
 // 0: not known.
 struct Caches {
-  std::uint64_t last_bytes = 0;       // Of the last level, of one such cache.
-  std::uint32_t last_processors = 0;  // How many processors share it.
-  // Is a line that one core has written nearly as fast for another core as its own? So it is where
-  // a few cores each have a last level of their own (AMD since Zen), and not where all of a socket
-  // share one over a mesh.
+  std::uint64_t last_bytes = 0;       // The size of one cache of the last level.
+  std::uint32_t last_processors = 0;  // How many processors share one.
+  // True if a core reads a line that another core has written nearly as fast as its own. That holds
+  // where a few cores each have a last level of their own (AMD since Zen), and not where all of a
+  // socket share one over a mesh.
   bool is_near = false;
-  // That the ranks of this machine may run on, all together; not what one of them says.
+  // How many processors the ranks of this machine may run on, all together; no single rank says it.
   std::uint32_t processors = 0;
 
   bool operator==(const Caches&) const = default;
 };
 
-// Of the processors that this process may run on. `root`: of the file system.
+// The caches of the processors that this process may run on. `root`: of the file system.
 Caches own_caches(const std::string& root = "");
 
 // "33554432,8,near"; what is no such text says nothing.
 std::string caches_text(const Caches& caches);
 Caches caches_from(const std::string& text);
 
-// What all have: where one does not know, nobody does.
+// The least of what all ranks have; a value that one rank does not know is unknown.
 Caches least_caches(const std::vector<Caches>& ranks);
 
-// Of all the last levels that so many ranks fill, if they stand as close together as they can and
-// there is a processor for each, as far as that is known.
+// The total size of the last levels that so many ranks fill if they run as close together as they
+// can, each on a processor of its own as far as the number of processors is known.
 std::uint64_t last_level_bytes(const Caches& caches, std::uint32_t ranks);
 
 }  // namespace ivy::comm

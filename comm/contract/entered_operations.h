@@ -1,5 +1,5 @@
 // What a rank has done on one communicator: its last operations, one by one, and a hash of all.
-// Ranks compare them where their paths have parted.
+// Ranks compare these records when they seem to be in different operations.
 //
 // Plain bytes: travels through the store between ranks of one build. Thread: one at a time.
 #pragma once
@@ -15,9 +15,9 @@ namespace ivy::comm {
 
 struct EnteredOperations {
   static constexpr std::size_t kKept = 8;
-  std::uint64_t sequence = 0;       // Of the last one.
+  std::uint64_t sequence = 0;       // The last operation's number.
   Fingerprint fingerprints[kKept];  // By sequence % kKept.
-  std::uint64_t hash = 0;           // Of all, the last one included.
+  std::uint64_t hash = 0;           // A hash of all operations, the last one included.
   std::int32_t rank = -1;           // In the communicator.
   std::int32_t zero = 0;
 

@@ -31,7 +31,7 @@ struct Failure {
   std::int32_t pid = 0;
   std::int32_t signal = 0;
   std::int32_t exit_code = -1;
-  std::uint64_t sequence = 0;  // Of the operation in which it was found.
+  std::uint64_t sequence = 0;  // Number of the operation in which it was found.
   char host[64] = {};
   char operation[32] = {};
   char text[512] = {};  // Ends with NUL; cut where it is too long.
@@ -44,7 +44,7 @@ void set_text(Failure& failure, std::string_view text);
 void set_host(Failure& failure, std::string_view host);
 void set_operation(Failure& failure, std::string_view operation);
 Failure make_failure(FailureKind kind, std::string_view text);
-// What an exception says: memory and threads that cannot be had are ResourceExhausted.
+// Turns an exception into a failure: memory or threads that cannot be had are ResourceExhausted.
 Failure failure_of(const std::exception& problem);
 
 }  // namespace ivy::comm

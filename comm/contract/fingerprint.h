@@ -41,12 +41,13 @@ struct Fingerprint {
 
 Fingerprint fingerprint_of(const OperationShape& shape);
 OperationShape shape_of(const Fingerprint& fingerprint);
-// Does it name a type and a reduction that there are? What came from outside need not.
+// True if it names an existing type and reduction: a fingerprint from outside need not.
 bool is_possible(const Fingerprint& fingerprint);
 
 bool reduces(Operation operation);
 bool has_data(Operation operation);
-// Of the call, as far as the shape tells them: of *_v all ranks' together, or 0; of parts, all.
+// The elements of the call, as far as the shape tells them: those of all ranks together, or 0, for
+// *_v; those of all parts.
 std::uint64_t elements_of(const OperationShape& shape);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".

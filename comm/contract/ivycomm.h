@@ -80,8 +80,8 @@ IVY_API int ivy_comm_node_rank(
     const ivy_comm* comm); /* Index of this host among those of the communicator. */
 IVY_API int ivy_comm_node_count(const ivy_comm* comm);
 IVY_API int ivy_comm_world_rank(const ivy_comm* comm, int rank); /* -1: no such rank. */
-/* Who said which rank this is: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "a world of one". Valid
- * until ivy_finalize. */
+/* The source that assigned this rank: "ivyrun (IVY_RANK=1, IVY_WORLD_SIZE=4)", "a world of one".
+ * Valid until ivy_finalize. */
 IVY_API const char* ivy_comm_source(const ivy_comm* comm);
 IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" */
 
@@ -195,7 +195,7 @@ IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, in
 IVY_API int ivy_work_wait(ivy_work* work, int64_t timeout_ms);
 IVY_API int ivy_work_test(ivy_work* work, int* done);               /* The code once done. */
 IVY_API int ivy_work_abort(ivy_work* work);                         /* As ivy_comm_abort. */
-IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* Of a receive that is done. */
+IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* A finished receive's. */
 /* Seconds from the call to its start, and from its start to its end. */
 IVY_API int ivy_work_timing(ivy_work* work, double* queued, double* ran);
 /* Waits for the operation first. */

@@ -39,7 +39,7 @@ class Communicator : public Messages<void> {
   // -1: there is no such rank.
   int world_rank(int rank) const { return ivy_comm_world_rank(comm_, rank); }
   std::string_view name() const { return ivy_comm_name(comm_); }
-  // Who said which rank this is: "torchrun (RANK=1, WORLD_SIZE=4)".
+  // The source that assigned this rank: "torchrun (RANK=1, WORLD_SIZE=4)".
   std::string_view source() const { return ivy_comm_source(comm_); }
   void abort(const std::string& reason) { check(ivy_comm_abort(comm_, reason.c_str())); }
 
@@ -50,14 +50,14 @@ class Communicator : public Messages<void> {
     other.how_.timeout_ms = timeout.count();
     return other;
   }
-  // Of IVY_PREMUL_SUM: by what this rank's input is multiplied.
+  // For IVY_PREMUL_SUM: this rank's input is multiplied by `factor`.
   Communicator scaled(double factor) const {
     Communicator other(comm_, how_);
     other.how_.factor = factor;
     return other;
   }
-  // Of device memory: a cudaStream_t or hipStream_t; the default stream otherwise. `flags`:
-  // IVY_ENQUEUE, IVY_DEVICE_MEMORY.
+  // For device memory: `stream` is a cudaStream_t or hipStream_t, otherwise it is the default one.
+  // `flags`: IVY_ENQUEUE, IVY_DEVICE_MEMORY.
   Communicator on_stream(void* stream, std::uint64_t flags = 0) const {
     Communicator other(comm_, how_);
     other.how_.stream = stream;
@@ -87,14 +87,15 @@ class Group : public Communicator {
   }
 };
 
-// One group per color; nothing: color < 0. Every rank calls it.
+// Makes one group per color; nothing: color < 0. Every rank calls it.
 inline std::optional<Group> split(const Communicator& parent, int color, int key = 0) {
   ivy_comm* made = nullptr;
   check(ivy_comm_split(parent.handle(), color, key, &made));
   return made != nullptr ? std::optional<Group>(std::in_place, made) : std::nullopt;
 }
 
-// Of these ranks, in this order; nothing on the others. Every rank of `parent` calls it.
+// Makes a group of these ranks, in this order; nothing on the others. Every rank of `parent` calls
+// it.
 inline std::optional<Group> group(const Communicator& parent, std::span<const std::int32_t> ranks) {
   ivy_comm* made = nullptr;
   check(ivy_comm_group(parent.handle(), ranks.data(), static_cast<std::int32_t>(ranks.size()),

@@ -76,7 +76,7 @@ class Calls {
       return Result(work);
     }
   }
-  // A buffer as a span. What is asynchronous outlives a temporary vector.
+  // A buffer as a span. An asynchronous operation would outlive a temporary vector.
   template <class B>
   static auto memory(B&& buffer) {
     static_assert(

@@ -23,7 +23,8 @@ class Messages : public UnevenCollectives<Result> {
       return ivy_send(comm_, data.data(), data.size(), type(data), to, tag, how);
     });
   }
-  // Waiting: who sent, with which tag, how many bytes. Else a Work, whose message() tells.
+  // A call that waits returns the sender, the tag and the bytes; else a Work, whose message() has
+  // them.
   template <Buffer B>
   auto recv(B&& buffer, int from = IVY_ANY_SOURCE, int tag = IVY_ANY_TAG) {
     const auto data = memory(std::forward<B>(buffer));

@@ -96,8 +96,7 @@ typedef struct ivy_options {
   const char* init_method;
   int32_t rank;       /* -1: from the environment. */
   int32_t world_size; /* -1: from the environment. */
-  int64_t
-      timeout_ms; /* Of ivy_init and every operation that names none; 0: 600,000; IVY_FOREVER. */
+  int64_t timeout_ms; /* For ivy_init and operations that name none; 0: 600,000; IVY_FOREVER. */
 } ivy_options;
 
 /* Flags of a call on device memory. */
@@ -111,8 +110,8 @@ typedef struct ivy_call {
   size_t struct_bytes; /* sizeof(ivy_call), set by the caller. */
   int64_t timeout_ms;  /* 0: the communicator's. */
   ivy_work** work;     /* Not NULL: return at once; the operation's handle is put here. */
-  double factor;       /* Of IVY_PREMUL_SUM. */
-  void* stream;   /* Of device memory: cudaStream_t or hipStream_t; NULL: the default stream. */
+  double factor;       /* For IVY_PREMUL_SUM. */
+  void* stream;   /* For device memory: cudaStream_t or hipStream_t; NULL: the default stream. */
   uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY. */
 } ivy_call;
 

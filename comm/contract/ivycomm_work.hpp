@@ -57,7 +57,8 @@ class Work {
   // False: still running after this time.
   bool wait(std::chrono::milliseconds at_most) {
     const int code = ivy_work_wait(work_.get(), at_most.count());
-    if (code == IVY_DEADLINE_EXCEEDED) return test();  // Of this wait, or the operation's own.
+    // The deadline is this wait's or the operation's own.
+    if (code == IVY_DEADLINE_EXCEEDED) return test();
     check(code);
     return true;
   }
@@ -69,13 +70,13 @@ class Work {
     return done != 0;
   }
   void abort() { check(ivy_work_abort(work_.get())); }
-  // Of an operation that is done.
+  // The timing of an operation that is done.
   Timing timing() const {
     Timing timing;
     check(ivy_work_timing(work_.get(), &timing.queued, &timing.ran));
     return timing;
   }
-  // Of a receive that is done.
+  // The message of a receive that is done.
   ivy_message message() const {
     ivy_message message{sizeof message, 0, 0, 0};
     check(ivy_work_message(work_.get(), &message));

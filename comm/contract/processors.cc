@@ -39,7 +39,7 @@ class Assignment {
 
  private:
   bool place_again(std::size_t rank) {
-    // First what is free: nobody has to move then.
+    // Try free processors first: then no other rank has to move.
     for (const std::uint32_t processor : ranks_[rank]) {
       if (holder_[processor] != kNobody) continue;
       holder_[processor] = rank;
@@ -63,9 +63,10 @@ class Assignment {
 
 // Where a hierarchy of cgroups that knows of processor time is mounted.
 struct Mount {
-  std::string root;  // What of the hierarchy is there: in a container mostly its own part.
+  // The mounted part of the hierarchy: in a container mostly the container's own.
+  std::string root;
   std::string path;
-  bool is_second = false;  // Of version 2.
+  bool is_second = false;  // The hierarchy is cgroup v2.
 };
 
 // "36 25 0:31 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
@@ -145,7 +146,7 @@ void add_quotas(const std::string& root, const Mount& mount, Quotas& quotas) {
   }
 }
 
-// Is there a group with more ranks than that many for each processor's time?
+// True if a group has more than `ranks_each` ranks for each processor of its quota.
 bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
   std::map<std::string, std::pair<std::size_t, double>> groups;  // How many ranks, what quota.
   for (const Quotas& quotas : ranks) {

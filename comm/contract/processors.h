@@ -1,4 +1,4 @@
-// May the ranks of one machine all run at once? Only then does waiting spin.
+// Whether the ranks of one machine can all run at once: only then does waiting spin.
 //
 // Pure but for own_processors() and own_quotas(). Thread: any.
 #pragma once
@@ -13,21 +13,21 @@ namespace ivy::comm {
 // Numbers of processors, ascending.
 using Processors = std::vector<std::uint32_t>;
 
-// Those that this process may run on.
+// The processors that this process may run on.
 Processors own_processors();
 
 // "0-3,8"; what is no such list is empty.
 std::string processors_text(const Processors& processors);
 Processors processors_from(const std::string& text);
 
-// Is there an own processor for every rank (each may run on those of its list)? Empty list: nothing
-// is known of that rank, and it counts as one that has none.
+// True if every rank can have a processor of its own (each may run on those of its list). An empty
+// list means that nothing is known of that rank; it then counts as one without a processor.
 bool have_processor_each(const std::vector<Processors>& ranks);
 
-// How many processors are there that any of the ranks may run on?
+// The number of processors that any of the ranks may run on.
 std::size_t count_processors(const std::vector<Processors>& ranks);
 
-// Are there more than two ranks for each of those?
+// True if there are more than two ranks for each of those processors.
 bool are_crowded(const std::vector<Processors>& ranks);
 
 // Processor time that the processes of a cgroup share: 0.5 is half of a processor's.
@@ -39,18 +39,18 @@ struct Quota {
 };
 using Quotas = std::vector<Quota>;
 
-// Of all groups that this process is in and can see. `root`: of the file system.
+// The quotas of all cgroups that this process is in and can see. `root`: of the file system.
 Quotas own_quotas(const std::string& root = "");
 
 // "25:4711=0.500,25:1=8.000"; what is no such list is empty.
 std::string quotas_text(const Quotas& quotas);
 Quotas quotas_from(const std::string& text);
 
-// Has every group the time of a processor for each of its ranks? Else whoever spins uses up what
-// those need that it waits for, and then the kernel lets nobody of them run for a while.
+// True if every group has a processor's time for each of its ranks. Otherwise a spinning rank uses
+// up the time of those that it waits for, and then the kernel throttles all of them for a while.
 bool have_quota_each(const std::vector<Quotas>& ranks);
 
-// As above, by the time that a group has.
+// As above, by the groups' processor time.
 bool are_crowded(const std::vector<Quotas>& ranks);
 
 }  // namespace ivy::comm

@@ -14,8 +14,8 @@
 namespace ivy::comm {
 namespace {
 
-// Addresses kept for documentation (RFC 5737, RFC 3849): nothing is sent to them, the routing table
-// is asked which of our addresses would speak.
+// Addresses kept for documentation (RFC 5737, RFC 3849): nothing is sent to them; the routing table
+// is asked which of our addresses would be the source.
 constexpr const char* kSomewhere[] = {"203.0.113.1", "2001:db8::1"};
 constexpr std::uint16_t kAnyPort = 9;
 

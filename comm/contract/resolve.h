@@ -1,4 +1,4 @@
-// Names and numbers of hosts for the first meeting. Thread: any; resolve() may ask the network.
+// Host names and addresses for the bootstrap. Thread: any; resolve() may ask the network.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ std::string address_with_port(const std::string& address, std::uint16_t port);
 // loopback and link-local ones. May be empty.
 std::vector<std::string> own_addresses();
 
-// Of a bound socket.
+// The port of a bound socket.
 std::uint16_t port_of(int socket);
 
 }  // namespace ivy::comm

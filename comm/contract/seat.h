@@ -9,9 +9,9 @@ namespace ivy::comm {
 struct Seat {
   std::int32_t world_rank = 0;
   std::int32_t pid = 0;
-  std::uint32_t host = 0;  // Of the job, equal for ranks that share memory.
+  std::uint32_t host = 0;  // The host's number in the job, equal for ranks that share memory.
   std::string host_name;
-  std::string address;  // Of its listener; empty where all ranks are on one host.
+  std::string address;  // Its listener's; empty if all ranks are on one host.
 };
 
 }  // namespace ivy::comm

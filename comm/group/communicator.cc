@@ -49,7 +49,7 @@ comm_status::OperationRecord record_of(const OperationShape& shape, std::uint64_
   return record;
 }
 
-// May a rank come out of it before every other one is known to have called the same?
+// True if a rank can return from it before every other rank is known to have called the same.
 bool can_be_left_early(Operation operation) {
   switch (operation) {
     case Operation::kBroadcast:
@@ -162,7 +162,7 @@ PointToPoint& Communicator::messages() {
   }
   messages_ = std::make_unique<PointToPoint>(std::move(options), local_.get(), job_.listener(),
                                              job_.make_alarm(name_, seats_, rank_));
-  // Who broke it before now found no messages to break.
+  // A failure found before messages_ existed could not break it: do it now.
   if (const std::optional<Failure> found = failure()) messages_->break_with(*found);
   return *messages_;
 }
@@ -254,14 +254,14 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout, 
     device_->is_told = true;
     return broken(*failure());
   }
-  // Another rank of this host knows more: what it found ends this operation before it begins.
+  // What another rank of this host has found ends this operation before it begins.
   if (local_ != nullptr && local_->is_broken()) {
     if (const std::optional<Failure> found = local_->failure()) return broken(*found);
   }
   ++sequence_;
   if (entered_ != nullptr) entered_->enter(sequence_, fingerprint_of(shape));
   not_noted_ = &shape;
-  // On one host the others' news come first: they wait for it.
+  // On one host publish our entry first (the others wait for it) and note the operation afterwards.
   const bool is_noted_later = local_ != nullptr && mesh_ == nullptr;
   if (local_ != nullptr) local_->enter(shape, sequence_, is_noted_later ? this : nullptr);
   if (!is_noted_later) entered();
@@ -291,11 +291,11 @@ Outcome Communicator::end_badly(const OperationCall& call, const std::exception_
   std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && mesh_ != nullptr) found = mesh_->failure();
   if (!found) found = failure();
-  // The others are in it: it ends for all of them.
+  // The other ranks are in the operation: break it for all of them.
   if (!found && thrown != nullptr) found = own_failure(thrown, call);
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
   const Outcome outcome = broken(*found);
-  // Only now: who finds the connection gone asks what was found before.
+  // Hang up only now: a peer that finds the connection gone asks first what was found.
   is_to_hang_up_.store(true);
   if (mesh_ != nullptr && telling_.load() == 0) mesh_->hang_up();
   return outcome;
@@ -320,14 +320,14 @@ Failure Communicator::own_failure(const std::exception_ptr& thrown,
   return failure;
 }
 
-// With what the ranks of other hosts have entered, as far as the store knows.
+// Compares with what the ranks of other hosts have entered, as far as the store knows.
 std::optional<Failure> Communicator::compare() {
   std::optional<Failure> different = job_.compare(name_, *entered_);
   if (different) different->rank = world_rank(different->rank);
   return different;
 }
 
-// Of the rank to blame, where who found it did not know.
+// Adds the host and pid of the blamed rank, if the finder did not know them.
 void Communicator::add_place(Failure& failure) const {
   if (failure.host[0] != '\0') return;
   const auto seat = std::find_if(seats_.begin(), seats_.end(),
@@ -341,11 +341,11 @@ Outcome Communicator::broken(const Failure& found) {
   Failure failure = found;
   add_place(failure);
   bool is_first = false;
-  // An abort is what it is, and its rank tells the store; of other findings the first one counts,
-  // whichever host's.
+  // An abort is final, and its rank tells the store; of other failures the first one counts,
+  // whichever host found it.
   const bool is_abort = found.kind == FailureKind::kAborted;
   const bool is_own_abort = is_abort && found.rank == world_rank(rank_) && node_count_ > 1;
-  // The store is asked without the lock: who aborts meanwhile does not wait for its answer.
+  // The store is asked without the lock, so that an abort meanwhile does not wait for its answer.
   const bool asks = node_count_ > 1 && !is_abort && !this->failure();
   const Failure agreed = asks ? job_.agree(failure, name_) : failure;
   {
@@ -362,7 +362,7 @@ Outcome Communicator::broken(const Failure& found) {
       if (messages_ != nullptr) messages_->break_with(failure);
     }
     job_.report(failure, name_);
-    // Last: a store that hangs must not keep those from waking who can be woken without it.
+    // Interrupt last: a store that hangs must not delay those that can be woken without it.
     if (is_own_abort && mesh_ != nullptr) mesh_->interrupt();
     if (is_own_abort) job_.agree(failure, name_);
   }
@@ -394,9 +394,9 @@ Outcome Communicator::leave() {
   const std::lock_guard lock(turn_);
   std::optional<Failure> found;
   if (local_ != nullptr && !local_->compare_last()) found = local_->failure();
-  // Between hosts the store knows what others have entered.
+  // Between hosts compare with what the others have entered, which the store knows.
   if (!found && entered_ != nullptr && may_be_ahead_) found = compare();
-  // Why others could not go on is theirs, but a mismatch has two sides.
+  // Other ranks' failures are theirs to report, but a mismatch concerns both sides.
   if (!found && local_ != nullptr) found = local_->failure();
   if (!found || found->kind != FailureKind::kMismatch) return {};
   return broken(*found);
@@ -441,7 +441,7 @@ ReduceRule Communicator::rule(Dtype dtype, ReduceOp op, const CallOptions& optio
 
 namespace {
 
-// A world of one still scales, averages and normalises.
+// Reduces in a world of one, which still scales, averages and normalises.
 void reduce_alone(const ReduceRule& rule, const void* send, void* receive, std::size_t count) {
   Reduction reduction;
   reduction.dtype = rule.dtype;
@@ -686,7 +686,7 @@ std::string Communicator::child_name(std::int32_t color) {
   return name;
 }
 
-// Of the ranks of this host.
+// Exchanges a short text among the ranks of this host.
 bool Communicator::exchange_text(const OperationCall& call, const std::string& own,
                                  std::vector<std::string>& all) {
   const auto members = static_cast<std::size_t>(local_size());
@@ -706,7 +706,7 @@ bool Communicator::exchange_text(const OperationCall& call, const std::string& o
   return true;
 }
 
-// Between hosts: `trouble` becomes that of the first rank which has one.
+// Between hosts, sets `trouble` to that of the first rank which has one.
 bool Communicator::agree_on_trouble(const OperationCall& call, std::string& trouble) {
   if (spanning_ == nullptr) return true;
   std::int32_t first = trouble.empty() ? size() : rank_;
@@ -720,8 +720,8 @@ bool Communicator::agree_on_trouble(const OperationCall& call, std::string& trou
   return true;
 }
 
-// The new group's memory on this host, by one of the two ways; `trouble` is what the first rank has
-// that could not go it, the same on all ranks of this host. false: broken.
+// Shares the new group's memory on this host, by descriptor or by name; `trouble` says why the
+// first rank that could not do so failed, the same on all ranks of this host. false: broken.
 bool Communicator::try_to_share(const OperationCall& call,
                                 const std::vector<std::int32_t>& local_ranks, bool is_named,
                                 std::unique_ptr<SharedSegment>& segment, std::string& trouble) {
@@ -746,7 +746,7 @@ bool Communicator::try_to_share(const OperationCall& call,
   if (takes_part && !is_maker) {
     const auto maker = std::find(local_ranks_.begin(), local_ranks_.end(), local_ranks.front());
     const std::string& path = paths[static_cast<std::size_t>(maker - local_ranks_.begin())];
-    // Why there is none is the maker's to say.
+    // If there is no path, the maker says why.
     if (!path.empty()) take(SharedSegment::attach_path(path, members));
   }
   std::vector<std::string> troubles;
@@ -766,7 +766,7 @@ Result<std::unique_ptr<SharedSegment>> Communicator::share_segment(
   std::unique_ptr<SharedSegment> segment;
   std::string trouble;
   const Called called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
-    // Where a rank may not open the other's descriptor, under a name.
+    // Retry under a name if a rank may not open the other's descriptor.
     if (!try_to_share(call, local_ranks, false, segment, trouble)) return false;
     if (!trouble.empty() && !try_to_share(call, local_ranks, true, segment, trouble)) return false;
     return agree_on_trouble(call, trouble);

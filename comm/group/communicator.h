@@ -55,7 +55,7 @@ struct CallOptions {
   double factor = 1;  // PREMUL_SUM.
 };
 
-// What a call gave: an outcome, or (is_async) work under way.
+// The result of a call: an outcome, or (is_async) work under way.
 struct Called {
   Outcome outcome;
   std::shared_ptr<Work> work;
@@ -123,19 +123,20 @@ class Communicator : private EntryWatch {
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
 
-  // Before its end: waits for what was left on the device's streams, and ends NCCL's part.
+  // Call it before destruction: waits for what was left on the device's streams, and ends NCCL's
+  // part.
   Outcome settle_device();
-  // The same; and where the last operation was one that this rank could leave before the others
-  // came (a broadcast, say), waits until they have, and fails where theirs was another.
+  // As settle_device(); and if this rank could leave the last operation before the others came (a
+  // broadcast, say), waits until they have come, and fails if theirs was another one.
   Outcome part();
-  // The same of a group, of which any rank may end its seat at any time: compares the last
-  // operation with those who have called theirs, and waits for no other rank. So whoever ends its
-  // seat last is told.
+  // As part(), for a group, in which any rank may end its seat at any time: compares the last
+  // operation with that of the ranks that have called theirs, and waits for no other rank. So the
+  // rank that ends its seat last is told of a mismatch.
   Outcome leave();
 
   // Breaks it here and on every other rank, unless it is broken already.
   void abort(const std::string& reason);
-  // Nothing: it is whole.
+  // Nothing: the communicator is not broken.
   std::optional<Failure> failure();
 
  private:
@@ -143,7 +144,7 @@ class Communicator : private EntryWatch {
   Called run(const OperationShape& shape, const CallOptions& options, const Body& body);
   template <class Body>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout, const Body& body);
-  void entered() override;  // Notes that, once, where the supervisor shows it.
+  void entered() override;  // Notes the operation, once, in the status page.
   Outcome broken(const Failure& found);
   void hang_up_after_abort();
   std::optional<Failure> compare();
@@ -206,18 +207,20 @@ class Communicator : private EntryWatch {
   const std::chrono::nanoseconds timeout_;
   const std::unique_ptr<Alarm> alarm_;
 
-  std::mutex turn_;                                // Guards what is below: one operation at a time.
-  const std::unique_ptr<SharedGroup> local_;       // Null: alone on this host.
-  const std::optional<std::uint32_t> status_row_;  // Of the supervisor's page.
-  const std::uint32_t name_hash_;                  // There.
-  std::unique_ptr<TcpMesh> mesh_;                  // Null, both: all ranks are on one host.
+  std::mutex turn_;                           // Guards what is below: one operation at a time.
+  const std::unique_ptr<SharedGroup> local_;  // Null: alone on this host.
+  // This communicator's row of the supervisor's page.
+  const std::optional<std::uint32_t> status_row_;
+  const std::uint32_t name_hash_;  // The communicator's name in that row, hashed.
+  std::unique_ptr<TcpMesh> mesh_;  // Null, as spanning_: all ranks are on one host.
   std::unique_ptr<SpanningGroup> spanning_;
-  std::unique_ptr<EnteredOperations> entered_;  // Null, both: one host, where all see all at once.
+  // Null, as roll_call_: one host, where all ranks see each other.
+  std::unique_ptr<EnteredOperations> entered_;
   std::unique_ptr<RollCall> roll_call_;
   bool may_be_ahead_ = false;  // The last operation did not need all ranks to be in it.
   std::uint64_t sequence_ = 0;
-  std::optional<comm_status::SlotView> slot_;  // Where status_row_ is.
-  comm_status::OperationRecord record_;        // What it shows.
+  std::optional<comm_status::SlotView> slot_;  // The slot that has status_row_.
+  comm_status::OperationRecord record_;        // What the slot shows.
   const OperationShape* not_noted_ = nullptr;  // The operation that it does not show yet.
   FastClock clock_;
   std::uint64_t children_ = 0;
@@ -226,19 +229,20 @@ class Communicator : private EntryWatch {
   std::mutex failure_mutex_;
   std::optional<Failure> failure_;
   std::atomic<bool> is_broken_{false};
-  // Between hosts, an abort by this process: who finds the connection gone asks what was found
-  // before, so that nobody hangs up until that is told. Meanwhile the operation that was
-  // interrupted is over; it leaves the hanging up to the thread that aborts.
-  std::atomic<int> telling_{0};  // Threads that abort.
+  // For an abort by this process between hosts: a peer that finds the connection gone asks for the
+  // failure, so no thread hangs up before that is told. The interrupted operation may end
+  // meanwhile; it leaves the hanging up to the aborting thread.
+  std::atomic<int> telling_{0};  // Threads that are aborting.
   std::atomic<bool> is_to_hang_up_{false};
 
   std::mutex messages_mutex_;
-  std::optional<std::uint32_t> message_row_;  // Of the supervisor's page. Both guarded by it.
-  std::unique_ptr<PointToPoint> messages_;    // Null: never used.
+  // A row of the supervisor's page for messages. Guarded by messages_mutex_, as the next.
+  std::optional<std::uint32_t> message_row_;
+  std::unique_ptr<PointToPoint> messages_;  // Null: never used.
 
   const std::unique_ptr<DeviceSide> device_;
 
-  WorkQueue queue_;  // Last: ends first.
+  WorkQueue queue_;  // Declared last, so that it is destroyed first.
 };
 
 }  // namespace ivy::comm

@@ -53,8 +53,8 @@ std::optional<Failure> Communicator::device_trouble() {
   return found;
 }
 
-// A rank may leave as soon as its own part of an operation is done, while others still wait for
-// theirs: on this host it says so before its process ends.
+// True if the rank has finalized and not died: it may leave as soon as its own part of an operation
+// is done, while others still wait for theirs.
 bool Communicator::has_ended_well(const Failure& found) const {
   if (found.kind != FailureKind::kRankDied || local_ == nullptr) return false;
   for (std::size_t member = 0; member < local_ranks_.size(); ++member) {
@@ -105,7 +105,8 @@ void Communicator::break_device() {
   if (text.find(*taint) == std::string::npos) set_text(*failure_, text + "; " + *taint);
 }
 
-// Before the end of this seat: what was enqueued is done, or the failure that nobody was told of.
+// Ends NCCL's part before this seat ends: waits for what was enqueued, or returns the failure that
+// no call has returned yet.
 Outcome Communicator::end_device() {
   nccl::DeviceCommunicator* device = nullptr;
   {
@@ -183,7 +184,7 @@ Called Communicator::on_device(nccl::DeviceOperation operation, const CallOption
 
 bool Communicator::carry_out_on_device(const OperationCall& call,
                                        const nccl::DeviceOperation& operation) {
-  entered();  // Some wait for the device before they meet.
+  entered();  // Note the operation now: some ranks wait for the device before they meet.
   nccl::DeviceCommunicator& device = device_communicator();
   if (wants_staging(operation) || device.is_shared()) return carry_out_staged(call, operation);
   if (!meet(call)) return false;

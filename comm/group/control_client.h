@@ -19,7 +19,7 @@ namespace ivy::comm {
 
 class ControlClient {
  public:
-  // Unavailable: nobody listens at that path, or no answer within the time.
+  // Unavailable: no supervisor listens at that path, or it does not answer in time.
   static Result<std::unique_ptr<ControlClient>> connect(const std::string& path,
                                                         const control::Attach& attach,
                                                         std::chrono::milliseconds at_most);
@@ -32,9 +32,9 @@ class ControlClient {
 
   // The descriptor of shared memory that all who ask by this name get; the caller closes it.
   Result<int> segment(const control::Segment& request, std::chrono::milliseconds at_most);
-  // Tells every rank of the job. Not answered; lost where the supervisor is gone.
+  // Tells every rank of the job. There is no answer; the report is lost if the supervisor is gone.
   void report(const control::Report& report);
-  // From here on this process's end is no death.
+  // Tells the supervisor that from here on this process's exit is no death.
   void leave(std::chrono::milliseconds at_most);
 
  private:

@@ -28,11 +28,12 @@ struct DeviceSide {
   DeviceSide& operator=(const DeviceSide&) = delete;
 
   std::mutex alarm_mutex;
-  std::unique_ptr<Alarm> alarm;  // Its own: it is asked by threads outside the operation.
+  std::unique_ptr<Alarm> alarm;  // A separate alarm, because threads outside the operation ask it.
 
-  std::optional<std::chrono::steady_clock::time_point> left_at;  // First seen; also its mutex's.
+  // When a rank was first seen to have left; guarded by alarm_mutex.
+  std::optional<std::chrono::steady_clock::time_point> left_at;
 
-  // Has a call returned why this is broken?
+  // True once a call has returned why the communicator is broken.
   std::atomic<bool> is_told{false};
 
   std::mutex mutex;

@@ -31,7 +31,7 @@ char* place(const void* buffer, std::size_t offset) {
   return static_cast<char*>(const_cast<void*>(buffer)) + offset;
 }
 
-// What is copied out and back on this rank, by operation.
+// Collects what is copied out and back on this rank, by operation.
 class Pieces {
  public:
   Pieces(const DeviceOperation& operation, std::int32_t rank, Staging& staging)
@@ -92,7 +92,7 @@ class Pieces {
     output(operation_.receive, 0, operation_.counts[rank_] * element);
   }
 
-  // The gaps between blocks are the caller's: block by block.
+  // Copies block by block: the gaps between blocks are the caller's.
   void collect_blocks() {
     const Operation operation = operation_.shape.operation;
     for (const Block& block : operation_.send_blocks) {
@@ -184,7 +184,7 @@ bool Communicator::carry_out_on_host(const OperationCall& call,
   }
 }
 
-// Of a world of one: the one block that there is.
+// Moves the one block of a world of one.
 bool Communicator::move_on_host(const OperationCall& call, const nccl::DeviceOperation& operation,
                                 char* send, char* receive) {
   const std::vector<Block>& to = operation.send_blocks;

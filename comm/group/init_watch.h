@@ -17,7 +17,8 @@
 
 namespace ivy::comm {
 
-// What became of a rank before the world was there. status.state is not kAlive.
+// The failure that tells what became of a rank before the world was formed. status.state is not
+// kAlive.
 Failure death_in_init(const Seat& seat, const comm_status::RankStatus& status);
 
 class InitWatch {

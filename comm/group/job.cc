@@ -32,7 +32,7 @@ using std::chrono::milliseconds;
 constexpr milliseconds kLookForDeaths{100};
 
 std::atomic<std::uint32_t> joins{0};
-// Those of them that came to be without ivyrun: whoever failed alone may try again.
+// The worlds that were formed without ivyrun: a rank that failed alone may try again.
 std::atomic<std::uint32_t> worlds{0};
 
 Result<std::string> read_token(const std::string& path) {
@@ -45,11 +45,11 @@ Result<std::string> read_token(const std::string& path) {
   return token;
 }
 
-// Ranks that find something at the same time.
+// Enough for the ranks that find something at the same time.
 constexpr std::uint64_t kRingAttempts = 64;
 constexpr std::chrono::hours kForever{24 * 400};
 
-// How often a record that others replace is compared again.
+// How often compare_set is tried again on a record that others replace.
 constexpr int kCompareAttempts = 4;
 
 std::string first_line_of(const char* path) {
@@ -65,8 +65,8 @@ std::string own_host_name() {
   return name;
 }
 
-// Where no launcher says it: ranks share memory if they see the same /dev/shm, know each other's
-// processes by the same numbers, and may open each other's files.
+// Used where no launcher tells it: ranks share memory if they see the same /dev/shm, know each
+// other's processes by the same numbers, and may open each other's files.
 std::string own_container() {
   struct stat memory = {};
   stat("/dev/shm", &memory);
@@ -77,19 +77,20 @@ std::string own_container() {
          std::to_string(geteuid());
 }
 
-// Equal where memory can be shared: one kernel, and one host of the job (pretended hosts are
-// several).
+// A key that is equal for ranks that can share memory: one kernel, and one host of the job
+// (pretended hosts are several).
 std::string own_host_key(const Identity& identity) {
   return first_line_of("/proc/sys/kernel/random/boot_id") + "/" +
          (identity.meeting == Meeting::kStore ? identity.host_key : own_container());
 }
 
-// What pretended hosts share: the processors.
+// The machine of a host key: pretended hosts share its processors.
 std::string machine_of(const std::string& host_key) {
   return host_key.substr(0, host_key.find('/'));
 }
 
-// A build says first what it is, also to one that knows nothing of what comes behind it.
+// The build's name, which every rank says first, so that even a build that knows none of the other
+// fields can read it.
 std::string own_build() {
   return std::string(version()) + ", protocol " + protocol_text(protocol_identity());
 }
@@ -150,7 +151,8 @@ struct SeatText {
   std::string tuning;
   std::string quotas;
   std::string caches;
-  std::string places;  // From where its connections may come; where nobody else vouches for it.
+  // The addresses that its connections may come from, if no supervisor vouches for it.
+  std::string places;
 };
 
 std::string encode_seat(const SeatText& seat) {
@@ -224,12 +226,13 @@ Job::~Job() {
 
 std::string Job::key(const std::string& name) const { return "ivycomm/" + life_ + "/" + name; }
 
-// Written before the ranks have met and read behind that.
+// The key is written before the ranks have met and read afterwards.
 std::string Job::seat_key(std::uint64_t rank) const {
   return "ivycomm/" + std::to_string(joined_) + "/seat/" + std::to_string(rank);
 }
 
-// The page keeps the reports of a whole generation, in which there may be many worlds.
+// Makes the name unique on the page, which keeps the reports of a whole generation with perhaps
+// many worlds.
 std::string Job::name_in_page(const std::string& communicator) const {
   return life_ + ":" + communicator;
 }
@@ -241,7 +244,7 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   PeerCredentials credentials = IVY_TRY(
       who.meeting == Meeting::kStore ? job->connect_to_store() : job->meet_without_ivyrun());
   credentials.rank = who.rank;
-  // Under ivyrun nobody else has the job's token.
+  // Under ivyrun only the job's ranks have its token.
   credentials.waits_for_places = who.meeting != Meeting::kStore;
   job->limited_store_.use(job->store_.get());
   if (who.spans_hosts) {
@@ -297,8 +300,8 @@ Result<void> Job::attach_to_supervisor() {
   return {};
 }
 
-// A supervisor tells of deaths. Without one, the store does: the first sign of a rank's death is
-// the end of its connection. Who has connected has said before where it is.
+// A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
+// end of its connection. A rank that has connected has stored before where it is.
 Result<void> Job::meet_all_ranks() {
   const std::string name = key("seats");
   if (control_ != nullptr) {
@@ -327,7 +330,7 @@ Error Job::give_up_init(const Failure& death) {
   return Error{static_cast<Code>(death.code), death.text};
 }
 
-// What this rank tells the others of itself.
+// The text that this rank tells the others about itself.
 std::string Job::own_seat(const std::string& tuning) const {
   SeatText seat;
   seat.build = own_build();
@@ -347,7 +350,7 @@ std::string Job::own_seat(const std::string& tuning) const {
   return encode_seat(seat);
 }
 
-// Whom this machine's ranks share it with.
+// Works out whether this machine's ranks have a processor each, or are crowded.
 void Job::count_processors(const std::vector<Processors>& processors,
                            const std::vector<Quotas>& quotas) {
   has_processor_each_ = have_processor_each(processors) && have_quota_each(quotas);
@@ -356,7 +359,7 @@ void Job::count_processors(const std::vector<Processors>& processors,
 
 Result<std::vector<Seat>> Job::exchange_seats() {
   const std::string own_key = own_host_key(identity_);
-  std::vector<Processors> processors;  // These three: of the ranks of this machine.
+  std::vector<Processors> processors;  // These three are by rank of this machine.
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
   OwnTuning own_tuning = read_tuning(identity_.tuning_file);
@@ -419,7 +422,7 @@ auto Job::wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(milliseconds
     auto waited = wait(kLookForDeaths);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
     if (const std::optional<Failure> death = alarm.look()) {
-      // Its last act may have been what is waited for.
+      // The dead rank's last act may have been what this rank waits for.
       waited = wait(milliseconds(1));
       if (waited.ok()) return waited;
       Failure in_init = *death;
@@ -472,7 +475,7 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
     const Result<std::string> path =
         wait_for_living(*alarm, [&](milliseconds limit) { return store_->wait_get(name, limit); });
     if (!path.ok()) {
-      // Its maker may have died in the middle of making it.
+      // The maker may have died in the middle of making it.
       const std::optional<std::string> half_made = limited_store_.get(name_to_be);
       if (half_made) unlink(half_made->c_str());
       return path.error();
@@ -491,7 +494,7 @@ Result<std::unique_ptr<SharedSegment>> Job::share_world_segment(
   return segment;
 }
 
-// A rank that dies before the world is there is no worse named than a later one.
+// Names a rank that dies before the world is formed as well as one that dies later.
 Result<std::vector<Seat>> Job::watched_exchange() {
   if (control_ == nullptr) return exchange_seats();
   InitWatch watch(control_->page(), identity_.rank, *store_);
@@ -507,7 +510,7 @@ Result<Job::World> Job::form_world() {
     Seat seat;
     seat.pid = getpid();
     seat.host_name = own_host_name();
-    // It chooses nothing here; that it is wrong is better said now than on many ranks.
+    // The table chooses nothing here; but an error in it is better reported now than on many ranks.
     const OwnTuning own_tuning = read_tuning(identity_.tuning_file);
     if (const auto trouble = tuning_trouble({{0, seat.host_name, own_tuning.said}})) {
       return *trouble;
@@ -525,7 +528,7 @@ Result<Job::World> Job::form_world() {
   std::shared_ptr<SharedSegment> segment;
   if (local.size() > 1) segment = IVY_TRY(share_world_segment(seats, local));
   if (identity_.meeting != Meeting::kAlone && identity_.meeting != Meeting::kStore) worlds++;
-  note_.reset();  // All have come.
+  note_.reset();  // All ranks have come: remove the endpoint file.
   if (own_store_ != nullptr) own_store_->refuse_joins();
   if (local.size() == seats.size()) {
     listener_.reset();
@@ -580,12 +583,12 @@ void Job::report(const Failure& failure, const std::string& communicator) {
       report.kind = control::ReportKind::kTransportLost;
       break;
     case FailureKind::kOther:
-      // What all ranks are refused, each hears from rank 0's word in the store.
+      // Every rank learns a refusal that concerns all from rank 0's word in the store.
       if (failure.code == IVY_FAILED_PRECONDITION) return;
       report.kind = control::ReportKind::kInternal;
       break;
     default:
-      return;  // The supervisor knows of deaths before we do.
+      return;  // The supervisor reports deaths itself.
   }
   report.blamed = static_cast<std::uint32_t>(failure.rank);
   report.sequence = failure.sequence;
@@ -618,7 +621,7 @@ void Job::listen_to_store() {
 void Job::ring() {
   if (bell_ == nullptr) return;
   const std::string own = std::to_string(identity_.rank) + "," + std::to_string(rings_++);
-  // Whoever was woken by another's record may have looked before this rank's finding was there.
+  // A rank that another record woke may have looked before this rank's finding was stored.
   const std::uint64_t next = bell_->heard();
   for (std::uint64_t number = next; number < next + kRingAttempts; ++number) {
     const std::optional<std::string> stored =
@@ -642,7 +645,7 @@ std::optional<Failure> Job::compare(const std::string& communicator, const Enter
     const std::optional<std::uint64_t> differs = first_difference(own, *other);
     if (differs) return difference(communicator, own, *other, *differs);
     if (other->sequence >= own.sequence) return std::nullopt;
-    expected = stored;  // Older than this: replaced, unless somebody else has done so meanwhile.
+    expected = stored;  // An older record is replaced, unless another rank has done so meanwhile.
   }
   return std::nullopt;
 }

@@ -33,7 +33,7 @@ namespace ivy::comm {
 
 class Job {
  public:
-  // Dials the store and the supervisor. Waits for nobody else.
+  // Dials the store and the supervisor. Waits for no other rank.
   static Result<std::unique_ptr<Job>> join(Identity identity, std::chrono::milliseconds timeout);
   ~Job();
   Job(const Job&) = delete;
@@ -43,50 +43,52 @@ class Job {
   struct World {
     std::vector<Seat> seats;
     std::int32_t self = 0;
-    std::shared_ptr<SharedSegment> segment;  // Null: nobody else is on this host.
+    std::shared_ptr<SharedSegment> segment;  // Null: no other rank is on this host.
     std::chrono::milliseconds timeout{0};
   };
   // Collective over all ranks; waits for them, and names those who did not come.
   Result<World> form_world();
 
   const Identity& identity() const { return identity_; }
-  const std::string& source() const { return source_; }       // Who said which rank this is.
+  const std::string& source() const { return source_; }       // Says who assigned this rank.
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   ControlClient* control() const { return control_.get(); }   // Null: no supervisor.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
-  // What all ranks were given beside the built-in table of algorithms.
+  // The rows that all ranks were given beside the built-in table of algorithms.
   const TuningTable& tuning() const { return tuning_; }
-  std::uint32_t tcp_streams() const { return tcp_streams_; }  // As TcpMeshOptions.
-  // Can every rank of this machine run at once? Only then waits spin.
+  std::uint32_t tcp_streams() const { return tcp_streams_; }  // As in TcpMeshOptions.
+  // True if all ranks of this machine can run at once: only then waits spin.
   bool has_processor_each() const { return has_processor_each_; }
   bool is_crowded() const { return is_crowded_; }
-  // Of this machine, as all its ranks know them.
+  // This machine's caches, agreed on by all its ranks.
   const Caches& caches() const { return caches_; }
-  // Has that rank, of this host, finalized its world? Only without a supervisor, whose page tells.
+  // True if that rank of this host has finalized its world. Used only without a supervisor, whose
+  // page tells it.
   bool has_left(std::int32_t world_rank) const;
   std::unique_ptr<Alarm> make_alarm(const std::string& communicator, const std::vector<Seat>& seats,
                                     std::int32_t self) const;
-  // What every rank of a communicator has to know; to the supervisor, if there is one.
+  // Reports a failure that every rank of the communicator has to know to the supervisor, if there
+  // is one.
   void report(const Failure& failure, const std::string& communicator);
-  // Why a communicator that spans hosts is broken, by the first of its ranks to say so: this one's
-  // finding, unless another rank's is there. Under a supervisor the finding itself: its page is
-  // what everybody sees.
+  // Returns why a communicator that spans hosts is broken, as its first rank to say so told it:
+  // this rank's failure, unless another rank's is stored already. Under a supervisor it returns
+  // `failure` itself: all ranks see the supervisor's page.
   Failure agree(const Failure& failure, const std::string& communicator);
-  // The death for which form_world() gave up; nothing: another reason.
+  // The death for which form_world() gave up; nothing: it had another reason.
   const std::optional<Failure>& init_failure() const { return init_failure_; }
-  // Tells the store what this rank, which waits between hosts, has entered, and compares with what
-  // another rank said, which it blames by its rank in the communicator. Nothing: the same where
-  // both know, or nobody has said anything.
+  // Tells the store what this rank, which waits between hosts, has entered, and compares it with
+  // what another rank stored. The failure blames that rank by its rank in the communicator.
+  // Nothing: both agree as far as they know, or no rank has stored anything.
   std::optional<Failure> compare(const std::string& communicator, const EnteredOperations& own);
-  // Where the ranks of a communicator that spans hosts say what they wait for.
+  // The records in which the ranks of a communicator that spans hosts say what they wait for.
   RollCall::Store wait_records(const std::string& communicator);
-  // Rings what waits at sockets when the supervisor's page, or without one the store, has news;
-  // null: one host.
+  // Wakes threads that wait at sockets when the supervisor's page, or without one the store, has
+  // events; null: one host.
   JobBell* bell() const { return bell_.get(); }
-  // A row of the status page for a communicator; nothing: all are taken, or there is no page.
+  // Takes a row of the status page for a communicator; nothing: all are taken, or there is no page.
   std::optional<std::uint32_t> take_row(const std::string& communicator);
   void give_back_row(std::uint32_t row);
-  // A name in the store that is this world's alone, once all ranks have met.
+  // Returns a key in the store that is unique to this world, once all ranks have met.
   std::string key(const std::string& name) const;
 
  private:
@@ -115,8 +117,8 @@ class Job {
   const std::chrono::milliseconds timeout_;
   const std::string source_;
   const std::uint32_t joined_;  // How many times this process has joined before.
-  // Which world of the job this is, the same on all ranks and no other world's: what an earlier one
-  // left in the store and on the status page, of this process or one before it, is not ours.
+  // Identifies this world of the job, equal on all its ranks and different for every other world,
+  // so that what an earlier one left in the store and on the status page is not taken for ours.
   std::string life_;
   bool has_processor_each_ = true;
   TuningTable tuning_;
@@ -126,7 +128,7 @@ class Job {
   std::string first_host_address_;
   std::optional<Failure> init_failure_;
   std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.
-  std::unique_ptr<NoteFile> note_;       // Until all have come.
+  std::unique_ptr<NoteFile> note_;       // Kept until all ranks have come.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;
   std::unique_ptr<PeerListener> listener_;
@@ -143,7 +145,7 @@ class Job {
 // Builds the local part of a communicator from a segment; shared by world and groups.
 struct LocalPart {
   std::unique_ptr<Alarm> alarm;
-  std::unique_ptr<SharedGroup> group;  // Null: nobody else is on this host.
+  std::unique_ptr<SharedGroup> group;  // Null: no other rank is on this host.
 };
 LocalPart make_local_part(const Job& job, const std::string& communicator,
                           const std::vector<Seat>& seats, std::int32_t self,

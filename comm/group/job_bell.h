@@ -1,9 +1,9 @@
-// Hands news of the job on to threads that wait at sockets: of the supervisor's page, whose futex
-// they cannot wait for too, or without one of the store. One thread per process, which sleeps until
-// there are news.
+// Passes events of the job on to threads that wait at sockets: events of the supervisor's page,
+// whose futex they cannot wait for too, or without a supervisor those of the store. One thread per
+// process, which sleeps until there is an event.
 //
-// Thread: any. Lifetime: where news come from outlives it; a bell is removed before its descriptor
-// is closed.
+// Thread: any. Lifetime: the source of the events outlives it; a bell is removed before its
+// descriptor is closed.
 #pragma once
 
 #include <atomic>
@@ -20,17 +20,17 @@ namespace ivy::comm {
 class JobBell {
  public:
   explicit JobBell(const comm_status::StatusPage& page);
-  // `await` returns when there have been so many news and one more; false: there will be none, or
+  // `await` returns when there have been more than `number` events; false: there will be none, or
   // `stop` was called.
   JobBell(std::function<bool(std::uint64_t number)> await, std::function<void()> stop);
   ~JobBell();
   JobBell(const JobBell&) = delete;
   JobBell& operator=(const JobBell&) = delete;
 
-  // An eventfd that is written to with all news.
+  // Adds an eventfd that is written to at every event.
   void add(int eventfd);
   void remove(int eventfd);
-  // How many news there have been.
+  // The number of events so far.
   std::uint64_t heard() const { return heard_.load(std::memory_order_acquire); }
 
  private:

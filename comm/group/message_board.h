@@ -13,7 +13,7 @@
 namespace ivy::comm {
 
 struct WaitingMessage {
-  std::uint64_t number = 0;  // Of this communicator's sends and receives here, from 1.
+  std::uint64_t number = 0;  // Counts this rank's sends and receives, from 1.
   bool is_send = false;
   std::int32_t peer = -1;  // Rank in the job; -1: any.
   std::int32_t tag = -1;   // -1: any.
@@ -27,7 +27,7 @@ class MessageBoard {
 
   bool shows(std::uint64_t number) const { return record_.sequence == number && is_shown_; }
   void show(const WaitingMessage& message);
-  // What is shown has ended.
+  // Records that the message shown has ended.
   void clear(bool is_well);
 
  private:

@@ -21,7 +21,7 @@ struct MessageStatus {
   std::uint64_t bytes = 0;
 };
 
-// One send or receive. Who made it waits for `work`; `status` is valid once that is done.
+// One send or receive. The caller waits for `work`; `status` is valid once that is done.
 struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   bool is_send = false;
   std::int32_t peer = 0;  // kAnySource: from whom the first comes.
@@ -31,10 +31,10 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::size_t bytes = 0;
   MessageStatus status;
   std::shared_ptr<Work> work = std::make_shared<Work>();
-  std::chrono::nanoseconds timeout{0};  // With its end, both set when it enters.
+  std::chrono::nanoseconds timeout{0};  // Set, as `until`, when the request enters.
   std::chrono::steady_clock::time_point until;
-  std::size_t moved = 0;     // Of header and data.
-  std::uint64_t number = 0;  // Of this communicator's messages here.
+  std::size_t moved = 0;     // Bytes of header and data.
+  std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
   bool is_done = false;
 };
 

@@ -21,12 +21,12 @@ using std::chrono::steady_clock;
 
 constexpr std::uint32_t kChannel = 1;  // Collectives have channel 0.
 constexpr milliseconds kLocalSlice{100};
-// With sockets and rings at once no call waits for both, so it sleeps briefly.
+// No call waits for sockets and rings at once, so with both the thread sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
 // A rank that ends waits so long for a receiver that takes nothing of what it still has to send.
 constexpr milliseconds kDrainTime{10'000};
 
-// Between two looks at the streams while spinning.
+// Rounds between two looks at the streams while spinning.
 constexpr int kSpinRounds = 8;
 
 bool fits(std::int32_t wanted, std::int32_t offered) { return wanted < 0 || wanted == offered; }
@@ -111,7 +111,7 @@ bool PointToPoint::open_source(Peer& peer) {
     peer.source = std::move(found).value();
     return peer.source != nullptr;
   }
-  // A connection is looked for only where somebody wants a message of that rank.
+  // Look for a connection only if a receive waits for that rank.
   const bool is_wanted = std::any_of(receives_.begin(), receives_.end(), [&](const auto& request) {
     return fits(request->peer, peer.rank);
   });
@@ -369,7 +369,7 @@ void PointToPoint::enter(const std::shared_ptr<MessageRequest>& request, nanosec
     peers_[static_cast<std::size_t>(request->peer)]->sends.push_back(request);
     return;
   }
-  // To oneself: as if it had arrived.
+  // A message to this rank itself is handled as if it had arrived.
   auto message = std::make_shared<Unexpected>();
   message->status = {options_.self, request->tag, request->bytes};
   message->dtype = request->dtype;
@@ -434,7 +434,7 @@ Outcome PointToPoint::finish_sends() {
   }
 }
 
-// `patience`: at most so long without a byte of them on its way.
+// Gives up after `patience` without any byte of the requests moving.
 Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requests& requests,
                                   nanoseconds patience) {
   const auto are_done = [&] {
@@ -472,7 +472,7 @@ Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requ
     }
     lock.lock();
   }
-  tell_found(lock);  // Of somebody else's.
+  tell_found(lock);  // Reports a failure that another thread found.
   for (const std::shared_ptr<MessageRequest>& request : requests) {
     const std::optional<Outcome> outcome = request->work->test();
     if (outcome && outcome->code != 0) return *outcome;
@@ -482,7 +482,8 @@ Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requ
 
 void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
   std::unique_lock lock(mutex_);
-  // First: what cannot be seen through must not be under way when the caller is told so.
+  // Start the thread first: a request that cannot be seen through must not be under way when this
+  // fails.
   if (!thread_.joinable()) thread_ = background_thread([this] { run_thread(); });
   try {
     enter(request, timeout);
@@ -493,7 +494,7 @@ void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseco
     has_work_.notify_all();
   } catch (const std::exception& problem) {
     const Outcome outcome = fail_thrown(lock, problem);
-    if (request->is_done) return;  // Else it was thrown before it was among the others.
+    if (request->is_done) return;  // Otherwise it was thrown before the request was queued.
     request->is_done = true;
     request->work->finish(outcome);
   }

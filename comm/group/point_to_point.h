@@ -12,7 +12,7 @@
 // by a thread of their own, started by the first of them. Nobody waits for the connection to one
 // peer on the way to another: connections are made by threads of their own.
 //
-// What goes wrong breaks the communicator, whoever finds it: first every rank is told
+// Every error breaks the communicator, whichever rank finds it: first every rank is told
 // (PointToPointOptions::break_all), then the requests end.
 //
 // Thread: any.
@@ -60,7 +60,7 @@ struct PointToPointOptions {
   // Breaks the communicator on every rank; returns what all of them are told, which may be another
   // rank's finding. Calls break_with() itself, or has it called. May be empty: only messages break.
   std::function<Failure(const Failure&)> break_all;
-  std::unique_ptr<MessageBoard> board;  // Null: nobody is shown what waits.
+  std::unique_ptr<MessageBoard> board;  // Null: waiting messages are not shown.
 };
 
 class PointToPoint {
@@ -77,11 +77,11 @@ class PointToPoint {
   // Moves the requests until all of them are done.
   Outcome run(const std::vector<std::shared_ptr<MessageRequest>>& requests,
               std::chrono::nanoseconds timeout);
-  // Leaves it to the thread.
+  // Queues the request for the thread.
   void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
-  // Until all sends that were posted are done, as long as their receivers take of them.
+  // Waits until all posted sends are done, as long as their receivers keep reading.
   Outcome finish_sends();
-  // Ends every request, present and to come, with this.
+  // Ends every request, present and to come, with this failure.
   void break_with(const Failure& failure);
 
  private:
@@ -90,7 +90,7 @@ class PointToPoint {
   using Requests = std::vector<std::shared_ptr<MessageRequest>>;
   // Under mutex_.
   void enter(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
-  bool progress();  // Under mutex_; has anything moved?
+  bool progress();  // Under mutex_. True if anything moved.
   bool progress_sends(Peer& peer);
   bool progress_receives(Peer& peer);
   PeerChannel channel_of(const Peer& peer) const;
@@ -141,16 +141,18 @@ class PointToPoint {
   std::list<std::shared_ptr<MessageRequest>> receives_;  // Posted, not yet matched, in order.
   std::list<std::shared_ptr<Unexpected>> unexpected_;    // In the order of arrival.
   std::size_t unexpected_bytes_ = 0;
-  std::vector<std::shared_ptr<MessageRequest>> pending_;  // That the thread has to see through.
-  std::optional<Failure> found_;                          // Here, and nobody has been told.
-  std::optional<Failure> failure_;                        // What every request ends with.
+  // Requests that the thread has to complete.
+  std::vector<std::shared_ptr<MessageRequest>> pending_;
+  std::optional<Failure> found_;    // Found here; not yet told to the other ranks.
+  std::optional<Failure> failure_;  // What every request ends with.
   std::chrono::steady_clock::time_point probed_at_;
   std::int32_t missed_last_ = 0;
   std::chrono::steady_clock::time_point counted_at_;
-  std::int32_t there_last_ = 0;  // Whom look_for_desertion() met last.
-  std::optional<std::chrono::steady_clock::time_point> gone_since_;  // Nobody was there.
-  std::uint64_t messages_ = 0;                                       // That were begun.
-  std::atomic<bool> is_breaking_{false};  // Somebody wants mutex_ to end it all.
+  std::int32_t there_last_ = 0;  // The rank that are_all_gone() last found present.
+  // Since when no other rank is present.
+  std::optional<std::chrono::steady_clock::time_point> gone_since_;
+  std::uint64_t messages_ = 0;            // Messages begun so far.
+  std::atomic<bool> is_breaking_{false};  // A thread waits for mutex_ to break everything.
   bool is_ending_ = false;
   std::condition_variable has_work_;
   std::thread thread_;

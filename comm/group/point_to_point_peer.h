@@ -1,4 +1,4 @@
-// What PointToPoint keeps of each rank, for the files that it is written in.
+// What PointToPoint keeps for each rank; private to its source files.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +15,7 @@ namespace ivy::comm {
 
 inline constexpr std::uint32_t kMessageMagic = 0x50797649;  // "IvyP"
 
-// Before every message of a stream.
+// Precedes every message of a stream.
 struct MessageHeader {
   std::uint32_t magic = kMessageMagic;
   std::int32_t tag = 0;
@@ -25,13 +25,13 @@ struct MessageHeader {
 };
 static_assert(sizeof(MessageHeader) == 24);
 
-// A message that came before anybody asked for it.
+// A message that arrived before a receive for it was posted.
 struct UnexpectedMessage {
   MessageStatus status;
   Dtype dtype = Dtype::kU8;
   std::vector<std::uint8_t> data;
   bool is_complete = false;
-  std::shared_ptr<MessageRequest> claimant;  // Asked for it while it was arriving.
+  std::shared_ptr<MessageRequest> claimant;  // The request that matched it while it was arriving.
 };
 
 struct MessagePeer {
@@ -40,7 +40,7 @@ struct MessagePeer {
   std::unique_ptr<ByteSink> sink;
   std::unique_ptr<ByteSource> source;
   std::deque<std::shared_ptr<MessageRequest>> sends;
-  // The message that is arriving: first its header, then into one of the two.
+  // The message that is arriving: first its header, then its data into `target` or `unexpected`.
   MessageHeader header;
   std::size_t header_read = 0;
   std::size_t data_read = 0;

@@ -1,5 +1,5 @@
 // What ends a wait for messages besides the messages: a rank that is late, gone or has left, and
-// what others have found.
+// failures that others have found.
 #include <poll.h>
 
 #include <algorithm>
@@ -44,7 +44,7 @@ Failure PointToPoint::late(const MessageRequest& request, nanoseconds waited) co
   return failure;
 }
 
-// Is one of them late? That ends it all.
+// Breaks the communicator if one of the requests is overdue.
 bool PointToPoint::find_overdue(const Requests& requests) {
   const auto now = steady_clock::now();
   const auto late_one = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
@@ -55,8 +55,8 @@ bool PointToPoint::find_overdue(const Requests& requests) {
   return true;
 }
 
-// Does anything here wait for that rank that only the rank itself can do, and for which there is no
-// connection whose end would tell that it has left?
+// True if a request here waits for something that only that rank can do, and there is no connection
+// whose end would tell that it has left.
 bool PointToPoint::is_missed(const Peer& peer) const {
   if (peer.rank == options_.self) return false;
   const bool is_remote = options_.member_of[static_cast<std::size_t>(peer.rank)] < 0;
@@ -68,7 +68,8 @@ bool PointToPoint::is_missed(const Peer& peer) const {
                      [&](const auto& request) { return request->peer == peer.rank; });
 }
 
-// One after the other: of ranks that have left, an alarm tells only what it is asked for.
+// The next rank to ask the alarm about, one after the other: of ranks that have left it reports
+// only the one that it is asked for.
 std::int32_t PointToPoint::next_missed() {
   const auto count = static_cast<std::int32_t>(peers_.size());
   for (std::int32_t step = 1; step <= count; ++step) {
@@ -108,8 +109,7 @@ const MessageRequest* PointToPoint::for_anyone() const {
   return found != receives_.end() ? found->get() : nullptr;
 }
 
-// May that rank still send something, or is there something of it that was not read? Nothing: it
-// must be asked.
+// True if the peer may still send or has unread data; nothing: unknown, the peer must be asked.
 std::optional<bool> PointToPoint::is_there(const Peer& peer) {
   if (peer.is_in_message() || peer.header_read > 0) return true;
   const bool is_remote = options_.member_of[static_cast<std::size_t>(peer.rank)] < 0;
@@ -119,7 +119,7 @@ std::optional<bool> PointToPoint::is_there(const Peer& peer) {
   return is_remote ? std::nullopt : std::optional<bool>(true);
 }
 
-// Begins with the one that was there last: as a rule nobody else is asked.
+// Begins with the rank that was present last: as a rule no other one is asked.
 bool PointToPoint::are_all_gone() {
   std::vector<std::int32_t> doubtful;
   {
@@ -152,7 +152,7 @@ bool PointToPoint::are_all_gone() {
   return steady_clock::now() - *gone_since_ >= kGoneGrace;
 }
 
-// Whoever receives from any rank waits for nobody in particular, but in vain once all have left.
+// A receive from any rank waits for no rank in particular, but in vain once all others have left.
 bool PointToPoint::look_for_desertion() {
   if (!are_all_gone()) return false;
   const std::lock_guard lock(mutex_);
@@ -169,7 +169,7 @@ bool PointToPoint::look_for_desertion() {
   return true;
 }
 
-// In which message it was found, where that is not said yet. Under mutex_.
+// Adds the message in which the failure was found, if it names none yet. Called under mutex_.
 void PointToPoint::tell_message(Failure& failure) const {
   if (failure.sequence != 0 || failure.operation[0] != 0) return;
   const MessageRequest* const waiting = oldest();
@@ -180,7 +180,7 @@ void PointToPoint::tell_message(Failure& failure) const {
   set_operation(failure, waiting != nullptr && waiting->is_send ? "send" : "recv");
 }
 
-// Several threads wait here, and an alarm is asked by one at a time.
+// Asks the alarm, one thread at a time: several threads wait here.
 std::optional<Failure> PointToPoint::look(std::int32_t missed) {
   if (alarm_ == nullptr) return std::nullopt;
   const std::lock_guard lock(alarm_mutex_);
@@ -200,15 +200,16 @@ bool PointToPoint::look_for_trouble() {
   }
   if (!found) found = look_for_absent(missed);
   if (!found) return look_for_desertion();
-  // Who has been told of a death may have ended since: what it was told comes first.
+  // A rank that was told of a death may have exited since: the failure that it was told comes
+  // first.
   if (local_ != nullptr) {
     if (const std::optional<Failure> known = local_->failure()) found = known;
   }
   const std::lock_guard lock(mutex_);
   if (is_broken()) return true;
   tell_message(*found);
-  // One more look: what a rank sent before it ended is still there. Who has it all does not mind
-  // that the rank is gone, unless it died: that is found again.
+  // One more look: what a rank sent before it ended is still there. If everything from that rank
+  // has arrived, its leaving does no harm; a death is found again.
   progress();
   const bool is_about_missed =
       missed >= 0 && found->rank == options_.peers[static_cast<std::size_t>(missed)].world_rank;
@@ -220,7 +221,7 @@ bool PointToPoint::look_for_trouble() {
 Failure PointToPoint::lost(const Peer& peer, const std::string& why) {
   const TcpPeer& seat = options_.peers[static_cast<std::size_t>(peer.rank)];
   const auto end = steady_clock::now() + Alarm::kVerdictTime;
-  // It may be gone because the communicator was broken before.
+  // The peer may be gone because the communicator was broken before.
   std::optional<Failure> known = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!known && alarm_ != nullptr) {
     const std::lock_guard lock(alarm_mutex_);
@@ -259,14 +260,15 @@ void PointToPoint::fail_all(const Failure& failure) {
   if (local_ != nullptr) local_->ring_mail(local_->self());
 }
 
-// Found here: what others have found before counts for all. Under mutex_, as others must be told
-// without it: whoever drives this calls tell_found().
+// Keeps a failure that was found here, unless there is one already. Called under mutex_; the other
+// ranks must be told without it, so the loop that drives the requests calls tell_found()
+// afterwards.
 void PointToPoint::fail_found(const Failure& failure) {
   if (!is_broken()) found_ = failure;
 }
 
-// The communicator is broken before a request says so: who has seen the error meets no rank that
-// has not. True: there was something to tell.
+// Breaks the communicator before any request ends with the error, so that a rank that has seen it
+// meets no rank that has not. True: there was something to tell.
 bool PointToPoint::tell_found(std::unique_lock<std::mutex>& lock) {
   if (!found_ || failure_) return false;
   const Failure found = *found_;
@@ -276,8 +278,8 @@ bool PointToPoint::tell_found(std::unique_lock<std::mutex>& lock) {
   return true;
 }
 
-// What was thrown in the middle of a message ends all of them: half of it may have been moved. All
-// requests are done afterwards, and `lock` is held.
+// Ends all requests after an exception in the middle of a message, half of which may have been
+// moved. All requests are done afterwards, and `lock` is held.
 Outcome PointToPoint::fail_thrown(std::unique_lock<std::mutex>& lock,
                                   const std::exception& problem) {
   const TcpPeer& own = options_.peers[static_cast<std::size_t>(options_.self)];
@@ -291,7 +293,7 @@ Outcome PointToPoint::fail_thrown(std::unique_lock<std::mutex>& lock,
     fail_found(failure);
     tell_found(lock);
   } catch (const std::exception&) {
-    // Not even that can be told: then at least who waits here is.
+    // The other ranks cannot be told: then at least the threads that wait here are.
     if (!lock.owns_lock()) lock.lock();
   }
   if (!failure_) fail_all(failure);

@@ -13,7 +13,7 @@
 namespace ivy::comm {
 namespace {
 
-// Before what is wrong; before what to do about it.
+// The marks that precede what is wrong, and what to do about it.
 constexpr char kWrong = '!';
 constexpr char kFix = '\t';
 
@@ -23,7 +23,7 @@ Error unreadable(const std::string& path, const std::string& why) {
 }
 
 Result<std::string> content_of(const std::string& path) {
-  // A pipe would be waited for.
+  // Do not wait for the writer of a pipe.
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) return unreadable(path, strerror(errno));
   struct stat about = {};

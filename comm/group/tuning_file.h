@@ -21,10 +21,10 @@ struct OwnTuning {
   std::string said;
 };
 
-// An empty path is no file. Reads a regular file only, and waits for nobody.
+// Reads a regular file only, and never blocks. An empty path means no file.
 OwnTuning read_tuning(const std::string& path);
 
-// What one rank says.
+// The text of one rank, as in OwnTuning::said.
 struct SaidTuning {
   std::uint32_t rank = 0;
   std::string host;

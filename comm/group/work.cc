@@ -11,7 +11,7 @@ using std::chrono::steady_clock;
 
 namespace {
 
-// The clock's end is not reached by adding more to it.
+// Adding this to the clock never reaches its end.
 constexpr std::chrono::hours kForever{24 * 365};
 
 }  // namespace
@@ -72,7 +72,7 @@ WorkQueue::~WorkQueue() {
 bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) {
   const std::lock_guard lock(mutex_);
   if (tasks_.size() >= kPendingMax) return false;
-  // First: where there is no thread, nothing may stay queued for a later one.
+  // Start the thread first: if that fails, nothing may stay queued for a later one.
   if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
   tasks_.push_back({std::move(work), std::move(body)});
   pending_.fetch_add(1, std::memory_order_acq_rel);
@@ -93,9 +93,10 @@ void WorkQueue::run() {
     try {
       outcome = task.body();
     } catch (const std::exception&) {
-      // What an operation throws is its outcome; this is for telling that, without memory.
+      // An operation's exception becomes its outcome; this is for the case that there is no memory
+      // to tell it.
     }
-    // First the count, then the word to the one who waits: its next call finds the queue idle.
+    // Count down before waking the caller, so that its next call finds the queue idle.
     pending_.fetch_sub(1, std::memory_order_acq_rel);
     task.work->finish(outcome);
     lock.lock();

@@ -20,10 +20,10 @@
 
 namespace ivy::comm {
 
-// How an operation ended. Small where it ended well, which is what costs.
+// How an operation ended. A success is small, because it is the common case.
 class Outcome {
  public:
-  Outcome() = default;  // Well.
+  Outcome() = default;  // Success.
   explicit Outcome(const Failure& failure)
       : code(failure.code), failure_(std::make_shared<const Failure>(failure)) {}
 
@@ -49,7 +49,7 @@ class Work {
   std::optional<Outcome> test();
   WorkTiming timing();
 
-  // By the thread that carries it out.
+  // Called by the thread that carries it out.
   void start();
   void finish(const Outcome& outcome);
 
@@ -69,14 +69,14 @@ class WorkQueue {
 
   WorkQueue() = default;
   // Carries out nothing more: what still waits is finished with `abandoned`. An operation that runs
-  // is waited for; who destroys makes sure that it ends.
+  // is waited for; the owner makes sure that it ends.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  // False: kPendingMax.
+  // False: kPendingMax calls are waiting.
   bool push(std::shared_ptr<Work> work, std::function<Outcome()> body);
-  // Is anything waiting or running? A call that must stay in order asks this first.
+  // True if anything is waiting or running. A call that must stay in order asks this first.
   bool is_busy() const { return pending_.load(std::memory_order_acquire) != 0; }
 
  private:

@@ -33,7 +33,7 @@ std::string ports_given_away(std::uint16_t port) {
   return std::to_string(first) + "-" + std::to_string(last);
 }
 
-// What to do where another has the port.
+// What to do if another program has the port.
 std::string advice_on_port(const Identity& identity) {
   if (identity.meeting_key.empty())
     return "another program has that port: stop it, or choose another port";
@@ -69,7 +69,7 @@ Result<Door> Door::at(const std::string& address, std::uint16_t port) {
   return door;
 }
 
-// Others are told the addresses that are not this host's alone; those come last.
+// The addresses that only this host can reach come last in what the others are told.
 Result<Door> Door::everywhere(std::uint16_t port) {
   Door door;
   const Result<int> both = listen_here("::", port);
@@ -93,7 +93,7 @@ Result<Door> Door::where_told(const Identity& identity) {
   std::vector<std::string> addresses = IVY_TRY(resolve(host));
   const bool is_own_name = !is_numeric(host) && host != "localhost" &&
                            std::all_of(addresses.begin(), addresses.end(), is_loopback);
-  // Debian's hosts file has a machine's own name at 127.0.1.1, where no other host gets.
+  // Debian's hosts file has a machine's own name at 127.0.1.1, which no other host can reach.
   if (is_own_name) return everywhere(identity.meeting_port);
   std::stable_partition(addresses.begin(), addresses.end(),
                         [](const std::string& address) { return !is_loopback(address); });
@@ -125,7 +125,7 @@ Result<Door> Door::at_address(const Identity& identity, steady_clock::time_point
   return error;
 }
 
-// On the address by which this host reaches torchrun's store.
+// Listens on the address by which this host reaches torchrun's store.
 Result<Door> Door::towards(const Identity& identity) {
   const std::string own =
       IVY_TRY(own_address_towards(address_with_port(identity.meeting_host, identity.meeting_port)));

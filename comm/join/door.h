@@ -1,5 +1,5 @@
-// The socket on which rank 0's own store will listen, opened before the store is started: so an
-// address that cannot be had is an error in the process that asked for it.
+// The listener of rank 0's private store, opened before the store is started, so that an address
+// that is not available is an error in the process that asked for it.
 //
 // Thread: any. Lifetime: closes the socket; the store has a copy.
 #pragma once
@@ -16,8 +16,8 @@ namespace ivy::comm {
 
 class Door {
  public:
-  // Where `identity`'s meeting wants it. AlreadyExists: another program has the port, also after a
-  // moment; Unavailable: the address is not this host's.
+  // Opens it where the bootstrap of `identity` wants it. AlreadyExists: another program has the
+  // port, also after a moment; Unavailable: the address is not this host's.
   static Result<Door> open(const Identity& identity, std::chrono::steady_clock::time_point end);
   Door(Door&& other) noexcept { *this = std::move(other); }
   Door& operator=(Door&& other) noexcept {

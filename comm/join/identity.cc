@@ -34,7 +34,7 @@ std::string with_port(const std::string& address) {
   return (address.find(':') != std::string::npos ? "[" + address + "]" : address) + ":1";
 }
 
-// What a source is asked for: where the ranks meet may have been said otherwise.
+// What a source is asked for: only rank and world size if another source says where the ranks meet.
 enum class Asked : std::uint8_t { kAll, kOnlyWho };
 
 Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) {
@@ -61,7 +61,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
                  "start ivyrun without --no-store"};
   }
   identity.store_address = *store;
-  // The store may be spoken to through this host's leaf, which says nothing of the way to others.
+  // The store's address may be this host's leaf, which tells nothing about the way to other hosts.
   const std::optional<std::string> first_host = environment("IVY_MASTER_ADDR");
   identity.first_host_address = first_host ? with_port(*first_host) : *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
@@ -358,8 +358,8 @@ std::string source_text(const Identity& identity) {
 }
 
 std::uint16_t port_by(std::string_view key) {
-  // FNV-1a: 20000 to 31999, where neither the kernel's own ports are, unless somebody has moved
-  // those, nor most services'.
+  // FNV-1a: 20000 to 31999, where neither the kernel's own ports are, unless the administrator has
+  // moved those, nor most services'.
   std::uint32_t hash = 2166136261U;
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619U;
   return static_cast<std::uint16_t>(20000 + hash % 12000);

@@ -27,11 +27,11 @@ enum class Meeting : std::uint8_t {
 
 struct Identity {
   std::string source = "a world of one";  // "ivyrun", "torchrun", ...: in messages.
-  std::string said;                       // "RANK=1, WORLD_SIZE=4"; empty: nobody said anything.
+  std::string said;                       // "RANK=1, WORLD_SIZE=4"; empty: no source.
   Meeting meeting = Meeting::kAlone;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  // May there be ranks on other hosts? Where not, nothing listens for them.
+  // True if ranks may be on other hosts; otherwise nothing listens for them.
   bool spans_hosts = false;
 
   // kStore.
@@ -39,11 +39,11 @@ struct Identity {
   std::string store_address;
   std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
   std::string job_id;
-  std::string token_file;  // Of kAddress too; empty: there is no secret.
+  std::string token_file;  // Also for kAddress; empty: there is no secret.
   std::uint32_t generation = 0;
-  std::string control_path;  // Of the supervisor's control socket; empty: none.
+  std::string control_path;  // The supervisor's control socket; empty: none.
 
-  // The other meetings.
+  // For the other ways to meet.
   std::string meeting_host;
   std::uint16_t meeting_port = 0;
   std::string meeting_path;
@@ -53,7 +53,7 @@ struct Identity {
   std::string launcher_process;
   bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
 
-  std::string tuning_file;  // Of the table of algorithms; empty: the built-in one.
+  std::string tuning_file;  // Has the table of algorithms; empty: the built-in one.
 };
 
 // What the caller of ivy_init said.

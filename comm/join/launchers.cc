@@ -11,15 +11,15 @@ constexpr std::string_view kKeys[] = {"ivyrun", "torchrun", "openmpi", "mpich", 
 struct Launcher {
   std::string_view key;
   std::string_view name;
-  // All of them, or it is no source. The first two: rank and world size.
+  // The source counts only if all of these are set. The first two: rank and world size.
   std::vector<std::string_view> needed;
-  // One of these is set: the source is meant. Empty: the needed ones.
+  // If one of these is set, the source is meant. Empty: one of `needed`.
   std::vector<std::string_view> marks;
   std::string_view local_size;  // Empty: worked out otherwise.
 };
 
 std::vector<Launcher> launchers(const EnvironmentLookup& environment) {
-  // Before Slurm 20 only SLURM_NTASKS told a step's tasks.
+  // Before Slurm 20 only SLURM_NTASKS had the number of a step's tasks.
   const std::string_view step_tasks =
       environment("SLURM_STEP_NUM_TASKS") ? "SLURM_STEP_NUM_TASKS" : "SLURM_NTASKS";
   return {
@@ -79,7 +79,7 @@ Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup
   for (std::size_t i = 0; i < launcher.needed.size(); ++i) {
     const std::string name(launcher.needed[i]);
     const std::string value = value_of(environment, name);
-    // Who is alone need not be told where the others are.
+    // A world of one need not be told where the others are.
     if (value.empty() && is_alone && name.starts_with("MASTER_")) continue;
     if (value.empty()) {
       absent.push_back(name);

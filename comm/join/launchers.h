@@ -1,4 +1,4 @@
-// What launchers other than ivyrun say of this process in its environment. Pure; thread: any.
+// What launchers other than ivyrun say about this process in its environment. Pure; thread: any.
 //
 //   key        rank                   world size              ranks of this host
 //   torchrun   RANK (and LOCAL_RANK)  WORLD_SIZE              LOCAL_WORLD_SIZE
@@ -29,14 +29,15 @@ struct LauncherClaim {
   std::string said;  // "RANK=1, WORLD_SIZE=4"
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
-  std::optional<std::uint32_t> local_size;  // Nothing: not said.
+  std::optional<std::uint32_t> local_size;  // Nothing: unknown.
 
   std::string text() const { return name + " (" + said + ")"; }
 };
 
 struct LauncherClaims {
   std::vector<LauncherClaim> complete;  // The most specific first.
-  // Of sources of which a part is there; names what is and what is not. In the same order.
+  // Sources that are only partly present: names the variables that are there and those that are
+  // missing. In the same order.
   std::vector<Error> incomplete;
 };
 

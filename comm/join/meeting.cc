@@ -26,14 +26,14 @@ using std::chrono::steady_clock;
 using TimePoint = steady_clock::time_point;
 
 constexpr std::size_t kTokenBytes = 32;
-// A file is looked for often at first, then less: the file system may be another host's.
+// The pause between two looks for the file grows: the file system may be on another host.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
-// One address of several, which need not all be reachable from here.
+// How long one of several addresses is tried, which need not all be reachable from here.
 constexpr milliseconds kOneAddress{2'000};
 constexpr milliseconds kOneTry{10'000};
 constexpr milliseconds kStoreAnswer{10'000};
-// Where no secret was given: everybody's.
+// Public values, used if no secret was given.
 constexpr const char* kNoSecret = "no secret was given to this job";
 constexpr const char* kPublicJob = "6976792d706c61696e2d7463702d6a6f";
 
@@ -66,7 +66,8 @@ std::string hex(std::string_view bytes) {
   return text;
 }
 
-// Of a job that has a name: another one's store at the same derived port is not this one's.
+// Derives the job id from the job's name, so that another job's store at the same derived port is
+// recognised as such.
 std::string named_job(const std::string& key) {
   std::string id;
   for (std::uint64_t round = 1; round <= 2; ++round) {
@@ -77,7 +78,7 @@ std::string named_job(const std::string& key) {
   return id;
 }
 
-// With a port.
+// True if an address with a port is a loopback one.
 bool is_own_host_only(const std::string& address) {
   return address.starts_with("127.") || address.starts_with("[::1]:") ||
          address.starts_with("[::ffff:127.");
@@ -116,7 +117,7 @@ class Encounter {
   Result<void> name_place() {
     path_ = who_.meeting_path;
     if (who_.meeting != Meeting::kHostFile) return {};
-    // The directory may be one that several hosts share.
+    // Several hosts may share the directory.
     std::string key = own_host_name() + " " + who_.meeting_key;
     if (!who_.launcher_process.empty()) {
       const std::string launcher = process_above(who_.launcher_process);
@@ -160,7 +161,7 @@ class Encounter {
     return met;
   }
 
-  // A store behind it that answers is another job's, which has not met yet.
+  // Fails if a store at the file's addresses answers: it is another job's that has not met yet.
   Result<void> check_file_is_free() const {
     if (path_.empty()) return {};
     const Result<MeetingNote> note = read_note(path_);
@@ -202,7 +203,7 @@ class Encounter {
     options.rank = who_.rank;
     options.connect_timeout = at_most;
     options.request_timeout = kStoreAnswer;
-    options.may_redial = false;  // It ends with the job, and nobody starts it again.
+    options.may_redial = false;  // The store ends with the job and is never restarted.
     return store::Client::connect(options);
   }
 
@@ -348,10 +349,11 @@ class Encounter {
                    "give all ranks the same world size"};
     }
     const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
-    // The way that has been tried is better than one that rank 0 thinks of, unless it ends here.
+    // The address that has been tried is better than one that rank 0 guesses, unless it is a
+    // loopback one.
     if (is_own_host_only(met.first_host_address)) met.first_host_address = said;
-    // The store's own may be known to everybody, and its door is closed when all have come; among
-    // themselves the ranks know each other by these.
+    // The store's own job id and token may be public, and it refuses joins when all have come;
+    // among themselves the ranks use these.
     met.job_id = IVY_TRY(store.wait_get(prefix + "job", left_until(end_)));
     met.token = IVY_TRY(store.wait_get(prefix + "token", left_until(end_)));
     const std::string claim = prefix + "rank/" + std::to_string(who_.rank);
@@ -372,7 +374,7 @@ class Encounter {
   const TimePoint end_;
   std::string token_;  // Empty: rank 0 makes one.
   std::string job_id_;
-  std::string path_;  // Of the note's file; empty: none.
+  std::string path_;  // The endpoint file; empty: none.
 };
 
 }  // namespace

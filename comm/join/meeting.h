@@ -37,7 +37,8 @@ struct Meet {
   std::string token;
   std::uint32_t generation = 0;
   std::string
-      first_host_address;  // Of rank 0, with a port: towards it ranks listen for each other.
+      // Rank 0's address with a port: ranks listen on the interface towards it.
+      first_host_address;
 };
 
 // `generation`: how many worlds this process has had before; equal on all ranks. DeadlineExceeded:

@@ -52,7 +52,7 @@ bool take_line(std::string_view name, std::string_view value, MeetingNote& note)
     note.addresses.emplace_back(value);
     return !value.empty() && note.addresses.size() <= kNoteAddressesMax;
   }
-  return true;  // Of a later version, which says more.
+  return true;  // A later version may have further fields.
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// What rank 0 tells the others of the store that it has started: text, in a file or as a value in
-// torchrun's store. Pure; thread: any.
+// What rank 0 tells the others about the store that it has started: text, in a file or as a value
+// in torchrun's store. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@ inline constexpr std::size_t kNoteBytesMax = 8192;
 inline constexpr std::size_t kNoteAddressesMax = 16;
 
 std::string encode_note(const MeetingNote& note);
-// DataLoss: not ours, of another version, or cut off.
+// DataLoss: the text is not a note, of another version, or cut off.
 Result<MeetingNote> decode_note(std::string_view text);
 
 }  // namespace ivy::comm

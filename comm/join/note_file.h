@@ -21,7 +21,7 @@ class NoteFile {
   NoteFile(const NoteFile&) = delete;
   NoteFile& operator=(const NoteFile&) = delete;
 
-  // Unless another note has taken its place.
+  // Removes the file, unless another note has taken its place.
   void remove();
 
  private:
@@ -32,12 +32,12 @@ class NoteFile {
   bool is_there_ = true;
 };
 
-// NotFound: not there; PermissionDenied: another user's, or one that others can read or write;
-// DataLoss: no note.
+// NotFound: there is no such file; PermissionDenied: another user's, or one that others can read or
+// write; DataLoss: the file is no note.
 Result<MeetingNote> read_note(const std::string& path);
 
 // A path in a directory of this user alone, the same for all of this host's ranks that know the
-// key: /tmp/ivycomm-UID/HASH. PermissionDenied: somebody else has that directory.
+// key: /tmp/ivycomm-UID/HASH. PermissionDenied: the directory is another user's.
 Result<std::string> private_path(const std::string& key);
 
 // "4711 123456": pid and start time of the nearest process above this one that has that name; empty

@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr const char* kProgram = "ivy-rendezvous";
-// Places of the child's descriptors; nothing above them is inherited.
+// Numbers of the child's descriptors; it inherits nothing above them.
 constexpr int kControl = 3;
 constexpr int kToken = 4;
 constexpr int kListening = 5;
@@ -50,7 +50,7 @@ class Descriptor {
     if (value_ >= 0) not_inherited::close(value_);
     value_ = value;
   }
-  // Above the places that the child's have.
+  // Moves a descriptor above the child's.
   bool move_away() {
     const int moved = fcntl(value_, F_DUPFD_CLOEXEC, kAway);
     if (moved >= 0) reset(moved);
@@ -66,7 +66,8 @@ std::string directory_of(const std::string& path) {
   return slash == std::string::npos ? "." : path.substr(0, slash);
 }
 
-// Of the file that this code is in: libivycomm.so.1, or a test that has it inside.
+// The directories of the file that has this code: libivycomm.so.1, or a test that it is linked
+// into.
 std::vector<std::string> own_directories() {
   Dl_info info = {};
   if (dladdr(reinterpret_cast<void*>(&find_rendezvous), &info) == 0 || info.dli_fname == nullptr) {
@@ -80,7 +81,7 @@ std::vector<std::string> own_directories() {
   return found;
 }
 
-// The child changes its directory before it is this program.
+// Returns the program's absolute path: the child changes its directory before it executes it.
 Result<std::string> program_at(const std::string& path) {
   char real[PATH_MAX];
   if (access(path.c_str(), X_OK) == 0 && realpath(path.c_str(), real) != nullptr) {
@@ -119,7 +120,7 @@ void prepare(Spawn& spawn, const std::array<std::pair<int, int>, 4>& descriptors
   posix_spawnattr_setsigdefault(&spawn.attributes, &signals);
   sigemptyset(&signals);
   posix_spawnattr_setsigmask(&spawn.attributes, &signals);
-  // A session of its own: Ctrl-C is for the ranks, which need the store while they end.
+  // The store gets its own session: Ctrl-C is for the ranks, which need the store while they exit.
   posix_spawnattr_setflags(&spawn.attributes,
                            POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
 }
@@ -146,14 +147,14 @@ Result<void> run(const std::string& program, const OwnStoreOptions& options,
     error.fix = "set IVY_RENDEZVOUS to an ivy-rendezvous of this build that may be executed";
     return error;
   }
-  // It goes on in a child of its own and ends at once. Who ignores SIGCHLD has no child to wait
-  // for.
+  // The program continues in a child of its own and exits at once. A process that ignores SIGCHLD
+  // has no child to wait for.
   while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
   }
   return {};
 }
 
-// Lines until "ready"; what it says instead is why it does not serve.
+// Reads lines until "ready"; any other line says why the store does not serve.
 Result<void> await_ready(int control, const std::string& program) {
   const auto end = steady_clock::now() + OwnStore::kStartTime;
   std::string said;
@@ -248,7 +249,7 @@ void OwnStore::refuse_joins() const {
 }
 
 OwnStore::~OwnStore() {
-  // Shut down, since a process that was forked while this was made may hold the descriptor too.
+  // Shut it down, because a process that was forked meanwhile may hold the descriptor too.
   if (getpid() == owner_) shutdown(control_, SHUT_RDWR);
   not_inherited::close(control_);
   if (life_ >= 0) not_inherited::close(life_);

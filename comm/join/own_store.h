@@ -18,7 +18,7 @@
 namespace ivy::comm {
 
 struct OwnStoreOptions {
-  int listening = -1;  // Stays the caller's.
+  int listening = -1;  // The caller keeps owning it.
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;
@@ -30,7 +30,7 @@ class OwnStore {
   static constexpr std::chrono::seconds kStartTime{20};
   static Result<std::unique_ptr<OwnStore>> start(const OwnStoreOptions& options);
   ~OwnStore();
-  // All ranks have come: whoever comes from now on is told so and sent away.
+  // All ranks have come: the store refuses every further client and says why.
   void refuse_joins() const;
   OwnStore(const OwnStore&) = delete;
   OwnStore& operator=(const OwnStore&) = delete;

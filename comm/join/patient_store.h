@@ -20,13 +20,13 @@ class PatientStore {
   static constexpr std::chrono::milliseconds kLimit{250};
   static constexpr std::chrono::milliseconds kSilence{1'000};
 
-  // Null: there is no store. It outlives this.
+  // Sets the client, which outlives this; null: there is no store.
   void use(store::Client* client) { client_ = client; }
 
-  // False, nothing: no answer, or what the store says otherwise.
+  // False or nothing: no answer, or the store refused.
   bool set(const std::string& key, const std::string& value);
   std::optional<std::string> get(const std::string& key);
-  // The value that is there now; nothing also where none is.
+  // Returns the value that is there now; nothing also if there is none.
   std::optional<std::string> compare_set(const std::string& key,
                                          const std::optional<std::string>& expected,
                                          const std::string& desired);

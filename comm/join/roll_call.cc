@@ -13,14 +13,14 @@ using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
-// Waits shorter than this tell nobody.
+// Waits shorter than this write no record.
 constexpr milliseconds kFirstTold{100};
 constexpr milliseconds kBeatMin{100};
 constexpr milliseconds kBeatMost{1'000};
 constexpr milliseconds kLongBeatMost{10'000};
 constexpr int kLongBeats = 30;
-// Who beats may be held up by a busy machine, and must not be blamed for that. It makes no timeout
-// longer but those between hosts that nobody on the way explains.
+// A rank that beats may be held up by a busy machine and must not be blamed for that. The slack
+// lengthens only those timeouts between hosts that no rank on the way explains.
 constexpr milliseconds kBeatSlack{300};
 constexpr milliseconds kStep{10};
 // A rank whose path differs says so as soon as it waits for kFirstTold.
@@ -37,14 +37,14 @@ std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); 
 
 namespace {
 
-// What it said last is of an operation before this one: does it wait there still? Then what it
-// waits for keeps this operation too. Where nothing is known of a beat ago it may.
+// True if a rank whose record is of an earlier operation still waits there: what it waits for then
+// blocks this operation too. Without an earlier beat to compare with it may still wait.
 bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
   if (record.culprit < 0 && record.waits_for < 0) return false;
   return record.is_over != 0 || !earlier || earlier->beat != record.beat;
 }
 
-// Has the culprit not come because it waits in an earlier operation?
+// True if the culprit has not come because it waits in an earlier operation.
 bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindRecord& before,
                 const FindRecord& now) {
   if (record.is_absent == 0) return false;
@@ -60,7 +60,7 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
   std::vector<std::int32_t> chain;
   std::int32_t rank = self;
   std::string way;  // What is known of ranks that wait in earlier operations.
-  Suspect behind;   // The first of them: to blame where nobody else is.
+  Suspect behind;   // The first of them, to blame if no other rank is.
   bool is_certain = true;
   while (chain.size() < kChainMax && std::find(chain.begin(), chain.end(), rank) == chain.end()) {
     const std::optional<WaitRecord> record = now(rank);
@@ -73,7 +73,7 @@ Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord
                     : ", or does something else there";
       return {rank, std::move(way), false};
     }
-    // It is further: what it owes this operation is on its way.
+    // That rank is further on: its part of this operation is on its way.
     if (record->entered.sequence > sequence) break;
     if (is_behind) {
       sequence = record->entered.sequence;
@@ -129,7 +129,7 @@ void RollCall::waits(const LongWait& wait) {
   if (wait.waited < kFirstTold) return;
   const bool is_same = told_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
                        own_.culprit == wait.culprit;
-  // Of several that are waited for in turn, each is not worth a writing.
+  // Do not write a record for each of several ranks that are waited for in turn.
   const auto since = steady_clock::now() - told_at_;
   // Never later than the last writing has promised.
   if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))

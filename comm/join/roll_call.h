@@ -1,11 +1,12 @@
-// Whom a timeout blames, where no rank sees all others: ranks that wait long say in the job's store
-// what for, and one whose time is over follows the chain of who waits for whom to its end.
+// Finds the rank that a timeout blames where no rank sees all others: ranks that wait long write
+// into the job's store what they wait for, and a rank that times out follows this wait graph to its
+// end.
 //
 // The wait records of one communicator, by rank, are the whole state. A rank writes its own after
-// kFirstTold of one operation's waiting, again when it waits for somebody else, and as a sign of
-// life every quarter of the time that it has waited, but once a second, after half a minute once in
-// a thirtieth of that time, and once in 10 s at least. Nothing is written by operations that go
-// well.
+// kFirstTold of one operation's waiting, again when it waits for another rank, and as a sign of
+// life every quarter of the time that it has waited, but at least once a second; after half a
+// minute once in a thirtieth of that time, but at least once in 10 s. Nothing is written by
+// operations that go well.
 //
 // find_suspect() is pure; RollCall is used by the operation's thread. Every question to the store
 // has a limit, and a store that does not answer is left alone for a while.
@@ -27,10 +28,10 @@ namespace ivy::comm {
 struct WaitRecord {
   EnteredOperations entered;
   std::uint32_t beat = 0;          // Grows with every writing.
-  std::uint32_t is_over = 0;       // 1: its own time is over too.
+  std::uint32_t is_over = 0;       // 1: it has timed out too.
   std::int32_t waits_for = -1;     // Rank in the communicator.
-  std::int32_t culprit = -1;       // Seen with own eyes, on its own host; -1: nobody.
-  std::uint32_t is_absent = 0;     // 1: what is seen of the culprit is that it has not come.
+  std::int32_t culprit = -1;       // A rank of its own host that it sees to be the cause; -1: none.
+  std::uint32_t is_absent = 0;     // 1: the culprit has not entered the operation.
   std::uint32_t next_beat_ms = 0;  // It writes again by then, if it still waits.
   char because[192] = {};          // What the culprit does; ends with NUL.
 };
@@ -45,8 +46,9 @@ struct Suspect {
 // The record of that rank; nothing: it has written none.
 using FindRecord = std::function<std::optional<WaitRecord>(std::int32_t rank)>;
 
-// Who is at the end of the chain that begins with `self`, whose record `now` has too. `before` is
-// what was there a beat earlier: who has not moved since is silent. Chains end after kChainMax.
+// Follows the wait graph from `self`, whose record `now` has too, to its end. `before` has the
+// records of a beat earlier: a rank whose record has not changed since is silent. Chains end after
+// kChainMax.
 inline constexpr int kChainMax = 64;
 Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
                      const FindRecord& now);
@@ -58,7 +60,7 @@ class RollCall final : public WaitWatch {
     std::function<bool(std::int32_t rank, const WaitRecord& record)> write;
     FindRecord read;
   };
-  // `is_broken` ends a roll call: somebody else has found out. `entered` outlives it.
+  // `is_broken` ends a roll call: another rank has found the cause. `entered` outlives it.
   RollCall(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks, Store store,
            std::function<bool()> is_broken);
 

@@ -129,7 +129,7 @@ Result<int> dial(const std::string& host, std::uint16_t port, TimePoint end) {
   }
 }
 
-// Does a server answer in that dialect?
+// Fails unless a server answers in that dialect.
 Result<void> greet(int socket, TorchDialect dialect, TimePoint end) {
   std::string greeting;
   if (dialect == TorchDialect::kNew) greeting.assign(kValidate, sizeof kValidate);

@@ -22,7 +22,7 @@ enum class TorchDialect : std::uint8_t { kUnknown, kOld, kNew };
 class TorchStore {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // Dials until `end`; `dialect` is what is known. Unavailable: nobody answers, or it is no
+  // Dials until `end`; `dialect` is what is known. Unavailable: there is no answer, or it is no
   // TCPStore.
   static Result<std::unique_ptr<TorchStore>> connect(const std::string& host, std::uint16_t port,
                                                      TorchDialect dialect, TimePoint end);

@@ -17,11 +17,12 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// How often trouble is asked for while a call runs.
+// How often `trouble` is asked while a call runs.
 constexpr milliseconds kLook{5};
 
 std::mutex given_up_mutex;
-// Of calls that have not returned, the oldest first. Never destroyed: their threads outlive main().
+// The calls that have not returned, the oldest first. Never destroyed: their threads outlive
+// main().
 std::list<std::string>& given_up() {
   static auto* const all = new std::list<std::string>();
   return *all;
@@ -32,7 +33,7 @@ struct State {
   std::condition_variable has_returned;
   bool is_done = false;
   bool is_given_up = false;
-  std::list<std::string>::iterator entry;  // Where is_given_up.
+  std::list<std::string>::iterator entry;  // Valid if is_given_up.
 };
 
 void run(const ApartCall& apart, State& state) {

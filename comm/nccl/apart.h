@@ -15,12 +15,12 @@
 namespace ivy::comm::nccl {
 
 struct ApartCall {
-  // Both own all that they touch: they may run when who asked has long gone.
+  // Both own all that they touch: they may still run when the caller has long gone.
   std::function<void()> call;
   std::function<void()> late;  // After `call`, where it was given up. May be empty.
   std::string what;            // "cuInit", in the words of a failure.
   std::chrono::steady_clock::time_point deadline;
-  std::function<std::optional<Failure>()> trouble;  // Why waiting is in vain.
+  std::function<std::optional<Failure>()> trouble;  // Returns why waiting is in vain.
 };
 
 // Nothing: the call has returned. Else it was given up.
@@ -29,7 +29,7 @@ std::optional<Failure> call_apart(ApartCall apart);
 // What has never returned, and what to do; nothing: all is well.
 std::optional<std::string> taint();
 inline bool is_tainted() { return taint().has_value(); }
-// An abort has not returned in time: for good.
+// Taints the process for good: an abort has not returned in time.
 void set_tainted(const std::string& why);
 
 }  // namespace ivy::comm::nccl

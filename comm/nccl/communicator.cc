@@ -31,16 +31,16 @@ constexpr milliseconds kAskNccl{1};
 
 // An error of NCCL is a hint: for so long the alarm is asked who died.
 constexpr milliseconds kVerdictTime{200};
-// Of NCCL's own words; a failure's text has 512 bytes.
+// The most of NCCL's own message that is quoted; a failure's text has 512 bytes.
 constexpr std::size_t kWordsMax = 160;
-// Of a question to the store that is not needed for going on.
+// The time limit of a question to the store that is not essential.
 constexpr milliseconds kStoreLimit{250};
 // An abort waits so long for a call that puts something on a stream; those do not block.
 constexpr milliseconds kCallPatience{50};
 
 class Pause {
  public:
-  // One more look has found nothing.
+  // Call it when one more look has found nothing.
   void rest(microseconds longest) {
     if (steady_clock::now() - began_ < kSpin) return relax();
     std::this_thread::sleep_for(std::min(next_, longest));
@@ -83,13 +83,13 @@ Failure DeviceCommunicator::nccl_failure(Status status, const std::string& what)
                      library_->name_of_error(status);
   const char* const last = library_->functions().get_last_error(nullptr);
   if (last != nullptr && *last != '\0') text += ": " + std::string(last);
-  // Told to all ranks, as a lost connection is.
+  // The failure is told to all ranks, as a lost connection is.
   Failure failure = make_failure(FailureKind::kTransport, text);
   set_host(failure, options_.host);
   return failure;
 }
 
-// What NCCL warned of last.
+// Returns NCCL's last warning.
 std::string DeviceCommunicator::last_words(Handle handle) const {
   std::string words = own_nccl_warning();
   const char* const last = library_->functions().get_last_error(handle);
@@ -102,8 +102,8 @@ Failure DeviceCommunicator::timeout_failure(const std::string& what, const std::
                       "NCCL of communicator " + options_.name + ": " + what + ": " + why);
 }
 
-// One rank asks for all, the first whose time is over: each question goes to all processes. Where
-// the store does not answer everybody asks.
+// Lets one rank ask for all, the first to time out, because each question goes to all processes. If
+// the store does not answer, every rank asks.
 bool DeviceCommunicator::may_ask_ras() const {
   if (options_.store == nullptr) return true;
   const std::string own = std::to_string(options_.rank);
@@ -112,8 +112,8 @@ bool DeviceCommunicator::may_ask_ras() const {
   return !first.ok() || first->first;
 }
 
-// To a timeout inside NCCL what its health service knows. Who does not ask waits for the finding of
-// who does, which has the answer.
+// Adds what NCCL's health service knows to a timeout inside NCCL. A rank that may not ask waits for
+// the failure of the one that does, which has the answer.
 Failure DeviceCommunicator::with_ras(const Failure& failure) {
   const char* const address = std::getenv("NCCL_RAS_ADDR");
   const bool is_inside = failure.kind == FailureKind::kTimeout;
@@ -212,7 +212,7 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
                       "; all ranks have called it: is something before it on a stream stuck?");
       }
     }
-    // The end of an operation must not be seen late.
+    // Sleep briefly, so that the end of an operation is not seen late.
     pause.rest(microseconds(200));
   }
 }
@@ -370,7 +370,7 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
                                        out.ids.data(), &out.config)
             : nccl->init_rank_config(&out.handle, size, out.ids.at(0), rank, &out.config);
   };
-  // Nobody else knows of a handle that comes too late.
+  // A handle that comes too late is known only here, so abort it.
   const auto late = [making, abort = library_->functions().abort] {
     if (Handle const handle = making->made()) abort(handle);
   };
@@ -434,7 +434,7 @@ std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operat
   if (called.status != kSuccess && called.status != kInProgress) {
     return nccl_failure(called.status, what);
   }
-  // Only when NCCL is idle again does its kernel stand on the stream.
+  // Wait until NCCL is idle again: only then is its kernel on the stream.
   if (called.status == kInProgress) {
     if (std::optional<Failure> failure = await_nccl(handle, deadline, what)) return failure;
   }

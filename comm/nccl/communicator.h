@@ -39,7 +39,7 @@
 namespace ivy::comm::nccl {
 
 inline constexpr std::chrono::seconds kAbortPatience{5};
-// Of the last step, which is for NCCL to say that everybody is done; else it is aborted.
+// How long Finalize may take until NCCL says that every rank is done; then it is aborted.
 inline constexpr std::chrono::seconds kFinalizePatience{2};
 
 struct DeviceCommunicatorOptions {
@@ -48,13 +48,14 @@ struct DeviceCommunicatorOptions {
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
   std::vector<std::int32_t> world_ranks;
-  bool spans_hosts = false;  // Pretended ones count.
+  bool spans_hosts = false;  // Pretended hosts count.
   std::int32_t rank = 0;
   std::string host;
-  std::chrono::nanoseconds timeout{0};  // Of what is enqueued.
-  // Why waiting is in vain: a death, another rank's finding. Any thread.
+  std::chrono::nanoseconds timeout{0};  // Applies to enqueued operations.
+  // Returns why waiting is in vain: a death, or another rank's failure. Called by any thread.
   std::function<std::optional<Failure>()> trouble;
-  // What was found while no call was under way. By a thread of this object, which may not end it.
+  // Told of failures that were found while no call was under way. Called by a thread of this
+  // object, so it must not destroy the object.
   std::function<void(const Failure&)> found;
 };
 
@@ -76,7 +77,7 @@ class DeviceCommunicator {
   // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
   std::optional<Failure> carry_out(const DeviceOperation& operation, std::uint64_t sequence,
                                    Deadline& deadline);
-  // Until everything on the stream is done. The device is this thread's.
+  // Waits until everything on the stream is done. The device is this thread's.
   std::optional<Failure> await_stream(Stream stream, int device, Deadline& deadline);
 
   // Collective over the ranks of this communicator, which has to be prepared. `child` is null on
@@ -84,7 +85,7 @@ class DeviceCommunicator {
   // child's.
   std::optional<Failure> split(int color, int key, const std::string& name, Deadline& deadline,
                                std::unique_ptr<DeviceCommunicator>& child);
-  // Of a child, before its first use.
+  // Joins a child that split() made to its communicator, before its first use.
   void join(DeviceCommunicatorOptions options);
 
   // Ends everything that is under way, on the device too, and returns when it has ended, at the
@@ -95,7 +96,7 @@ class DeviceCommunicator {
   // operation may be under way. A failure: NCCL had to be aborted. What was found while it waited
   // is told by `found` as ever. Later calls do nothing.
   std::optional<Failure> end();
-  // Was something enqueued of which it is not known that it was done?
+  // True if enqueued work was never confirmed complete.
   bool has_lost();
 
  private:
@@ -106,7 +107,7 @@ class DeviceCommunicator {
     std::chrono::steady_clock::time_point deadline;
   };
   // What NCCL reads and writes while it makes a handle and for as long as that lives, also by
-  // threads of its own: kept alive by whoever may still let them run.
+  // threads of its own: kept alive by every holder that may still let them run.
   struct Making {
     Handle handle = nullptr;
     std::string name;
@@ -146,8 +147,8 @@ class DeviceCommunicator {
   DeviceCommunicatorOptions options_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
-  std::atomic<int> device_{-1};  // Where all is made.
-  std::atomic<int> chosen_{-1};  // From when a handle may be there.
+  std::atomic<int> device_{-1};  // Where NCCL's part is made.
+  std::atomic<int> chosen_{-1};  // Set as soon as a handle may exist.
   int event_device_ = -1;        // Where events were made; before device_ where data were staged.
   bool is_shared_ = false;
 
@@ -164,7 +165,8 @@ class DeviceCommunicator {
   std::deque<Pending> pending_;     // Guarded by pending_mutex_.
   std::vector<Event> free_events_;  // Guarded by pending_mutex_.
   bool is_ending_ = false;          // Guarded by pending_mutex_.
-  bool has_found_ = false;  // The watcher has, and looks no more. Guarded by pending_mutex_.
+  // The watcher has found a failure and stopped. Guarded by pending_mutex_.
+  bool has_found_ = false;
   std::thread watcher_;
 };
 

@@ -27,7 +27,7 @@ constexpr unsigned kUnifiedType = 4;
 // HIP's own number for managed memory.
 constexpr unsigned kManagedType = 3;
 
-// How many libraries this process has loaded so far: the C library's own count, some ten
+// Returns how many libraries this process has loaded so far: the C library's own count, in some ten
 // nanoseconds. Asking for a library by name would look through directories.
 std::uint64_t libraries_loaded() {
   std::uint64_t count = 0;
@@ -86,13 +86,13 @@ const char* library_name(std::size_t column) {
   return column == 0 ? "libcuda.so.1" : "libamdhip64.so.6";
 }
 
-// Why a driver that is installed finds no device; what every container without devices comes to.
+// Says why an installed driver finds no device, as in every container without devices.
 std::string missing_device_files() {
   if (access("/dev/nvidiactl", F_OK) == 0 || access("/dev/kfd", F_OK) == 0) return "";
   return "; the device files (/dev/nvidia0, /dev/nvidiactl) are not there";
 }
 
-// Null: nobody has said.
+// Returns null if the user has named none.
 const char* named_library() {
   const char* const named = std::getenv("IVY_CUDA_LIB");
   return named != nullptr && *named != '\0' ? named : nullptr;
@@ -106,7 +106,7 @@ Error no_driver(const std::string& what) {
                unset + "start the worker where nvidia-smi works; in a container: --gpus all"};
 }
 
-// A device of this number is not there: which are.
+// The error for a device number that does not exist: it says which do.
 Error no_device(int device, int count) {
   const char* const visible = std::getenv("CUDA_VISIBLE_DEVICES");
   return Error{
@@ -213,7 +213,7 @@ const Driver* Driver::in_use() {
     if (loaded == looked_at.load(std::memory_order_relaxed)) return nullptr;
     const std::lock_guard lock(opening);
     looked_at.store(loaded, std::memory_order_relaxed);
-    // What is mapped and no driver is not in use; load() says why.
+    // A mapped library that is no driver is not in use; load() says why.
     Result<Driver*> opened = open(true);
     if (!opened.ok() || *opened == nullptr) return nullptr;
     if (mapped.load() == nullptr) mapped.store(*opened, std::memory_order_release);

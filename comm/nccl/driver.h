@@ -43,7 +43,7 @@ class Driver {
   const std::string& path() const { return path_; }
   Result<int> device_count() const;
   Result<DeviceFacts> facts_of(int device) const;
-  // Of this thread; 0 where none was chosen.
+  // This thread's device; 0 if none was chosen.
   int current_device() const;
 
   Result<Event> make_event() const;
@@ -85,7 +85,7 @@ class Driver {
   const Functions* functions_ = nullptr;
   int version_ = 0;
   std::string path_;
-  std::size_t column_ = 0;  // Whose names: 0 CUDA's, 1 HIP's.
+  std::size_t column_ = 0;  // The column of function names: 0 CUDA's, 1 HIP's.
 };
 
 }  // namespace ivy::comm::nccl

@@ -1,6 +1,7 @@
-// Can a rank be reached at the address where its NCCL will listen? NCCL itself would wait for an
-// answer for a minute or for ever, and names nobody. Only sockets of our own are tried, never
-// NCCL's: a rank listens while the ranks get ready, and its neighbours in NCCL's ring connect.
+// Tests whether a rank can be reached at the address where its NCCL will listen. NCCL itself would
+// wait for an answer for a minute or for ever, and names no rank. Only sockets of our own are
+// tried, never NCCL's: a rank listens while the ranks get ready, and its neighbours in NCCL's ring
+// connect.
 //
 // Thread: one at a time.
 #pragma once
@@ -15,8 +16,8 @@
 
 namespace ivy::comm::nccl {
 
-// Listens at one address until it is destroyed. Nobody is accepted: that the kernel answers says
-// all.
+// Listens at one address until it is destroyed. It accepts no connection: the kernel's answer is
+// enough.
 class ProbeListener {
  public:
   ProbeListener() = default;
@@ -24,19 +25,20 @@ class ProbeListener {
   ProbeListener(const ProbeListener&) = delete;
   ProbeListener& operator=(const ProbeListener&) = delete;
 
-  // On any port, numeric IPv4 or IPv6. 0: it cannot be listened there, so nobody may try.
+  // On any port, numeric IPv4 or IPv6. 0: it cannot listen there, so no rank may try.
   std::uint16_t listen_at(const std::string& address);
 
  private:
   int fd_ = -1;
 };
 
-// Connects and hangs up. What keeps it from that: "no answer in 2000 ms", "Network is unreachable".
+// Connects and hangs up. The error says why it cannot: "no answer in 2000 ms", "Network is
+// unreachable".
 Result<void> try_address(const std::string& address, std::uint16_t port,
                          std::chrono::milliseconds patience);
 
-// Whom `own` has to reach: of `others` those that are in another network, each address once. They
-// are tried at the same time. Empty: all answer; else what is wrong with the first that does not.
+// Tries to connect to those of `others` that are in another network than `own`, each address once,
+// all at the same time. Empty: all answer; else what is wrong with the first that does not.
 std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others,
                       std::chrono::milliseconds patience);
 

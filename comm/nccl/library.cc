@@ -14,7 +14,7 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// Null: nobody has said.
+// Returns null if the user has named none.
 const char* named_library() {
   const char* const named = std::getenv("IVY_NCCL_LIB");
   return named != nullptr && *named != '\0' ? named : nullptr;
@@ -86,7 +86,7 @@ void* open_quietly(const std::string& file) { return dlopen(file.c_str(), RTLD_N
 
 struct Opened {
   void* library = nullptr;
-  std::string reason;  // Why there is none.
+  std::string reason;  // Why there is no library.
 };
 
 Opened find_library() {
@@ -159,7 +159,7 @@ Result<void> Library::fill(void* library) {
     return unusable(path_ + " is no NCCL: it has no working ncclGetVersion");
   }
   path_ = file_of(reinterpret_cast<void*>(f.get_version));
-  // The age first: it explains what is missing.
+  // Check the version first: it explains missing functions.
   IVY_CHECK(check());
   struct Wanted {
     const char* name;

@@ -41,7 +41,7 @@ class Library {
   std::string path_;
 };
 
-// Where Python looks for packages, by ':'. Before the first load().
+// Sets where Python looks for packages, separated by ':'. Call it before the first load().
 void set_package_folders(const std::string& folders);
 
 // 22809 -> "2.28.9". Pure.

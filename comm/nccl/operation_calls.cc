@@ -188,7 +188,7 @@ class Calls {
         nccl_.receive(into, bytes, Element::kU8, static_cast<int>(from), caller_.handle, stream_));
   }
 
-  // By messages also where NCCL 2.28 has the operation itself: only the root knows how many bytes
+  // Uses messages even if NCCL 2.28 has the operation itself: only the root knows how many bytes
   // the others send, and in an even gather NCCL's own does the same.
   void gather() {
     send(operation_.send, operation_.send_bytes, static_cast<std::size_t>(root()));
@@ -229,7 +229,7 @@ class Calls {
   CallResult result_;
 };
 
-// This rank's own part of a gather, scatter or all_to_all, which NCCL is not asked for.
+// This rank's own part of a gather, scatter or all_to_all, which is copied without NCCL.
 struct OwnPart {
   const void* from = nullptr;
   void* to = nullptr;
@@ -282,7 +282,8 @@ CallResult finish_calls(const Caller& caller, const DeviceOperation& operation) 
   if (own.bytes == 0 || own.from == own.to) return result;
   const auto* const from = static_cast<const char*>(own.from);
   auto* const to = static_cast<char*>(own.to);
-  // Only a reduce_scatter in place can overlap, towards its beginning: then in pieces that do not.
+  // Only a reduce_scatter in place can overlap, towards its beginning: then copy in pieces that do
+  // not.
   const bool overlaps = to < from && from < to + own.bytes;
   const std::size_t piece = overlaps ? static_cast<std::size_t>(from - to) : own.bytes;
   for (std::size_t done = 0; done < own.bytes; done += piece) {

@@ -18,16 +18,16 @@ struct Caller {
   std::int32_t size = 1;
 };
 
-// What a call gave. `error` is the driver's; else `status` is NCCL's (kInProgress is no error).
+// The result of a call. `error` is the driver's; else `status` is NCCL's (kInProgress is no error).
 struct CallResult {
   Status status = kSuccess;
   std::string error;
 };
 
-// First part. Between this and the second the communicator must have become idle: NCCL launches a
-// group on its own thread.
+// Starts an operation. Before finish_calls() the communicator must have become idle: NCCL launches
+// a group on its own thread.
 CallResult start_calls(const Caller& caller, const DeviceOperation& operation, int& premul_sum);
-// What is left to do when NCCL has put its part on the stream.
+// Puts the rest on the stream, once NCCL has put its part there.
 CallResult finish_calls(const Caller& caller, const DeviceOperation& operation);
 
 }  // namespace ivy::comm::nccl

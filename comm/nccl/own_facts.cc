@@ -35,7 +35,7 @@ std::string first_line_of(const char* path) {
   return line;
 }
 
-// Of a network's mask.
+// The number of bits in a network's mask.
 int bits_of(const sockaddr* mask) {
   if (mask == nullptr) return 0;
   const bool is_v4 = mask->sa_family == AF_INET;
@@ -164,7 +164,7 @@ RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
   }
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();
-  // It overrides what we ask for.
+  // NCCL_COMM_BLOCKING overrides what we ask for.
   const auto blocking = facts.variables.find("NCCL_COMM_BLOCKING");
   if (blocking != facts.variables.end() && std::strtol(blocking->second.c_str(), nullptr, 0) == 1) {
     facts.trouble = "NCCL_COMM_BLOCKING=1 makes calls of NCCL wait without an end";

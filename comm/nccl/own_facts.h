@@ -13,13 +13,13 @@ namespace ivy::comm::nccl {
 // Loads driver and library; what fails there is `trouble`.
 RankFacts own_facts(std::int32_t rank, const std::string& host, int device);
 
-// Does systemd's logind remove the shared memory of this user's processes when his last session
-// ends, though this process is in none of them (RemoveIPC)? Files below `root`.
+// True if systemd's logind removes the shared memory of this user's processes when the last session
+// ends, though this process is in no session (RemoveIPC). Files below `root`.
 bool may_lose_shared_memory(const std::filesystem::path& root, std::uint32_t user,
                             const std::string& user_name);
 
-// What NCCL has warned of last in this process, where NCCL_DEBUG_FILE says that it goes to a file
-// (ivyrun does); empty: nothing.
+// NCCL's last warning in this process, if NCCL_DEBUG_FILE sends its log to a file (as ivyrun does);
+// empty: none.
 std::string own_nccl_warning();
 
 }  // namespace ivy::comm::nccl

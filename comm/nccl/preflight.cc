@@ -58,7 +58,7 @@ void find_troubles(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// What most ranks have; of two that are as many, the first rank's.
+// The value that most ranks have; in a tie that of the first rank.
 template <class Key>
 auto most_frequent(const Ranks& ranks, Key key) {
   std::map<decltype(key(ranks[0])), std::size_t> counts;
@@ -156,7 +156,7 @@ bool has_outer(const std::vector<Interface>& interfaces) {
   return !std::all_of(interfaces.begin(), interfaces.end(), is_inner);
 }
 
-// What a user may choose from; the host's inner ones only where there are no others.
+// The interfaces that a user may choose from; the host's inner ones only if there are no others.
 std::string names_of(const std::vector<Interface>& interfaces) {
   const bool has_others = has_outer(interfaces);
   std::string names;
@@ -196,7 +196,7 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// What may differ from rank to rank without harm.
+// True if a variable may differ from rank to rank without harm.
 bool is_own_matter(std::string_view name) {
   for (const std::string_view prefix :
        {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_TOPO_",
@@ -280,7 +280,7 @@ void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-// What is known of single versions.
+// Finds the known defects of single versions.
 void find_known_bad(const Ranks& ranks, std::vector<Finding>& found) {
   std::map<std::string, std::vector<const RankFacts*>> by_machine;
   for (const RankFacts& rank : ranks) by_machine[rank.machine].push_back(&rank);
@@ -374,7 +374,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
   std::vector<Finding> found;
   if (ranks.empty()) return found;
   find_troubles(ranks, found);
-  // The rest would only say the same in other words.
+  // Further findings would only repeat this one.
   if (found.empty()) {
     find_version_skew(ranks, found);
     find_driver_skew(ranks, found);
@@ -474,7 +474,7 @@ bool read_field(const std::string& name, const std::string& value, RankFacts& fa
   if (name == "shares") facts.shares_devices = value == "1";
   if (name == "interface") return read_interface(value, facts);
   if (name == "variable") facts.variables.insert(cut(value));
-  return true;  // A newer version's field.
+  return true;  // A newer version may have further fields.
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Would NCCL's init hang or fail? Compares what every rank says about itself before it is tried,
-// because NCCL itself waits without end, or ends without a word, on most of what is found here.
+// Predicts whether NCCL's init would hang or fail, from what every rank says about itself, because
+// NCCL itself hangs, or exits without a message, on most of what is found here.
 //
 // Pure. Thread: any.
 #pragma once
@@ -20,7 +20,7 @@ struct Finding {
   // Worst first. Devices that ranks share on purpose: NCCL is not used, everything else is well.
   enum class Kind : std::uint8_t { kError, kSharedDevice, kWarning };
   Kind kind = Kind::kError;
-  std::int32_t rank = -1;  // Whom it is about, in the world.
+  std::int32_t rank = -1;  // The world rank that it is about.
   std::string text;        // "rank 3 (node2, pid 77): no driver ..."
   std::string fix;
 };
@@ -36,14 +36,15 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks);
 std::optional<Interface> choose_interface(const std::vector<Interface>& interfaces,
                                           std::string_view wanted);
 
-// The same by its own variables.
+// The interface that this rank's NCCL takes, by its own variables.
 std::optional<Interface> interface_of(const RankFacts& rank);
 
-// Do both have the same addresses for the same things?
+// True if both are in one network namespace of one machine, where addresses mean the same.
 bool is_same_network(const RankFacts& left, const RankFacts& right);
 bool spans_networks(const std::vector<RankFacts>& ranks);
 
-// What a rank says that could not connect to where `peer` will listen, and what it comes to.
+// What a rank says that could not connect to where `peer` will listen, and the finding that it
+// leads to.
 std::string unreachable_text(const RankFacts& peer, const Interface& interface,
                              const std::string& why);
 Finding unreachable_finding(const std::vector<RankFacts>& ranks, const RankFacts& rank,

@@ -13,7 +13,7 @@ namespace ivy::comm::nccl {
 struct Interface {
   std::string name;
   std::string address;
-  int prefix_bits = 0;  // Of the network that the address is in; 0: not known.
+  int prefix_bits = 0;  // The length of the address's network prefix; 0: not known.
 };
 
 struct RankFacts {
@@ -21,8 +21,7 @@ struct RankFacts {
   std::string host;       // Its name, in messages.
   std::int32_t pid = 0;
   std::string machine;  // Boot id: equal where devices and /dev/shm are shared.
-  std::string
-      network;  // Its network namespace: in another one, also of this machine, is another lo.
+  std::string network;  // Its network namespace: another one, even on this machine, has another lo.
   // What this rank alone has found wrong, and what to do: no driver, the wrong library ...
   std::string trouble;
   std::string trouble_fix;
@@ -30,7 +29,7 @@ struct RankFacts {
   int nccl_version = 0;
   std::string nccl_path;
   int driver_version = 0;
-  std::string uuid;  // Of its device.
+  std::string uuid;  // Its device's.
   std::string bus;
   std::vector<Interface> interfaces;             // In the system's order.
   std::uint16_t probe_port = 0;                  // interface_probe.h; 0: it does not listen.

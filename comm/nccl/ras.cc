@@ -10,7 +10,7 @@ namespace {
 using std::chrono::steady_clock;
 
 constexpr std::chrono::milliseconds kLook{50};
-// A report goes among what a worker prints.
+// Limits a report, which is part of a worker's output.
 constexpr std::size_t kLinesMax = 60;
 constexpr std::size_t kLineMax = 200;
 

@@ -1,5 +1,4 @@
-// NCCL's own health service (proto/wire/ras.h) asked by a rank whose time inside NCCL is over.
-// Thread: any.
+// Asks NCCL's own health service (proto/wire/ras.h) when a rank times out inside NCCL. Thread: any.
 #pragma once
 
 #include <chrono>
@@ -10,7 +9,7 @@
 namespace ivy::comm::nccl {
 
 inline constexpr int kRasFrom = 22400;
-inline constexpr std::chrono::milliseconds kRasPatience{5'000};  // Of a whole question.
+inline constexpr std::chrono::milliseconds kRasPatience{5'000};  // For a whole question.
 
 // As RasQuestion::answer(); `is_in_vain` is asked all the while, and ends it with nothing.
 std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,

@@ -65,7 +65,8 @@ std::string key_of(const ReadyOptions& options, const std::string& name, std::in
   return options.key + "/" + name + "/" + std::to_string(rank);
 }
 
-// What ranks have said of how far they are, as long as the store answers: one question for all.
+// What ranks have stored about their progress: one question to the store for all ranks, as long as
+// it answers.
 class Said {
  public:
   explicit Said(const ReadyOptions& options) : options_(options) {}
@@ -90,7 +91,7 @@ class Said {
   bool is_silent_ = false;
 };
 
-// How far a rank is that has not come to `missing`.
+// Tells how far a rank is that has not come to `missing`.
 std::string progress(Said& said, std::string_view missing, std::int32_t rank) {
   if (missing == "facts") {
     return said.has("begun", rank) ? " (it loads the driver and NCCL)" : " (it has not begun)";
@@ -102,7 +103,7 @@ std::string progress(Said& said, std::string_view missing, std::int32_t rank) {
 }
 
 // "rank 3 (node2, pid 77) (it has not begun), ... and 2 more"; `first`: the first one's world rank.
-// Of a store that does not answer kSilentStore, and nobody is to blame.
+// If the store does not answer: kSilentStore, and no rank is to blame.
 std::string names_without(const ReadyOptions& options, const std::string& name,
                           std::int32_t& first) {
   constexpr std::size_t kLong = 160;  // A failure's text has 512 bytes.
@@ -127,8 +128,8 @@ std::string names_without(const ReadyOptions& options, const std::string& name,
   return names;
 }
 
-// What has to end the attempt. Warnings are only said; IVY_NCCL_PREFLIGHT=warn makes warnings of
-// all that NCCL may get over.
+// Keeps the findings that have to end the attempt. Warnings are only printed;
+// IVY_NCCL_PREFLIGHT=warn turns everything that NCCL may survive into a warning.
 std::vector<Finding> that_count(const std::vector<RankFacts>& ranks,
                                 std::vector<Finding> findings) {
   const char* const mode = std::getenv("IVY_NCCL_PREFLIGHT");
@@ -220,7 +221,8 @@ class Meeting {
     if (!said.ok() && !ready_.failure) fail(failure_of(said.error().context(prefix())));
   }
 
-  // Until all keys are there. False: `ready_.failure` says why not, or it is empty at the deadline.
+  // Waits until all keys are there. False: `ready_.failure` says why not, or it is empty at the
+  // deadline.
   bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline) {
     while (true) {
       const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
@@ -295,8 +297,8 @@ class Meeting {
     fail(refusal_of(findings, options_.communicator));
   }
 
-  // Whom NCCL makes a rank connect to: its neighbour in the ring and, once for a run of ranks that
-  // are in one network, the root.
+  // Probes the ranks that NCCL makes this one connect to: its neighbour in the ring and, once for a
+  // run of ranks that are in one network, the root.
   std::string probe(const std::vector<RankFacts>& before_next_and_root) const {
     const RankFacts& before = before_next_and_root[0];
     std::vector<RankFacts> peers = {before_next_and_root[1]};
@@ -341,7 +343,7 @@ class Meeting {
     texts.insert(texts.end(), said->begin(), said->end());
     std::vector<Finding> findings;
     for (std::size_t rank = 0; rank < texts.size() && findings.size() < kFindingsMax; ++rank)
-      // One blank: a value is never empty.
+      // One blank means nothing: a value is never empty.
       if (texts[rank].size() > 1)
         findings.push_back(unreachable_finding(ranks, ranks[rank], texts[rank]));
     return findings;
@@ -360,7 +362,7 @@ class Meeting {
     std::vector<RankFacts> peers;
     for (const std::string& text : *texts) peers.push_back(decode(text).value_or(own_));
     const std::string found = probe(peers);
-    // Read by rank 0 alone.
+    // Only rank 0 reads it.
     const std::string text = found.empty() ? " " : found;
     const Result<void> told = patiently([&](milliseconds limit) {
       return store_.set(key("reach/" + std::to_string(options_.rank)), text, limit);

@@ -6,9 +6,8 @@
 //   <key>/begun/R     rank R loads its libraries
 //   <key>/facts/R     rank R is ready, and what it is
 //   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), "probe", or how many ids
-//   <key>/reach/R     after "probe", which is for ranks in several networks: whom rank R cannot
-//   reach
-//                     (interface_probe.h); " ": nobody
+//   <key>/reach/R     after "probe", which is for ranks in several networks: the ranks that rank R
+//                     cannot reach (interface_probe.h); " ": none
 //   <key>/after_probe rank 0's word then
 //   <key>/id/K        the unique id of root K
 //   <key>/init/R      rank R has the ids and calls NCCL's init
@@ -62,11 +61,11 @@ inline constexpr std::int32_t kRanksPerRoot = 128;
 
 Ready get_ready(const ReadyOptions& options, const RankFacts& own);
 
-// How far this rank is: what others are told of it when they wait in vain.
+// How far this rank is: the others are told so when they wait for it in vain.
 enum class Phase : std::uint8_t { kBegun, kInit, kDone };
 void say_phase(const ReadyOptions& options, Phase phase);
 // "; not done either: rank 3 (node2, pid 77) (it is in NCCL's init)"; empty: all others are done,
-// or nobody knows.
+// or it is not known.
 std::string who_is_not_done(const ReadyOptions& options);
 
 // How many ids a communicator has, and which rank makes number K. Pure. `wanted`: what the user

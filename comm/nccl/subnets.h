@@ -9,12 +9,12 @@
 
 namespace ivy::comm::nccl {
 
-// Is it one that NCCL itself takes last, since it leads nowhere outside the host?
+// True if NCCL itself takes the interface last, since it leads nowhere outside the host.
 bool is_inner(const Interface& interface);
 
 struct CommonSubnet {
   std::string subnet;              // "10.77.0.0/24"
-  std::vector<std::string> names;  // Of the interfaces in it, each once, in the order of the ranks.
+  std::vector<std::string> names;  // Its interfaces' names, each once, in the order of the ranks.
 };
 
 // Those in which every host (every network namespace) has an interface, in the order of the first

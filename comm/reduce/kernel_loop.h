@@ -101,7 +101,7 @@ IVY_INLINE void copy_block(const KernelCall& call, std::size_t begin) {
   }
 }
 
-// What the last whole block left of them.
+// Copies what the last whole block left over.
 template <class R>
 void copy_rest(const KernelCall& call, std::size_t begin) {
   const std::size_t bytes = call.count * R::Out::kElementBytes - begin;
@@ -198,7 +198,7 @@ void reduce_any(const KernelCall& call) {
   reduce_all<R, 0>(call);
 }
 
-// For what most jobs do all day: loops of their own for 2, 3 and 4 inputs.
+// For the usual reductions: loops of their own for 2, 3 and 4 inputs.
 template <class R>
 void reduce_few(const KernelCall& call) {
   if constexpr (R::Isa::kFewInputs) {

@@ -20,7 +20,7 @@ struct KernelCall {
   std::size_t input_count = 0;
   void* output = nullptr;
   void* second_output = nullptr;  // Or null.
-  std::size_t count = 0;          // Of lanes: a complex element is two.
+  std::size_t count = 0;          // In lanes: a complex element is two.
   const double* factors = nullptr;
   std::uint32_t divisor = 1;
   bool streaming = false;

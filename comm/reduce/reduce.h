@@ -2,9 +2,8 @@
 // instruction set (AVX-512, AVX2 with F16C, NEON, scalar).
 //
 // Rules that every instruction set follows to the bit, so that ranks on unequal machines agree:
-// - Inputs are combined in the order in which they are given, element by element; the result does
-// not
-//   depend on the number of elements, their alignment or the place where a vector is cut.
+// - Inputs are combined in the order in which they are given, element by element; the result is
+//   independent of the number of elements, their alignment and the place where a vector is cut.
 // - f16, bf16 and fp8 are widened to f32, combined there, and rounded once at the end (to nearest,
 //   ties to even; fp8 saturates). f32 and f64 are combined in their own type, without fused
 //   multiply-add. Complex products are (ac - bd) + (ad + bc)i, each term rounded by itself.
@@ -13,9 +12,8 @@
 // - MIN and MAX give NaN where any input is NaN; of two zeros MIN takes the negative one, MAX the
 // positive one.
 // - AVG divides once, at the end: floating point in the accumulator's type, so that the mean of
-// equal
-//   values is that value; complex numbers part by part; integers sum in a wider type (64 bit; 128
-//   bit for 64-bit elements) and truncate towards zero.
+//   equal values is that value; complex numbers part by part; integers sum in a wider type (64 bit;
+//   128 bit for 64-bit elements) and truncate towards zero.
 //
 // A reduction that is done in two levels (inside each host, then between hosts) keeps its
 // intermediate results as partials: of partial_bytes(dtype, op) bytes per element, so that still

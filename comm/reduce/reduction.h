@@ -31,7 +31,7 @@ struct Reduction {
   // of a complex number both parts are multiplied), else null.
   const double* factors = nullptr;
   Stores stores =
-      Stores::kCached;  // Of `output`; `second_output` is always stored through the caches.
+      Stores::kCached;  // For `output`; `second_output` is always stored through the caches.
 };
 
 // Done beside a reduction (reduce_beside).

@@ -17,26 +17,28 @@ class Alarm {
  public:
   virtual ~Alarm() = default;
 
-  // Changes whenever look() may have something new to say, and is a futex that is then woken; null:
-  // there is no such word, and waits call look() every poll_interval().
+  // A futex word that changes and is woken whenever look() may have something new to report; null:
+  // there is none, and waits call look() every poll_interval().
   virtual const std::atomic<std::uint32_t>* word() const = 0;
   virtual std::chrono::milliseconds poll_interval() const = 0;
 
-  // Why the communicator that owns this alarm cannot go on; nothing: it can. A rank that has
-  // finalized is missed only by those who wait for it: `waited_for`, a rank in the communicator.
+  // Returns why the communicator that owns this alarm cannot go on; nothing: it can. A rank that
+  // has finalized is reported only to those that wait for it: `waited_for`, a rank in the
+  // communicator.
   virtual std::optional<Failure> look(std::int32_t waited_for) = 0;
   std::optional<Failure> look() { return look(kAnyone); }
-  // The same, however short ago it was asked last: a peer hung up and may have said why.
+  // The same without rate limiting: a peer hung up and may have said why.
   virtual std::optional<Failure> look_closely(std::int32_t waited_for) { return look(waited_for); }
-  // Has that rank of the communicator finalized, so long ago that its last operation needs no
-  // patience any more? False also where nobody here can know. Cheap.
+  // True if that rank of the communicator has finalized, so long ago that its last operation needs
+  // no patience any more. False also if it cannot be known here. Cheap.
   virtual bool has_left(std::int32_t rank) = 0;
-  // A connection's end is known a moment before its reason: so long whoever found it asks for that,
-  // and so often.
+  // A connection's end is known a moment before its reason: the finder asks for the reason for
+  // kVerdictTime, every kVerdictStep.
   static constexpr std::chrono::milliseconds kVerdictTime{300};
   static constexpr std::chrono::milliseconds kVerdictStep{2};
   static constexpr std::int32_t kAnyone = -1;
-  static constexpr std::int32_t kNobody = -2;  // Whoever has left is missed by none.
+  // No rank is waited for: ranks that have left are not missed.
+  static constexpr std::int32_t kNobody = -2;
 };
 
 }  // namespace ivy::comm

@@ -21,15 +21,14 @@ using comm_status::RankStatus;
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-// Ranks that left are no news in the page, so they are looked for now and then.
+// Ranks that leave cause no event in the page, so they are looked for now and then.
 constexpr milliseconds kRescan{100};
 constexpr milliseconds kProcessPoll{20};
 // A rank may leave as soon as its own last operation is done, while others still receive their part
 // of it. Only who waits longer than this for a rank that has left waits in vain. Less than
 // Alarm::kVerdictTime, so that a connection which such a rank closed is explained by it.
 constexpr std::chrono::nanoseconds kLeftGrace = milliseconds(150);
-// A question to the store for each, also where no news have come: only waits that have lasted
-// longer ask at all.
+// How often the store is asked without an event: only waits that have lasted longer ask at all.
 constexpr milliseconds kStorePoll{200};
 
 std::string ending_of(const RankStatus& status) {
@@ -90,10 +89,11 @@ class PageAlarm final : public Alarm {
     if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
     seen_news_ = news;
     seen_at_ = now;
-    // A death explains what others report about it.
+    // A death comes first: it explains what others report about it.
     found_ = look_for(false, kAnyone);
     if (!found_) found_ = look_for_reports();
-    // Who asked may not need the rank that has left: then a death must still be news to it.
+    // Report ranks that left last and do not keep them: a caller that does not need such a rank
+    // must still learn of a later death.
     return found_ ? found_ : look_for(true, waited_for);
   }
 
@@ -104,7 +104,7 @@ class PageAlarm final : public Alarm {
   }
 
  private:
-  // The first that has left in order, or else died.
+  // The first rank that has left (`left`) or died (not `left`).
   std::optional<Failure> look_for(bool left, std::int32_t waited_for) const {
     std::optional<Failure> first;
     std::uint64_t first_ns = ~std::uint64_t{0};
@@ -120,7 +120,8 @@ class PageAlarm final : public Alarm {
     return first;
   }
 
-  // Or has left a world before this one, and the news that it has come back are on their way.
+  // True within kLeftGrace of its leaving, or of this alarm's making: then the rank may have left
+  // an earlier world and be about to come back.
   bool has_just_left(const RankStatus& status) const {
     const std::chrono::nanoseconds left_at(status.when_ns);
     return steady_clock::now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
@@ -146,11 +147,11 @@ class PageAlarm final : public Alarm {
   std::uint32_t seen_news_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;
-  std::optional<Failure> found_;  // The first word stays the last.
+  std::optional<Failure> found_;  // Once set, it never changes.
 };
 
-// One that has ended and was not reaped by its parent yet has, too; and one whose number another
-// process has by now.
+// True if the process has exited, also if its parent has not reaped it yet or another process has
+// its number by now.
 bool has_ended(std::int32_t pid, std::uint64_t start) {
   if (kill(pid, 0) != 0 && errno == ESRCH) return true;
   const std::optional<char> state = process_state(pid);
@@ -188,7 +189,8 @@ class ProcessAlarm final : public Alarm {
   milliseconds poll_interval() const override { return kProcessPoll; }
 
   using Alarm::look;
-  // Who asked may not need the rank that has left: then a death must still be news to it.
+  // Report ranks that left last and do not keep them: a caller that does not need such a rank must
+  // still learn of a later death.
   std::optional<Failure> look(std::int32_t waited_for) override {
     if (found_) return found_;
     poll(watched_.data(), watched_.size(), 0);
@@ -212,19 +214,19 @@ class ProcessAlarm final : public Alarm {
       if (static_cast<std::int32_t>(watched.seat) != rank) continue;
       return has_left_(seats_[watched.seat].world_rank) && is_missed(watched, rank);
     }
-    return false;  // Of another host.
+    return false;  // The rank is on another host.
   }
 
  private:
   struct Watched {
     std::size_t seat = 0;
     bool has_ended = false;
-    bool is_asked_for = false;                        // Has no descriptor.
-    std::uint64_t start = 0;                          // Then: process_start().
-    std::optional<steady_clock::time_point> left_at;  // When that was first seen.
+    bool is_asked_for = false;                        // It has no pidfd.
+    std::uint64_t start = 0;                          // Its process_start(), if it is asked for.
+    std::optional<steady_clock::time_point> left_at;  // When its leaving was first seen.
   };
 
-  // By whom, if it has left, for longer than its last operation may need it.
+  // True if the caller waits for that rank, which has left longer ago than kLeftGrace.
   static bool is_missed(Watched& watched, std::int32_t waited_for) {
     const auto now = steady_clock::now();
     if (!watched.left_at) watched.left_at = now;
@@ -242,8 +244,8 @@ class ProcessAlarm final : public Alarm {
   const std::vector<Seat> seats_;
   const std::function<bool(std::int32_t)> has_left_;
   std::vector<pollfd> watched_;
-  std::vector<Watched> watched_seats_;  // Of the same places.
-  std::optional<Failure> found_;        // The first word stays the last.
+  std::vector<Watched> watched_seats_;  // In the order of watched_.
+  std::optional<Failure> found_;        // Once set, it never changes.
 };
 
 class AgreedAlarm final : public Alarm {
@@ -265,7 +267,7 @@ class AgreedAlarm final : public Alarm {
     if (has_news || steady_clock::now() - asked_at_ >= kStorePoll) agreed = ask();
     return agreed ? agreed : inner_->look(waited_for);
   }
-  // What was agreed on comes first: the death that this host sees may follow from it.
+  // The agreed failure comes first: the death that this host sees may follow from it.
   std::optional<Failure> look_closely(std::int32_t waited_for) override {
     std::optional<Failure> found = ask();
     return found ? found : inner_->look(waited_for);
@@ -275,7 +277,7 @@ class AgreedAlarm final : public Alarm {
  private:
   std::optional<Failure> ask() {
     asked_at_ = steady_clock::now();
-    seen_news_ = count_news_();  // Before the question.
+    seen_news_ = count_news_();  // Read before the question is asked.
     return find_agreed_();
   }
 

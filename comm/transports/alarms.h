@@ -16,8 +16,8 @@
 
 namespace ivy::comm {
 
-// Speaks of the ranks in `seats`, and of reports about the communicator, whose name in the page is
-// that of no other one of the generation. The page outlives it.
+// Covers the ranks in `seats`, and reports about the communicator, whose name in the page is unique
+// in the generation. The page outlives it.
 std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
                                        std::string communicator, std::vector<Seat> seats,
                                        std::int32_t self);
@@ -27,14 +27,14 @@ std::unique_ptr<Alarm> make_page_alarm(const comm_status::StatusPage& page,
 std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t self,
                                           std::function<bool(std::int32_t world_rank)> has_left);
 
-// Where no supervisor is and ranks are on several hosts: what `inner` finds, and with every news of
-// which `count_news` knows, and now and then, what `find_agreed` does, which asks the job's store
-// for the failure that another host's rank found.
+// Where no supervisor is and ranks are on several hosts: reports what `inner` finds; and with every
+// new event that `count_news` counts, and now and then, what `find_agreed` finds, which asks the
+// job's store for the failure that another host's rank found.
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::uint64_t()> count_news,
                                          std::function<std::optional<Failure>()> find_agreed);
 
-// What became of a rank, as an error of those who need it. status.state is not kAlive.
+// The failure of ranks that need a rank which died or left. status.state is not kAlive.
 Failure death_of(const Seat& seat, const comm_status::RankStatus& status);
 
 // "rank 3 (node2, pid 4711)"

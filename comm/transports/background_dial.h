@@ -1,5 +1,5 @@
-// A connection to a peer that is made while others go on: a peer that is stopped greets nobody, and
-// only those who want something of it wait for that.
+// Connects to a peer in the background: a peer that is stopped greets nobody, and only requests to
+// it wait for that.
 //
 // Thread: one at a time; the connection is made by a thread of its own.
 #pragma once
@@ -24,7 +24,7 @@ class BackgroundDial {
   BackgroundDial(const BackgroundDial&) = delete;
   BackgroundDial& operator=(const BackgroundDial&) = delete;
 
-  // Once; nothing: it is still being made.
+  // Takes the result, once; nothing: the connection is still being made.
   std::optional<Result<PeerSocket>> take();
 
  private:

@@ -12,7 +12,7 @@ namespace ivy::comm {
 class Deadline {
  public:
   explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
-  // Since when the operation waits.
+  // When the operation began to wait.
   std::chrono::steady_clock::time_point since() {
     if (!since_) since_ = std::chrono::steady_clock::now();
     return *since_;

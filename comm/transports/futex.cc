@@ -12,7 +12,7 @@
 namespace ivy::comm {
 namespace {
 
-// Of the C library's age no declaration: the kernel's interface, see futex_waitv(2).
+// The C library may be too old to declare these: the kernel's interface, see futex_waitv(2).
 constexpr long kFutexWaitvCall = 449;
 struct WaitvEntry {
   std::uint64_t value;

@@ -1,5 +1,5 @@
-// Sleeping on words in shared memory, and waking who sleeps there. Linux's futex(2) and
-// futex_waitv(2) (5.16; without it a wait on two words looks at the second every few milliseconds).
+// Sleeps on words in shared memory, and wakes the sleepers. Linux's futex(2) and futex_waitv(2)
+// (5.16; without it a wait on two words looks at the second every few milliseconds).
 //
 // Thread: any, of any process that maps the words.
 #pragma once

@@ -9,7 +9,7 @@
 
 namespace ivy::comm::huge_pages {
 
-inline constexpr std::size_t kBytes = std::size_t{2} << 20;  // Of x86-64, and of arm64's default.
+inline constexpr std::size_t kBytes = std::size_t{2} << 20;  // On x86-64, and on arm64 by default.
 
 // Maps the file's first `bytes` shared, from kBytes on at an address that huge pages can stand at.
 // `protection` and `flags` are mmap's; nullptr with errno otherwise. To be given to munmap.

@@ -11,7 +11,7 @@ namespace ivy::comm {
 
 struct OperationCall {
   OperationShape shape;
-  std::uint64_t sequence = 0;  // The communicator's number of it.
+  std::uint64_t sequence = 0;  // The communicator's number of the operation.
   Deadline& deadline;
 };
 

@@ -33,14 +33,14 @@ constexpr int kSocketBuffer = 4 << 20;
 constexpr milliseconds kProbeTime{200};
 // A process that is stopped has a kernel that answers: silence is a firewall or a lost host.
 constexpr milliseconds kConnectTime{10'000};
-// Between two looks for greetings whose time is over.
+// How often greetings are checked for timeouts.
 constexpr milliseconds kGreetingStep{1'000};
-// Where no more are greeted at once: a rank speaks as soon as it is connected. One that was kept
-// from it for longer begins anew (kSilentHangUps).
+// How long a peer may be silent when kGreetingsMax are under way: a rank speaks as soon as it is
+// connected. One that was kept from it for longer begins anew (kSilentHangUps).
 constexpr milliseconds kSilentTime{100};
 constexpr int kSilentHangUps = 5;
 constexpr milliseconds kHangUpPause{100};
-// Between two questions whether a wait may go on.
+// How often `may_go_on` is asked.
 constexpr milliseconds kAskPause{5};
 
 struct SocketAddress {
@@ -57,7 +57,8 @@ std::pair<std::string, std::string> split_address(const std::string& text) {
   return {host, colon == std::string::npos ? "" : text.substr(colon + 1)};
 }
 
-// As it is compared: without the scope, which each host names for itself, and one of IPv4 as such.
+// An address in the form in which it is compared: without the scope, which each host names for
+// itself, and IPv4 in IPv6 as IPv4.
 std::string plain_address(const std::string& host) {
   constexpr std::string_view kMapped = "::ffff:";
   const std::string plain = host.substr(0, host.find('%'));
@@ -108,7 +109,7 @@ std::string address_text(const SocketAddress& address) {
   return (name.find(':') != std::string::npos ? "[" + name + "]" : name) + ":" + port;
 }
 
-// Tried out, since the limit (net.core.rmem_max) is not shown in every network namespace.
+// Tries it out, because the limit (net.core.rmem_max) is not shown in every network namespace.
 bool may_have_buffer(int option) {
   const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   if (socket < 0) return false;
@@ -140,10 +141,10 @@ void set_congestion(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size());
 }
 
-// A wait at a socket that may be called off.
+// How long a wait at a socket may take, and what calls it off.
 struct Patience {
   steady_clock::time_point end;
-  const std::function<bool()>* may_go_on = nullptr;  // Null: nobody calls it off.
+  const std::function<bool()>* may_go_on = nullptr;  // Null: it cannot be called off.
 
   bool is_called_off() const { return may_go_on != nullptr && !(*may_go_on)(); }
 };
@@ -296,7 +297,7 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   where.length = sizeof where.storage;
   getsockname(socket, where.get(), &where.length);
   const std::uint32_t scope = scope_of(where);
-  set_scope(where, 0);  // Another host has another name for that interface.
+  set_scope(where, 0);  // Another host names that interface differently.
   const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   return std::unique_ptr<PeerListener>(new PeerListener(socket, wake, address_text(where), scope,
                                                         std::move(credentials), greeting_time));
@@ -320,7 +321,7 @@ bool PeerListener::may_greet() {
   return !credentials_.waits_for_places || places_.has_value();
 }
 
-// Does that rank come from a host where it may be? Under mutex_.
+// True if that rank connects from a host where it may be. Called under mutex_.
 bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
   if (!places_) return true;
   SocketAddress from;
@@ -332,7 +333,7 @@ bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
                      [&](const std::string& each) { return plain_address(each) == address; });
 }
 
-// False: the connection is over with (closed, or handed on).
+// Advances a greeting. False: it is finished (the connection is closed, or handed on).
 bool PeerListener::advance(Greeting& greeting) {
   while (true) {
     const std::size_t missing = greeting.wanted() - greeting.received.size();
@@ -355,7 +356,7 @@ bool PeerListener::advance(Greeting& greeting) {
       greeting.challenge =
           make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
                          std::string(kEpochBytes, '\0'));
-      // A fresh socket's buffer takes these few bytes at once.
+      // The buffer of a fresh socket takes these few bytes at once.
       if (!write_all(greeting.socket, greeting.challenge, {steady_clock::now()})) break;
       continue;
     }
@@ -379,7 +380,7 @@ bool PeerListener::advance(Greeting& greeting) {
   return false;
 }
 
-// What has come for the greetings, and whose time is over.
+// Reads what has arrived for the greetings, and closes those that timed out.
 void PeerListener::advance_all(std::vector<Greeting>& greetings,
                                const std::vector<pollfd>& waiting) {
   const auto now = steady_clock::now();
@@ -387,7 +388,7 @@ void PeerListener::advance_all(std::vector<Greeting>& greetings,
   for (std::size_t i = 0; i < greetings.size(); ++i) {
     Greeting& greeting = greetings[i];
     const bool is_over = now >= greeting.end;
-    // Where this process was stopped the rest may have come since poll() looked.
+    // If this process was stopped, the rest may have come since poll() returned.
     if ((waiting[i + 2].revents != 0 || is_over) && !advance(greeting)) continue;
     if (is_over) {
       not_inherited::close(greeting.socket);
@@ -398,15 +399,15 @@ void PeerListener::advance_all(std::vector<Greeting>& greetings,
   greetings.swap(kept);
 }
 
-// Closes those that keep others out: who has said nothing for a while, and who has greeted for so
-// long that its dialler has given up (see dial_once). The rest goes on.
+// Closes the greetings that keep others out: those that have been silent for a while, and those so
+// old that the dialler has given up (see dial_once). The rest goes on.
 void PeerListener::make_room(std::vector<Greeting>& greetings) {
   const auto now = steady_clock::now();
   std::vector<Greeting> kept;
   for (Greeting& greeting : greetings) {
     const auto age = now - (greeting.end - greeting_time_);
     const bool is_stale = age >= greeting_time_ / 2;
-    // It may have spoken since poll() looked.
+    // The peer may have spoken since poll() returned.
     if (age >= kSilentTime && greeting.is_silent() && !advance(greeting)) continue;
     if (is_stale || (age >= kSilentTime && greeting.is_silent())) {
       not_inherited::close(greeting.socket);
@@ -459,8 +460,8 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
     const auto begun = steady_clock::now();
     Result<PeerSocket> dialled = dial_once(address, channel, streams, end, may_go_on);
     if (dialled.ok() || dialled.error().code != Code::kAborted) return dialled;
-    // Where one of the two was stopped in the middle of the greeting the other gave it up as junk,
-    // sooner where many are greeted.
+    // If one of the two was stopped in the middle of the greeting, the other one gave it up, sooner
+    // if many are greeted.
     if (steady_clock::now() - begun >= greeting_time_ / 2) continue;
     if (++quick_hang_ups == kSilentHangUps) return dialled;
     if (!pause_for(kHangUpPause * quick_hang_ups, {end, &may_go_on})) return dialled;
@@ -512,7 +513,7 @@ Result<PeerSocket> PeerListener::dial_once(const std::string& address, const Pee
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
     return give_up("it does not know the job's token");
   }
-  // Nobody answers the proof: one that comes too late would leave this side with a connection that
+  // The peer does not answer the proof: if it came too late, this side would keep a connection that
   // the other has closed.
   if (steady_clock::now() - begun >= greeting_time_ / 2) {
     return give_up("its greeting came late", Code::kAborted);

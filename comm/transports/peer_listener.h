@@ -4,8 +4,8 @@
 // Every connection begins with the handshake of proto/handshake (purpose "peer"): both ends prove
 // that they know the job's token before anything else is read. Then the dialler says for which
 // communicator and channel it is, which of the channel's streams, and of how many. A thread accepts
-// and greets; whoever shows no proof within kGreetingTime is closed, and where kGreetingsMax are
-// under way whoever keeps silent. Sockets are made and closed by proto/not_inherited.
+// and greets; a peer that shows no proof within kGreetingTime is closed, and so is a silent one
+// when kGreetingsMax are under way. Sockets are made and closed by proto/not_inherited.
 //
 // Thread: any. Lifetime: outlives every mesh.
 #pragma once
@@ -30,10 +30,11 @@
 
 namespace ivy::comm {
 
-// What travels on such connections, from the greeting on: counted up with every change of it.
+// The version of the protocol on such connections, from the greeting on: increased with every
+// change.
 inline constexpr std::uint32_t kPeerWireVersion = 1;
 inline constexpr std::chrono::seconds kGreetingTime{10};
-// For a dialler whose `may_go_on` knows when to give up.
+// Practically no limit, for a dialler whose `may_go_on` knows when to give up.
 inline constexpr std::chrono::hours kUntilCalledOff{24 * 365};
 inline constexpr std::size_t kGreetingsMax = 256;  // Under way at once, per process.
 
@@ -41,8 +42,8 @@ struct PeerCredentials {
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;
-  std::uint32_t rank = 0;  // Own, in the job.
-  // Nobody is greeted before expect().
+  std::uint32_t rank = 0;  // This process's rank in the job.
+  // No peer is greeted before expect().
   bool waits_for_places = false;
 };
 
@@ -52,7 +53,7 @@ using PlacesOfRanks = std::vector<std::vector<std::string>>;
 // Which connection between two ranks.
 struct PeerChannel {
   std::string communicator;     // At most 63 bytes.
-  std::uint32_t peer_rank = 0;  // The other one's, in the job.
+  std::uint32_t peer_rank = 0;  // The peer's rank in the job.
   std::uint32_t channel = 0;
   std::uint32_t stream = 0;  // Which of its streams (tcp_streams.h).
   auto key() const { return std::tie(communicator, peer_rank, channel, stream); }
@@ -60,7 +61,7 @@ struct PeerChannel {
 };
 
 struct PeerSocket {
-  int socket = -1;            // Non-blocking; whoever gets it closes it.
+  int socket = -1;            // Non-blocking; the receiver closes it.
   std::uint32_t streams = 1;  // How many the channel has: the dialler has said so.
 };
 
@@ -75,13 +76,13 @@ class PeerListener {
   PeerListener(const PeerListener&) = delete;
   PeerListener& operator=(const PeerListener&) = delete;
 
-  // Ranks are greeted only from there.
+  // From now on ranks are greeted only from those addresses.
   void expect(PlacesOfRanks places);
 
   // "10.0.0.1:4123", "[fd00::1]:4123"; of a link-local one without its scope: a peer has its own.
   const std::string& address() const { return address_; }
   std::string host() const;  // The same without the port.
-  // Is that peer's listener on this machine? Its host part is this one's then.
+  // True if that peer's listener is on this machine: its host part is this one's then.
   bool is_near(const std::string& address) const;
 
   // Dials a peer's listener and greets it. `streams`: how many the channel has. Cancelled:
@@ -91,13 +92,13 @@ class PeerListener {
   Result<PeerSocket> dial(const std::string& address, const PeerChannel& channel,
                           std::uint32_t streams, std::chrono::milliseconds at_most,
                           const std::function<bool()>& may_go_on);
-  // The connection that the peer has dialled; no socket: not there after that time.
+  // Takes the connection that the peer has dialled; socket -1: it has not come within that time.
   PeerSocket take(const PeerChannel& channel, std::chrono::milliseconds at_most);
-  // False: nothing listens there any more, so that the rank has gone. Whoever gives no answer may
-  // be there.
+  // False: nothing listens there any more, so the rank has gone. A peer that does not answer may be
+  // there.
   static bool is_there(const std::string& address);
   bool is_peer_there(const std::string& address) const;  // The same of another rank's address().
-  // Between two such questions of one wait.
+  // The pause between two such questions of one wait.
   static constexpr std::chrono::milliseconds kProbePause{300};
   // Closes what was dialled for that communicator and never taken.
   void forget(const std::string& communicator);
@@ -122,13 +123,13 @@ class PeerListener {
   const int socket_;
   const int wake_;
   const std::string address_;
-  const std::uint32_t scope_;  // The interface of a link-local address; 0: it is none.
+  const std::uint32_t scope_;  // The interface of a link-local address; 0: another address.
   const PeerCredentials credentials_;
   const std::chrono::milliseconds greeting_time_;
   std::mutex mutex_;
   std::condition_variable has_arrived_;
   std::map<PeerChannel, PeerSocket> arrived_;  // Guarded by mutex_.
-  std::optional<PlacesOfRanks> places_;        // Guarded by mutex_. Nothing: from everywhere.
+  std::optional<PlacesOfRanks> places_;  // Guarded by mutex_. Nothing: every address may connect.
   std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };

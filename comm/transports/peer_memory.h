@@ -19,8 +19,8 @@ namespace ivy::comm {
 // What a member shows so that others can try to reach it.
 struct Probe {
   std::int32_t pid = 0;
-  std::int32_t descriptor = -1;  // Of the communicator's segment.
-  std::uint64_t address = 0;     // Where `value` stands.
+  std::int32_t descriptor = -1;  // The communicator's segment.
+  std::uint64_t address = 0;     // Where `value` is stored.
   std::uint64_t value = 0;
 };
 
@@ -35,7 +35,7 @@ class PeerMemory {
   static constexpr std::uint64_t kCanMap = 2;
   // This process's own, to be shown. `segment` is the descriptor of the memory that all share.
   Probe own_probe(int segment) const;
-  // What works towards that process.
+  // Finds out what works towards that process: kCanRead, kCanMap.
   std::uint64_t try_out(const Probe& theirs, int segment) const;
 
   // 0, or the number of the system's error; EIO where only a part was there.

@@ -1,4 +1,4 @@
-// What the kernel says of a process of this host. Thread: any.
+// What the kernel tells about a process of this host. Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -10,7 +10,8 @@
 
 namespace ivy::comm {
 
-// What follows the process's name in /proc/PID/stat, from its state on. Empty: it cannot be read.
+// Returns what follows the process's name in /proc/PID/stat, from its state on. Empty: it cannot be
+// read.
 inline std::string process_words(std::int32_t pid) {
   if (pid <= 0) return {};
   std::ifstream file("/proc/" + std::to_string(pid) + "/stat");
@@ -28,8 +29,8 @@ inline std::optional<char> process_state(std::int32_t pid) {
   return words.empty() ? std::nullopt : std::optional(words.front());
 }
 
-// In clock ticks since the host's start: tells apart processes that have had one number. 0: it
-// cannot be read.
+// The start time in clock ticks since boot, which tells apart processes that had the same pid. 0:
+// it cannot be read.
 inline std::uint64_t process_start(std::int32_t pid) {
   constexpr int kWordsBefore = 19;
   std::istringstream words(process_words(pid));

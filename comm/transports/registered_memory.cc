@@ -28,7 +28,7 @@ struct Registry {
   std::map<std::uintptr_t, Region> regions;  // By address; guarded by mutex.
   std::size_t being_made = 0;                // Guarded by mutex.
   std::uint32_t serials = 0;                 // Guarded by mutex.
-  std::atomic<std::size_t> count{0};         // So that programs without any pay nothing.
+  std::atomic<std::size_t> count{0};         // Lets programs without regions skip the lock.
 };
 
 // Never destroyed: a thread of the library may still ask at the process's end.
@@ -38,7 +38,7 @@ Registry& registry() {
 }
 
 void give_back(std::uintptr_t address, const Region& region) {
-  // A peer that still has it mapped holds addresses, no memory.
+  // A peer that still has it mapped keeps the addresses, but no memory.
   if (region.descriptor >= 0) {
     fallocate(region.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
               static_cast<off_t>(region.bytes));
@@ -47,7 +47,8 @@ void give_back(std::uintptr_t address, const Region& region) {
   munmap(reinterpret_cast<void*>(address), region.bytes);
 }
 
-// What the machine could give without swapping; the kernel, asked for more, would end processes.
+// The memory that the machine can give without swapping; asked for more, the kernel would kill
+// processes.
 std::size_t available_bytes() {
   std::ifstream file("/proc/meminfo");
   std::string name;
@@ -67,16 +68,15 @@ Error no_room(const std::string& what, std::size_t bytes, int number) {
   return error;
 }
 
-// Every page now: a full memory is an error here, and SIGBUS at the first touch otherwise. Returns
-// an errno, 0 where all is well.
+// Reserves every page now: a full memory is an error here, and would be SIGBUS at the first touch.
+// Returns an errno, or 0.
 int make_memory(int descriptor, std::size_t bytes, void*& memory) {
   if (ftruncate(descriptor, static_cast<off_t>(bytes)) != 0) return errno;
   memory = huge_pages::map(descriptor, bytes, PROT_READ | PROT_WRITE, MAP_SHARED);
   if (memory == nullptr) return errno;
   huge_pages::fill(descriptor, memory, bytes);
   const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
-  // What is not mapped by a huge page is mapped now, or at its first touch where this kernel
-  // cannot.
+  // What no huge page maps is mapped now, or at its first touch if this kernel cannot do so.
   if (failed == 0) madvise(memory, bytes, MADV_POPULATE_WRITE);
   return failed;
 }
@@ -86,7 +86,7 @@ struct NewRegion {
   void* memory = nullptr;
 };
 
-// Without the registry's lock: whoever asks for a buffer must not wait while pages are made.
+// Runs without the registry's lock, so that no look-up waits while pages are made.
 Result<NewRegion> make_region(std::size_t whole, std::size_t bytes) {
   NewRegion made;
   made.region.bytes = whole;

@@ -14,25 +14,25 @@ namespace ivy::comm {
 
 // Where something lies, as another process of this host finds it.
 struct BufferPlace {
-  std::uint64_t address = 0;     // In the owner.
+  std::uint64_t address = 0;     // In the owner's address space.
   std::uint64_t offset = 0;      // In the memory file.
   std::int32_t descriptor = -1;  // The owner's, of the memory file; negative: not registered.
-  std::uint32_t serial = 0;      // Of the memory file in the owner's life: descriptors come again.
+  std::uint32_t serial = 0;      // Tells memory files apart: descriptors are reused.
 
   bool is_registered() const { return descriptor >= 0; }
 };
 
 namespace registered_memory {
 
-// `owner` stands for the world. ResourceExhausted: there is not so much memory, or kRegionsMax.
+// `owner` identifies the world. ResourceExhausted: there is not so much memory, or kRegionsMax.
 inline constexpr std::size_t kRegionsMax = 4096;  // Each holds a descriptor.
 Result<void*> allocate(std::size_t bytes, const void* owner);
-// The memory goes at once, also where a peer has it mapped. False: `memory` is not the beginning of
-// a region.
+// Frees the memory at once, even if a peer has it mapped. False: `memory` is not the beginning of a
+// region.
 bool release(void* memory);
 void unregister_all(const void* owner);
 
-// Of any buffer. Registered only where all its bytes are in one region.
+// The place of any buffer. It is registered only if all its bytes are in one region.
 BufferPlace place_of(const void* buffer, std::size_t bytes);
 
 }  // namespace registered_memory

@@ -1,4 +1,4 @@
-// One round of waiting for another processor's store, without giving up this one.
+// Spends one round of waiting for another processor's store, without giving up this processor.
 #pragma once
 
 namespace ivy::comm {
@@ -14,7 +14,7 @@ inline void relax() {
 
 // Fetches the line at `place`, to be written soon, and does not wait for it. Compilers make of
 // __builtin_prefetch an instruction that leaves the line shared with who has read it, so that the
-// store has to wait after all. This one every x86-64 processor takes, be it as nothing.
+// store has to wait after all. Every x86-64 processor accepts this one, if only as a no-op.
 inline void take_line(const void* place) {
 #if defined(__x86_64__)
   asm volatile("prefetchw %0" : : "m"(*static_cast<const char*>(place)));

@@ -47,22 +47,22 @@ constexpr int kWaitsWithoutYields = 32;
 // A sleeper looks around at least this often, whatever it was promised.
 constexpr milliseconds kSleepSlice{200};
 
-// Of an entry's payload, what is in the line of its number.
+// The part of an entry's payload that is in the same cache line as its number.
 constexpr std::size_t kFirstLineBytes = 64 - offsetof(EntryLine, payload);
 const std::uint8_t* second_line(const EntryLine& entry) {
   return reinterpret_cast<const std::uint8_t*>(&entry) + 64;
 }
-// Of an eager area, what is taken ahead.
+// How much of an eager area take_next_lines() takes ahead of writing it.
 constexpr std::size_t kTakenMost = 1024;
-// Of an eager area, what is fetched together with the entry: where it is more than that, lines
-// would go to and fro between who writes and who waits.
+// How much of an eager area is fetched together with the entry: with more, lines would go to and
+// fro between the writer and the waiter.
 constexpr std::size_t kFetchedMost = 512;
 
 // Waits shorter than this are not worth a look at who else is there.
 constexpr milliseconds kWatchedAfter{100};
 constexpr std::size_t kNamedMax = 8;
 
-// Is that process stopped, by a signal or a debugger? What cannot be read is not.
+// True if that process is stopped, by a signal or a debugger; false if its state cannot be read.
 bool is_stopped(std::int32_t pid) {
   const std::optional<char> state = process_state(pid);
   return state == 'T' || state == 't';
@@ -99,7 +99,7 @@ bool SharedGroup::begin(const OperationShape& shape, std::uint64_t sequence, Dea
   shape_ = shape;
   sequence_ = sequence;
   deadline_ = &deadline;
-  // The entry that is written next has the place of the one before the last.
+  // The next entry is written in the place of the one before the last.
   if (number_ > 0 && !await_entries_of(number_)) return false;
   ++number_;
   known_here_ = 0;
@@ -121,8 +121,8 @@ void SharedGroup::publish_entry() {
   if (options_.is_crowded) count_arrival();
 }
 
-// All have entered this operation: nobody reads any more what this member showed in the one before,
-// and it is the place of what it shows in the next one. Its lines come meanwhile.
+// All members have entered this operation: none reads any more what this member showed in the one
+// before, and it is the place of what it shows in the next one. Its lines come meanwhile.
 void SharedGroup::take_next_lines() {
   const EntryLine& entry = own().entry[(number_ + 1) & 1];
   const std::size_t shown = shown_[(number_ + 1) & 1];
@@ -145,12 +145,12 @@ bool SharedGroup::await_entries_of(std::uint64_t number) {
   return true;
 }
 
-// Nobody enters an operation before all have entered the one before: so many entries are there only
-// when everybody's is.
+// No member enters an operation before all have entered the one before, so `number * size_`
+// arrivals mean that every member has entered this one.
 bool SharedGroup::await_arrivals(std::uint64_t number) {
   const std::uint64_t all = number * size_;
   if (header_.arrivals.load(std::memory_order_acquire) >= all) return true;
-  // Who came with something else is told now: those who are still missing may never come.
+  // Report a mismatch with those that have arrived now: the others may never come.
   for (std::uint32_t member = 0; member < size_; ++member) {
     const EntryLine& theirs = segment_->member(member).entry[number & 1];
     const bool is_news = member != self_ && known_entry_[member] < number &&
@@ -167,7 +167,7 @@ void SharedGroup::count_arrival() {
   if (header_.sleepers.load(std::memory_order_relaxed) != 0) ring_doorbells(kForArrivals);
 }
 
-// Of those that this member waits for in the operation that has begun last.
+// The first member that has not yet entered the current operation.
 std::uint32_t SharedGroup::first_absent() const {
   for (std::uint32_t step = 1; step < size_; ++step) {
     const std::uint32_t member = self_ + step < size_ ? self_ + step : self_ + step - size_;
@@ -205,7 +205,7 @@ bool SharedGroup::await_entry_of(std::uint32_t member, std::uint64_t number) {
 }
 
 bool SharedGroup::compare_last() {
-  // Of two that look at the same time at least one sees the other's entry.
+  // With this fence at least one of two members that look at the same time sees the other's entry.
   std::atomic_thread_fence(std::memory_order_seq_cst);
   for (std::uint32_t member = 0; member < size_; ++member) {
     if (member == self_ || known_entry_[member] >= number_) continue;
@@ -242,7 +242,8 @@ bool SharedGroup::spin(const std::atomic<std::uint64_t>& counter, std::uint64_t 
   return yield(counter, value);
 }
 
-// Among a crowd fewer and fewer times where that was in vain, and then now and again only.
+// Among crowded members yields fewer and fewer times if that was in vain, and then only now and
+// again.
 bool SharedGroup::yield(const std::atomic<std::uint64_t>& counter, std::uint64_t value) {
   if (yields_ == 0 && ++waits_without_yields_ == kWaitsWithoutYields) {
     waits_without_yields_ = 0;
@@ -345,14 +346,14 @@ void SharedGroup::mail_sleep(std::uint32_t bell, nanoseconds at_most) {
 
 void SharedGroup::ring_mail(std::uint32_t member) {
   SleepLine& line = segment_->member(member).mail;
-  // Counted in every case: a look that began before this must not be followed by a sleep.
+  // Count in every case, so that a look that began before this is not followed by a sleep.
   line.doorbell.fetch_add(1, std::memory_order_seq_cst);
   if (line.asleep.load(std::memory_order_seq_cst) != 0) futex_wake_all(line.doorbell);
 }
 
 void SharedGroup::break_with(const Failure& failure) {
   {
-    const std::lock_guard lock(finding_);  // Of this member's threads, each may find something.
+    const std::lock_guard lock(finding_);  // Any thread of this member may find a failure.
     if (is_broken()) return;
     own().failure = failure;
     std::uint32_t none = 0;
@@ -373,7 +374,7 @@ std::optional<Failure> SharedGroup::failure() const {
 }
 
 bool SharedGroup::take_turn(std::uint64_t sequence, nanoseconds pause) {
-  // A word for both: milliseconds, and enough of the number to tell neighbours apart.
+  // One word holds both: milliseconds, and enough of the number to tell neighbours apart.
   constexpr int kSequenceBits = 16;
   const auto pause_ms = static_cast<std::uint64_t>(pause / milliseconds(1));
   const auto now =
@@ -413,7 +414,8 @@ std::vector<std::uint32_t> SharedGroup::absent_members() const {
   return absent;
 }
 
-// Those who entered more may wait for it there.
+// The absent member that has entered the fewest operations: those that entered more may wait for
+// it.
 std::uint32_t SharedGroup::furthest_behind(const std::vector<std::uint32_t>& absent) const {
   return *std::min_element(
       absent.begin(), absent.end(), [&](std::uint32_t one, std::uint32_t other) {
@@ -422,8 +424,8 @@ std::uint32_t SharedGroup::furthest_behind(const std::vector<std::uint32_t>& abs
       });
 }
 
-// Who is to blame as far as it can be seen here: a stopped process before one that does something
-// else, and either before one that is in the operation and waits itself.
+// Finds the member to blame, as far as it can be seen here: a stopped process before one that does
+// something else, and either before one that is in the operation and waits itself.
 LongWait SharedGroup::long_wait(std::uint32_t member) {
   LongWait wait;
   wait.sequence = sequence_;
@@ -458,7 +460,7 @@ LongWait SharedGroup::long_wait(std::uint32_t member) {
   return wait;
 }
 
-// The time is over. False: the communicator is broken, now or before.
+// Handles the timeout. False: the communicator is broken, now or before.
 bool SharedGroup::give_up(std::uint32_t member) {
   const LongWait wait = long_wait(member);
   std::uint32_t blamed = member;
@@ -467,7 +469,7 @@ bool SharedGroup::give_up(std::uint32_t member) {
     const std::optional<Suspicion> suspicion = watch_->time_is_over(wait);
     if (suspicion && suspicion->rank != wait.culprit) {
       Failure failure = timeout_failure(member, suspicion->because);
-      // Where that is, the communicator knows: it need not be here.
+      // The blamed rank need not be on this host: the communicator adds its place.
       failure.rank = watch_->world_rank(suspicion->rank);
       failure.pid = 0;
       set_host(failure, "");

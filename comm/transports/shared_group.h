@@ -78,7 +78,8 @@ class SharedGroup {
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
   const Selector& selector() const { return *options_.selector; }
 
-  // Null, as it begins: all ranks of the communicator are here. Before the first operation.
+  // Null, the default, if all ranks of the communicator are here. Call it before the first
+  // operation.
   void set_watch(WaitWatch* watch) { watch_ = watch; }
   // The communicator enters an operation, of which begin() starts one step or several. `watch`,
   // null or longer-lived than this, is told when it has begun one.
@@ -98,12 +99,13 @@ class SharedGroup {
   std::uint8_t* own_payload() { return own_entry().payload; }
   std::uint8_t* own_eager() { return segment_->eager(self_, number_); }
   void publish_entry();
-  // Until that member (every member) is in this operation; compares fingerprints.
+  // Waits until that member (every member) is in this operation; compares fingerprints.
   bool await_entry(std::uint32_t member) {
     return known_entry_[member] >= number_ || await_entry_of(member, number_);
   }
   bool await_entries();
-  // With those who are in this member's last operation by now; it may have left before they came.
+  // Compares fingerprints with the members that are in this member's last operation by now; it may
+  // have left before they came.
   bool compare_last();
   const std::uint8_t* payload(std::uint32_t member) const {
     return segment_->member(member).entry[number_ & 1].payload;
@@ -135,22 +137,24 @@ class SharedGroup {
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const BufferPlace& place, void* to, std::size_t bytes,
              Stores stores);
-  // Nobody reads a member's memory any more once all have said so; a member returns only then.
+  // Says that this member has read all it needs of the others' memory; a member returns only when
+  // all have said so.
   void publish_fetched() { publish(own().progress.fetched, number_); }
   bool await_fetched();
 
   // Any thread may call what follows, which is for messages.
-  // Has that member ended its communicator? What it had sent before is still there.
+  //
+  // True if that member has ended its communicator. What it had sent before is still there.
   bool has_left(std::uint32_t member) const {
     return segment_->member(member).attached.load(std::memory_order_acquire) == kHasLeft;
   }
   RingPlace ring(std::uint32_t from, std::uint32_t to) const { return segment_->ring(from, to); }
-  // Before a look at the rings; mail_sleep() returns at once if anything came since.
+  // Read it before looking at the rings; mail_sleep() returns at once if anything came since.
   std::uint32_t mail_bell() const {
     return segment_->member(self_).mail.doorbell.load(std::memory_order_acquire);
   }
   void mail_sleep(std::uint32_t bell, std::chrono::nanoseconds at_most);
-  // Something was written to, or read from, a ring between this member and that one.
+  // Tells that member that a ring between the two was written to or read from.
   void ring_mail(std::uint32_t member);
 
   // Breaks the communicator for every member of this host, unless it is broken already, and wakes
@@ -158,11 +162,11 @@ class SharedGroup {
   void break_with(const Failure& failure);
   // Cheap enough to be asked before every operation.
   bool is_broken() const { return header_.failure_state.load(std::memory_order_relaxed) != 0; }
-  // Of this host's members; nothing: it is whole.
+  // The failure that this host's members share; nothing: the communicator is not broken.
   std::optional<Failure> failure() const;
 
-  // Of the members that wait long in that operation of the communicator, one at a time asks the
-  // job's store for all: false, where another has done so within `pause`. Any thread.
+  // Lets one of the members that wait long in that operation of the communicator ask the job's
+  // store for all. False: another one has asked within `pause`. Any thread.
   bool take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause);
 
  private:
@@ -202,7 +206,7 @@ class SharedGroup {
                     std::uint32_t member, const Shown& shown);
   void take_next_lines();
   bool await_entry_of(std::uint32_t member, std::uint64_t number);
-  // In the place of a member, of those who have not entered this number.
+  // Stands for a member: whichever has not entered this number.
   static constexpr std::uint32_t kWhoeverIsAbsent = ~std::uint32_t{0};
   bool await_entries_of(std::uint64_t number);
   bool await_arrivals(std::uint64_t number);
@@ -231,21 +235,22 @@ class SharedGroup {
   Alarm* const alarm_;
   std::mutex finding_;  // Guards own().failure until it is published.
   WaitWatch* watch_ = nullptr;
-  EntryWatch* entry_watch_ = nullptr;  // Until told.
+  EntryWatch* entry_watch_ = nullptr;  // Null once told.
   const std::uint32_t size_;
   const std::uint32_t self_;
   const std::uint32_t spins_;  // Rounds of the processor's pause.
   const bool has_remote_barrier_;
-  int yields_;                    // Of the next wait; see yield().
+  int yields_;                    // For the next wait; see yield().
   int waits_without_yields_ = 0;  // Since yields_ is 0.
 
-  std::uint64_t number_ = 0;    // Of this group's operation.
-  std::uint64_t sequence_ = 0;  // Of the communicator's operation.
+  std::uint64_t number_ = 0;    // Number of this group's operation.
+  std::uint64_t sequence_ = 0;  // Number of the communicator's operation.
   std::uint64_t next_chunk_ = 0;
   OperationShape shape_;
-  OperationShape entered_shape_;  // Of the communicator's operation, and of the one before it.
+  // The communicator's operation; previous_shape_ has the one before.
+  OperationShape entered_shape_;
   OperationShape previous_shape_;
-  Deadline* deadline_ = nullptr;              // Of the operation under way.
+  Deadline* deadline_ = nullptr;              // Limits the operation under way.
   std::size_t shown_[2] = {0, 0};             // expect_shown(), by the number's parity.
   std::uint32_t known_here_ = 0;              // Others known to be in this operation.
   std::vector<std::uint64_t> known_entry_;    // Highest number seen and compared, by member.

@@ -10,7 +10,7 @@
 namespace ivy::comm {
 namespace {
 
-// What is read at once, so that a failure elsewhere ends a long copy.
+// The most bytes read at once, so that a failure elsewhere ends a long copy.
 constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
 
 }  // namespace
@@ -34,7 +34,7 @@ std::optional<std::uint64_t> SharedGroup::find_reach() {
 
 bool SharedGroup::fail_to_reach(std::uint32_t member, const std::string& what) {
   deadline_->since();
-  // Where a peer's memory is gone, its death is news that comes soon.
+  // If a peer's memory is gone, its death will be reported soon.
   const auto end = std::chrono::steady_clock::now() + Alarm::kVerdictTime;
   while (std::chrono::steady_clock::now() < end) {
     if (!may_go_on(member)) return false;

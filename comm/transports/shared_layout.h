@@ -39,9 +39,9 @@ inline constexpr std::size_t kEagerBytes = 16 * 1024;
 inline constexpr std::size_t kSlotBytes = 256 * 1024;
 inline constexpr std::size_t kSlotsPerMember = 4;
 
-// What a member is in: written before `sequence` is stored with release order.
+// What operation a member is in: written before `sequence` is stored with release order.
 struct alignas(kLineBytes) EntryLine {
-  std::atomic<std::uint64_t> sequence;  // Of the operation, from 1.
+  std::atomic<std::uint64_t> sequence;  // The operation's number, from 1.
   std::uint64_t fingerprint[2];
   std::uint8_t payload[kInlineBytes];
 };
@@ -59,7 +59,7 @@ struct alignas(kLineBytes) ProgressLine {
 
 struct alignas(kLineBytes) SleepLine {
   // Not 0: this member may be in futex_wait on its doorbell. In collectives kForAnyone, or where
-  // members are crowded one more than the member whose news it waits for, or kForArrivals.
+  // members are crowded one more than the member that it waits for, or kForArrivals.
   std::atomic<std::uint32_t> asleep;
   std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
 };
@@ -77,11 +77,11 @@ struct MemberBlock {
   SleepLine mail;                                           // In messages; `asleep` counts threads.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
-  std::atomic<std::uint64_t> operation;  // Of the communicator: the last that was entered.
+  std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
   alignas(kLineBytes) Probe probe;       // Written before `attached`.
   std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
-  // What it has found; valid once the header's failure_state names this member. So nobody waits for
-  // one that dies while it writes.
+  // What the member has found; valid once the header's failure_state names the member, so that no
+  // other waits for one that dies while it writes.
   alignas(kLineBytes) Failure failure;
 };
 inline constexpr std::uint64_t kReachIsKnown = 4;
@@ -92,8 +92,8 @@ struct RingEntry {
 };
 
 inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;  // A power of two.
-// As many rings as all ranks of a large host have for a few peers each: of all pairs of very many
-// ranks the memory would not be there anyway.
+// As many rings as all ranks of a large host have for a few peers each: there would not be enough
+// memory for all pairs of very many ranks anyway.
 inline constexpr std::size_t kRingsMax = 32'768;
 
 // Bytes from one member to another. It stays when its writer goes.
@@ -113,8 +113,8 @@ struct SegmentHeader {
   std::atomic<std::uint64_t> protocol;
   // Members that sleep or are about to; read after every publication.
   alignas(kLineBytes) std::atomic<std::uint32_t> sleepers;
-  // Entries ever published, where members are crowded: whoever waits for all of them sleeps once,
-  // until the last one is there.
+  // Entries ever published, where members are crowded: a member that waits for all of them sleeps
+  // once, until the last one is there.
   alignas(kLineBytes) std::atomic<std::uint64_t> arrivals;
   // Why the communicator is broken: 1 more than the member in whose block that is written; 0: it is
   // whole. By compare-exchange from 0, with release order after the record.

@@ -55,7 +55,7 @@ class RingSink final : public ByteSink {
   int descriptor() const override { return -1; }
 
  private:
-  const std::shared_ptr<Ring> shared_;  // By both ends in tests.
+  const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
 };
 
@@ -77,7 +77,7 @@ class RingSource final : public ByteSource {
   int descriptor() const override { return -1; }
 
  private:
-  const std::shared_ptr<Ring> shared_;  // By both ends in tests.
+  const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
 };
 
@@ -90,7 +90,7 @@ Result<std::shared_ptr<Ring>> map_ring(int descriptor, std::size_t offset) {
   return std::make_shared<Ring>(memory);
 }
 
-// Reserved now: a full memory is an error here, and SIGBUS at the first touch otherwise.
+// Reserves the pages now: a full memory is an error here, and would be SIGBUS at the first touch.
 Result<std::shared_ptr<Ring>> reserve_ring(int descriptor, std::size_t offset) {
   int failed = EINTR;
   while (failed == EINTR) {

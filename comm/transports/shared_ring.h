@@ -1,6 +1,6 @@
-// Bytes from one rank to another of the same host: a ring in the segment's memory, which the sender
-// reserves when it first has something to say. The receiver finds it by the segment's directory,
-// also when the sender has gone.
+// Moves bytes from one rank to another of the same host: a ring in the segment's memory, which the
+// sender reserves when it first has something to say. The receiver finds it by the segment's
+// directory, also when the sender has gone.
 //
 // One writer, one reader; two counters that only grow. Thread: one at a time per end.
 #pragma once

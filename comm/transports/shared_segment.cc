@@ -173,7 +173,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::attach_path(const std::str
   const int descriptor = open(path.c_str(), O_RDWR | O_CLOEXEC);
   if (descriptor < 0) return errno_error(Code::kUnavailable, "open " + path, errno);
   std::unique_ptr<SharedSegment> segment = IVY_TRY(attach(descriptor, member_count));
-  // Who made it may die before it has taken the name away.
+  // The maker may die before it has removed the name, so the end of this mapping removes it too.
   if (path.starts_with(kNamed)) segment->name_ = path;
   return segment;
 }

@@ -21,7 +21,7 @@ struct RingPlace {
   std::atomic<std::uint32_t>& rings_made;
   std::size_t ring_count = 0;
   int descriptor = -1;
-  std::size_t offset = 0;  // Of the first ring.
+  std::size_t offset = 0;  // Where the first ring begins.
 };
 
 class SharedSegment {
@@ -34,14 +34,15 @@ class SharedSegment {
   static Result<std::unique_ptr<SharedSegment>> create_named(std::uint32_t member_count,
                                                              const std::string& path = new_path());
   static std::string new_path();
-  // A segment that another process made. Takes the descriptor. DataLoss: not ours;
-  // FailedPrecondition: of a build that speaks another protocol (comm/contract/protocol.h).
+  // A segment that another process made. Takes the descriptor. DataLoss: the memory is no segment
+  // of ours; FailedPrecondition: of a build that speaks another protocol
+  // (comm/contract/protocol.h).
   static Result<std::unique_ptr<SharedSegment>> attach(int descriptor, std::uint32_t member_count);
   static Result<std::unique_ptr<SharedSegment>> attach_path(const std::string& path,
                                                             std::uint32_t member_count);
-  // As create() in memory that somebody else reserved (the supervisor), beside which is the rings':
-  // every member calls it, and the first to come writes the header. Takes both descriptors. Fails
-  // as attach().
+  // As create(), in memory that the supervisor reserved, with a second file for the rings: every
+  // member calls it, and the first to come writes the header. Takes both descriptors. Fails like
+  // attach().
   static Result<std::unique_ptr<SharedSegment>> adopt(int descriptor, int rings_descriptor,
                                                       std::uint32_t member_count);
   ~SharedSegment();

@@ -20,11 +20,11 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
-// How long a wait sleeps before it looks around.
+// How long a wait sleeps before it asks the alarm.
 constexpr milliseconds kSleepSlice{50};
-// The same while streams are missing: those that the peer dials do not ring.
+// The same while streams are missing: those that the peer dials wake nobody.
 constexpr milliseconds kMissingSlice{2};
-// So long a peer that has hung up may still have streams on their way to this rank.
+// How long a peer that has hung up may still have streams on their way to this rank.
 constexpr milliseconds kMissingTime{300};
 
 struct Header {
@@ -32,11 +32,11 @@ struct Header {
   std::uint32_t step = 0;
   std::uint64_t sequence = 0;
   std::uint64_t fingerprint[2] = {0, 0};
-  std::uint64_t bytes = 0;  // Of the whole message, in each of its stripes.
+  std::uint64_t bytes = 0;  // The whole message's, in each of its stripes.
 };
 static_assert(sizeof(Header) == 40);
 
-// Is there anything left of that connection to read from?
+// True if the peer has closed the connection.
 bool has_hung_up(int socket) {
   pollfd polled = {socket, POLLRDHUP, 0};
   return poll(&polled, 1, 0) > 0 && polled.revents != 0;
@@ -74,11 +74,11 @@ class TcpMesh::Exchange {
     std::int32_t rank = 0;
     std::uint32_t stream = 0;
     std::uint32_t step = 0;
-    std::ptrdiff_t before = -1;  // What goes first on that stream, in the same list; -1: nothing.
+    std::ptrdiff_t before = -1;  // The index of what goes before it on that stream; -1: nothing.
     Header header;
     std::uint8_t* data = nullptr;
     std::size_t bytes = 0;
-    std::size_t moved = 0;  // Of header and data together.
+    std::size_t moved = 0;  // Bytes of header and data together.
 
     std::size_t end() const { return sizeof(Header) + bytes; }
     bool is_done() const { return moved == end(); }
@@ -86,15 +86,16 @@ class TcpMesh::Exchange {
   using Sending = Half;
   struct Receiving : Half {
     std::size_t whole = 0;  // Bytes of the message.
-    std::size_t begin = 0;  // Of the stripe in it.
+    std::size_t begin = 0;  // Where the stripe begins in it.
     const TakePart* take = nullptr;
-    std::size_t taken = 0;  // Of the stripe.
+    std::size_t taken = 0;  // Bytes of the stripe that were taken.
 
     // What has arrived and was not taken.
     std::size_t held() const { return moved - sizeof(Header) - taken; }
   };
 
-  // The first streams. Those that this rank dials first: they need nobody's help.
+  // Makes the first streams, beginning with those that this rank dials: they need no help of a
+  // peer.
   bool connect_all(std::span<const Outgoing> outgoing, std::span<const Incoming> incoming) {
     for (const bool is_dialler : {true, false}) {
       const auto connect = [&](std::int32_t rank) {
@@ -168,7 +169,7 @@ class TcpMesh::Exchange {
     return true;
   }
 
-  // Where parts are received that are to be taken: the same place again and again.
+  // Places parts that are to be taken in one buffer, which is used again and again.
   void place_parts() {
     std::size_t bytes = 0;
     for (const Receiving& receiving : receives_) bytes += receiving.take != nullptr ? kPart : 0;
@@ -181,7 +182,7 @@ class TcpMesh::Exchange {
     }
   }
 
-  // Behind what was given before for the same stream.
+  // Queues it behind what was given before for the same stream.
   template <class List>
   static void place(Half& half, const List& list, std::int32_t rank, std::uint32_t stream) {
     half.rank = rank;
@@ -311,7 +312,7 @@ class TcpMesh::Exchange {
     return mesh_.fail(mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
   }
 
-  // Nothing moves: a short time of trying on, then sleep until a socket is ready.
+  // Waits when nothing moves: retries for a short time, then sleeps until a socket is ready.
   bool wait() {
     const auto now = steady_clock::now();
     if (!idle_since_) idle_since_ = now;
@@ -342,7 +343,8 @@ class TcpMesh::Exchange {
     return may_wait_for_streams_of(incomplete) && may_go_on();
   }
 
-  // Whoever dies before he has dialled all of them breaks none of those that are missing.
+  // A peer that dies before it has dialled all streams breaks none of the missing ones, so its
+  // first stream is watched.
   bool may_wait_for_streams_of(std::int32_t rank) {
     if (rank < 0 || !has_hung_up(mesh_.connection(rank).streams[0].socket)) return true;
     if (!hung_up_at_) hung_up_at_ = steady_clock::now();

@@ -18,9 +18,9 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kOwnHostTime{20};
-// A connection that is awaited does not ring: whether there are news is asked so often.
+// An awaited connection wakes nobody: the alarm is asked this often.
 constexpr milliseconds kTakeSlice{5};
-// Between two questions to the store whether others are in another operation.
+// The least pause between two questions to the store whether others are in another operation.
 constexpr milliseconds kComparePauseMin{200};
 constexpr milliseconds kComparePauseMax{5'000};
 
@@ -62,7 +62,8 @@ bool TcpMesh::fail(const Failure& failure) {
   return false;
 }
 
-// Called by waits that have lasted a while; breaks the mesh if so.
+// True, and the mesh broken, if another rank is in another operation. Called by waits that have
+// lasted a while.
 bool TcpMesh::is_other_operation(const OperationCall& call) {
   const auto now = steady_clock::now();
   if (compared_sequence_ != call.sequence) {
@@ -72,7 +73,7 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
   }
   if (!options_.compare || now - compared_at_ < compare_pause_) return false;
   compared_at_ = now;
-  // What this rank has entered stands in the store, for those who come later to compare with.
+  // The store has what this rank has entered, so that later ranks can compare with it.
   const milliseconds pause =
       std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
   if (options_.takes_turn && !options_.takes_turn(call.sequence, pause)) return false;
@@ -103,7 +104,7 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
       poll(nullptr, 0, static_cast<int>(Alarm::kVerdictStep.count()));
     }
   }
-  // It may have gone after another operation than this one, and said so before.
+  // The peer may have left in another operation than this one, and stored that before.
   const std::optional<Failure> different =
       !failure.is_set() && options_.compare ? options_.compare() : std::nullopt;
   if (different) return *different;
@@ -150,7 +151,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   const std::uint32_t streams =
       options_.streams != 0 ? options_.streams
                             : usual_streams(listener_.is_near(peer.address), options_.peers.size());
-  // A peer that is stopped greets nobody: that is the operation's timeout, and not the
+  // A peer that is stopped greets nobody: that is bounded by the operation's timeout, not the
   // connection's.
   const Result<PeerSocket> dialled =
       listener_.dial(peer.address, channel(rank, stream), streams, kUntilCalledOff, [&] {
@@ -201,7 +202,8 @@ bool TcpMesh::is_interrupted() const {
   return poll(&interruption, 1, 0) > 0;
 }
 
-// A wait for that rank lasts: others are told, and when its time is over the one to blame is named.
+// Called while a wait for that rank lasts: tells the others, and names the rank to blame when the
+// wait times out.
 bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   LongWait wait;
   wait.sequence = call.sequence;
@@ -241,7 +243,7 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
   std::string more = sizes;
   const EnteredOperations* const own = options_.entered;
   if (theirs_at < call.sequence && own != nullptr && own->has(theirs_at)) {
-    // It stood unread in the connection since an operation that did not need it here.
+    // The header has stood unread in the connection since an operation that did not need it here.
     number = theirs_at;
     ours = own->shape(theirs_at);
   } else if (theirs_at > call.sequence || theirs.operation == Operation::kFinalize) {

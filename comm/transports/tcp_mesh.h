@@ -41,7 +41,7 @@ struct TcpPeer {
   std::int32_t world_rank = 0;
   std::int32_t pid = 0;
   std::string host;
-  std::string address;  // Of its listener.
+  std::string address;  // Its listener's.
 };
 
 // One message to or from a rank of the communicator.
@@ -69,15 +69,17 @@ struct TcpMeshOptions {
   std::int32_t self = 0;       // Rank in the communicator.
   std::vector<TcpPeer> peers;  // By rank; those of this host are never used.
   std::chrono::microseconds spin{50};
-  std::uint32_t streams = 0;  // To each rank that this one dials; 0: as many as are usual.
-  // Asked now and then by a wait that lasts: has a rank of another host entered another operation
-  // under the same number? Ranks that wait for different things may never send each other a header.
+  std::uint32_t streams = 0;  // Per rank that this one dials; 0: the usual number.
+  // Asked now and then by a wait that lasts: returns the failure if a rank of another host has
+  // entered another operation under the same number. Ranks that wait for different things may never
+  // send each other a header.
   std::function<std::optional<Failure>()> compare;
-  // Is it this rank that asks, of those of its host that wait in that operation, where one asks
-  // once in `pause`? Null: it is.
+  // True if this rank is the one of its host to ask for that operation: one of those that wait asks
+  // once in `pause`. Null: it always is.
   std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
-  WaitWatch* watch = nullptr;                  // May be null; outlives the mesh.
-  const EnteredOperations* entered = nullptr;  // What this rank has entered; the same.
+  WaitWatch* watch = nullptr;  // May be null; outlives the mesh.
+  // What this rank has entered; null or outlives the mesh.
+  const EnteredOperations* entered = nullptr;
 };
 
 class TcpMesh {
@@ -99,7 +101,7 @@ class TcpMesh {
   void hang_up();
   // Ends an exchange that is under way in another thread, soon. Any thread.
   void interrupt();
-  // Written to when the alarm has news: ends the sleep of a wait, which then looks around.
+  // An eventfd, written to when the alarm has events: it wakes a wait, which then asks the alarm.
   int bell() const { return bell_; }
 
  private:
@@ -125,7 +127,7 @@ class TcpMesh {
             const SharedGroup* group);
   PeerChannel channel(std::int32_t rank, std::uint32_t stream) const;
   void keep(std::int32_t rank, std::uint32_t stream, const PeerSocket& found);
-  // That stream, if it is there: of the peer's, which may be on their way.
+  // Returns that stream, taking it first if the peer has dialled it and it has arrived.
   Stream& look_for(std::int32_t rank, std::uint32_t stream);
   bool fail(const Failure& failure);
   bool is_other_operation(const OperationCall& call);
@@ -139,7 +141,7 @@ class TcpMesh {
   const TcpMeshOptions options_;
   Alarm* const alarm_;
   std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
-  std::vector<std::uint8_t> parts_;  // Of messages that are taken part by part.
+  std::vector<std::uint8_t> parts_;  // Buffer for messages that are taken part by part.
   std::optional<Failure> failure_;
   std::chrono::steady_clock::time_point compared_at_;
   std::chrono::milliseconds compare_pause_{0};

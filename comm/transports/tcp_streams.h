@@ -2,7 +2,7 @@
 // a TCP connection of its own, over which a long message goes in *stripes*. Both ranks work that
 // out of the message's length and the number of streams, so that nothing is said about it.
 //
-// What decides about speed between hosts stands here, as named numbers.
+// The numbers that decide about speed between hosts are named here.
 //
 // Pure but for what is asked of a socket; thread: any.
 #pragma once
@@ -20,7 +20,7 @@ inline constexpr std::uint32_t kStreamsMax = 16;
 inline constexpr std::uint32_t kStreamsOnOneMachine = 1;
 // Between machines one stream is what one window, and one queue of the network card, lets through.
 inline constexpr std::uint32_t kStreamsBetweenMachines = 4;
-// What all streams of a communicator together take of a process's descriptors, about.
+// About how many descriptors all streams of a communicator together take.
 inline constexpr std::size_t kSocketsUsual = 256;
 // A stripe is no shorter: what a further system call costs is small beside it.
 inline constexpr std::size_t kStripeLeast = std::size_t{128} << 10;
@@ -55,19 +55,19 @@ inline Stripe stripe_of(std::size_t bytes, std::uint32_t count, std::uint32_t in
   return {begin, index + 1 == count ? bytes : std::min(bytes, begin + each)};
 }
 
-// What IVY_TCP_STREAMS says; 0: nothing. InvalidArgument: not a number from 1 to kStreamsMax.
+// Parses IVY_TCP_STREAMS; 0: it is not set. InvalidArgument: not a number from 1 to kStreamsMax.
 Result<std::uint32_t> wanted_streams(const char* text);
 
-// Where nobody says how many. `ranks`: of the communicator.
+// The number of streams if the user sets none. `ranks`: of the communicator.
 inline std::uint32_t usual_streams(bool is_on_one_machine, std::size_t ranks) {
   if (is_on_one_machine) return kStreamsOnOneMachine;
   return static_cast<std::uint32_t>(std::clamp<std::size_t>(
       kSocketsUsual / std::max<std::size_t>(1, ranks), 1, kStreamsBetweenMachines));
 }
 
-// Are both ends of that connection on this machine?
+// True if both ends of that connection are on this machine.
 bool is_on_this_machine(int socket);
-// What one call may move on that connection.
+// The most bytes that one call may move on that connection.
 std::size_t bite_of(int socket);
 
 }  // namespace ivy::comm

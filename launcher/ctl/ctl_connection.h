@@ -1,4 +1,4 @@
-// From a job's name to its launcher: which jobs are there, and one question to one of them.
+// Finds jobs by their names and asks the launcher of one of them one question.
 // Blocking, with deadlines. Thread: any, one at a time.
 #pragma once
 
@@ -27,7 +27,7 @@ std::string short_id(const std::string& job_id);
 
 class CtlConnection {
  public:
-  // What a launcher that lives may take to answer: it is one loop that never blocks.
+  // Time for a living launcher to answer: it is one loop that never blocks.
   static constexpr std::chrono::milliseconds kPatience{5'000};
 
   // Connects and asks. Unavailable: the launcher does not answer.
@@ -53,7 +53,7 @@ class CtlConnection {
 // A reply of these bytes; FailedPrecondition when it is a refusal.
 Result<ctl::Reply> parse_reply(const std::string& message);
 
-// What a job says of itself.
+// Asks a job's launcher for its description.
 Result<ctl::JobDescription> describe_job(const JobPlace& place);
 
 }  // namespace ivy

@@ -26,7 +26,7 @@ using boost::asio::posix::stream_descriptor;
 constexpr std::chrono::milliseconds kLook{100};
 // Bytes on their way to the terminal.
 constexpr std::size_t kMostAheadBytes = 1u << 20;
-// What has not been shown when somebody interrupts is not waited for.
+// After an interrupt, output that cannot be shown within this time is dropped.
 constexpr std::chrono::milliseconds kInterruptPatience{100};
 
 bool is_wanted(const ShowRanks& wanted, int rank, int local_rank) {

@@ -15,7 +15,7 @@ struct FollowRequest {
   // Follow has been asked for on it and the description has been received. Without it only what the
   // files hold now is shown.
   std::optional<CtlConnection> connection;
-  std::optional<int> last_lines;  // Of each file to begin with; none: the whole files.
+  std::optional<int> last_lines;  // Lines of each file to begin with; none: the whole files.
   bool shows_messages = false;    // What ivyrun itself says, too.
 };
 
@@ -24,7 +24,7 @@ enum class FollowEnd {
   kJobEnded,      // `end` says how.
   kLauncherLost,  // The connection ended without a word.
   kInterrupted,   // Ctrl-C or TERM to us.
-  kOutputClosed,  // Nobody reads our output.
+  kOutputClosed,  // Our output has no reader any more.
   kNoFiles,       // `trouble` says why.
 };
 
@@ -35,7 +35,7 @@ struct Followed {
 };
 
 // Asks for Follow and receives the description. shows_messages: see FollowRequest; what was said
-// while nobody did so comes first.
+// while no client asked for messages comes first.
 Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
                                       bool shows_messages);
 

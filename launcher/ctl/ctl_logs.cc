@@ -18,7 +18,7 @@ Error nothing_is_kept() {
                "ivyctl logs -f shows it from now on"};
 }
 
-// Of a job whose launcher is dead: what its record says of the files.
+// What the record of a job whose launcher is dead says about its log files.
 Result<ctl::JobDescription> recorded_description(const JobPlace& place) {
   const ctl::JobRecord record = IVY_TRY(read_job_record(place.record()));
   const Options options = recorded_options(record.options());

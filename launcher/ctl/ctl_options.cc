@@ -106,7 +106,7 @@ Result<const Verb*> find_verb(const std::string& typed) {
     if (verb.name == typed) return &verb;
     names.emplace_back(verb.name);
   }
-  // Habits of other tools.
+  // Names of the same verbs in other tools.
   const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
                             : typed == "list" || typed == "ls"   ? "ps"
                             : typed == "log" || typed == "tail"  ? "logs"

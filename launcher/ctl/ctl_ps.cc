@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// Of a command in the table; --json has all of it.
+// Columns of a command in the table; --json has all of it.
 constexpr std::size_t kCommandColumns = 60;
 
 struct Row {
@@ -80,7 +80,8 @@ boost::json::object json_of(const Row& row) {
   return object;
 }
 
-// What this host has of jobs that were launched elsewhere, or whose launcher left nothing.
+// Adds what runs on this host of jobs that were launched elsewhere, or whose launcher left no
+// record.
 void add_hosted_jobs(std::vector<Row>& rows) {
   for (const HostedJob& hosted : find_hosted_jobs()) {
     const bool is_listed = std::any_of(rows.begin(), rows.end(), [&](const Row& row) {

@@ -8,7 +8,7 @@
 namespace ivy {
 namespace {
 
-// Of a job for which no launcher could be had: it has ended, or it is still there.
+// Tells that a job without a launcher has ended, or fails because it still runs.
 Result<void> ended_or_left(const std::string& job_id, int exit_code) {
   const std::string id = short_id(job_id);
   if (choose_job(job_id).ok())
@@ -39,7 +39,7 @@ bool is_ambiguous(const std::string& prefix) {
 
 // Interrupting ivyctl does not take the stop back.
 Result<void> stop_job(const CtlOptions& options) {
-  // A job that outlives its launcher is stopped by another one: the hosts hear nobody else.
+  // A job that outlives its launcher is stopped by a new one: hosts obey only a launcher.
   const FoundJob job = IVY_TRY(choose_job(options.job));
   if (const std::optional<int> ended = IVY_TRY(have_launcher(job)))
     return ended_or_left(job.place.job_id, *ended);

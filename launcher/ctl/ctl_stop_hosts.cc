@@ -29,7 +29,8 @@ constexpr milliseconds kUnknownLauncher{1500};
 // A job's own grace is 30 s unless it was told otherwise; what cannot be killed is given up after
 // another 30 s.
 constexpr milliseconds kPatience{90'000};
-// Nobody is left who would end what outlives its supervisor, which has waited long enough itself.
+// For processes that outlive their supervisor, which has waited long enough itself: nothing else is
+// left to end them.
 constexpr milliseconds kLeftoverPatience{5'000};
 
 // Answers of all hosts to one question, and whether each has answered.

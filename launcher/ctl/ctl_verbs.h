@@ -18,7 +18,7 @@ int ctl_logs(const CtlOptions& options);
 int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);
 int ctl_stop_on_hosts(const CtlOptions& options);  // With -H.
-// Of a job that has no launcher here. Nothing: this host has no such job.
+// Stops a job that has no launcher on this host. Nothing: this host has no such job.
 std::optional<int> ctl_stop_on_this_host(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);
 int ctl_why(const CtlOptions& options);
@@ -26,7 +26,7 @@ int ctl_stack(const CtlOptions& options);
 
 // "ivyctl: error: ..." with what to do, to standard error.
 void ctl_complain(const Error& error);
-// One line of ours, to standard error.
+// Prints one line of ours to standard error.
 void ctl_say(const std::string& text);
 
 }  // namespace ivy

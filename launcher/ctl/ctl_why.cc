@@ -1,5 +1,5 @@
 // ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives,
-// where they are and where the job's store is, and the store who waits for whom.
+// where they are and where the job's store is, and the store for its wait graph.
 #include <chrono>
 #include <cstdio>
 #include <optional>
@@ -73,7 +73,7 @@ Result<std::string> ask_stacks(const FoundJob& job, ctl::DescribeStacks question
   return IVY_TRY(connection.receive(2 * kFlightLimit)).stacks().text();
 }
 
-// Whom torch's collectives wait for, by their flight records or stacks.
+// The ranks that torch's collectives wait for, by their flight records or stacks.
 Result<std::string> ask_who_is_absent(const FoundJob& job) {
   ctl::DescribeStacks question;
   question.set_brief(true);
@@ -90,7 +90,7 @@ void add_part(std::string& text, const Result<std::string>& part) {
   if (part.ok() && !part->empty()) text += (text.empty() ? "" : "\n") + *part;
 }
 
-// What is likely to be the cause comes first: operations, then the store, then where everybody is.
+// What is likely to be the cause comes first: operations, then the store, then where all ranks are.
 Result<std::string> explain_job(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   std::string text;

@@ -62,8 +62,8 @@ bool is_default(const FlightEntry& entry) {
   return entry.group_text == "default_pg" || entry.group == "0";
 }
 
-// Do two ranks mean the same? Of what a rank gives differs by right: scatter, gather, broadcast of
-// lists; so only these are compared by sizes.
+// True for operations whose sizes must be the same on all ranks. With the others (scatter, gather,
+// broadcast of lists) ranks may give different sizes.
 bool must_have_equal_sizes(const std::string& operation) {
   return operation.starts_with("all_reduce") || operation.starts_with("allreduce") ||
          operation.starts_with("_all_gather_base") || operation.starts_with("all_gather_into") ||
@@ -104,7 +104,7 @@ std::string mismatch_line(const Group& group, std::int64_t sequence) {
 }
 
 struct Stuck {
-  const FlightEntry* entry = nullptr;  // Oldest that somebody waits in.
+  const FlightEntry* entry = nullptr;  // The oldest that a rank waits in.
   std::vector<std::uint32_t> waiting;
   std::vector<std::uint32_t> absent;
   std::int64_t since_ns = 0;
@@ -131,7 +131,7 @@ std::optional<Stuck> find_stuck(const Group& group) {
   return stuck;
 }
 
-// What the ranks that are missing did last, where it is the same.
+// The last operation of the missing ranks, where it is the same.
 std::string last_of_absent(const Group& group, const std::vector<std::uint32_t>& absent,
                            std::int64_t now_ns) {
   const FlightEntry* first = group.at(absent.front()).last;

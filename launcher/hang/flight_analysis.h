@@ -1,4 +1,5 @@
-// Whom a collective waits for, by the flight records of all ranks. Pure; thread: any.
+// Finds the ranks that a collective waits for, by the flight records of all ranks. Pure; thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +15,7 @@ struct RankFlight {
   FlightRecord record;
 };
 
-// One line for each process group in which somebody waits:
+// One line for each process group in which a rank waits:
 //
 //   rank 3 did not enter all_reduce #812 of "default_pg" (last entered all_reduce #811 31 s ago);
 //     ranks 0-2 wait in it ([[1000]] Float, at train.py:41) for 30 s
@@ -22,7 +23,7 @@ struct RankFlight {
 //     train.py:41); rank 3 is in broadcast ([[1000]] Float, at train.py:57)
 //
 // now_unix_ns: when the records were taken. `world`: all ranks of the job, of which those whose
-// record is missing are named. Empty: nobody waits.
+// record is missing are named. Empty: no rank waits.
 //
 // A group's members are the ranks that have entered anything in it; of the default group all.
 std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, std::uint32_t world,

@@ -37,7 +37,7 @@ std::string shown(const PlainValue& parent, std::string_view key) {
 std::string types_of(const PlainValue& entry) {
   const PlainValue* types = entry.find("input_dtypes");
   if (types == nullptr || types->items.empty()) return "";
-  // Of many tensors the first says enough.
+  // The type of the first tensor says enough.
   return types->items.front()->shown(kMaxShownBytes);
 }
 

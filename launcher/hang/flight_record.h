@@ -26,7 +26,7 @@ struct FlightFrame {
 struct FlightEntry {
   std::string group;          // "0": torch's name of the process group.
   std::string group_text;     // "default_pg"; may be empty or "undefined".
-  std::int64_t sequence = 0;  // Of collectives in this group.
+  std::int64_t sequence = 0;  // Counts the collectives of this group.
   std::string operation;      // "all_reduce", without the backend in front.
   std::string sizes;          // "[[1000]]", inputs.
   std::string types;          // "Float"
@@ -44,8 +44,8 @@ struct FlightRecord {
 
 // Limits: a dump beyond them is an error.
 inline constexpr std::size_t kMaxFlightBytes = 32u << 20;
-inline constexpr std::size_t kMaxFlightValues = 1u << 20;      // Of some 150 bytes each.
-inline constexpr std::size_t kMaxFlightReferences = 8u << 20;  // To them, 16 bytes each.
+inline constexpr std::size_t kMaxFlightValues = 1u << 20;      // A value takes some 150 bytes.
+inline constexpr std::size_t kMaxFlightReferences = 8u << 20;  // A reference takes 16 bytes.
 inline constexpr std::size_t kMaxFlightDepth = 32;
 inline constexpr std::size_t kMaxFlightEntries = 100'000;
 

@@ -18,25 +18,25 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of all hosts' flight records; they are read and forgotten host by host.
+// Limits of the flight records of all hosts and of one; they are read and forgotten host by host.
 constexpr std::uint64_t kFlightBytesOfJob = 96u << 20;
 constexpr std::uint64_t kFlightBytesOfHost = 24u << 20;
-// Beyond a host's own deadline: the way there and back, and the answer's pieces.
+// Added to a host's own deadline for the round trip and the pieces of the answer.
 constexpr milliseconds kTravel{1'000};
-// Of one host's answer: 4096 ranks with a short stack each, or its flight records. Of all answers
-// to all questions that are under way: hosts that misbehave must not fill the launcher's memory.
+// Limits of one host's answer (4096 ranks with a short stack each, or its flight records) and of
+// all answers to open questions: hosts that misbehave must not fill the launcher's memory.
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
 constexpr std::size_t kMaxBytesUnderWay = 256u << 20;
 constexpr milliseconds kBetweenLooks{1'000};
-// So long after an answer ranks may still print what the question made them print.
+// For this long after an answer ranks may still print what the question made them print.
 constexpr milliseconds kEcho{500};
 constexpr milliseconds kLookPatience{3'000};
 constexpr milliseconds kStallPatience{10'000};
-// Design: after a watchdog's abort a stop waits for the dumps, at most so long.
+// Design: after a watchdog's abort a stop waits for the dumps, at most this long.
 constexpr milliseconds kAbortPatience{5'000};
-// Of what NCCL's health service says, in one line.
+// Bytes shown of what NCCL's health service says, in one line.
 constexpr std::size_t kMaxHealth = 500;
-// The words of a worker that was aborted come after its exit.
+// The last output of an aborted worker arrives after its exit.
 constexpr milliseconds kWordsPause{20};
 constexpr int kMaxWordsPauses = 15;
 constexpr milliseconds kMaxCtlPatience{60'000};
@@ -74,11 +74,11 @@ void add_health(const std::string& said, std::vector<std::string>& lines) {
 struct JobEvidence::Open {
   explicit Open(boost::asio::io_context& loop) : timer(loop) {}
   std::uint32_t number = 0;
-  std::map<std::size_t, std::string> names;              // Of hosts that have not answered.
-  std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Of each host that was asked.
-  std::map<std::size_t, std::string> received;           // Of their answers so far.
+  std::map<std::size_t, std::string> names;              // Names of hosts that have not answered.
+  std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Ranks of each host that was asked.
+  std::map<std::size_t, std::string> received;           // Bytes of their answers so far.
   std::uint32_t world = 0;
-  std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and whose.
+  std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and their ranks.
   std::string health;  // What NCCL's own health service says.
   Answer answer;
   Done done;

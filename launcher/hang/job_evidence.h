@@ -23,7 +23,7 @@
 
 namespace ivy {
 
-// Did a collective library's watchdog end the worker that failed?
+// Whether a collective library's watchdog ended the worker that failed.
 enum class WatchdogAbort { kNo, kYes, kNotKnownYet };
 
 class JobEvidence {
@@ -34,7 +34,7 @@ class JobEvidence {
     std::vector<std::uint32_t> ranks;
   };
   struct Handlers {
-    // False: that host cannot be told anything any more.
+    // False: nothing can be sent to that host any more.
     std::function<bool(std::size_t host, const Command& command)> send;
     std::function<std::vector<HostPart>()> hosts;
     // Workers run, and nothing is being stopped.
@@ -71,18 +71,18 @@ class JobEvidence {
   // For ivyctl.
   void describe(const ctl::DescribeStacks& request, std::function<void(const std::string&)> done);
 
-  // Looks after the job from now on, and says where the ranks are when nobody has printed anything
-  // for `limit` and nobody has moved between two looks; once, until somebody prints. Zero: never.
+  // Watches the job from now on: says where the ranks are when none has printed anything for
+  // `limit` and none has moved between two samples; once, until a rank prints again. Zero: never.
   void watch(std::chrono::seconds limit);
-  // Somebody has printed something; what a question itself makes ranks print does not count.
+  // A rank has printed something; what a question itself makes ranks print does not count.
   void output_came();
-  // Somebody else has found out that the job has stalled, and has said so.
+  // Another detector has found the job stalled and has said so: says where the ranks are.
   void stalled();
 
-  // A worker has failed and nobody has been stopped yet. Where a watchdog has ended it: what the
-  // others do is collected and said first, for at most 5 s. Calls done once.
+  // A worker has failed and no other has been stopped yet. If a watchdog has ended it, what the
+  // others do is first collected and printed, for at most 5 s. Calls done once.
   void after_failure(std::function<void()> done);
-  // What was found then, in one line; empty: nothing.
+  // What after_failure() has found, in one line; empty: nothing.
   const std::string& finding() const { return finding_; }
 
  private:
@@ -107,13 +107,13 @@ class JobEvidence {
   boost::asio::steady_timer abort_timer_;
   std::chrono::seconds limit_{0};
   std::int64_t moved_at_ns_ = 0;
-  std::int64_t echo_until_ns_ = 0;  // Until then output may come of our own question.
+  std::int64_t echo_until_ns_ = 0;  // Until then output may be caused by our own question.
   bool is_looking_ = false;
-  bool was_said_ = false;  // Of this stall.
+  bool was_said_ = false;  // The present stall has been reported.
   std::string finding_;
 };
 
-// What `ivyctl stack` prints.
+// The text that `ivyctl stack` prints.
 std::string evidence_text(const JobEvidence::Answer& answer, StackDetail detail);
 
 }  // namespace ivy

@@ -26,7 +26,7 @@ struct Group {
   std::string behind = {};  // What stands behind the age: " ago".
   std::vector<std::uint32_t> ranks = {};
   std::vector<std::string> hosts = {};
-  std::int32_t pid = 0;  // Of the only one.
+  std::int32_t pid = 0;  // The rank's, if it is the only one.
   std::string end = {};  // "SIGKILL"; empty: it lives.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};

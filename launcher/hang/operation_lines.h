@@ -1,4 +1,4 @@
-// What ranks do in the comm runtime, for people: one line for all ranks that do the same.
+// Tells users what ranks do in the comm runtime: one line for all ranks that do the same.
 // Pure. Thread: any.
 #pragma once
 

@@ -91,7 +91,7 @@ class Reader {
     return top;
   }
 
-  // What lies above the last mark, which goes.
+  // Pops the mark and returns what lay above it.
   std::vector<Stacked> pop_to_mark() {
     const auto mark =
         std::find_if(stack_.rbegin(), stack_.rend(), [](const Stacked& value) { return !value; });

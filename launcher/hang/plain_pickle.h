@@ -35,14 +35,14 @@ class PlainValue {
 
   // The value of a key that is a text, the last one where there are several; null: none.
   const PlainValue* find(std::string_view key) const;
-  // As text: "[[1000], [2]]" with at most `limit` bytes.
+  // Returns the value as text: "[[1000], [2]]" with at most `limit` bytes.
   std::string shown(std::size_t limit) const;
 };
 
 struct PickleLimits {
-  std::size_t values = 0;      // Made in all.
-  std::size_t references = 0;  // To them, in all.
-  std::size_t depth = 0;       // Of lists in lists.
+  std::size_t values = 0;      // Values made in all.
+  std::size_t references = 0;  // References to values, in all.
+  std::size_t depth = 0;       // Nesting of lists in lists.
 };
 
 // DataLoss says at which byte what could not be read. Values may be shared, never circular: a list

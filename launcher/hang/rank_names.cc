@@ -20,7 +20,7 @@ constexpr std::string_view kAnonymous = "a client at ";
 
 // A client as the store names it.
 struct NamedClient {
-  std::size_t length = 0;  // Of its name in the text.
+  std::size_t length = 0;  // Length of its name in the text.
   std::int32_t pid = 0;    // 0: not known.
   std::string address;     // Without port and brackets.
 };
@@ -96,7 +96,7 @@ class RankNames {
     std::set<std::uint32_t> connected;
     bool knows_all = line.find("are blocked on it") != std::string_view::npos ||
                      line.find("not waiting for it") != std::string_view::npos;
-    // Not everybody is named.
+    // The text does not name all clients.
     knows_all &= line.find(" more") == std::string_view::npos;
     for (std::size_t i = 0; i < line.size();) {
       // A name stands behind a key or behind another name, never inside of a key in quotes.
@@ -141,7 +141,7 @@ class RankNames {
            std::to_string(client.pid) + ")";
   }
 
-  // Of a key that everybody who is connected is named for: who is not, and could still come.
+  // Names the ranks that are not connected yet but could still come.
   std::string absent_text(const std::set<std::uint32_t>& connected) const {
     std::vector<std::uint32_t> absent;
     for (const ctl::StorePeer& host : store_.hosts())

@@ -20,7 +20,7 @@ struct Group {
   std::string says;
   std::vector<std::uint32_t> ranks;
   std::vector<std::string> hosts;
-  std::int32_t pid = 0;  // Of the only one.
+  std::int32_t pid = 0;  // The rank's, if it is the only one.
 };
 
 std::string state_text(const RankEvidence& rank) {
@@ -41,7 +41,7 @@ std::string state_text(const RankEvidence& rank) {
   }
 }
 
-// Of R and S a stack says more, and they change from look to look.
+// False for R and S: a stack says more, and these states change from sample to sample.
 bool state_matters(const RankEvidence& rank) {
   return !rank.state().empty() &&
          std::string_view("TtDZ").find(rank.state().front()) != std::string_view::npos;

@@ -1,4 +1,4 @@
-// Where ranks are, for people: one paragraph, or one line, for all ranks that are at the same
+// Tells users where ranks are: one paragraph, or one line, for all ranks that are at the same
 // place. Pure; thread: any.
 #pragma once
 
@@ -35,8 +35,8 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
 // ranks are inside a library's collective and others are not, by their main threads. Else empty.
 std::string collective_line(const std::vector<HostStacks>& hosts);
 
-// Has any rank moved between two looks? Of a rank with a Python stack by that; of others by the
-// time that they have computed.
+// True if any rank has moved between two samples: by its Python stack, or where there is none by
+// the time that it has computed.
 bool has_moved(const std::vector<HostStacks>& before, const std::vector<HostStacks>& now);
 
 }  // namespace ivy

@@ -12,12 +12,13 @@ constexpr std::size_t kMaxFrames = 256;
 constexpr std::size_t kMaxFrameBytes = 400;
 constexpr std::string_view kMain = "main thread";
 
-// Path as people know it: from below the packages' folder, or the file alone with two folders.
+// Shortens a path to what users know: from below the packages' folder, or the file alone with two
+// folders.
 std::string short_path(std::string_view path) {
   for (const std::string_view folder : {"/site-packages/", "/dist-packages/"})
     if (const std::size_t at = path.rfind(folder); at != std::string_view::npos)
       return std::string(path.substr(at + folder.size()));
-  // Of the interpreter's own library.
+  // A file of the interpreter's own library.
   if (const std::size_t at = path.rfind("/lib/python"); at != std::string_view::npos)
     if (const std::size_t slash = path.find('/', at + 11); slash != std::string_view::npos)
       return std::string(path.substr(slash + 1));

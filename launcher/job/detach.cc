@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// What the launcher acts on.
+// Signals that the launcher acts on.
 constexpr int kForwarded[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
 
 sigset_t forwarded_signals() {
@@ -93,7 +93,7 @@ Result<std::unique_ptr<Detachment>> Detachment::begin(const DetachNotice& notice
     stay_in_front(launcher, ends[0], notice);
   }
   ::close(ends[0]);
-  // Until it leaves, whoever kills the parent means the job.
+  // Until the launcher leaves, killing the parent means killing the job.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) raise(SIGTERM);
   sigprocmask(SIG_SETMASK, &before, nullptr);
@@ -113,7 +113,7 @@ void Detachment::leave(int log_fd) {
   for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) dup2(log_fd >= 0 ? log_fd : null_fd, fd);
   if (null_fd > STDERR_FILENO) ::close(null_fd);
   const char left = 1;
-  // A parent that was killed meanwhile has nobody to tell.
+  // The parent may have been killed meanwhile: a failed write does not matter.
   [[maybe_unused]] const ssize_t written = ::write(pipe_fd_, &left, 1);
   ::close(pipe_fd_);
   pipe_fd_ = -1;

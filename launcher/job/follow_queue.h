@@ -17,7 +17,7 @@ class FollowQueue {
  public:
   // Output is dropped while more than this waits; a short stutter of a terminal fits in it.
   static constexpr std::size_t kLimitBytes = 1u << 20;
-  // What ivyrun itself says may wait beyond it.
+  // Messages of ivyrun itself may be queued beyond kLimitBytes, up to this.
   static constexpr std::size_t kMessageLimitBytes = 2 * kLimitBytes;
 
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.

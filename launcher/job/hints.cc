@@ -37,7 +37,7 @@ bool mentions_number(std::string_view text, const std::string& number) {
   return false;
 }
 
-// A time-out counts only where somebody connects: an established connection can time out as well.
+// A timeout counts only in a line about connecting: an established connection can time out too.
 bool is_connect_failure(std::string_view line) {
   return line.find("refused") != std::string_view::npos ||
          (mentions_any(line, kTimeOuts) && mentions_any(line, kConnects));
@@ -96,10 +96,10 @@ bool served_in_vain(const WorkerEnd& end) {
   return waited_for_peers(end) || (says("ivyrun: note: MASTER_PORT is ") && says("Socket Timeout"));
 }
 
-// Whether rank 0 was there when the peer gave up on it.
+// True if rank 0 was running when the peer gave up on it.
 bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
   if (waited_for_peers(rank_0)) return true;
-  if (peer.after_stop) return false;  // Somebody has ended the job; nobody has given up.
+  if (peer.after_stop) return false;  // The job was stopped; the peer did not give up.
   if (rank_0.after_stop) return true;
   return rank_0.at_ns - rank_0.clock_error_ns > peer.at_ns + peer.clock_error_ns;
 }

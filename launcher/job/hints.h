@@ -11,9 +11,9 @@
 
 namespace ivy {
 
-// Where workers were told to find rank 0.
+// The address and port of rank 0 that workers were given.
 struct MasterPlace {
-  std::string host;     // Of rank 0, by its name.
+  std::string host;     // Name of the host of rank 0.
   std::string address;  // MASTER_ADDR
   std::uint16_t port = 0;
   bool has_store = false;  // The job's store listens there, and on rank 0's own host for localhost.
@@ -22,8 +22,8 @@ struct MasterPlace {
 // On several hosts, a script that overwrites MASTER_ADDR (or MASTER_PORT), as many tutorials do.
 // What gives it away is what a worker on another host than rank 0's says when it cannot connect:
 //  - it tried its own host (localhost): every rank has overwritten it;
-//  - it tried the place that it was given, and nobody listened there though rank 0 was running:
-//    rank 0 alone has. With the job's store this cannot happen; then
+//  - it tried the place that it was given, and had no listener there though rank 0 was running:
+//    rank 0 alone has overwritten it. With the job's store this cannot happen; then
 //  - a worker on rank 0's host that tried another port of its own host gives it away.
 // Nothing when rank 0 may have ended first, which refuses its peers too, nor when all hosts are one
 // machine, where localhost is right.

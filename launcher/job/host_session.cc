@@ -35,8 +35,8 @@ std::string seconds_text(std::int64_t ns) {
   return text;
 }
 
-// Of a host whose supervisor has not answered yet: does this say that it will not come up? What
-// only a network or a restarting agent may have done does not; the start's time-out bounds that.
+// True if this failure is final for a host whose supervisor has never answered. What a network or a
+// restarting agent may have caused is not: --start-timeout bounds the retries.
 bool ends_the_start(const LinkDown& down) {
   return down.failure != LinkFailure::kBroken && down.failure != LinkFailure::kRefused &&
          down.failure != LinkFailure::kUnreachable;
@@ -57,7 +57,8 @@ HostSession::~HostSession() { *alive_ = false; }
 
 void HostSession::open() { dialing_ = dial(); }
 
-// Until its supervisor has answered nobody knows whether there is one: `new` finds it or starts it.
+// Until its supervisor has answered it is not known whether there is one: `new` finds it or starts
+// it.
 std::unique_ptr<HostLink> HostSession::dial() {
   const int serial = next_serial_++;
   dialing_serial_ = serial;
@@ -279,7 +280,7 @@ void HostSession::redial_failed(const LinkDown& down) {
       return lose(HostLoss::kSupervisor, down.message);
     case LinkFailure::kHostKey:
     case LinkFailure::kAuthentication:
-      // The silent old carrier may still come back; without one nobody can.
+      // The silent old carrier may still come back; without one the host cannot.
       if (state_ == State::kRedialing) return lose(HostLoss::kHost, down.message);
       break;
     case LinkFailure::kRefused:
@@ -307,7 +308,7 @@ void HostSession::schedule_tick() {
 void HostSession::tick() {
   if (state_ == State::kOver || state_ == State::kEnding) return;
   const std::int64_t now = monotonic_ns();
-  // Time in which this process itself was stopped is nobody's silence.
+  // Time in which this process itself was stopped does not count as the host's silence.
   if (now - last_ticked_ns_ > 4 * to_ns(kLauncherTick)) last_heard_ns_ += now - last_ticked_ns_;
   last_ticked_ns_ = now;
   schedule_tick();

@@ -70,13 +70,13 @@ class HostSession {
   // Bytes of standard input that the host will take now.
   std::uint64_t input_room() const { return session_.flow_room(); }
   void send_input(std::string bytes);  // Empty: its end.
-  // The host has been told to forget the job: its end of file is what is expected now. Calls `over`
-  // when it has come (at once when there is no carrier), and nothing else any more.
+  // Call after telling the host to forget the job: its end of file is expected now. Calls `over`
+  // when that has come (at once when there is no carrier), and no other handler any more.
   void expect_end(std::function<void()> over);
-  // We are about to be suspended: says so to the host as our last word until resume(). A host that
-  // is being redialled hears it when it is there again.
+  // Call before we are suspended: tells the host so, as our last message until resume(). A host
+  // that is being redialled receives it when it is connected again.
   void pause();
-  // Nothing is left to wait for before we are stopped: the word has left, or nobody can hear it.
+  // True once we may be suspended: the message has left, or no connection could carry it.
   bool has_paused() const;
   void resume();
   // When the host was last heard, on our clock.

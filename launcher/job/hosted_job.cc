@@ -47,9 +47,8 @@ std::optional<HostedJob> parse_name(const std::string& parent, std::string_view 
   return job;
 }
 
-// Whoever lives there holds the directory's lock (agent/node/spawn/job_directory.h). A supervisor
-// that stands still is not asked by its socket: it takes nobody in, and each question would fill
-// its backlog.
+// True if a supervisor holds the directory's lock (agent/node/spawn/job_directory.h). Its socket is
+// not asked: a stopped supervisor accepts no connection, and each question would fill its backlog.
 bool is_lived_in(const HostedJob& job) {
   const int fd = open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return errno != ENOENT;
@@ -58,7 +57,7 @@ bool is_lived_in(const HostedJob& job) {
   return is_held;
 }
 
-// The process that listens on the job's command socket: its warden. Nothing: nobody does.
+// The process that listens on the job's command socket: its warden. Nothing: there is none.
 std::optional<pid_t> warden_of(const HostedJob& job) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;

@@ -1,6 +1,6 @@
-// What this host has of jobs, whoever launched them: the directories of supervisors (JOBID-HOST,
-// "Job directory" in agent/README.md). For ivyctl, when a job has no launcher here. Blocking, for
-// milliseconds. Thread: any, one at a time.
+// Finds what runs of any launcher's jobs on this host, by the directories of supervisors
+// (JOBID-HOST, "Job directory" in agent/README.md). For ivyctl, when a job has no launcher here.
+// Blocking, for milliseconds. Thread: any, one at a time.
 #pragma once
 
 #include <sys/types.h>
@@ -18,7 +18,7 @@ struct HostedJob {
   std::string directory;
 };
 
-// Those of this user whose warden or supervisor lives, even one that stands still, by id.
+// Lists the jobs of this user whose warden or supervisor lives, even a stopped one, by id.
 std::vector<HostedJob> find_hosted_jobs();
 // Asks its supervisor to end the job on this host, in order. False when it cannot be found.
 bool ask_to_end(const HostedJob& job);
@@ -34,8 +34,8 @@ struct HostedProcess {
 class HostedProcesses {
  public:
   explicit HostedProcesses(std::string job_id) : job_id_(std::move(job_id)) {}
-  // Those that live now. Whoever was seen once is known by its pid from then on: a process that is
-  // ending has no environment any more.
+  // Returns those that live now. A process that was seen once is known by its pid from then on:
+  // while it ends, it has no environment any more.
   const std::vector<HostedProcess>& look();
 
  private:

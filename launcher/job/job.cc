@@ -34,7 +34,7 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr milliseconds kCheckTimeout{5'000};
-// Somebody has pressed Ctrl-C while nothing but the output was waited for.
+// Time for the output after Ctrl-C while only the output is awaited, and in other hurried ends.
 constexpr milliseconds kInterruptedDrain{100};
 // A reader that is slower than this is named as what the end waits for.
 constexpr milliseconds kReaderPatience{2'000};
@@ -67,11 +67,11 @@ std::string hexadecimal(const std::string& bytes) {
   return text;
 }
 
-// Somebody sits in front of it, unlike under nohup or a scheduler.
+// True if a user sits at the terminal, unlike under nohup or a scheduler.
 bool is_attended() { return isatty(STDERR_FILENO) != 0; }
 
-// Past the output, whose queue may never leave any more. A reader that takes nothing is not
-// awaited.
+// Writes past the output, whose queue may never be written. A reader that takes nothing is given up
+// after kInterruptedDrain.
 void write_at_once(const std::string& text) {
   pollfd place{STDERR_FILENO, POLLOUT, 0};
   if (poll(&place, 1, static_cast<int>(kInterruptedDrain.count())) <= 0) return;
@@ -484,7 +484,7 @@ std::vector<RankPlace> Job::places() const {
   return all;
 }
 
-// What is said before the workers start.
+// The lines printed before the workers start.
 std::vector<std::string> Job::first_lines(const EnvironmentInputs& inputs) const {
   std::vector<std::string> lines;
   if (options_.quiet) return lines;
@@ -574,7 +574,7 @@ void Job::stop_workers(milliseconds grace_period, const std::string& reason) {
       host.lost = true;
     }
   }
-  // Whoever asked for an end in time gets it, even if nobody reads the output.
+  // A kill and a timeout end the job in time, even if the output has no reader.
   if (state_ == JobState::kKilling || launcher_end_.reason == LauncherReason::kTimeout) {
     drain_timer_.expires_after(grace_period + kDrainAfterKill);
     drain_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -593,7 +593,7 @@ void Job::give_up_output() {
   output_may_be_cut_ = true;
   output_->limit_finish(kDrainAfterKill);
   // What fills the window is not going to be read: more credit lets the hosts send, and us drop,
-  // the rest, so that they come to their report.
+  // the rest, so that they can finish and send their report.
   for (HostRecord& host : hosts_)
     if (host.session->is_open()) host.session->grant(window_bytes_);
   check_reported();
@@ -674,7 +674,7 @@ void Job::fail(const std::string& what) {
   apply(failures_ == 1 ? JobEvent::kTimeUp : JobEvent::kInterrupted);
 }
 
-// What was to come next may have been lost with the exception, and nothing else would end us.
+// Ends the launcher: its next step may have been lost with the exception.
 void Job::fail_at_the_end(const Diagnostic& reason) {
   if (!concluded_) return conclude();
   if (std::exchange(summary_follows_, false)) return output_->limit_finish(kInterruptedDrain);
@@ -702,7 +702,7 @@ void run_to_the_end(boost::asio::io_context& loop, Job& job) {
     }
   }
   job.output().status_line("");
-  // Who called us exits now: what is only queued would be lost.
+  // Our caller exits now: output that is only queued would be lost.
   write_at_once("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving: " + *last +
                 "\n");
 }
@@ -770,7 +770,7 @@ void Job::prepare_restart() {
   stop_timer_.cancel();
   drain_timer_.cancel();
   if (stdin_feed_) stdin_feed_->stop();
-  // What is heard from now on belongs to no worker; a host that is lost now is lost to the job.
+  // Events from now on belong to no worker; a host that is lost now is lost to the job.
   workers_.clear();
   workers_started_ = 0;
   for (HostRecord& host : hosts_)
@@ -891,12 +891,12 @@ Outcome Job::say_summary() {
     const WorkerEnd& end = ends[*outcome.first];
     const PlannedHost& host = plan_.host_of_rank(end.rank);
     const HostRecord& record = hosts_[host.host_index];
-    // On this machine: elsewhere nothing is known of other Pythons. Their file systems may be slow,
-    // and whoever leaves at once waits for none.
+    // Only on this machine: other hosts' Pythons are not known. The search reads file systems that
+    // may be slow, so a launcher that leaves at once does without it.
     if (host.carrier == Carrier::kLocal && record.facts && !leaves_)
       text += missing_module_text(missing_module(end.stderr_tail), *record.facts, request_.caller);
   }
-  // Nobody may take a result for whole that is not.
+  // Without its output a job is not a success: its result is incomplete.
   if (outcome.exit_code == 0 && !output_->console_failure().empty()) {
     outcome.exit_code = kExitInternal;
     text +=

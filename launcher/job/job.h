@@ -45,7 +45,7 @@ class Job {
   void fail(const std::string& what);
   // USR1, USR2 and the like: once to each rank's own process.
   void forward_signal(int signal);
-  // The Slurm allocation ends (slurm/allocation_watch.h): the ranks are told; their time is up.
+  // The Slurm allocation ends (slurm/allocation_watch.h): the ranks are told; the job is stopped.
   void give_notice(int signal, bool by_slurm);
   void end_with_allocation();
   Output& output() { return *output_; }
@@ -66,10 +66,10 @@ class Job {
     bool checked = false;
     bool opens_store = false;  // Host 0, between OpenStore and its answer.
     std::string interface;
-    bool reported = false;  // Of this generation.
+    bool reported = false;  // Its report of this generation has arrived.
     bool lost = false;
-    std::optional<GoneMember> gone;  // Of --nnodes MIN:MAX: it takes no part any more, and why.
-    std::uint32_t events_to_take_over = 0;  // That follow its TakenOver.
+    std::optional<GoneMember> gone;         // --nnodes MIN:MAX: why it takes no part any more.
+    std::uint32_t events_to_take_over = 0;  // Events still to come after its TakenOver.
     bool missed_start = false;  // The launcher before us died before it told this host to restart.
     int plan_index = -1;        // In JobPlan::hosts; -1: no workers there.
   };
@@ -236,33 +236,34 @@ class Job {
   std::unique_ptr<StdinFeed> stdin_feed_;
   LauncherEnd launcher_end_;
   std::vector<std::string> unclean_;
-  std::int64_t started_at_ns_ = 0, job_started_at_ns_ = 0;  // Of this generation, the first one.
+  std::int64_t started_at_ns_ = 0, job_started_at_ns_ = 0;  // This generation, the first one.
   RestartPolicy restarts_{RestartLimits{}};
-  std::vector<FailedAttempt> attempts_;    // Before this one.
-  int counted_restarts_ = 0;               // Those of --max-restarts: not those after a lost host.
-  std::vector<LostMember> lost_members_;   // In this attempt.
-  std::size_t may_be_lost_ = 0;            // So many hosts, counted at the start.
-  bool plan_is_new_ = false;               // Since the attempt before.
-  std::optional<std::size_t> store_host_;  // Who has been told of the store...
-  std::uint32_t store_generation_ = 0;     // ...and of which generation.
+  std::vector<FailedAttempt> attempts_;  // The failed attempts before this one.
+  int counted_restarts_ = 0;  // Restarts that count for --max-restarts; a lost host's do not.
+  std::vector<LostMember> lost_members_;   // Lost in this attempt.
+  std::size_t may_be_lost_ = 0;            // Hosts that may be lost, counted at the start.
+  bool plan_is_new_ = false;               // The plan differs from the previous attempt's.
+  std::optional<std::size_t> store_host_;  // The host that was last told of the store...
+  std::uint32_t store_generation_ = 0;     // ...and the generation that it was told.
   std::chrono::milliseconds restart_pause_{0};
   bool store_begins_ = false;  // Between BeginGeneration and its answer.
   std::size_t workers_running_ = 0, workers_started_ = 0;
   std::uint32_t takeover_ = 0;          // Which launcher of the job this is.
-  std::size_t hosts_to_take_over_ = 0;  // Not 0: events wait, so that no verdict is made of half.
+  std::size_t hosts_to_take_over_ = 0;  // Not 0: events are deferred, as a verdict needs all.
   std::vector<std::pair<std::size_t, Event>> deferred_events_;
   std::size_t deferred_bytes_ = 0;
   int failures_ = 0;                 // Calls of fail().
-  std::uint32_t output_serial_ = 0;  // Of the newest begin() of the output,
-  bool output_begins_ = false;       // which is not ready.
-  bool waits_for_reader_ = false;    // It has been said.
+  std::uint32_t output_serial_ = 0;  // Number of the newest begin() of the output...
+  bool output_begins_ = false;       // ...and whether it is still under way.
+  bool waits_for_reader_ = false;    // The user has been told that the end waits for a reader.
   bool concluded_ = false, pause_is_over_ = false;
-  bool leaves_ = false;                     // Without waiting for anything.
-  bool summary_follows_ = false;            // When the output that conclude() waits for has left.
-  bool gives_up_end_ = false;               // It failed: only the reason is still said.
-  int interrupts_ = 0, notice_signal_ = 0;  // The latter has told the ranks of the end.
-  std::uint64_t window_bytes_ = 0;          // Of one host.
-  bool output_may_be_cut_ = false;  // Killed: what the console does not take in 2 s is given up.
+  bool leaves_ = false;           // The launcher leaves without waiting for anything.
+  bool summary_follows_ = false;  // The summary comes after the output that conclude() waits for.
+  bool gives_up_end_ = false;     // The end itself failed: only its reason is still printed.
+  int interrupts_ = 0, notice_signal_ = 0;  // The latter: signal that told the ranks of the end.
+  std::uint64_t window_bytes_ = 0;          // Output credit of one host.
+  // After a kill, output that the console does not take in 2 s is dropped.
+  bool output_may_be_cut_ = false;
   boost::asio::steady_timer start_timer_, gather_timer_, waiting_timer_, timeout_timer_;
   boost::asio::steady_timer drain_timer_, finish_timer_, suspend_timer_, stop_timer_;
   boost::asio::steady_timer socket_timer_, record_timer_, restart_timer_, reader_timer_;

@@ -1,4 +1,5 @@
-// What ivyctl asks of a job, and the job's way into the background: the third part of class Job.
+// The requests of ivyctl to a job, and how the job goes into the background: the third part of
+// class Job.
 #include <unistd.h>
 
 #include <chrono>
@@ -22,9 +23,9 @@ using std::chrono::milliseconds;
 
 // A job that ends sooner needs no socket, and a start is not slowed down by one.
 constexpr milliseconds kSocketDelay{150};
-// A job whose hosts do not come up shall be found too.
+// A job whose hosts do not come up must be found too.
 constexpr std::int64_t kSocketLatestNs = 1'000'000'000;
-// Of a command line that is shown to people.
+// Bytes of a command line that are shown to users.
 constexpr std::size_t kCommandBytes = 4096;
 
 std::string first_line_of(const std::string& text) {
@@ -148,7 +149,7 @@ ctl::JobDescription Job::description() const {
   return job;
 }
 
-// Which addresses a host has, as clients of the store on another one see them.
+// The addresses of a host as the store on another host sees its clients.
 std::set<std::string> Job::addresses_of(const HostRecord& host) {
   std::set<std::string> addresses;
   if (host.facts)
@@ -205,7 +206,7 @@ void Job::on_note(std::size_t index, const Note& note) {
             RemoteText(explain_ranks(note.text().substr(kStore.size()), *store)).lines());
 }
 
-// What has stalled, what the ranks are doing, and `more`: who waits for whom in the store.
+// Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
 void Job::say_stall(const std::string& what, const std::string& more) {
   news_.ask_operations([this, what, more](const std::string& operations) {
     if (concluded_) return;
@@ -325,7 +326,7 @@ void Job::worker_started(WorkerRecord& worker, int pid) {
 void Job::leave_foreground() {
   // A job that is about to end does so in the foreground.
   if (detached_output_ == nullptr || request_.detachment->has_left() || concluded_) return;
-  // Who reads the parent's notice may ask for the job at once.
+  // A user who reads the parent's notice may call ivyctl at once, so the socket must exist.
   open_job_socket();
   if (outlives_launcher()) {
     write_record();

@@ -45,7 +45,7 @@ std::vector<EndFile> end_files_in(const std::string& parent) {
     if (!is_job_id(name)) continue;
     EndFile file{std::string(name), parent + "/" + entry->d_name, false};
     struct stat status {};
-    // Ours, whoever the directory lets in.
+    // Only our own files count, even if others may write to the directory.
     if (lstat(file.path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_uid != geteuid())
       continue;

@@ -1,5 +1,5 @@
-// How a job in the background ended, for whoever asks too late: one small file beside the places of
-// jobs, for a day. Thread: any.
+// Remembers how a job in the background ended, for users who ask later: one small file beside the
+// places of jobs, for a day. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID.ended   "exit 143\nrank 3 was killed...\n", then the description's bytes
 #pragma once

@@ -1,4 +1,4 @@
-// What hosts say, and what the job makes of it: the second half of class Job.
+// Handles the events of hosts: the second half of class Job.
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstdio>
@@ -126,7 +126,7 @@ void Job::host_failed(std::size_t index, const LinkDown& down) {
 
 void Job::hosts_did_not_come_up(const std::string& what) {
   struct Group {
-    LinkDown down;        // Of the first of them.
+    LinkDown down;        // The failure of the group's first host.
     std::string pattern;  // Its message without its name: what the others of the group say as well.
     std::vector<std::string> names;
   };
@@ -134,7 +134,7 @@ void Job::hosts_did_not_come_up(const std::string& what) {
   for (const HostRecord& host : hosts_) {
     const bool is_here = state_ == JobState::kChecking ? host.checked : host.facts.has_value();
     if (!host.failure && is_here) continue;
-    // The way works, and is slow.
+    // Its connection works, but is slow.
     const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
     const LinkDown down = host.failure.value_or(LinkDown{
         LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing,
@@ -178,7 +178,7 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message)
   HostRecord& host = hosts_[index];
   host.lost = true;
   if (host.reported) {
-    // Of this attempt nothing is lost; another one cannot have it.
+    // It has already reported, so this attempt is complete; only later ones must do without it.
     if (may_shrink()) host.gone = GoneMember{host.name, "", message};
     return check_reported();
   }
@@ -192,7 +192,7 @@ void Job::host_lost(std::size_t index, HostLoss loss, const RemoteText& message)
   for (const WorkerRecord& worker : workers_)
     if (worker.host == index && !worker.ended)
       ranks.push_back(static_cast<std::uint32_t>(worker.end.rank));
-  // They may have ended well before nobody could tell of it any more.
+  // They may have ended well before the connection was lost.
   if (loss == HostLoss::kHost && !ranks.empty())
     diagnostic.cause += "\nwhether " + std::string(ranks.size() == 1 ? "its rank " : "its ranks ") +
                         folded_ranks(ranks) + " ended well, or at all, is not known";
@@ -281,7 +281,7 @@ void Job::look_up_master() {
 void Job::on_address_checked(std::size_t index, const AddressChecked& checked) {
   HostRecord& host = hosts_[index];
   const bool is_asked = state_ == JobState::kChecking || state_ == JobState::kRestarting;
-  // Of an earlier first host, which is gone.
+  // An answer about an earlier first host, which is gone.
   const bool is_old =
       checked.address() != plan_.master_address || checked.port() != plan_.master_port;
   if (host.checked || !is_asked || is_old) return;

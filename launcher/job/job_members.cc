@@ -4,8 +4,8 @@
 //   it was the first one: the store on the new first host, and every host tests its address ->
 //   the next generation
 //
-// Nobody comes back: its session is closed, its supervisor ends its workers when the lease is over,
-// and the store has begun another generation by then.
+// A lost host does not come back: its session is closed, its supervisor ends its workers when the
+// lease is over, and the store has begun another generation by then.
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <utility>
@@ -21,7 +21,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// Of KILL's passes and of two clocks that are read every quarter of a second.
+// Margin for the kill loop and for two clocks that are polled every 250 ms.
 constexpr milliseconds kLeaseMargin{1'000};
 
 bool is_before_start(JobState state) {
@@ -57,7 +57,8 @@ std::string Job::members_text() const {
   return members_line(static_cast<std::size_t>(here), all.size(), range_text(), gone);
 }
 
-// What was said about the first host, or about ranks, is not said about those that follow.
+// The options for the next plan: without --master-addr once the first host is gone, and without
+// chosen ranks on a restart.
 Options Job::planning_options() const {
   Options options = options_;
   options.master_addresses = master_addresses_;
@@ -99,7 +100,7 @@ void Job::open_store() {
   }
   for (std::string& peer : peer_addresses(own, first_index)) peers.insert(std::move(peer));
   for (const std::string& peer : peers) open.add_torch_peers(peer);
-  // Of all hosts, if each had as many workers as the one that has the most.
+  // The world size if every host had as many workers as the host with the most.
   std::size_t most_workers = 0;
   for (const PlannedHost& host : plan_.hosts)
     most_workers = std::max(most_workers, host.workers.size());
@@ -118,8 +119,8 @@ void Job::open_store() {
   first.session->send(command);
 }
 
-// Called when this host has just gone: do the others, as far as they are here or may still come,
-// suffice?
+// True if the job can do without this host, which has just gone: the others that are here or may
+// still come suffice.
 bool Job::host_is_dispensable(std::size_t index) {
   if (!may_shrink() || launcher_end_.reason != LauncherReason::kNone) return false;
   std::vector<Member> all = members();

@@ -12,7 +12,7 @@ namespace {
 using comm_status::RankState;
 using std::chrono::milliseconds;
 
-// The first news of a moment goes out at once; what follows it so closely goes together.
+// The first event goes out at once; those that follow within this time go out together.
 constexpr milliseconds kGather{10};
 constexpr milliseconds kPatience{1'000};
 

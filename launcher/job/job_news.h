@@ -1,6 +1,6 @@
-// Passes on among a job's hosts what ranks have come to (the abort epoch and its reasons), and asks
-// all hosts what their ranks do in the comm runtime. Thread: the loop's. Lifetime: destroy it
-// outside its handlers; nothing is called afterwards.
+// Passes on among a job's hosts the states and reports of ranks (the abort epoch and its reasons),
+// and asks all hosts what their ranks do in the comm runtime. Thread: the loop's. Lifetime: destroy
+// it outside its handlers; nothing is called afterwards.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -25,7 +25,7 @@ class JobNews {
   static constexpr std::size_t kMaxQuestions = 64;
 
   struct Handlers {
-    // False: that host cannot be told anything any more.
+    // False: nothing can be sent to that host any more.
     std::function<bool(std::size_t host, const Command& command)> send;
     std::function<std::string(std::size_t host)> name;
   };
@@ -36,14 +36,14 @@ class JobNews {
 
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
   void on_news(std::size_t host, const News& news);
-  // Told before the caller orders the others to stop.
+  // Goes out to the hosts before the caller orders the others to stop.
   void on_exited(std::size_t host, const Exited& exited);
   void on_start_failed(std::size_t host, std::uint32_t rank);
   void ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                   comm_status::RankState state);
 
-  // operation_lines() of all hosts, as far as they answer within a second; at once when nobody uses
-  // the comm runtime.
+  // Calls done with operation_lines() of the hosts that answer within a second; at once when no
+  // rank uses the comm runtime.
   void ask_operations(std::function<void(const std::string& text)> done);
   void on_operations(std::size_t host, const Operations& operations);
 

@@ -60,7 +60,7 @@ bool has_ended_before(const std::string& record, std::time_t when) {
   return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
 }
 
-// The lock's descriptor, or -1 when somebody else holds it or the directory is gone.
+// Returns the lock's descriptor, or -1 when another process holds it or the directory is gone.
 int lock_directory(const std::string& path) {
   const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   if (fd < 0) return -1;

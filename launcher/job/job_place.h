@@ -17,14 +17,14 @@ namespace ivy {
 struct JobPlace {
   std::string path;
   std::string job_id;
-  int lock_fd = -1;  // Of the launcher that made it.
+  int lock_fd = -1;  // Held by the launcher that made the directory.
   std::string socket() const { return path + "/launcher.sock"; }
   std::string record() const { return path + "/record"; }
 };
 
 // Makes the directory and locks it; AlreadyExists when another launcher of this job lives. Removes
-// directories of ours whose launcher is dead and left no record, or one whose time has been over
-// for a day (a clock that is put forward must not cost a job that waits for a new launcher).
+// directories of ours whose launcher is dead and left no record, or one that expired over a day ago
+// (a clock that is put forward must not cost a job that waits for a new launcher).
 Result<JobPlace> make_job_place(const std::string& job_id);
 // Removes the directory with what is in it, and gives the lock back.
 void remove_job_place(JobPlace& place);

@@ -11,7 +11,7 @@
 namespace ivy {
 
 void Job::give_notice(int signal, bool by_slurm) {
-  // Between two attempts, or before the first one: there is nobody to tell.
+  // Between two attempts, or before the first one: no rank runs that could be told.
   if (state_ == JobState::kConnecting || state_ == JobState::kChecking ||
       state_ == JobState::kRestarting)
     return end_with_allocation();
@@ -23,8 +23,9 @@ void Job::give_notice(int signal, bool by_slurm) {
   if (!by_slurm) forward_signal(signal);
 }
 
-// Is this end none of the worker's own: by the notice, or because of those that it has ended? Then
-// nobody is stopped for it: who still writes its state has the time until the last call.
+// Marks a worker that the notice or the allocation's end has ended as a victim. True if the job
+// ends with its allocation: no worker is stopped for this end then, and those that still write
+// their state have time until the last call.
 bool Job::ended_by_notice(WorkerRecord& worker) {
   if (request_.allocation_end == nullptr) return false;
   WorkerEnd& end = worker.end;

@@ -19,13 +19,13 @@ namespace ivy {
 Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& record);
 // FailedPrecondition when another build wrote it.
 Result<ctl::JobRecord> read_job_record(const std::string& path);
-// The hosts have just been heard: from now on they wait so long, lease and grace.
+// Call when the hosts were just heard: they wait `patience` (lease and grace) from now on.
 void renew_job_record(const JobPlace& place, std::chrono::milliseconds patience);
 
-// Since the workers were started.
+// Time since the workers were started.
 std::chrono::milliseconds time_since_start(const ctl::JobRecord& record);
 
-// Hosts and ranks of a plan, as ivyctl is told of them. Pure.
+// Adds the hosts and ranks of a plan, as ivyctl receives them. Pure.
 void describe_hosts(const JobPlan& plan, ctl::JobDescription& job);
 
 // Pure, and each other's inverse as far as a takeover needs it.

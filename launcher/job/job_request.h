@@ -15,8 +15,8 @@
 
 namespace ivy {
 
-// From TERM to KILL when the user or a scheduler asks for the end, unless --shutdown-timeout says
-// else. After a failure it is kGraceAfterFailure.
+// Time from TERM to KILL when the user or a scheduler asks for the end, unless --shutdown-timeout
+// sets another. After a failure it is kGraceAfterFailure.
 inline constexpr std::chrono::milliseconds kGraceByRequest{30'000};
 
 class AllocationWatch;
@@ -39,10 +39,10 @@ struct JobRequest {
   Detachment* detachment = nullptr;  // --detach; outlives the job.
   std::optional<SlurmAllocation> allocation;  // That we are in, whichever hosts were chosen.
   AllocationWatch* allocation_end = nullptr;  // In a Slurm allocation; outlives the job.
-  // The job runs already, and its launcher is dead: take it over. Of options and hosts, what
-  // job_record.h made of it.
+  // Set when the job runs already and its launcher is dead: this launcher takes it over. Options
+  // and hosts are then what job_record.h has read from the record.
   std::optional<ctl::JobRecord> record;
-  std::chrono::milliseconds timeout_passed{0};  // Of --timeout, under the launchers before.
+  std::chrono::milliseconds timeout_passed{0};  // Used up of --timeout by earlier launchers.
 };
 
 }  // namespace ivy

@@ -97,7 +97,7 @@ void Job::restore_plan(const ctl::JobRecord& record) {
   counted_restarts_ = static_cast<int>(generation_);
   plan_ = recorded_plan(record);
   hosts_.resize(request_.hosts.size());
-  // That they reach the first one was found out by the launcher before.
+  // The previous launcher has checked that they reach the first one.
   for (HostRecord& host : hosts_) host.checked = true;
   store_host_ = plan_.hosts.front().host_index;
   store_generation_ = generation_;
@@ -152,14 +152,14 @@ void Job::host_answered() {
   if (state_ == JobState::kRunning && workers_running_ > 0) leave_foreground();
 }
 
-// Nothing has been ordered yet: the hosts wait for another launcher.
+// Ends this launcher before it has ordered anything: the hosts wait for another one.
 void Job::give_up_resuming(const RemoteText& why) {
   output_->say("ivyrun: error: job " + job_id_.substr(0, 12) + " cannot be taken over: " +
                why.line() + "\n  it is left as it is; its hosts end it when the lease is over\n");
   end_without_the_job();
 }
 
-// Who was faster has the job's directory and everything in it.
+// Ends this launcher: the faster one owns the job's directory and everything in it.
 void Job::leave_to_the_other() {
   output_->say("ivyrun: note: another launcher has just taken job " + job_id_.substr(0, 12) +
                " over: this one is not needed\n");

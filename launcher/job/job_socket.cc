@@ -21,11 +21,11 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Who connects asks at once.
+// A client has this long to send its request: it asks as soon as it connects.
 constexpr std::chrono::seconds kRequestPatience{10};
-// Followers of a job that has ended may take so long to read the rest.
+// Time for the followers of a job that has ended to read the rest.
 constexpr std::chrono::seconds kEndPatience{1};
-// When no descriptor is left for who connects.
+// Pause before the next accept when no descriptor is left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kWriteBytes = 256u << 10;

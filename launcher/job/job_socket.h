@@ -23,7 +23,7 @@ class JobSocket {
  public:
   // Connections at a time; more wait in the backlog.
   static constexpr std::size_t kMaxClients = 32;
-  // Of messages that nobody has heard the newest are kept.
+  // Limit of the messages kept while no client listens; the oldest are dropped.
   static constexpr std::size_t kUnheardBytesMax = 64u << 10;
 
   struct Handlers {
@@ -45,15 +45,15 @@ class JobSocket {
   JobSocket(const JobSocket&) = delete;
   JobSocket& operator=(const JobSocket&) = delete;
 
-  // What workers print and what ivyrun says, for whoever follows. Never waits.
+  // Sends what workers print and what ivyrun says to followers. Never waits.
   void output(int rank, int stream, std::string_view bytes, bool end);
   void message(std::string_view text);
-  // From now on a message that nobody hears waits for who asks for it: the job has no terminal.
+  // Keeps messages without a follower for the next one, from now on: the job has no terminal.
   void keep_unheard() { keeps_unheard_ = true; }
-  // Another attempt of the group has begun: tells who follows what the job is now.
+  // Another attempt of the group has begun: sends followers the new description of the job.
   void attempt();
-  // The job has ended: removes the directory, tells whoever waits for it, and calls done when they
-  // have been told, at the latest after kEndPatience.
+  // The job has ended: removes the directory, tells the clients that wait for the end, and calls
+  // done when they have been told, at the latest after kEndPatience.
   void end(const ctl::JobEnd& end, std::function<void()> done);
 
   const JobPlace& place() const { return place_; }

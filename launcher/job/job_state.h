@@ -20,11 +20,11 @@ enum class JobState {
   kConnecting,  // Hosts are dialled and greeted.
   kChecking,    // Every host tests the address that workers will be given.
   kRunning,     // Start has gone out.
-  kCollecting,  // A worker failed; evidence is gathered, nobody has been stopped yet.
+  kCollecting,  // A worker failed; evidence is gathered, no worker has been stopped yet.
   kStopping,    // Stop has gone out; the grace runs.
   kKilling,     // Kill has gone out.
   kConfirming,  // All workers have ended by themselves; hosts prove that nothing is left.
-  kRestarting,  // Nothing of the last generation is left; the next one waits for its time.
+  kRestarting,  // Nothing of the last generation is left; the next one is waiting to start.
   kDone,
 };
 
@@ -33,7 +33,7 @@ enum class JobEvent {
   kAllChecked,     // Every host reaches host 0, and the plan has no refusals.
   kRefused,        // No worker has started and none will: hosts, plan, input, or --dry-run.
   kWorkerFailed,   // A worker ended badly, or could not be started.
-  kEvidenceReady,  // Everything that was waited for is there, or its time is over.
+  kEvidenceReady,  // All awaited evidence is there, or has timed out.
   kAllEnded,       // Every worker has ended.
   kHostLost,       // A host, or its supervisor, is gone, and the job cannot do without it.
   kMemberLost,     // The same, and those that are left are enough (launcher/job/membership.h).
@@ -63,7 +63,7 @@ struct JobStep {
   JobAction action;
 };
 
-// What to do; an event that has no meaning in a state changes nothing.
+// Returns what to do; an event that has no meaning in a state changes nothing.
 JobStep job_step(JobState state, JobEvent event);
 
 const char* name(JobState state);

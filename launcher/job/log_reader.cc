@@ -15,10 +15,10 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kReadBytes = 64u << 10;
-// Last lines are looked for in so many bytes of each file.
+// Last lines are searched in this many bytes of each file.
 constexpr std::uint64_t kTailBytes = 64u << 10;
 
-// Where the last lines of a file begin.
+// Returns the offset at which the last lines of a file begin.
 std::uint64_t offset_of_last(int fd, std::uint64_t size, int lines) {
   const std::uint64_t from = size > kTailBytes ? size - kTailBytes : 0;
   std::string tail(size - from, '\0');

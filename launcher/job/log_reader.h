@@ -17,10 +17,9 @@ class LogReader {
 
   // folder: where rank00000.out lies.
   LogReader(const std::string& folder, const std::vector<int>& ranks);
-  // Begins with the last lines of each file; of a long last line with its end.
+  // Begins with the last lines of each file; a long last line is cut at its beginning.
   void begin_with_last(int lines);
-  // Gives out at most so many bytes that were not given out yet, file by file. False: there may be
-  // more.
+  // Feeds at most `most_bytes` new bytes, file by file. False: there may be more.
   bool read(std::size_t most_bytes, const Feed& feed);
   // The next read() begins with the first file again: it misses nothing that was written before.
   void start_over() { next_ = 0; }

@@ -3,8 +3,8 @@
 //   awaited -> here -> gone    lost while the job ran, or its supervisor is
 //      '-> gone                did not come up, or not in time
 //
-// Who is gone never comes back: another attempt would have to wait for it, and nobody can tell a
-// host that comes back from one that is about to be lost again.
+// A host that is gone never comes back: another attempt would have to wait for it, and a host that
+// comes back cannot be told from one that is about to be lost again.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@ enum class Member { kAwaited, kHere, kGone };
 // Whether a job may begin, or begin again, with the hosts that are here.
 enum class MemberDecision {
   kWait,    // Some are awaited, and have time left.
-  kGoOn,    // With those that are here; whoever is still awaited is gone.
+  kGoOn,    // With those that are here; hosts that are still awaited are gone.
   kTooFew,  // Even with all that are awaited: less than `least`.
 };
 MemberDecision decide_members(const std::vector<Member>& members, std::size_t least,
@@ -30,11 +30,11 @@ MemberDecision decide_members(const std::vector<Member>& members, std::size_t le
 // How many hosts may still be lost; 0 also where there are too few already.
 std::size_t spare_members(const std::vector<Member>& members, std::size_t least);
 
-// By which addresses the others' workers come to `store_host`, given each host's own without
-// loopback. Those that it has itself are none: its own workers come from the one that they dial.
-// Nor are those that several have, which name nobody: a bridge for containers is 172.17.0.1 on many
-// hosts, and strangers behind it would pass for the job's. Hosts with equal addresses are one
-// machine.
+// The addresses from which the other hosts' workers connect to `store_host`, given each host's own
+// without loopback. Its own addresses are left out: its workers connect from the one that they
+// dial. So are addresses that several hosts have, which identify none: a bridge for containers is
+// 172.17.0.1 on many hosts, and unattached peers behind it would pass for the job's. Hosts with
+// equal addresses are one machine.
 std::vector<std::string> peer_addresses(const std::vector<std::vector<std::string>>& hosts,
                                         std::size_t store_host);
 

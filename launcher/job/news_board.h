@@ -1,5 +1,5 @@
-// What ranks have come to and what they have reported, and which host has been told how much of it.
-// Hosts are told only when a worker of theirs listens, and never what they said themselves.
+// Holds the states and reports of ranks, and how much of them each host has been sent. A host is
+// sent them only when a worker of its own listens, and never those that it has sent itself.
 // Pure. Thread: any, one at a time.
 #pragma once
 
@@ -16,16 +16,16 @@ namespace ivy {
 
 class NewsBoard {
  public:
-  // Reports that are kept for a host which listens later; the others were told all of them.
+  // Reports that are kept for a host that listens later; the others were sent all of them.
   static constexpr std::size_t kMaxReports = 1024;
 
-  // Another generation: everything is forgotten, and nobody listens. host_of_rank: by rank.
+  // Begins a generation: forgets everything, listeners included. host_of_rank: by rank.
   void begin(std::uint32_t generation, std::vector<std::size_t> host_of_rank);
 
-  // True, here and below: there is something to tell. A host is believed for its own ranks alone.
+  // True, here and below: there is something to send. A host is believed for its own ranks alone.
   bool take(std::size_t host, const News& news);
-  // A worker's own process has ended, or was never started. A rank whose host says how it ends (its
-  // communicating process is another) or that has left is left to that.
+  // A worker's own process has ended, or was never started. Ignored for a rank that has left or
+  // whose host reports its end itself (its communicating process is another).
   bool worker_ended(std::size_t host, const RankNews& rank);
   // Nothing more will be heard of this rank.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
@@ -33,11 +33,11 @@ class NewsBoard {
   // Hosts that listen, in any order.
   std::vector<std::size_t> listeners() const;
   bool listens(std::size_t host) const { return cursors_.contains(host); }
-  // What this host has not been told yet; it counts as told. Nothing: there is nothing.
+  // Takes what this host has not been sent yet; it counts as sent. Nothing: all was sent.
   std::optional<News> next_for(std::size_t host);
-  // Only ranks that have left stand in the way of waiting a little and telling more at once.
+  // False if what is to be sent may wait a little, to go out together with more.
   bool is_urgent() const { return is_urgent_; }
-  // Everybody has been told everything: what has been overtaken since is forgotten.
+  // Call when all hosts were sent everything: forgets what newer entries have replaced.
   void told_all();
 
  private:

@@ -1,4 +1,4 @@
-// What a person is told while hosts are not up. Pure; thread: any.
+// The line that users see while hosts are not up. Pure; thread: any.
 #pragma once
 
 #include <chrono>

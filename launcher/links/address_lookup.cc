@@ -50,7 +50,7 @@ void AddressLookup::start(asio::thread_pool& resolvers, const std::string& name,
   timer_.async_wait([self = shared_from_this(), name](const boost::system::error_code& ended) {
     if (!ended) self->finish(no_address(name, "the name server did not answer in time"));
   });
-  // The answer comes back to the loop, where nobody may be interested any more.
+  // The answer comes back to the loop, where it may have been cancelled.
   asio::post(resolvers,
              [self = weak_from_this(), name, &loop = loop_, work = asio::make_work_guard(loop_)] {
                const Result<Addresses> addresses = look_up(name);

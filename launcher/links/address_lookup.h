@@ -1,6 +1,6 @@
-// All addresses of a name, for carriers whose connection somebody else opens and who dial each one
-// in turn. Thread: the loop's (the name is looked up on another thread). Lifetime: held by shared
-// pointers of what is pending; after cancel() nothing is called.
+// Finds all addresses of a name, for carriers whose connection a library opens and which dial each
+// one in turn. Thread: the loop's (the name is looked up on another thread). Lifetime: held by
+// shared pointers of what is pending; after cancel() nothing is called.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -34,10 +34,10 @@ class AddressLookup : public std::enable_shared_from_this<AddressLookup> {
   Found found_;
 };
 
-// It needs no look-up, nor the threads for one.
+// True for a numeric address, which needs no look-up, nor the threads for one.
 bool is_numeric_address(const std::string& name);
 
-// Our own numeric address on the way to that one; empty when there is no way. Sends nothing.
+// Our own numeric address on the route to that one; empty when there is no route. Sends nothing.
 std::string own_address_towards(const std::string& numeric);
 
 }  // namespace ivy

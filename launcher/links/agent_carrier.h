@@ -1,7 +1,7 @@
-// The door to the part of the carriers that needs gRPC. gRPC costs every process that holds it some
-// 0.1 ms at its start, so it is behind this door, with two implementations: agent_link_maker.cc
-// (library ivy_agent_links) and no_agent_carrier.cc (ivy_no_agent_links). What a program links
-// decides which one it has. Thread: the loop's.
+// The interface of the part of the carriers that needs gRPC. gRPC costs every process that holds it
+// some 0.1 ms at its start, so it is behind this interface, with two implementations:
+// agent_link_maker.cc (library ivy_agent_links) and no_agent_carrier.cc (ivy_no_agent_links). What
+// a program links decides which one it has. Thread: the loop's.
 #pragma once
 
 #include <chrono>

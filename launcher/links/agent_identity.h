@@ -12,7 +12,7 @@
 namespace ivy {
 
 // The socket of this host's agent that is safe to talk to: it is ours or root's, and so is its
-// directory, which nobody else may write. NotFound says where it was looked for. An
+// directory, which no other user may write. NotFound says where it was looked for. An
 // $IVY_AGENT_SOCKET that is set but empty stands for no agent.
 Result<std::string> find_agent_socket(const Environment& environment);
 

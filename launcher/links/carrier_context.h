@@ -23,14 +23,14 @@
 
 namespace ivy {
 
-// At most so many holders at once; the others wait in order.
+// Admits at most `count` holders at once; the others wait in order.
 class Slots {
  public:
-  // Held as long as it lives. Empty: nothing is held.
+  // The slot is held as long as this lives. Empty: none is held.
   using Ticket = std::shared_ptr<void>;
 
   Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
-  // Calls back from the loop, at once or later. Nobody is called after `wanted` is gone.
+  // Calls back from the loop, at once or later; never after `wanted` is gone.
   void acquire(std::weak_ptr<void> wanted, std::function<void(Ticket)> granted);
 
  private:
@@ -67,14 +67,14 @@ class CarrierContext {
   Slots& terminal() { return terminal_; }
   // Read when the first host needs it.
   Result<NodeUpload*> node_upload();
-  // Where names are looked up, so that a slow name server delays nobody but who asked it.
+  // Where names are looked up, so that a slow name server delays only its own caller.
   boost::asio::thread_pool& resolvers();
   // A number in [0.5, 1.5) by which waits are spread.
   double jitter();
 
-  // Empty where this program cannot speak to them.
+  // Empty in a program without the carrier for agents.
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
-  // Who we are to them, read once; what is wrong with it is noted once.
+  // Our identity towards agents, read once; what is wrong with it is noted once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
   // The socket of this host's own agent, looked for once.
   const Result<std::string>& agent_socket();
@@ -88,8 +88,7 @@ class CarrierContext {
   void keep_agent_tunnels(std::shared_ptr<AgentTunnels> tunnels) {
     agent_tunnels_ = std::move(tunnels);
   }
-  // What the carriers by SSH share, and the srun step of this job; null before the first needs
-  // them.
+  // The state that SSH carriers share, and the srun step of this job; null until first needed.
   const std::shared_ptr<SshState>& ssh() const { return ssh_; }
   void keep_ssh(std::shared_ptr<SshState> state) { ssh_ = std::move(state); }
   const std::shared_ptr<SrunStep>& srun_step() const { return srun_step_; }
@@ -99,15 +98,15 @@ class CarrierContext {
   std::optional<Carrier> carrier_of(const Host& host) const;
   void remember_carrier(const Host& host, Carrier kind);
 
-  // One line for the user, without newline ("note: ...", "warning: ..."). Of one kind three are
-  // said, the others with -v: a cluster has one trouble on many hosts.
+  // One line for the user, without newline ("note: ...", "warning: ..."). Three of a kind
+  // are printed, the others only with -v: a cluster has one trouble on many hosts.
   void note(const std::string& kind, const RemoteText& text);
   void set_note_handler(std::function<void(const RemoteText&)> handler) {
     say_note_ = std::move(handler);
   }
 
  private:
-  // As many names as can wait for a dead name server before others wait too.
+  // This many names can wait for a dead name server before others wait too.
   static constexpr std::size_t kResolverThreads = 16;
 
   boost::asio::io_context& loop_;
@@ -124,7 +123,7 @@ class CarrierContext {
   std::shared_ptr<AgentTunnels> agent_tunnels_;
   std::shared_ptr<SrunStep> srun_step_;
   std::map<std::string, Carrier> carriers_;
-  std::map<std::string, int> notes_;  // Said, by kind.
+  std::map<std::string, int> notes_;  // How many were noted, by kind.
   std::set<std::string> noted_;       // Each text once.
   std::function<void(const RemoteText&)> say_note_;
   std::minstd_rand random_;

@@ -1,6 +1,6 @@
 // One carrier of bytes between the launcher and one host's supervisor. Carriers are dumb: they open
-// a way to the supervisor's command socket and move bytes. Nothing above this interface knows which
-// carrier it has.
+// a connection to the supervisor's command socket and move bytes. Nothing above this interface
+// knows which carrier it has.
 //
 // Thread: the loop's. Lifetime: the owner destroys a link only outside its handlers (post first);
 // after destruction no handler is called.
@@ -23,7 +23,7 @@ struct OpenRequest {
   std::string job_id;      // 32 hexadecimal digits.
   std::uint32_t host = 0;  // Host number in the job.
   bool reattach = false;   // The supervisor must exist already: never start one.
-  // Not the first try: this host has been up, and its carrier broke before a word came.
+  // True if a carrier to this host was up before, even if it broke before the supervisor answered.
   bool again = false;
 };
 

@@ -1,5 +1,5 @@
 // The carrier to this host: a socket pair whose other end a new warden inherits as descriptor 3.
-// Also bears pretended hosts. Its end of file is final: nobody redials it. Thread: the loop's.
+// Also bears pretended hosts. Its end of file is final: it is never redialled. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

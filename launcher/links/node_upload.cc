@@ -18,9 +18,8 @@ constexpr std::size_t kNameDigits = 24;
 
 // Between the quotes stands nothing that any login shell expands there: no single quote, no '!', no
 // newline, and a backslash only before a digit or a letter. HASH is put in when the command is
-// made. What lies in /tmp may be anybody's: only what is ours through and through is run, no link,
-// below a directory that nobody else may enter. Else the script below makes it so, or passes it
-// over.
+// made. Files in /tmp may be any user's: only files that are wholly ours are run, no links, below a
+// directory that no other user may enter. Else the script below makes it so, or passes it over.
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
     "h=HASH; a=$(uname -m); u=$(id -u); "
@@ -34,10 +33,10 @@ constexpr std::string_view kRemoteCommand =
     "printf \"\\001ivy:ready\\n\"; exec \"$f\" relay;; esac; fi; done; "
     "printf \"\\001ivy:need %s\\n\" \"$a\"; read -r n && eval \"$(head -c \"$n\")\"'";
 
-// Runs with h, a, k and u of the command above. A candidate is refused when it is somebody else's
-// or a link (both are possible in /tmp), when programs may not run there, or when the bundle does
-// not fit (cat says so in plain words, a shell's own printf does not); each try reads the whole
-// bundle whatever becomes of it, so that the next try begins at its first byte.
+// Runs with h, a, k and u of the command above. A candidate is refused when it is another user's or
+// a link (both are possible in /tmp), when programs may not run there, or when the bundle does not
+// fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle
+// whatever becomes of it, so that the next try begins at its first byte.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=

@@ -33,7 +33,7 @@ class NodeUpload {
   const std::string& name() const { return name_; }
   // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack.
   Result<NodeBundle> bundle(const std::string& architecture);
-  // What answers `need`: a length line and a script for /bin/sh, which asks for the bundle by
+  // The answer to `need`: a length line and a script for /bin/sh, which asks for the bundle by
   // `send`.
   static std::string install_script(const NodeBundle& bundle);
 

@@ -1,4 +1,4 @@
-// By which addresses a host would be reached when somebody else opens the connection (an ssh
+// Finds the addresses by which a host is reached when another program opens the connection (an ssh
 // client): the first address of its name, and our own address on the way to it. Sends nothing.
 // Thread: the loop's (the name is looked up on another thread).
 #pragma once

@@ -32,13 +32,13 @@ class RemoteEntry {
       : upload_(upload), request_(std::move(request)), host_(std::move(host)) {}
 
   Step feed(std::string_view bytes);
-  // How far the bundle has got while so many bytes of what feed() gave are still here, for people;
+  // How far the bundle has got, for users, while this many bytes of what feed() gave are unsent;
   // empty: nothing new, or no bundle is under way.
   std::string sending(std::size_t unsent);
-  // Nothing but the relay's bytes can follow: pass them on without feed().
+  // True once only the relay's bytes can follow: pass them on without feed().
   bool is_past() const { return greeting_.is_past(); }
   bool is_up() const { return up_; }
-  // What the shell printed that was not for us; its last line explains most failures.
+  // Output of the shell that was not for us; its last line explains most failures.
   const std::string& noise() const { return greeting_.noise(); }
 
  private:

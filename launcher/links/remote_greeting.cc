@@ -8,7 +8,7 @@ namespace {
 constexpr std::string_view kMarker = "\x01ivy:";
 constexpr std::string_view kFail = "\x01ivy:fail ";
 
-// From the text between "\x01ivy:" and the newline; nothing when it is none of ours.
+// From the text between "\x01ivy:" and the newline; nothing when it is not one of ours.
 bool marker_event(std::string_view line, std::vector<GreetingEvent>& events) {
   using Kind = GreetingEvent::Kind;
   if (line == "ready") {

@@ -134,7 +134,7 @@ bool asks_for_another_user(const Host& host) {
 
 bool is_this_host(const Host& host) {
   if (host.fake) return true;
-  // A written port is a door to some sshd: a container or a tunnel that merely has our address.
+  // A written port leads to some sshd: a container or a tunnel that merely has our address.
   if (host.port != 0 || asks_for_another_user(host)) return false;
   return is_own_address(host.name) || is_own_name(host.name);
 }

@@ -1,5 +1,6 @@
-// Is a host that the user wrote this very machine? Asks the system for our names and addresses, and
-// no name server for anything but our own name. Thread: any; may take as long as that one question.
+// Tells whether a host that the user wrote is this very machine. Asks the system for our names and
+// addresses, and no name server for anything but our own name. Thread: any; may take as long as
+// that one question.
 #pragma once
 
 #include <string>
@@ -16,8 +17,8 @@ std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::str
 // 127.x, ::1, "localhost", or an address of one of our interfaces. A scope ("%eth0") is ignored.
 bool is_own_address(const std::string& numeric);
 
-// By spelling (our host name, short or long), by /etc/hosts, or, when only the domain differs from
-// ours, by what a name server says about it.
+// True if the name is ours by spelling (our host name, short or long), by /etc/hosts, or, when only
+// the domain differs from ours, by what a name server says about it.
 bool is_own_name(const std::string& name);
 
 // True for a pretended host, and for one that is written as localhost, 127.x, ::1 or this machine's

@@ -1,5 +1,5 @@
-// What carries a host's bytes. Chosen once in links/; shown to people by its name. Pure; thread:
-// any.
+// The kind of connection that carries a host's bytes. Chosen once in links/; shown to users by its
+// name. Pure; thread: any.
 #pragma once
 
 #include <string>

@@ -111,7 +111,7 @@ Result<void> scan_letters(const std::vector<std::string>& arguments, std::size_t
       if (!has_equals && !can_be_joined(*spelling, *rest))
         return unknown_flag(token.substr(0, token.find('=')));
     }
-    // "-mpkg" is not about a flag -p that nobody typed.
+    // "-mpkg" is not about a flag -p, which was not typed.
     if (i > 1 && spelling->entry->kind == OptionKind::kRefused)
       return unknown_flag(token.substr(0, token.find('=')));
     IVY_CHECK(add_setting(*spelling, typed, rest, arguments, at, out));

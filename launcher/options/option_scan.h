@@ -25,16 +25,16 @@ struct Scanned {
   bool is_command_marked = false;    // By "--".
 };
 
-// arguments: argv without argv[0]. Flags end at the first word that is none, or after "--". A long
-// name may have one dash ("-nproc_per_node 2"). Unknown flags are errors with the nearest right
-// one.
+// arguments: argv without argv[0]. Flags end at the first word that is not a flag, or after "--". A
+// long name may have one dash ("-nproc_per_node 2"). Unknown flags are errors with the nearest
+// right one.
 Result<Scanned> scan_command_line(const std::vector<std::string>& arguments);
 
 // Adds IVY_<FLAG> and, for torchrun's flags, PET_<FLAG>. IVY_* counts more than PET_*; a typed
 // flag, or another typed source of hosts, counts more than both.
 Result<void> add_defaults(const Environment& environment, Scanned& scanned);
 
-// One note for each IVY_* of the caller's that nothing of ours reads.
+// Adds a note for each IVY_* of the caller's environment that no program of ours reads.
 void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes);
 
 // Removes what is not honoured: with a note, or as an error that says what to do instead.

@@ -25,7 +25,7 @@ enum class OptionKind : std::uint8_t {
   kRefused,   // Another launcher's flag that is missing here: refused, with what to use.
 };
 
-// Whose habit it is: torchrun's flags also take their default from PET_<NAME>.
+// The launcher that a flag comes from: torchrun's flags also take their default from PET_<NAME>.
 enum class OptionOrigin : std::uint8_t { kOurs, kTorchrun };
 
 struct OptionEntry {

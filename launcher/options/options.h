@@ -25,7 +25,7 @@ struct Options {
   std::optional<SlurmAllocation> allocation;
   std::optional<int> num_proc;   // -n
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
-  // --nnodes MIN:MAX: so many hosts are enough (launcher/job/membership.h). Else all are needed.
+  // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
   std::optional<int> min_nodes;
   PerHost per_host;  // --nproc_per_node
   // Accelerators and cores.
@@ -64,7 +64,7 @@ struct Options {
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
   bool no_python_hook = false;            // Python workers cannot be asked where they are.
-  std::chrono::seconds stall_timeout{0};  // Say who waits for whom after so long; 0: never.
+  std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
   int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
   // --stop-before-end, --preempt-signal, --requeue: launcher/slurm/allocation_watch.h.
   std::optional<std::chrono::milliseconds> stop_before_end;
@@ -76,7 +76,8 @@ struct Options {
   std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
   std::string master_addr;  // --master-addr: an address, or a name.
-  // What its name was looked up to, numeric, or why it was not: the job's part, before it plans.
+  // The numeric addresses of its name, or why there are none: the job looks them up before it
+  // plans.
   std::vector<std::string> master_addresses;
   std::string master_addr_error;
   bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.

@@ -16,9 +16,8 @@ CoreList processors_of(const Cores& cores) {
   return all;
 }
 
-// Workers by the node that is theirs, each node's in order. One that has none goes, in turn, where
-// most cores are left for it: with so many more workers on a small node nobody gets less than need
-// be.
+// Groups workers by their node, each node's in order. A worker without one goes, in turn, to the
+// node where most cores are left for it, so that none gets fewer cores than necessary.
 std::map<int, std::vector<std::size_t>> workers_by_node(const std::map<int, Cores>& nodes,
                                                         const std::vector<int>& near_nodes) {
   std::map<int, std::size_t> counts;

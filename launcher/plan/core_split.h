@@ -18,8 +18,8 @@ struct CoreShare {
 };
 
 // near_nodes: for each worker, in order of local rank, the NUMA node of its accelerators; -1: it
-// has none, or nobody knows. Such workers are laid over the nodes in blocks, so many on each as its
-// cores allow. Then
+// has none, or the node is unknown. Such workers are laid over the nodes in blocks, as many on each
+// as its cores allow. Then
 //
 //   kCore    workers of a node divide its cores evenly, in order and with all hardware threads of a
 //            core together; with more workers than cores, neighbours share one

@@ -286,7 +286,7 @@ std::string gibibytes(std::uint64_t bytes) {
   return text;
 }
 
-// More would not be read.
+// A longer list would not be read.
 constexpr std::size_t kMaxUsersShown = 4;
 
 void say_users(DevicePlanner& planner) {
@@ -326,7 +326,7 @@ void bind_near_devices(const HostFacts& facts, const PlannedHost& host, PlannedW
     const int index = host.devices[static_cast<std::size_t>(place)];
     if (index >= facts.devices_size()) return;
     const CoreList cores = parse_core_list(facts.devices(index).cores());
-    // One that nobody knows is near to everything.
+    // A device whose cores are not known is near to all.
     if (cores.empty()) return;
     near = joined_cores(near, cores);
   }

@@ -8,10 +8,10 @@
 namespace ivy {
 namespace {
 
-// More of a value would break every table: PATH and its like.
+// A longer value (PATH and its like) would break every table, so it is cut.
 constexpr std::size_t kMaxValueBytes = 60;
 
-// What people show to others when they ask for help should hold no secrets.
+// True for a variable whose value is not shown: users pass this output on when they ask for help.
 bool is_secret(const std::string& name) {
   return name.find("TOKEN") != std::string::npos || name.find("SECRET") != std::string::npos ||
          name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
@@ -65,7 +65,7 @@ constexpr Reason kReasons[] = {
     {"TORCHELASTIC_MAX_RESTARTS", "--max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
     {"IVY_STORE", "where the store, or this host's leaf of it, listens"},
-    // Not set for good, only where nobody else has.
+    // Only a default, set where no other source has set it.
     {"OMP_NUM_THREADS", "cores by workers, because nobody has set it"},
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
     {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
@@ -99,7 +99,7 @@ std::string reader_of(const std::string& name) {
   return entry == nullptr ? "your program" : std::string(entry->reader);
 }
 
-// Of a variable that is sent with the plan.
+// Why a variable that is sent with the plan has its value.
 std::string reason_of(const EnvironmentInputs& inputs, const Environment& exports,
                       const EnvVariable& variable) {
   const auto holds = [&](const Environment& environment) {

@@ -1,4 +1,5 @@
-// Who runs where: the result of planning (plan.h), and what hosts answered before it. Values only.
+// The result of planning (plan.h): which ranks run where; and the hosts' answers before it. Values
+// only.
 #pragma once
 
 #include <cstdint>
@@ -58,7 +59,7 @@ struct JobPlan {
   std::string master_address;  // Numeric text, exactly what workers are given.
   std::uint16_t master_port = 0;
   std::uint16_t coordinator_port = 0;  // Reserved for what other frameworks open in rank 0.
-  std::uint16_t store_port = 0;        // Of the store's native dialect; 0: this job has no store.
+  std::uint16_t store_port = 0;        // Port of the store's native dialect; 0: no store.
   std::string program;                 // As shown to people.
   std::vector<std::string> arguments;  // argv of every worker.
   std::string rule;          // Which rule decided the number of workers, for the plan line.

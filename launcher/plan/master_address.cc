@@ -13,7 +13,7 @@ namespace {
 
 bool is_ipv6(const std::string& address) { return address.find(':') != std::string::npos; }
 
-// However it is spelled.
+// True if both texts are the same address, however it is spelled.
 bool is_same_address(const std::string& a, const std::string& b) {
   const SocketAddress left = parse_address(a, 0);
   const SocketAddress right = parse_address(b, 0);
@@ -123,7 +123,7 @@ WrittenMaster written_master(const Options& options, const std::vector<HostAnswe
   const bool is_numeric = !addresses.empty() && addresses.front() == options.master_addr;
   const bool is_alone = is_one_machine(answers, plan);
   for (const std::string& address : addresses) {
-    // Many a machine's own name leads to its loopback: nobody asked for that one.
+    // Many a machine's own name leads to its loopback: the user did not ask for that one.
     const bool is_asked = is_alone || is_numeric || options.master_addr == "localhost" ||
                           !is_unreachable_elsewhere(address);
     if (is_asked && has_address(first.facts, address)) return {address};

@@ -1,5 +1,5 @@
-// The address that workers get as MASTER_ADDR, as far as somebody wrote it: --master-addr as an
-// address or a name, and whether every host can use what was chosen. Pure; thread: any.
+// The address that workers get as MASTER_ADDR, where the user gave it: --master-addr as an address
+// or a name, and whether every host can use what was chosen. Pure; thread: any.
 #pragma once
 
 #include <optional>
@@ -11,8 +11,8 @@
 
 namespace ivy {
 
-// What --master-addr says. Both empty: it names the first host itself, whose address is then chosen
-// as without the flag.
+// The value of --master-addr. Both empty: it names the first host itself, whose address is then
+// chosen as without the flag.
 struct WrittenMaster {
   std::string address = {};  // Numeric, on the first host.
   std::optional<Diagnostic> refusal = {};
@@ -30,7 +30,7 @@ WrittenMaster written_master(const Options& options, const std::vector<HostAnswe
 bool is_unreachable_elsewhere(const std::string& address);
 bool is_one_machine(const std::vector<HostAnswer>& answers, const JobPlan& plan);
 
-// Nothing where every host can use plan.master_address.
+// Checks that every host can use plan.master_address. Nothing: all can.
 std::optional<Diagnostic> check_master(const Options& options,
                                        const std::vector<HostAnswer>& answers, const JobPlan& plan);
 

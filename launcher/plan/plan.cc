@@ -19,7 +19,7 @@ constexpr int kMaxWorkersPerHost = 4096;
 // How many workers each host offers, and which rule said so.
 struct Offer {
   std::vector<int> places;  // Per answer.
-  bool bounded = false;     // -n may not ask for more: somebody wrote the number of places.
+  bool bounded = false;     // -n may not ask for more: the user wrote the number of places.
   std::string rule;
 };
 
@@ -152,7 +152,7 @@ Offer place_workers(Planner& planner) {
   std::size_t host_count = planner.answers.size();
   if (options.num_nodes) {
     const auto wanted = static_cast<std::size_t>(*options.num_nodes);
-    // Of MIN:MAX the launcher sees to MIN, and MAX is only a bound.
+    // With MIN:MAX fewer hosts than MAX are fine here; the job enforces MIN.
     if (wanted > host_count && !options.min_nodes) {
       std::vector<std::string> names;
       for (const HostAnswer& answer : planner.answers) names.push_back(answer.name);
@@ -191,7 +191,7 @@ void limit_places(Planner& planner, Offer& offer) {
                  fold_host_names(names), "", "fewer processes, or more hosts for them");
 }
 
-// What a hostfile's max_slots forbids, whoever asked for it.
+// Refuses more workers than a hostfile's max_slots allows, whichever option asked for them.
 void check_max_slots(Planner& planner, const Offer& offer) {
   const std::vector<Host>& hosts = planner.options.hosts;
   for (std::size_t i = 0; i < offer.places.size() && i < hosts.size(); ++i) {

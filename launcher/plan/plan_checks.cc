@@ -29,7 +29,7 @@ struct Checker {
   std::vector<Diagnostic>& refusals;
 
   const HostFacts& facts(std::size_t index) const { return answers[index].facts; }
-  // Of the first of these planned hosts.
+  // Facts of the first of these planned hosts.
   const HostFacts& first_facts(const std::vector<std::string>& names) const {
     const auto host =
         std::find_if(plan.hosts.begin(), plan.hosts.end(),
@@ -243,7 +243,7 @@ void check_arguments(Checker& checker) {
 
 // "there are no ranks 0-2,5" for {0,1,2,5}, "there is no rank 9" for {9}; the numbers are sorted.
 std::string absent_text(const std::vector<int>& ranks) {
-  // More would not be read.
+  // A longer list would not be read.
   constexpr std::size_t kMostBytes = 80;
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {

@@ -19,16 +19,16 @@ struct RestartLimits {
   int max_restarts = 0;
   std::chrono::milliseconds first_pause{1'000};
   std::chrono::milliseconds longest_pause{30'000};
-  std::chrono::milliseconds quick{10'000};  // Who fails sooner has made no progress.
+  std::chrono::milliseconds quick{10'000};  // An attempt that fails sooner has made no progress.
   int max_quick_failures = 5;
 };
 
-// How one attempt has ended; nothing of it runs any more.
+// How one attempt has ended. None of its processes runs any more.
 struct AttemptFacts {
-  int restarts = 0;                    // Made before it, less those after a lost host.
+  int restarts = 0;                    // Restarts before it, less those after a lost host.
   std::chrono::milliseconds lived{0};  // From its start to its first failure.
   bool worker_failed = false;          // A worker is the first cause: exit, signal, out of memory.
-  bool host_lost = false;              // A lost host is, and those that are left are enough.
+  bool host_lost = false;              // A lost host is the first cause, and the others are enough.
   bool could_not_start = false;        // Some worker's program was never executed.
   bool has_leftovers = false;          // A process of it could not be ended.
   bool job_is_ending = false;  // Ctrl-C, --timeout, a lost host: the launcher has its own reason.
@@ -37,7 +37,7 @@ struct AttemptFacts {
 struct RestartDecision {
   bool restarts = false;
   std::chrono::milliseconds pause{0};
-  // Why there is no restart though one is left and a worker failed, for people; else empty.
+  // Tells the user why there is no restart though one is left and a worker failed; else empty.
   std::string why_not;
 };
 
@@ -51,7 +51,7 @@ class RestartPolicy {
 
  private:
   RestartLimits limits_;
-  int quick_failures_ = 0;  // In a row.
+  int quick_failures_ = 0;  // Quick failures in a row.
 };
 
 }  // namespace ivy

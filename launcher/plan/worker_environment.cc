@@ -1,11 +1,11 @@
-// The variables of a worker are laid in this order, later over earlier:
+// The variables of a worker come from these sources; later ones replace earlier ones:
 //
 //   the supervisor's own environment, less HostPlan.unset
-//   what the caller has and other hosts need        (proto/env: kAllow; not on the launcher's own
-//   host) defaults that anybody may override              OMP_NUM_THREADS, interface names...
+//   the caller's variables for other hosts       (proto/env: kAllow; not on the launcher's host)
+//   defaults that the user may override          OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
-//   which accelerators are its host's, or its own   CUDA_VISIBLE_DEVICES... (worker_devices.h)
-//   who the worker is                               RANK, MASTER_ADDR... (proto/env: kSet)
+//   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES... (worker_devices.h)
+//   the identity of the worker                   RANK, MASTER_ADDR... (proto/env: kSet)
 #include "launcher/plan/worker_environment.h"
 
 #include <algorithm>
@@ -73,7 +73,7 @@ std::string ras_address(const std::string& job_id) {
     for (const char digit : std::string_view(job_id).substr(std::min(at, job_id.size()), 2))
       value =
           value * 16 + static_cast<unsigned>(digit > '9' ? (digit | 32) - 'a' + 10 : digit - '0');
-    // Without 127.0, where everybody is, and the ends of a network.
+    // Leaves out 127.0, which other programs use, and the ends of a network.
     return std::to_string(1 + value % 254);
   };
   return "127." + part(0) + "." + part(2) + "." + part(4) + ":" + std::to_string(kPort);
@@ -117,7 +117,8 @@ bool may_pass_on(const EnvVariable& variable) {
          is_proxy_for_others(variable.value);
 }
 
-// Who uses a proxy would look for rank 0 there too: gRPC does, and so what JAX is built on.
+// Excepts the first host from proxies: gRPC, which JAX is built on, would look for rank 0 behind
+// them too.
 void reach_the_first_host_directly(const std::string& address, Environment& out) {
   const bool has_proxy = std::any_of(out.begin(), out.end(), [](const EnvVariable& variable) {
     return is_proxy(variable.name) && !is_no_proxy(variable.name);
@@ -153,7 +154,7 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
     reach_the_first_host_directly(inputs.plan->master_address, out);
 }
 
-// What all workers of this host have in common.
+// Adds the variables that all workers of this host share.
 void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
   const JobPlan& plan = *inputs.plan;
   const std::string world = std::to_string(plan.world_size);
@@ -203,7 +204,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
                              : address_and_port(plan, plan.store_port));
 }
 
-// Has the user a value for this, in one of the places that we give on?
+// True if the user has a value for this in one of the places that we pass on.
 bool is_given(const EnvironmentInputs& inputs, const Environment& exports,
               const std::string& name) {
   return find_variable(*inputs.caller, name) != nullptr ||
@@ -211,7 +212,7 @@ bool is_given(const EnvironmentInputs& inputs, const Environment& exports,
          find_variable(exports, name) != nullptr;
 }
 
-// --env-file chooses accelerators: then nobody else does.
+// True if --env-file chooses accelerators: then ivyrun does not.
 bool chooses_devices(const Environment& from_files) {
   return std::any_of(from_files.begin(), from_files.end(),
                      [](const EnvVariable& variable) { return is_device_mask(variable.name); });
@@ -272,7 +273,7 @@ std::string node_log_directory(const Options& options, const std::string& workin
   return working_directory + "/" + options.log_dir;
 }
 
-// What every login has, or what is only true of this terminal: nobody misses it elsewhere.
+// Variables that every login has, or that are only true of this terminal: not needed elsewhere.
 constexpr std::string_view kLoginNames[] = {"HOME",
                                             "USER",
                                             "LOGNAME",
@@ -412,7 +413,7 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
   }
   if (names.empty()) return "";
   std::sort(names.begin(), names.end());
-  // One line of a terminal; whoever exports more knows how to list them.
+  // Names shown: one line of a terminal.
   constexpr std::size_t kShown = 8;
   std::string line = "not passed to other hosts:";
   for (std::size_t i = 0; i < names.size() && i < kShown; ++i)

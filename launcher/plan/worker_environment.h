@@ -28,7 +28,7 @@ struct EnvironmentInputs {
 // differences travel; on others the allow-listed variables travel too.
 Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host);
 
-// What changes from one generation to the next, for StartAgain.
+// The variables that change from one generation to the next, for StartAgain.
 Environment generation_variables(std::uint32_t generation);
 
 // One line that names (not values) what the caller exported in this shell and other hosts do not

@@ -11,7 +11,7 @@
 
 namespace ivy {
 
-// What all workers of this host have in common: SLURM_NTASKS, SLURM_STEP_*, SLURM_NODEID, ...
+// The variables that all workers of this host share: SLURM_NTASKS, SLURM_STEP_*, SLURM_NODEID, ...
 Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host);
 
 // SLURM_PROCID and SLURM_LOCALID.

@@ -1,4 +1,4 @@
-// One message for a person: what, where, why, and what to do. Pure; thread: any.
+// One message for the user: what, where, why, and what to do. Pure; thread: any.
 //
 //   ivyrun: error[IVY-H003]: 2 of 32 hosts did not answer in 30 s
 //     where: node[07,19], ssh connect

@@ -10,7 +10,7 @@ namespace {
 constexpr std::array<std::string_view, 12> kHues = {"36", "32", "33", "34", "35", "31",
                                                     "96", "92", "93", "94", "95", "91"};
 constexpr std::size_t kFileRankDigits = 5;
-// A longer host name is shown whole, but does not widen everybody's label.
+// A longer host name is shown whole, but does not widen all labels.
 constexpr std::size_t kMaxHostWidth = 24;
 
 std::string padded(std::string text, std::size_t width, char fill) {

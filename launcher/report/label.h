@@ -9,7 +9,7 @@ namespace ivy {
 
 enum class Colour { kOff, kOn };
 
-// What labels of one generation have in common.
+// The parts that all labels of one generation share.
 struct LabelStyle {
   std::string choice = "auto";  // auto | none | rank | host | a template
   std::string job_id;

@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Longer ones are no PATH that somebody has made.
+// A longer PATH is not one that a user has made.
 constexpr std::size_t kMaxDirectories = 200;
 constexpr std::size_t kMaxNameBytes = 100;
 

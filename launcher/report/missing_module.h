@@ -1,5 +1,5 @@
-// What to do when a worker's Python does not have a module: another one on this machine may. Looks
-// at directories, starts nothing; asked only after a failure. Thread: any.
+// Advice when a worker's Python does not have a module: another Python on this machine may have it.
+// Reads directories, starts nothing; used only after a failure. Thread: any.
 #pragma once
 
 #include <string>

@@ -75,7 +75,7 @@ std::size_t first_cause(const std::vector<WorkerEnd>& ends,
   return best;
 }
 
-// Did the worker fail before the launcher had its own reason, and not because of it?
+// True if the worker failed before the launcher had its own reason, and not because of it.
 bool worker_came_first(const WorkerEnd& end, const LauncherEnd& launcher_end) {
   if (end.at_ns > launcher_end.at_ns) return false;
   const std::int64_t before_ns = launcher_end.at_ns - end.at_ns;

@@ -1,4 +1,4 @@
-// Who failed first, and what ivyrun exits with. Pure; thread: any.
+// Finds the worker that failed first, and the exit code of ivyrun. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +24,8 @@ struct WorkerEnd {
   std::int64_t clock_error_ns = 0;  // Half the round trip: the order within it is unknown.
   std::string error_file;           // What it left in TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
-  bool is_just_shown = false;       // Their end is among the last lines on the console.
-  std::string exec_failure;         // "exec: No such file or directory: /x" when it never ran.
+  bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
+  std::string exec_failure;    // "exec: No such file or directory: /x" when it never ran.
 };
 
 // Why the launcher itself ended the job, when it did.
@@ -46,7 +46,7 @@ enum class LauncherReason {
 struct LauncherEnd {
   LauncherReason reason = LauncherReason::kNone;
   int signal = 0;         // kInterrupted, kPreempted: which signal.
-  Diagnostic diagnostic;  // What is said about it.
+  Diagnostic diagnostic;  // The message about it.
   std::int64_t at_ns = 0;
 };
 
@@ -68,7 +68,7 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
 // A collective library's watchdog ended it, by its words: a symptom of what another rank did or
 // left.
 bool was_aborted_by_watchdog(const WorkerEnd& end);
-// By SIGABRT, or by a shell that says so: its words may still be on their way.
+// True after SIGABRT, or a shell's exit code for it: the worker's last output may still arrive.
 bool was_abort(const ExitStatus& status);
 
 // The last Python traceback in a standard error tail, without a decorator's help; empty if none.

@@ -1,4 +1,4 @@
-// One place where people read: standard output, standard error, or both when they are the same
+// One stream that users read: standard output, standard error, or both when they are the same
 // terminal, pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on
 // a terminal one line that is replaced (the job's status, or the newest state of a progress bar).
 //
@@ -51,7 +51,8 @@ struct ConsoleStyle {
 
 class Console {
  public:
-  // consumed: bytes of a host's output have left, or were dropped because nobody reads any more.
+  // consumed: bytes of a host's output have left, or were dropped because there is no reader any
+  // more.
   struct Handlers {
     std::function<void(int host_index, std::uint64_t bytes)> consumed;
     std::function<void()> room;  // has_room() may be true again.
@@ -62,7 +63,7 @@ class Console {
   // Before the first line of a generation.
   void set_style(const ConsoleStyle& style);
   const ConsoleStyle& style() const { return style_; }
-  // There is little enough unwritten text to format more.
+  // True while there is little enough unwritten text to format more.
   bool has_room() const { return sink_.backlog() < kMostAheadBytes; }
   bool is_idle() const { return sink_.backlog() == 0; }
   std::size_t unwritten() const { return sink_.backlog(); }
@@ -72,30 +73,30 @@ class Console {
 
   // Bytes of a lane; they count as consumed when the lines made of them have left.
   void show(Lane& lane, std::string_view bytes);
-  // The unfinished line, now.
+  // Shows the unfinished line now.
   void show_partial(Lane& lane);
-  // The newest state of a line that is overwritten again and again: as the line below the others on
-  // a terminal, else as a line of its own.
+  // Shows the newest state of a line that is overwritten again and again: below the others on a
+  // terminal, else as a line of its own.
   void show_state(Lane& lane);
   // The stream has ended, or what follows was dropped: its unfinished line ends here.
   void end_lane(Lane& lane);
   void cut_lane(Lane& lane);
-  // Text of ivyrun itself, on lines of its own. Whatever is in it, it commands no terminal.
+  // Shows text of ivyrun itself on lines of its own, with control characters escaped.
   void say(std::string_view text);
-  // Replaces the line below the others; drawn by draw_bottom(). Escaped as what is said.
+  // Replaces the line below the others; drawn by draw_bottom(). Escaped as in say().
   void set_status(const std::string& text);
   bool bottom_is_due() const { return bottom_changed_ && style_.is_terminal; }
   void draw_bottom();
-  // No lane of the ended generation is remembered.
+  // Forgets the lanes of the ended generation.
   void forget_lanes();
 
  private:
   // Text formatted ahead of the reader: enough to keep a fast reader busy.
   static constexpr std::size_t kMostAheadBytes = 256u << 10;
   struct Grant {
-    std::uint64_t end;  // When so many bytes have been written,
+    std::uint64_t end;  // When this many bytes have been written...
     std::uint64_t bytes;
-    int host_index;  // this host may send as many.
+    int host_index;  // ...this host may send `bytes` more.
   };
   void put(Lane& lane, const LinePiece& piece);
   void pass(Lane& lane, std::string_view bytes);
@@ -111,7 +112,7 @@ class Console {
   ConsoleStyle style_;
   const int fd_;
   std::deque<Grant> grants_;
-  Lane* open_ = nullptr;  // Whose unfinished line the cursor stands in.
+  Lane* open_ = nullptr;  // The lane in whose unfinished line the cursor stands.
   bool open_is_coloured_ = false;
   std::string status_;
   std::string state_;  // Newest progress state, with its label.

@@ -50,7 +50,7 @@ void ConsoleSink::choose_way() {
   most_at_once_ = kWriteBytes;
   struct stat status {};
   if (fstat(fd_, &status) != 0) {
-    failed_ = true;  // The caller closed it (">&-"): there is nobody to tell.
+    failed_ = true;  // The caller closed it (">&-"): no message is possible.
     return;
   }
   const bool is_terminal = isatty(fd_) != 0;

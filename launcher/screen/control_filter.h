@@ -21,7 +21,8 @@ enum class ControlPolicy {
 class ControlFilter {
  public:
   explicit ControlFilter(ControlPolicy policy) : policy_(policy) {}
-  // What may be shown of these bytes; valid until the next call and as long as `bytes`.
+  // Returns the part of these bytes that may be shown; valid until the next call and as long as
+  // `bytes`.
   std::string_view apply(std::string_view bytes);
 
  private:

@@ -215,7 +215,7 @@ void DetachedOutput::finish(std::function<void()> done) {
 }
 
 void DetachedOutput::check_finished() {
-  // What failed last is complained of too.
+  // Takes the last failures too, for complaints().
   files_.take_done();
   take_log();
   const bool is_shown = is_leaving_ ? !foreground_ : !is_finishing_;

@@ -21,15 +21,15 @@ namespace ivy {
 
 class DetachedOutput final : public Output {
  public:
-  // foreground: where messages are shown until leave(). Of handlers only `consumed` is called.
+  // foreground: where messages are shown until leave(). Only the handler `consumed` is called.
   DetachedOutput(boost::asio::io_context& loop, const Options& options, std::string job_id,
                  Handlers handlers, std::unique_ptr<Output> foreground);
   ~DetachedOutput() override;
 
   // A launcher that has taken the job over goes on with the files; before begin().
   void go_on_with_files() { appends_ = true; }
-  // Of one stream follows what begins behind so many bytes of it: what its file had when it was
-  // opened is left out from now on. Returns how many bytes the file lacks.
+  // The stream goes on after its first `bytes` bytes: what its file already had beyond them when it
+  // was opened is skipped. Returns how many of these bytes the file lacks.
   std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
   // Everything said so far has been shown: calls left(descriptor of ivyrun.log), and from then on
   // uses the caller's standard descriptors no more.
@@ -43,7 +43,7 @@ class DetachedOutput final : public Output {
   void status_line(const std::string& text) override;
   bool has_terminal() const override { return foreground_ && foreground_->has_terminal(); }
   std::string stderr_tail(int rank) const override;
-  // Nobody reads along: the summary has to be complete.
+  // A detached job has no reader at the console: its summary has to be complete.
   bool is_just_shown(int) const override { return false; }
   std::string log_path(int rank, int stream) const override { return files_.path(rank, stream); }
   void finish(std::function<void()> done) override;
@@ -80,7 +80,7 @@ class DetachedOutput final : public Output {
   Ready log_opened_;
   bool appends_ = false;
   bool is_leaving_ = false;
-  std::function<void()> done_;  // Of a finish() that waits for the files, or until we have left.
+  std::function<void()> done_;  // Set by finish(), called when all is written.
   bool is_finishing_ = false;
   std::optional<std::chrono::milliseconds> finish_limit_;
   boost::asio::steady_timer finish_timer_;

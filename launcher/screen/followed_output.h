@@ -1,4 +1,4 @@
-// An Output whose messages and bytes somebody else hears too. Thread: the loop's.
+// An Output that also passes its messages and bytes to a follower. Thread: the loop's.
 #pragma once
 
 #include <functional>

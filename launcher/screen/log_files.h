@@ -26,8 +26,8 @@ std::string log_folder(const std::string& directory, const std::string& job_id,
 // "rank00027.err"
 std::string log_file_name(int rank, int stream);
 
-// An opener of a log file, for a FileWriter: one that nobody else can have planted. The folder may
-// be shared, so a link at its place is not followed. size: of what was in it. -errno on failure.
+// Makes the opener of a log file for a FileWriter. The folder may be shared with other users, so a
+// link planted at the file's place is not followed. size: of what was in it. -errno on failure.
 FileWriter::Opener log_opener(const std::string& path, bool appends,
                               std::shared_ptr<std::uint64_t> size = nullptr);
 
@@ -62,11 +62,11 @@ class LogFiles {
   // The file will get no more bytes.
   void close(int rank, int stream);
   std::string path(int rank, int stream) const;  // Empty when there is none.
-  // What an appended file had when it was opened.
+  // Bytes that an appended file had when it was opened.
   std::uint64_t size_at_open(int rank, int stream) const;
   const std::string& complaint() const { return complaint_; }
 
-  // What the thread has done since.
+  // Handles what the writer's thread has done since the last call.
   void take_done();
   bool has_room() const { return writer_.has_room(); }
   // Everything is in the files, or has failed.
@@ -91,9 +91,9 @@ class LogFiles {
   FileWriter writer_;
   std::string folder_;
   std::map<int, std::array<File, 2>> ranks_;
-  std::map<FileWriter::File, Name> names_;  // Of those that the writer has.
-  std::size_t opening_ = 0;                 // Files of open_all() without an answer yet,
-  FileWriter::File first_opened_ = 0;       // the first of them.
+  std::map<FileWriter::File, Name> names_;  // Names of the files that the writer has not closed.
+  std::size_t opening_ = 0;                 // Files of open_all() without an answer yet...
+  FileWriter::File first_opened_ = 0;       // ...and the number of the first of them.
   std::optional<Error> open_error_;
   std::function<void(const Result<void>&)> opened_;
   std::string complaint_;

@@ -38,7 +38,7 @@ constexpr std::size_t kDropAboveBytes = 1u << 20;
 constexpr std::size_t kSliceBytes = 64u << 10;
 // Formatted text is written at the latest when there is so much of it.
 constexpr std::size_t kFlushBytes = 64u << 10;
-// With drop, a reader that takes nothing keeps finish() waiting only so long.
+// With drop, a reader that takes nothing keeps finish() waiting only this long.
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
 bool is_same_place(int first_fd, int second_fd) {
@@ -54,7 +54,7 @@ constexpr std::uint64_t kJustShownLines = 3;
 // A console, and what waits for it.
 struct Desk {
   std::unique_ptr<Console> console;
-  std::uint64_t lines = 0;  // Of workers, shown so far.
+  std::uint64_t lines = 0;  // Workers' lines shown so far.
   ChunkQueue queue;
   bool wants_flush = false;
 };
@@ -131,7 +131,7 @@ class ConsoleOutput final : public Output {
   std::int64_t timer_due_ns_ = 0;  // 0: not armed.
   std::int64_t last_drawn_ns_ = 0;
   boost::asio::steady_timer finish_timer_;
-  std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: as long as somebody may read.
+  std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: no limit.
   std::function<void()> done_;
 };
 
@@ -576,7 +576,7 @@ bool ConsoleOutput::all_written() const {
 }
 
 void ConsoleOutput::check_finished() {
-  // What failed last is complained of too.
+  // Takes the last failures too, for complaints().
   files_.take_done();
   if (!done_ || !all_written()) return;
   finish_timer_.cancel();

@@ -15,7 +15,7 @@
 
 namespace ivy {
 
-// Where one rank sits, for its label.
+// The place of one rank, for its label.
 struct RankPlace {
   int rank = 0;
   int local_rank = 0;
@@ -36,7 +36,7 @@ class Output {
                                       const std::string& job_id, Handlers handlers);
   virtual ~Output() = default;
 
-  // The ranks of this generation, of at most so many. Opens the files of --log-dir, which takes as
+  // Begins a generation, one of at most max_attempts. Opens the files of --log-dir, which takes as
   // long as their file system does: `ready` is called once, perhaps at once; ResourceExhausted,
   // PermissionDenied name the path. A later begin() takes the place of one that is not ready.
   using Ready = std::function<void(const Result<void>&)>;
@@ -45,7 +45,7 @@ class Output {
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   virtual void worker_bytes(int rank, int stream, std::string_view bytes, bool end) = 0;
   // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
-  // Control characters are escaped here: nothing said has colours of its own.
+  // Control characters are escaped here, so the text cannot have colours of its own.
   virtual void say(std::string_view text) = 0;
   // The one status line of a terminal (replaced each time, empty removes it). On anything but a
   // terminal nothing is shown; the caller says plain lines instead.
@@ -61,7 +61,7 @@ class Output {
   // Ends partial lines and writes what is queued; calls done when all has left and is in the files,
   // or when it cannot leave within the limit.
   virtual void finish(std::function<void()> done) = 0;
-  // From now on finish() waits at most so long for a reader that takes nothing. Default: without
+  // Limits how long finish() waits for a reader that takes nothing, from now on. Default: without
   // limit, because output that a paused reader has not taken is not lost; 2 s with
   // --console-overflow=drop.
   virtual void limit_finish(std::chrono::milliseconds limit) = 0;

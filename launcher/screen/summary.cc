@@ -89,7 +89,7 @@ std::string evidence_block(std::string_view text) {
          indented(lines, lines.size() - kept);
 }
 
-// What the worker itself says about its end.
+// Returns what the worker itself has printed about its end.
 std::string evidence(const WorkerEnd& end) {
   if (!end.exec_failure.empty()) return "";
   const ErrorFile file = read_error_file(end.error_file);
@@ -122,7 +122,7 @@ std::string place(const WorkerEnd& end) {
   return text + ")";
 }
 
-// What can be done about a program that was not executed.
+// Advice about a program that was not executed.
 std::string start_fix(const WorkerEnd& end) {
   if (end.exec_failure.empty()) return "";
   if (end.exec_failure.starts_with("bind"))
@@ -140,7 +140,7 @@ std::string start_fix(const WorkerEnd& end) {
   return "";
 }
 
-// A watchdog ends whoever waits: the rank that it waited for is what somebody has to look at.
+// A watchdog ends the rank that waits: the user has to look at the rank that it waited for.
 std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   if (!was_aborted_by_watchdog(end)) return "";
   const std::string text = inputs.finding.empty()
@@ -195,7 +195,8 @@ std::string stopped_line(const SummaryInputs& inputs) {
     const WorkerEnd& end = (*inputs.ends)[index];
     // A job may end before its workers begin.
     if (end.pid <= 0) continue;
-    // Whom somebody else asked to stop may say no to that with an exit code.
+    // A worker that was asked to stop may answer with an exit code: that is a failure only if
+    // another worker had failed before.
     const bool is_failure = inputs.outcome->first && !was_stopped(end);
     (is_failure ? failed : stopped).push_back(end.rank);
   }

@@ -9,7 +9,7 @@
 namespace ivy {
 namespace {
 
-// What helps whatever is wrong with the variables.
+// The advice that helps whatever is wrong with the variables.
 constexpr const char* kNotMeant =
     "start it by sbatch, salloc or srun itself\n"
     "or, if no Slurm job is meant: env -u SLURM_JOB_ID -u SLURM_JOBID ivyrun ...";
@@ -94,7 +94,7 @@ Result<void> read_cpus(const Reader& reader, SlurmAllocation& out) {
   return {};
 }
 
-// More than a host has: what is written may be anything.
+// More than any host has: a bound, since the variable may hold anything.
 constexpr int kMostGpus = 4096;
 
 // "2", "a100:1,h100:1", "a100"; "cpu=4,gres/gpu:a100=2", where other kinds stand beside.

@@ -12,8 +12,8 @@
 
 namespace ivy {
 
-// The step whose task we are. The batch script of sbatch and the shell of salloc are none, though
-// Slurm gives a batch script SLURM_PROCID=0.
+// The step whose task we are. The batch script of sbatch and the shell of salloc are not steps,
+// though Slurm gives a batch script SLURM_PROCID=0.
 struct SlurmStep {
   std::string id;  // SLURM_STEP_ID
   int tasks = 1;   // SLURM_STEP_NUM_TASKS
@@ -34,7 +34,8 @@ struct SlurmAllocation {
   std::optional<int> node_id;      // Its index in hosts; none: not one of them, or not said.
   std::optional<int> gpus_here;    // SLURM_GPUS_ON_NODE
   std::string gpus_asked;  // "--gpus-per-node 4", as it was asked for; empty: not, or not said.
-  // By what Slurm gives each task of a step its own devices: "--gpus-per-task"; empty: it does not.
+  // The option by which Slurm gives each task of a step its own devices: "--gpus-per-task"; empty:
+  // it does not.
   std::string gpus_bound_by;
   std::optional<std::int64_t> end_unix_s;  // SLURM_JOB_END_TIME, from Slurm 23.02 on.
   std::optional<SlurmStep> step;

@@ -138,7 +138,8 @@ AllocationEnd::Delivery& AllocationEnd::delivery_of(int signal) {
   return added;
 }
 
-// Another source has sent the same, or another host of the step. What is none begins anew.
+// True if another source, or another host of the step, has sent the same signal. One that is not a
+// repetition begins a new delivery.
 bool AllocationEnd::is_repetition(Delivery& delivery, SignalSource source, std::int64_t now_ms) {
   // Slurm may be early by so much, and looks at its timers twice a minute.
   constexpr std::int64_t kWindowMs = kSlurmIsEarly.count() * 3 / 2;

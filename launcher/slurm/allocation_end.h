@@ -5,8 +5,8 @@
 //   ------|------ asked again, ever more often ----------|-----------|----------|
 //                                                   --preempt-signal  stop
 //
-// One notice reaches the ranks once, whoever sends it first: our own timer, Slurm by way of ivyrun
-// (sbatch --signal=B:USR1@60 and `exec ivyrun`), or Slurm by way of the step that carries us
+// A notice reaches the ranks once, whichever source sends it first: our own timer, Slurm by way of
+// ivyrun (sbatch --signal=B:USR1@60 and `exec ivyrun`), or Slurm by way of the step that carries us
 // (--signal=USR1@60).
 #pragma once
 
@@ -23,7 +23,7 @@
 
 namespace ivy {
 
-// What squeue -o %L says: "1-02:03:04", "59:58", "0:07". Nothing: the job has no limit
+// Parses what squeue -o %L prints: "1-02:03:04", "59:58", "0:07". Nothing: the job has no limit
 // (UNLIMITED). InvalidArgument: something else (INVALID, NOT_SET).
 Result<std::optional<std::chrono::seconds>> parse_time_left(std::string_view text);
 
@@ -56,7 +56,7 @@ class AllocationEnd {
   static constexpr std::chrono::milliseconds kLastCall{5'000};
   // Slurm sends its signal up to a minute early (sbatch(1), --signal).
   static constexpr std::chrono::milliseconds kSlurmIsEarly{60'000};
-  // So long before something is due the end is asked for again, with a deadline that is shorter.
+  // The end is asked for again this long before something is due, with a deadline that is shorter.
   static constexpr std::chrono::milliseconds kAskAhead{6'000};
   // KillWait where it was not changed, less what our own end takes: TERM is followed by KILL.
   static constexpr std::chrono::milliseconds kUntilSlurmKills{25'000};
@@ -65,33 +65,33 @@ class AllocationEnd {
       : settings_(settings),
         stop_before_(settings.stop_before.value_or(std::chrono::milliseconds(0))) {}
 
-  // The allocation ends then; nothing: never. True: sooner than --stop-before-end allows for, so
-  // the notice comes when half of the time is over.
+  // Sets when the allocation ends; nothing: never. True if that is sooner than --stop-before-end
+  // allows for, so that the notice comes after half of the time left.
   bool learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms);
   std::optional<std::int64_t> end_ms() const { return end_ms_; }
-  // Nobody has answered kAsk: what was known holds, and is asked for again.
+  // Reports that kAsk was not answered: the known end stays, and kAsk is due again later.
   void ask_failed(std::int64_t now_ms) { plan_to_ask(now_ms); }
 
-  // What is due by now; each step is said once.
+  // Returns the step that is due by now; each one is returned once.
   EndStep due(std::int64_t now_ms);
-  // When due() says the next one. Nothing: never.
+  // When due() returns the next step. Nothing: never.
   std::optional<std::int64_t> next_ms() const;
 
   SignalMeaning received(int signal, SignalSource source, std::int64_t now_ms);
 
-  // The ranks have been told, and by this signal.
+  // True once the ranks have been told of the end.
   bool has_notice() const { return notice_; }
 
-  // From TERM to KILL: no longer than the allocation lasts, and than Slurm waits when it has sent
-  // TERM itself.
+  // The time from TERM to KILL: no longer than the allocation lasts, nor than Slurm waits when it
+  // has sent TERM itself.
   std::chrono::milliseconds grace(std::chrono::milliseconds usual, std::int64_t now_ms) const;
 
-  // Did the end of the allocation end this process: Slurm sends TERM to all of a step, and a rank
-  // may hear it before ivyrun does.
+  // True if a rank that TERM ends now is ended with the allocation: Slurm sends TERM to all of a
+  // step, and a rank may receive it before ivyrun does.
   bool is_last_call(std::int64_t now_ms) const;
 
  private:
-  // One signal, sent once: each source may tell of it.
+  // One signal, sent once, which each source may report.
   struct Delivery {
     int signal = 0;
     std::int64_t began_ms = 0;
@@ -108,9 +108,9 @@ class AllocationEnd {
 
   const EndSettings settings_;
   std::optional<std::int64_t> end_ms_;
-  std::chrono::milliseconds stop_before_;  // Of the settings, or what there is time for.
+  std::chrono::milliseconds stop_before_;  // The setting; half of the time left if that is less.
   std::optional<std::int64_t> ask_at_ms_;
-  std::vector<Delivery> deliveries_;  // The last one of each signal.
+  std::vector<Delivery> deliveries_;  // The newest one of each signal.
   bool notice_ = false;
   bool stopped_ = false;
   bool was_learned_ = false;

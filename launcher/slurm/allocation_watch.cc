@@ -13,7 +13,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// Where the end is not known yet, and somebody waits for it.
+// Pause between questions while the end is awaited but not known yet.
 constexpr seconds kAskAgain{60};
 
 std::int64_t now_ms() {
@@ -73,7 +73,7 @@ void AllocationWatch::answered(const Result<std::string>& said) {
     return learned(*left ? std::optional<std::int64_t>(now_ms() + milliseconds(**left).count())
                          : std::nullopt);
   log::debug("the end of " + allocation_.name() + ": " + left.error().message);
-  // What was known before still holds.
+  // The end known before still holds.
   if (is_known_) {
     end_.ask_failed(now_ms());
     return schedule();
@@ -126,7 +126,7 @@ void AllocationWatch::step() {
     case EndStep::kNothing:
       break;
     case EndStep::kAsk:
-      // What is due does not wait for the answer.
+      // Steps that are due do not wait for the answer.
       if (asks_) ask();
       break;
     case EndStep::kNotice:

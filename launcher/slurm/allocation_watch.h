@@ -30,7 +30,7 @@ class AllocationWatch {
   };
 
   // asks: whether squeue may be asked at all; without it the end is what the environment says.
-  // tells: the end is said as soon as it is known.
+  // tells: the end is printed as soon as it is known.
   AllocationWatch(boost::asio::io_context& loop, const SlurmAllocation& allocation,
                   EndSettings settings, bool asks, bool tells);
 
@@ -45,8 +45,8 @@ class AllocationWatch {
   const SlurmAllocation& allocation() const { return allocation_; }
 
   // `scontrol requeue`; on success Slurm ends this allocation, and us with it. `begins` is called
-  // right before. FailedPrecondition without `begins`: the job does not run any more, before its
-  // time: somebody has cancelled it.
+  // right before. FailedPrecondition without `begins`: the job has ended before its time, because
+  // it was cancelled.
   void requeue(std::function<void()> begins, std::function<void(Result<void>)> done);
 
  private:

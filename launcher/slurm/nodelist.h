@@ -18,9 +18,9 @@
 namespace ivy {
 
 // The names of SLURM_JOB_NODELIST in their order. Numbers are padded as each range's first one is.
-// Of several brackets the last varies fastest, then the first, the second and so on, as Slurm does
-// it. Names that are there twice are kept. InvalidArgument names the text and the column. Limits:
-// kMaxHosts names, kMaxHostListBytes characters (proto/contract/host_ranges.h).
+// With several brackets the last one varies fastest, then the first, the second and so on, as in
+// Slurm. Names that are there twice are kept. InvalidArgument names the text and the column.
+// Limits: kMaxHosts names, kMaxHostListBytes characters (proto/contract/host_ranges.h).
 Result<std::vector<std::string>> parse_nodelist(std::string_view text);
 
 // SLURM_JOB_CPUS_PER_NODE: "2(x3),1" is 2, 2, 2, 1. Same limits.

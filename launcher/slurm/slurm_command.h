@@ -13,8 +13,9 @@ namespace ivy {
 
 // done is called once, from the loop: what the command wrote to standard output when it exited with
 // 0, without the last newline. Else an error that has its standard error in it: NotFound (there is
-// no such program), DeadlineExceeded (it was killed), FailedPrecondition (it said no). Of each
-// stream 64 KiB are kept. The command keeps itself alive; a loop that ends first leaves it alone.
+// no such program), DeadlineExceeded (it was killed), FailedPrecondition (it failed). The first
+// 64 KiB of each stream are kept. The command keeps itself alive; a loop that ends first leaves it
+// alone.
 void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::string>& arguments,
                        std::chrono::milliseconds deadline,
                        std::function<void(Result<std::string>)> done);

@@ -113,7 +113,7 @@ done
 
 // Runs with a, h, k, n, s, tried and u of the script above. Reads the bundle once, whatever becomes
 // of it; a directory in which it cannot be put is not tried again. A candidate is refused when it
-// is somebody else's or a link, and when programs may not run there.
+// is another user's or a link, and when programs may not run there.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why= t=

@@ -20,7 +20,7 @@ struct SlurmVersion {
   auto operator<=>(const SlurmVersion&) const = default;
 };
 
-// From "slurm-wlm 22.05.8" or "slurm 23.11.4". Nothing: it says no version.
+// Reads the version in "slurm-wlm 22.05.8" or "slurm 23.11.4". Nothing: there is none.
 std::optional<SlurmVersion> parse_slurm_version(std::string_view text);
 
 struct StepRequest {
@@ -53,7 +53,7 @@ bool is_hidden_from_srun(std::string_view name);
 // prints. bundle_name: NodeUpload::name().
 std::string step_script(const std::string& own_binary, const std::string& version_line,
                         const std::string& bundle_name);
-// What stands before the bundle's own bytes.
+// The text sent before the bundle's own bytes.
 std::string bundle_header(const std::string& architecture, std::size_t bytes,
                           const std::string& sha256);
 // A host that could not put the bundle into one of three directories asks for it again.
@@ -86,8 +86,8 @@ bool is_waiting_for_resources(std::string_view line);
 // Why, in our words where its own do not say what to do; empty: they say enough, as that the job's
 // prolog still runs.
 std::string why_srun_waits(std::string_view line);
-// Of no use to anybody: that this cluster binds no processors, which nobody has asked for; what a
-// munged could do that is not there.
+// True for a line of srun's that helps no user: that this cluster binds no processors, which was
+// not asked for, and the advice about munged in front of the line that tells the error.
 bool is_srun_noise(std::string_view line);
 
 // Why there is no step (any more). `said`: srun's standard error, noise included. `ended`: how srun

@@ -171,7 +171,7 @@ void ChildProcess::reap() {
   if (rc == 0 && info.si_pid == pid_) {
     status_ = exit_status_from_wait(info.si_code, info.si_status);
   } else if (rc != 0 && errno == ECHILD) {
-    // Whoever started us ignores SIGCHLD: the kernel reaps and keeps no status.
+    // Our parent had SIGCHLD ignored, which we inherit: the kernel reaps and keeps no status.
     status_ = ExitStatus{};
   }
 }

@@ -20,7 +20,8 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
     std::function<void()> drained;                  // Everything given to write() has left.
     std::function<void(const std::string&)> ended;  // Once: "end of file", or the error's text.
   };
-  // Owns both descriptors, which may be the same number and must be non-blocking. -1: no such way.
+  // Owns both descriptors, which may be the same number and must be non-blocking. -1: no such
+  // direction.
   DescriptorPump(boost::asio::io_context& loop, int read_fd, int write_fd);
 
   void start(Handlers handlers);
@@ -52,7 +53,7 @@ class DescriptorPump : public std::enable_shared_from_this<DescriptorPump> {
   std::unique_ptr<std::array<char, kReadBytes>> buffer_;
   std::string queued_;
   std::string writing_;
-  std::size_t written_ = 0;  // Of writing_.
+  std::size_t written_ = 0;  // Bytes of writing_ that have left.
   bool ending_ = false;
   bool stopped_ = false;
 };

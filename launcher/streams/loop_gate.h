@@ -1,5 +1,5 @@
-// Lets other threads post to a loop that may be gone by then, or that does not want to hear of it
-// any more. Keeps the loop running until it is closed.
+// Lets other threads post to a loop that may be gone by then, or that ignores posts by
+// then. Keeps the loop running until it is closed.
 //
 // Thread: post() from any, close() from the loop's. Lifetime: shared; the loop outlives the moment
 // in which it is closed, not the gate.

@@ -1,5 +1,5 @@
-// Which build this is. Launcher and supervisor are always the same build: the launcher sends its
-// own.
+// Identifies this build. Launcher and supervisor are always the same build: the launcher sends its
+// own supervisor.
 #pragma once
 
 #include <string_view>

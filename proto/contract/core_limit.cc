@@ -7,7 +7,7 @@
 namespace ivy {
 namespace {
 
-std::optional<rlim_t> users_limit;  // Of leave_no_core(); a test has none.
+std::optional<rlim_t> users_limit;  // Set by leave_no_core(), so empty in tests.
 
 void set_soft_limit(rlim_t soft) {
   rlimit limit{};

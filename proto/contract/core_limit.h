@@ -7,14 +7,14 @@
 
 namespace ivy {
 
-// For the rest of this process, and of those that it forks and that stay what it is; the hard limit
-// stays. Once, at the start.
+// Sets the soft limit of core files to 0 for this process and its children, except those started
+// under UsersCoreLimit; the hard limit stays. Call it once, at the start.
 void leave_no_core();
 
-// The soft limit that leave_no_core() found; nothing: it was not called.
+// Returns the soft limit that leave_no_core() found, or nothing if that was not called.
 std::optional<std::uint64_t> users_core_limit();
 
-// As long as it lives, a child that is started inherits that limit.
+// While such an object exists, children that are started inherit that limit.
 class UsersCoreLimit {
  public:
   UsersCoreLimit();

@@ -14,13 +14,13 @@ using CoreList = std::vector<int>;
 // error.
 inline constexpr int kMaxProcessorNumber = 8191;
 
-// "0-3,8\n" as {0,1,2,3,8}. Empty for an empty text, and for one that is no such list.
+// Parses "0-3,8\n" to {0,1,2,3,8}. Returns an empty list for an empty text and for a malformed one.
 CoreList parse_core_list(std::string_view text);
-// The shortest such text.
+// Returns the shortest such text.
 std::string core_list_text(const CoreList& cores);
-// What both have.
+// Returns the processors that are in both lists.
 CoreList common_cores(const CoreList& one, const CoreList& other);
-// What either has.
+// Returns the processors that are in either list.
 CoreList joined_cores(const CoreList& one, const CoreList& other);
 
 }  // namespace ivy

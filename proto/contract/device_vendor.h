@@ -1,6 +1,6 @@
-// Vendors of accelerators: how a host's facts call each, and the variables by which a process is
-// told which of its devices it may use. One row each; agent/devices/device_files.h says what else a
-// vendor is. Pure; thread: any.
+// Vendors of accelerators, one row each: the name in a host's facts, and the variables that tell a
+// process which of the vendor's devices it may use. agent/devices/device_files.h lists what else a
+// vendor needs. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -25,7 +25,7 @@ std::span<const DeviceVendor> device_vendors();
 // The row with this name; the first one for a name that no row has.
 const DeviceVendor& device_vendor(std::string_view name);
 
-// Is this a mask of any vendor?
+// True if this variable is a mask of any vendor.
 bool is_device_mask(std::string_view variable);
 
 }  // namespace ivy

@@ -1,4 +1,4 @@
-// How far a mistyped word is from a known one. Pure; thread: any.
+// Measures how far a mistyped word is from a known one. Pure; thread: any.
 #pragma once
 
 #include <cstddef>

@@ -9,7 +9,7 @@ using enum EnvRule;
 
 // The first matching entry counts: names before the prefixes that contain them.
 constexpr EnvEntry kTable[] = {
-    // Written by us: who this worker is.
+    // Written by us: this worker's identity.
     {"RANK", kSet, "torch, accelerate, DeepSpeed"},
     {"LOCAL_RANK", kSet, "torch, accelerate, DeepSpeed"},
     {"WORLD_SIZE", kSet, "torch, accelerate, DeepSpeed"},
@@ -54,7 +54,7 @@ constexpr EnvEntry kTable[] = {
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", kSet, "Keras"},
     {"KERAS_DISTRIBUTION_NUM_PROCESSES", kSet, "Keras"},
     {"KERAS_DISTRIBUTION_PROCESS_ID", kSet, "Keras"},
-    // Slurm's words for the same, set inside an allocation only. JAX and Lightning believe them.
+    // Slurm's names for the same, set inside an allocation only. JAX and Lightning trust them.
     {"SLURM_PROCID", kSet, "JAX, Lightning, MPI libraries"},
     {"SLURM_LOCALID", kSet, "JAX, Lightning"},
     {"SLURM_NODEID", kSet, "Lightning"},
@@ -162,7 +162,8 @@ constexpr EnvEntry kTable[] = {
     {"LANGUAGE", kAllow, "locale"},
     {"LC_*", kAllow, "locale"},
     {"TZ", kAllow, "local time"},
-    // Not where the value holds a password or is true of this host only (worker_environment.cc).
+    // Not passed if the value holds a password or is true of this host only
+    // (worker_environment.cc).
     {"http_proxy", kAllow, "downloads"},
     {"https_proxy", kAllow, "downloads"},
     {"ftp_proxy", kAllow, "downloads"},
@@ -256,7 +257,7 @@ Environment environment_of(char* const* environment_block) {
   for (; environment_block != nullptr && *environment_block != nullptr; ++environment_block) {
     const std::string_view entry = *environment_block;
     const std::size_t equals = entry.find('=');
-    // "=C:=..." has no name: some shells leave such entries behind.
+    // "=C:=..." has no name; some shells leave such entries.
     if (equals == std::string_view::npos || equals == 0) continue;
     environment.push_back(
         EnvVariable{std::string(entry.substr(0, equals)), std::string(entry.substr(equals + 1))});

@@ -1,5 +1,5 @@
-// The one list of environment variables: what a worker is given, what is passed on to other hosts,
-// and what is taken away. Pure; thread: any.
+// The one list of environment variables that a worker gets, that are passed on to other hosts, and
+// that are removed. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -9,7 +9,7 @@
 
 namespace ivy {
 
-// What happens to a variable of the caller (the shell in which ivyrun was typed).
+// What ivyrun does with a variable of the caller (the shell in which ivyrun was typed).
 enum class EnvRule {
   kInherit,  // Kept on this host, not passed to other hosts.
   kAllow,    // Kept on this host and passed to other hosts over SSH and agents.
@@ -20,14 +20,14 @@ enum class EnvRule {
 struct EnvEntry {
   std::string_view pattern;  // A name, or a prefix that ends in '*'.
   EnvRule rule;
-  std::string_view reader;  // Who reads it, for --explain-env.
+  std::string_view reader;  // The programs that read it, for --explain-env.
 };
 
 // Every entry, most specific first.
 std::span<const EnvEntry> env_table();
 
-// Does a pattern of the table (a name, or a prefix that ends in '*') match this name?
-// Inline: every start asks it some thousand times.
+// True if a pattern of the table (a name, or a prefix that ends in '*') matches this name. Inline:
+// every start calls it some thousand times.
 inline bool env_pattern_matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return name == pattern;
   return name.starts_with(pattern.substr(0, pattern.size() - 1));
@@ -36,7 +36,7 @@ inline bool env_pattern_matches(std::string_view pattern, std::string_view name)
 // The rule of the first matching entry; kInherit when none matches.
 EnvRule env_rule(std::string_view name);
 
-// Is this a name that a shell could export: [A-Za-z_][A-Za-z0-9_]* ?
+// True if a shell could export this name: [A-Za-z_][A-Za-z0-9_]*.
 bool is_env_name(std::string_view name);
 
 struct EnvVariable {

@@ -1,23 +1,23 @@
-// How the end of a process is written down, and the exit codes of ivyrun itself.
-// Thread: any. Pure.
+// How the exit of a process is recorded, and the exit codes of ivyrun itself. Thread: any. Pure.
 #pragma once
 
 #include <string>
 
 namespace ivy {
 
-// ivyrun's own exit codes. A worker may return the same numbers: the summary says whose it is.
-inline constexpr int kExitUsage = 2;         // Usage, configuration or hostfile; nothing started.
-inline constexpr int kExitPreempted = 75;    // Stop asked for by --preempt-signal, all ranks 0.
-inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
-inline constexpr int kExitHostLost = 121;    // Host, supervisor or store lost while running.
-inline constexpr int kExitRefused = 122;     // Refused before any worker started.
-inline constexpr int kExitStalled = 123;     // The stall watchdog ended the job.
-inline constexpr int kExitTimeout = 124;     // --timeout reached.
-inline constexpr int kExitInternal = 125;    // A bug or an operating system failure of ours.
+// ivyrun's own exit codes. A worker may return the same numbers: the summary says which process
+// returned it.
+inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
+inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
+inline constexpr int kExitHostsNotUp = 120;     // Hosts did not come up in time.
+inline constexpr int kExitHostLost = 121;       // Host, supervisor or store lost while running.
+inline constexpr int kExitRefused = 122;        // Refused before any worker started.
+inline constexpr int kExitStalled = 123;        // The stall watchdog ended the job.
+inline constexpr int kExitTimeout = 124;        // --timeout reached.
+inline constexpr int kExitInternal = 125;       // A bug or an operating system failure of ours.
 inline constexpr int kExitNotExecutable = 126;  // The program cannot be executed.
 inline constexpr int kExitNotFound = 127;       // The program does not exist.
-inline constexpr int kExitOutputClosed = 141;   // Whoever read our output went away.
+inline constexpr int kExitOutputClosed = 141;   // The reader of our output went away.
 
 // How one process ended. Exactly one of the two is meaningful.
 struct ExitStatus {

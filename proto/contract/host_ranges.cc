@@ -74,7 +74,8 @@ std::optional<RangeFault> cut_into_parts(const TextPiece& piece, std::vector<Tex
   }
 }
 
-// The parts, the fastest first. Texts between brackets have one value each and never vary.
+// Returns the parts by how fast they vary, the fastest first. Texts between brackets have one value
+// each and never vary.
 std::vector<std::size_t> by_speed(const std::vector<Texts>& parts, BracketOrder order) {
   std::vector<std::size_t> speeds;
   const std::size_t count = parts.size();
@@ -82,7 +83,7 @@ std::vector<std::size_t> by_speed(const std::vector<Texts>& parts, BracketOrder 
     for (std::size_t i = count; i-- > 0;) speeds.push_back(i);
     return speeds;
   }
-  // Texts and brackets alternate and a text is the last.
+  // Texts and brackets alternate, and the last part is a text.
   if (count > 1) speeds.push_back(count - 2);
   for (std::size_t i = 0; i + 2 < count; ++i) speeds.push_back(i);
   return speeds;
@@ -134,7 +135,7 @@ NumberedName cut_at_number(std::string_view name) {
     return {name, {}, {}};
   std::size_t first = last;
   while (first > 0 && is_digit(name[first - 1])) --first;
-  // "[1-3]" without a name before it would not be read back.
+  // "[1-3]" without a name before it could not be parsed again.
   if (first == 0 || last - first >= kMaxRangeDigits) return {name, {}, {}};
   return {name.substr(0, first), name.substr(first, last + 1 - first), name.substr(last + 1)};
 }
@@ -155,7 +156,7 @@ std::string range_text(const std::vector<std::string_view>& numbers) {
 std::string fold_host_names(const std::vector<std::string>& names) {
   struct Group {
     NumberedName name;
-    // By length first, which is the order of the numbers themselves.
+    // Sorted by length first, which is the numeric order.
     std::set<std::pair<std::size_t, std::string_view>> numbers;
   };
   const auto key_of = [](const NumberedName& name, std::size_t width) {

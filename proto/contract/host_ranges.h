@@ -25,7 +25,7 @@ struct TextPiece {
   }
 };
 
-// The pieces between commas. Commas in brackets divide only where `outside_brackets` is false.
+// Returns the pieces between commas. Commas in brackets divide only if `outside_brackets` is false.
 std::vector<TextPiece> cut_at_commas(const TextPiece& list, bool outside_brackets);
 
 struct RangeFault {
@@ -52,13 +52,13 @@ struct NumberedName {
 };
 NumberedName cut_at_number(std::string_view name);
 
-// What stands in the brackets for these numbers, in their order: "01-03,10,9".
+// Returns the text in the brackets for these numbers, in their order: "01-03,10,9".
 std::string range_text(const std::vector<std::string_view>& numbers);
 
-// "node[01-03,07]" for messages: the shortest writing of these names.
+// Returns the shortest form of these names for messages: "node[01-03,07]".
 std::string fold_host_names(const std::vector<std::string>& names);
 
-// True where this may be given to a resolver or to ssh: letters, digits and ".-_:%", not beginning
+// True if this may be given to a resolver or to ssh: letters, digits and ".-_:%", not beginning
 // with a "-".
 bool is_safe_host_name(std::string_view name);
 

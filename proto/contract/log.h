@@ -1,5 +1,5 @@
-// Lines about ourselves for whoever looks for a fault: "ivyrun: ..." on standard error. What
-// every user must read is not a log line: see launcher/report/diagnostic.h. spdlog and fmt are
+// Log lines about ourselves for a person who looks for a fault: "ivyrun: ..." on standard error.
+// What every user must read is not a log line: see launcher/report/diagnostic.h. spdlog and fmt are
 // compiled once, in log.cc, and no other file includes them. Thread: any.
 #pragma once
 
@@ -13,12 +13,12 @@ void set_program(std::string_view program);
 // How often -v was given: 0 nothing, 1 debug lines, 2 and more also trace lines.
 void set_verbosity(int verbosity);
 
-// Would this level be shown? Ask before building an expensive line.
+// True if lines of this level are shown. Ask before building an expensive line.
 bool shows_debug();
 bool shows_trace();
 
 // One line without its newline; control characters become \xNN (proto/contract/remote_text.h).
-// Never a token or a value of somebody's environment.
+// Never log a token or a value of a user's environment.
 void debug(std::string_view text);
 void trace(std::string_view text);
 

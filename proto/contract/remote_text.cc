@@ -13,7 +13,7 @@ void append_hex(std::string& out, char byte) {
 
 bool is_continuation(char byte) { return (static_cast<unsigned char>(byte) & 0xc0) == 0x80; }
 
-// Of the character that begins here; 1 also for a byte that begins none.
+// Returns the length of the character that begins here; 1 for a byte that begins no character.
 std::size_t utf8_length(std::string_view text) {
   const auto lead = static_cast<unsigned char>(text.front());
   const std::size_t length = lead >= 0xf0 && lead < 0xf5   ? 4

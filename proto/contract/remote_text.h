@@ -1,6 +1,6 @@
-// Text of another host, or of a program there. It may command a terminal or begin a line that looks
-// like ours, so it is no std::string: wrapping happens by itself, and the only way out is escaped.
-// Pure; thread: any.
+// Text of another host, or of a program there. It may contain terminal controls or begin a line
+// that looks like ours, so it is not a std::string: a string converts to it implicitly, and its
+// text for people always comes out escaped. Pure; thread: any.
 #pragma once
 
 #include <string>
@@ -22,11 +22,12 @@ class RemoteText {
   bool empty() const { return bytes_.empty(); }
   // For people, as a part of one line: newlines are escaped too.
   std::string line() const;
-  // For people, where each line is indented by whoever shows it (Diagnostic::cause).
+  // For people, where the code that shows it indents each line (Diagnostic::cause).
   std::string lines() const { return escape_control(bytes_); }
-  // Where this stands in it, or std::string::npos.
+  // Returns the position of `text` in it, or std::string::npos.
   std::size_t find(std::string_view text) const { return bytes_.find(text); }
-  // For programs, such as an Error that is escaped where it is shown. Never for people.
+  // The raw bytes for programs, such as an Error that is escaped where it is shown. Never show them
+  // to people.
   const std::string& bytes() const { return bytes_; }
 
   RemoteText& operator+=(const RemoteText& more) {

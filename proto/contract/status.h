@@ -1,4 +1,4 @@
-// What every function that can fail in an expected way returns. A bug aborts (IVY_ASSERT),
+// The result type of every function that can fail in an expected way. A bug aborts (IVY_ASSERT),
 // exceptions stay inside third-party libraries and are caught in the file that calls them.
 //
 // Thread: any. Everything here is a value.
@@ -13,19 +13,19 @@ namespace ivy {
 
 // Numbered as gRPC's, so that a conversion is a cast. Each is defined by what the caller does next.
 enum class Code {
-  kCancelled = 1,           // Somebody asked for the end: pass it on, say nothing.
+  kCancelled = 1,           // The caller's side cancelled it: pass it on, print nothing.
   kInvalidArgument = 3,     // The input is wrong wherever it is tried: show it to the user.
   kDeadlineExceeded = 4,    // It may work later: name what was waited for.
   kNotFound = 5,            // The named thing does not exist.
-  kAlreadyExists = 6,       // Another has it: never take it over silently.
-  kPermissionDenied = 7,    // Somebody else has to allow it.
+  kAlreadyExists = 6,       // Another owner has it: never take it over silently.
+  kPermissionDenied = 7,    // Another person has to allow it.
   kResourceExhausted = 8,   // A limit was reached: name the limit.
   kFailedPrecondition = 9,  // Something else must be put right first: say what.
   kAborted = 10,            // Lost a race: the caller may start over.
   kInternal = 13,           // The operating system broke a promise.
   kUnavailable = 14,        // A peer is away: retry with a bound.
   kDataLoss = 15,           // Bytes are not what they should be: drop the connection.
-  kUnauthenticated = 16,    // The peer did not prove who it is.
+  kUnauthenticated = 16,    // The peer did not prove its identity.
 };
 
 // An expected failure. `message` reads outermost first ("host node7: start worker: ..."), names the

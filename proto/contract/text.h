@@ -7,7 +7,7 @@
 
 namespace ivy {
 
-// "a, b, c" of a container of texts.
+// Joins a container of texts: "a, b, c".
 template <class Words>
 std::string joined(const Words& words, std::string_view separator) {
   std::string text;

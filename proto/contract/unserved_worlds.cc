@@ -6,8 +6,8 @@ namespace ivy {
 namespace {
 
 constexpr UnservedWorld kTable[] = {
-    // mpi4py.MPI rather than mpi4py: that is what calls MPI_Init. Not "libmpi" alone: MPIR, which
-    // computes with large numbers, is a libmpir.
+    // mpi4py.MPI rather than mpi4py, because the former calls MPI_Init. Not "libmpi" alone, because
+    // MPIR, a library for large numbers, is called libmpir.
     {"MPI", "mpi", "libmpi. libmpi_ libmpi++ libmpich libmpicxx libmpifort libpmpi", "mpi4py.MPI",
      "start it with mpirun, mpiexec or srun"},
     {"Horovod", "", "", "horovod.common.basics", "start it with horovodrun"},

@@ -1,7 +1,7 @@
-// The worlds that ivyrun does not serve yet: what joins them finds no peers in a worker, so that a
-// job of N workers would be N worlds of one and end well with wrong results. Such a job is an error
-// unless --allow-singletons is given. The one table of them; a row goes when its world is served.
-// Pure; thread: any.
+// The worlds (MPI and the like) that ivyrun does not serve yet: a program that joins one finds no
+// peers in a worker, so a job of N workers would be N worlds of one process, and would succeed with
+// wrong results. Such a job is an error unless --allow-singletons is given. The one table of them;
+// a row goes when its world is served. Pure; thread: any.
 #pragma once
 
 #include <span>
@@ -19,12 +19,12 @@ struct UnservedWorld {
 
 std::span<const UnservedWorld> unserved_worlds();
 
-// Null when none is meant.
+// Both return null when no row matches.
 const UnservedWorld* world_of_backend(std::string_view backend);
 const UnservedWorld* world_of_library(std::string_view soname);
 
-// Variables by which those who do serve these worlds tell a process its rank, blank-separated:
-// where one is set, the process has peers (mpirun inside a worker).
+// Variables by which launchers that serve these worlds tell a process its rank, blank-separated. If
+// one is set, the process has peers (mpirun inside a worker).
 std::string_view rank_variables();
 
 }  // namespace ivy

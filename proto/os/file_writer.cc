@@ -48,7 +48,7 @@ struct FileWriter::Queue {
   bool is_ending = false;
   std::vector<Done> finished;
   std::function<void()> done;      // Empty when the writer is gone.
-  std::map<File, OpenFile> files;  // Only whoever performs jobs touches it.
+  std::map<File, OpenFile> files;  // Only the thread that performs jobs touches it.
 };
 
 int FileWriter::Queue::perform(Job& job) {

@@ -49,14 +49,15 @@ class FileWriter {
   // After all that was queued before. Some file systems report a full disk only here.
   void close(File file);
 
-  // What is queued or being written is below the bound. write() takes bytes nevertheless.
+  // True if the bytes that are queued or being written are below the bound. write() takes bytes
+  // nevertheless.
   bool has_room() const;
   std::size_t queued_bytes() const;
-  // Everything that was asked for is done.
+  // True if everything that was asked for is done.
   bool is_idle() const;
-  // Blocks until is_idle() or until the time is over; what is_idle() says then.
+  // Blocks until is_idle() or until the timeout; returns is_idle().
   bool wait_idle(std::chrono::nanoseconds longest) const;
-  // What was finished since the last call, in order.
+  // Returns what was finished since the last call, in order.
   std::vector<Done> take_done();
 
  private:

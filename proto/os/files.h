@@ -14,7 +14,7 @@ namespace ivy {
 // open() beside O_RDONLY and O_CLOEXEC. To refuse a longer file, ask for a byte more than it may
 // have.
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
-// The same of a descriptor, from where it stands.
+// The same for a descriptor, from its offset.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
 
 // What write_all() does when a descriptor that never blocks takes no more for now.

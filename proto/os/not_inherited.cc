@@ -11,8 +11,8 @@ namespace {
 
 struct Registry {
   std::mutex mutex;
-  // By descriptor: the inode, 0 where there is none. A descriptor that somebody closed by other
-  // means may be another file by now.
+  // By descriptor: the inode, 0 where there is none. A descriptor that was closed by other means
+  // may be another file by now.
   std::vector<ino_t> inodes;  // Guarded by mutex.
 };
 
@@ -27,7 +27,7 @@ ino_t inode_of(int descriptor) {
   return fstat(descriptor, &status) == 0 ? status.st_ino : 0;
 }
 
-// Only what may be called in a child of a process with threads.
+// Calls only functions that are allowed in the child of a process with threads.
 void close_in_child() {
   std::vector<ino_t>& inodes = registry().inodes;
   for (std::size_t place = 0; place < inodes.size(); ++place) {

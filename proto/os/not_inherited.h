@@ -1,5 +1,5 @@
-// Connections that a child of fork() must not keep. A connection ends when the last process that
-// has it is gone, and by that end others know that a rank has died; but a child that goes on
+// Keeps connections out of the children of fork(). A connection ends when the last process that has
+// it is gone, and by that end its peers learn that a rank has died; but a child that goes on
 // without exec (a loader of data, say) has a copy of every descriptor. Those that are opened here
 // are closed in such a child, not shut down: the parent's go on.
 //
@@ -14,7 +14,8 @@ namespace ivy::not_inherited {
 std::unique_lock<std::mutex> lock();
 void add(int descriptor);  // Under lock().
 
-// What `make` returns, a descriptor or a negative number. It must not wait.
+// Calls `make`, which returns a descriptor or a negative number, and returns that. `make` must not
+// block.
 template <class Make>
 int open(Make make) {
   const std::unique_lock<std::mutex> guard = lock();
@@ -23,7 +24,7 @@ int open(Make make) {
   return descriptor;
 }
 
-// Of any descriptor.
+// Closes any descriptor, whether or not it was added.
 void close(int descriptor);
 
 }  // namespace ivy::not_inherited

@@ -1,4 +1,4 @@
-// What a process asks the kernel for itself and for its children. Thread: any.
+// Requests of a process to the kernel for itself and its children. Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -9,7 +9,7 @@ namespace ivy {
 
 // A descriptor that becomes readable when the process has ended, closed on exec. -1: errno.
 int open_pidfd(pid_t pid);
-// Raises the soft limit of open files, which is made for programs of old, to the hard one.
+// Raises the soft limit of open files, which suits old programs, to the hard one.
 void raise_descriptor_limit();
 // gethostname(); empty when it fails.
 std::string own_host_name();

@@ -11,10 +11,10 @@
 namespace ivy {
 
 void prefer_short_slices() {
-  constexpr unsigned long kSliceNs = 100'000;  // The shortest that the kernel takes.
+  constexpr unsigned long kSliceNs = 100'000;  // The shortest that the kernel accepts.
   errno = 0;
   const int nice_value = getpriority(PRIO_PROCESS, 0);
-  // A process that is favoured already would have to give that up for its children.
+  // Leave a process with a negative nice value alone: its children would lose that.
   if (errno != 0 || nice_value < 0) return;
   if (syscall(SYS_sched_getscheduler, 0) != SCHED_NORMAL) return;
   sched_attr attributes{};

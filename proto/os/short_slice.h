@@ -3,9 +3,9 @@
 
 namespace ivy {
 
-// For a process that only passes on what others wait for: with a short slice it runs at once when
-// it is woken, also on a machine whose cores are all busy, and never for long. Its children start
-// with the usual slice. Linux 6.12 and newer; older ones do nothing.
+// For a process that only passes on data that others wait for: with a short slice it runs as soon
+// as it is woken, even if all cores are busy, and never for long. Its children start with the usual
+// slice. Needs Linux 6.12; older kernels ignore it.
 void prefer_short_slices();
 
 }  // namespace ivy

@@ -16,16 +16,16 @@ struct SocketAddress {
 
   bool is_valid() const { return size != 0; }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  // Does not wait. -1: errno.
+  // Opens a non-blocking socket; returns -1 and sets errno on failure.
   int open_socket() const;
 };
 
-// "10.0.0.1", "fd00::1". Not valid: it is no numeric address.
+// "10.0.0.1", "fd00::1". The result is not valid if the text is no numeric address.
 SocketAddress parse_address(const std::string& address, std::uint16_t port);
 // "10.0.0.1:28028", "[fd00::1]:28028", "localhost:28028"; other names are not looked up.
 SocketAddress parse_with_port(std::string_view text);
 
-// Not valid: the path is too long for a socket.
+// The result is not valid if the path is too long for a socket.
 SocketAddress unix_address(std::string_view path);
 
 }  // namespace ivy

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kMaxCertificates = 8;
 constexpr std::size_t kMaxRevocationLists = 8;
 constexpr std::size_t kMaxHostName = 253;  // RFC 1035, in text.
-constexpr std::size_t kMaxUserName = 32;   // As useradd.
+constexpr std::size_t kMaxUserName = 32;   // The limit of useradd.
 constexpr std::size_t kMaxShown = 120;     // Bytes of a foreign name in a message.
 constexpr int kSecurityBits112 = 2;        // OpenSSL's level: no SHA-1, no RSA below 2048 bits.
 
@@ -33,7 +33,7 @@ using StoreContext = std::unique_ptr<X509_STORE_CTX, Free<X509_STORE_CTX_free>>;
 struct FreeStack {
   void operator()(STACK_OF(X509) * stack) const { sk_X509_free(stack); }
 };
-// Does not own the certificates on it.
+// A stack that does not own its certificates.
 using BorrowedCertificates = std::unique_ptr<STACK_OF(X509), FreeStack>;
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
@@ -45,7 +45,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-// Text of a stranger, fit for one line of a message.
+// Escapes untrusted text for one line of a message.
 std::string shown(std::string_view text) {
   std::string out;
   for (const char c : text.substr(0, kMaxShown)) {
@@ -55,8 +55,8 @@ std::string shown(std::string_view text) {
   return text.size() > kMaxShown ? out + "..." : out;
 }
 
-// The blocks at the start of a text, each from BEGIN to END. Text before a block is an error: what
-// is signed and what a person reads there could differ.
+// Returns the PEM blocks at the start of a text, each from BEGIN to END. Text before a block is an
+// error: what is signed and what a person reads there could differ.
 Result<std::vector<std::string_view>> pem_blocks(std::string_view text, const std::string& what,
                                                  std::string_view label, std::size_t max_blocks) {
   const std::string begin = "-----BEGIN " + std::string(label) + "-----";
@@ -175,7 +175,7 @@ std::string address_text(std::string_view bytes) {
   return canonical_address(text.data());
 }
 
-// How many names of each kind a certificate has, before anything is believed of them.
+// The role names in a certificate, before they are checked.
 struct RoleNames {
   std::vector<std::string> hosts;
   std::vector<std::string> users;
@@ -219,7 +219,7 @@ Result<RoleNames> read_names(X509* certificate, CertificateIdentity& identity) {
   return roles;
 }
 
-// Exactly one role, with a name that is fit to be shown and compared.
+// Requires exactly one role, with a name that can be shown and compared.
 Result<void> read_role(const RoleNames& roles, CertificateIdentity& identity) {
   if (!roles.unknown.empty()) {
     return Error{Code::kInvalidArgument, "it has an unknown role \"" + roles.unknown + "\""};
@@ -287,7 +287,7 @@ Result<CertificateIdentity> identity_of(X509* certificate) {
   return identity;
 }
 
-// "certificate user/alice (serial 4f02)", whether or not it is to be believed.
+// Returns "certificate user/alice (serial 4f02)", whether or not the certificate is trusted.
 std::string title_of(X509* certificate) {
   CertificateIdentity identity = facts_of(certificate);
   const Result<RoleNames> roles = read_names(certificate, identity);
@@ -302,7 +302,7 @@ std::string title_of(X509* certificate) {
 struct ParsedAnchor {
   std::vector<Certificate> authorities;
   std::vector<RevocationList> lists;
-  Store store;  // Both, for OpenSSL, which locks it where it must.
+  Store store;  // Both of the above, for OpenSSL, which locks it as needed.
 };
 
 namespace {
@@ -416,7 +416,7 @@ Error revocation_error(X509_STORE_CTX* context, X509* leaf) {
   }
 }
 
-// One run of OpenSSL's verification over the chain. nothing: believed.
+// Runs OpenSSL's verification over the chain once; returns nothing if the chain is trusted.
 template <class ErrorOf>
 std::optional<Error> verify_chain(const ParsedAnchor& anchor, const std::vector<Certificate>& chain,
                                   std::int64_t now_unix_s, unsigned long flags,
@@ -458,8 +458,8 @@ std::string list_names(const CertificateIdentity& identity) {
   return list.empty() ? "none" : list;
 }
 
-// What makes this host's certificate again with one name more: the names that are not written are
-// lost.
+// Returns the command that makes this host's certificate again with one more name. It lists all
+// names, as a name that is left out would be lost.
 std::string cert_command_with(const CertificateIdentity& identity, const std::string& name) {
   std::string command = "ivy-agent cert " + identity.name;
   for (const std::vector<std::string>* names : {&identity.dns_names, &identity.addresses})
@@ -511,7 +511,8 @@ Result<CertificateIdentity> verify_certificate(std::string_view chain_pem, const
   const std::shared_ptr<const ParsedAnchor> anchor = IVY_TRY(read_anchor(texts));
   const Result<std::vector<Certificate>> chain = parse_certificates(chain_pem, "the certificate");
   if (!chain) return Error{Code::kUnauthenticated, chain.error().message, chain.error().fix};
-  // One look at everything is enough for nearly all; else step by step, for the first reason.
+  // One full verification accepts nearly every peer; if it fails, verify step by step to find the
+  // first reason.
   const auto no_reason = [](X509_STORE_CTX*, X509*) { return Error{}; };
   const bool is_believed = !verify_chain(
       *anchor, *chain, now_unix_s, anchor->lists.empty() ? 0 : X509_V_FLAG_CRL_CHECK, no_reason);
@@ -562,7 +563,7 @@ std::string canonical_address(std::string_view text) {
 
 Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked) {
   const std::string address = canonical_address(asked);
-  // A name with the root's dot is the same name.
+  // A trailing dot (the DNS root) does not change a name.
   const std::string_view name = asked.ends_with('.') ? asked.substr(0, asked.size() - 1) : asked;
   const std::vector<std::string>& names = address.empty() ? identity.dns_names : identity.addresses;
   const std::string wanted = address.empty() ? lower(name) : address;
@@ -588,7 +589,7 @@ std::string expiry_warning(std::int64_t not_after, std::int64_t now_unix_s, int 
                                                  : std::pair{kMinute, "minutes"};
   const std::string count =
       apart < 2 * kMinute ? "a moment" : std::to_string(apart / unit) + " " + name;
-  // Where hours count, the date alone does not say enough.
+  // If hours are shown, the date alone is not precise enough.
   const std::string date = unit == kDay ? certificate_date(not_after) : time_text(not_after);
   return (left < 0 ? "expired " + count + " ago (" : "expires in " + count + " (") + date + ")";
 }

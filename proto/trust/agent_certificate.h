@@ -1,4 +1,4 @@
-// Who an agent or a launcher is, by its certificate, and whether that is to be believed.
+// Reads the identity of an agent or a launcher from its certificate, and verifies it.
 //
 //   ivy://host/NAME    a host certificate: serves, never launches; its addresses are names too
 //   ivy://user/NAME    a user certificate: launches, never serves
@@ -8,8 +8,8 @@
 // usage says the same (serverAuth or clientAuth) and must agree. Keys are P-256, signatures
 // ECDSA-SHA-256, the CA signs leaves directly. RFC 5280.
 //
-// Links OpenSSL's libcrypto (never libssl); whoever uses it chooses the static or the shared one.
-// Thread: any. Everything here is a value.
+// Links OpenSSL's libcrypto (never libssl); its user chooses the static or the shared one. Thread:
+// any. Everything here is a value.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,15 @@ namespace ivy {
 
 enum class CertificateRole { kHost, kUser };
 
-// What a peer shows, and what anchors may be: 64 KiB hold eight certificates many times over.
+// Bounds what a peer shows and what an anchor holds: eight certificates need far less than 64 KiB.
 inline constexpr std::size_t kMaxCertificateBytes = 64 * 1024;
 // A revocation list with some 20,000 entries.
 inline constexpr std::size_t kMaxRevocationBytes = 1024 * 1024;
 
 struct CertificateIdentity {
   CertificateRole role = CertificateRole::kUser;
-  std::string name;                    // Of the URI.
-  std::string serves;                  // Of ivy://serves/NAME; empty: anybody.
+  std::string name;                    // NAME in the role's URI.
+  std::string serves;                  // NAME in ivy://serves/NAME; empty: anybody.
   std::vector<std::string> dns_names;  // Lower case.
   std::vector<std::string> addresses;  // Numeric, canonical.
   std::string serial;                  // Hexadecimal, lower case.
@@ -41,27 +41,28 @@ struct CertificateIdentity {
   std::int64_t not_after = 0;
 };
 
-struct ParsedAnchor;  // OpenSSL's form of one; never changed once it is made.
+struct ParsedAnchor;  // OpenSSL's form of a TrustAnchor; immutable.
 
 struct TrustAnchor {
   std::string ca_pem;   // One CA certificate or several (while one replaces the other).
   std::string crl_pem;  // Revocation lists, concatenated; empty: nothing is revoked.
-  // Of these two texts, by prepare_anchor(). Null: each check parses them, which takes a third of
-  // its time.
+  // These two texts parsed by prepare_anchor(). Null: each check parses them, which takes a third
+  // of its time.
   std::shared_ptr<const ParsedAnchor> parsed = nullptr;
 };
 
-// For an anchor by which many are checked; to be done again when a text changes. The errors are
+// Parses an anchor that checks many certificates; call it again when a text changes. The errors are
 // those that verify_certificate() would find in the anchor.
 Result<void> prepare_anchor(TrustAnchor& anchor);
 
-// May this be the name of a host or of a user in a certificate: it breaks no URI, path or table.
-// Hosts: letters, digits and . _ : - up to 253 of them; users: an account's name, up to 32.
+// Checks that this may be the name of a host or of a user in a certificate, so that it breaks no
+// URI, path or table. Hosts: letters, digits and . _ : - up to 253 of them; users: an account's
+// name, up to 32.
 Result<void> check_certificate_name(CertificateRole role, std::string_view name);
 
-// The first certificate of the text, believed without proof: for messages and for `ivy-agent`'s
-// verbs. InvalidArgument when it is none of ours. PEM blocks come first in every text here, what
-// follows the last one is ignored.
+// Reads the first certificate of the text without verifying it, for messages and for `ivy-agent`'s
+// verbs. Fails with InvalidArgument if it is none of ours. PEM blocks come first in every text
+// here; what follows the last one is ignored.
 Result<CertificateIdentity> read_certificate(std::string_view pem);
 
 // The identity of a peer, or why it is refused, in one line that names the certificate:
@@ -78,9 +79,9 @@ Result<CertificateIdentity> verify_certificate(std::string_view chain_pem,
 // short form, IPv4 also where it was mapped into IPv6. Empty when the text is no numeric address.
 std::string canonical_address(std::string_view text);
 
-// Is the host that was asked for (a DNS name or a numeric address, as the user typed it) among the
-// names of this certificate? DNS names are compared whole (there are no wildcards), without case.
-// PermissionDenied lists the names that it has.
+// Checks that the host that was asked for (a DNS name or a numeric address, as the user typed it)
+// is among the names of this certificate. DNS names are compared whole (there are no wildcards),
+// without case. PermissionDenied lists the names that it has.
 Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked);
 
 // "2026-11-24", in UTC.

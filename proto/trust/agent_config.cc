@@ -14,19 +14,19 @@
 #include "proto/contract/edit_distance.h"
 #include "proto/os/user_places.h"
 
-// One file parses TOML: an error is a value here too.
+// Only this file parses TOML, and it takes errors as values.
 #define TOML_EXCEPTIONS 0
 #include <toml++/toml.h>
 
 namespace ivy {
 namespace {
 
-// Five short lines; whatever is longer is another file.
+// agent.toml has five short lines; a longer file is not one.
 constexpr std::size_t kMaxConfigBytes = 64 * 1024;
 
 constexpr std::array<std::string_view, 5> kKeys{"port", "ca", "revoked", "certificate", "key"};
 
-// The key that was probably meant, or empty.
+// Returns the key that was probably meant, or an empty text.
 std::string_view nearest_key(std::string_view typed) {
   constexpr std::size_t kLongestTyped = 32;  // Longer than any key with its mistakes.
   if (typed.size() > kLongestTyped) return {};

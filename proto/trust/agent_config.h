@@ -1,6 +1,6 @@
-// Where agents are and who we are to them: agent.toml, written by `ivy-agent cert --user NAME`,
-// read by ivyrun, ivyctl and by the agent that keeps connections for its user. Knows TOML (toml++),
-// no certificate.
+// Tells where agents are and how we identify ourselves to them: agent.toml, written by `ivy-agent
+// cert --user NAME`, read by ivyrun, ivyctl and by the agent that keeps connections for its user.
+// Knows TOML (toml++), no certificate.
 //
 //   port = 7411
 //   ca = "/home/alice/.config/ivyrun/ca.crt"      relative paths: beside agent.toml
@@ -27,7 +27,7 @@ struct AgentConfig {
   std::uint16_t port = kDefaultAgentPort;
   std::string ca;           // Absolute paths of PEM files.
   std::string revoked;      // May be empty.
-  std::string certificate;  // Of the user, with whatever chain.
+  std::string certificate;  // The user's, with any chain.
   std::string key;
 };
 
@@ -43,9 +43,9 @@ Result<std::optional<AgentConfig>> load_agent_config(const Environment& environm
 std::string agent_config_text(const AgentConfig& config);
 Result<AgentConfig> parse_agent_config(const std::string& text, const std::string& path);
 
-// As ssh does: a key of ours that the group or others can read is not used, so that somebody
-// notices (PermissionDenied); one that belongs to somebody else, as systemd's credentials do, may
-// be the group's. `renewal` is the command that makes another.
+// Like ssh, refuses a key of ours that the group or others can read (PermissionDenied), so that the
+// user notices; a key owned by another user, such as systemd's credentials, may be readable by its
+// group. `renewal` is the command that makes another.
 Result<void> check_key_is_private(const std::string& key_file, const std::string& renewal);
 
 // Where this user's agent listens on this host, best first: $IVY_AGENT_SOCKET alone when it is set;

@@ -9,14 +9,14 @@
 namespace ivy {
 
 struct AgentTarget {
-  std::string name;     // That its certificate must have.
+  std::string name;     // The name that its certificate must have.
   std::string address;  // Numeric, without brackets.
   std::uint16_t port = 0;
 };
 
 // "NAME ADDRESS:PORT", an IPv6 address in brackets.
 std::string agent_target_text(const AgentTarget& target);
-// The same read back; InvalidArgument when it is none.
+// Parses such a text; fails with InvalidArgument.
 Result<AgentTarget> parse_agent_target(const std::string& text);
 
 // "ipv4:10.0.0.7:7411" or "ipv6:[fe80::1%25eth0]:7411": a name that gRPC does not look up.

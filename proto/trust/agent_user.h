@@ -1,7 +1,6 @@
-// Who this user is to agents, read from the files that agent.toml names, and which agents this user
-// may believe. The launcher and an agent that keeps connections for its user judge by this alone.
-// No gRPC.
-// Thread: any; reads small files.
+// The identity of this user towards agents, read from the files that agent.toml names, and the
+// check which agents this user may trust. The launcher and an agent that keeps connections for its
+// user decide by this alone. No gRPC. Thread: any; reads small files.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +16,7 @@ namespace ivy {
 
 struct AgentIdentity {
   std::uint16_t port = kDefaultAgentPort;
-  std::string certificate_pem;  // With whatever chain.
+  std::string certificate_pem;  // With any chain.
   std::string key_pem;
   TrustAnchor anchor;  // Prepared.
   CertificateIdentity self;
@@ -29,8 +28,8 @@ struct AgentIdentity {
 Result<std::optional<AgentIdentity>> load_agent_identity(const Environment& environment,
                                                          std::int64_t now_unix_s);
 
-// Is this the certificate of the agent of `asked` (as the user typed it), and may that agent serve
-// us? The error is a whole sentence about that certificate.
+// Checks that this is the certificate of the agent of `asked` (as the user typed it) and that this
+// agent may serve us. The error is a whole sentence about that certificate.
 Result<CertificateIdentity> check_agent(const AgentIdentity& us, const std::string& asked,
                                         const std::string& chain_pem, std::int64_t now_unix_s);
 

@@ -1,5 +1,6 @@
-// Owners of what libcrypto makes, and the little that everybody asks of it. For source files only:
-// whoever includes this names no libcrypto, static or shared, but its headers. Thread: any.
+// Owners of libcrypto's objects, and the few functions on them that several files need. Include it
+// in source files only: it needs libcrypto's headers and does not choose the static or the shared
+// library. Thread: any.
 #pragma once
 
 #include <openssl/asn1.h>
@@ -52,11 +53,11 @@ inline std::string take_text(const Bio& bio) {
   return size > 0 ? std::string(data, static_cast<std::size_t>(size)) : std::string();
 }
 
-// An encrypted key is not asked for its phrase: neither a daemon nor a verb has a terminal for
-// sure.
+// Refuses to ask for the passphrase of an encrypted key: neither a daemon nor a verb is sure to
+// have a terminal.
 inline int no_phrase(char* /*buffer*/, int /*size*/, int /*writes*/, void* /*user*/) { return -1; }
 
-// Null when the text holds none; what OpenSSL says about it stays in its queue of errors.
+// Both return null if the text holds none; OpenSSL's errors about it stay in its error queue.
 inline Certificate read_pem_certificate(std::string_view pem) {
   return Certificate(PEM_read_bio_X509(memory_of(pem).get(), nullptr, no_phrase, nullptr));
 }

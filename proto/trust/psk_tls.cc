@@ -29,7 +29,8 @@ std::string take_error() {
   return reason == nullptr ? std::string("the TLS handshake failed") : std::string(reason);
 }
 
-// Errors by which the peer's system says that the peer is gone, unlike silence or a lost way.
+// True for errors by which the peer's system reports that the peer is gone, unlike a timeout or an
+// unreachable network.
 bool peer_has_gone(int error) { return error == 0 || error == ECONNRESET || error == EPIPE; }
 
 }  // namespace
@@ -63,7 +64,8 @@ struct PskTls::Callbacks {
     return *session_out != nullptr ? 1 : 0;
   }
 
-  // Server: an identity of another job has no session, and without a certificate no handshake.
+  // Server: an identity of another job finds no session, and without a certificate the handshake
+  // then fails.
   static int find(SSL* connection, const unsigned char* identity, std::size_t length,
                   SSL_SESSION** session_out) {
     const PskTls& tls = of(connection);
@@ -86,7 +88,7 @@ PskTls::~PskTls() {
 }
 
 Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, std::string key) {
-  // A configuration file of the host must not change what is agreed on, nor be read at all.
+  // OpenSSL must not read the host's configuration file, which could change what the ends agree on.
   OPENSSL_init_ssl(OPENSSL_INIT_NO_LOAD_CONFIG, nullptr);
   std::unique_ptr<PskTls> made(new PskTls(side, std::move(identity), std::move(key)));
   ERR_clear_error();
@@ -101,12 +103,12 @@ Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, st
   if (!is_ready) return Error{Code::kInternal, "OpenSSL makes no TLS: " + take_error()};
   SSL_CTX_set_app_data(context, made.get());
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);
-  // The frames inside know what is missing when a connection ends without a farewell.
+  // The frames inside show what is missing when a connection ends without a close_notify.
   SSL_CTX_set_options(context, SSL_OP_NO_TICKET | SSL_OP_IGNORE_UNEXPECTED_EOF);
   SSL_CTX_clear_options(context, SSL_OP_ENABLE_MIDDLEBOX_COMPAT);
   SSL_CTX_set_mode(context, SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER |
                                 SSL_MODE_RELEASE_BUFFERS);
-  // There is no certificate to verify; what takes its place is in shake_hands().
+  // There is no certificate to verify; shake_hands() verifies the key instead.
   SSL_CTX_set_verify(context, SSL_VERIFY_NONE, nullptr);
   if (side == Side::kClient) {
     SSL_CTX_set_psk_use_session_callback(context, &Callbacks::use);

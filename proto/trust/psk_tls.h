@@ -1,13 +1,13 @@
-// TLS 1.3 between two ends that share a key which a third has given them: the launcher, and hosts
-// that dial back to it out of a srun step. No certificate, no ticket, no early data.
+// TLS 1.3 between two ends that share a key which a third party has given them: the launcher, and
+// hosts that dial back to it out of a srun step. No certificate, no ticket, no early data.
 //
 // A client that asks for a pre-shared key and checks no certificate would, with OpenSSL alone, also
 // accept a server that ignores the key and shows any certificate. So neither end passes a byte
 // before it has seen that the session was resumed from the key (RFC 8446, 4.2.11); the exchange is
-// always combined with Diffie-Hellman, so who learns the key later cannot read what was said.
+// always combined with Diffie-Hellman, so a later leak of the key does not reveal the traffic.
 //
-// Thread: any, one stream at a time; of a program that ignores SIGPIPE. Links libssl, which whoever
-// links it brings, as with ivy_handshake.
+// Thread: any, one stream at a time; of a program that ignores SIGPIPE. It needs libssl, which the
+// program that links it provides, as with ivy_handshake.
 #pragma once
 
 #include <cstdint>
@@ -29,23 +29,23 @@ class PskStream {
     kDone,
     kWantRead,   // When the socket is readable, the same call again.
     kWantWrite,  // When it is writable.
-    kEnded,      // The peer has ended: it said so, or its system did (end of file, reset).
+    kEnded,      // The peer has ended: a close_notify, an end of file or a reset came.
     kBroken,     // The connection broke, or the peer did not prove itself: failure() says why.
   };
 
   PskStream() = default;
-  // Until kDone nothing else may be called.
+  // Call nothing else until it returns kDone.
   Step shake_hands();
   // kDone: `count` bytes have come, at least one.
   Step read(char* buffer, std::size_t size, std::size_t& count);
   // kDone: `count` of the bytes have been taken, at least one. After kWantWrite the same bytes must
   // be offered again.
   Step write(std::string_view bytes, std::size_t& count);
-  // Says that nothing follows, if that can be said at once.
+  // Tells the peer that nothing follows, if the socket takes that at once.
   void say_end();
-  // Bytes wait inside: read() will not need the socket.
+  // True if bytes wait inside: read() will not need the socket.
   bool has_pending() const;
-  // Everything that has come over the socket, as it came.
+  // The number of bytes that have come over the socket, encrypted as they came.
   std::uint64_t received_bytes() const;
   const std::string& failure() const { return failure_; }
 
@@ -61,7 +61,7 @@ class PskStream {
   std::string failure_;
 };
 
-// What all connections with one key share. Outlives its streams.
+// The state that all connections with one key share. It outlives its streams.
 class PskTls {
  public:
   enum class Side { kClient, kServer };

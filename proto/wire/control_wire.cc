@@ -100,7 +100,7 @@ bool in_range(std::uint8_t value, std::uint8_t low, std::uint8_t high) {
 Attach read_attach(PayloadReader& in) {
   Attach attach;
   attach.version = in.u32();
-  // The library may be of another build than we: it is refused by its version, not as garbage.
+  // The library may be of another build: refuse it by its version, not as a damaged packet.
   if (attach.version != kWireVersion) {
     in.skip_rest();
     return attach;

@@ -1,4 +1,4 @@
-// What a worker and its supervisor say to each other on the control socket (IVY_CONTROL): a Unix
+// The messages between a worker and its supervisor on the control socket (IVY_CONTROL): a Unix
 // socket of type SOCK_SEQPACKET in the job's 0700 directory. One message is one packet. Deaths,
 // reports and operations travel through the status page (status_page.h) and need no message.
 //
@@ -22,8 +22,8 @@
 // they become possible, so those to SEGMENT carry the name. SEGMENT: the first of the `members`
 // local ranks to ask has it made (sealed against shrinking and growing), all get the same one, and
 // the supervisor forgets the name when all have it or the generation ends. After LEAVE the
-// process's end is no death to the others; end of file without it is only a hint, the process's end
-// decides.
+// process's exit is no death to the others; end of file without LEAVE is only a hint, the process's
+// exit decides.
 //
 // Pure. Thread: any.
 #pragma once
@@ -39,14 +39,14 @@
 namespace ivy::control {
 
 inline constexpr std::uint32_t kWireVersion = 1;
-inline constexpr std::size_t kMaxNameBytes = 64;  // Of a communicator, which is its segment's too.
+inline constexpr std::size_t kMaxNameBytes = 64;  // A communicator's name, also its segment's.
 inline constexpr std::size_t kMaxTextBytes = 512;
 inline constexpr std::size_t kMaxPacketBytes = 1024;
 inline constexpr std::uint64_t kMaxSegmentBytes = std::uint64_t{16} << 30;
 inline constexpr std::uint32_t kMaxMembers = 4096;  // Local ranks of one host.
 inline constexpr std::uint32_t kNoRank = 0xffffffff;
 
-// What a rank found out. Numbers are the wire's and the page's.
+// The kind of an error that a rank reports. The wire and the status page use these numbers.
 enum class ReportKind : std::uint8_t {
   kMismatch = 1,       // Operation, type, count, root or order differ between ranks.
   kTimeout = 2,        // `blamed` was waited for too long.
@@ -59,17 +59,17 @@ struct Attach {
   std::uint32_t version = kWireVersion;
   std::uint32_t rank = 0;
   std::uint32_t generation = 0;
-  std::int32_t pid = 0;  // As the worker sees itself; the supervisor believes the kernel only.
+  std::int32_t pid = 0;  // As the worker sees it; the supervisor trusts only the kernel's.
   bool operator==(const Attach&) const = default;
 };
 
 struct Segment {
   std::string name;
   std::uint64_t bytes = 0;
-  std::uint32_t members = 0;  // Local ranks, the asker counted, that will ask for it.
-  // All pages are taken now, by the supervisor: too little memory is an error of this request and
-  // not a SIGBUS later. False: each rank touches its own part (and so has it on its own NUMA node),
-  // with MADV_POPULATE_WRITE, which fails as cleanly.
+  std::uint32_t members = 0;  // Local ranks that will ask for it, this one included.
+  // True: the supervisor allocates all pages now, so too little memory is an error of this request
+  // and not a SIGBUS later. False: each rank touches its own part (and so has it on its own NUMA
+  // node), with MADV_POPULATE_WRITE, which fails as cleanly.
   bool reserve = true;
   bool operator==(const Segment&) const = default;
 };
@@ -77,7 +77,7 @@ struct Segment {
 struct Report {
   ReportKind kind = ReportKind::kInternal;
   std::uint32_t blamed = kNoRank;  // Rank in the job.
-  std::uint64_t sequence = 0;      // Of the operation, 0: none.
+  std::uint64_t sequence = 0;      // The operation's; 0: none.
   std::string communicator;
   std::string text;
   bool operator==(const Report&) const = default;
@@ -89,7 +89,7 @@ struct Leave {
 
 struct Attached {
   std::uint32_t version = kWireVersion;
-  std::uint32_t slot = 0;  // Of this worker in the status page.
+  std::uint32_t slot = 0;  // This worker's slot in the status page.
   std::uint64_t bytes = 0;
   bool operator==(const Attached&) const = default;
 };
@@ -105,7 +105,7 @@ enum class RequestKind : std::uint8_t { kAttach = 1, kSegment = 2, kReport = 3, 
 struct Refused {
   RequestKind request = RequestKind::kAttach;
   Code code = Code::kInternal;
-  std::string name;  // Of the segment; empty for other requests.
+  std::string name;  // The segment's; empty for other requests.
   std::string text;
   bool operator==(const Refused&) const = default;
 };

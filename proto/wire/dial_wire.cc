@@ -58,7 +58,7 @@ std::string bytes_of(std::string_view digits) {
   return bytes;
 }
 
-// Fills in what one line says; false when it is none of ours.
+// Parses one line into the order; false if it is none of ours.
 bool take_line(std::string_view line, DialOrder& order) {
   std::string_view rest = line;
   const std::string_view name = take_word(rest);

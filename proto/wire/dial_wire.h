@@ -1,18 +1,18 @@
-// What a launcher tells the hosts of a srun step before they dial back, and what a host says first
-// when it has. Pure; thread: any.
+// The message of a launcher to the hosts of a srun step before they dial back, and the first line
+// of a host that has dialled. Pure; thread: any.
 //
 //   standard input of every host      IVYDIAL 1
 //                                     job HEX32
 //                                     key HEX64                the pre-shared key of this step
 //                                     silence MILLISECONDS     then another way is tried
-//                                     address ADDRESS PORT     one line each, in order of
-//                                     preference host NAME                one line each, in the
-//                                     job's order end
+//                                     address ADDRESS PORT     one line each, preferred first
+//                                     host NAME                one line each, in the job's order
+//                                     end
 //   first line inside TLS (upwards)   IVYDIAL 1 HOST
 //                                     IVYSIGNAL 1 HOST SIGNAL tasks|tree
 //   answer to the first               IVYOPEN 1 new|reattach JOBID HOST
 //
-// Behind that answer the connection is a carrier like any other (proto/wire/link.h).
+// After that answer the connection is a carrier like any other (proto/wire/link.h).
 #pragma once
 
 #include <chrono>
@@ -28,7 +28,7 @@ namespace ivy {
 inline constexpr std::size_t kDialKeyBytes = 32;
 // 65,536 hosts with long names.
 inline constexpr std::size_t kDialOrderMaxBytes = 8u << 20;
-// A machine with more networks than this is told about the first ones.
+// At most this many addresses of the launcher are sent, the first ones.
 inline constexpr std::size_t kDialAddressesMax = 16;
 // The first line inside TLS, with its newline.
 inline constexpr std::size_t kDialGreetingMaxBytes = 64;
@@ -44,8 +44,8 @@ struct DialAddress {
 struct DialOrder {
   std::string job_id;  // 32 hexadecimal digits.
   std::string key;     // kDialKeyBytes, as bytes.
-  // From a launcher that lives something is heard twice a second. After this silence another
-  // connection is tried beside the silent one.
+  // A live launcher sends something twice a second. After this silence the host tries another
+  // connection beside the silent one.
   std::chrono::milliseconds silence{5000};
   std::vector<DialAddress> addresses;  // At least one.
   std::vector<std::string> hosts;      // Slurm's names; the index is the host's number in the job.
@@ -55,11 +55,11 @@ std::string encode_dial_order(const DialOrder& order);
 // `text` ends with the "end" line. InvalidArgument names the line; never shows the key.
 Result<DialOrder> parse_dial_order(std::string_view text);
 
-// Who dials, and what for.
+// The host that dials, and the purpose.
 struct DialGreeting {
   enum class Kind {
     kCarrier,  // To carry the job's bytes.
-    kSignal,   // Only to say that the scheduler has signalled the step's task there.
+    kSignal,   // Only to report that the scheduler has signalled the step's task there.
   };
   Kind kind = Kind::kCarrier;
   std::uint32_t host = 0;

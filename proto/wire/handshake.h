@@ -26,7 +26,8 @@
 namespace ivy {
 
 inline constexpr std::string_view kHandshakeMagic = "IVYS";
-// Counts what follows the greeting of the store's clients and leaves, too (store_wire.h).
+// The version covers what follows the greeting of the store's clients and leaves, too
+// (store_wire.h).
 inline constexpr std::uint16_t kHandshakeVersion = 2;
 inline constexpr std::size_t kNonceBytes = 32;
 inline constexpr std::size_t kMacBytes = 32;
@@ -39,7 +40,7 @@ struct HandshakeHello {
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;
   std::uint32_t pid = 0;
-  std::uint64_t session = 0;  // A client's of the store, on each of its connections; 0: none.
+  std::uint64_t session = 0;  // A store client's, the same on all its connections; 0: none.
   std::string nonce;          // kNonceBytes.
 };
 
@@ -55,20 +56,20 @@ inline constexpr std::size_t kChallengeBytes = kNonceBytes + kEpochBytes + kMacB
 inline constexpr std::size_t kProofBytes = kMacBytes;
 
 std::string encode_hello(const HandshakeHello& hello);
-// Judges as much as has arrived. InvalidArgument: not ours; FailedPrecondition: names both
-// versions. Another version's greeting may be shorter, so that who waits for all of it would wait
-// in vain.
+// Checks as many bytes as have arrived. InvalidArgument: not ours; FailedPrecondition: names both
+// versions. Another version's greeting may be shorter, so waiting for the full length could wait in
+// vain.
 Result<void> check_hello_begin(std::string_view arrived);
-// As check_hello_begin, of all bytes.
+// Decodes the whole hello; the errors are those of check_hello_begin.
 Result<HandshakeHello> decode_hello(std::string_view bytes);
 
 // A random text of that many bytes. Aborts when the system has no randomness.
 std::string random_bytes(std::size_t count);
 
-// Server: the answer to these exact hello bytes.
+// For the server: returns the answer to these exact hello bytes.
 std::string make_challenge(std::string_view hello_bytes, std::string_view token,
                            std::string_view server_nonce, std::string_view epoch);
-// Client: Unauthenticated when the server does not know the token.
+// For the client: fails with Unauthenticated if the server does not know the token.
 Result<HandshakeChallenge> check_challenge(std::string_view hello_bytes,
                                            std::string_view challenge_bytes,
                                            std::string_view token);

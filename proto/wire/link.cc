@@ -39,7 +39,7 @@ FrameHeader decode_header(std::string_view bytes) {
 }
 
 // How many bytes at the end may be the beginning of a preamble that has arrived in part. Everything
-// else is noise at once: it may be the last thing that a far shell says.
+// else is noise at once: it may be the last output of a remote shell.
 std::size_t preamble_begun(std::string_view bytes) {
   std::size_t count = std::min(bytes.size(), kPreamble.size() - 1);
   while (!kPreamble.starts_with(bytes.substr(bytes.size() - count))) --count;
@@ -306,7 +306,7 @@ void Session::append_frame(std::string& out, FrameType type, std::uint64_t seque
   acknowledged_sent_ = received_sequence_;
   unacknowledged_received_bytes_ = 0;
   granted_sent_ = granted_;
-  // Any frame says that we live.
+  // Any frame serves as a heartbeat.
   heartbeat_due_ = false;
 }
 
@@ -320,7 +320,7 @@ void Session::append_sequenced(std::string& out, std::deque<Stored>& queue, std:
 }
 
 std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
-  // At least one frame, or an owner that takes nothing while has_bytes() would turn in a circle.
+  // Takes at least one frame: otherwise an owner that calls this while has_bytes() would spin.
   max_bytes = std::max<std::size_t>(max_bytes, 1);
   std::string out;
   if (preamble_due_) out += kPreamble;
@@ -368,7 +368,7 @@ Result<void> Session::take_frames(std::vector<Frame>& fresh) {
     if (is_sequenced(header.type) != (header.sequence != 0))
       return data_loss("a frame's sequence does not fit its type");
     if (header.type == FrameType::kAttach || header.type == FrameType::kAttached) {
-      // Counts from attached() on: until then anybody may have written it.
+      // The credit counts from attached() on: until then the peer has not proved itself.
       handshake_credit_ = header.credit;
       fresh.push_back(std::move(*frame));
       return {};

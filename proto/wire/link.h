@@ -46,7 +46,8 @@ inline constexpr std::string_view kPreamble =
     "0001\n";
 
 inline constexpr std::size_t kHeaderBytes = 48;
-// Largest payload. A Start for 512 workers with 1 MiB of arguments and environment fits in it.
+// Largest payload. A Start message for 512 workers with 1 MiB of arguments and environment fits in
+// it.
 inline constexpr std::size_t kMaxPayloadBytes = 8u << 20;
 // Largest payload before the peer has proved itself with Attach (ids, token, build name).
 inline constexpr std::size_t kMaxAttachBytes = 512;
@@ -121,19 +122,19 @@ inline constexpr std::size_t kOutputHeaderBytes = 12;
 std::string encode_output(const OutputChunk& chunk);
 Result<OutputChunk> decode_output(std::string_view payload);
 
-// One end of the session. The owner moves bytes between it and the carrier of the day.
+// One end of the session. The owner moves bytes between it and the current carrier.
 class Session {
  public:
   // window_bytes: flow bytes that the peer may have under way to us (granted at the start).
   Session(std::uint32_t host, std::uint64_t window_bytes);
 
-  // A new carrier is there: forget half-received bytes, send the preamble and, as launcher, Attach.
-  // Sequenced frames wait until attached() is called.
+  // A new carrier is connected: forgets half-received bytes, and sends the preamble and, as
+  // launcher, Attach. Sequenced frames wait until attached() is called.
   void carrier_up();
   // The next unsequenced frame of the handshake (kAttach or kAttached).
   void send_handshake(FrameType type, std::string payload);
-  // The peer is who it must be and has everything up to `acknowledged`: send the rest (again).
-  // A launcher on the first carrier of a job calls attached(0) at once and saves a round trip.
+  // The peer has proved itself and has everything up to `acknowledged`: sends the rest (again). A
+  // launcher on the first carrier of a job calls attached(0) at once and saves a round trip.
   // DataLoss when it acknowledges what was never sent or what is gone.
   Result<void> attached(std::uint64_t acknowledged);
   void carrier_down();
@@ -158,7 +159,7 @@ class Session {
   bool has_bytes() const;
 
   // Frames that are new, in order. Attach/Attached come out too, always as the last of a batch:
-  // call attached() and then receive({}) for what came behind it. Duplicates, heartbeats and
+  // call attached() and then receive({}) for the frames after it. Duplicates, heartbeats and
   // acknowledgements do not come out. An error (DataLoss) means: drop the carrier.
   Result<std::vector<Frame>> receive(std::string_view bytes);
   const FrameDecoder& decoder() const { return decoder_; }
@@ -167,8 +168,8 @@ class Session {
   bool all_acknowledged() const {
     return unacknowledged_.empty() && control_.empty() && flow_.empty();
   }
-  // Payload bytes of control frames that the peer has not acknowledged: who has much to say in
-  // pieces waits with the next one.
+  // Payload bytes of control frames that the peer has not acknowledged: a sender of a large message
+  // in pieces waits before it sends the next one.
   std::uint64_t waiting_control_bytes() const { return control_bytes_; }
   std::uint64_t received_sequence() const { return received_sequence_; }
   bool is_attached() const { return attached_; }

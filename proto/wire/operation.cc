@@ -23,7 +23,7 @@ static_assert(std::size(kDtypes) == static_cast<std::size_t>(Dtype::kF8E5m2) + 1
 static_assert(std::size(kReductions) == static_cast<std::size_t>(Reduction::kPremulSum) + 1);
 static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kLeaving) + 1);
 
-// What stands in the page was written by a worker: any number may be there.
+// A worker has written the numbers in the page, so they may be anything.
 template <std::size_t N, class Enum>
 std::string_view listed(const std::string_view (&names)[N], Enum value) {
   const auto index = static_cast<std::size_t>(value);

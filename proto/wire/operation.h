@@ -68,13 +68,14 @@ enum class Reduction : std::uint8_t {
   kPremulSum = 9,
 };
 
-// Where an operation stands. The first and the last hold for all, those between as they apply.
+// The progress of an operation. Every operation has the first and the last phase, the others only
+// if they apply.
 enum class Phase : std::uint8_t {
-  kEntered = 0,       // Nobody else is waited for yet.
-  kWaiting = 1,       // For the others to arrive.
+  kEntered = 0,       // Not waiting for other ranks yet.
+  kWaiting = 1,       // Waiting for the other ranks to arrive.
   kMovingLocal = 2,   // Bytes move through shared memory.
   kMovingRemote = 3,  // Bytes move between hosts.
-  kLeaving = 4,       // Done, but for the others to take what is ours.
+  kLeaving = 4,       // Done, but the others have not taken our data yet.
 };
 
 enum class Outcome : std::uint8_t { kRunning = 0, kDone = 1, kFailed = 2 };
@@ -86,7 +87,7 @@ struct OperationRecord {
   std::uint64_t entered_ns = 0;  // CLOCK_MONOTONIC of the host.
   std::uint64_t ended_ns = 0;    // 0 while it runs.
   std::int32_t peer = -1;  // Root, or the other side of a send; its rank in the job. -1: none.
-  std::uint32_t communicator_hash = 0;  // Of the name: a row may have got another owner since.
+  std::uint32_t communicator_hash = 0;  // The name's hash: the row may have another owner by now.
   std::uint16_t communicator = 0;       // Row of the slot (status_page.h).
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kNone;

@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// All at once: the server takes line by line. Two seconds for a process that does not answer it.
+// Sent at once: the server reads line by line. The server waits two seconds for a silent process.
 constexpr std::string_view kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 constexpr std::string_view kGreeting = "SERVER PROTOCOL ";
 constexpr std::string_view kAccepted = "OK";
@@ -50,7 +50,7 @@ bool RasQuestion::advance(TimePoint now) {
   if (socket_ >= 0 && heard_.empty() && now - dialled_at_ >= kFirstWord) hang_up();
   if (socket_ < 0) dial(now);
   const bool goes_on = socket_ >= 0 && (sent_ == kQuestion.size() || send_question()) && receive();
-  if (!goes_on) address_ = {};  // Refused or hung up: nobody else is there either.
+  if (!goes_on) address_ = {};  // Refused or closed: no other try.
   return !goes_on;
 }
 
@@ -91,7 +91,7 @@ void RasQuestion::await(std::chrono::milliseconds longest) const {
   static_cast<void>(poll(&ready, 1, static_cast<int>(longest.count())));
 }
 
-// Without the greeting and what was said to the commands before.
+// Leaves out the greeting and the replies to the first commands.
 std::string RasQuestion::answer() const {
   if (!heard_.starts_with(kGreeting)) return "";
   std::string text;
@@ -113,7 +113,7 @@ std::string summary_of_ras(std::string_view answer, std::size_t longest) {
   for (auto line = errors; line != lines.end(); ++line) {
     const std::string_view text = trimmed(*line);
     if (text.empty() || is_heading(text)) continue;
-    // A headline, "#0-0 (27a079b828ff1a75) MISMATCH", stands before what is indented.
+    // A headline, "#0-0 (27a079b828ff1a75) MISMATCH", precedes its indented lines.
     const bool is_headline = line->front() != ' ';
     if (!summary.empty()) summary += summary.back() == ':' ? " " : ", ";
     summary += text;

@@ -1,7 +1,7 @@
-// What NCCL's own health service (RAS, since 2.24) knows of a job that does not go on. Every
-// process that has made a communicator answers at NCCL_RAS_ADDR, by a thread of NCCL's which is not
-// the one that hangs, for all processes of the job: which of them are silent, which ranks are how
-// far. The protocol is lines of text; its server hangs up behind the answer.
+// Asks NCCL's own health service (RAS, since 2.24) about a job that hangs. Every process that has
+// made a communicator answers at NCCL_RAS_ADDR, on a thread of NCCL that does not hang, for all
+// processes of the job: which of them are silent, and how far each rank is. The protocol is lines
+// of text; its server closes the connection after the answer.
 //
 // Thread: one at a time; nothing here blocks but await(). Lifetime: closes its socket.
 #pragma once
@@ -18,31 +18,30 @@ namespace ivy {
 class RasQuestion {
  public:
   using TimePoint = std::chrono::steady_clock::time_point;
-  // A process that is stopped costs a question so much: all processes of a host listen at the one
-  // address, and the kernel chooses between them at every connection.
+  // How long a stopped process may delay a question: all processes of a host listen on one address,
+  // and the kernel picks one of them for each connection.
   static constexpr std::chrono::milliseconds kFirstWord{1'000};
   static constexpr std::size_t kMaxBytes = 64u << 10;
 
   // `address`: "127.1.2.3:28028", "[::1]:28028" or "localhost:28028"; other names are not looked
-  // up. Nothing happens yet.
+  // up. The constructor does no I/O.
   RasQuestion(std::string_view address, TimePoint deadline);
   ~RasQuestion();
   RasQuestion(const RasQuestion&) = delete;
   RasQuestion& operator=(const RasQuestion&) = delete;
 
-  // Goes on as far as it can. True: nothing more is to come.
+  // Progresses as far as it can without blocking. True: the exchange is over.
   bool advance(TimePoint now);
-  // Until advance() can do something, or so long.
+  // Blocks until advance() can progress, or for `longest`.
   void await(std::chrono::milliseconds longest) const;
-  // The answer to "verbose status", printable characters and newlines only; where the time or
-  // kMaxBytes is over, what has come until then. Empty: nobody listens there, or it is no such
-  // service.
+  // The answer to "verbose status", printable characters and newlines only; after the timeout or
+  // beyond kMaxBytes, what has arrived by then. Empty if no RAS service listens there.
   std::string answer() const;
 
  private:
   void dial(TimePoint now);
   void hang_up();
-  // False: this connection is of no more use.
+  // Both return false when the connection is no longer usable.
   bool send_question();
   bool receive();
 
@@ -55,8 +54,8 @@ class RasQuestion {
 };
 
 inline constexpr std::string_view kRasNoError = "no error";
-// Its errors and warnings in one line; kRasNoError where it has none, "nothing in time" where it
-// did not come to them. Pure.
+// Its errors and warnings in one line; kRasNoError where it has none, "nothing in time" where the
+// answer ends before them. Pure.
 std::string summary_of_ras(std::string_view answer, std::size_t longest);
 
 }  // namespace ivy

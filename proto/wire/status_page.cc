@@ -55,7 +55,7 @@ std::array<std::uint64_t, kWords> words_of(std::string_view text) {
   return words;
 }
 
-// Up to the first zero.
+// Returns the text up to the first zero.
 std::string text_of(const std::uint64_t* words, std::size_t count) {
   std::string text(count * 8, '\0');
   std::memcpy(text.data(), words, text.size());
@@ -76,7 +76,7 @@ bool is_dead(RankState state) { return state != RankState::kAlive && state != Ra
 }  // namespace
 
 void SlotView::claim(std::uint32_t rank, std::int32_t pid) {
-  // Another process of this rank may have had the slot before: what it did is not ours.
+  // Another process of this rank may have used the slot before: erase its records.
   for (CommunicatorRow& row : slot_->rows) {
     row.name.stamp.store(0, std::memory_order_relaxed);
     row.current.stamp.store(0, std::memory_order_relaxed);
@@ -140,7 +140,8 @@ std::vector<OperationRecord> SlotView::finished(std::size_t limit) const {
     if (const auto words = slot_->finished[i % kFinished].load())
       records.push_back(record_of(*words));
   }
-  // A place is taken before it is written: by time, what is still the older record goes last.
+  // A writer takes a place before it writes it, so a place may still hold an older record: sort by
+  // time, which puts that one last.
   std::stable_sort(records.begin(), records.end(),
                    [](const auto& a, const auto& b) { return a.ended_ns > b.ended_ns; });
   if (records.size() > limit) records.resize(limit);
@@ -259,7 +260,7 @@ std::vector<PageReport> StatusPage::reports_after(std::uint64_t after) const {
   if (newest >= kReports) number = std::max(number, newest - kReports + 1);
   for (; number <= newest; ++number) {
     const auto words = at<ReportCell>(layout_.reports_offset, number % kReports)->load();
-    // Overwritten while we read.
+    // The report was overwritten while we read it.
     if (!words || (*words)[0] != number) continue;
     PageReport& report = reports.emplace_back();
     report.number = number;

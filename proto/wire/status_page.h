@@ -36,14 +36,14 @@ inline constexpr std::uint32_t kMaxLocalSize = 4096;
 inline constexpr std::size_t kNameBytes = 64;
 inline constexpr std::size_t kTextBytes = 512;
 inline constexpr std::uint32_t kReports = 256;       // The last ones; older ones are overwritten.
-inline constexpr std::uint32_t kCommunicators = 64;  // Of one worker at once; others are not shown.
+inline constexpr std::uint32_t kCommunicators = 64;  // Per worker at once; more are not shown.
 inline constexpr std::uint32_t kFinished = 64;       // Flight record of one worker.
 inline constexpr std::uint32_t kNobody = 0xffffffff;
 
-// What is known of a rank's process. kAlive also stands for one that has not attached yet.
+// The state of a rank's process. kAlive also stands for one that has not attached yet.
 enum class RankState : std::uint32_t {
   kAlive = 0,
-  kLeft = 1,       // Finalized: what becomes of its process concerns nobody.
+  kLeft = 1,       // Finalized: the end of its process is no death.
   kExited = 2,     // `code`: exit code. Ending without a Leave is a death, also with 0.
   kSignalled = 3,  // `code`: signal.
   kDied = 4,       // Ended, but how is not known (it was no child of the supervisor).
@@ -55,18 +55,18 @@ struct RankStatus {
   std::int32_t code = 0;
   std::int32_t pid = 0;  // On its host; 0: not known.
   std::uint32_t host = 0;
-  bool out_of_memory = false;  // The kernel ended it.
+  bool out_of_memory = false;  // The kernel's OOM killer ended it.
   std::uint64_t when_ns = 0;   // This host's CLOCK_MONOTONIC when its supervisor learned of it.
   bool operator==(const RankStatus&) const = default;
 };
 
-// An error that some rank of the job has found, as told to all.
+// An error that a rank of the job has reported, as every rank sees it.
 struct PageReport {
   std::uint64_t number = 0;  // 1, 2, 3... within this page.
   std::uint8_t kind = 0;     // control::ReportKind.
   std::uint32_t blamed = kNobody;
   std::uint32_t reporter = kNobody;
-  std::uint64_t sequence = 0;  // Of the operation; 0: none.
+  std::uint64_t sequence = 0;  // The operation's; 0: none.
   std::string communicator;
   std::string text;
   bool operator==(const PageReport&) const = default;
@@ -81,22 +81,23 @@ struct PageShape {
 };
 
 // A value of whole words that one writer replaces while others read it: a sequence lock. Every word
-// is atomic, so a reader that comes in between sees that, and nothing is undefined.
+// is atomic, so a reader detects a concurrent write, and there is no data race.
 template <std::size_t kWords>
 struct Cell {
   std::atomic<std::uint64_t> stamp;  // Odd while it is written; 0: never.
   std::atomic<std::uint64_t> words[kWords];
 
-  // Few writes: two stamps and the words. No read-modify-write, no lock.
+  // Writes two stamps and the words, without a read-modify-write and without a lock.
   void store(const std::array<std::uint64_t, kWords>& value) {
-    // Odd already where a writer died in the middle.
+    // The stamp is odd already if a writer died in the middle.
     const std::uint64_t writing = stamp.load(std::memory_order_relaxed) | 1;
     stamp.store(writing, std::memory_order_relaxed);
     std::atomic_thread_fence(std::memory_order_release);
     for (std::size_t i = 0; i < kWords; ++i) words[i].store(value[i], std::memory_order_relaxed);
     stamp.store(writing + 1, std::memory_order_release);
   }
-  // Nothing: never written, or its writer died or was stopped in the middle, or writes on and on.
+  // Returns nothing if the cell was never written, or if its writer died, was stopped in the
+  // middle, or rewrites it continuously.
   std::optional<std::array<std::uint64_t, kWords>> load() const {
     constexpr int kTries = 1000;
     for (int i = 0; i < kTries; ++i) {
@@ -129,7 +130,7 @@ struct PageLayout {
 
 struct PageHeader {
   PageLayout layout;
-  // A line of its own: it is read in every wait loop and seldom written.
+  // Has a cache line of its own: every wait loop reads it, and it is seldom written.
   alignas(128) std::atomic<std::uint32_t> news;
   std::atomic<std::uint32_t> deaths;   // How many entries below are not kAlive and not kLeft.
   std::atomic<std::uint64_t> reports;  // The newest report's number.
@@ -148,9 +149,9 @@ inline constexpr std::size_t kReportWords = 4 + (kNameBytes + kTextBytes) / 8;
 inline constexpr std::size_t kRecordWords = sizeof(OperationRecord) / 8;
 
 struct CommunicatorRow {
-  Cell<kNameBytes / 8 - 1> name;     // 55 bytes at most and a zero; longer names are cut.
+  Cell<kNameBytes / 8 - 1> name;     // At most 55 bytes and a zero; longer names are cut.
   Cell<kRecordWords> current;        // The newest operation, running or not.
-  std::atomic<std::uint64_t> phase;  // Of it: changes alone. Upper half: tag of a message, plus 1.
+  std::atomic<std::uint64_t> phase;  // The current operation's. Upper half: a message's tag plus 1.
 };
 
 struct Slot {
@@ -171,7 +172,7 @@ class SlotView {
  public:
   explicit SlotView(Slot* slot) : slot_(slot) {}
 
-  // What the worker writes.
+  // Written by the worker:
   void claim(std::uint32_t rank, std::int32_t pid);
   void name_communicator(std::uint32_t row, std::string_view name);  // row < kCommunicators.
   // `record.communicator` is the row. Costs a few stores into two cache lines of this worker's own.
@@ -181,10 +182,11 @@ class SlotView {
     slot_->rows[row].phase.store(std::uint64_t{tag_above} << 32 | static_cast<std::uint64_t>(phase),
                                  std::memory_order_relaxed);
   }
-  // The same record with ended_ns and outcome set: out of the row's current and into the ring.
+  // Takes the same record with ended_ns and outcome set: removes it from the row's current and
+  // appends it to the ring.
   void finish(const OperationRecord& record);
 
-  // What anybody reads.
+  // Read by any process:
   std::uint32_t rank() const { return slot_->rank.load(std::memory_order_acquire); }
   std::int32_t pid() const { return slot_->pid.load(std::memory_order_relaxed); }
   std::string communicator_name(std::uint32_t row) const;
@@ -204,8 +206,8 @@ class StatusPage {
   static Result<std::size_t> bytes_of(const PageShape& shape);
   // Writes the header into zeroed memory of that size.
   static StatusPage format(void* memory, const PageShape& shape);
-  // Checks what another process has formatted; the world is trusted no further than that. DataLoss,
-  // or FailedPrecondition for another version.
+  // Checks what another process has formatted; nothing more of it is trusted. DataLoss, or
+  // FailedPrecondition for another version.
   static Result<StatusPage> open(void* memory, std::size_t bytes);
 
   PageShape shape() const;
@@ -214,17 +216,17 @@ class StatusPage {
   // How many ranks are dead (neither alive nor left): a wait loop looks no further while it is 0.
   std::uint32_t deaths() const { return header_->deaths.load(std::memory_order_acquire); }
 
-  // What the supervisor writes. set_rank and add_report do not change news: bump() does.
+  // Written by the supervisor. set_rank and add_report do not change `news`; bump() does.
   void name_host(std::uint32_t host, std::string_view name);
   void set_rank(std::uint32_t rank, const RankStatus& status);
-  // Gives it the next number and returns that; longer texts are cut.
+  // Gives the report the next number and returns it; longer texts are cut.
   std::uint64_t add_report(const PageReport& report);
   void bump() const { header_->news.fetch_add(1, std::memory_order_release); }
 
-  // What anybody reads. rank < world size, host < hosts, slot < local size.
+  // Read by any process. rank < world size, host < hosts, slot < local size.
   RankStatus rank(std::uint32_t rank) const;
   std::string host_name(std::uint32_t host) const;
-  // Reports behind number `after`, oldest first; those that were overwritten are missing.
+  // Returns the reports after number `after`, oldest first; overwritten ones are missing.
   std::vector<PageReport> reports_after(std::uint64_t after) const;
   SlotView slot(std::uint32_t slot) const;
 

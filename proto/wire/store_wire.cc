@@ -5,7 +5,7 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 4;
 constexpr std::size_t kHeadBytes = 1 + 4;  // What the length counts besides the payload.
-// Consumed bytes are cut off when they are as many as this, so that each byte moves once or less.
+// Consumed bytes are erased when there are as many as this, so that each byte moves at most once.
 constexpr std::size_t kCompactBytes = 64u << 10;
 constexpr std::size_t kKeptBytes = 64u << 10;
 

@@ -1,6 +1,6 @@
 // Frames of the store's native dialect. One connection carries, after the handshake
 // (proto/wire/handshake.h), requests with ids of the client's choice, pipelined at will; replies
-// come in the order in which they become known, so a wait holds nobody up.
+// come in the order in which they become known, so a wait does not delay other requests.
 //
 // clang-format off
 //   request  u32 length | u8 op     | u32 id | payload       length counts what follows itself
@@ -83,7 +83,7 @@ enum class Op : std::uint8_t {
 };
 
 inline constexpr std::uint8_t kNumberedOp = 0x80;
-// A client repeats a numbered request for so long, and the store knows it again for longer
+// A client repeats a numbered request for at most this long, and the store recognizes it for longer
 // (rendezvous/engine/answered_requests.h).
 inline constexpr std::chrono::minutes kRepeatFor{5};
 
@@ -92,8 +92,8 @@ inline constexpr std::size_t kMaxKeyBytes = 8u << 10;
 inline constexpr std::size_t kMaxValueBytes = 8u << 20;
 inline constexpr std::size_t kMaxKeysPerRequest = 128u << 10;
 inline constexpr std::size_t kMaxFrameBytes = 64u << 20;
-// What the values, or the keys, of one reply may cost together: a text's length and its bytes each.
-// Torch's lengths have eight bytes; a little is left for the head.
+// The most bytes that the values, or the keys, of one reply may take together, counting a text's
+// length and its bytes. torch's lengths have eight bytes; some room is left for the head.
 inline constexpr std::size_t kReplyTextBytes = 8;
 inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
@@ -118,7 +118,8 @@ class WireDecoder {
  public:
   explicit WireDecoder(std::size_t max_bytes) : max_bytes_(max_bytes) {}
   void feed(std::string_view bytes);
-  // Nothing: more bytes are needed. Linear in the bytes fed, however they are cut.
+  // Returns the next frame, or nothing if more bytes are needed. The cost is linear in the bytes
+  // fed, however they are cut.
   Result<std::optional<WireFrame>> next();
   void limit(std::size_t max_bytes) { max_bytes_ = max_bytes; }
 
@@ -128,8 +129,8 @@ class WireDecoder {
   std::size_t consumed_ = 0;
 };
 
-// Fields of a payload, in order. Reading past the end, or a text longer than what is left, fails
-// all further reads; check ok() once at the end (done() also wants nothing to be left).
+// Reads the fields of a payload, in order. Reading past the end, or a text longer than what is
+// left, fails all further reads; check ok() once at the end (done() also wants nothing to be left).
 class PayloadReader {
  public:
   explicit PayloadReader(std::string_view bytes) : rest_(bytes) {}

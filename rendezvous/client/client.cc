@@ -1,8 +1,8 @@
 // Roles: every call queues its frame and sends what the socket takes at once. Then one of the
 // calling threads drives: it polls, receives for everybody, and sends what was left over; the
 // others sleep on a condition of their own. A driver whose own reply has come hands the role to
-// another call. Only the driver closes or replaces the connection, so nobody polls a number that
-// was reused.
+// another call. Only the driver closes or replaces the connection, so no thread polls a descriptor
+// number that was reused.
 #include "rendezvous/client/client.h"
 
 #include <poll.h>
@@ -30,21 +30,21 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr std::size_t kReadBytes = 64u << 10;
-constexpr std::size_t kKeptBytes = 64u << 10;  // Of the buffer of what is to be sent.
+constexpr std::size_t kKeptBytes = 64u << 10;  // The capacity that the send buffer keeps.
 constexpr std::chrono::hours kForever{24 * 366};
 
-// Whether a call may be sent a second time when its answer was lost: because it changes nothing, or
-// the store tells a barrier's calls apart; because it is numbered, so that it is done once; not.
+// Whether a call may be sent again when its answer was lost. kMay: it changes nothing, or the store
+// tells a barrier's calls apart; kNumbered: the store does it once by its number; kMustNot.
 enum class Repeat { kMay, kNumbered, kMustNot };
 
 struct Call {
   Op op = Op::kPing;
   std::uint32_t id = 0;
-  std::string payload;  // Without the timeout of those that have one.
+  std::string payload;  // Without the timeout, if the call has one.
   Repeat repeat = Repeat::kMay;
   std::uint64_t number = 0;  // Only for kNumbered.
-  bool again = false;        // Some of its bytes have left on a connection that was lost...
-  TimePoint first_queued;    // ...not before then.
+  bool again = false;        // Some bytes have left on a lost connection...
+  TimePoint first_queued;    // ...not before this time.
   bool timed = false;
   TimePoint deadline;
   TimePoint give_up;
@@ -113,7 +113,7 @@ struct Client::State {
   }
   Result<void> check_caller(std::size_t payload_bytes) const;
 
-  // Under the lock.
+  // Called under the lock:
   std::optional<Error> verdict() const;
   void queue(Call& call);
   void write_some();
@@ -152,7 +152,7 @@ struct Client::State {
 
   std::mutex mutex;
   int fd = -1;
-  std::string broken;  // Why the connection is of no use any more; empty: it is.
+  std::string broken;  // Why the connection is unusable; empty: it is usable.
   std::string last_loss;
   std::string epoch;
   WireDecoder decoder{kMaxFrameBytes};
@@ -220,14 +220,14 @@ Result<std::string> Client::State::call(Op op, std::string payload, Repeat repea
   return std::move(call.result);
 }
 
-// Cancelled, or lost for good.
+// Returns the error that ends every call: cancelled, or lost for good.
 std::optional<Error> Client::State::verdict() const {
   if (cancelled) return Error{Code::kCancelled, "the store client was cancelled"};
   return fatal;
 }
 
-// A connection that ended while nobody used it is noticed before a request goes out on it that
-// must not be repeated.
+// Detects that the connection ended while it was idle, before a request that must not be repeated
+// goes out on it.
 void Client::State::notice_idle_end(const Call& call) {
   if (call.repeat != Repeat::kMustNot || open.size() > 1) return;
   char byte = 0;
@@ -235,7 +235,8 @@ void Client::State::notice_idle_end(const Call& call) {
   if (count == 0 || (count < 0 && errno != EAGAIN && errno != EINTR)) broken = "it hung up";
 }
 
-// The lowest number whose answer has not come: its thread may take it later.
+// Returns the lowest number without an answer. An answered call may still be in `open`, until its
+// thread takes the answer.
 std::uint64_t Client::State::lowest_number() const {
   std::uint64_t lowest = next_number;
   for (const auto& [id, call] : open)
@@ -278,7 +279,7 @@ void Client::State::give_up_on(Call& call) {
                 : Error{Code::kUnavailable, "store at " + target.text +
                                                 ": the connection was lost (" + last_loss + ")"};
   if (!connected || !call.queued) return;
-  // So that the store forgets it too.
+  // Cancel the request in the store, too.
   std::string payload;
   put_u32(payload, call.id);
   while (next_id == 0 || open.contains(next_id)) ++next_id;
@@ -306,7 +307,7 @@ void Client::State::hand_over() {
 
 void Client::State::wake_driver() const {
   const std::uint64_t one = 1;
-  if (::write(wake, &one, sizeof one) < 0) return;  // Full: it is awake.
+  if (::write(wake, &one, sizeof one) < 0) return;  // Full: the driver is awake already.
 }
 
 void Client::State::write_some() {
@@ -357,7 +358,7 @@ void Client::State::take_frames() {
   }
 }
 
-// Answers to calls that were given up are nobody's.
+// Ignores answers to calls that were given up.
 void Client::State::take(WireFrame&& frame) {
   const auto found = open.find(frame.head.id);
   if (found == open.end()) return;
@@ -394,8 +395,8 @@ void Client::State::drive(Lock& lock, Call& own) {
   }
 }
 
-// Which requests may be sent again is decided here: those of which no byte has left, and those that
-// may be repeated.
+// Decides which requests may be sent again: those of which no byte has left, and those that may be
+// repeated.
 void Client::State::lose() {
   not_inherited::close(fd);
   fd = -1;
@@ -417,7 +418,8 @@ void Client::State::redial(Lock& lock, Call& own) {
                   "store at " + target.text + ": the connection was lost (" + last_loss + ")"};
     return finish_all(*fatal);
   }
-  // A store that greets and then says nothing useful is not asked over and over.
+  // Redials at growing intervals a store that greets and then loses each connection without a
+  // reply.
   constexpr int kMostDoublings = 6;
   const Milliseconds pause = futile_dials <= 1
                                  ? Milliseconds(0)
@@ -447,13 +449,13 @@ void Client::State::adopt(Dialled&& dialled) {
   epoch = std::move(dialled.epoch);
   decoder = std::move(dialled.decoder);
   for (const auto& [id, call] : open) {
-    // Later the store may have forgotten it.
+    // After repeat_for the store may have forgotten the request.
     const bool is_old = call->again && Clock::now() - call->first_queued > repeat_for;
     if (is_old && call->number != 0) finish(*call, unclear());
     if (!call->done) queue(*call);
   }
   write_some();
-  take_frames();  // What came with the welcome: nothing, from a store of ours.
+  take_frames();  // Arrived with the welcome; our store sends none.
 }
 
 template <class Read>
@@ -502,7 +504,7 @@ void Client::cancel() {
   state_->wake_driver();
   const State::Lock lock(state_->mutex);
   for (const auto& [id, call] : state_->open) call->changed.notify_one();
-  // The store sees a client that is gone, and forgets its waits.
+  // The store then sees the client as gone, and forgets its waits.
   if (state_->fd >= 0) ::shutdown(state_->fd, SHUT_RDWR);
 }
 
@@ -631,7 +633,7 @@ Result<std::vector<std::string>> Client::list(std::string_view prefix, Limit lim
                      });
     if (!page.ok()) return page.error();
     if (!more) return all;
-    // Each page must bring the list on, or it would never end.
+    // Each page must advance the list, or the loop would never end.
     if (all.size() == before || all.back() <= after || all.size() > kMaxKeys)
       return Error{Code::kDataLoss, "store at " + state_->target.text + ": a list without end"};
     after = all.back();
@@ -642,7 +644,8 @@ Result<std::uint64_t> Client::count(std::string_view prefix) {
   return state_->read(state_->call(Op::kCount, texts({prefix}), Repeat::kMay), one_number);
 }
 
-// Another number for every arrival of every client, the same one when it is sent again.
+// Returns a number that is unique among all arrivals of all clients; a request that is sent again
+// keeps it.
 std::uint64_t Client::State::new_arrival() {
   const std::uint64_t arrival = target.session + barrier_calls++;
   return arrival == 0 ? 1 : arrival;

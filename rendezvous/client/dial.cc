@@ -27,7 +27,7 @@ using std::chrono::milliseconds;
 
 constexpr milliseconds kFirstPause{20};
 constexpr milliseconds kLongestPause{1'000};
-// A store that is full hangs up too, so one hang-up says little; many say that it will not have us.
+// A full store closes connections too, so one close proves little; this many mean a refusal.
 constexpr int kHangUps = 5;
 constexpr int kKeepIdleSeconds = 30;
 constexpr int kKeepIntervalSeconds = 10;
@@ -67,7 +67,7 @@ class Descriptor {
   int fd_;
 };
 
-// One try.
+// One attempt to dial and greet the store.
 class Attempt {
  public:
   Attempt(const DialTarget& target, TimePoint deadline, Interrupt interrupt)
@@ -78,7 +78,7 @@ class Attempt {
           return ::socket(target.address.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
         })) {}
 
-  // Aborted: hung up on the greeting.
+  // Fails with Aborted if the store closes the connection on the greeting.
   Result<Dialled> run() {
     IVY_CHECK(connect());
     const std::string hello = hello_bytes();
@@ -150,7 +150,7 @@ class Attempt {
 
   static Error silence() { return Error{Code::kUnavailable, "no answer to our greeting"}; }
 
-  // Exactly so many bytes, or for the welcome: some.
+  // Receives exactly this many bytes.
   Result<std::string> receive(std::size_t exactly) {
     std::string bytes(exactly, '\0');
     std::size_t have = 0;
@@ -261,7 +261,7 @@ Result<Dialled> dial_until(const DialTarget& target, TimePoint deadline, Interru
     if (hung_up && ++hang_ups == kHangUps) return Error{Code::kUnauthenticated, error.message};
     if (!hung_up && error.code != Code::kUnavailable) return error;
     if (Clock::now() + pause >= deadline) return Error{Code::kUnavailable, error.message};
-    // Not all at the same moment: the nonce of the next greeting is as random as this need be.
+    // Adds jitter, so that clients do not all dial at the same moment.
     const auto jitter = static_cast<unsigned char>(random_bytes(1)[0]) * pause / 512;
     IVY_CHECK(wait_ready(-1, 0, Clock::now() + pause / 2 + jitter, interrupt));
     pause = std::min(2 * pause, kLongestPause);

@@ -16,7 +16,7 @@ namespace ivy::store {
 
 using TimePoint = std::chrono::steady_clock::time_point;
 
-// Whom to greet, and as whom.
+// The store to greet, and the client's own identity.
 struct DialTarget {
   std::string text;  // The address as it was given, for messages.
   sockaddr_storage address{};
@@ -26,14 +26,14 @@ struct DialTarget {
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
   std::string purpose = "store";  // Or "leaf"; see proto/wire/handshake.h.
-  std::uint64_t session = 0;      // A client's.
+  std::uint64_t session = 0;      // The client's session.
 };
 
 // "10.0.0.1:4123", "[fd00::1%eth0]:4123", "unix:/path": numeric, nothing is looked up.
 Result<void> parse_address(const std::string& text, DialTarget& target);
 
-// What ends a wait early: `descriptor` becomes readable when `cancelled` has been set. It may also
-// become readable for other reasons; who sees that empties it, and goes on or, where `by_any` is
+// Ends a wait early: `descriptor` becomes readable when `cancelled` has been set. It may also
+// become readable for other reasons; the waiter then empties it, and goes on or, if `by_any` is
 // set, ends the wait.
 struct Interrupt {
   int descriptor = -1;
@@ -41,19 +41,19 @@ struct Interrupt {
   bool by_any = false;
 };
 
-// Waits until the descriptor (-1: none) is ready. What poll says of it; 0 at the deadline or when
-// the wait was ended by any other reason; Cancelled.
+// Waits until the descriptor (-1: none) is ready. Returns poll()'s events; 0 at the deadline or
+// when the interrupt ended the wait for another reason; or the error Cancelled.
 Result<short> wait_ready(int descriptor, short events, TimePoint deadline, Interrupt interrupt);
 
 struct Dialled {
   int descriptor = -1;  // Non-blocking; the caller closes it (proto/os/not_inherited.h).
   std::string epoch;
-  WireDecoder decoder;  // With what came behind the welcome.
+  WireDecoder decoder;  // Holds the bytes that came after the welcome.
 };
 
-// Tries again, less and less often, until the deadline. Unavailable: nobody answered until then,
-// with what was seen last; Unauthenticated, FailedPrecondition: somebody did, and repeating is of
-// no use; AlreadyExists: the same, as the store lets nobody in any more; Cancelled.
+// Dials again and again, at growing intervals, until the deadline. Unavailable: no store answered
+// by then (with the last error); Unauthenticated, FailedPrecondition: a store refused, and dialling
+// again would not help; AlreadyExists: the same, as the store takes no more clients; Cancelled.
 Result<Dialled> dial_until(const DialTarget& target, TimePoint deadline, Interrupt interrupt);
 
 }  // namespace ivy::store

@@ -62,7 +62,7 @@ class NativeConnection : public Connection {
  private:
   Result<void> take_hello() {
     hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
-    // Another purpose has another key: a greeting meant for a peer must not be answered here.
+    // Another purpose has another key: do not answer a greeting that was meant for a peer.
     const bool is_leaf = hello_.purpose == kLeafPurpose && for_leaves_ != nullptr;
     if (hello_.purpose != kPurpose && !is_leaf) {
       return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
@@ -80,7 +80,7 @@ class NativeConnection : public Connection {
     const std::string_view arrived = greeting_;
     IVY_CHECK(check_proof(arrived.substr(0, kHelloBytes), challenge_,
                           arrived.substr(kHelloBytes, kProofBytes), store_.token));
-    // Who is of another generation is told that: it may come before its own store.
+    // A client of another generation is told that instead: it may come before its own store.
     if (!store_.refusal.empty() && hello_.generation == engine_.generation()) {
       const Error refusal{Code::kAlreadyExists, store_.refusal};
       put_welcome(&refusal);
@@ -114,7 +114,7 @@ class NativeConnection : public Connection {
     return rest.empty() ? Result<void>() : leaf_->receive(rest, now_ns, out);
   }
 
-  // The welcome, or why there is none: reply number 0.
+  // Sends reply number 0: the welcome, or the reason why there is none.
   void put_welcome(const Error* refusal) {
     std::string text;
     if (refusal != nullptr) put_text(text, refusal->message);
@@ -145,8 +145,8 @@ class TorchConnection : public Connection {
   bool has_more() const override { return dialect_.has_more(); }
   std::size_t kept_bytes() const override { return dialect_.kept_bytes(); }
   ClientId client() const override { return dialect_.client(); }
-  // Nobody can be; a client of torch 2.0 or before keeps a second connection on which it says
-  // nothing.
+  // torch cannot authenticate, so every connection counts; and a client of torch 2.0 or before
+  // keeps a second connection on which it sends nothing.
   bool is_authenticated() const override { return true; }
 
  private:

@@ -1,6 +1,6 @@
-// One connection of the store's server: what has arrived, which dialect it is in, what must leave.
-// Pure of sockets, so that tests feed it bytes. Thread: the loop's. Lifetime: the engine outlives
-// it.
+// One connection of the store's server: the bytes that have arrived, their dialect, and the bytes
+// to send. Pure of sockets, so that tests feed it bytes. Thread: the loop's. Lifetime: the engine
+// outlives it.
 #pragma once
 
 #include <cstdint>
@@ -18,32 +18,32 @@
 
 namespace ivy::store {
 
-// What a connection needs to know of the store that it belongs to.
+// The facts about the store that its connections need.
 struct StoreIdentity {
   std::string job_id;
   std::string token;
   std::string epoch;         // kEpochBytes, new in every incarnation.
-  std::string refusal = {};  // Why nobody else is let in; empty: everybody is.
+  std::string refusal = {};  // Why no more clients may join; empty: they may.
 };
 
 class Connection {
  public:
   virtual ~Connection() = default;
-  // Bytes from the client, or none to go on. An error ends the connection, after `unsent` has been
-  // offered to the client once more.
+  // Takes bytes from the client, or none to go on with what has arrived. An error ends the
+  // connection, after one more try to send `unsent`.
   virtual Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) = 0;
   virtual Result<void> reply(const Reply& reply) = 0;
-  // A change that is not said, as too much is unsent: the watch ends, its client is told so. False:
-  // this dialect cannot say it.
+  // Drops a watch's change because too much is unsent: the watch ends and its client is told so.
+  // Returns false if this dialect cannot say that.
   virtual bool overflow(const Reply&) { return false; }
-  // Requests have arrived that are served in another turn: call receive({}).
+  // True if requests have arrived that are left for another turn: call receive({}).
   virtual bool has_more() const { return false; }
-  // What a client that need not prove itself makes this process keep, beside `unsent`.
+  // The bytes that an unauthenticated client makes this process keep, besides `unsent`.
   virtual std::size_t kept_bytes() const { return 0; }
-  // 0: not yet a client of the engine.
+  // Returns 0 until the connection is a client of the engine.
   virtual ClientId client() const = 0;
   virtual bool is_authenticated() const = 0;
-  // A leaf's: the clients of the engine that it speaks for besides that one, as they come and go.
+  // For a leaf: the other clients of the engine that it speaks for, as they come and go.
   virtual std::vector<ClientId> take_joined() { return {}; }
   virtual std::vector<ClientId> take_left() { return {}; }
   virtual std::size_t client_count() const { return 1; }
@@ -52,7 +52,7 @@ class Connection {
   std::string unsent;
 };
 
-// `for_leaves`: the engine that leaves speak to; null where none may come.
+// `for_leaves`: the engine that leaves speak to; null if no leaf may connect.
 std::unique_ptr<Connection> make_native_connection(StoreFront& engine, const StoreIdentity& store,
                                                    std::string address,
                                                    Engine* for_leaves = nullptr);

@@ -15,19 +15,19 @@
 namespace ivy::store {
 namespace {
 
-// Keys whose checks are counted; beyond it counting begins anew.
+// The most keys whose checks are counted; beyond it counting begins anew.
 constexpr std::size_t kCountedChecks = 4096;
-// Who shares a flight must be said again.
+// Marks a shared flight whose companions must be reported to the store again.
 constexpr std::size_t kNotTold = ~std::size_t{0};
 
-// A key of one of the spaces as one text, and what a flight waits for.
+// Returns a key with its space as one text.
 std::string name_of(Space space, std::string_view key) {
   std::string name(1, static_cast<char>(space));
   name += key;
   return name;
 }
 
-// Keys that a request may change, or make.
+// Returns the keys that a request may change or create.
 std::vector<std::string> keys_written(const Request& request) {
   if (const auto* set = std::get_if<Set>(&request)) return {set->key};
   if (const auto* add = std::get_if<Add>(&request)) return {add->key};
@@ -52,7 +52,7 @@ struct Leaf::State {
     std::uint64_t deadline_ns = kNever;
     std::uint64_t since_ns = 0;
   };
-  // What a flight asks for; the first letter of its name.
+  // The question of a flight; the first letter of its name.
   enum class Quest : char { kExists = 'w', kValue = 'g', kValueNow = 'n' };
   struct Flight {
     Space space = Space::kNative;
@@ -68,13 +68,13 @@ struct Leaf::State {
   struct Open {
     Name name;
     Space space = Space::kNative;
-    std::string flight;              // Of these flights; empty: its own.
-    std::vector<std::string> reads;  // Whose values may be kept.
+    std::string flight;              // The name of its flight; empty: it is not shared.
+    std::vector<std::string> reads;  // Keys whose values may be kept.
     std::vector<std::string> writes;
     std::string follows;     // The key of a check of one key.
-    bool is_follow = false;  // It asks to be told as well.
+    bool is_follow = false;  // FOLLOW: asks for FORGET as well.
     bool stays_open = false;
-    bool is_silent = false;  // Nobody waits for its answer.
+    bool is_silent = false;  // No client waits for its answer.
   };
   struct Kept {
     std::optional<std::string> value;  // Nothing: the key is missing.
@@ -143,19 +143,19 @@ struct Leaf::State {
   WireDecoder decoder{kMaxLeafFrameBytes};
   std::uint32_t next_id = 1;
   std::unordered_map<std::uint32_t, Open> open;
-  std::map<Name, std::uint32_t> by_name;  // Requests of their own that are open.
+  std::map<Name, std::uint32_t> by_name;  // Open requests that are not shared.
   Flights flights;
-  std::map<Name, std::string> flying;                  // Members and joiners, to their flight.
-  std::set<std::pair<std::uint64_t, Name>> deadlines;  // Of those that share.
+  std::map<Name, std::string> flying;                  // Member or joiner to its flight.
+  std::set<std::pair<std::uint64_t, Name>> deadlines;  // By time, for members and joiners.
   std::unordered_map<std::string, Kept> kept;          // By name_of().
   std::size_t kept_bytes = 0;
-  std::unordered_map<std::string, int> checks;         // Missing so often in a row, by name_of().
-  std::map<std::string, std::vector<Name>> following;  // Who asked while FOLLOW is under way.
+  std::unordered_map<std::string, int> checks;         // Misses in a row, by name_of().
+  std::map<std::string, std::vector<Name>> following;  // Askers during a FOLLOW.
   std::unordered_map<std::string, int> writing;        // Writes that are under way, by name_of().
   std::uint64_t next_told_ns = 0;
   LeafCounts counts;
 
-  // Of the request, or the frames, that are being served.
+  // Set for the request, or the frames, that are being served.
   ClientId client = 0;
   RequestId request = 0;
   Space space = Space::kNative;
@@ -182,7 +182,7 @@ bool Leaf::State::answered_here(Check& check) {
   const auto counted = checks.find(name);
   if (writing.contains(name) || counted == checks.end() || counted->second < limits.steady_checks)
     return false;
-  // What is followed from now on is known to be missing for all who ask meanwhile.
+  // A FOLLOW of this key is under way: its answer serves this check, too.
   if (const auto asked = following.find(name); asked != following.end()) {
     asked->second.push_back({client, request});
     return true;
@@ -192,7 +192,7 @@ bool Leaf::State::answered_here(Check& check) {
   return true;
 }
 
-// In the place of a check of this key.
+// Sends a FOLLOW in place of a check of this key.
 void Leaf::State::follow(const std::string& key) {
   const std::uint32_t id = upcoming_id();
   std::string payload;
@@ -213,7 +213,7 @@ bool Leaf::State::answered_here(Get& get) {
     answer(Value{*value});
     return true;
   }
-  // A key that is no key goes up, to be refused there.
+  // An oversized key goes to the store, which refuses it.
   if (get.key.size() > kMaxKeyBytes) return false;
   if (writing.contains(name_of(space, get.key))) return false;
   fly(get.wait_until_ns ? Quest::kValue : Quest::kValueNow, get.key,
@@ -247,8 +247,8 @@ bool Leaf::State::answered_here(MultiGet& get) {
   return true;
 }
 
-// What shares a flight ends here. What has gone up by itself ends there: its answer may be under
-// way.
+// Cancels a request that shares a flight here. The store cancels one that was sent by itself, as
+// its answer may be under way.
 bool Leaf::State::answered_here(Cancel& cancel) {
   std::vector<RequestId> gone_up;
   cancel.or_these.push_back(cancel.request);
@@ -352,11 +352,11 @@ void Leaf::State::launch(const std::string& name, std::vector<Member> members) {
   flight.members = std::move(members);
 }
 
-// Its answer has come. Those to whom it does not belong fly again.
+// Hands out the answer to a flight. The requests that may not share it are sent again.
 void Leaf::State::land(const std::string& name, const decltype(Reply::body)& body, bool is_kept) {
   Flight& flight = flights.at(name);
   const auto* error = std::get_if<Error>(&body);
-  // The first one's time is over, not the others'.
+  // Such an error concerns the first member alone, whose request went up.
   const bool is_leaders = error != nullptr && (error->code == Code::kDeadlineExceeded ||
                                                error->code == Code::kCancelled ||
                                                error->code == Code::kResourceExhausted);
@@ -376,7 +376,7 @@ void Leaf::State::land(const std::string& name, const decltype(Reply::body)& bod
   launch(name, std::move(next));
 }
 
-// Takes one out of the flight it shares. False: it is in none.
+// Takes a request out of its flight. Returns false if it is in none.
 bool Leaf::State::drop_member(const Name& gone) {
   const auto found = flying.find(gone);
   if (found == flying.end()) return false;
@@ -393,7 +393,7 @@ bool Leaf::State::drop_member(const Name& gone) {
   flight.told = kNotTold;
   if (!was_leader) return true;
   open.erase(flight.id);
-  if (clients.contains(gone.first)) {  // Else the store has heard, or hears, that it has left.
+  if (clients.contains(gone.first)) {  // Otherwise LEAVE tells the store.
     Request cancel = Cancel{flight.id, {}};
     Open silent;
     silent.is_silent = true;
@@ -451,7 +451,7 @@ Result<void> Leaf::State::take(const WireFrame& frame) {
   }
   decltype(Reply::body) body = IVY_TRY(take_reply(frame.head.kind, in));
   const auto found = open.find(frame.head.id);
-  if (found == open.end()) return {};  // Nobody's any more.
+  if (found == open.end()) return {};  // No client waits for it any more.
   const bool is_kept = IVY_TRY(take_marks(found->second, body, in));
   if (!in.done()) return Error{Code::kDataLoss, "the store: a damaged reply"};
   if (found->second.stays_open && !std::holds_alternative<Error>(body)) {
@@ -464,7 +464,7 @@ Result<void> Leaf::State::take(const WireFrame& frame) {
   return {};
 }
 
-// Keeps what may be kept. True: the one value that was read is.
+// Keeps the values that may be kept. Returns true if the flight's one value is kept.
 Result<bool> Leaf::State::take_marks(const Open& asked, const decltype(Reply::body)& body,
                                      PayloadReader& in) {
   if (asked.reads.empty()) return false;
@@ -584,7 +584,7 @@ void Leaf::leave(ClientId client) {
   }
   for (auto at = state.by_name.lower_bound(first);
        at != state.by_name.end() && at->first.first == client;) {
-    // Others may have a share in its answer.
+    // Other clients may share its answer.
     const auto asked = state.open.find(at->second);
     const bool is_shared = asked != state.open.end() && asked->second.is_follow;
     if (asked != state.open.end()) state.end_writes(asked->second);

@@ -12,7 +12,7 @@
 namespace ivy::store {
 namespace {
 
-// Ids of the leaf's own watches begin behind those of the frames.
+// Ids of the leaf's own watches begin above those of the frames.
 constexpr RequestId kFirstWatch = RequestId{1} << 32;
 constexpr std::array<Space, 2> kFollowed = {Space::kNative, Space::kTorch};
 
@@ -20,8 +20,8 @@ Error damaged(const std::string& what) {
   return Error{Code::kDataLoss, "a leaf's connection: " + what};
 }
 
-// "10.0.0.2:4123" and a client's "127.0.0.1:777": "10.0.0.2:777". A client without a port (of a
-// Unix socket) is at the host alone.
+// Joins the leaf's host and the client's port: "10.0.0.2:4123" and "127.0.0.1:777" make
+// "10.0.0.2:777". A client of a Unix socket has no port and gets the host alone.
 std::string address_on_host(const std::string& leaf, const std::string& client) {
   const std::string host = leaf.substr(0, leaf.rfind(':'));
   const std::size_t colon = client.rfind(':');
@@ -68,11 +68,11 @@ struct LeafDialect::State {
   WireDecoder decoder{kMaxLeafFrameBytes};
   std::unordered_map<std::uint32_t, Member> members = {};
   std::unordered_map<std::uint32_t, OpenRead> reads = {};
-  std::array<std::set<std::string>, 2> followed = {};  // Keys of which FORGET will be said.
+  std::array<std::set<std::string>, 2> followed = {};  // Keys that will be told by FORGET.
   std::vector<ClientId> joined = {};
   std::vector<ClientId> left = {};
   RequestId next_watch = kFirstWatch;
-  std::uint64_t now = 0;  // Of the last turn.
+  std::uint64_t now = 0;  // The time of the last turn.
   bool turn_over = false;
 };
 
@@ -203,8 +203,8 @@ Result<void> LeafDialect::State::companions(PayloadReader& in, std::uint64_t now
   return {};
 }
 
-// Whether the key exists now; FORGET will be said when that, or its value, changes. Nothing: there
-// are too many watches.
+// Watches the key and returns whether it exists now; FORGET is sent when that, or its value,
+// changes. Returns nothing if there are too many watches.
 std::optional<bool> LeafDialect::State::watch(Space space, const std::string& key,
                                               std::uint64_t now_ns) {
   const auto index = static_cast<std::size_t>(space);
@@ -221,7 +221,8 @@ std::optional<bool> LeafDialect::State::watch(Space space, const std::string& ke
   return present->current.has_value();
 }
 
-// The value that was read must be the key's still: it may have changed since the engine answered.
+// True if the leaf may keep the value: the key must still have it, as it may have changed since the
+// engine answered.
 bool LeafDialect::State::may_keep(Space space, const std::string& key, const std::string* value,
                                   std::uint64_t now_ns) {
   const std::string* lasting = engine.lasting_value(space, key);
@@ -267,8 +268,8 @@ Result<void> LeafDialect::State::request(const FrameHead& head, PayloadReader& i
   return {};
 }
 
-// Behind the values of a read, what the leaf may keep. A wait has no value: it is told with the
-// mark.
+// Appends to the values of a read a mark for each: whether the leaf may keep it. The reply to a
+// wait has no value, so the mark brings it.
 void LeafDialect::State::put_marks(const OpenRead& read, const Reply& reply, std::string& payload) {
   if (const auto* value = std::get_if<Value>(&reply.body)) {
     put_u8(payload, may_keep(read.space, read.keys.front(), &value->bytes, now) ? 1 : 0);

@@ -1,6 +1,6 @@
 // The store's end of a leaf's connection: each client of the leaf is a client of the engine, with
-// its own rank, waits and watches, so who waits for whom is told as if it were connected itself.
-// The frames: leaf_wire.h. The handshake has been done before (connection.h).
+// its own rank, waits and watches, so the wait graph shows it as if it were connected itself. The
+// frames: leaf_wire.h. The handshake has been done before (connection.h).
 //
 // Pure. Thread: one at a time. Lifetime: the engine outlives it.
 #pragma once
@@ -25,11 +25,11 @@ class LeafDialect {
                                                    std::uint64_t now_ns);
   ~LeafDialect();  // Every client of the leaf leaves.
 
-  // As NativeDialect's.
+  // See NativeDialect.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
   bool has_more() const;
-  // The leaf's own, of the native space.
+  // The leaf's own client, in the native space.
   ClientId client() const;
   std::size_t client_count() const;
   // Clients of the engine that this connection has begun, or ceased, to speak for since the last

@@ -1,4 +1,5 @@
-// Each kind names its fields once; a Writer and a Reader go through them in the same order.
+// Encodes and decodes: each kind lists its fields once, and a Writer and a Reader visit them in the
+// same order.
 #include "rendezvous/dialects/leaf_wire.h"
 
 #include <array>
@@ -35,7 +36,7 @@ struct Writer {
 
 struct Reader {
   PayloadReader& in;
-  std::size_t most = kMaxKeysPerRequest + 1;  // Of a list: one too many is the engine's to refuse.
+  std::size_t most = kMaxKeysPerRequest + 1;  // In a list; the engine refuses the extra one.
   std::uint64_t now_ns = 0;
 
   void flag(bool& value) { value = in.u8() != 0; }
@@ -61,7 +62,7 @@ template <class Archive, class One>
 void each(Archive& a, std::vector<One>& many, void (*one)(Archive&, One&)) {
   const std::uint32_t count = a.count(many.size());
   if constexpr (std::is_same_v<Archive, Reader>) {
-    // One takes a byte at least, so a count that is too large ends the loop early.
+    // An entry takes at least one byte, so a count that is too large ends the loop early.
     for (std::uint32_t i = 0; i < count && a.in.ok(); ++i) one(a, many.emplace_back());
   } else {
     for (One& value : many) one(a, value);
@@ -213,9 +214,9 @@ void fields(A& a, Popped& r) {
   a.number(r.length), optional_text(a, r.item);
 }
 template <class A>
-void fields(A&, Error&) {}  // By its code.
+void fields(A&, Error&) {}  // Encoded by its code.
 
-// A variant's kind of that number, read; nothing when there is none.
+// Reads the variant's alternative of that number; false if there is none.
 template <class Variant, std::size_t... Index>
 bool read_kind(std::size_t kind, Variant& out, Reader& reader, std::index_sequence<Index...>) {
   return ((kind == Index && (fields(reader, out.template emplace<Index>()), true)) || ...);

@@ -1,4 +1,4 @@
-// What a leaf and the store say to each other, in frames of proto/wire/store_wire.h, after the
+// The messages between a leaf and the store, in frames of proto/wire/store_wire.h, after the
 // handshake for the purpose "leaf". The engine's requests and replies travel whole, so that a
 // request means the same through a leaf as without one.
 //
@@ -38,23 +38,23 @@ enum class LeafOp : std::uint8_t {
   kFirstRequest = 16,
 };
 inline constexpr std::uint8_t kForgetFrame = 255;
-// Answers to FOLLOW, beside 1: it exists. kMissing: and nobody will say when that changes.
+// Answers to FOLLOW, besides 1 (the key exists). kMissing: no FORGET will come.
 inline constexpr std::int64_t kMissing = 0;
 inline constexpr std::int64_t kMissingAndFollowed = 2;
 
-// A request of the longest kind in the leaf's words, and a reply with a mark for each value.
+// Room for the longest request in this encoding, and for a reply with a mark for each value.
 inline constexpr std::size_t kMaxLeafFrameBytes = kMaxFrameBytes + (1u << 20);
-// Connections of one host, of 4,096 workers at the most.
+// The most connections of one host, which has at most 4,096 workers.
 inline constexpr std::size_t kMaxLeafClients = 16'384;
 
 std::uint8_t request_kind(const Request& request);
 void put_request(std::string& out, Request& request, std::uint64_t now_ns);
-// DataLoss: no request of ours. Reads all there is.
+// Reads the whole payload; fails with DataLoss if it is no request of ours.
 Result<Request> take_request(std::uint8_t kind, PayloadReader& in, std::uint64_t now_ns);
 
 // An Error is put by its code and text, anything else by its kind.
 void put_reply(std::string& out, const Reply& reply);
-// The reply's body; what follows it in `in` is left there.
+// Reads the reply's body and leaves what follows it in `in`.
 Result<decltype(Reply::body)> take_reply(std::uint8_t status, PayloadReader& in);
 
 }  // namespace ivy::store

@@ -14,7 +14,7 @@ std::uint64_t deadline_of(std::uint64_t timeout_ms, std::uint64_t now_ns) {
 
 std::string text_of(PayloadReader& in) { return std::string(in.text()); }
 
-// InvalidArgument: more than are allowed; nothing behind it is read.
+// Reads a count of keys. InvalidArgument: more than are allowed; nothing after it is read.
 Result<std::uint32_t> count_of(PayloadReader& in) {
   const std::uint32_t count = in.u32();
   if (count <= kMaxKeysPerRequest) return count;
@@ -40,7 +40,7 @@ Result<MultiSet> entries_of(PayloadReader& in) {
   return set;
 }
 
-// What stands before the payload of a numbered request.
+// Reads the fields before the payload of a numbered request.
 Result<Numbered> numbered_by(Op op, PayloadReader& in) {
   Numbered numbered;
   numbered.number = in.u64();
@@ -53,7 +53,7 @@ Result<Numbered> numbered_by(Op op, PayloadReader& in) {
   return Error{Code::kDataLoss, "a request with a damaged number"};
 }
 
-// The number of a request on the wire and its operation, so that its reply needs no table.
+// Packs the id on the wire and the operation into one id, so that the reply needs no table.
 RequestId request_id(Op op, std::uint32_t id) {
   return static_cast<RequestId>(id) << 8 | static_cast<RequestId>(op);
 }
@@ -87,7 +87,7 @@ List list_of(PayloadReader& in) {
   return list;
 }
 
-// Two texts, read in order.
+// Reads two texts in order.
 template <class Kind>
 Kind keyed(PayloadReader& in) {
   Kind request;
@@ -245,7 +245,7 @@ Result<void> NativeDialect::State::serve(const WireFrame& frame, std::uint64_t n
   if (op == Op::kCancel) {
     const std::uint32_t cancelled = in.u32();
     if (!in.done()) return Error{Code::kDataLoss, "a damaged cancel"};
-    // Only these wait; which of them it was, the client need not say.
+    // Only these operations wait; the client need not say which of them it cancels.
     Cancel cancel;
     for (const Op waits : {Op::kWait, Op::kWaitGet, Op::kQueuePop, Op::kBarrier, Op::kWatch})
       cancel.or_these.push_back(request_id(waits, cancelled));

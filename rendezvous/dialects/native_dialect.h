@@ -18,10 +18,10 @@ class NativeDialect {
                                                      std::uint64_t now_ns);
   ~NativeDialect();  // Leaves the engine.
 
-  // As TorchDialect's.
+  // See TorchDialect.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
-  // Frames have arrived that are served in another turn: call receive({}).
+  // True if frames have arrived that are left for another turn: call receive({}).
   bool has_more() const;
   ClientId client() const;
 

@@ -33,11 +33,11 @@ enum class TorchOp : std::uint8_t {
   kQueueLength = 16,
   kListKeys = 17,
   kBarrier = 18,
-  kWatchKey = 19,  // Of dialect A only; not a number on the wire.
+  kWatchKey = 19,  // Dialect A only; not a number on the wire.
 };
 
-// The fields behind the opcode: k key, v value, n 64-bit number, u 32-bit number; "*" reads a count
-// and then that many times what follows.
+// The fields after the opcode: k key, v value, n 64-bit number, u 32-bit number; "*" reads a count,
+// and the rest then repeats that many times.
 constexpr std::array<std::string_view, 20> kFields = {"u",  "kv", "kvv", "k",  "kn",  "*k", "*k",
                                                       "",   "k",  "kv",  "*k", "*kv", "",   "u",
                                                       "kv", "k",  "k",   "",   "kn",  "k"};
@@ -56,13 +56,14 @@ constexpr const char* kTorch21 =
     "torch 2.1 speaks here, which numbers its requests in a way of its own; use 2.0 or before, or "
     "2.2 or later";
 
-// The number of a request says what it was, so that its reply needs no table.
+// Packs the operation into the request's id, so that the reply needs no table.
 RequestId request_id(std::uint64_t number, TorchOp op) {
   return number << 8 | static_cast<RequestId>(op);
 }
 TorchOp op_of(RequestId request) { return static_cast<TorchOp>(request & 0xff); }
 
-// torch hears nothing of these, so it does not wait for them before its next request, or its end.
+// True for writes that get no reply: torch does not wait for them before its next request or its
+// exit.
 bool is_unanswered(TorchOp op) {
   return op == TorchOp::kSet || op == TorchOp::kAppend || op == TorchOp::kMultiSet ||
          op == TorchOp::kQueuePush;
@@ -87,7 +88,7 @@ void put_bytes(std::string& out, std::string_view bytes) {
 Error damaged(const std::string& what) { return Error{Code::kDataLoss, "torch store: " + what}; }
 
 Result<void> encode_error(TorchOp op, const Error& error, std::string& bytes) {
-  if (error.code == Code::kCancelled) return {};  // CANCEL_WAIT's own reply says it.
+  if (error.code == Code::kCancelled) return {};  // CANCEL_WAIT has its own reply.
   if (op != TorchOp::kGet || error.code != Code::kNotFound) return damaged(error.message);
   put_bytes(bytes, {});
   return {};
@@ -100,7 +101,7 @@ struct TorchDialect::State {
   // A request that has not wholly arrived.
   struct Incoming {
     std::optional<TorchOp> op;
-    std::size_t field = 0;   // Index into kFields[op], behind any '*'.
+    std::size_t field = 0;   // Index into kFields[op], after any '*'.
     bool counted = false;    // The count has been read.
     std::uint64_t left = 1;  // Repetitions that have not been read.
     std::vector<std::string> texts;
@@ -135,8 +136,8 @@ struct TorchDialect::State {
   RequestId upcoming_id(TorchOp op) const { return request_id(requests + 1, op); }
   std::string_view rest() const { return std::string_view(buffer).substr(consumed); }
   std::string text(std::size_t index) { return std::move(incoming.texts[index]); }
-  // Dialect A has no CANCEL_WAIT. A client there asks for something else when its own time for a
-  // wait is over, on the same connection.
+  // Dialect A has no CANCEL_WAIT: its client gives up a wait by sending another request on the same
+  // connection.
   bool has_given_up() const {
     return dialect == Dialect::kA && waiting != 0 && op_of(waiting) == TorchOp::kWait &&
            !rest().empty();
@@ -158,21 +159,21 @@ struct TorchDialect::State {
   std::size_t consumed = 0;
   Incoming incoming;
   std::uint64_t requests = 0;
-  RequestId waiting = 0;         // The request that holds up those behind it.
-  std::set<RequestId> given_up;  // Waits of dialect A whose answer is for nobody any more.
+  RequestId waiting = 0;         // The waiting request that delays those after it.
+  std::set<RequestId> given_up;  // Waits of dialect A that were given up.
   bool has_more = false;         // Bytes that have arrived were left for another turn.
   std::map<std::string, std::optional<std::string>> watched;  // Dialect A: key to its last value.
   std::size_t watched_bytes = 0;
-  std::deque<std::string> watches_asked;  // Those whose answer has not come, in order.
+  std::deque<std::string> watches_asked;  // Keys without an answer yet, in order.
 };
 
-// True when the dialect is known.
+// Finds the dialect by the first bytes; true when it is known.
 Result<bool> TorchDialect::State::recognize() {
   const std::string_view bytes = rest();
   if (bytes.empty()) return false;
   const unsigned first = static_cast<unsigned char>(bytes[0]);
   if (first == 0) {
-    // VALIDATE of C, or a SET of A with a length that nobody sends.
+    // This is VALIDATE of C, or a SET of A with a length that no client sends.
     if (bytes.size() < 5) return false;
     const bool is_c = little(bytes.substr(1, 4)) == kValidateMagic;
     dialect = is_c ? Dialect::kC : Dialect::kA;
@@ -192,7 +193,7 @@ Result<bool> TorchDialect::State::recognize() {
   return damaged("the first byte is " + std::to_string(first) + ": this is no torch store client");
 }
 
-// True when `incoming` is whole.
+// Reads the fields of `incoming`; true when it is complete.
 Result<bool> TorchDialect::State::read_request() {
   if (!incoming.op) {
     if (rest().empty()) return false;
@@ -307,8 +308,7 @@ Request TorchDialect::State::request_of(TorchOp op) {
       return Set{text(0), text(1)};
     case TorchOp::kGet:
       // Clients wait for a key before they get it. One that was deleted since is answered as
-      // torch's own server does, with an empty value (encode_error): this request knows no time
-      // limit.
+      // torch's own server does, with an empty value (encode_error): this request has no timeout.
       return Get{text(0), std::nullopt};
     case TorchOp::kAdd:
       return Add{text(0), incoming.number};
@@ -386,19 +386,20 @@ Result<void> TorchDialect::State::serve(std::uint64_t now_ns, Replies& out) {
   for (std::size_t i = before; i < out.size(); ++i) {
     if (out[i].client == client && out[i].request == id) return {};
   }
-  // A leaf answers writes later, too. They hold up nobody: it passes them on in their order.
+  // A leaf answers writes later, too, but they hold up no other request: it passes them on in
+  // order.
   if (!is_unanswered(op)) waiting = id;
   return {};
 }
 
 void TorchDialect::State::give_up(std::uint64_t now_ns, Replies& out) {
   given_up.insert(waiting);
-  // As a request of which the client hears nothing.
+  // Sent as VALIDATE, whose reply the client does not get.
   apply(TorchOp::kValidate, Cancel{std::exchange(waiting, 0), {}}, now_ns, out);
 }
 
-// Version 2.1 counts from here on in its own way: this is its DELETE_KEY. A client of 2.0 watches
-// on a connection on which it does nothing else.
+// From this opcode on torch 2.1 has other numbers: this is its DELETE_KEY. A client of 2.0 watches
+// on a connection on which it does nothing else, so any other request before means 2.1.
 Result<void> TorchDialect::State::note_watch() {
   if (requests != watched.size()) return damaged(kTorch21);
   const std::string& key = incoming.texts[0];
@@ -424,7 +425,7 @@ Result<void> TorchDialect::State::encode(TorchOp op, const Reply& reply, std::st
     case TorchOp::kMultiSet:
     case TorchOp::kQueuePush:
     case TorchOp::kValidate:
-      return {};  // Nothing is said about pure writes.
+      return {};  // Pure writes get no reply.
     case TorchOp::kCompareSet:
       put_bytes(bytes, *std::get<Compared>(reply.body).current);
       return {};

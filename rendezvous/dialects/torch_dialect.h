@@ -20,9 +20,9 @@
 
 namespace ivy::store {
 
-// All fields of one request of a connection: nobody is authenticated here.
+// The most bytes of one request: clients of this dialect are not authenticated.
 inline constexpr std::size_t kMaxTorchRequestBytes = 64u << 20;
-// What may come behind a WAIT or BARRIER before it is answered: torch sends nothing but its cancel.
+// The most bytes that may follow a WAIT or BARRIER before its answer: torch sends only its cancel.
 inline constexpr std::size_t kMaxBehindTorchWait = 1u << 20;
 
 class TorchDialect {
@@ -33,18 +33,18 @@ class TorchDialect {
   TorchDialect(const TorchDialect&) = delete;
   TorchDialect& operator=(const TorchDialect&) = delete;
 
-  // Bytes from the client, or none to go on after a wait was answered. Replies for this and for
-  // other connections land in `out`; the owner hands each to its connection's reply(). An error
-  // ends the connection; its message is for the log.
+  // Takes bytes from the client, or none to go on after a wait was answered. Replies for this and
+  // for other connections are added to `out`; the owner hands each to its connection's reply(). An
+  // error ends the connection; its message is for the log.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
-  // A reply of the engine to this connection: appends bytes for the client. An error ends the
-  // connection: this protocol has no way to say it.
+  // Appends the bytes of a reply of the engine for the client. An error ends the connection: this
+  // protocol cannot express it.
   Result<void> reply(const Reply& reply, std::string& bytes);
-  // A wait was answered while more requests had come: call receive({}).
+  // True if a wait was answered while more requests had come: call receive({}).
   bool has_more() const;
-  // What is kept of requests that are not whole or wait, and of watched values.
+  // The bytes that are kept of incomplete or waiting requests and of watched values.
   std::size_t kept_bytes() const;
-  // 0 before the first request.
+  // Returns 0 before the first request.
   ClientId client() const;
   // "torch 2.2 or later", "torch 2.0 or before", or empty.
   std::string_view dialect() const;

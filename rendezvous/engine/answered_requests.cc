@@ -17,7 +17,7 @@ void AnsweredRequests::begin(SessionId session) {
 
 void AnsweredRequests::end(SessionId session) {
   const auto found = sessions_.find(session);
-  // A client of the generation before.
+  // The client is of the generation before.
   if (found == sessions_.end() || found->second.connections == 0) return;
   Session& known = found->second;
   if (--known.connections > 0) return;
@@ -58,7 +58,7 @@ void AnsweredRequests::raise_lowest(Session& session, std::uint64_t lowest) {
   for (auto at = session.answers.begin(); at != end; at = session.answers.erase(at)) answers_ -= 1;
 }
 
-// False: everybody who is remembered is there.
+// Returns false if every remembered session still has a connection.
 bool AnsweredRequests::make_room() {
   while (answers_ >= limits_.answers) {
     if (ended_.empty()) return false;
@@ -102,7 +102,7 @@ void AnsweredRequests::restore(const Kept& kept) {
   }
   Session& known = session_of(kept.session);
   raise_lowest(known, kept.lowest);
-  // No connection is there yet.
+  // The session has no connection yet.
   ended_.insert({known.ended_ns, kept.session});
   if (kept.number < known.lowest) return;
   remember(kept.session, kept.number, kept.is_number ? Answer(Number{1}) : Answer(Done{}));

@@ -1,15 +1,15 @@
-// What was answered to requests that their clients may send again. A client whose connection is
-// lost repeats what it has heard no answer to; with this memory the store answers it again, and
+// Remembers the answers to requests that their clients may send again. A client whose connection is
+// lost repeats the requests that got no answer; with this memory the store answers them again, and
 // nothing is done twice, however late a copy of the request comes.
 //
 // A client names its session, a random number, with every connection. Its requests that change
-// something are numbered from 1 on, and each says the lowest number to which no answer was heard:
-// what is below that need not be known any more, and a copy of it that comes late is past.
+// something are numbered from 1 on, and each says the lowest number that has no answer yet: answers
+// below it need not be kept any more, and a late copy of such a request is past.
 //
-// A session is forgotten kept_ns after the end of the last of its connections, or as soon as it
-// has no answers. Clients repeat for a shorter time than that (kRepeatFor of
-// proto/wire/store_wire.h). Only beyond Limits::answers are sessions without a connection forgotten
-// early; whoever repeats itself then is told that what came of its request is not known.
+// A session is forgotten kept_ns after the end of the last of its connections, or as soon as it has
+// no answers. Clients repeat for a shorter time than that (kRepeatFor of proto/wire/store_wire.h).
+// Only beyond Limits::answers are sessions without a connection forgotten early; a client that
+// repeats a request then is told that its outcome is unknown.
 //
 // Pure. Thread: one at a time. Times: of any clock that never goes back.
 #pragma once
@@ -37,37 +37,37 @@ class AnsweredRequests {
   };
   using Answer = std::variant<Done, Number, Error>;
   enum class Known {
-    kNew,       // To be served, and remembered.
-    kAnswered,  // With `answer`.
+    kNew,       // Serve it, and remember the answer.
+    kAnswered,  // The answer is `answer`.
     kPast,      // Its client has heard the answer, or has given up.
     kUnclear,   // It was sent before, and its session may have been forgotten since.
-    kTooMany,   // No room to remember: not to be served.
+    kTooMany,   // No room to remember: do not serve it.
   };
   struct Finding {
     Known known = Known::kNew;
-    const Answer* answer = nullptr;  // Until the next call.
+    const Answer* answer = nullptr;  // Valid until the next call.
   };
 
   AnsweredRequests() : AnsweredRequests(Limits()) {}
   explicit AnsweredRequests(Limits limits) : limits_(limits) {}
 
-  // A connection of that session has come, or is gone.
+  // Tells that a connection of that session has begun, or has ended.
   void begin(SessionId session);
   void end(SessionId session);
-  // Forgets what is due. end() goes by the last time that was told.
+  // Forgets expired sessions. end() uses the time of the last call.
   void advance(std::uint64_t now_ns) {
     if (started_ns_ == 0) started_ns_ = now_ns;
     now_ns_ = now_ns;
     if (!ended_.empty()) forget_ended();
   }
-  // What is known of a request. Its session has begun.
+  // Looks up a request. Its session must have begun.
   Finding find(SessionId session, const Numbered& request);
-  // After kNew only.
+  // Call it only after kNew.
   void remember(SessionId session, std::uint64_t number, Answer answer);
-  // A new generation: nobody of the one before is served any more.
+  // Forgets everything for a new generation: clients of the one before are not served any more.
   void clear();
 
-  // Answers to requests that have changed something, as they are kept: session 0 says that
+  // An answer to a request that has changed something, as the log keeps it. Session 0 says that
   // sessions were forgotten early.
   struct Kept {
     SessionId session = 0;
@@ -75,8 +75,7 @@ class AnsweredRequests {
     std::uint64_t lowest = 0;
     bool is_number = false;  // Number{1}; else Done.
   };
-  // Nothing: this answer needs not be kept, as doing such a request again for the first time is
-  // as good.
+  // Returns nothing if this answer need not be kept, because doing the request anew gives the same.
   static std::optional<Kept> kept(SessionId session, const Numbered& request, const Answer& answer);
   void restore(const Kept& kept);
   // In the order of sessions and numbers.
@@ -108,7 +107,7 @@ class AnsweredRequests {
   std::size_t answers_ = 0;
   bool forgot_early_ = false;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t started_ns_ = 0;  // What was restored has ended then.
+  std::uint64_t started_ns_ = 0;  // Restored sessions ended then.
 };
 
 }  // namespace ivy::store

@@ -1,6 +1,6 @@
-// What a request has changed in the store, in a form that can be kept and done again: the words of
-// the write-ahead log. An effect says what came of a request, not what was asked (an add is the put
-// of its sum), so that doing it again needs no rules.
+// The changes that a request has made in the store, in a form that can be kept and replayed: the
+// contents of the write-ahead log. An effect says the outcome of a request, not the request (an add
+// is the put of its sum), so that a replay needs no rules.
 //
 // clang-format off
 //   u8 kind   u8 space   what follows
@@ -45,7 +45,7 @@ enum class EffectKind : std::uint8_t {
   kAnswered = 8,
 };
 
-// Views into what it was read from, or is written from.
+// Its views point into the bytes that it was read from, or is written from.
 struct Effect {
   EffectKind kind = EffectKind::kPut;
   Space space = Space::kNative;
@@ -53,18 +53,17 @@ struct Effect {
   std::string_view value;
   std::uint32_t number = 0;  // A barrier's size; the generation.
   std::uint64_t round = 0;
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> calls;  // By member, of the round before.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> calls;  // The last round's, by member.
   AnsweredRequests::Kept answered = {};
 };
 Effect effect_of(const AnsweredRequests::Kept& answered);
 
 void append_effect(std::string& out, const Effect& effect);
-// The next one. DataLoss: these bytes are no effect, or one beyond the store's limits.
+// Reads the next effect. DataLoss: these bytes are no effect, or one beyond the store's limits.
 Result<Effect> read_effect(PayloadReader& in);
 
-// Those of `effects` that concern what a snapshot has passed already; it begins with the answers.
-// Nothing: a generation begins
-// in them, and the snapshot is of no use any more.
+// Returns those of `effects` that concern parts that a snapshot has passed already; the answers are
+// its first part. Returns nothing if a generation begins in them, which makes the snapshot useless.
 std::optional<std::string> covered_effects(std::string_view effects, const SnapshotCursor& cursor);
 
 }  // namespace ivy::store

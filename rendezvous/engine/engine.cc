@@ -13,18 +13,18 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kNamedInPicture = 16;
-// Time-outs that say who has not come, in a tenth of a second: a few milliseconds of work at 4,096
-// clients.
+// At most kExplainAtOnce timeouts in kExplainEveryNs name the absent clients: a few milliseconds of
+// work at 4,096 clients.
 constexpr std::uint64_t kExplainEveryNs = 100'000'000;
 constexpr std::size_t kExplainAtOnce = 16;
-constexpr const char* kConnected = "connected";  // What a client did that has asked for nothing.
+constexpr const char* kConnected = "connected";  // For clients without a request.
 
 template <class... Ts>
 struct Overloaded : Ts... {
   using Ts::operator()...;
 };
 template <class... Ts>
-Overloaded(Ts...) -> Overloaded<Ts...>;  // Clang 14 does not deduce it by itself.
+Overloaded(Ts...) -> Overloaded<Ts...>;  // Clang 14 needs this guide.
 
 std::string list_of(const std::vector<std::string>& names, std::size_t count) {
   std::string text;
@@ -33,7 +33,7 @@ std::string list_of(const std::vector<std::string>& names, std::size_t count) {
   return text;
 }
 
-// "set" and so on, for Seen and Waiting.
+// Returns the request's name ("set" and so on) for Seen and Waiting.
 const char* name_of(const Request& request) {
   constexpr std::array<const char*, std::variant_size_v<Request>> kNames = {
       "set",    "get",       "wait",         "check",      "add",       "compare_set", "append",
@@ -117,7 +117,7 @@ Result<void> EngineState::room_for(std::size_t more_keys, std::size_t more_bytes
   return {};
 }
 
-// Stores, without telling anybody.
+// Stores the value without telling waiters or watches.
 Result<void> EngineState::put(const std::string& key, std::string value, bool is_set_once) {
   IVY_CHECK(check_entry(key, value));
   IVY_CHECK(room_in_log(key.size() + value.size()));
@@ -169,7 +169,7 @@ void EngineState::tell_waiters(const std::string& key) {
   if (found != values.end()) tell_watches(key, Changed::What::kSet, found->second.value);
 }
 
-// A key that this one misses was written.
+// Updates a waiter after a key that it misses was written.
 void EngineState::settle(WaiterId id_of_waiter, const std::string& key) {
   Waiter& waiter = *waiters.find(id_of_waiter);
   const auto& values = contents().values;
@@ -189,7 +189,7 @@ void EngineState::settle(WaiterId id_of_waiter, const std::string& key) {
       break;
     case WaitKind::kKeys:
       if (!waiters.found(id_of_waiter, key)) return;
-      // What had come before may have been deleted since.
+      // Keys that existed before may have been deleted since.
       if (!waiters.look_again(id_of_waiter, exists_here())) return;
       answer(waiter, Done{});
       break;
@@ -207,7 +207,7 @@ void EngineState::tell_watches(const std::string& key, Changed::What what,
   tell_exact_watches(key, what, value, false);
 }
 
-// One-shot ones are told of a queue as well: it makes the key exist, though it is no value.
+// One-shot watches are told of a queue as well: it makes the key exist, though it has no value.
 void EngineState::tell_exact_watches(const std::string& key, Changed::What what,
                                      const std::string& value, bool only_one_shot) {
   auto& exact = contents().exact_watches;
@@ -289,7 +289,7 @@ void EngineState::end_watches(ClientId of, std::optional<RequestId> only) {
       there.exact_watches, [&](const auto& entry) { return is_theirs(entry.second); });
 }
 
-// A member of a barrier that goes away has not arrived.
+// Removes a wait; a barrier's member that leaves counts as not arrived.
 void EngineState::forget_wait(WaiterId waiting) {
   const Waiter& waiter = *waiters.find(waiting);
   if (waiter.kind == WaitKind::kBarrier) {
@@ -308,7 +308,7 @@ void EngineState::forget_wait(WaiterId waiting) {
 
 Waiting EngineState::describe(WaiterId waiting) {
   const Waiter& waiter = *waiters.find(waiting);
-  // A key that had come may have been deleted since.
+  // A key that existed may have been deleted since.
   if (waiter.kind == WaitKind::kKeys) {
     waiters.look_again(waiting, [&](const std::string& key) { return exists(waiter.space, key); });
   }
@@ -403,9 +403,9 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   const auto found = state_->clients.find(client);
   IVY_ASSERT(found != state_->clients.end());
   EngineState::Client& record = found->second;
-  // What a leaf's connection looks up by itself was no request.
+  // Look-ups by a leaf's own connection do not count as requests.
   state_->requests += record.info.is_leaf ? 0 : 1;
-  // Who only asks who waits is nobody's peer.
+  // A client that only asks who waits takes no part in the job.
   if (!std::holds_alternative<Why>(body)) {
     record.last_ns = now_ns;
     record.last_op = name_of(body);
@@ -437,7 +437,7 @@ void EngineState::serve_request(Request&& request) {
              std::move(request));
 }
 
-// Requests that are numbered do not wait: they are answered first of all that they cause.
+// Serves a numbered request. Such a request does not wait, so its own answer is the first reply.
 void EngineState::serve_numbered(SessionId session, const Numbered& numbered, Request&& request) {
   const AnsweredRequests::Finding found = answered.find(session, numbered);
   switch (found.known) {
@@ -461,8 +461,8 @@ void EngineState::serve_numbered(SessionId session, const Numbered& numbered, Re
   AnsweredRequests::Answer given = Done{};
   if (const auto* number = std::get_if<Number>(&body)) given = *number;
   if (const auto* error = std::get_if<Error>(&body)) given = *error;
-  // Only what has changed something: another one may as well be done, when it is repeated in
-  // another process.
+  // The log keeps only answers to requests that changed something; any other may be done again when
+  // it is repeated to another process.
   if (!effects.empty()) {
     const std::optional<AnsweredRequests::Kept> kept =
         AnsweredRequests::kept(session, numbered, given);
@@ -471,7 +471,8 @@ void EngineState::serve_numbered(SessionId session, const Numbered& numbered, Re
   answered.remember(session, numbered.number, std::move(given));
 }
 
-// Each costs a look at every client. When thousands of waits end at once, some of them say it.
+// True if this timeout may name the absent clients. Each such text looks at every client, so when
+// thousands of waits end at once only some get one.
 bool EngineState::may_explain(std::uint64_t at_ns) {
   if (at_ns - explained_since_ns >= kExplainEveryNs) {
     explained_since_ns = at_ns;
@@ -484,7 +485,8 @@ std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {
   state_->out = &out;
   state_->answered.advance(now_ns);
   state_->answer_ended_barriers();
-  // As it was when the first of them was due: who is answered now has waited like the others.
+  // The snapshot from before the first answer: clients that are answered now still count as
+  // waiting.
   std::optional<Picture> before;
   while (const WaiterId due = state_->waiters.due(now_ns)) {
     const Waiting picture = state_->describe(due);

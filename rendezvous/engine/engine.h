@@ -36,8 +36,8 @@ namespace ivy::store {
 
 struct EngineState;
 
-// What connections put their requests to: the engine, or a leaf in front of one (leaf.h), which
-// answers later what an engine answers at once. Everything is said where Engine declares it.
+// The interface that connections send their requests to: the engine, or a leaf in front of one
+// (leaf.h), which answers later what an engine answers at once. Engine documents the functions.
 class StoreFront {
  public:
   virtual ~StoreFront() = default;
@@ -51,7 +51,7 @@ class StoreFront {
   virtual void begin_generation(std::uint32_t generation, Replies& out) = 0;
   virtual std::uint32_t generation() const = 0;
   virtual std::uint64_t changes() const = 0;
-  // False: what it was asked has not left yet; nobody is read until it has.
+  // Returns false while earlier requests have not been sent on yet; no client is read until then.
   virtual bool takes_more() const { return true; }
 };
 
@@ -62,55 +62,60 @@ class Engine : public StoreFront {
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // A client is there. FailedPrecondition when its generation is not the present one.
+  // Adds a client. FailedPrecondition if its generation is not the present one.
   Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) override;
-  // It is gone: its waits are forgotten, its watches end; what it wrote stays. Who is to hear of
-  // that does at the next advance().
+  // Removes a client: its waits are forgotten, its watches end, its writes stay. Clients that must
+  // be told of the loss are told at the next advance().
   void leave(ClientId client) override;
-  // Learned later (torch's ping tells a pid).
+  // Adds what is learned later about a client (torch's ping tells a pid).
   void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) override;
 
-  // Every reply that this request causes, its own and those of clients that waited for it, in the
-  // order in which they must be sent. A client's requests are answered in order unless they wait.
+  // Serves a request. Adds every reply that it causes, its own and those of clients that waited for
+  // it, to `out` in the order in which they must be sent. A client's requests are answered in order
+  // unless they wait.
   void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
              Replies& out) override;
-  // Answers what is due with DeadlineExceeded, which names the missing keys and how long, and who
-  // does not wait for them and has been silent for how long (of very many at once, some do). The
-  // next time at which something will be due, or kNever.
+  // Answers overdue waits with DeadlineExceeded, whose text names the missing keys and the time
+  // waited, and the clients that do not wait for them and how long each has been silent (if very
+  // many are due at once, only some texts do). Returns the next time at which a wait will be due,
+  // or kNever.
   std::uint64_t advance(std::uint64_t now_ns, Replies& out) override;
 
-  // As a Cancel of it, without an answer.
+  // Cancels a watch, without an answer.
   void end_watch(ClientId client, RequestId request) override;
   void begin_generation(std::uint32_t generation, Replies& out) override;
   std::uint32_t generation() const override;
 
-  // Of leaves. The value of a key that will keep it until somebody removes it or writes it in
-  // another way: one that was set once, or one of those below in write_once_by_name(). Null: none
-  // such.
+  // For leaves: the value of a key that was set once or is written once by its name
+  // (write_once_by_name()), so that it keeps its value until a client removes it or writes it in
+  // another way. Null if the key has no such value.
   const std::string* lasting_value(Space space, const std::string& key) const;
-  // These wait for the same as that request, of another client, and have since then. Replaces what
-  // was said before of that request, and ends with it.
+  // For leaves: tells which other clients wait for the same as this request, and since when.
+  // Replaces the companions that were set before; they are forgotten with the request.
   void set_companions(ClientId client, RequestId request, std::vector<Companion> companions);
 
-  // Without `asker`, who asks for it, when it has asked for nothing else: it is nobody's peer.
+  // Returns a snapshot of waits and clients. It leaves out `asker`, the client that asks for it, if
+  // that has sent no other request: it takes no part in the job.
   Picture picture(ClientId asker = 0) const;
   std::size_t bytes() const;
   std::size_t key_count() const;
   std::size_t open_requests() const;
   std::size_t waiting_bytes() const;
-  // Grows with every write and every wait that was satisfied: whether the job gets on.
+  // Grows with every write and every satisfied wait, so it shows whether the job makes progress.
   std::uint64_t changes() const override;
   // Requests that were applied, those of leaves for themselves (FOLLOW) included.
   std::uint64_t requests() const;
   void count_request();
 
-  // From now on; nullptr: to nobody. It outlives the engine, or is taken away.
+  // Records every change in this journal from now on; nullptr: in none. The journal must outlive
+  // the engine, or be replaced by nullptr.
   void journal_to(Journal* journal);
-  // Does once more what one record says, before any client has come. DataLoss: these are no
-  // effects, or of other contents; the engine is of no use then.
+  // Replays one record, before any client has joined. DataLoss: these are no effects, or do not fit
+  // the contents; the engine is unusable then.
   Result<void> replay(std::string_view effects);
-  // The next piece of about most_bytes of everything that is kept, as records whose replay in a new
-  // engine gives the same contents. Changes between two pieces: covered_effects (effect.h).
+  // Adds the next piece, of about most_bytes, of the whole contents to `records`, whose replay in a
+  // new engine gives the same contents. For changes between two pieces see covered_effects
+  // (effect.h).
   void snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
                 std::vector<std::string>& records) const;
 

@@ -1,5 +1,5 @@
-// What the engine does so that its contents can be had again: tells its journal of every change,
-// does such changes once more, and writes down all that it holds.
+// The engine's persistence: tells its journal of every change, replays such changes, and writes
+// snapshots of its contents.
 #include <algorithm>
 #include <utility>
 
@@ -32,7 +32,7 @@ void EngineState::end_record() {
 }
 
 Result<void> EngineState::room_in_log(std::size_t more_bytes, Journal::Use use) const {
-  // An effect's kind, space and two lengths, and the effect that its request was answered.
+  // Room for an effect's kind, space and two lengths, and for the effect "answered".
   constexpr std::size_t kHeadBytes = 16 + 32;
   if (journal == nullptr || journal->has_room(more_bytes + kHeadBytes, use)) return {};
   return Error{Code::kResourceExhausted,
@@ -122,7 +122,7 @@ Result<void> EngineState::redo(const Effect& effect) {
 
 namespace {
 
-// Records of about kSnapshotRecordBytes.
+// Collects effects into records of about kSnapshotRecordBytes.
 class SnapshotWriter {
  public:
   explicit SnapshotWriter(std::vector<std::string>& records) : records_(records) {}
@@ -147,7 +147,7 @@ class SnapshotWriter {
   std::size_t bytes_ = 0;
 };
 
-// Goes on behind the cursor's key. True when the section is at its end.
+// Writes the entries after the cursor's key. Returns true at the end of the section.
 template <class Map, class Write>
 bool pass(const Map& map, SnapshotCursor& cursor, const SnapshotWriter& writer,
           std::size_t most_bytes, const Write& write) {

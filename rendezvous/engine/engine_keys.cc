@@ -1,4 +1,4 @@
-// Requests on values.
+// Serves the requests on values.
 #include <algorithm>
 #include <utility>
 
@@ -129,7 +129,7 @@ void EngineState::serve(MultiGet&& request) {
 
 void EngineState::serve(MultiSet&& request) {
   // Everything is checked before anything is stored. A key may be named twice: the last one stays,
-  // and the room is reckoned as if all were new, which can only refuse too early.
+  // and the room is computed as if all were new, which can only refuse too early.
   std::size_t more_bytes = 0;
   std::size_t more_keys = 0;
   std::size_t log_bytes = 0;

@@ -1,4 +1,4 @@
-// Requests by which clients meet: queues, barriers, counters, watches.
+// Serves the requests by which clients synchronize: queues, barriers, counters, watches.
 #include <algorithm>
 #include <utility>
 
@@ -12,7 +12,7 @@ void EngineState::serve(QueuePush&& request) {
   if (!sane.ok()) return answer(sane.error());
   const std::size_t cost = request.key.size() + request.value.size() + kKeyOverheadBytes;
   Result<void> room = room_for(1, cost);
-  // Somebody may wait for the item: then it is taken in the same record.
+  // A client may wait for the item: then the same record also holds the pop.
   if (room.ok()) room = room_in_log(cost + request.key.size() + kKeyOverheadBytes);
   if (!room.ok()) return answer(room.error());
   note({EffectKind::kPush, space, request.key, request.value, 0, 0, {}});
@@ -30,7 +30,7 @@ Result<void> EngineState::room_to_take(Queues::iterator queue) const {
   return room_in_log(queue->first.size(), Journal::Use::kLess);
 }
 
-// The longest waiting item; the queue goes with its last one.
+// Takes the oldest item; the queue is removed with its last one.
 std::string EngineState::take_front(Queues::iterator queue) {
   std::string item = std::move(queue->second.front());
   queue->second.pop_front();
@@ -42,8 +42,8 @@ std::string EngineState::take_front(Queues::iterator queue) {
   return item;
 }
 
-// First those who take, longest first; if something is left then, those who wait for the queue to
-// exist.
+// Answers first the clients that pop, the longest wait first; if items are left then, the clients
+// that wait for the queue to exist.
 void EngineState::tell_queue(const std::string& key) {
   auto& queues = contents().queues;
   const std::vector<WaiterId> interested = waiters.missing(space, key);
@@ -92,7 +92,7 @@ std::size_t barrier_cost(std::string_view name, std::uint32_t size) {
   return name.size() + kKeyOverheadBytes + kMemberBytes * size;
 }
 
-// The barrier of that name, made when there is none. Its size may change between rounds only.
+// Returns the barrier of that name; creates it if needed. Its size may change between rounds only.
 Result<EngineState::BarrierRound*> EngineState::barrier_for(const Barrier& request) {
   auto& barriers = contents().barriers;
   const auto found = barriers.find(request.name);
@@ -107,7 +107,7 @@ Result<EngineState::BarrierRound*> EngineState::barrier_for(const Barrier& reque
   const std::size_t cost = barrier_cost(request.name, request.size);
   const std::size_t before = is_new ? 0 : found->second.cost_bytes;
   IVY_CHECK(room_for(is_new ? 1 : 0, cost > before ? cost - before : 0));
-  // The calls of the round before are told with it.
+  // The record of the round holds the calls of the round before.
   IVY_CHECK(room_in_log(std::max(cost, before)));
   bytes = bytes - before + cost;
   keys += is_new ? 1 : 0;
@@ -120,7 +120,7 @@ Result<EngineState::BarrierRound*> EngineState::barrier_for(const Barrier& reque
 
 Number loss_of(std::uint32_t member) { return Number{-1 - static_cast<std::int64_t>(member)}; }
 
-// The client of this wait is lost. The others are told with what is due (advance()).
+// Marks the barrier of this wait as lost with its client. advance() tells the others.
 void EngineState::note_loss(const Waiter& waiter) {
   if (waiter.kind != WaitKind::kBarrier) return;
   auto& barriers = spaces[static_cast<std::size_t>(waiter.space)].barriers;
@@ -167,7 +167,7 @@ void EngineState::serve(Barrier&& request) {
   BarrierRound& barrier = **found;
   barrier.ends_with_a_loss |= request.ends_with_a_loss;
   if (barrier.lost_member) return answer(loss_of(*barrier.lost_member));
-  // Who comes last is refused, and may come again: the others wait on.
+  // If the log has no room, only the last member is refused and may retry: the others keep waiting.
   const bool is_last =
       barrier.arrived.size() + (barrier.arrived.contains(request.member) ? 0 : 1) == barrier.size;
   if (is_last) {

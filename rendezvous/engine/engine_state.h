@@ -1,6 +1,6 @@
-// What the engine is made of, for its sources only: engine.cc (clients, time, generations),
-// engine_keys.cc (values), engine_meetings.cc (queues, barriers, watches) and engine_journal.cc
-// (what outlives the process). Pure.
+// The engine's state, for its sources only: engine.cc (clients, time, generations), engine_keys.cc
+// (values), engine_meetings.cc (queues, barriers, watches) and engine_journal.cc (persistence).
+// Pure.
 #pragma once
 
 #include <array>
@@ -23,9 +23,9 @@
 
 namespace ivy::store {
 
-// What one key costs beside its bytes: a node of the map and two strings.
+// The memory that one key takes besides its bytes: a node of the map and two strings.
 inline constexpr std::size_t kKeyOverheadBytes = 128;
-// What a barrier keeps of each member from round to round.
+// The memory that a barrier keeps per member from round to round.
 inline constexpr std::size_t kMemberBytes = 64;
 
 Error too_long(const char* what, std::size_t bytes, std::size_t limit);
@@ -48,9 +48,9 @@ struct EngineState {
     std::uint32_t size = 0;
     std::uint64_t round = 1;
     std::map<std::uint32_t, std::set<WaiterId>> arrived;
-    std::map<std::uint32_t, std::uint64_t> last_calls;  // Of the round before, by member.
+    std::map<std::uint32_t, std::uint64_t> last_calls;  // Calls of the round before, by member.
     std::size_t cost_bytes = 0;
-    // Of those that end with a loss; not in the log.
+    // Both are for barriers that end with a loss, and are not in the log.
     bool ends_with_a_loss = false;
     std::optional<std::uint32_t> lost_member;
   };
@@ -60,7 +60,7 @@ struct EngineState {
     std::string prefix;
     bool one_shot = false;
   };
-  using Queues = std::map<std::string, std::deque<std::string>, std::less<>>;  // No empty one.
+  using Queues = std::map<std::string, std::deque<std::string>, std::less<>>;  // None empty.
   struct Entry {
     std::string value;
     bool is_set_once = false;  // See lasting_value().
@@ -163,17 +163,17 @@ struct EngineState {
   AnsweredRequests answered;
   std::unordered_map<ClientId, Client> clients;
   ClientId next_client = 1;
-  std::vector<std::pair<Space, std::string>> ended_barriers;  // Whose waiters are to be told.
+  std::vector<std::pair<Space, std::string>> ended_barriers;  // Their waiters must be told.
   std::size_t bytes = 0;
   std::size_t keys = 0;
   std::uint64_t changes = 0;
   Journal* journal = nullptr;
-  std::string effects;  // Of the request that is being served.
+  std::string effects;  // Effects of the current request.
   std::uint64_t requests = 0;
-  std::uint64_t explained_since_ns = 0;  // Time-outs that said who has not come: since then...
-  std::size_t explained = 0;             // ...so many.
+  std::uint64_t explained_since_ns = 0;  // Start of the window for...
+  std::size_t explained = 0;             // ...the count of explained timeouts.
 
-  // Of the request that is being served.
+  // Context of the request that is being served.
   ClientId client = 0;
   RequestId id = 0;
   Space space = Space::kNative;

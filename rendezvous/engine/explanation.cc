@@ -15,8 +15,8 @@ std::string seconds(std::uint64_t from_ns, std::uint64_t to_ns) {
   return shown_seconds(to_ns > from_ns ? to_ns - from_ns : 0);
 }
 
-// A client is who its rank is; one that has not said its rank is a process at an address. The same
-// rank may have several connections.
+// A client's name for people: its rank, or, if that is unknown, its pid and address. One rank may
+// have several connections.
 struct Person {
   std::string name;
   bool operator<(const Person& other) const {
@@ -27,7 +27,7 @@ struct Person {
 Person person(const ClientInfo& info) {
   if (info.rank) return {"rank " + std::to_string(*info.rank)};
   if (info.pid != 0) {
-    // A process may have several connections: their ports would make several of one.
+    // Leave out the port: a process may have several connections.
     const std::string host = info.address.substr(0, info.address.rfind(':'));
     return {"pid " + std::to_string(info.pid) + " at " + host};
   }
@@ -44,7 +44,7 @@ std::string list_of(const std::vector<std::string>& names, std::size_t count) {
 
 struct Wanted {
   std::map<Person, std::uint64_t> waiting;  // Since when.
-  std::vector<std::uint32_t> absent;        // Of a barrier; the first of absent_count.
+  std::vector<std::uint32_t> absent;        // Members absent from a barrier, the first few.
   std::size_t absent_count = 0;
 };
 
@@ -56,7 +56,7 @@ std::string absent_members(const Wanted& wanted) {
          list_of(members, wanted.absent_count);
 }
 
-// Who is connected, does not wait for this, and how long each has been silent.
+// Names the clients that are connected and do not wait for this, and how long each has been silent.
 std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& people,
                    std::uint64_t now_ns) {
   std::vector<std::string> names;

@@ -1,5 +1,5 @@
-// Who waits for whom, as text for people: which keys are missing, who waits for them and how long,
-// and which ranks have said nothing since. Pure.
+// The wait graph as text for people: which keys are missing, which clients wait for them and how
+// long, and which ranks have been silent since. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,19 +10,19 @@
 
 namespace ivy::store {
 
-// A key for people: what a terminal would obey is not shown, nor more than 120 bytes.
+// Returns a key for people, without terminal controls and with at most 120 bytes.
 std::string shown_key(std::string_view key);
 // "41.3 s".
 std::string shown_seconds(std::uint64_t ns);
 
-// Several lines without the last newline; "store: no blocked requests" when there are none. At most
-// 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/hang/rank_names.h reads that) or "a
-// client at ADDRESS:PORT".
+// Returns several lines without the last newline; "store: no blocked requests" if there are none.
+// At most 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/hang/rank_names.h reads
+// that) or "a client at ADDRESS:PORT".
 std::string explain(const Picture& picture, std::uint64_t now_ns);
 
-// The end of a time-out's text: which clients of that dialect are connected and wait for none of
-// its keys (or not at its barrier), and how long each has been silent. `picture` still holds the
-// wait.
+// Returns the end of a timeout's text: which clients of that dialect are connected and wait for
+// none of its keys (or not at its barrier), and how long each has been silent. `picture` still
+// holds the wait.
 std::string explain_absence(const Picture& picture, const Waiting& overdue, std::uint64_t now_ns);
 
 }  // namespace ivy::store

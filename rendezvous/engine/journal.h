@@ -1,5 +1,5 @@
-// What outlives the store's process, and how it leaves the engine: change by change, and all of it
-// piece by piece. Pure. Thread: the engine's.
+// The interface by which contents leave the engine to outlive the process: change by change, and as
+// a snapshot piece by piece. Pure. Thread: the engine's.
 #pragma once
 
 #include <cstddef>
@@ -9,24 +9,24 @@
 
 namespace ivy::store {
 
-// Who keeps what the engine changes, so that it outlives the process (write_ahead_log.h). The
-// engine tells of changes of what it keeps, not of waits, watches and clients: these end with their
+// Keeps the engine's changes, so that they outlive the process (write_ahead_log.h). The engine
+// records changes of its contents, not of waits, watches and clients: these end with their
 // connections.
 class Journal {
  public:
   virtual ~Journal() = default;
-  // What only takes away (delete, pop) or lets members go on (a barrier) is for kLess: it may have
-  // room that is kept back from what writes more.
+  // kLess is for requests that only remove (delete, pop) or release members (a barrier): they may
+  // use room that is reserved from requests that write more.
   enum class Use { kMore, kLess };
-  // Whether so many bytes more can be kept; asked before every request that changes something.
-  // Only a new generation is recorded unasked.
+  // True if this many bytes more can be kept; the engine asks before every request that changes
+  // something. Only a new generation is recorded without asking.
   virtual bool has_room(std::size_t bytes, Use use) = 0;
-  // The effects (effect.h) of one request or of a new generation: all of them or none.
+  // Records the effects (effect.h) of one request or of a new generation: all of them or none.
   virtual void record(std::string effects) = 0;
 };
 
-// How far a snapshot has come: what is in sections before this one, and keys up to last_key. What
-// has no section is in its first piece.
+// The progress of a snapshot: it holds the sections before this one, and keys up to last_key.
+// Contents without a section are in its first piece.
 struct SnapshotCursor {
   enum class Section : std::uint8_t { kValues, kQueues, kBarriers };
   bool has_begun = false;

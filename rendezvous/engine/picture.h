@@ -1,5 +1,5 @@
-// What an engine shows of itself: who waits for what, and since when; and the limits it keeps.
-// Values only.
+// A snapshot of an engine's waits and clients (which client waits for what, and since when), and
+// the engine's limits. Values only.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Waiting {
   std::vector<std::uint32_t> absent;  // Barrier: members that have not come, at most 16.
   std::uint64_t since_ns = 0;
 };
-struct Seen {  // A client's last sign of life.
+struct Seen {  // A client's last request.
   ClientInfo client;
   std::uint64_t last_ns = 0;
   std::string last_what;  // "set /default_pg/0//cuda//0"
@@ -29,7 +29,7 @@ struct Picture {
   std::vector<Seen> clients;
 };
 
-// Another client that waits for the same as a request of a leaf's.
+// Another client that waits for the same as a leaf's request.
 struct Companion {
   ClientId client = 0;
   std::uint64_t since_ns = 0;
@@ -40,11 +40,11 @@ struct EngineLimits {
   std::size_t keys = kMaxKeys;
   std::size_t waits_per_client = 4096;
   std::size_t watches_per_client = 1024;      // Every write looks at all of them.
-  std::size_t watches_per_leaf = 128u << 10;  // Exact ones: a write finds its own.
+  std::size_t watches_per_leaf = 128u << 10;  // Exact ones: found by key.
   // Keys that requests wait for, kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
-  std::size_t torch_waiting_bytes = 256u << 20;  // Of those; nobody is authenticated there.
+  std::size_t torch_waiting_bytes = 256u << 20;  // Part of those: torch does not authenticate.
 };
 
 }  // namespace ivy::store

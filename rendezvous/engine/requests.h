@@ -1,5 +1,5 @@
-// What clients ask of the store and what they are answered: values, the same for every dialect, for
-// the engine and for a leaf in front of it. The rules are the engine's (engine.h).
+// The requests of clients to the store and its replies: values, the same for every dialect, for the
+// engine and for a leaf in front of it. engine.h has the rules.
 //
 // Pure. Thread: any.
 #pragma once
@@ -28,14 +28,14 @@ struct ClientInfo {
   std::optional<std::uint32_t> rank;
   std::uint32_t pid = 0;  // 0: unknown.
   std::string address;    // Where it connected from, for messages.
-  bool is_leaf = false;   // A leaf for itself: it is nobody's peer and in no picture.
+  bool is_leaf = false;   // A leaf's own client: left out of every Picture.
   SessionId session = 0;
 };
 
-// deadline_ns: on the clock of `now`; kNever waits for ever.
+// deadline_ns is on the clock of `now`; kNever means no timeout.
 inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 
-// Makes a request, of a client with a session, one that may be sent again (answered_requests.h).
+// The number of a request that may be sent again, by a client with a session (answered_requests.h).
 struct Numbered {
   std::uint64_t number = 0;  // 0: it is not repeated.
   std::uint64_t lowest = 0;  // 1 to number.
@@ -59,15 +59,14 @@ struct Check {
 };
 struct Add {
   std::string key;
-  std::int64_t delta =
-      0;  // InvalidArgument on a value that is no number, or when it would overflow.
+  std::int64_t delta = 0;  // InvalidArgument if the value is no number, or would overflow.
 };
 struct CompareSet {
   std::string key;
-  std::optional<std::string> expected;  // Nothing: must be missing.
+  std::optional<std::string> expected;  // Nothing: the key must be missing.
   std::string desired;
-  // torch's: an empty expectation fits a missing key as well, and refused for a key that is
-  // missing, the answer is what was expected.
+  // torch's rules: an empty expectation also matches a missing key, and if the key is missing and
+  // the expectation does not match, the answer is the expected value.
   bool as_torch = false;
 };
 struct Append {
@@ -90,7 +89,7 @@ struct QueuePush {
 struct QueuePop {
   std::string key;
   std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
-  bool counted = false;                        // torch's: answered at once, with Popped.
+  bool counted = false;                        // torch's rules: answered at once, with Popped.
 };
 struct QueueLength {
   std::string key;
@@ -105,12 +104,12 @@ struct Count {
 };
 struct Barrier {
   std::string name;
-  std::uint32_t size = 0;    // May change between rounds; within one it is the first member's.
+  std::uint32_t size = 0;    // Fixed by a round's first member; may change between rounds.
   std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
-  std::uint64_t call = 0;    // Of this arrival: asked again after its round, it is answered again.
+  std::uint64_t call = 0;  // Number of this arrival: a repeat after its round gets the same answer.
   std::uint64_t deadline_ns = kNever;
-  // A client that is lost while it waits here ends the barrier for good: all who wait and all who
-  // come later are answered with the Number -1 - member.
+  // A client that is lost while it waits here ends the barrier for good: all members that wait and
+  // all that come later are answered with the Number -1 - member.
   bool ends_with_a_loss = false;
 };
 struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
@@ -119,20 +118,20 @@ struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_lea
 };
 struct Watch {
   std::string prefix;
-  bool exact = false;     // Of this key only; answered with Compared: what it is now.
+  bool exact = false;     // This key only; answered with Compared: its present value.
   bool one_shot = false;  // Ends with the first change. Exact ones only.
 };
 struct Cancel {
   RequestId request = 0;
-  std::vector<RequestId> or_these = {};  // Whichever of them waits.
+  std::vector<RequestId> or_these = {};  // Cancels those of them that wait.
 };
-struct Why {};  // Answered with a Value: who waits for whom, in words.
+struct Why {};  // Answered with a Value: the wait graph as text.
 
 using Request = std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet,
                              MultiSet, QueuePush, QueuePop, QueueLength, List, Count, Barrier,
                              AddAndWait, Watch, Cancel, Why>;
 
-// Null: of a kind that is never numbered.
+// Returns null if the request is of a kind that is never numbered.
 inline Numbered* numbered_of(Request& request) {
   if (auto* set = std::get_if<Set>(&request)) return &set->numbered;
   if (auto* many = std::get_if<MultiSet>(&request)) return &many->numbered;
@@ -152,18 +151,18 @@ struct Number {
 };
 struct Compared {
   bool stored = false;
-  std::optional<std::string> current;  // Nothing: missing.
+  std::optional<std::string> current;  // Nothing: the key is missing.
 };
 struct Keys {
   std::vector<std::string> keys;
   bool more = false;
 };
-struct Popped {  // How long the queue was before.
+struct Popped {  // `length` is the queue's before the pop.
   std::int64_t length = 0;
   std::optional<std::string> item;
 };
-struct Changed {  // A watch's; the request stays open. A session whose client does not read sends
-                  // one kOverflow instead and cancels the watch.
+struct Changed {  // A change that a watch reports; the request stays open. A session whose client
+                  // does not read sends one kOverflow instead and cancels the watch.
   enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
   What what = What::kSet;
   std::string key, value;
@@ -176,19 +175,19 @@ struct Reply {
 };
 using Replies = std::vector<Reply>;
 
-// A connection's turn ends when what it has caused costs this much; it is given another one
+// A connection's turn ends when its requests and replies have cost this much; it gets another one
 // (has_more) when its replies have left. So no client fills the memory or holds up the others by
 // sending much at once. A request costs kRequestCost and the bytes of the replies.
 inline constexpr std::size_t kTurnBytes = 1u << 20;
 inline constexpr std::size_t kRequestCost = 256;
 std::size_t cost_of(const Reply& reply);
 
-// What one turn has served so far.
+// The cost of one turn so far.
 class Turn {
  public:
   explicit Turn(const Replies& replies) : replies_(replies), counted_(replies.size()) {}
   bool over() const { return cost_ >= kTurnBytes; }
-  // After each request.
+  // Call it after each request.
   void count() {
     cost_ += kRequestCost;
     for (; counted_ < replies_.size(); ++counted_) cost_ += cost_of(replies_[counted_]);

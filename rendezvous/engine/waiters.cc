@@ -98,7 +98,7 @@ std::size_t Waiters::bytes(ClientId client) const {
 }
 
 std::size_t Waiters::bytes_of(const std::vector<std::string>& keys) {
-  // A string, an entry of `missing` and one of by_key_ for each, beside the waiter itself.
+  // A string, an entry of `missing` and one of by_key_ for each key, besides the waiter itself.
   constexpr std::size_t kPerKeyBytes = 192;
   std::size_t bytes = kPerKeyBytes;
   for (const std::string& key : keys) bytes += kPerKeyBytes + 2 * key.size();

@@ -1,5 +1,5 @@
-// Requests that wait: found by the key that they miss, by client, by request and by deadline, none
-// of them by a scan of all. Part of the engine. Pure. Thread: one at a time.
+// Requests that wait, indexed by the key that they miss, by client, by request and by deadline, so
+// that no look-up scans all of them. Part of the engine. Pure. Thread: one at a time.
 #pragma once
 
 #include <array>
@@ -17,7 +17,7 @@
 
 namespace ivy::store {
 
-using WaiterId = std::uint64_t;  // Grows: a smaller one has waited longer.
+using WaiterId = std::uint64_t;  // Increases: a smaller id has waited longer.
 
 enum class WaitKind {
   kKeys,     // Until every key exists.
@@ -48,23 +48,24 @@ class Waiters {
   WaiterId add(Waiter waiter, const Exists& exists);
   void remove(WaiterId id);
   Waiter* find(WaiterId id);
-  // 0: that request does not wait.
+  // Returns 0 if that request does not wait.
   WaiterId find(ClientId client, RequestId request) const;
-  // Who misses this key, longest first.
+  // Returns the waiters that miss this key, the longest wait first.
   std::vector<WaiterId> missing(Space space, const std::string& key) const;
-  // This key has come. True when nothing is missing any more.
+  // Tells that this key exists now. Returns true if nothing is missing any more.
   bool found(WaiterId id, const std::string& key);
-  // Keys that came may have gone since: what is missing after another look. True: nothing.
+  // Finds the missing keys again, as keys that existed may be gone. Returns true if none is
+  // missing.
   template <class Exists>
   bool look_again(WaiterId id, const Exists& exists);
   std::vector<WaiterId> of_client(ClientId client) const;
-  // The one that is due at this time, or 0.
+  // Returns a waiter that is due at this time, or 0.
   WaiterId due(std::uint64_t now_ns) const;
   std::uint64_t next_deadline_ns() const;
   std::vector<WaiterId> all() const;
   std::size_t size() const { return waiters_.size(); }
   std::size_t count(ClientId client) const;
-  // What it costs to keep them.
+  // The memory that the waiters take.
   std::size_t bytes() const { return bytes_; }
   std::size_t bytes(Space space) const { return bytes_of_[static_cast<std::size_t>(space)]; }
   std::size_t bytes(ClientId client) const;
@@ -85,7 +86,7 @@ class Waiters {
   std::unordered_map<ClientId, OfClient> by_client_;
   std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
   std::size_t bytes_ = 0;
-  std::array<std::size_t, 3> bytes_of_{};  // Of each space.
+  std::array<std::size_t, 3> bytes_of_{};  // By space.
 };
 
 template <class Exists>

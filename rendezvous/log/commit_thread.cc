@@ -16,7 +16,7 @@
 namespace ivy::store {
 namespace {
 
-// Records are put together up to here before they are written: one system call for many small ones,
+// Records are joined up to this size before they are written: one system call for many small ones,
 // and no second copy of many large ones.
 constexpr std::size_t kWriteBytes = 1u << 20;
 
@@ -46,7 +46,7 @@ Result<void> write_records(const RecordsToWrite& work) {
 }
 
 // An error here is final: after a failed fdatasync the kernel has forgotten what it could not
-// write, and a second one that succeeds would say nothing about it.
+// write, and a second one that succeeds would prove nothing.
 Result<void> sync(int fd) {
   if (fdatasync(fd) == 0) return {};
   return errno_error(Code::kUnavailable, "sync", errno);
@@ -84,7 +84,7 @@ Result<std::unique_ptr<CommitThread>> CommitThread::start() {
   const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (fd < 0) return errno_error(Code::kInternal, "make an event descriptor", errno);
   std::unique_ptr<CommitThread> made(new CommitThread(fd));
-  // Signals are the loop's.
+  // The loop's thread handles signals.
   sigset_t all;
   sigset_t before;
   sigfillset(&all);
@@ -136,7 +136,7 @@ void CommitThread::run() {
     lock.lock();
     done_ = std::move(batch);
     const std::uint64_t one = 1;
-    if (write(ready_fd_, &one, sizeof one) < 0) return;  // Cannot be full.
+    if (write(ready_fd_, &one, sizeof one) < 0) return;  // The eventfd cannot be full.
   }
 }
 

@@ -1,6 +1,6 @@
 // The one thread that the store has beside its loop: it writes a batch of log records and waits for
-// the disk, which may take as long as it likes. While it does, the loop serves on and gathers the
-// next batch (group commit). It touches nothing but the batch.
+// the disk. Meanwhile the loop keeps serving and gathers the next batch (group commit). The thread
+// touches nothing but the batch.
 //
 // Thread: submit and take are the loop's. Lifetime: the destructor waits for the batch under way.
 #pragma once
@@ -28,28 +28,28 @@ struct RecordsToWrite {
 
 struct CommitBatch {
   RecordsToWrite log;     // Synced when the batch comes back.
-  RecordsToWrite second;  // Of a log that is being written anew; not synced before it is ready.
-  // Then the second takes the place of the log.
+  RecordsToWrite second;  // For the log that is being rewritten; not synced before it is ready.
+  // True: the second file then replaces the log.
   bool replaces_log = false;
   int directory_fd = -1;
   std::string log_name;
   std::string second_name;
 
-  std::optional<Error> lost;         // What the batch holds may not be on the disk: final.
-  std::optional<Error> second_lost;  // The second is of no use; the log is as good as before.
+  std::optional<Error> lost;         // The batch may not be on the disk: final.
+  std::optional<Error> second_lost;  // The second file is unusable; the log is unaffected.
 };
 
 class CommitThread {
  public:
-  // Internal: no thread can be had.
+  // Fails with Internal if no thread can be started.
   static Result<std::unique_ptr<CommitThread>> start();
   ~CommitThread();
   CommitThread(const CommitThread&) = delete;
   CommitThread& operator=(const CommitThread&) = delete;
 
-  // One at a time: not again before take() has given it back.
+  // Hands over one batch; call it again only after take() has returned that batch.
   void submit(CommitBatch batch);
-  // The batch that is done; nothing: none is. Empties ready_fd.
+  // Returns the finished batch, or nothing if there is none. Empties ready_fd.
   std::optional<CommitBatch> take();
   // Readable when a batch is done.
   int ready_fd() const { return ready_fd_; }

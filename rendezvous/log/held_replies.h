@@ -1,5 +1,5 @@
-// Replies that may not leave before what they speak of is on the disk: their own write, or one that
-// a read has seen. In order, so that no client hears a later reply before an earlier one.
+// Holds replies until the disk has the write that they depend on: their own write, or one that a
+// read has seen. It keeps their order, so that no client gets a later reply before an earlier one.
 //
 // Pure. Thread: one at a time.
 #pragma once
@@ -15,11 +15,12 @@ namespace ivy::store {
 
 class HeldReplies {
  public:
-  // Until the journal has committed this many records. Never fewer than for those held before.
+  // Holds the replies until the journal has committed this many records, never fewer than for
+  // replies held before.
   void hold(std::uint64_t recorded, Replies& replies);
-  // Those that may leave now.
+  // Returns the replies that may leave now.
   Replies release(std::uint64_t committed);
-  // The log is lost: to each request that was held, this error; changes of watches are forgotten.
+  // After the log is lost: answers each held request with this error, and drops changes of watches.
   Replies fail(const Error& error);
   bool empty() const { return held_.empty(); }
   std::size_t bytes() const { return bytes_; }

@@ -17,11 +17,11 @@ namespace {
 constexpr std::size_t kReadBytes = 1u << 20;
 // Reserved ahead of what is recorded, so that reserving is rare.
 constexpr std::uint64_t kReserveBytes = 4u << 20;
-// Kept back from what writes more: for deletes, pops, the rounds of barriers.
+// Reserved for deletes, pops and the rounds of barriers.
 constexpr std::uint64_t kSlackBytes = 1u << 20;
-// And from these: for new generations, which are recorded unasked.
+// Reserved beyond that for new generations, which are recorded without asking.
 constexpr std::uint64_t kLastBytes = 4u << 10;
-// Of the snapshot, with each batch.
+// Bytes of the snapshot that are written with each batch.
 constexpr std::size_t kPieceBytes = 4u << 20;
 
 std::size_t size_of(const std::vector<std::string>& records) {
@@ -73,7 +73,7 @@ Result<void> WalFile::open_file() {
   if (!S_ISREG(opened.st_mode))
     return Error{Code::kInvalidArgument, "it is no regular file", "name another directory"};
   IVY_CHECK(lock(log_.fd));
-  // Whoever had it may have replaced it before we had the lock.
+  // Its former owner may have replaced it before we had the lock.
   if (fstatat(directory_fd_, name_.c_str(), &there, AT_SYMLINK_NOFOLLOW) != 0 ||
       there.st_ino != opened.st_ino) {
     return Error{Code::kAlreadyExists, "another store has just replaced it"};
@@ -101,7 +101,7 @@ Result<void> WalFile::recover(const std::string& job_id) {
   std::string head(kLogHeadBytes, '\0');
   const ssize_t count = pread(log_.fd, head.data(), head.size(), 0);
   if (count < 0) return disk_error("read");
-  // The head was synced before anything was acknowledged.
+  // A file without a whole head is new: the head is synced before anything is acknowledged.
   is_new_ = count < static_cast<ssize_t>(kLogHeadBytes);
   epoch_ = random_bytes(kEpochBytes);
   if (!is_new_) {
@@ -114,7 +114,7 @@ Result<void> WalFile::recover(const std::string& job_id) {
     std::uint64_t good_end = kLogHeadBytes;
     const LogReader::End end = IVY_TRY(replay(good_end));
     if (end != LogReader::End::kDamaged) epoch_ = read->epoch;
-    // The new epoch before the cut: a file that is cut off cleanly passes for a whole one.
+    // Write the new epoch before the cut: a cleanly cut file would pass for a whole one.
     if (end == LogReader::End::kDamaged) {
       IVY_CHECK(write_head(log_, job_id));
       if (fdatasync(log_.fd) != 0) return disk_error("sync");
@@ -249,7 +249,7 @@ Result<void> WalFile::collect() {
     ::close(log_.fd);
     log_ = std::exchange(second_, File());
     anew_ = Anew::kNo;
-    // What was recorded meanwhile goes there; without room the batch itself will say so.
+    // Changes recorded meanwhile go there; without room the batch itself will fail.
     reserve(log_, log_.end + pending_bytes_ + kSlackBytes);
   } else if (is_current && cursor_.done()) {
     give_up_anew(Error{Code::kResourceExhausted, "no room on the disk"});
@@ -269,13 +269,15 @@ void WalFile::begin_anew() {
   if (!begun.ok()) give_up_anew(begun.error());
 }
 
-// Without a message: a new generation has begun, and there is nothing to be written.
+// Abandons the rewrite. An error without a message means that a new generation has begun, and
+// nothing is noted.
 void WalFile::give_up_anew(const Error& error) {
   anew_ = Anew::kNo;
   second_pending_.clear();
   if (second_.fd >= 0) {
     unlinkat(directory_fd_, (name_ + ".new").c_str(), 0);
-    // The thread may be writing to it: its number must not be another file's by then.
+    // The thread may still be writing to it, so close it later: its number must not be reused until
+    // then.
     former_.push_back(second_.fd);
   }
   second_ = {};

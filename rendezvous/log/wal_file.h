@@ -1,14 +1,14 @@
-// The store's log on the disk: DIRECTORY/JOB.wal (write_ahead_log.h has its bytes). Opening it does
-// once more what it says; from then on the engine's changes are recorded, written and synced in
-// batches. A change may be acknowledged when committed() has reached the recorded() of its moment.
+// The store's log on the disk: DIRECTORY/JOB.wal (write_ahead_log.h has its bytes). Opening it
+// replays it; from then on the engine's changes are recorded, written and synced in batches. A
+// change may be acknowledged when committed() has reached the recorded() of its moment.
 //
-// A log that has grown well beyond what it stands for is written anew beside the old one, a piece
-// with each batch, and takes its place by a rename: the file is never in between.
+// A log that has grown well beyond its contents is rewritten beside the old one, a piece with each
+// batch, and replaces it by a rename, so the file is always whole.
 //
 // The disk: room is reserved ahead of what is recorded, so a disk that fills up is noticed while a
-// write can still be refused (has_room). Where reserving is unknown (some network file systems) a
-// full disk is an error as any other: final, and told by collect(). Nothing that was not synced is
-// ever called committed.
+// write can still be refused (has_room). Where the file system cannot reserve (some network file
+// systems), a full disk is an error like any other: final, and returned by collect(). Only synced
+// records count as committed.
 //
 // Thread: the loop's; the disk is waited for in a thread of its own (commit_thread.h).
 // Lifetime: the engine outlives it; the destructor waits for the batch under way.
@@ -31,16 +31,16 @@ namespace ivy::store {
 class WalFile : public Journal {
  public:
   // Replays the log into the engine, which is new, and becomes its journal. AlreadyExists: another
-  // process has the log; DataLoss: the file is no log of this job; Unavailable: the disk.
-  // A torn end is cut off. Damage before the end is cut off too, and the epoch is new then: what
-  // was acknowledged may be missing.
+  // process has the log; DataLoss: the file is no log of this job; Unavailable: the disk. A torn
+  // end is cut off. Damage before the end is cut off too, with a new epoch, because acknowledged
+  // changes may be missing.
   static Result<std::unique_ptr<WalFile>> open(const std::string& directory,
                                                const std::string& job_id, Engine& engine);
   ~WalFile() override;
 
-  // kEpochBytes: kept from the first process on.
+  // kEpochBytes; the same since the first process.
   const std::string& epoch() const { return epoch_; }
-  // What was found, for the log: empty where there was nothing.
+  // A line for the program's log about what was found; empty if there was nothing.
   const std::string& found() const { return found_; }
   bool is_new() const { return is_new_; }
 
@@ -49,21 +49,22 @@ class WalFile : public Journal {
 
   std::uint64_t recorded() const { return recorded_; }
   std::uint64_t committed() const { return committed_; }
-  // Recorded, and not yet on the disk.
+  // Bytes that are recorded and not yet on the disk.
   std::size_t pending_bytes() const { return pending_bytes_ + batch_bytes_; }
 
-  // Hands what was recorded to the thread, when it is idle. After every turn of the loop.
+  // Hands the recorded changes to the thread if it is idle. Call it after every turn of the loop.
   void commit();
-  // When this descriptor is readable: takes what the thread has done. An error is final.
+  // collect() takes the thread's finished batch; call it when this descriptor is readable. An error
+  // is final.
   int ready_fd() const { return thread_->ready_fd(); }
   Result<void> collect();
-  // A line about writing the log anew that failed, once; or empty.
+  // Returns a line about a failed rewrite of the log, once; otherwise an empty text.
   std::string take_note() { return std::exchange(note_, {}); }
 
  private:
   struct File {
     int fd = -1;
-    std::uint64_t end = 0;  // Of what was given to the thread.
+    std::uint64_t end = 0;  // Where the thread's writes end.
     std::uint64_t next_sequence = 1;
     std::uint64_t reserved_end = 0;
   };
@@ -95,7 +96,7 @@ class WalFile : public Journal {
   std::unique_ptr<CommitThread> thread_;
 
   std::vector<std::string> pending_;
-  std::size_t pending_bytes_ = 0;  // With heads of records.
+  std::size_t pending_bytes_ = 0;  // Includes the records' heads.
   std::uint64_t recorded_ = 0;
   std::uint64_t committed_ = 0;
   bool batch_out_ = false;
@@ -106,8 +107,8 @@ class WalFile : public Journal {
   File second_;
   SnapshotCursor cursor_;
   std::vector<std::string> second_pending_;
-  std::vector<int> former_;  // Of attempts that were given up; closed when the thread is idle.
-  std::uint64_t anew_not_before_bytes_ = 0;  // After a failure: the log must have grown first.
+  std::vector<int> former_;  // Descriptors of rewrites that failed; closed when idle.
+  std::uint64_t anew_not_before_bytes_ = 0;  // After a failed rewrite: grow first.
 };
 
 }  // namespace ivy::store

@@ -12,7 +12,8 @@ constexpr std::size_t kJobIdBytes = 32;
 constexpr std::size_t kEpochSize = 16;
 constexpr std::size_t kCompactBytes = 1u << 20;
 
-// Eight bytes in one step (Intel's slicing-by-8): a byte at a time would cost 20 ms for 8 MiB.
+// Tables for eight bytes per step (Intel's slicing-by-8): a byte at a time would take 20 ms for 8
+// MiB.
 using Tables = std::array<std::array<std::uint32_t, 256>, 8>;
 
 constexpr Tables make_tables() {

@@ -1,6 +1,6 @@
 // The bytes of the store's log: a head, then records, each of which holds the effects (effect.h) of
 // one request. Recovery takes records from the front and stops at the first that is not whole, so
-// what it gives is always the state after some number of requests.
+// its result is always the state after some number of requests.
 //
 // clang-format off
 //   head    "IVYWAL1\n" | job id, 32 characters | epoch, 16 bytes | u32 0 | u32 crc of the 60 before
@@ -28,8 +28,8 @@ namespace ivy::store {
 
 inline constexpr std::size_t kLogHeadBytes = 64;
 inline constexpr std::size_t kRecordHeadBytes = 20;
-// Above all that one request can cause: 64 MiB of a multi-set with its lengths, or the calls of
-// every member that may wait at a barrier.
+// More than one request can cause: 64 MiB of a multi-set with its lengths, or the calls of every
+// member that may wait at a barrier.
 inline constexpr std::size_t kMaxRecordBytes = 96u << 20;
 
 std::uint32_t crc32c(std::string_view bytes);
@@ -39,7 +39,7 @@ struct LogHead {
   std::string epoch;   // kEpochBytes.
 };
 std::string encode_log_head(const LogHead& head);
-// DataLoss: no head of ours.
+// Fails with DataLoss if the bytes are no head of ours.
 Result<LogHead> decode_log_head(std::string_view bytes);
 
 // The payload has at most kMaxRecordBytes.
@@ -49,13 +49,15 @@ class LogReader {
  public:
   enum class End { kClean, kCutOff, kDamaged };
 
-  // What follows the head of the file, in any cut.
+  // Takes the bytes after the head of the file, in any cut.
   void feed(std::string_view bytes);
-  // The next whole record's effects, good until the next feed; nothing: feed more, or stop.
+  // Returns the next whole record's effects, valid until the next feed(), or nothing if more bytes
+  // are needed.
   std::optional<std::string_view> next();
-  // Nothing follows. How the log ends: kClean behind a record, kCutOff inside one.
+  // Call it when no bytes follow. Returns how the log ends: kClean after a record, kCutOff inside
+  // one.
   End end() const;
-  // Of whole records, heads included: where the file is to be cut off.
+  // Bytes of whole records, heads included: where to cut the file off.
   std::uint64_t good_bytes() const { return good_bytes_; }
   std::uint64_t records() const { return next_sequence_ - 1; }
 
@@ -67,7 +69,7 @@ class LogReader {
   bool damaged_ = false;
 };
 
-// Whether the log is worth being written anew: it has grown well beyond what it stands for.
+// True if the log has grown so far beyond its contents that a rewrite pays.
 bool is_worth_compacting(std::uint64_t log_bytes, std::uint64_t store_bytes);
 
 }  // namespace ivy::store

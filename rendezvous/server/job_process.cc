@@ -20,7 +20,8 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// Connections that wait while a process says whether it rests, which it does at once.
+// The most connections that wait while a process is asked whether it can rest, which it answers at
+// once.
 constexpr std::size_t kMaxWaiting = 1024;
 
 void limit(int what, std::uint64_t most) {
@@ -29,7 +30,7 @@ void limit(int what, std::uint64_t most) {
   setrlimit(static_cast<__rlimit_resource>(what), &both);
 }
 
-// In the child of a process with one thread: ordinary functions are allowed.
+// Runs in the child of a process with one thread, so ordinary functions are allowed.
 [[noreturn]] void become_store(std::vector<std::string> arguments, JobProcess::Limits limits,
                                pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
@@ -38,7 +39,7 @@ void limit(int what, std::uint64_t most) {
   sigset_t none;
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
-#ifndef __SANITIZE_ADDRESS__  // It takes more address space than any limit.
+#ifndef __SANITIZE_ADDRESS__  // It needs more address space than any limit.
   limit(RLIMIT_DATA, limits.memory_bytes);
 #endif
   limit(RLIMIT_NOFILE, limits.descriptors);
@@ -128,7 +129,8 @@ Result<void> JobProcess::send(Knock& knock) {
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(sizeof(int));
   std::memcpy(CMSG_DATA(head), &knock.fd, sizeof knock.fd);
-  // Full: this job's process does not get on, and the front must.
+  // The send must not block: if the channel is full, this job's process is stuck, and the front
+  // must go on.
   if (sendmsg(channel_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return {};
   return errno_error(Code::kUnavailable, "hand a connection to the job's store", errno);
 }
@@ -153,7 +155,7 @@ void JobProcess::on_readable() {
     for (Knock& knock : std::exchange(waiting_, {})) {
       const Result<void> sent = send(knock);
       ::close(knock.fd);
-      if (!sent.ok()) continue;  // That client dials again.
+      if (!sent.ok()) continue;  // The client dials again.
     }
   }
   wait();

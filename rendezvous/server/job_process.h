@@ -1,13 +1,13 @@
-// One job of a server for many: a process of its own, so that no job can see, starve or end
-// another. Its memory, its descriptors and its share of the cores are bounded by the kernel.
+// One job of a server for many jobs, in a process of its own, so that no job can see, starve or end
+// another. The kernel bounds its memory, its descriptors and its share of the cores.
 //
 //   resting --knock--> serving --idle--> asked --busy--> serving
-//                        |                 '--ended--> resting (again, when somebody knocked)
+//                        |                 '--ended--> resting (again, if a connection came)
 //                        '--killed, or out of memory--> resting
 //
 // The two speak over a SOCK_SEQPACKET pair. Down: a greeting with the connection that it came on,
-// or "rest"; up: "idle", "busy". So a connection is never on its way to a process that has gone to
-// rest: it waits here for the answer.
+// or "rest"; up: "idle", "busy". So no connection is sent to a process that is about to rest: it
+// waits here for the answer.
 //
 // Thread: the loop's. Lifetime: ends the process with itself.
 #pragma once
@@ -42,17 +42,18 @@ class JobProcess : public std::enable_shared_from_this<JobProcess> {
     std::uint64_t memory_bytes = 0;
     std::uint64_t descriptors = 0;
   };
-  // `arguments`: of `ivy-rendezvous serve`, without the descriptor. `over`: it is at rest, or was
-  // killed (then with how), and nobody waits for it: it may be forgotten.
+  // `arguments` are those of `ivy-rendezvous serve`, without the descriptor. `over` is called when
+  // the process rests, or was killed (`how` then says how), and no connection waits for it: it may
+  // be forgotten.
   JobProcess(boost::asio::io_context& loop, std::vector<std::string> arguments, Limits limits,
              std::function<void(const std::string& how)> over);
   ~JobProcess();
   JobProcess(const JobProcess&) = delete;
   JobProcess& operator=(const JobProcess&) = delete;
 
-  // Takes the connection over. Starts the process where there is none.
+  // Takes the connection over. Starts the process if it is not running.
   Result<void> pass(Knock knock);
-  // Kills it, and closes what waits for it. `over` is not called.
+  // Kills the process and closes the connections that wait for it. `over` is not called.
   void end();
 
  private:
@@ -70,7 +71,7 @@ class JobProcess : public std::enable_shared_from_this<JobProcess> {
   boost::asio::posix::stream_descriptor channel_;
   pid_t pid_ = 0;
   bool asked_to_rest_ = false;
-  std::vector<Knock> waiting_;  // While it is asked.
+  std::vector<Knock> waiting_;  // Connections held while the process is asked to rest.
 };
 
 }  // namespace ivy::store

@@ -26,7 +26,7 @@ using Clock = std::chrono::steady_clock;
 constexpr int kAcceptsPerTurn = 64;
 constexpr auto kTick = std::chrono::milliseconds(250);
 constexpr int kLogLinesPerTick = 4;
-// What a job's process has open beside its connections.
+// The descriptors that a job's process needs besides its connections.
 constexpr std::uint64_t kOwnDescriptors = 32;
 
 }  // namespace
@@ -57,7 +57,7 @@ class JobServer::Core : public std::enable_shared_from_this<JobServer::Core> {
     stream_descriptor socket;
     bool paused = false;  // No descriptor was left; tried again at the next tick.
   };
-  // Has not greeted yet.
+  // A connection that has not sent its greeting yet.
   struct Guest {
     Guest(boost::asio::io_context& loop, int fd) : socket(loop, fd) {}
     stream_descriptor socket;
@@ -140,7 +140,7 @@ void JobServer::Core::wait_for_greeting(const GuestPointer& guest) {
       });
 }
 
-// Not a byte more than the greeting: the rest is the job's.
+// Reads not a byte more than the greeting: the rest belongs to the job's process.
 void JobServer::Core::read_greeting(const GuestPointer& guest) {
   std::array<char, kHelloBytes> bytes;
   const ssize_t count = recv(guest->socket.native_handle(), bytes.data(),
@@ -211,7 +211,8 @@ void JobServer::Core::refuse(const GuestPointer& guest, const std::string& becau
   forget(guest);
 }
 
-// Whatever it kept is of no use to anybody: the token was all that its clients had.
+// Ends a job whose token is gone. Its contents are useless then: its clients could not authenticate
+// any more.
 void JobServer::Core::end_job(const std::string& id, const std::string& because) {
   log("job " + id.substr(0, 12) + " is over: " + because);
   jobs_.at(id).process->end();

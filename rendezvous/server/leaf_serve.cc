@@ -33,7 +33,7 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 256u << 10;
-// One try; between two of them the control descriptor is served.
+// The timeout of one attempt; the control descriptor is served between two attempts.
 constexpr std::chrono::seconds kDialTime{1};
 constexpr std::chrono::milliseconds kDialPause{200};
 constexpr std::chrono::seconds kNoteDelay{1};
@@ -74,7 +74,7 @@ class LeafProcess {
     target_.generation = start_.generation;
     Result<Dialled> made = dial_until(target_, std::chrono::steady_clock::now() + kDialTime, never);
     if (made.ok()) return serve(std::move(*made));
-    // Another generation has begun there; this process will be told as well.
+    // Another generation has begun in the store; the supervisor will tell this process, too.
     const bool is_known = made.error().code == Code::kFailedPrecondition;
     if (!is_known && std::exchange(said_, made.error().message) != made.error().message)
       say("log leaf: " + made.error().message);
@@ -103,13 +103,13 @@ class LeafProcess {
     wait_readable();
   }
 
-  // Of a copy: the socket outlives this server.
+  // Listens on a copy of the descriptor: the socket outlives this server.
   void listen(int fd, Server::Dialect dialect) {
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) server_->listen(copy, dialect);
   }
 
-  // Everybody of this host is disconnected.
+  // Disconnects all clients of this host.
   void drop() {
     server_.reset();
     leaf_.reset();
@@ -121,7 +121,7 @@ class LeafProcess {
     if (root_.is_open()) root_.close(ignored);
   }
 
-  // Not from inside of a turn of the server that ends by it.
+  // Drops the server in a later turn of the loop, as a turn of that server may be the caller.
   void lose(const std::string& because) {
     if (lost_ || server_ == nullptr) return;
     lost_ = true;
@@ -134,7 +134,8 @@ class LeafProcess {
     });
   }
 
-  // At the end of a job the store goes a moment before its leaves: that is no news to anybody.
+  // Delays the message that the store is lost: at the end of a job the store exits just before its
+  // leaves, which is not worth a line.
   void say_lost_later(const std::string& because) {
     note_timer_.expires_after(kNoteDelay);
     note_timer_.async_wait([this, because](const error_code& error) {
@@ -190,7 +191,7 @@ class LeafProcess {
     was_full_ |= !leaf_->takes_more();
   }
 
-  // Clients that were not read because too much was to be sent.
+  // Reads again from clients that were paused because too much was unsent.
   void go_on() {
     if (!was_full_ || !leaf_->takes_more()) return;
     was_full_ = false;
@@ -199,7 +200,7 @@ class LeafProcess {
 
   void say(std::string text) { supervisor_.say(std::move(text)); }
 
-  // At once, so that no client of the new generation is greeted by the old one.
+  // Begins the generation at once, so that the old one greets no client of the new one.
   void begin(std::uint32_t generation) {
     start_.generation = generation;
     timer_.cancel();
@@ -230,9 +231,9 @@ class LeafProcess {
                                [this] { loop_.stop(); }};
   stream_descriptor root_{loop_};
   const std::atomic<bool> never_ = false;
-  std::unique_ptr<Leaf> leaf_;      // While there is a connection to the store,
-  std::unique_ptr<Server> server_;  // and it for as long.
-  std::size_t sent_ = 0;            // Of leaf_->unsent.
+  std::unique_ptr<Leaf> leaf_;      // Exists while connected to the store,
+  std::unique_ptr<Server> server_;  // and so does the server.
+  std::size_t sent_ = 0;            // Bytes of leaf_->unsent already sent.
   bool writing_ = false;
   bool was_full_ = false;
   bool lost_ = false;

@@ -26,7 +26,7 @@ struct End {
   std::uint32_t interface = 0;
 };
 
-// An IPv4 address that is written as IPv6 is an IPv4 address to the kernel's tables.
+// The kernel's tables list an IPv4 address that is mapped into IPv6 as IPv4.
 End end_of(const sockaddr_storage& storage) {
   End end;
   if (storage.ss_family == AF_INET) {
@@ -62,7 +62,7 @@ Question question_of(const End& from, const End& to) {
   Question question;
   question.head.nlmsg_len = sizeof question;
   question.head.nlmsg_type = SOCK_DIAG_BY_FAMILY;
-  question.head.nlmsg_flags = NLM_F_REQUEST;  // Of one socket, not of all.
+  question.head.nlmsg_flags = NLM_F_REQUEST;  // Asks for one socket, not for all.
   question.body.sdiag_family = static_cast<std::uint8_t>(from.family);
   question.body.sdiag_protocol = IPPROTO_TCP;
   question.body.idiag_states = kAllStates;
@@ -119,7 +119,7 @@ PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
   }
   if (body_bytes < sizeof found.socket) return {EPROTO, {}};
   std::memcpy(&found.socket, body, sizeof found.socket);
-  // Where there is no such connection, one that listens on that port may be named.
+  // If there is no such connection, the kernel may name a socket that listens on that port.
   const inet_diag_sockid& id = found.socket.id;
   if (id.idiag_sport != ends.from.port || id.idiag_dport != ends.to.port) return {ENOENT, {}};
   return found;
@@ -138,7 +138,7 @@ PeerOwners::Owner PeerOwners::of(int fd) {
   if (!named()) return {Where::kGone, 0};
   const Ends ends{end_of(there), end_of(here)};
   const Found found = look_up(ends);
-  // A socket without an inode is nobody's any more; the kernel calls it root's.
+  // A socket without an inode has no owner any more; the kernel reports it as root's.
   if (found.error == 0 && found.socket.idiag_inode != 0)
     return {Where::kHere, found.socket.idiag_uid};
   if (found.error == 0) return {Where::kGone, 0};
@@ -146,7 +146,7 @@ PeerOwners::Owner PeerOwners::of(int fd) {
     why_unknown_ = std::strerror(found.error);
     return {};
   }
-  // Our own end is known, or was reset meanwhile, or else the kernel tells of no socket at all.
+  // Look up our own end, to tell an unknown peer from a kernel that reports no sockets at all.
   const Found own = look_up({ends.to, ends.from});
   if (own.error == 0) return {is_loopback(ends.from) ? Where::kGone : Where::kElsewhere, 0};
   if (!named()) return {Where::kGone, 0};

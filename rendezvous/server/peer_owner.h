@@ -1,5 +1,5 @@
-// Whose the other end of a TCP connection is. torch's clients cannot authenticate, but where both
-// ends are sockets of this host the kernel knows the user of each.
+// Finds the user who owns the other end of a TCP connection. torch's clients cannot authenticate,
+// but if both ends are sockets of this host the kernel knows the user of each.
 #pragma once
 
 #include <sys/types.h>
@@ -11,10 +11,10 @@ namespace ivy::store {
 class PeerOwners {
  public:
   enum class Where {
-    kHere,       // A socket of this host (of this network namespace), of that user.
-    kElsewhere,  // Of another host.
-    kGone,       // Of this host, but closed already: of whom it was is not known.
-    kUnknown,    // This kernel does not tell; why_unknown() says more.
+    kHere,       // A socket of this host (of this network namespace), owned by `user`.
+    kElsewhere,  // A socket of another host.
+    kGone,       // A socket of this host that is closed already: its owner is unknown.
+    kUnknown,    // This kernel does not tell; why_unknown() has the reason.
   };
   struct Owner {
     Where where = Where::kUnknown;
@@ -26,7 +26,7 @@ class PeerOwners {
   PeerOwners(const PeerOwners&) = delete;
   PeerOwners& operator=(const PeerOwners&) = delete;
 
-  // Of a connected TCP socket.
+  // Returns the owner of the peer of a connected TCP socket.
   Owner of(int fd);
   const std::string& why_unknown() const { return why_unknown_; }
 

@@ -1,9 +1,9 @@
-// Which of many sockets can be read or written: one set for all of them, which a loop watches by
-// its one descriptor. Asio would ask the kernel to watch a socket anew after every request; a set
-// of our own is asked once for as long as nothing else is wanted of the socket. Linux.
+// Tells which of many sockets can be read or written: one epoll set for all of them, which a loop
+// watches by its one descriptor. Asio would ask the kernel to watch a socket anew after every
+// request; a set of our own asks once for as long as the wanted events stay the same. Linux.
 //
-// Thread: one at a time. Lifetime: a socket that is closed leaves the set by itself; what take()
-// has returned before may still name it, so its owner lives until the next call.
+// Thread: one at a time. Lifetime: a socket that is closed leaves the set by itself; events that
+// take() has returned before may still name it, so its owner lives until the next call.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ class Readiness {
     void* owner = nullptr;
     bool readable = false;
     bool writable = false;
-    bool broken = false;  // Both directions: nobody is there any more.
+    bool broken = false;  // Both directions: the peer is gone.
   };
 
   Readiness();  // Aborts when the system has no descriptor left.
@@ -32,12 +32,14 @@ class Readiness {
   Readiness& operator=(const Readiness&) = delete;
 
   int descriptor() const { return set_; }
-  // False: the kernel will not watch one more.
+  // Returns false if the kernel cannot watch one more.
   bool add(int fd, void* owner, Wanted wanted) const;
   void change(int fd, void* owner, Wanted wanted) const;
-  // A broken socket is reported whether or not anything is wanted of it; this ends that.
+  // Stops watching a socket. A broken socket is otherwise reported even if no event of it is
+  // wanted.
   void remove(int fd) const;
-  // What is ready now, at most so many that a turn is short; without waiting.
+  // Returns the sockets that are ready now, without blocking, and few enough that a turn stays
+  // short.
   std::vector<Event>& take();
 
  private:

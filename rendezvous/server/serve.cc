@@ -41,7 +41,7 @@ namespace ivy::store {
 namespace {
 
 constexpr std::size_t kMaxStallBytes = 32u << 10;
-// A token is 64 digits; what is longer is none, and said so by its reader.
+// A token is 64 digits; the parser refuses a longer text.
 constexpr std::size_t kMaxTokenText = 256;
 
 struct ServeOptions {
@@ -60,7 +60,7 @@ struct ServeOptions {
   std::string torch;
   unsigned stall_seconds = 0;
   std::string wal;  // Directory.
-  // For many jobs: the front, and one job's process behind it.
+  // Options of the server for many jobs and of one job's process behind it:
   std::string tokens;  // Directory.
   JobServerOptions jobs;
   std::uint64_t job_memory_mib = 0;  // 0: no limit.
@@ -207,7 +207,7 @@ Result<int> listen_on_text(std::string_view text) {
   return listen_tcp(std::string(address), port);
 }
 
-// Whole lines, as many as the supervisor takes at once.
+// Returns as many whole lines as the supervisor takes at once.
 std::string shortened(std::string text) {
   if (text.size() <= kMaxStallBytes) return text;
   text.resize(text.rfind('\n', kMaxStallBytes) == std::string::npos
@@ -275,7 +275,7 @@ class RendezvousProcess {
       loop_.run();
     } catch (const std::bad_alloc&) {
       say("end it has used up its memory of " + std::to_string(options_.job_memory_mib) + " MiB");
-      std::_Exit(kExitInternal);  // Nothing may be allocated any more.
+      std::_Exit(kExitInternal);  // Memory must not be allocated any more.
     }
     server_.stop();
     return exit_code_;
@@ -327,8 +327,8 @@ class RendezvousProcess {
                       [this](const boost::system::error_code&) { serve_the_last(); });
   }
 
-  // The other ranks may still have something to say to each other, such as who died. What bounds
-  // this is their own life: a connection ends with its process, or with its host by keepalive.
+  // Serves the remaining clients until the last one is gone: ranks may still exchange data, such as
+  // which rank died. A connection ends with its process, or by keepalive with its host.
   void serve_the_last() {
     server_.stop_listening();
     if (server_.connection_count() == 0) return loop_.stop();
@@ -338,7 +338,8 @@ class RendezvousProcess {
     });
   }
 
-  // Connections from the server for many jobs (job_process.h), and its question whether to rest.
+  // Waits for connections from the server for many jobs (job_process.h), and for its question
+  // whether this process can rest.
   void wait_for_knock() {
     adopted_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                         [this](const boost::system::error_code& error) {
@@ -347,7 +348,7 @@ class RendezvousProcess {
                         });
   }
 
-  // False at its end.
+  // Returns false at the end of the channel.
   bool take_knock() {
     std::array<char, kHelloBytes> bytes;
     alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
@@ -370,12 +371,12 @@ class RendezvousProcess {
       if (server_.connection_count() == 0) return false;
       send(options_.adopt_fd, kBusy.data(), kBusy.size(), MSG_NOSIGNAL);
       idle_since_.reset();
-    }  // Else: a connection for which there was no descriptor left. It is closed.
+    }  // Else no descriptor was left for the connection, and it is closed.
     return true;
   }
 
   void watch_for_rest() {
-    // 0 seconds: at once, as far as a timer can tell.
+    // With 0 seconds it rests almost at once.
     rest_timer_.expires_after(
         std::chrono::milliseconds(options_.jobs.idle_seconds == 0 ? 20 : 1000));
     rest_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -393,8 +394,8 @@ class RendezvousProcess {
     });
   }
 
-  // Said once per stall. A job may compute for hours without the store: it is stalled only when
-  // somebody has waited for as long, too.
+  // Reports each stall once. A job may compute for hours without the store: it is stalled only if a
+  // client has waited for as long, too.
   void watch_for_stalls() {
     stall_timer_.expires_after(std::chrono::seconds(1));
     stall_timer_.async_wait([this](const boost::system::error_code& error) {
@@ -494,7 +495,7 @@ int run_as_leaf(const ServeOptions& options, const std::string& token) {
   return code.ok() ? *code : complain(code.error());
 }
 
-// From a pipe whose other end is closed behind it.
+// Reads the token from a pipe until its other end is closed.
 Result<std::string> token_from(int descriptor) {
   std::array<char, kMaxTokenText> bytes{};
   std::size_t have = 0;
@@ -510,8 +511,8 @@ Result<std::string> token_from(int descriptor) {
   return std::string(bytes.data(), have);
 }
 
-// Its starter is somebody's training script, which must not find a child that it has not made: the
-// starter waits for this process alone, and a child of it goes on as nobody's.
+// Forks and exits in the parent. The starter is a user's training script, which must not find an
+// unexpected child: it waits for this process alone, and the forked process goes on as an orphan.
 Result<void> leave_starter() {
   const pid_t child = fork();
   if (child < 0) return errno_error(Code::kResourceExhausted, "fork", errno);

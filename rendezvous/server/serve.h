@@ -12,26 +12,27 @@
 //   by the latter, per job   --job HEX --token-file PATH --adopt-fd N --idle-seconds N
 //                            --job-memory MIB
 //
-// torch cannot authenticate: its socket is for loopback and the listed addresses only.
-// --wal DIRECTORY in each of them: what was acknowledged outlives the process (wal_file.h).
+// torch cannot authenticate: its socket is for loopback and the listed addresses only. With --wal
+// DIRECTORY, in each of these ways, acknowledged changes outlive the process (wal_file.h).
 //
-// and the role `ivy-rendezvous leaf` (leaf_serve.h): the same options, and --root ADDRESS:PORT, the
-// store's native socket. SIGUSR1 to either: it says how many requests it has served.
+// The role `ivy-rendezvous leaf` (leaf_serve.h) takes the same options, and --root ADDRESS:PORT,
+// the store's native socket. On SIGUSR1 either says how many requests it has served.
 //
-// On the control descriptor, a stream socket, travel lines. Down: "generation N", "quit", and
-// "complete": who comes from now on is refused, who is there is served on. Up: "ready", "log TEXT",
-// "stall TEXT" (who waits for whom, when nothing has moved for
-// --stall-seconds), "end TEXT" (why it ends by itself). Its end ends the store. By hand, the same
-// lines go to standard output.
+// The control descriptor is a stream socket that carries lines. Down: "generation N", "quit", and
+// "complete": new clients are refused, connected ones are still served. Up: "ready", "log TEXT",
+// "stall TEXT" (the wait graph, after --stall-seconds without progress), "end TEXT" (why it ends by
+// itself). When the socket closes, the store exits. Started by hand, it writes the same lines to
+// standard output.
 //
 // --owner-fd, a pidfd: the store is a background process of its own that lives for its owner's job.
 // When the owner ends (or the control descriptor does, or "quit" comes) it takes no new client, and
-// ends with the connection of its last one. --token-fd: the token is read from there.
+// exits with the connection of its last one. With --token-fd the token is read from that
+// descriptor.
 #pragma once
 
 namespace ivy::store {
 
-// argv behind "rendezvous" or "ivy-rendezvous". Returns the process's exit code.
+// Takes the argv after "rendezvous" or "ivy-rendezvous". Returns the process's exit code.
 int run_rendezvous(int argc, char** argv);
 
 }  // namespace ivy::store

@@ -33,19 +33,20 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 
 constexpr std::size_t kReadBytes = 256u << 10;
-// Connections taken in one turn, so that a storm of them does not hold up who is there already.
+// The most connections accepted in one turn, so that a storm of them does not delay connected
+// clients.
 constexpr int kAcceptsPerTurn = 64;
-// More than the kernel lets wait at a socket (net.core.somaxconn), usually.
+// Usually more than the backlog that the kernel allows (net.core.somaxconn).
 constexpr std::size_t kMaxRefused = 16'384;
-// Of torch's: a number and the length of a key.
+// The shortest torch request: an opcode and the length of a key.
 constexpr ssize_t kLeastRequest = 9;
 constexpr auto kTick = std::chrono::milliseconds(250);
 constexpr int kLogLinesPerTick = 4;
 constexpr int kKeepIdleSeconds = 30;
 constexpr int kKeepIntervalSeconds = 10;
 constexpr int kKeepProbes = 3;
-// Of changes that the disk has not taken yet, and of replies that wait for it. Beyond it nothing is
-// read: a disk that is slower than its clients must not fill the memory.
+// Limits the changes that are not on the disk yet, and the replies that wait for them. Beyond it no
+// client is read: a disk that is slower than its clients must not fill the memory.
 constexpr std::size_t kMaxUncommittedBytes = 64u << 20;
 
 std::uint64_t steady_ns() {
@@ -77,7 +78,7 @@ bool is_loopback(const std::string& address) {
   return address.starts_with("127.") || address == "::1" || address == "unix socket";
 }
 
-// Stands where a connection was: its destruction is the engine's farewell.
+// Replaces a closed connection, whose destructor makes its client leave the engine.
 class ClosedConnection : public Connection {
  public:
   Result<void> receive(std::string_view, std::uint64_t, Replies&) override { return {}; }
@@ -114,7 +115,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   }
   std::uint64_t request_count() const { return engine_.requests(); }
 
-  ~Core() { ready_.release(); }  // The set closes it.
+  ~Core() { ready_.release(); }  // readiness_ closes the descriptor.
 
   void start() {
     tick();
@@ -142,7 +143,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     stream_descriptor socket;
     Dialect dialect;
     bool paused = false;   // No descriptor was left; tried again at the next tick.
-    bool starved = false;  // And that was said.
+    bool starved = false;  // That was logged.
   };
   struct Link {
     Link(int fd_, std::unique_ptr<Connection> connection_)
@@ -152,8 +153,8 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     std::string address;
     Dialect dialect = Dialect::kNative;
     std::uint64_t since_ns = 0;
-    std::size_t sent = 0;  // Of connection->unsent.
-    Wanted wanted;         // Of the socket, next.
+    std::size_t sent = 0;  // Bytes of connection->unsent already sent.
+    Wanted wanted;         // To be watched for next.
     Wanted watched;        // What the set watches it for.
     bool in_set = false;
     bool touched = false;
@@ -162,7 +163,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     std::list<Link*>::iterator unauthenticated_place = {};  // While it is not authenticated.
     bool unauthenticated = false;
     std::unordered_set<ClientId> speaks_for;  // A leaf's clients.
-    std::size_t counted_bytes = 0;            // Of torch_bytes_.
+    std::size_t counted_bytes = 0;            // Its part of torch_bytes_.
   };
   using LinkPointer = std::shared_ptr<Link>;
 
@@ -177,7 +178,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
     return wal_ != nullptr &&
            (wal_->pending_bytes() > kMaxUncommittedBytes || held_.bytes() > kMaxUncommittedBytes);
   }
-  // A leaf's replies are those of many.
+  // A leaf's limit is the sum of its clients' limits.
   std::size_t close_bytes(const Link& link) const {
     return options_.limits.unread_close_bytes *
            std::max<std::size_t>(1, link.connection->client_count());
@@ -217,7 +218,7 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   boost::asio::io_context& loop_;
   const ServerOptions options_;
   StoreIdentity store_;
-  Engine engine_;  // Empty where there is another front.
+  Engine engine_;  // Unused if there is another front.
   StoreFront& front_;
   std::unique_ptr<WalFile> wal_;  // Only with keep_in.
   std::unique_ptr<stream_descriptor> disk_ready_;
@@ -234,10 +235,10 @@ class Server::Core : public std::enable_shared_from_this<Server::Core> {
   bool said_owners_unknown_ = false;
   std::size_t torch_links_ = 0;
   std::size_t torch_bytes_ = 0;
-  std::vector<LinkPointer> closed_;   // In this turn: events that were taken may name them.
-  std::vector<LinkPointer> touched_;  // Something is to be sent, or to be served.
+  std::vector<LinkPointer> closed_;   // Closed in this turn; pending events may name them.
+  std::vector<LinkPointer> touched_;  // Has replies to send or requests to serve.
   std::uint64_t timer_ns_ = kNever;   // When tick() comes at the latest.
-  std::uint64_t changes_ = 0;         // The engine's, at the end of the last turn.
+  std::uint64_t changes_ = 0;         // The front's changes() at the end of the last turn.
   bool turn_posted_ = false;
   std::uint64_t last_progress_ns_;
   int log_lines_left_ = kLogLinesPerTick;
@@ -279,7 +280,8 @@ void Server::Core::take_clients(Listener& listener) {
   }
 }
 
-// Why this one may not be a client; nothing: it may. Empty: and that is worth no line.
+// Returns why this connection is refused, or nothing if it may be a client. An empty text means a
+// refusal that is not logged.
 std::optional<std::string> Server::Core::refusal(int fd, const std::string& address,
                                                  Dialect dialect) {
   if (links_.size() >= options_.limits.connections)
@@ -304,7 +306,7 @@ std::optional<std::string> Server::Core::refusal_of_owner(int fd) {
       return "it is user " + std::to_string(owner.user) + "'s, the job is user " +
              std::to_string(geteuid()) + "'s";
     case PeerOwners::Where::kGone:
-      // A scanner, unless it has said something that would have been served.
+      // A closed peer is a port scanner, unless it has sent enough for a request.
       if (recv(fd, begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT) < kLeastRequest)
         return std::string();
       return "it had hung up before it could be told whose it is, and is not served";
@@ -318,7 +320,7 @@ std::optional<std::string> Server::Core::refusal_of_owner(int fd) {
   return std::nullopt;
 }
 
-// Null: refused.
+// Adds an accepted connection; returns null if it is refused.
 Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_storage& from,
                                                     Dialect dialect) {
   const std::string address = text_of(from, false);
@@ -329,8 +331,8 @@ Server::Core::LinkPointer Server::Core::take_client(int fd, const sockaddr_stora
   }
   const int one = 1;
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  // A host that is gone without a word: its clients are, after a minute. No TCP_USER_TIMEOUT: that
-  // would also end a client that is only stopped.
+  // Keepalive: the clients of a host that vanished are gone after a minute. No TCP_USER_TIMEOUT:
+  // that would also end a client that is only stopped.
   setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
   setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
@@ -397,10 +399,11 @@ void Server::Core::serve_event(const LinkPointer& link, const Readiness::Event& 
     if (!link->closed) watch(link);
   }
   if (link->closed || !(event.readable || event.broken)) return;
-  // Others may have filled its buffer since it was waited for.
+  // Other clients may have filled its buffer since the wait began.
   wait_readable(link);
   if (link->wanted.read) return read_some(link);
-  // Who is gone is noticed when it is read again; until then it would be reported for ever.
+  // The peer's end is noticed at the next read; until then the set would report the broken socket
+  // in every turn.
   if (event.broken && link->in_set) {
     readiness_.remove(link->fd);
     link->in_set = false;
@@ -422,7 +425,7 @@ void Server::Core::watch(const LinkPointer& link) {
 
 void Server::Core::wait_readable(const LinkPointer& link) {
   if (link->closed) return;
-  // What has arrived is served first, and what was answered is sent first.
+  // Read no more before earlier requests are served and replies are sent.
   link->wanted.read = !link->connection->has_more() && may_go_on(*link);
   watch(link);
 }
@@ -514,10 +517,10 @@ void Server::Core::hand_out(Replies& replies) {
   }
 }
 
-// What a turn of the loop leaves to be done: send what it has made, serve what had to wait for it.
-// Who still has more then gets another turn, behind everybody else's.
+// Finishes a turn of the loop: sends the replies it has made, and serves requests that had to wait
+// for that. A connection with more buffered requests gets another turn, behind all others.
 void Server::Core::end_turn() {
-  if (stopped_) return;  // And `front` may be gone.
+  if (stopped_) return;  // `front` may be gone by now.
   Replies due;
   const std::uint64_t next = front_.advance(steady_ns(), due);
   deliver(due);
@@ -591,7 +594,7 @@ Result<void> Server::Core::keep_in(const std::string& directory) {
                                                 ", this store of " +
                                                 std::to_string(options_.generation)};
   }
-  // A new log says of which generation it is, too.
+  // A new log must also record its generation.
   if (wal_->is_new() || engine_.generation() < options_.generation)
     engine_.begin_generation(options_.generation, none);
   disk_ready_ = std::make_unique<stream_descriptor>(loop_, dup(wal_->ready_fd()));
@@ -622,7 +625,7 @@ void Server::Core::on_disk() {
   end_turn();
 }
 
-// Nothing that is in memory only may be seen any more, so this is the end.
+// Ends the service: changes that are only in memory must not be seen any more.
 void Server::Core::lose_log(const Error& error) {
   Replies failed = held_.fail(
       Error{error.code, error.message + ": whether the request was served is not known"});
@@ -652,7 +655,8 @@ void Server::Core::close(const LinkPointer& held, const std::string& because) {
   closed_.push_back(link);
 }
 
-// As many as can wait at a socket; strangers who go on knocking do not keep us here.
+// Closes all pending connections, at most kMaxRefused, so that a stream of new ones cannot keep us
+// here.
 void Server::Core::refuse_backlog(Listener& listener) {
   for (std::size_t count = 0; count < kMaxRefused; ++count) {
     const int fd = accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC);
@@ -664,11 +668,11 @@ void Server::Core::refuse_backlog(Listener& listener) {
 void Server::Core::begin_generation(std::uint32_t generation) {
   Replies replies;
   front_.begin_generation(generation, replies);
-  hand_out(replies);  // They tell of nothing that the disk would have to keep.
+  hand_out(replies);  // They depend on nothing on the disk.
   end_turn();
   std::vector<LinkPointer> former(links_.begin(), links_.end());
   for (const LinkPointer& link : former) close(link, {});
-  // Whoever has knocked and was not let in yet belongs to the generation before, too.
+  // Connections that are not accepted yet belong to the generation before, too.
   for (Listener& listener : listeners_) refuse_backlog(listener);
   if (!former.empty()) {
     log(std::to_string(former.size()) + " clients of the generation before are disconnected");
@@ -677,7 +681,7 @@ void Server::Core::begin_generation(std::uint32_t generation) {
 
 void Server::Core::stop_listening() {
   boost::system::error_code ignored;
-  // They stay in the list: a wait that is cancelled still looks at its listener.
+  // Listeners stay in the list: the handler of a cancelled wait still uses its listener.
   for (Listener& listener : listeners_) {
     listener.paused = false;
     listener.socket.close(ignored);
@@ -774,7 +778,7 @@ void Server::refuse_joins(std::string why) { core_->refuse_joins(std::move(why))
 void Server::stop() { core_->stop(); }
 
 std::size_t torch_bytes_for(std::size_t connections) {
-  // A rank has four connections, so it may read or write the longest value while all others do.
+  // A rank has four connections, so all ranks may read or write the longest value at once.
   constexpr std::size_t kEach = kMaxValueBytes / 4;
   constexpr std::size_t kLeast = kMaxTorchRequestBytes;
   constexpr std::size_t kMost = 1024 * kMaxValueBytes;

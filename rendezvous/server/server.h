@@ -1,16 +1,15 @@
 // The store as a server: connections of both dialects on one engine, on one loop.
 //
 //   native socket   hello, challenge, proof within the deadline, then frames (store_wire.h)
-//   torch socket    requests at once: torch cannot authenticate, so only the job's hosts may
-//   connect
+//   torch socket    requests at once: torch cannot authenticate, so only the job's hosts may use it
 //
-// A client of torch's that is a process of this host must be the server's own user or root; which
-// it is, the kernel says (peer_owner.h). torch's clients have room and connections of their own, so
-// that they cannot take those of clients that have proved themselves.
+// A torch client that is a process of this host must belong to the server's own user or to root, as
+// the kernel tells (peer_owner.h). torch's clients have limits of their own for memory and
+// connections, so that they cannot use up those of authenticated clients.
 //
 // A slow or hostile client costs only itself: its requests are not read while its replies pile up,
-// and it is closed when other clients' doings (a watch) would fill its buffer. Every reason for
-// which a connection is closed is said once through `log`, at most so many lines per second.
+// and it is closed when other clients' actions (a watch) would fill its buffer. Every reason for
+// closing a connection is reported once through `log`, with a limit of lines per second.
 //
 // Thread: the loop's. Lifetime: until stop() and one more turn of the loop.
 #pragma once
@@ -31,17 +30,17 @@ namespace ivy::store {
 
 struct ServerLimits {
   std::size_t connections = 65'536;
-  std::size_t unauthenticated = 8'192;  // Then the oldest is dropped.
+  std::size_t unauthenticated = 8'192;  // Beyond it the oldest is dropped.
   std::uint64_t handshake_ns = 5'000'000'000;
   std::size_t unread_pause_bytes = 1u << 20;   // Replies beyond it: the client is not read.
   std::size_t unread_close_bytes = 80u << 20;  // Beyond it: it is closed. One reply may be 64 MiB.
-  // Of all of torch's clients together. Bytes: of unfinished requests, of those behind a wait, and
-  // of replies that are not read. Beyond it the client goes that holds the most.
+  // For all torch clients together. The bytes are those of unfinished requests, of requests behind
+  // a wait, and of unread replies. Beyond the limit the client that holds the most is dropped.
   std::size_t torch_connections = 16'384;
   std::size_t torch_bytes = 1u << 30;
 };
 
-// What torch's clients of a job with so many connections of theirs may make a store keep.
+// Returns the torch_bytes limit for a job with this many torch connections.
 std::size_t torch_bytes_for(std::size_t connections);
 
 struct ServerOptions {
@@ -53,15 +52,15 @@ struct ServerOptions {
   EngineLimits engine;
   ServerLimits limits;
   std::function<void(const std::string&)> log;
-  // With a log on the disk (keep_in): it cannot be written any more. Every request that it would
-  // have made lasting has been answered with an error, and nobody is served any more.
+  // Called when the log on the disk (keep_in) cannot be written any more. Every request that it
+  // would have made durable has been answered with an error, and no client is served any more.
   std::function<void(const std::string&)> log_lost;
-  // A leaf's server (leaf_serve.cc): what its clients ask goes here, not to an engine of the
-  // server's own, and they are greeted with the epoch of the store behind it. It outlives the
-  // server.
+  // For a leaf's server (leaf_serve.cc): its clients' requests go to this front, not to an engine
+  // of the server's own, and they are greeted with `epoch`, that of the store behind it. The front
+  // outlives the server.
   StoreFront* front = nullptr;
   std::string epoch;
-  // Behind each turn, when what it has caused has been said to `front`.
+  // Called after each turn, when `front` has got all requests of the turn.
   std::function<void()> turn_ended;
 };
 
@@ -73,34 +72,34 @@ class Server {
   Server& operator=(const Server&) = delete;
 
   enum class Dialect { kNative, kTorch };
-  // Before listen(): what is acknowledged from now on outlives this process, in a log of this
-  // directory (wal_file.h), and what the log says is there already, with the epoch of its clients.
+  // Call it before listen(): replays the log in this directory (wal_file.h) and takes its epoch;
+  // changes that are acknowledged from now on are in the log and outlive this process.
   // FailedPrecondition: the log is of a later generation than ServerOptions.
   Result<void> keep_in(const std::string& directory);
   // Takes a listening socket over.
   void listen(int listening_fd, Dialect dialect);
-  // Takes over a connection of the native dialect, and what was already read from it.
+  // Takes over a connection of the native dialect, and the bytes that were already read from it.
   void adopt(int fd, std::string_view arrived);
-  // Everything of the generation before is forgotten, and its connections are closed.
+  // Forgets everything of the generation before, and closes its connections.
   void begin_generation(std::uint32_t generation);
-  // Replies of `front` that came later than their request.
+  // Sends replies of `front` that came later than their request.
   void answer(Replies& replies);
-  // `front` takes more again.
+  // Tells that `front` takes requests again.
   void go_on();
-  // Who waits for whom now.
+  // Returns the wait graph as text.
   std::string why() const;
-  // When a reply was last sent to a client that had waited, or a request last changed something, on
-  // the steady clock; and whether anybody waits. For a watch over stalls.
+  // For the stall watchdog: when a reply was last sent to a client that had waited, or a request
+  // last changed something, on the steady clock; and whether any client waits.
   std::uint64_t last_progress_ns() const;
   bool anybody_waits() const;
-  // Since when somebody has waited, the longest; nothing when nobody does. Looks at every wait.
+  // Returns the start of the longest wait, or nothing if no client waits. Looks at every wait.
   std::optional<std::uint64_t> longest_wait_since_ns() const;
   std::size_t connection_count() const;
   // Takes no more clients; those that are there are served on.
   void stop_listening();
-  // The same, but native clients are told why, once they have proved that they know the token.
+  // Refuses new clients; native ones are told why, once they have proved that they know the token.
   void refuse_joins(std::string why);
-  // Requests that were served since the start.
+  // The number of requests served since the start.
   std::uint64_t request_count() const;
   void stop();
 

@@ -13,7 +13,7 @@
 namespace ivy::store {
 namespace {
 
-// The longest order is a word and a number; this is room for those to come.
+// The longest order is a word and a number; the rest is room for future orders.
 constexpr std::size_t kMaxLine = 4096;
 
 }  // namespace
@@ -64,7 +64,7 @@ void SupervisorSocket::wait() {
                      });
 }
 
-// False at its end.
+// Returns false at the end of the socket.
 bool SupervisorSocket::read() {
   std::array<char, kMaxLine> bytes{};
   const ssize_t count = recv(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT);

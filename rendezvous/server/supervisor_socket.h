@@ -1,5 +1,5 @@
-// The store's and the leaf's end of the socket to the supervisor that started them: lines of news
-// upwards, orders downwards ("generation N", "complete", "quit"). Without such a socket news goes
+// The store's and the leaf's end of the socket to the supervisor that started them: event lines
+// upwards, orders downwards ("generation N", "complete", "quit"). Without such a socket events go
 // to standard output. Thread: the loop's.
 #pragma once
 
@@ -14,20 +14,21 @@ namespace ivy::store {
 
 class SupervisorSocket {
  public:
-  // `fd` is taken, or -1. `generation` is called for each such order, `complete` (may be null) for
-  // that one; the loop is stopped by "quit", by the end of the socket, and by a line of more than 4
-  // KiB. An order that is not known is passed over: the supervisor may be younger.
+  // Takes `fd`, or -1 for none. `generation` is called for each such order, `complete` (may be
+  // null) for that one, and `ended` at "quit", at the end of the socket, and at a line of more than
+  // 4 KiB. An unknown order is ignored: the supervisor may be newer.
   SupervisorSocket(boost::asio::io_context& loop, int fd,
                    std::function<void(std::uint32_t)> generation, std::function<void()> ended,
                    std::function<void()> complete = nullptr);
 
   bool is_there() const { return fd_ >= 0; }
-  // Begins to read.
+  // Starts to read.
   void start();
-  // One line, whatever line feeds `text` holds: they become vertical tabs. A full socket loses the
-  // line: the store must not wait for its reader.
+  // Sends `text` as one line: its line feeds become vertical tabs. If the socket is full the line
+  // is lost: the store must not wait for its reader.
   void say(std::string text);
-  // Unlike a line for people it must arrive: the next workers wait for it.
+  // Confirms a new generation. Unlike a line for people it must arrive: the next workers wait for
+  // it.
   void acknowledge(std::uint32_t generation);
 
  private:

@@ -1,7 +1,6 @@
-// Which jobs a stand-alone server serves: a directory with one file per job, named by the job's id
-// (32 hexadecimal digits), which holds the job's token (32 bytes) and can be read by its owner
-// only. A file that appears is a job at once, one that goes or changes was one: nothing is kept of
-// it.
+// The jobs that a stand-alone server serves: a directory with one file per job, named by the job's
+// id (32 hexadecimal digits), which holds the job's token (32 bytes) and can be read by its owner
+// only. A new file is a job at once; when a file is removed or changes, nothing is kept of its job.
 //
 // Plain POSIX. Thread: any.
 #pragma once
@@ -18,11 +17,11 @@ namespace ivy::store {
 
 inline constexpr std::size_t kTokenBytes = 32;
 
-// The token in this file. `is_private`: only a regular file of ours (or root's) that nobody else
-// can read will do.
+// Reads the token in this file. With `is_private` it must be a regular file of ours (or root's)
+// that no other user can read.
 Result<std::string> read_token(const std::string& path, bool is_private);
 
-// What changes when a token file is written or replaced.
+// Identifies a version of a token file: it changes when the file is written or replaced.
 struct TokenStamp {
   dev_t device = 0;
   ino_t inode = 0;
@@ -32,10 +31,10 @@ struct TokenStamp {
 
 class TokenDirectory {
  public:
-  // PermissionDenied: others can write to it, so they could name jobs.
+  // Fails with PermissionDenied if others can write to the directory, because they could add jobs.
   static Result<TokenDirectory> open(const std::string& path);
   std::string path_of(const std::string& job_id) const { return path_ + "/" + job_id; }
-  // That the job has a token that can be used. NotFound: it is none of ours.
+  // Checks that the job has a usable token. NotFound: it is none of ours.
   Result<TokenStamp> look(const std::string& job_id) const;
 
  private:

@@ -28,8 +28,8 @@ namespace {
 
 constexpr std::uint32_t kDefaultTimeoutMs = 5'000;
 constexpr std::uint32_t kMaxTimeoutMs = 60'000;
-// "No route to host" may pass: a neighbour that has just come up has not answered for its address
-// yet. So it is asked again this often, for so long.
+// "No route to host" may pass: a neighbour that has just come up does not answer for its address
+// yet. So the check is repeated at this interval, for this long.
 constexpr std::chrono::milliseconds kRetryPause{200};
 constexpr std::chrono::seconds kRetryTime{2};
 
@@ -57,8 +57,8 @@ std::string own_address(int fd) {
   return text;
 }
 
-// The route's local end, found by connecting a datagram socket, which sends nothing: it is known
-// even when nobody answers, and for an address of our own it is that address.
+// Finds the local end of the route by connecting a datagram socket, which sends nothing: it is
+// known even when the peer does not answer, and for an address of our own it is that address.
 void find_route(SocketAddress address, AddressChecked& answer) {
   const Descriptor fd(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd) return;

@@ -1,5 +1,5 @@
-// Whether this host reaches an address, and by which interface. An answer, accepted or refused, is
-// reachable: a firewall is silent.
+// Checks whether this host reaches an address, and by which interface. An answer, accepted or
+// refused, proves that it is reachable: a firewall is silent.
 // Thread: the loop's.
 #pragma once
 
@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// `checked` is called once, from the loop, at the latest after the request's time-out (5 s when it
+// `checked` is called once, from the loop, at the latest after the request's timeout (5 s when it
 // names none, at most 60 s).
 void check_address(boost::asio::io_context& loop, const CheckAddress& request,
                    std::function<void(const AddressChecked&)> checked);

@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-// More than any linker writes; a broken file may claim anything.
+// More than any linker writes; a broken file may claim any number.
 constexpr std::size_t kMaxSegments = 256;
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kMaxLibraries = 256;
@@ -28,7 +28,7 @@ class OpenFile {
     if (fd_ >= 0) close(fd_);
   }
 
-  // As many bytes as there are, at most `bytes`.
+  // Reads as many bytes as there are, at most `bytes`.
   std::size_t read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
     const ssize_t count = fd_ < 0 ? -1 : pread(fd_, to, bytes, static_cast<off_t>(offset));
     return count < 0 ? 0 : static_cast<std::size_t>(count);
@@ -55,7 +55,7 @@ bool is_native(const Elf64_Ehdr& header) {
          header.e_phentsize == sizeof(Elf64_Phdr);
 }
 
-// Where in the file that lies which the program will see at `address`.
+// The file offset of the bytes that the program will see at `address`.
 std::optional<std::uint64_t> file_offset(const std::vector<Elf64_Phdr>& segments,
                                          std::uint64_t address) {
   for (const Elf64_Phdr& segment : segments)

@@ -45,7 +45,7 @@ std::string user_name() {
     if (line.compare(uid_begin + 1, uid.size() + 1, uid + ":") == 0)
       return line.substr(0, name_end);
   }
-  // A user of a directory service is not in the file; his session has named him.
+  // A user of a directory service is not in the file; the login session has set his name.
   const char* login = std::getenv("LOGNAME");
   return login != nullptr && *login != '\0' ? login : uid;
 }

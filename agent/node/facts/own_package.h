@@ -1,4 +1,4 @@
-// Where this build's Python package lies beside ivy-node, and how workers come to see it.
+// Where this build's Python package lies beside ivy-node, and how workers find it.
 // Thread: any.
 #pragma once
 
@@ -20,8 +20,8 @@ std::string own_hook(const std::string& program_directory);
 // The directory of the running program; empty when it was removed.
 std::string program_directory();
 
-// Appends `package` to PYTHONPATH, behind whatever the user has there. Nothing happens for an empty
-// one and for one that PYTHONPATH cannot hold (a colon).
+// Appends `package` to PYTHONPATH, behind the user's entries. Does nothing for an empty one and for
+// one that PYTHONPATH cannot hold (a colon).
 void append_package(Environment& environment, const std::string& package);
 
 }  // namespace ivy

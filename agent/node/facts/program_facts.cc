@@ -1,7 +1,7 @@
 #include "agent/node/facts/program_facts.h"
 
-// SHA256_Init() and its like need nothing of libcrypto to be set up, which takes EVP_Digest() half
-// a millisecond of every start.
+// SHA256_Init() and its like need no set-up of libcrypto, which costs EVP_Digest() half a
+// millisecond at every start.
 #define OPENSSL_SUPPRESS_DEPRECATED
 
 #include <dirent.h>
@@ -33,7 +33,7 @@
 namespace ivy {
 namespace {
 
-// What a shell searches when nobody has set PATH.
+// The path that a shell searches when PATH is not set.
 constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 std::string errno_text(int error) { return std::strerror(error); }
@@ -60,9 +60,9 @@ bool is_regular_file(const std::string& path) {
   return stat(path.c_str(), &info) == 0 && S_ISREG(info.st_mode);
 }
 
-// The file beside a missing one whose name was probably meant; empty when none is near.
+// The file beside a missing one whose name was probably meant; empty when no name is near.
 std::string nearest_file(const std::string& path) {
-  // A larger directory is not looked through; a name is a name, and not a text.
+  // A larger directory is not searched; a longer text is no name.
   constexpr int kMaxEntries = 10'000;
   constexpr std::size_t kMaxNameBytes = 64;
   const std::size_t slash = path.rfind('/');
@@ -79,7 +79,7 @@ std::string nearest_file(const std::string& path) {
     const std::string name = entry->d_name;
     if (name.size() > kMaxNameBytes) continue;
     const std::size_t distance = edit_distance(wanted, name);
-    // Names of two letters are all near to each other.
+    // Names of two letters are all similar to each other.
     if (distance >= best_distance || distance * 2 >= wanted.size()) continue;
     if (!is_regular_file(path.substr(0, slash + 1) + name)) continue;
     best = name;
@@ -94,7 +94,7 @@ std::string nearest_program(const std::string& typed, const std::string& path) {
   return near.empty() ? "" : typed.substr(0, typed.rfind('/') + 1) + near;
 }
 
-// "PATH (/usr/bin:/bin)"; nobody reads a long one in a message.
+// "PATH (/usr/bin:/bin)"; a long path is cut.
 std::string path_text(const std::string& search_path) {
   constexpr std::size_t kLongest = 60;
   if (search_path.size() <= kLongest) return "PATH (" + search_path + ")";
@@ -167,8 +167,8 @@ void find_unserved_library(ProgramFacts& facts) {
   }
 }
 
-// A text file without "#!" is what no kernel runs. Whatever is no text is left to the kernel: it
-// may know formats that we do not.
+// True if the kernel will not run this: a text file without "#!". Binary files are left to the
+// kernel: it may know formats that we do not.
 bool is_plain_text(std::string_view beginning) {
   return !beginning.empty() && beginning.find('\0') == std::string_view::npos &&
          !beginning.starts_with("#!");
@@ -181,7 +181,7 @@ std::string_view named_interpreter(std::string_view beginning) {
   return line.substr(0, line.find_first_of(" \t"));
 }
 
-// Will the kernel run it? What it would only say as "No such file" or "Exec format error".
+// Finds what the kernel would only report as "No such file" or "Exec format error".
 void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
   const std::string beginning = first_bytes(facts.path);
   if (is_program_file(beginning)) return find_unserved_library(facts);
@@ -201,7 +201,7 @@ void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
                                   : ""));
 }
 
-// What was meant by a name that is in no directory of PATH: "..., but ...: write ...", or empty.
+// A hint for a name that is in no directory of PATH: "..., but ...: write ...", or empty.
 std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
                      const std::string& here) {
   const std::string& name = request.program;
@@ -232,7 +232,7 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
     facts.path = absolute_path(is_path ? request.program : *found, request.working_directory);
     return check_first_line(request, facts);
   }
-  // A name without '/' is not looked up in the working directory, but that is what people mean.
+  // A name without '/' is not looked up in the working directory, but users often expect it.
   const std::string here = absolute_path(request.program, request.working_directory);
   const bool named_by_path = request.program.find('/') != std::string::npos;
   if (is_regular_file(here) && access(here.c_str(), X_OK) != 0) {
@@ -288,7 +288,7 @@ std::string version_in_name(std::string_view name) {
 std::string version_in_environment(const std::string& directory) {
   std::ifstream file(directory + "/pyvenv.cfg");
   std::string line;
-  // A real one has about five lines.
+  // A real pyvenv.cfg has about five lines.
   for (int count = 0; count < 100 && std::getline(file, line); ++count) {
     if (!line.starts_with("version")) continue;
     const std::size_t equals = line.find('=');

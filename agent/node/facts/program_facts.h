@@ -1,6 +1,6 @@
-// What this host knows about the program that a job wants to run: does it exist here, is it the
-// same script as elsewhere, and which interpreter will run it. Reads files, starts nothing. Thread:
-// any.
+// What this host knows about the program that a job wants to run: whether it exists here, its hash,
+// so that hosts can compare scripts, and which interpreter will run it. Reads files, starts
+// nothing. Thread: any.
 #pragma once
 
 #include <cerrno>
@@ -20,8 +20,8 @@ struct ProgramRequest {
   std::string working_directory;          // Absolute.
 };
 
-// What error_number is when a program begins with "#!" and the name of an interpreter that is not
-// there. (ENOENT is kept for the program itself; a text without "#!" is ENOEXEC.)
+// The error_number of a program that begins with "#!" and the name of an interpreter that does not
+// exist. (ENOENT is kept for the program itself; a text without "#!" is ENOEXEC.)
 inline constexpr int kInterpreterMissing = ELIBACC;
 
 // Larger scripts are not hashed: sha256 stays empty, and is then not compared.
@@ -44,8 +44,8 @@ struct ProgramFacts {
 
 ProgramFacts check_program(const ProgramRequest& request);
 
-// The version of a Python interpreter without running it: pyvenv.cfg of its virtual environment,
-// else the name behind its links ("python3.11"). Empty where neither tells.
+// Finds the version of a Python interpreter without running it: from pyvenv.cfg of its virtual
+// environment, else from the name behind its links ("python3.11"). Empty when neither has it.
 std::string python_version(const std::string& interpreter);
 
 }  // namespace ivy

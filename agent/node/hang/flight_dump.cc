@@ -10,7 +10,7 @@
 namespace ivy {
 namespace {
 
-// A dump is written at one go; after so long without a change it is whole.
+// A dump is written without a pause; when it has not changed for this long it is complete.
 constexpr std::uint64_t kSettledNs = 100'000'000;
 
 }  // namespace

@@ -1,5 +1,5 @@
-// torch's flight recorder, from outside: asks a worker for a dump by the pipe that torch listens
-// on, and reads the file that it writes. The bytes are not looked into here. Thread: any.
+// torch's flight recorder, from outside: asks a worker for a dump through the pipe that torch
+// listens on, and reads the file that it writes. The dump is not parsed here. Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -12,16 +12,16 @@ namespace ivy {
 // The stems that a worker was given (TORCH_FR_DUMP_TEMP_FILE, TORCH_NCCL_DEBUG_INFO_PIPE_FILE).
 class FlightDump {
  public:
-  // A dump that has not come by then is not coming: torch looks at its pipe once per second.
+  // How long to wait for a dump: torch looks at its pipe once per second.
   static constexpr std::uint64_t kPatienceNs = 2'500'000'000;
 
   FlightDump(std::string file_stem, std::string pipe_stem, std::uint32_t rank);
 
-  // Asks, where somebody listens on the pipe. False: nobody does, and no earlier dump is there.
+  // Asks for a dump if torch listens on the pipe. False: it does not, and there is no earlier dump.
   bool begin(std::uint64_t now_ns, bool may_ask);
   // True when there is nothing more to wait for.
   bool advance(std::uint64_t now_ns);
-  // The whole dump, or nothing: `note` says why, where there is one that cannot be had.
+  // Returns the whole dump, or nothing; `note` then says why, if a dump exists but cannot be read.
   std::string take(std::uint64_t limit_bytes, std::string& note) const;
 
  private:

@@ -20,7 +20,7 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kMaxFileBytes = 16u << 10;
-// A process may have more threads; only this many are looked at.
+// A process may have more threads; only this many are examined.
 constexpr std::size_t kMaxThreads = 1024;
 constexpr std::size_t kMaxPlaces = 4;
 constexpr int kMaxShells = 8;
@@ -42,7 +42,7 @@ std::string read_text(const std::string& path) {
 
 std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
 
-// "0" is the kernel's word for: it does not wait, or you may not know.
+// "0" means that the process does not wait, or that we may not know.
 std::string waiting_place(const std::string& path) {
   const std::string place = first_line(read_text(path));
   return place == "0" ? "" : place;

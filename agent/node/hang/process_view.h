@@ -1,5 +1,5 @@
-// What the kernel says about one process, without touching it. Reads those files of /proc that
-// never wait for the process's memory map, as cmdline and environ do: one that sleeps
+// What the kernel tells about one process, without touching it. Reads only those files of /proc
+// that never wait for the process's memory map, unlike cmdline and environ: a process that sleeps
 // uninterruptibly may hold its lock. Thread: any.
 #pragma once
 
@@ -15,7 +15,7 @@ namespace ivy {
 
 struct ProcessView {
   ProcessStat stat;
-  std::string waiting_in;    // Kernel function; empty while it runs, or where it is not told.
+  std::string waiting_in;    // Kernel function; empty while it runs, or if hidden.
   std::string system_call;   // "202 0x7f... 0x189 ..."; empty likewise.
   std::string kernel_stack;  // Root only.
   std::uint32_t threads = 0;
@@ -27,14 +27,14 @@ struct ProcessView {
 // False when it has ended.
 bool read_process_view(pid_t pid, ProcessView& out);
 
-// A worker is often a shell that waits for the program: whom to look at. Follows shells down to
-// their only or oldest living child, at most eight levels.
+// The process to look at, since a worker is often a shell that waits for the program: follows
+// shells down to their only or oldest living child, at most eight levels.
 pid_t process_below_shells(pid_t pid, const std::vector<ProcessStat>& all);
 
-// Does a descriptor of the process lead to this file?
+// True if a descriptor of the process refers to this file.
 bool holds_open(pid_t pid, const std::string& path);
 
-// Is its program an interpreter of Python?
+// True if its program is a Python interpreter.
 bool runs_python(pid_t pid);
 
 }  // namespace ivy

@@ -26,7 +26,8 @@ namespace ivy {
 namespace {
 
 constexpr std::chrono::milliseconds kTick{20};
-// An interpreter that can be asked answers at once; one that blocks the signal never does.
+// How long the hook may take: an interpreter that handles the signal answers at once; one that
+// blocks it never does.
 constexpr std::uint64_t kHookPatienceNs = 1'500'000'000;
 constexpr std::uint64_t kSettledNs = 60'000'000;
 // gdb reads the symbols of a process with torch in it for some seconds.
@@ -47,7 +48,8 @@ bool catches(const ProcessView& view, int signal) {
   return (view.caught_signals >> (signal - 1) & 1) != 0;
 }
 
-// What a debugger must not inherit from a worker: another Python, other libraries, downloads.
+// The environment of a debugger, without what it must not inherit: another Python, other libraries,
+// downloads.
 Environment tool_environment() {
   Environment environment = environment_of(environ);
   for (const char* name :
@@ -127,7 +129,7 @@ class Look {
   bool wants_tool() const { return waits_for_tool_; }
   bool has_tool() const { return tool_ != nullptr; }
 
-  // pid of the debugger; -1: it could not be started, and the next way is taken.
+  // Returns the debugger's pid; -1: it could not be started, and the next tool is tried.
   pid_t start_tool(std::uint64_t now_ns) {
     waits_for_tool_ = false;
     const StackWay way = ways_.front();
@@ -150,7 +152,7 @@ class Look {
     return tool_->pid();
   }
 
-  // True: nothing more is to come.
+  // True: no more evidence is to come.
   bool advance(std::uint64_t now_ns) {
     if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
     if (asks_hook_) read_hook(now_ns);
@@ -161,7 +163,7 @@ class Look {
   RankEvidence take(std::uint64_t& flight_room) {
     if (!is_over_) {
       tool_.reset();
-      // Half an answer is better than none.
+      // At the deadline, an incomplete stack is better than none.
       if (asks_hook_ && !heard_.empty()) evidence_.set_stack(heard_);
       if (asks_hook_ && !heard_.empty()) evidence_.set_tool("faulthandler");
       end("no answer in time");
@@ -195,7 +197,8 @@ class Look {
       return;
     }
     asks_hook_ = true;
-    // The main thread alone first: of hundreds of threads faulthandler leaves out the oldest.
+    // The main thread alone first: in a process with hundreds of threads faulthandler omits the
+    // oldest.
     ask(kStackSignal + 1, now_ns);
   }
 
@@ -246,7 +249,7 @@ class Look {
     const std::unique_ptr<ToolRun> tool = std::move(tool_);
     const StackWay way = ways_.front();
     const bool was_stopped = facts_.state == 'T' || facts_.state == 't';
-    // A debugger that was killed may leave what it had stopped behind.
+    // A debugger that was killed may leave the worker stopped.
     if (tool->was_late() && !was_stopped) signal_process(pid_, view_.stat.start_time, SIGCONT);
     if (has_stack(way, tool->output())) {
       evidence_.set_tool(way == StackWay::kPySpy ? "py-spy" : "gdb");
@@ -282,11 +285,11 @@ class Look {
   ProcessView view_;
   StackFacts facts_;
   pid_t pid_ = -1;
-  std::deque<StackWay> ways_;  // Still to be tried, the present one first.
+  std::deque<StackWay> ways_;  // Still to be tried, the current one first.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
-  std::string complaint_;  // Why the last way failed.
-  // The hook.
+  std::string complaint_;  // Why the last tool failed.
+  // State of the hook.
   bool asks_hook_ = false;
   int signal_ = 0;
   std::string file_;
@@ -351,7 +354,7 @@ class StackCollector::Question {
     auto tools = static_cast<std::size_t>(std::count_if(
         looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
     for (const std::unique_ptr<Look>& look : looks_) {
-      // A tool that is not there costs nothing, and the next way may be one as well.
+      // A missing tool costs nothing, and the next candidate may be a tool as well.
       while (look->wants_tool() && tools < kMaxTools) {
         const pid_t pid = look->start_tool(now_ns);
         if (pid > 0) handlers.spare(pid);
@@ -397,7 +400,7 @@ void StackCollector::collect(const CollectStacks& request,
         asked.empty() || std::find(asked.begin(), asked.end(), worker->rank()) != asked.end();
     if (is_asked) subjects.push_back({worker->rank(), worker->pid(), is_alive(worker->state())});
   }
-  // Too many at once are answered too, with nothing.
+  // Requests beyond the limit get an empty answer.
   if (questions_.size() >= kMaxQuestions) subjects.clear();
   questions_.push_back(std::make_unique<Question>(request, subjects, group));
   tick();

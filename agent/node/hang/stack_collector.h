@@ -1,10 +1,9 @@
-// Answers CollectStacks: where this host's workers are. Ways to a stack and their order:
-// stack_ladder.h. Everything is bounded: four questions at a time, four debuggers per question,
-// each with a deadline, 256 KiB per stack; the answer leaves in pieces, so that heartbeats do not
-// wait.
+// Answers CollectStacks: where this host's workers are. stack_ladder.h chooses the tools and their
+// order. Everything is bounded: four requests at a time, four debuggers per request, each with a
+// deadline, 256 KiB per stack; the answer leaves in pieces, so that heartbeats do not wait.
 //
-// Thread: the supervisor's loop, which it never blocks: a worker is looked at every few
-// milliseconds, not waited for. Lifetime: kills its debuggers.
+// Thread: the supervisor's loop, which it never blocks: a worker is polled every few milliseconds,
+// not waited for. Lifetime: kills its debuggers.
 #pragma once
 
 #include <sys/types.h>
@@ -32,7 +31,7 @@ class StackCollector {
     std::function<void(const Event&)> send;
     // Bytes that wait for the launcher's acknowledgement.
     std::function<std::uint64_t()> waiting_bytes;
-    // That child is a debugger, none of the workers'.
+    // Called with a child that is a debugger, not a worker.
     std::function<void(pid_t)> spare;
   };
   struct Subject {
@@ -40,7 +39,7 @@ class StackCollector {
     pid_t pid = -1;
     bool lives = false;
   };
-  // What the workers of this generation were given.
+  // The properties that the workers of this generation were started with.
   struct Group {
     JobDirectory directory;
     std::uint32_t generation = 0;

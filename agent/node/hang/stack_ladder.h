@@ -1,5 +1,5 @@
-// Which ways there are to a process's stack, in the order in which they are tried. Pure.
-// Thread: any.
+// The tools that can show a process's stack, in the order in which they are tried. Pure. Thread:
+// any.
 #pragma once
 
 #include <string>
@@ -17,18 +17,18 @@ struct StackFacts {
   char state = '?';        // As in /proc/PID/stat.
   bool is_python = false;  // Its program is an interpreter.
   bool has_hook = false;   // It catches the signals and holds the file open.
-  bool native = false;     // Frames of C are asked for.
-  bool light = false;      // Nothing may hold it up.
+  bool native = false;     // C frames are asked for.
+  bool light = false;      // Only the hook may be asked: no debugger may stop it.
 };
 
-// Empty: none, and why_no_stack() says why. What sleeps uninterruptibly answers no signal and no
-// debugger; what was stopped answers no signal.
+// Empty: no tool applies, and why_no_stack() says why. A process in uninterruptible sleep answers
+// neither signal nor debugger; a stopped one answers no signal.
 std::vector<StackWay> stack_ways(const StackFacts& facts);
 std::string why_no_stack(const StackFacts& facts);
 
-// Has this tool's output a stack in it?
+// True if this tool's output contains a stack.
 bool has_stack(StackWay way, const std::string& output);
-// The line that says why not; empty where it says nothing.
+// The first line of the output that is not mere noise; empty when there is none.
 std::string complaint_of(const std::string& output);
 
 }  // namespace ivy

@@ -42,7 +42,7 @@ Result<std::unique_ptr<ToolRun>> ToolRun::start(const std::vector<std::string>& 
 }
 
 ToolRun::~ToolRun() {
-  // A tool may have children of its own, and leads a session.
+  // A tool may have children of its own; it leads a session, so its group is killed.
   pollfd ended{pidfd_, POLLIN, 0};
   if (poll(&ended, 1, 0) == 0) kill(-pid_, SIGKILL);
   close(output_fd_);
@@ -66,7 +66,7 @@ bool ToolRun::advance(std::uint64_t now_ns) {
   const bool is_closed = read_output();
   pollfd ended{pidfd_, POLLIN, 0};
   const bool has_ended = poll(&ended, 1, 0) == 1;
-  // What it said last may have come between the two looks.
+  // It may have written its last output between the two checks.
   if (has_ended && !is_closed) read_output();
   if (has_ended || now_ns < deadline_ns_) return has_ended;
   if (!was_late_) {
@@ -76,7 +76,7 @@ bool ToolRun::advance(std::uint64_t now_ns) {
     was_killed_ = true;
     syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);
   }
-  // Not even that helps one whose tracee sleeps uninterruptibly: it is left behind.
+  // SIGKILL does not end a tool whose tracee sleeps uninterruptibly: it is left behind.
   return now_ns >= deadline_ns_ + 2 * kTermToKillNs;
 }
 

@@ -28,7 +28,7 @@ class ToolRun {
   ToolRun(const ToolRun&) = delete;
   ToolRun& operator=(const ToolRun&) = delete;
 
-  // Takes what it has said so far. True: it is over.
+  // Reads the output that has arrived. True: the run is over.
   bool advance(std::uint64_t now_ns);
 
   pid_t pid() const { return pid_; }

@@ -29,9 +29,9 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 
-// The one that carries, one that is dialled beside it, and one that is on its way out.
+// The carrier in use, one that is dialled beside it, and one that is ending.
 constexpr std::size_t kMostCarriers = 3;
-// What a scheduler sends to a step that shall react to it. Nothing else ends a dialer.
+// Signals that a scheduler sends to a step to make it react. No other signal ends a dialer.
 constexpr std::array<int, 3> kToldSignals = {SIGTERM, SIGUSR1, SIGUSR2};
 
 int complain(const std::string& node, const std::string& what) {
@@ -39,7 +39,7 @@ int complain(const std::string& node, const std::string& what) {
   return kDialFailed;
 }
 
-// Slurm's name of this node; its own name where Slurm says nothing.
+// Slurm's name of this node, or its own host name.
 std::string node_name() {
   const char* const named = std::getenv("SLURMD_NODENAME");
   if (named != nullptr && *named != '\0') return named;
@@ -63,7 +63,7 @@ Result<DialOrder> read_order(int fd) {
     if (count <= 0) return Error{Code::kCancelled, "the launcher ended before it gave its order"};
     const std::size_t looked_at = text.size() < end.size() ? 0 : text.size() - end.size();
     text.append(buffer.data(), static_cast<std::size_t>(count));
-    // What stands behind it is meant for hosts that still install ivy-node.
+    // The text behind it is meant for hosts that still install ivy-node.
     const std::size_t found = text.find(end, looked_at);
     if (found != std::string::npos)
       return parse_dial_order(std::string_view(text).substr(0, found + end.size()));
@@ -99,9 +99,9 @@ class Dialer {
     int news_fd = -1;
     std::string news;  // The beginning of a line.
     bool is_up = false;
-    bool has_ended = false;  // The launcher's side of it: another one is needed.
+    bool has_ended = false;  // The launcher's side of it has ended: another carrier is needed.
     Clock::time_point heard_at;
-    std::vector<int> signals;  // That reached it too.
+    std::vector<int> signals;  // Signals that reached it too.
   };
   struct Signal {
     int number = 0;
@@ -128,7 +128,7 @@ class Dialer {
       if (carrier == carriers_.end()) continue;
       read_news(*carrier);
       last_exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : kDialOver;
-      // One that the supervisor has closed was the job's last, or its first words were refused.
+      // A carrier that the supervisor has closed was the job's last, or was refused: wait longer.
       const bool is_quick = carrier->has_ended || !carrier->is_up || !WIFEXITED(status);
       next_dial_ = std::max(next_dial_, Clock::now() + (carrier->has_ended ? milliseconds(0)
                                                         : is_quick ? milliseconds(kDialPauseMs)
@@ -143,7 +143,7 @@ class Dialer {
                        [](const Carrier& carrier) { return !carrier.has_ended; });
   }
 
-  // Nothing has been heard for long, and the last try is a while ago.
+  // True if the launcher has been silent for long, and the last dial is a while ago.
   bool wants_another_way() const {
     const Clock::time_point now = Clock::now();
     const bool all_silent =
@@ -179,7 +179,7 @@ class Dialer {
     const pid_t pid = fork();
     if (pid != 0) return pid;
     prctl(PR_SET_NAME, "ivy-dial");
-    // Only the dialer has something to say or to read there.
+    // Only the dialer uses standard input and output.
     const int null_fd = open("/dev/null", O_RDWR);
     dup2(null_fd, STDIN_FILENO);
     dup2(null_fd, STDOUT_FILENO);
@@ -215,7 +215,7 @@ class Dialer {
     }
   }
 
-  // srun passes it on: who waits at the launcher reads why.
+  // srun passes the line on, so that the user at the launcher sees the cause.
   void say_trouble_when_due() {
     if (job_was_up_ || said_trouble_ || why_.empty()) return;
     if (Clock::now() - began_ < milliseconds(kDialTroubleMs)) return;
@@ -271,7 +271,8 @@ class Dialer {
     for (Carrier& carrier : carriers_) read_news(carrier);
   }
 
-  // What other hosts of the step need is sent to all of them: who does not take it stops the rest.
+  // The input for other hosts of the step goes to all of them: a host that does not read it stops
+  // the rest.
   void drain_input() {
     std::array<char, 65536> buffer;
     const ssize_t count = read(STDIN_FILENO, buffer.data(), buffer.size());

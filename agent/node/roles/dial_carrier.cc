@@ -31,9 +31,9 @@ using std::chrono::milliseconds;
 using Step = PskStream::Step;
 
 constexpr milliseconds kHeardPause{250};
-// Moves in a row before signals and deadlines are looked at again.
+// Steps in a row before signals and deadlines are checked again.
 constexpr int kMovesPerTurn = 64;
-// A launcher that does not take a byte in this time is unreachable; its lease ended long before.
+// A launcher that acknowledges no byte for this long is unreachable; its lease ended long before.
 constexpr unsigned kUserTimeoutMs = 120'000;
 
 int milliseconds_until(Clock::time_point deadline) {
@@ -43,7 +43,7 @@ int milliseconds_until(Clock::time_point deadline) {
 
 void say(int news_fd, const std::string& line) {
   const std::string text = line + "\n";
-  // The dialer reads at once; if it is gone, so are we soon.
+  // The dialer reads at once; if it is gone, we end soon, too.
   [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
 }
 
@@ -53,7 +53,7 @@ std::string text_of(const DialAddress& address) {
          std::to_string(address.port);
 }
 
-// 0 or an errno.
+// Returns 0 or an errno.
 int await_connection(int fd) {
   pollfd waiting{fd, POLLOUT, 0};
   if (poll(&waiting, 1, kDialConnectTimeoutMs) <= 0) return ETIMEDOUT;
@@ -90,7 +90,7 @@ Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {
   return Error{Code::kUnavailable, "no way to the launcher (" + tried + ")"};
 }
 
-// A stream whose steps are waited for, until a deadline.
+// A stream that waits for its steps until a deadline.
 class PatientStream {
  public:
   PatientStream(PskStream& stream, int fd, int timeout_ms)
@@ -188,7 +188,7 @@ class DialCopier {
  private:
   bool is_over() const {
     if (broken_) return true;
-    // The supervisor has closed; what it still said has been passed on.
+    // The supervisor has closed, and its last bytes have been passed on.
     if (socket_ended_) return up_.is_empty();
     return deadline_ && Clock::now() >= *deadline_;
   }
@@ -221,7 +221,7 @@ class DialCopier {
   }
 
   bool write_stream() {
-    // The reader of it is gone.
+    // The reader of these bytes is gone.
     if (stream_ended_) {
       up_.clear();
       return false;
@@ -273,7 +273,7 @@ class DialCopier {
     const std::string_view bytes = down_.view();
     const ssize_t count = ::write(socket_fd_, bytes.data(), bytes.size());
     if (count > 0) down_.begin += static_cast<std::size_t>(count);
-    // The supervisor takes no more, but may still have something to say.
+    // The supervisor reads no more, but may still send.
     if (count < 0 && errno != EAGAIN && errno != EINTR) down_.clear();
     return count > 0;
   }
@@ -287,7 +287,7 @@ class DialCopier {
     fds[1] = {socket_fd_, wants(up_.is_empty() && !socket_ended_, POLLIN), 0};
     fds[1].events |= wants(!down_.is_empty(), POLLOUT);
     fds[2] = {signal_fd_, POLLIN, 0};
-    // A descriptor of which nothing is wanted would make poll return at once for ever.
+    // poll would return at once for ever for a descriptor from which nothing is wanted.
     if (stream_ended_ || fds[0].events == 0) fds[0].fd = -1;
     if (fds[1].events == 0) fds[1].fd = -1;
     const int timeout = moved ? 0 : deadline_ ? milliseconds_until(*deadline_) : -1;

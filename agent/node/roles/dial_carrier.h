@@ -1,6 +1,6 @@
 // One connection that a host of a srun step makes to its launcher, in a process of its own: dials,
-// proves itself (proto/trust/psk_tls.h), says who it is (proto/wire/dial_wire.h), and then copies
-// bytes between the launcher and the job's command socket, of which it understands nothing.
+// authenticates (proto/trust/psk_tls.h), identifies its host (proto/wire/dial_wire.h), and then
+// copies bytes between the launcher and the job's command socket, none of which it interprets.
 //
 // Which end went, as the supervisor sees it on its socket:
 //   the launcher's side ended: it said so, or its system did (end, reset)   half-close, held 5 s
@@ -19,30 +19,29 @@ namespace ivy {
 struct DialAttempt {
   const DialOrder* order = nullptr;
   DialGreeting greeting;
-  // One line each: see DialNews. Does not block; what does not fit is lost.
+  // Written in lines: see DialNews. Does not block; lines that do not fit are lost.
   int news_fd = -1;
 };
 
-// What it tells the dialer.
+// The events that the carrier reports to the dialer.
 struct DialNews {
   static constexpr char kUp[] = "up";          // The supervisor is reached.
   static constexpr char kHeard[] = "heard";    // The launcher lives; at most four times a second.
   static constexpr char kEnded[] = "ended";    // The launcher's side has ended: dial again.
-  static constexpr char kSignal[] = "signal";  // ... NUMBER: it reached this process as well.
-  static constexpr char kWhy[] = "why";        // ... TEXT: what did not work.
+  static constexpr char kSignal[] = "signal";  // ... NUMBER: this process got the signal too.
+  static constexpr char kWhy[] = "why";        // ... TEXT: what failed.
 };
 
-inline constexpr int kDialOver = 0;  // It has carried, or a signal has been told.
+inline constexpr int kDialOver = 0;  // It has carried, or a signal has been reported.
 // Beside kRelayNoSuchJob and kRelayFailed (relay.h):
 inline constexpr int kDialNotReached = 5;
 
-// One address after the other gets so long; a network that drops what it does not know is slow to
-// say so.
+// Time for each address in turn; a network that drops unknown packets is slow to fail.
 inline constexpr int kDialConnectTimeoutMs = 2'000;
-// The handshake, and our greeting.
+// Time for the handshake and our greeting.
 inline constexpr int kDialHandshakeTimeoutMs = 5'000;
 
-// The process's exit code.
+// Runs the carrier; returns the process's exit code.
 int run_dial_carrier(const DialAttempt& attempt);
 
 }  // namespace ivy

@@ -16,7 +16,7 @@ namespace {
 constexpr std::int64_t kDay = 24 * 60 * 60;
 constexpr std::int64_t kUnusedFor = 30 * kDay;
 constexpr std::size_t kAlwaysKept = 3;
-constexpr std::size_t kNameDigits = 24;  // Of the hash (launcher/links/node_upload.cc).
+constexpr std::size_t kNameDigits = 24;  // Digits of the hash (launcher/links/node_upload.cc).
 constexpr std::string_view kHalfMade = ".new.";
 
 std::optional<struct stat> status_of(const std::string& path) {
@@ -63,9 +63,9 @@ void sweep_old_bundles(const std::string& program_directory) {
   const std::filesystem::path directory(program_directory);
   if (!is_bundle_directory(directory.filename().string())) return;
   const auto status = status_of(program_directory);
-  // A clock that was put back makes ages negative: then everything is young.
+  // A clock that was set back makes ages negative: then every bundle counts as young.
   if (!status || std::time(nullptr) - status->st_mtime < kDay) return;
-  // Who may not say that it is in use may not remove others either.
+  // Without the right to mark our own bundle as used, leave the others alone.
   if (utimensat(AT_FDCWD, program_directory.c_str(), nullptr, 0) != 0) return;
   const std::string place = directory.parent_path();
   for (const std::string& name : old_bundles(entries_of(place))) {

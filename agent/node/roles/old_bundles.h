@@ -1,6 +1,6 @@
-// Bundles of builds that nobody uses any more. Every build of ivyrun puts one beside the others
-// (launcher/links/README.md, "Remote command"); without this each upgrade would leave some 20 MB on
-// every host for good. Thread: any.
+// Removes bundles of builds that are no longer used. Every build of ivyrun puts one beside the
+// others (launcher/links/README.md, "Remote command"); without this each upgrade would leave some
+// 20 MB on every host for good. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,18 @@ namespace ivy {
 // What lies in a directory of bundles.
 struct BundleEntry {
   std::string name;
-  std::int64_t age_s = 0;  // Since its last use; of a half-made one since it was begun.
+  std::int64_t age_s = 0;  // Since its last use; for a half-made one, since it was begun.
 };
 
-// Is this the directory of a bundle: HASH-ARCHITECTURE?
+// True if this is the name of a bundle's directory: HASH-ARCHITECTURE.
 bool is_bundle_directory(std::string_view name);
 
-// The names that may go: bundles unused for 30 days which are not among the three last used, and
-// what an installation that was killed left more than a day ago. Pure.
+// Returns the names that may be removed: bundles unused for 30 days that are not among the three
+// last used, and what an installation that was killed left more than a day ago. Pure.
 std::vector<std::string> old_bundles(std::vector<BundleEntry> entries);
 
-// Notes that the bundle in `program_directory` is used, once a day, and then removes what may go
-// beside it. Anything else than a bundle's directory is left alone, and so is what belongs to
-// others.
+// Marks the bundle in `program_directory` as used, once a day, and then removes old ones beside it.
+// Anything but a bundle's directory is left alone, and so are files of other users.
 void sweep_old_bundles(const std::string& program_directory);
 
 }  // namespace ivy

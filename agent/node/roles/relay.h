@@ -40,17 +40,17 @@ struct OpenRequest {
   OpenVerb verb = OpenVerb::kNew;
   std::string job_id;
   std::uint32_t host = 0;
-  pid_t step_task = 0;  // Not of the line: the task of the scheduler's step that we are in.
+  pid_t step_task = 0;  // Not in the line: the task of the scheduler's step that we are in.
 };
 
 // The line without its newline. Pure.
 Result<OpenRequest> parse_open_line(std::string_view line);
 
-// The whole role. Returns the process's exit code: 0, kRelayNoSuchJob or kRelayFailed.
+// Runs the whole role. Returns the process's exit code: 0, kRelayNoSuchJob or kRelayFailed.
 int run_relay();
 
-// A connected command socket of the job: of the one that lives here, or (kNew) of a warden that is
-// started now as a child of ours. NotFound: kReattach, and there is none.
+// Returns a connected command socket of the job: of the one that lives here, or (kNew) of a warden
+// that is started now as our child. NotFound: kReattach, and the job does not live here.
 Result<int> open_job(const OpenRequest& request);
 
 // Copies both ways until one end is gone (see above). `pending` came from input already and goes to

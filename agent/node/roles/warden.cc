@@ -38,7 +38,8 @@ constexpr std::size_t kMaxRecordBytes = 128;
 constexpr auto kFirstPause = std::chrono::milliseconds(1);
 constexpr auto kLongestPause = std::chrono::milliseconds(50);
 
-// Nothing of whoever started us is kept: no session, no descriptor but the carrier, no directory.
+// Drops everything inherited from the process that started us: session, descriptors but the
+// carrier, directory.
 void leave_everything_behind(int carrier_fd) {
   setsid();
   if (carrier_fd != kCarrierFd) dup2(carrier_fd, kCarrierFd);
@@ -72,7 +73,7 @@ int fail(const Error& error) {
   if (!error.fix.empty()) line += "; " + error.fix;
   std::ranges::replace(line, '\n', ' ');
   line += '\n';
-  // The peer may be gone already; then there is nobody to tell.
+  // The peer may be gone already; then the message is lost.
   send(kCarrierFd, line.data(), line.size(), MSG_NOSIGNAL);
   return kWardenFailed;
 }
@@ -106,7 +107,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
 
 [[noreturn]] void become_supervisor(const SupervisorStart& start, SupervisorMain supervisor_main) {
   prctl(PR_SET_NAME, "ivy-supervisor");
-  prctl(PR_SET_CHILD_SUBREAPER, 1);  // Orphans come to the one who counts them.
+  prctl(PR_SET_CHILD_SUBREAPER, 1);  // Orphans of the job become our children.
   use_default_signals();
   _exit(supervisor_main(start));
 }
@@ -128,7 +129,8 @@ bool reap_all() {
   return ended < 0 && errno == ECHILD;
 }
 
-// The containment holds the workers; the tree also what the supervisor ran for itself.
+// The containment holds the workers; the tree also holds processes that the supervisor ran for
+// itself.
 void end_everything(Containment& containment, ProcessTree& tree) {
   const Clock::time_point deadline = Clock::now() + std::chrono::milliseconds(kWardenPatienceMs);
   for (auto pause = kFirstPause;; pause = std::min(2 * pause, kLongestPause)) {
@@ -147,7 +149,7 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
   return value;
 }
 
-// From the supervisor's birth until nothing of the job is left.
+// Runs from the supervisor's start until nothing of the job is left.
 int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   const Result<SupervisorStart> prepared = prepare(start);
   if (!prepared.ok()) return fail(prepared.error());
@@ -159,7 +161,7 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
     remove_job_directory(prepared->directory);
     return fail(error);
   }
-  // A process that holds a copy of these keeps the supervisor's peers from seeing its end.
+  // While we hold a copy of these, the supervisor's peers would not see its end.
   for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd}) close(fd);
 
   // Made now, while there is memory and while the supervisor's pid is surely its own.
@@ -189,10 +191,10 @@ WardenRecord record_of_ourselves() {
 }
 
 // A record that cannot be written (the disk is full) must not end a job: an agent that finds none
-// says that it does not know.
+// reports that the outcome is unknown.
 void write_record(const WardenStart& start, const WardenRecord& record) {
   if (start.record.empty()) return;
-  // Only the last words must outlive a power failure: the job is over, and nothing waits for them.
+  // Only the final record must survive a power failure: the job is over, and nothing waits for it.
   write_whole(start.record, encode_warden_record(record),
               record.exit_code ? Durability::kSynced : Durability::kWhileTheHostRuns);
 }

@@ -1,7 +1,8 @@
-// The warden: parent of one supervisor, and the last to leave. It waits, reaps what the kernel
-// hands it as a subreaper, and when the supervisor has ended in whatever way, it ends everything of
-// the job, removes the cgroup and the job directory, and exits with the supervisor's code. It has
-// no sockets, so nothing that a peer sends can hurt it. Thread: the process's only thread.
+// The warden: parent of one supervisor, and the last process to exit. It waits, reaps what the
+// kernel hands it as a subreaper, and when the supervisor has ended, however it did, ends all
+// processes of the job, removes the cgroup and the job directory, and exits with the supervisor's
+// code. It has no sockets, so nothing that a peer sends can hurt it. Thread: the process's only
+// thread.
 #pragma once
 
 #include <sys/types.h>
@@ -21,10 +22,10 @@ struct WardenStart {
   std::uint32_t host = 0;
   int carrier_fd = 3;  // A connected stream socket; given to the supervisor.
   CarrierKind carrier = CarrierKind::kLocal;
-  // The task of the scheduler's step that holds us: no scope and no cgroup of our own. 0: none.
+  // The task of the scheduler's step that holds us: then we make no scope and no cgroup. 0: none.
   pid_t step_task = 0;
-  std::string cgroup;  // Directory of a cgroup v2 to live in; empty: where we were born.
-  std::string record;  // Where to tell who we are and how the job ended; empty: nobody asks.
+  std::string cgroup;  // Directory of a cgroup v2 to live in; empty: stay in ours.
+  std::string record;  // File for the WardenRecord; empty: none is written.
 };
 
 using SupervisorMain = int (*)(const SupervisorStart&);
@@ -35,31 +36,31 @@ Result<WardenStart> parse_warden_arguments(int argc, char** argv);
 
 // Moves this process into `start.cgroup`, before it has any child. Nothing to do when it is empty.
 Result<void> enter_cgroup(const WardenStart& start);
-// Says on the carrier why there will be no supervisor, and returns kWardenFailed.
+// Writes to the carrier why there will be no supervisor, and returns kWardenFailed.
 int refuse_to_start(const WardenStart& start, const Error& why);
 
-// What a warden tells in its record, mode 0600, always whole: written when it begins and again when
-// nothing of the job is left. An agent that was not there meanwhile knows all by it.
+// What a warden writes to its record, mode 0600, always whole: once at its start and again when
+// nothing of the job is left. An agent that was not running meanwhile learns everything from it.
 struct WardenRecord {
   pid_t pid = 0;
-  std::uint64_t start_time = 0;  // Of /proc/PID/stat: with the pid, an identity.
+  std::uint64_t start_time = 0;  // From /proc/PID/stat: with the pid it identifies the process.
   std::optional<int> exit_code;  // The supervisor's (kSupervisor*, or 128 + signal), kWardenFailed.
 };
-// Text of a record and back; nothing when it is none. Pure.
+// Converts a record to text and back; nothing when the text is no record. Pure.
 std::string encode_warden_record(const WardenRecord& record);
 std::optional<WardenRecord> parse_warden_record(std::string_view text);
 
 // Becomes the warden, forks the supervisor and returns its exit code (128 + signal) when nothing of
-// the job is left. The process should then _exit. What keeps it from starting is written to the
-// carrier as one line, kFailurePrefix and a text, before kWardenFailed is returned.
+// the job is left. The process should then _exit. When it cannot start, it writes one line to the
+// carrier, kFailurePrefix and a text, and returns kWardenFailed.
 int run_warden(const WardenStart& start, SupervisorMain supervisor_main);
 
-// Precedes the one line that says on a carrier why there will be no supervisor on it.
+// Precedes the one line on a carrier that tells why there will be no supervisor on it.
 inline constexpr char kFailurePrefix[] = "\x01ivy:fail ";
 inline constexpr int kWardenFailed = 4;
 
-// What cannot be ended in this time (a process in uninterruptible sleep) has a SIGKILL waiting for
-// it and is left to init.
+// A process that cannot be ended in this time (it is in uninterruptible sleep) has a SIGKILL
+// pending and is left to init.
 inline constexpr int kWardenPatienceMs = 30'000;
 
 }  // namespace ivy

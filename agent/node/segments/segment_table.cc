@@ -31,7 +31,7 @@ struct SegmentTable::Entry {
   int fd = -1;
   std::uint64_t reserved = 0;
   bool is_ready = false;
-  bool is_forgotten = false;  // No longer in the table: a step that is on its way does nothing.
+  bool is_forgotten = false;  // No longer in the table: a pending step does nothing.
   std::set<std::uint32_t> given;
   std::vector<std::pair<std::uint32_t, Answer>> asking;
 

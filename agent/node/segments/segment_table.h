@@ -1,4 +1,4 @@
-// Shared memory of communicators on their way to the local ranks: the first rank that asks has it
+// Hands the shared memory of communicators to the local ranks: the first rank that asks has it
 // made, each of its members gets a descriptor of it, then its name is forgotten. Thread: the
 // loop's. Lifetime: answers come later, but none after clear() or the table's end.
 #pragma once
@@ -31,11 +31,11 @@ class SegmentTable {
   SegmentTable(const SegmentTable&) = delete;
   SegmentTable& operator=(const SegmentTable&) = delete;
 
-  // One of `local_size` local ranks asks. Its pages are taken in steps, so that a large one does
-  // not keep the loop from its other work. A rank that asks again gets the same one again.
+  // One of `local_size` local ranks asks. The pages are taken in steps, so that a large segment
+  // does not keep the loop from its other work. A rank that asks again gets the same segment again.
   void ask(const control::Segment& segment, std::uint32_t slot, std::uint32_t local_size,
            Answer answer);
-  // Another generation: nothing of the last one is handed out any more.
+  // Begins another generation: no segment of the last one is handed out any more.
   void clear();
   std::size_t waiting() const { return entries_.size(); }
 

@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// Linux 6.3; where the administrator insists on it (vm.memfd_noexec) nothing else is allowed.
+// Linux 6.3; where the administrator demands it (vm.memfd_noexec) nothing else is allowed.
 constexpr unsigned kNoExecSeal = 8;
 
 int make_memory_descriptor(const std::string& name) {

@@ -69,7 +69,7 @@ void Birthplace::wait() {
   for (;;) {
     const std::uint32_t now = is_inside_.load(std::memory_order_acquire);
     if (now == 0) return;
-    // Woken by the kernel's own, not process-private, call.
+    // Woken by the kernel itself, whose wake is not process-private.
     syscall(SYS_futex, &is_inside_, FUTEX_WAIT, now, nullptr, nullptr, 0);
   }
 }
@@ -119,7 +119,8 @@ AllSignalsBlocked::AllSignalsBlocked() {
 
 AllSignalsBlocked::~AllSignalsBlocked() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
 
-// No signal announces its end: the supervisor's sweep must not take it for an orphan of the job's.
+// The trial process sends no signal at its end: the supervisor's sweep must not take it for an
+// orphan of the job.
 TrialBirth::TrialBirth(int cgroup_fd) {
   const AllSignalsBlocked blocked;
   Birth birth = place_.give_birth(

@@ -1,5 +1,5 @@
-// Gives birth to processes, if possible straight into a cgroup and without copying our memory.
-// Thread: the supervisor's only thread.
+// Starts processes, if possible straight into a cgroup and without copying our memory. Thread: the
+// supervisor's only thread.
 #pragma once
 
 #include <signal.h>
@@ -17,19 +17,19 @@ namespace ivy {
 struct Birth {
   pid_t pid = -1;  // 0 in the child, where this returns twice.
   int pidfd = -1;
-  bool must_join_cgroup = false;  // The child was born outside: join_cgroup() before anything else.
+  bool must_join_cgroup = false;  // The child is outside the cgroup: join_cgroup() comes first.
   int error = 0;
 };
 
-// Nothing but a lack of resources is final: the rest may be a filter or an old kernel that a
-// simpler way gets past.
+// True if no other way of starting a process would help: resources are short. Other errors may
+// come from a filter or an old kernel that a simpler way gets past.
 bool is_final(int error);
 
 // Returns twice, like fork. cgroup_fd -1: none.
 Birth give_birth(int cgroup_fd);
 
-// What a child that shares our memory stands on until it executes its program or ends. It runs
-// beside us meanwhile, so this and all that the child uses stay until wait() has returned.
+// The stack of a child that shares our memory until it executes its program or exits. It runs
+// beside us meanwhile, so this and all that the child uses must stay until wait() has returned.
 class Birthplace {
  public:
   Birthplace() = default;
@@ -37,22 +37,22 @@ class Birthplace {
   Birthplace& operator=(const Birthplace&) = delete;
 
   // Returns once: the child runs child_main(argument), which never returns. No page table is copied
-  // and no page is faulted in twice, which is most of what a birth costs. exit_signal: SIGCHLD, or
-  // 0 for a child that only waitid with __WALL sees. An error that is not final: this way is closed
-  // here, and nothing has happened.
+  // and no page is faulted in twice, which is most of what a start costs. exit_signal: SIGCHLD, or
+  // 0 for a child that only waitid with __WALL sees. After an error that is not final this way is
+  // not available here, and nothing has happened.
   Birth give_birth(int cgroup_fd, int exit_signal, void (*child_main)(void*), void* argument);
-  // Until the child has executed its program or ended.
+  // Waits until the child has executed its program or exited.
   void wait();
 
  private:
-  // Nothing in the child calls deeply; its largest variable is a buffer of 4 KiB.
+  // The child's calls are not nested deeply; its largest variable is a buffer of 4 KiB.
   static constexpr std::size_t kStackBytes = 16u << 10;
 
   std::unique_ptr<std::byte[]> stack_;
   std::atomic<std::uint32_t> is_inside_{0};  // The kernel writes 0 and wakes when it has left.
 };
 
-// A signal between clone and exec must not run a handler of the parent's in the child.
+// Keeps a signal between clone and exec from running a handler of the parent's in the child.
 class AllSignalsBlocked {
  public:
   AllSignalsBlocked();
@@ -64,17 +64,17 @@ class AllSignalsBlocked {
   sigset_t before_{};
 };
 
-// Proves that a process can be born in this cgroup, by doing it. Where the kernel itself bears it
-// there, the proof is given at once and the process ends beside us.
+// Proves that a process can be started in this cgroup by starting one. Where clone itself puts it
+// there, the proof is complete at once and the process exits beside us.
 class TrialBirth {
  public:
   explicit TrialBirth(int cgroup_fd);
-  ~TrialBirth();  // Waits.
+  ~TrialBirth();  // Waits for the trial process.
   TrialBirth(const TrialBirth&) = delete;
   TrialBirth& operator=(const TrialBirth&) = delete;
 
   int error() const { return error_; }  // 0, or the errno of the refusal.
-  // Until the process has left the cgroup.
+  // Waits until the process has left the cgroup.
   void wait();
 
  private:

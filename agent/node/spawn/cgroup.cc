@@ -21,7 +21,7 @@ namespace ivy {
 namespace {
 
 constexpr std::size_t kMaxMembers = 4096;
-// A worker may make cgroups below ours (containers); nobody nests them deeper than this.
+// A worker may make cgroups below ours (containers); deeper nesting is not expected.
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kJobIdDigitsInName = 12;
 
@@ -95,7 +95,8 @@ class Cgroup final : public Containment {
   void kill_all() override {
     kill_those_without_main_thread();
     if (write_file(directory_ + "/cgroup.kill", "1")) {
-      // What they forked meanwhile was killed with all else, unless one of them was new.
+      // Processes that they forked meanwhile were killed too. If another one has lost its main
+      // thread since, repeat.
       if (kill_those_without_main_thread()) write_file(directory_ + "/cgroup.kill", "1");
       return;
     }
@@ -126,7 +127,8 @@ class Cgroup final : public Containment {
     return found;
   }
 
-  // cgroup.kill gives its signal to the main thread, which hears it no more (seen with Linux 6.18).
+  // Kills processes whose main thread has exited: cgroup.kill sends its signal to that thread,
+  // which no longer receives it (seen with Linux 6.18).
   bool kill_those_without_main_thread() const {
     bool is_any = false;
     for (const ProcessStat& process : find())
@@ -137,7 +139,7 @@ class Cgroup final : public Containment {
 
   const std::string directory_;
   const int fd_;
-  // May still be in there until somebody looks.
+  // The trial child may remain in the cgroup until it is reaped.
   mutable std::unique_ptr<TrialBirth> trial_;
 };
 

@@ -40,8 +40,8 @@ std::string unescape(std::string_view text) {
 }
 
 struct Mount {
-  std::string root;   // Which part of the hierarchy is mounted.
-  std::string point;  // Where.
+  std::string root;   // The part of the hierarchy that is mounted.
+  std::string point;  // The mount point.
 };
 
 // Mounts of one file system type whose super options hold `option` (empty: any).
@@ -135,7 +135,7 @@ long surrounding_memory_kills() {
 
 namespace {
 
-// One number in a file; nothing: no such file, or "max".
+// Reads one number from a file; nothing: no such file, or "max".
 std::optional<std::uint64_t> read_number(const std::string& file) {
   const std::string text = content_of(file);
   std::uint64_t number = 0;

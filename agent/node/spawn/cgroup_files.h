@@ -1,5 +1,5 @@
-// What the files of cgroups say: where a process's cgroup is, who is in it, its counters and its
-// memory limits. Versions 1 and 2. Thread: any; reads files.
+// What the files of cgroups tell: a process's cgroup, its processes, its counters and its memory
+// limits. Versions 1 and 2. Thread: any; reads files.
 #pragma once
 
 #include <sys/types.h>
@@ -16,21 +16,21 @@ namespace ivy {
 // /proc/PID/cgroup. Mounts of a part of the hierarchy (cgroup namespaces, containers) are followed;
 // nothing when the cgroup is not visible below any mount. Pure.
 std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo, std::string_view cgroup);
-// The same of this process, by what its /proc says.
+// The same for this process, read from its /proc files.
 std::optional<std::string> own_cgroup_v2_directory();
 std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
                                                       std::string_view cgroup);
 
 // The number behind `key` in a "key value" file such as memory.events; nothing when it is absent.
 std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key);
-// Out-of-memory kills where this process lives: its memory cgroup of version 1, else of version 2,
-// else the whole machine; -1 where the kernel counts none.
+// Counts out-of-memory kills around this process: in its memory cgroup of version 1, else of
+// version 2, else on the whole machine; -1 when the kernel counts none.
 long surrounding_memory_kills();
 
 // What the memory limits of a cgroup's directory and of those above it still allow, with what the
 // kernel could take back from files; ~0: there is no limit. Version 1 or 2.
 std::uint64_t memory_left_below_limits(const std::string& directory);
-// The same where this process lives.
+// The same for the cgroups of this process.
 std::uint64_t surrounding_memory_left();
 
 // The processes in this cgroup itself, without those below it; 0 is a process of another pid

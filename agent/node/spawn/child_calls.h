@@ -1,4 +1,4 @@
-// System calls of a child between its birth and its program. It may share its parent's memory, so
+// System calls of a child between its start and its program. It may share its parent's memory, so
 // nothing here touches errno, allocates or takes a lock. Thread: the child's only one.
 #pragma once
 

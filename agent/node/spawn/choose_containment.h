@@ -1,4 +1,4 @@
-// Which way this host can hold a job together: a cgroup where that is possible, else the process
+// Chooses how this host holds a job together: a cgroup where that is possible, else the process
 // tree.
 #pragma once
 

@@ -1,6 +1,7 @@
-// Everything that a job runs on this host, however it forked, held together so that it can be ended
-// and proved to be gone. Two kinds: a cgroup v2 of its own where one is writable, else the tree of
-// processes below the warden (a subreaper) plus those that carry the job's id in their environment.
+// All processes of a job on this host, however they were forked, held together so that they can be
+// ended and proved to be gone. Two kinds: a cgroup v2 of its own where one is writable, else the
+// tree of processes below the warden (a subreaper) plus those that carry the job's id in their
+// environment.
 // Thread: the supervisor's (or the warden's) only thread.
 #pragma once
 
@@ -36,12 +37,12 @@ class Containment {
   virtual void signal_all(int signal) = 0;
   // One pass of SIGKILL over everything (cgroup.kill where there is one). Call again until empty().
   virtual void kill_all() = 0;
-  // This child of the supervisor is a keeper as it is, never a member: the job's store.
+  // Excludes a child of the supervisor, the job's store, from the members.
   virtual void spare(pid_t pid) { (void)pid; }
-  // No living process of the job is left. The process tree needs two empty passes in a row.
+  // True if no living process of the job is left. The process tree needs two empty passes in a row.
   virtual bool empty() = 0;
-  // Tidies up what proving it took. Whatever needs it calls it by itself; better is where nobody
-  // waits.
+  // Cleans up after the trial birth. Methods that need it call it themselves; the owner calls it
+  // earlier, at a time when nothing waits.
   virtual void settle() {}
   // Removes the cgroup; only when empty.
   virtual void remove() = 0;
@@ -50,9 +51,9 @@ class Containment {
   virtual long out_of_memory_kills() const = 0;
 };
 
-// Rights, controllers, thread modes and filters of system calls agree on a cgroup only when a
-// process has been born in it. The warden takes the supervisor's word: it only ever ends what is in
-// there.
+// How to prove that a cgroup can be used. Rights, controllers, thread modes and system call filters
+// together allow it only if a process can be started in it. The warden relies on the supervisor's
+// proof: it only ends the processes in there.
 enum class CgroupProof { kTrialBirth, kNone };
 
 // Job id and host number alone name the cgroup, so that the warden finds what its supervisor made.
@@ -62,7 +63,7 @@ struct ContainmentRequest {
   pid_t supervisor = 0;  // Never a member.
   pid_t warden = 0;      // Never a member; the root of the process tree.
   CgroupProof proof = CgroupProof::kTrialBirth;
-  // A scheduler's step holds us, and looks for the job's processes in its own cgroup alone.
+  // A scheduler's step holds us, and searches for the job's processes in its own cgroup only.
   bool in_step = false;
 };
 

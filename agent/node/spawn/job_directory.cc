@@ -25,9 +25,10 @@ namespace {
 
 // A directory without a lock may be one that another warden has made and not locked yet.
 constexpr std::time_t kSettledSeconds = 10;
-// Two levels are ours; more means that this is not what we made.
+// We make two levels; a deeper tree is not ours.
 constexpr int kMaxDepth = 8;
-// An agent that looks whether a job lives, or a warden that sweeps, holds its lock for an instant.
+// An agent that checks whether a job lives, or a warden that sweeps, holds the job's lock for an
+// instant.
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
@@ -44,7 +45,8 @@ std::string directory_name(const std::string& job_id, std::uint32_t host) {
   return job_id + "-" + std::to_string(host);
 }
 
-// Ours alone, a directory, no link: what another user could have put there is refused by name.
+// Checks that it is a directory, ours alone, and no link: another user could have put something
+// else there.
 Result<void> check_private(const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) != 0) {
@@ -86,7 +88,7 @@ void remove_tree_at(int parent_fd, const char* name, int depth) {
   unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
-// Another may have removed the directory between our open and our lock.
+// False if another process has removed the directory between our open and our lock.
 bool is_still_there(int fd, const std::string& path) {
   struct stat ours {};
   struct stat named {};
@@ -94,7 +96,7 @@ bool is_still_there(int fd, const std::string& path) {
          ours.st_dev == named.st_dev;
 }
 
-// The lock's descriptor, or -1 when somebody lives there.
+// Returns the lock's descriptor, or -1 when a living process holds the lock.
 int lock_directory(const std::string& path) {
   Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   const bool is_ours =
@@ -135,14 +137,14 @@ Result<JobDirectory> make_in(const std::string& parent, const std::string& name)
   job.path = parent + "/" + name;
   for (int tries = 0; job.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
-    // Each time: a sweep may have taken it for a dead job's.
+    // Repeated at each try: a sweep may have removed it as a dead job's.
     IVY_CHECK(make_private(job.path));
     job.lock_fd = lock_directory(job.path);
   }
   if (job.lock_fd < 0) {
     return Error{Code::kAlreadyExists, "this job is running on this host already: " + job.path};
   }
-  // A process that has died left its socket, which would keep us from binding ours.
+  // A process that has died leaves its socket behind, which would keep us from binding ours.
   unlink(job.command_socket().c_str());
   return job;
 }
@@ -175,7 +177,7 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 }
 
 void remove_job_directory(const JobDirectory& directory) {
-  // The supervisor has removed it and the same job has been started anew: that one is not ours.
+  // The supervisor has removed it and the same job was started again: that directory is not ours.
   if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
   remove_tree_at(AT_FDCWD, directory.path.c_str(), 0);
 }

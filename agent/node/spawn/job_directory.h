@@ -1,6 +1,5 @@
-// The job's own 0700 directory on a host: command socket, token, error files. Its place can be
-// found again by job id and host number alone, so that a relay reaches the supervisor after a
-// reconnect.
+// The job's own 0700 directory on a host: command socket, token, error files. Its path follows from
+// job id and host number alone, so that a relay reaches the supervisor after a reconnect.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +9,7 @@
 
 namespace ivy {
 
-// Below the job directory; the launcher tells the workers.
+// Path below the job directory; the launcher tells the workers.
 inline constexpr const char* kLeafSocket = "leaf.sock";
 
 struct JobDirectory {
@@ -24,9 +23,9 @@ struct JobDirectory {
 };
 
 // Makes the first of job_parents() (proto/os/user_places.h) that can be made and the job's own
-// directory in it, both 0700 and ours: a directory of somebody else, or a link, is refused.
+// directory in it, both 0700 and ours: a directory of another user, or a link, is refused.
 // AlreadyExists when that job lives on this host. Removes job directories of ours whose warden and
-// supervisor are both dead (nobody holds their lock).
+// supervisor are both dead (their lock is free).
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
 // The existing one; NotFound when there is none.
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);

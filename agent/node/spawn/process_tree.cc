@@ -23,9 +23,9 @@
 namespace ivy {
 namespace {
 
-// A job with more processes than this is ended in several passes.
+// A job with more processes is ended in several passes.
 constexpr std::size_t kMaxMembers = 4096;
-// An environment may be 2 MiB long; our variables stand within what the supervisor put in front.
+// An environment may be 2 MiB long; our variables are in the part that the supervisor put in front.
 constexpr std::size_t kMaxEnvironmentBytes = 2u << 20;
 constexpr std::size_t kMaxStatBytes = 4096;
 // Rounds of SIGSTOP before SIGKILL: each finds what was forked during the one before.
@@ -48,7 +48,7 @@ struct CloseDirectory {
   void operator()(DIR* directory) const { closedir(directory); }
 };
 
-// The main thread has left: whatever other thread lives speaks for the process.
+// Used when the main thread has exited: reads the state from another thread that lives.
 void look_at_other_threads(ProcessStat& process) {
   const std::string tasks = proc_path(process.pid, "task");
   const std::unique_ptr<DIR, CloseDirectory> directory(opendir(tasks.c_str()));
@@ -119,7 +119,8 @@ bool signal_process(pid_t pid, std::uint64_t start_time, int signal) {
   if (pid <= 1) return false;
   const int pidfd = open_pidfd(pid);
   if (pidfd < 0) return false;
-  // The descriptor is bound by now: if the pid still means the one we saw, so does the descriptor.
+  // The descriptor is open by now: if the pid still means the process we saw, so does the
+  // descriptor.
   ProcessStat now;
   const bool same = read_process_stat(pid, now) && now.start_time == start_time;
   const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0u) == 0;
@@ -148,9 +149,9 @@ bool ProcessTree::is_keeper(const ProcessStat& process) const {
          std::any_of(spared_.begin(), spared_.end(), matches);
 }
 
-// At most a handful; those that have ended match nobody.
+// At most a handful are spared; entries of processes that have ended match none.
 void ProcessTree::spare(pid_t pid) {
-  // Those that have ended are no keepers any more, and would add up.
+  // Remove the entries of processes that have ended: they would add up.
   std::erase_if(spared_, [](const Identity& old) {
     ProcessStat now;
     return !read_process_stat(old.pid, now) || now.start_time != old.start_time;
@@ -213,7 +214,7 @@ void ProcessTree::signal_all(int signal) {
   }
 }
 
-// What is stopped cannot fork, so the rounds end when one finds nothing new to stop.
+// A stopped process cannot fork, so the rounds end when one finds nothing new to stop.
 void ProcessTree::kill_all() {
   std::vector<ProcessStat> found = find();
   std::unordered_set<pid_t> stopped;

@@ -1,7 +1,7 @@
 // Containment without a cgroup: the processes below the warden and the supervisor (both are
-// subreapers, so nobody below them gets away by double-forking or setsid), and those that carry the
-// job's id and host number in their environment, wherever they are. What escapes: a process that
-// both leaves the tree through another daemon and clears its environment.
+// subreapers, so no process below them escapes by double-forking or setsid), and those that carry
+// the job's id and host number in their environment, wherever they are. A process escapes only if
+// it both leaves the tree through another daemon and clears its environment.
 // Thread: the supervisor's (or the warden's) only thread.
 #pragma once
 
@@ -13,25 +13,25 @@
 
 namespace ivy {
 
-// One line of /proc/PID/stat. A pid alone may be another process by now; pid and start time may
-// not.
+// One line of /proc/PID/stat. A pid alone may be reused by another process; pid and start time
+// together are not.
 struct ProcessStat {
   pid_t pid = 0;
   pid_t parent = 0;
-  char state = '?';  // Of `thread`.
+  char state = '?';  // State of `thread`.
   int threads = 0;
   std::uint64_t start_time = 0;  // Clock ticks since boot.
   std::string name;
-  // The main thread, or another one where that has left. The kernel calls such a process a zombie
-  // although it computes, holds memory and hears signals, and tells what it has open, waits for and
-  // carries in its environment for its other threads only.
+  // The main thread, or another one when the main thread has exited. The kernel then calls the
+  // process a zombie although it computes, holds memory and receives signals, and shows its open
+  // files, wait channel and environment only under its other threads.
   pid_t thread = 0;
 };
 
 // Parses the text of /proc/PID/stat; a name may hold spaces and parentheses. Pure: `state` and
 // `thread` are those of the main thread.
 bool parse_process_stat(const std::string& text, ProcessStat& out);
-// None of its threads runs any more.
+// True if none of its threads runs any more.
 bool has_ended(const ProcessStat& process);
 // "/proc/PID/task/THREAD/FILE" of a thread that lives.
 std::string living_path(const ProcessStat& process, const std::string& file);
@@ -41,7 +41,7 @@ bool read_process_stat(pid_t pid, ProcessStat& out);
 std::vector<ProcessStat> read_all_processes();
 // Sends a signal to exactly this process, never to one that got its pid later. Refuses pid <= 1.
 bool signal_process(pid_t pid, std::uint64_t start_time, int signal);
-// With the kernel function it waits in, if it is in uninterruptible sleep.
+// Adds the kernel function it waits in, if it is in uninterruptible sleep.
 JobProcess describe_process(const ProcessStat& process);
 
 class ProcessTree final : public Containment {
@@ -54,7 +54,7 @@ class ProcessTree final : public Containment {
   void signal_all(int signal) override;
   void kill_all() override;
   void spare(pid_t pid) override;
-  bool empty() override;  // Two passes in a row find nothing.
+  bool empty() override;  // True after two passes in a row that found nothing.
   void remove() override {}
   long out_of_memory_kills() const override;
 

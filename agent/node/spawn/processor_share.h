@@ -1,4 +1,4 @@
-// How the workers of a host stand beside other programs in the kernel's scheduler. Pure but for
+// How the workers of a host compete with other programs in the kernel's scheduler. Pure but for
 // apply_share(); thread: any.
 //
 // With autogroup (Linux, `/proc/sys/kernel/sched_autogroup_enabled`) and no cpu cgroup, each
@@ -14,19 +14,18 @@
 namespace ivy {
 
 struct ProcessorShare {
-  bool own_sessions = true;  // Of each worker; otherwise all are in the supervisor's.
-  int autogroup_nice =
-      0;  // Of the session that they share: the weight of as many sessions, up to nine.
+  bool own_sessions = true;  // Each worker has its own; otherwise all share ours.
+  int autogroup_nice = 0;    // Nice of the shared session: as many sessions' weight, up to nine.
 };
 
-// For so many workers on so many processors.
+// The share for this number of workers on this number of processors.
 ProcessorShare share_of(std::size_t workers, std::size_t processors);
 
 // Processors that this process may run on.
 std::size_t own_processor_count();
 
 // Gives this process's session its weight. Only a privileged user may raise it: for others the
-// session keeps one share, and nothing is said.
+// session silently keeps one share.
 void apply_share(const ProcessorShare& share);
 
 }  // namespace ivy

@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// errno of the failure, or 0.
+// Returns the errno of the failure, or 0.
 int bind_wildcard_v6(int fd, std::uint16_t port) {
   const int off = 0;
   const int on = 1;
@@ -61,7 +61,7 @@ std::uint16_t bound_port(int fd) {
   sockaddr_storage address{};
   socklen_t length = sizeof address;
   getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  // Both families keep the port at the same place.
+  // In both families the port is at the same place.
   return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 

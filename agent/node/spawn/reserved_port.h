@@ -1,5 +1,6 @@
 // A TCP port kept for the framework's own store until the job ends: bound with SO_REUSEADDR and
-// never listened on, so rank 0 can bind and serve on it while the kernel hands it to nobody else.
+// never listened on, so rank 0 can bind and serve on it while the kernel gives it to no other
+// program.
 // Thread: any. Lifetime: the port is ours as long as the object lives.
 #pragma once
 
@@ -12,7 +13,7 @@ namespace ivy {
 class ReservedPort {
  public:
   // low == 0: the kernel chooses. low == high: that port, or AlreadyExists naming address and port.
-  // Else the first free one from a random place of the range on; ResourceExhausted when all are
+  // Otherwise the first free one, from a random place in the range; ResourceExhausted when all are
   // busy.
   static Result<ReservedPort> reserve(std::uint32_t low, std::uint32_t high);
 

@@ -22,10 +22,10 @@ struct SpawnMemory {
   explicit SpawnMemory(const SpawnRequest& request);
 
   Birthplace place;
-  ChildReport report{ChildStep::kCount, 0};  // Stays so when the program is executed.
+  ChildReport report{ChildStep::kCount, 0};  // Unchanged when the program is executed.
   std::string executable;
   std::string working_directory;
-  std::string cores;  // As people write them.
+  std::string cores;  // In the usual text form.
   std::vector<std::string> arguments;
   std::vector<std::string> block;
   std::vector<char*> argument_pointers;
@@ -48,7 +48,7 @@ std::vector<char*> pointers_to(std::vector<std::string>& strings) {
   return pointers;
 }
 
-// A bit for each number, as the kernel reads sets of processors and of memory nodes.
+// Makes bit sets, as the kernel reads sets of processors and of memory nodes.
 std::vector<unsigned long> bits_of(const CoreList& numbers) {
   constexpr std::size_t kBits = 8 * sizeof(unsigned long);
   std::vector<unsigned long> words;
@@ -96,7 +96,7 @@ bool make_report_pipe(std::array<int, 2>& ends) {
   return false;
 }
 
-// What the child reported; it has ended, or is about to.
+// What the child reported; waits until it has ended.
 SpawnFailure failure_of(const ChildReport& report, const PendingSpawn& pending) {
   while (waitpid(pending.process.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
@@ -105,7 +105,7 @@ SpawnFailure failure_of(const ChildReport& report, const PendingSpawn& pending) 
                       path_of_step(report.step, pending), report.error};
 }
 
-// False: this way is closed here, and nothing has happened.
+// False: this way is not available here, and nothing has happened.
 bool begin_in_shared_memory(PendingSpawn& pending) {
   SpawnMemory& memory = *pending.memory;
   memory.plan.shared_report = &memory.report;
@@ -184,7 +184,7 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
   plan.processors_bytes = static_cast<long>(processors.size() * sizeof(unsigned long));
   if (memory_nodes.empty()) return;
   plan.memory_nodes = memory_nodes.data();
-  // The kernel takes one bit less than it is told.
+  // The kernel uses one bit less than this number.
   plan.memory_node_bits = static_cast<long>(memory_nodes.size() * 8 * sizeof(unsigned long)) + 1;
 }
 
@@ -213,7 +213,7 @@ SpawnResult spawn(const SpawnRequest& request) { return finish_spawn(begin_spawn
 
 namespace {
 
-// 0, or why this file cannot be executed: ENOENT, EACCES, EISDIR...
+// Returns 0, or why this file cannot be executed: ENOENT, EACCES, EISDIR...
 int why_not_executable(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return errno;
@@ -250,7 +250,7 @@ Result<std::string> find_executable(const std::string& name, const std::string& 
       const std::string candidate = joined(joined(working_directory, part), name);
       const int why = why_not_executable(candidate);
       if (why == 0) found = candidate;
-      // What exists but cannot be run says more than that the other places have nothing.
+      // The error of a file that exists but cannot be run is reported rather than ENOENT.
       if (why == 0 || (why != ENOENT && why != ENOTDIR && error == ENOENT)) error = why;
       begin = end + 1;
     }

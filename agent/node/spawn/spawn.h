@@ -25,7 +25,7 @@ struct SpawnRequest {
   int stdout_fd = -1;
   int stderr_fd = -1;
   bool own_session = false;        // Otherwise a process group of its own in our session.
-  int cgroup_fd = -1;              // Directory of a cgroup v2 to be born in; -1: none.
+  int cgroup_fd = -1;              // Directory of a cgroup v2 to start in; -1: none.
   CoreList cores;                  // Processors to run on; empty: ours.
   std::optional<int> memory_node;  // NUMA node whose memory it prefers; only with `cores`.
 };
@@ -52,13 +52,13 @@ struct SpawnResult {
 };
 SpawnResult spawn(const SpawnRequest& request);
 
-// The same in two halves, so that many processes can be born before the first has executed its
+// The same in two halves, so that many processes can be started before the first has executed its
 // program: on several cores their starts overlap.
 struct SpawnMemory;
 struct PendingSpawn {
   SpawnedProcess process;
   SpawnFailure failure;  // Already failed: finish_spawn only hands it on.
-  // What the child uses. finish_spawn must be called before it goes.
+  // The memory that the child uses. finish_spawn must be called before it is freed.
   std::shared_ptr<SpawnMemory> memory;
   int report_fd = -1;  // Owned; -1: the child shares our memory and reports there.
 };

@@ -23,8 +23,7 @@ using child::call;
 [[noreturn]] void give_up(const ChildPlan& plan, ChildStep step, long result) {
   const ChildReport report{step, static_cast<int>(-result)};
   if (plan.report_fd >= 0) {
-    // A pipe takes this many bytes at once or not at all; without it the parent sees a started
-    // child.
+    // The report is one atomic write to the pipe; if it fails the parent sees a started child.
     call(SYS_write, plan.report_fd, &report, static_cast<long>(sizeof report));
   } else {
     *plan.shared_report = report;
@@ -34,8 +33,8 @@ using child::call;
 
 constexpr long kKernelMaskBytes = 8;
 
-// The C library refuses to touch the signals that it uses itself; a parent may ignore those as
-// well.
+// Resets signals by system calls, because the C library refuses to touch the signals that it uses
+// itself; a parent may ignore those as well.
 void reset_signals() {
   const std::array<unsigned long, 4>
       default_action{};  // The kernel's sigaction, all zero: SIG_DFL.
@@ -50,7 +49,7 @@ void unblock_signals() {
 }
 
 void place_standard_descriptors(const ChildPlan& plan) {
-  // First all away from 0..2, then into place: a source may itself be one of the three.
+  // First move all away from 0..2, then into place: a source may itself be one of the three.
   std::array<long, 3> sources{};
   for (std::size_t i = 0; i < sources.size(); ++i) {
     const ChildStep step =
@@ -107,11 +106,11 @@ void raise_limit(int resource) {
   rlimit limit{};  // As the kernel writes it on 64 bits.
   if (call(SYS_prlimit64, 0, resource, 0, &limit) != 0) return;
   limit.rlim_cur = limit.rlim_max;
-  // Lowering nothing and within the hard limit: cannot be refused.
+  // Lowers nothing and stays within the hard limit, so it cannot be refused.
   call(SYS_prlimit64, 0, resource, &limit, 0);
 }
 
-// The user's own, which was ours before leave_no_core().
+// Restores the user's own limit, which was ours before leave_no_core().
 void set_core_limit(std::uint64_t soft) {
   rlimit limit{};
   if (call(SYS_prlimit64, 0, RLIMIT_CORE, 0, &limit) != 0) return;
@@ -119,8 +118,8 @@ void set_core_limit(std::uint64_t soft) {
   call(SYS_prlimit64, 0, RLIMIT_CORE, &limit, 0);
 }
 
-// The memory is only a wish: many containers forbid to say it, and a process that runs beside its
-// memory gets that memory anyway.
+// The memory node is only a wish: many containers forbid to set it, and a process that runs near
+// its memory gets that memory anyway.
 long bind_to_processors(const ChildPlan& plan) {
   if (plan.processors == nullptr) return 0;
   constexpr long kPreferred = 1;  // MPOL_PREFERRED
@@ -132,13 +131,13 @@ long bind_to_processors(const ChildPlan& plan) {
 }  // namespace
 
 void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
-  // A group of its own in either case; processor_share.h says which session.
+  // Makes a process group of its own in either case; processor_share.h explains the choice.
   long result = plan.own_session ? call(SYS_setsid) : call(SYS_setpgid, 0, 0);
   if (result < 0) give_up(plan, ChildStep::kGroup, result);
   reset_signals();
   if (must_join_cgroup) result = join_cgroup(plan.cgroup_fd);
   if (result < 0) give_up(plan, ChildStep::kCgroup, result);
-  // In its cgroup already, which says which processors there are.
+  // Done in its cgroup, which limits the available processors.
   result = bind_to_processors(plan);
   if (result < 0) give_up(plan, ChildStep::kBind, result);
   place_standard_descriptors(plan);
@@ -146,8 +145,9 @@ void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
   raise_limit(RLIMIT_MEMLOCK);
   raise_limit(RLIMIT_NOFILE);
   if (plan.core_limit) set_core_limit(*plan.core_limit);
-  // Yama's ptrace_scope 1 lets parents alone attach: so may now whom our parent starts, which are
-  // the debuggers that are asked where this process hangs. Kernels without Yama refuse; no harm.
+  // Yama's ptrace_scope 1 lets only parents attach. This also admits processes that our parent
+  // starts: the debuggers that show where this process hangs. Kernels without Yama refuse, which
+  // does no harm.
   call(SYS_prctl, PR_SET_PTRACER, call(SYS_getppid));
   result = call(SYS_chdir, plan.working_directory);
   if (result != 0) give_up(plan, ChildStep::kChdir, result);

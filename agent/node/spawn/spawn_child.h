@@ -1,6 +1,6 @@
-// What a new process does between its birth and its program: system calls only, none through the C
+// What a new process does between its start and its program: system calls only, none through the C
 // library, because it may share its parent's memory and with it errno. See "Spawning" in
-// agent/README.md. Thread: the only thread of a process that has just been born.
+// agent/README.md. Thread: the only thread of a process that has just been started.
 #pragma once
 
 #include <array>
@@ -43,12 +43,12 @@ struct ChildPlan {
   long processors_bytes = 0;
   const unsigned long* memory_nodes = nullptr;
   long memory_node_bits = 0;
-  std::optional<std::uint64_t> core_limit;  // Soft; nothing: as ours.
+  std::optional<std::uint64_t> core_limit;  // Soft limit; nothing: the same as ours.
   int report_fd = -1;                       // -1: the child shares our memory and writes into...
   ChildReport* shared_report = nullptr;     // ...this.
 };
 
-// Becomes the worker of this plan. must_join_cgroup: it was not born in its cgroup.
+// Becomes the worker of this plan. must_join_cgroup: it was not started in its cgroup.
 [[noreturn]] void become_worker(const ChildPlan& plan, bool must_join_cgroup);
 
 }  // namespace ivy

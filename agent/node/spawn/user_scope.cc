@@ -16,9 +16,10 @@
 namespace ivy {
 namespace {
 
-// Tells the second start that it is one: the descriptor on which it says that it has arrived.
+// Marks the second start: the descriptor on which it reports that it has arrived.
 constexpr char kArrivalVariable[] = "IVY_NODE_SCOPE_FD";
-// The user's manager is asked over a socket in this directory; only for the asking.
+// The user's manager is reached through a socket in this directory; the variable is set only for
+// that call.
 constexpr char kRuntimeVariable[] = "XDG_RUNTIME_DIR";
 constexpr char kRuntimeAddedVariable[] = "IVY_NODE_SCOPE_RUNTIME";
 
@@ -32,7 +33,8 @@ bool would_help() {
   return own.has_value() && access(own->c_str(), W_OK) != 0;
 }
 
-// In the second start: says so, and leaves no trace in the environment that workers inherit.
+// Runs in the second start: reports its arrival, and removes the traces from the environment that
+// workers inherit.
 void arrive(const char* descriptor) {
   const int fd = std::atoi(descriptor);
   // The waiting start may have given up; then nothing reads it.
@@ -74,7 +76,7 @@ void arrive(const char* descriptor) {
   _exit(127);
 }
 
-// True when the byte of arrive() came; false at the end of file and when time is over.
+// True when the byte of arrive() came; false at the end of file and on a timeout.
 bool has_arrived(int fd) {
   pollfd entry{fd, POLLIN, 0};
   int ready = 0;

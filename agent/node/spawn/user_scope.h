@@ -1,7 +1,7 @@
-// A cgroup for an ordinary user: where the cgroup that we were born in cannot be written, but the
+// A cgroup for an ordinary user: when the cgroup that we were started in cannot be written, but the
 // user has a systemd of his own, the warden is started again inside a transient scope with
-// Delegate=yes. What a login session's end would take along lives on in it. Thread: the only one,
-// before anything else of the role has begun.
+// Delegate=yes. In it the job survives the end of a login session. Thread: the only one, before the
+// rest of the role has begun.
 #pragma once
 
 #include <string>

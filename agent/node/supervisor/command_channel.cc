@@ -29,7 +29,7 @@ bool is_ours(int fd) {
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
 }
 
-// A peer that only ends its direction leaves ours open; one that closes hangs up.
+// A peer that only ends its direction leaves our direction open; one that closes hangs up.
 CarrierLoss loss_of(int fd) {
   pollfd poller{fd, POLLIN | POLLRDHUP, 0};
   if (poll(&poller, 1, 0) < 0) return CarrierLoss::kHungUp;
@@ -53,13 +53,14 @@ struct CommandChannel::Carrier {
 
   boost::asio::posix::stream_descriptor socket;
   CarrierKind kind;
-  bool is_first = false;  // The one for which this supervisor was started.
+  bool is_first = false;  // The carrier for which this supervisor was started.
   bool is_refused = false;
   std::uint64_t attach_by_ns = 0;
-  // Until it has attached: what came so far, and what reads it without touching the session.
+  // For a carrier that has not attached: the bytes so far, and their decoder, which leaves the
+  // session alone.
   std::string received;
   link::FrameDecoder decoder;
-  // Since then.
+  // After the Attach: bytes to write.
   std::string out;
   std::size_t out_written = 0;
   bool is_waiting_writable = false;
@@ -195,7 +196,7 @@ void CommandChannel::attach(const CarrierPointer& carrier, const link::Frame& fr
   session_.carrier_up();
   session_.send_handshake(link::FrameType::kAttached, {});
   const std::string received = std::exchange(carrier->received, {});
-  // The Attach comes out alone; what stands behind it waits in the session for attached().
+  // Only the Attach is taken out; frames behind it wait in the session for attached().
   const Result<std::vector<link::Frame>> again = session_.receive(received);
   if (!again.ok() || !session_.attached(frame.header.acknowledged).ok())
     return lose(carrier, CarrierLoss::kHungUp);
@@ -209,11 +210,11 @@ void CommandChannel::refuse(const CarrierPointer& carrier, const std::string& te
   header.type = link::FrameType::kAttached;
   header.sent_at_ns = monotonic_ns();
   const std::string bytes = std::string(link::kPreamble) + link::encode_header(header) + text;
-  // A fresh socket takes these few bytes at once; if it does not, the close says enough.
+  // A fresh socket takes these few bytes at once; if it does not, the close tells enough.
   [[maybe_unused]] const ssize_t written =
       ::write(carrier->socket.native_handle(), bytes.data(), bytes.size());
   carrier->is_refused = true;
-  // Its end is as good as in order: nothing of ours was cut off.
+  // This counts as an orderly end: nothing of ours was cut off.
   lose(carrier, CarrierLoss::kHalfClosed);
 }
 
@@ -234,8 +235,9 @@ void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view byt
 void CommandChannel::lose(const CarrierPointer& carrier, CarrierLoss loss) {
   if (carrier->is_closed) return;
   const bool was_attached = carrier == attached_;
-  // The launcher on this host may die before it has attached; nobody else can stand in for it. Nor
-  // for one elsewhere whose first words will not do. Any other may have taken another way to us.
+  // The launcher on this host may die before it has attached; no other can stand in for it. The
+  // same holds for a remote launcher that was refused. Any other may have reached us in another
+  // way.
   const bool is_hopeless = carrier->kind == CarrierKind::kLocal || carrier->is_refused;
   const bool was_awaited = carrier->is_first && is_hopeless && token_.empty();
   if (was_awaited) lease_.carrier_attached(carrier->kind);

@@ -1,5 +1,5 @@
-// The supervisor's side of the session with the launcher: takes carriers in on the command socket,
-// lets one in that proves itself with Attach, and moves frames over the newest. See "Carriers" in
+// The supervisor's side of the session with the launcher: accepts carriers on the command socket,
+// attaches one that authenticates with Attach, and moves frames over the newest. See "Carriers" in
 // agent/README.md.
 //
 //   accepted --preamble, Attach within 5 s--> attached --newer one, or its end--> closed
@@ -24,21 +24,21 @@
 
 namespace ivy {
 
-// Equal, in a time that depends on the lengths only.
+// True if the texts are equal; takes a time that depends on the lengths only.
 bool equal_secrets(std::string_view a, std::string_view b);
 
 class CommandChannel {
  public:
-  // Standard input that may be under way to us.
+  // How much standard input may be in transit to us.
   static constexpr std::uint64_t kInputWindowBytes = 64u << 10;
   static constexpr std::size_t kMaxUnattached = 8;
 
   struct Handlers {
-    // Command or Input, new and in order. An error closes the carrier it came on.
+    // Receives each Command or Input, new and in order. An error closes its carrier.
     std::function<Result<void>(link::Frame&)> frame;
     // A batch was received: credit, acknowledgements or the lease may have changed.
     std::function<void()> received;
-    // The attached carrier is gone.
+    // The attached carrier was lost.
     std::function<void()> lost;
     // Another launcher has taken the job over and knows nothing yet; this output goes to it.
     std::function<void(const std::vector<link::OutputChunk>& waiting)> taken_over;
@@ -55,7 +55,7 @@ class CommandChannel {
   void allow_takeover() { allows_takeover_ = true; }
   // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
   void flush();
-  // Writes what is due now, as far as the carrier takes it at once: the last word before an exit.
+  // Writes what is due now, as far as the carrier takes it at once: the last write before an exit.
   // False when something is left.
   bool flush_now();
   // Closes carriers that have not attached in time. Call it a few times per second.
@@ -86,13 +86,13 @@ class CommandChannel {
   Handlers handlers_;
   link::Session session_;
   std::string token_;
-  std::uint32_t takeover_ = 0;  // Which launcher of the job is heard.
+  std::uint32_t takeover_ = 0;  // Number of the launcher that the session belongs to.
   bool allows_takeover_ = false;
   std::vector<CarrierPointer> unattached_;
   CarrierPointer attached_;
   std::unique_ptr<char[]> buffer_;
   bool flush_posted_ = false;
-  bool accept_paused_ = false;  // No descriptor was left; tried again at the next tick.
+  bool accept_paused_ = false;  // There was no descriptor left; tried again at the next tick.
 };
 
 }  // namespace ivy

@@ -38,7 +38,8 @@ int peer_pidfd(int socket_fd, pid_t pid) {
   socklen_t length = sizeof pidfd;
   if (getsockopt(socket_fd, SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return pidfd;
   if (errno != ENOPROTOOPT || pid <= 0) return -1;
-  // By number, which could be another's by now: not as long as its end of the socket is open.
+  // The pidfd is opened by number, which could be another process's by now, but not while the
+  // peer's end of the socket is open.
   pidfd = open_pidfd(pid);
   if (pidfd >= 0 && has_hung_up(socket_fd)) {
     close(pidfd);

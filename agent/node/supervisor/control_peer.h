@@ -1,4 +1,4 @@
-// Who is at the other end of a control socket, and how that process ended. Thread: any.
+// The process at the other end of a control socket, and how it ended. Thread: any.
 #pragma once
 
 #include <sys/types.h>
@@ -10,18 +10,18 @@
 
 namespace ivy {
 
-// The process that connected, by the kernel's word.
+// The process that connected, as the kernel reports it.
 struct ControlPeer {
-  pid_t pid = 0;   // In our pid namespace; 0: it is in one that we do not see.
-  int pidfd = -1;  // The caller closes it. -1: cannot be had; the socket's end must do.
+  pid_t pid = 0;   // In our pid namespace; 0: in one that we cannot see.
+  int pidfd = -1;  // The caller closes it. -1: not available; the socket's end must do.
   uid_t uid = 0;
 };
 
-// FailedPrecondition when it has ended already.
+// FailedPrecondition when the process has ended already.
 Result<ControlPeer> peer_of(int socket_fd);
 
-// How the process behind a readable pidfd ended, when it is no child of ours: the kernel says it
-// from Linux 6.15 on, once its parent has reaped it. Nothing: not known, or not yet.
+// How the process behind a readable pidfd ended, when it is no child of ours: the kernel tells it
+// from Linux 6.15 on, once the parent has reaped the process. Nothing: unknown, or not known yet.
 std::optional<ExitStatus> exit_status_by_pidfd(int pidfd);
 
 }  // namespace ivy

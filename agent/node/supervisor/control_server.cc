@@ -30,19 +30,18 @@ using comm_status::RankState;
 using comm_status::RankStatus;
 
 constexpr int kBacklog = 4096;  // All workers of a host at once.
-// Packets of one connection in a row before others have their turn.
+// Packets read from one connection before the others get their turn.
 constexpr int kPacketsPerTurn = 16;
-// Of a process that has ended: with so many of these turns everything is read that fits into its
-// socket.
+// Turns that suffice to drain the full socket of a process that has ended.
 constexpr int kLastTurns = 64;
-// Reports that had to wait are told in heaps.
+// Reports that had to wait are sent in batches, this far apart.
 constexpr std::chrono::milliseconds kReportsPause{10};
 
-// Until descriptors may be free again.
+// Pause until descriptors may be free again.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
-// The kernel knows how a process ended once its parent, a shell, has reaped it. So long after the
-// end it is asked again; from the fourth time on the others have been told that it died.
+// The kernel knows how a process ended once its parent, a shell, has reaped it. The kernel is asked
+// again after these delays; at the fourth try the other ranks are told that the process died.
 constexpr std::chrono::milliseconds kStatusDelays[] = {
     std::chrono::milliseconds(1), std::chrono::milliseconds(3), std::chrono::milliseconds(10),
     std::chrono::milliseconds(50), std::chrono::milliseconds(200)};
@@ -85,7 +84,7 @@ struct ControlServer::Connection {
 
   stream_descriptor socket;
   ControlPeer peer;
-  std::optional<std::uint32_t> slot;  // Since it attached.
+  std::optional<std::uint32_t> slot;  // Set when it attaches.
   bool is_closed = false;
 };
 
@@ -100,7 +99,7 @@ struct ControlServer::Attachment {
   bool has_ended = false;
   stream_descriptor pidfd;
   boost::asio::steady_timer timer;
-  std::optional<ExitStatus> reaped;  // As a child that we have inherited.
+  std::optional<ExitStatus> reaped;  // Its status, if we have inherited it as a child.
   std::weak_ptr<Connection> connection;
 };
 
@@ -124,7 +123,7 @@ Result<void> ControlServer::listen(const std::string& path) {
 
 void ControlServer::begin(RankLayout layout) {
   ++serial_;
-  // What the last ones come to from here on concerns nobody.
+  // The ends of the last generation's processes no longer matter.
   attachments_.clear();
   const std::vector<ConnectionPointer> old = connections_;
   for (const ConnectionPointer& connection : old) {
@@ -144,7 +143,7 @@ void ControlServer::accept() {
   listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
     if (error) return;
     if (accept_one()) return accept();
-    // Without descriptors "readable" would spin.
+    // Out of descriptors: waiting for "readable" would spin.
     accept_timer_.expires_after(kAcceptPause);
     accept_timer_.async_wait([this](const error_code& cancelled) {
       if (!cancelled) accept();
@@ -156,7 +155,7 @@ bool ControlServer::accept_one() {
   const int fd = accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
   if (fd < 0) {
     if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return true;
-    // A stranger's descriptors are worth less than a worker's.
+    // A worker needs the descriptors more than an unattached peer.
     forget_strangers();
     return false;
   }
@@ -174,7 +173,7 @@ bool ControlServer::accept_one() {
   return true;
 }
 
-// Makes room for one.
+// Closes the oldest unattached peer when there are too many.
 void ControlServer::forget_strangers() {
   std::vector<ConnectionPointer> strangers;
   for (const ConnectionPointer& connection : connections_)
@@ -194,7 +193,7 @@ void ControlServer::read_packets(const ConnectionPointer& connection) {
   close(connection);
 }
 
-// False: it has ended, or must be.
+// False: the connection has ended, or must be closed.
 bool ControlServer::take_packets(const ConnectionPointer& connection) {
   std::array<char, control::kMaxPacketBytes + 1> buffer;
   for (int i = 0; i < kPacketsPerTurn; ++i) {
@@ -214,7 +213,7 @@ void ControlServer::take_last_words(std::uint32_t rank) {
   Attachment* const attachment = attachment_of(rank);
   const ConnectionPointer connection =
       attachment != nullptr ? attachment->connection.lock() : nullptr;
-  // Its end is left to whoever waits for its next packet.
+  // If the connection has ended, its pending read closes it.
   for (int turn = 0; connection && turn < kLastTurns; ++turn) {
     if (connection->is_closed || !is_readable(connection->socket.native_handle())) return;
     if (!take_packets(connection)) return;
@@ -228,7 +227,7 @@ void ControlServer::worker_ends(std::uint32_t rank) {
                         attachment->pidfd.is_open() &&
                         is_readable(attachment->pidfd.native_handle());
   if (!is_below) return;
-  // What is above it has reaped it and ends now, and this host may have said its last word soon.
+  // Its parent has reaped it and ends now; this host may send its last report soon.
   const std::optional<ExitStatus> exit = exit_status_by_pidfd(attachment->pidfd.native_handle());
   attached_ended(*status_.slot_of(rank),
                  exit ? status_of(*exit, attachment->pid) : died(attachment->pid));
@@ -275,7 +274,7 @@ Result<void> ControlServer::check_attach(const Connection& connection,
   if (state != RankState::kAlive && state != RankState::kLeft)
     return protocol_error(rank + " has ended; the others have been told");
   const Attachment* const other = attachment_of(attach.rank);
-  // 0: a process that our pid namespace does not show, which may be any.
+  // 0: a process that our pid namespace does not show; it may be any process.
   const bool is_the_same =
       connection.peer.pid != 0 && other != nullptr && other->pid == connection.peer.pid;
   if (other != nullptr && !other->has_left && !is_the_same) {
@@ -291,7 +290,8 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   IVY_CHECK(check_attach(*connection, attach));
   const int page = IVY_TRY(status_.page_descriptor());
   const std::uint32_t slot = *status_.slot_of(attach.rank);
-  // One that the same process had before it executed itself anew, or that has left.
+  // The connection that the same process had before it executed a new program, or one that has
+  // left.
   const ConnectionPointer old =
       attachments_[slot] ? attachments_[slot]->connection.lock() : nullptr;
   auto attachment = std::make_unique<Attachment>(loop_);
@@ -302,7 +302,7 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   attachment->connection = connection;
   attachments_[slot] = std::move(attachment);
   connection->slot = slot;
-  if (old) close(old);  // Not before: its end is no death of the rank.
+  if (old) close(old);  // Only now: its end is not the rank's death.
   const bool had_left = status_.status(attach.rank).state == RankState::kLeft;
   if (had_left) status_.revive(attach.rank, connection->peer.pid);
   if (!attachments_[slot]->is_our_child) watch(slot, std::exchange(connection->peer.pidfd, -1));
@@ -310,7 +310,8 @@ Result<void> ControlServer::on_attach(const ConnectionPointer& connection,
   status_.publish();
   News news;
   news.set_listening(!std::exchange(is_listening_to_news_, true));
-  // A process that is not our child may end while the worker lives: the launcher must not conclude.
+  // A process that is not our child may end while the worker lives, so the launcher must not take
+  // its end for the worker's.
   if (had_left || !attachments_[slot]->is_our_child) {
     RankNews& rank = *news.add_ranks();
     rank.set_rank(attach.rank);
@@ -346,11 +347,11 @@ void ControlServer::on_report(std::uint32_t slot, const control::Report& report)
   found.communicator = report.communicator;
   found.text = report.text;
   reports_[slot].push(std::move(found));
-  // A rank that waits behind others is told with them.
+  // While the timer is set, the report goes out with the waiting ones.
   if (!is_reports_timer_set_) tell_reports();
 }
 
-// To everybody, what is due of what all workers have reported.
+// Sends all workers' reports that are due to all ranks.
 void ControlServer::tell_reports() {
   News news;
   bool has_more = false;
@@ -418,7 +419,7 @@ void ControlServer::send(Connection& connection, const control::Reply& reply, in
   do {
     count = sendmsg(connection.socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
   } while (count < 0 && errno == EINTR);
-  // A worker that asks on and on and never takes an answer is cut off: shutdown ends its read as
+  // A worker that keeps asking and never reads an answer is cut off: shutdown ends its read as
   // well.
   if (count < 0) shutdown(connection.socket.native_handle(), SHUT_RDWR);
 }
@@ -431,7 +432,8 @@ void ControlServer::close(const ConnectionPointer& connection) {
   if (!connection->slot || !attachments_[*connection->slot]) return;
   Attachment& attachment = *attachments_[*connection->slot];
   if (attachment.connection.lock() != connection) return;
-  // A hint, no more: the process's end decides. Where that cannot be watched the hint must do.
+  // The connection's end is only a hint: the process's end decides. Where that cannot be watched,
+  // the hint decides.
   const bool is_watched = attachment.is_our_child || attachment.pidfd.is_open();
   if (!is_watched && !attachment.has_left && !attachment.has_ended) {
     attached_ended(*connection->slot, died(attachment.pid));
@@ -521,13 +523,14 @@ void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus
   status.out_of_memory = out_of_memory;
   const Attachment* const attachment = attachments_[*slot].get();
   if (attachment == nullptr) {
-    // The launcher hears of it by Exited.
+    // The launcher learns of it from Exited.
     if (status_.set(rank, status)) status_.publish();
     return;
   }
   if (attachment->has_left) return;
   if (attachment->is_our_child) return attached_ended(*slot, status);
-  // A shell above it: it ends with what it was told, 128 and more for a signal; 0 tells nothing.
+  // The child is a shell above the attached process: it exits with that status, 128 + N for a
+  // signal; 0 tells nothing.
   if (status_.status(rank).state != RankState::kDied || exit.success()) return;
   status =
       status_of(exit.code > 128 ? ExitStatus{.signal = exit.code - 128} : exit, attachment->pid);

@@ -1,7 +1,7 @@
 // The supervisor's side of the control socket (proto/wire/control_wire.h): attaches workers, hands
 // out the status page and shared memory, sees how attached processes end, also below a shell, and
-// tells the workers of this host and the launcher. Only our own user is heard; whoever sends
-// garbage, nothing, or too much loses the connection and harms nobody else. Thread: the loop's.
+// tells the workers of this host and the launcher. Only our own user is heard; a peer that sends
+// garbage, nothing, or too much loses its connection and harms nobody else. Thread: the loop's.
 // Lifetime: destroy it outside its handlers.
 #pragma once
 
@@ -29,7 +29,7 @@ namespace ivy {
 
 class ControlServer {
  public:
-  // Connections that have not attached; one more, and the oldest of them is closed.
+  // Unattached peers; when there is one more, the oldest of them is closed.
   static constexpr std::size_t kMaxStrangers = 64;
 
   struct Handlers {
@@ -44,35 +44,36 @@ class ControlServer {
 
   // Binds and listens on `path`.
   Result<void> listen(const std::string& path);
-  // The workers of a generation are about to start: those of the last one are gone.
+  // The workers of a generation are about to start: those of the last one have ended.
   void begin(RankLayout layout);
 
-  // The rank's own process, our child, has ended, and the launcher has not heard it yet: what its
-  // attached process has sent, or come to, is told first.
+  // The rank's own process, our child, has ended, and the launcher does not know it yet: first
+  // passes on what the attached process has sent, or how it ended.
   void worker_ends(std::uint32_t rank);
-  // The rank's own process, our child, was reaped. What an attached process below it has come to is
-  // its own affair; of what is not known about that, this exit may tell.
+  // The rank's own process, our child, was reaped. An attached process below it ends on its own;
+  // where its end is not known, this exit stands in for it.
   void worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& status, bool out_of_memory);
-  // It could not be started.
+  // The worker could not be started.
   void worker_not_started(std::uint32_t rank);
-  // Another child of ours: an orphan of a worker that may have been attached.
+  // Another child of ours was reaped: an orphan of a worker that may have been attached.
   void child_reaped(pid_t pid, const ExitStatus& status);
-  // What the launcher has heard from the other hosts.
+  // Takes over the events that the launcher has heard from the other hosts.
   void take(const News& news);
 
-  // For a launcher that takes the job over: that somebody listens here, and what this host's ranks
-  // have come to as far as Exited does not say it. False: nothing.
+  // Fills `news` for a launcher that takes the job over: that this host listens for events, and the
+  // states of its ranks as far as Exited does not tell them. False: this host does not listen.
   bool known(News& news) const;
-  // The same of one rank.
+  // As above, for one rank.
   bool known(std::uint32_t rank, News& news) const;
 
-  // The worker of this rank has heard of a failure that has just happened: it is attached, or was a
-  // moment ago (the call that fails may be ivy_init, which gives up its place with its error).
+  // True if the worker of this rank has been told of a failure that has just happened: it is
+  // attached, or was a moment ago (the call that fails may be ivy_init, which detaches with its
+  // error).
   bool is_told(std::uint32_t rank) const;
   bool has_told() const;
   // Sends Operations.
   void tell_operations(std::uint32_t number);
-  // Sends Stalled when an operation has run for so long; once per operation. 0: never.
+  // Sends Stalled when an operation has run longer than the limit; once per operation. 0: never.
   void tell_stall(std::uint64_t limit_ns);
   JobStatus& status() { return status_; }
 
@@ -98,8 +99,8 @@ class ControlServer {
   void forget_strangers();
 
   void watch(std::uint32_t slot, int pidfd);
-  // Reads what its process has sent and nobody has read yet: a Leave, a report. Before the end of
-  // that process is believed.
+  // Reads what the rank's process has sent and is still unread, a Leave or a report, before the end
+  // of that process is acted on.
   void take_last_words(std::uint32_t rank);
   void process_ended(std::uint32_t slot, std::size_t attempt);
   void attached_ended(std::uint32_t slot, const comm_status::RankStatus& status);
@@ -118,7 +119,7 @@ class ControlServer {
   SegmentTable segments_;
   std::vector<ConnectionPointer> connections_;            // In the order of their arrival.
   std::vector<std::unique_ptr<Attachment>> attachments_;  // By slot.
-  std::vector<ReportQueue> reports_;                      // The same; of all a slot's processes.
+  std::vector<ReportQueue> reports_;                      // By slot, for all its processes.
   boost::asio::steady_timer reports_timer_;
   bool is_reports_timer_set_ = false;
   std::uint64_t serial_ = 0;  // Counts generations: timers of the last one do nothing.

@@ -33,7 +33,7 @@ void add_program(const Hello& hello, HostFacts& facts) {
   facts.set_search_path(program.search_path);
 }
 
-// False when there is none, which is said in the facts.
+// False when no port could be kept; `facts` then says why.
 bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort>& port,
                HostFacts& facts) {
   if (port) return true;
@@ -48,7 +48,7 @@ bool keep_port(std::uint32_t low, std::uint32_t high, std::optional<ReservedPort
 
 void add_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
   if (!keep_port(hello.port_low(), hello.port_high(), ports.master, facts)) return;
-  // A single port that was asked for is the master's; the others are then any.
+  // A single requested port is the master's; the other ports may be any.
   const bool is_single = hello.port_low() == hello.port_high();
   const std::uint32_t low = is_single ? 0 : hello.port_low();
   const std::uint32_t high = is_single ? 0 : hello.port_high();

@@ -17,8 +17,8 @@ namespace ivy {
 // Writes the token's bytes to a new 0400 file. A file that exists already is left as it is.
 Result<void> write_token_file(const std::string& path, const std::string& token);
 
-// Kept by host 0 until the job ends. `master` is MASTER_PORT: the store's torch dialect, or rank
-// 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
+// Ports that host 0 keeps until the job ends. `master` is MASTER_PORT: the store's torch dialect,
+// or rank 0's own store. `coordinator` is opened in rank 0 by frameworks other than torch.
 struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;
@@ -26,7 +26,7 @@ struct JobPorts {
   std::optional<ReservedPort> leaf;  // On every host, with --store-proxy: the leaf's torch dialect.
 };
 
-// `ports` keeps the ports that were asked for; those that it already holds are answered again.
+// Reserves in `ports` what was asked for; ports that it already holds are answered again.
 HelloOk answer_hello(const Hello& hello, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports);
 

@@ -5,8 +5,8 @@
 namespace ivy {
 namespace {
 
-// One for each TCPStore of a rank, two in torch up to 2.0, and what a script makes for itself; some
-// more for whoever knocks.
+// One for each TCPStore of a rank, two in torch up to 2.0, and those that a script makes for
+// itself; the rest is spare.
 std::uint32_t torch_connections_for(std::uint32_t ranks) { return 4 * ranks + 64; }
 
 }  // namespace
@@ -61,7 +61,7 @@ void HostStores::begin_generation(std::uint32_t generation) {
 
 void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
                            const JobDirectory& directory, std::uint16_t torch_port) {
-  // Where the first host was lost, the store behind it is another one.
+  // When the first host was lost, the new one has another store.
   if (plan.leaf_root() != leaf_root_) leaf_.reset();
   leaf_root_ = plan.leaf_root();
   if (leaf_root_.empty()) return;

@@ -1,5 +1,5 @@
-// What a host's part of a job says of itself at its end: the supervisor's exit code, and what a
-// launcher that takes over is told of the output. Pure; thread: any.
+// What a host's part of a job reports at its end: the supervisor's exit code, and what a launcher
+// that takes over learns about the output. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace ivy {
 inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
 inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
 inline constexpr int kSupervisorWorkerFailed = 10;
-inline constexpr int kSupervisorStopped = 11;       // Before all workers had ended by themselves.
+inline constexpr int kSupervisorStopped = 11;       // By a stop, before all workers had ended.
 inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended.
 inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
 
@@ -24,12 +24,12 @@ class JobOutcome {
  public:
   void note(const Event& event);
   void forget() { *this = JobOutcome(); }
-  // Of a host without leftovers: one of the codes above.
+  // The exit code of a host without leftovers: one of the codes above.
   int exit_code(bool has_workers, bool launcher_lost) const;
 
  private:
-  bool worker_failed_ = false;     // By itself, before any stop.
-  bool worker_was_ended_ = false;  // After one.
+  bool worker_failed_ = false;     // It failed by itself, before any stop.
+  bool worker_was_ended_ = false;  // It was ended after a stop.
 };
 
 // How far each stream of `generation` has been given to a launcher. `waiting` are the chunks that

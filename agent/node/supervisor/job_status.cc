@@ -20,9 +20,9 @@ using comm_status::RankStatus;
 using comm_status::SlotView;
 using comm_status::StatusPage;
 
-// Operations that are told of one rank at a time: who waits in more has told enough.
+// Operations that are reported of one rank at a time; more would add nothing.
 constexpr int kMaxRunningTold = 8;
-// Stalls that are remembered; a job that has more says them again.
+// Stalls that are remembered; a job that has more reports them again.
 constexpr std::size_t kMaxStalls = 4096;
 
 bool is_ended(RankState state) { return state != RankState::kAlive && state != RankState::kLeft; }
@@ -30,7 +30,7 @@ bool is_ended(RankState state) { return state != RankState::kAlive && state != R
 void describe(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
               OperationState& out) {
   const std::string name = slot.communicator_name(record.communicator);
-  // The row may have another owner by now.
+  // The row may have got another owner since.
   const bool is_its = comm_status::communicator_hash(name) == record.communicator_hash;
   out.set_communicator(is_its ? name : "");
   out.set_sequence(record.sequence);

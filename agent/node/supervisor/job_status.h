@@ -39,19 +39,20 @@ class JobStatus {
   JobStatus(const JobStatus&) = delete;
   JobStatus& operator=(const JobStatus&) = delete;
 
-  // Forgets what was; the next page is another one.
+  // Forgets the last generation; the next page is a new one.
   void begin(RankLayout layout);
 
   // Descriptor of the page, made at the first call; it stays ours.
   Result<int> page_descriptor();
   std::uint64_t page_bytes() const { return bytes_; }
 
-  // True: that is news. A rank that has died stays so; how it died may become known later.
+  // True if this changed anything. A rank that has died stays dead; how it died may become known
+  // later.
   bool set(std::uint32_t rank, comm_status::RankStatus status);
-  // A process of this rank has attached where another has left.
+  // A process of this rank has attached in place of one that has left.
   void revive(std::uint32_t rank, std::int32_t pid);
   comm_status::RankStatus status(std::uint32_t rank) const;
-  // False: why this communicator is broken has been said before.
+  // False if it was known before that this communicator is broken.
   bool add(const comm_status::PageReport& report);
   bool is_reported(const std::string& communicator) const;
   // Wakes the workers when anything has changed since the last call.
@@ -60,9 +61,9 @@ class JobStatus {
   const RankLayout& layout() const { return layout_; }
   std::optional<std::uint32_t> slot_of(std::uint32_t rank) const;
 
-  // Every local rank that has a slot in use, the dead included.
+  // The operations of every local rank that has a slot in use, the dead included.
   Operations operations(std::uint64_t now_ns) const;
-  // A rank whose operation has run for so long and that has not been named for it before.
+  // Returns a rank whose operation has run for longer than the limit, once per operation.
   std::optional<std::uint32_t> find_stall(std::uint64_t now_ns, std::uint64_t limit_ns);
 
  private:

@@ -15,7 +15,7 @@ void ReportQueue::push(comm_status::PageReport report) {
 std::vector<comm_status::PageReport> ReportQueue::take_due(std::uint64_t now_ns) {
   const std::uint64_t earned = (now_ns - earned_at_ns_) / kNanosPerReport;
   left_ = std::min<std::uint64_t>(kBurst, left_ + earned);
-  // What has begun to be earned is not forgotten, however often this is asked.
+  // Time that has not yet earned a whole report is kept for the next call.
   earned_at_ns_ += earned * kNanosPerReport;
   std::vector<comm_status::PageReport> due;
   for (; left_ > 0 && !waiting_.empty(); --left_) {

@@ -13,10 +13,11 @@ namespace {
 
 using Parents = std::map<pid_t, pid_t>;
 
-// Is it one of `leaders`, below one, or, where those between have gone, still in one's group?
+// True if the process is one of `leaders`, below one, or, if its parents have gone, still in a
+// leader's process group.
 bool belongs_to(const std::set<pid_t>& leaders, const Parents& parents, pid_t pid) {
   if (leaders.contains(getpgid(pid))) return true;
-  std::set<pid_t> seen;  // The table was not read in one moment.
+  std::set<pid_t> seen;  // Guards against cycles: the table is no atomic snapshot.
   for (auto at = parents.find(pid); at != parents.end() && seen.insert(at->first).second;
        at = parents.find(at->second)) {
     if (leaders.contains(at->first)) return true;

@@ -1,6 +1,6 @@
-// Who gets a signal before TERM goes to everybody. After a failure: workers on the control socket
-// have been told so and get a second to say what they know; the others have nothing to hear it
-// from. After Ctrl-C: every worker's process group. Thread: any.
+// Decides which processes get a signal before TERM goes to everybody. After a failure: workers on
+// the control socket were told there and get a second to report what they know; the others cannot
+// be told otherwise and get TERM. After Ctrl-C: every worker's process group. Thread: any.
 #pragma once
 
 #include <memory>
@@ -12,14 +12,14 @@
 
 namespace ivy {
 
-// CONT and TERM to every worker that has not been told, with all that is below it or in its process
-// group.
+// Sends CONT and TERM to every worker that was not told on the control socket, and to all processes
+// below it or in its process group.
 void terminate_untold(const Containment& containment,
                       const std::vector<std::unique_ptr<Worker>>& workers,
                       const ControlServer& control);
 
-// CONT and INT to every worker's process group, as Ctrl-C on a terminal would. Whoever has left the
-// group hears of the stop by the TERM that follows.
+// Sends CONT and INT to every worker's process group, as Ctrl-C on a terminal would. A process that
+// has left the group gets only the TERM that follows.
 void interrupt_groups(const std::vector<std::unique_ptr<Worker>>& workers);
 
 }  // namespace ivy

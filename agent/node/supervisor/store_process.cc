@@ -28,12 +28,13 @@ constexpr std::size_t kControlBytes = 64u << 10;
 // A store that is killed more often than this is not started any more.
 constexpr std::size_t kMostRestarts = 5;
 constexpr std::chrono::seconds kRestartsWithin{60};
-// What a worker sees of it; ivyrun's own clients see nothing.
+// The part of the error text that tells workers of the restart; ivyrun's own clients do not notice
+// it.
 constexpr const char* kAfterRestart =
     "; it has been started again from its log (--wal). torch's own client cannot dial again: a "
     "rank that uses a TCPStore from before fails with \"Broken pipe\" or \"Connection reset\", "
     "unless it makes another one";
-// More than the kernel lets wait at a socket (net.core.somaxconn), usually.
+// Usually more connections than the kernel lets wait at a socket (net.core.somaxconn).
 constexpr int kMaxRefused = 16'384;
 
 Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
@@ -41,7 +42,7 @@ Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   return fd.ok() ? fd : fd.error().context("store");
 }
 
-// The job's directory is ours: what stands in the place is a dead leaf's.
+// The job's directory is ours: a socket at this path is a dead leaf's.
 Result<int> listen_at_path(const std::string& path) {
   unlink(path.c_str());
   const Result<int> fd = listen_unix(path, SOCK_STREAM, SOMAXCONN);
@@ -54,7 +55,8 @@ std::string joined(const std::vector<std::string>& parts) {
   return text;
 }
 
-// No rank of the job is left that could go on dialling, and unknown peers do not keep us here.
+// Refuses all waiting clients. No rank of the job is left that could redial, and the bound keeps
+// unknown peers from holding us here.
 void refuse_backlog(int listening_fd) {
   for (int count = 0; count < kMaxRefused; ++count) {
     const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC);
@@ -65,7 +67,7 @@ void refuse_backlog(int listening_fd) {
 
 void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
 
-// Said before the workers start, not when the first of them needs the store.
+// Checked before the workers start, not when the first of them needs the store.
 Result<void> check_wal_directory(const std::string& path) {
   if (path.empty()) return {};
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
@@ -83,7 +85,8 @@ std::string end_of(const std::string& name, int wait_status) {
   return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
 }
 
-// In the child of a process that may have a thread which writes log files: nothing here allocates.
+// Runs in the child of a process that may have a thread which writes log files: nothing here
+// allocates.
 [[noreturn]] void become_store(char* const* arguments, pid_t parent, bool in_step) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
@@ -133,7 +136,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
 
   void begin_generation(std::uint32_t generation, std::function<void()> begun) {
     generation_ = generation;
-    // Before its birth nobody is accepted: who knocked belongs to the last generation.
+    // A store that is not running has accepted nothing: its waiting clients are the last
+    // generation's.
     if (pid_ == 0) {
       for (Listener& listener : listeners_) refuse_backlog(listener.socket.native_handle());
       return begun();
@@ -149,7 +153,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     pid_ = 0;
     if (over_) return;
     while (control_.is_open() && receive_lines() > 0) {
-      // Its last words may be here already.
+      // Its last line may have arrived already.
     }
     const std::string how =
         end_of(request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
@@ -167,7 +171,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     boost::system::error_code ignored;
     for (Listener& listener : listeners_) listener.socket.close(ignored);
     if (control_.is_open()) control_.close(ignored);
-    // It holds nothing that would be missed, and no other job reads its log.
+    // It holds nothing of value, and no other job reads its log.
     if (pid_ != 0) kill(pid_, SIGKILL);
     if (request_.wal_directory.empty()) return;
     const std::string log = request_.wal_directory + "/" + request_.job_id + ".wal";
@@ -202,7 +206,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
       words.insert(words.end(), {"--root", request_.root});
       return words;
     }
-    // Without a list nobody but this host's loopback would be let in.
+    // Without a list only this host's loopback would be admitted.
     std::vector<std::string> peers = request_.torch_peers;
     peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
     if (!request_.wal_directory.empty())
@@ -240,7 +244,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     lines_.clear();
     control_.assign(ends[0]);
     wait_for_lines();
-    // The sockets are the store's now; ours would only keep them open after its death. With a log
+    // The store has the sockets now; our copies would keep them open after its death. With a log
     // they are to stay open.
     if (!request_.wal_directory.empty()) return;
     boost::system::error_code ignored;

@@ -54,9 +54,8 @@ namespace {
 
 using boost::system::error_code;
 
-// A heartbeat is also when the supervisor looks at what workers' operations have come to.
+// At each heartbeat the supervisor also checks the progress of workers' operations.
 constexpr int kTicksPerHeartbeat = kHeartbeat / kSupervisorTick;
-// A launcher that attaches and never says Hello, or that never attaches, is not coming.
 // More workers than any host has use for; each costs five descriptors here. The launcher's plan
 // refuses them with a message (launcher/plan/plan.cc).
 constexpr int kMaxWorkers = 4096;
@@ -64,7 +63,7 @@ constexpr int kMaxWorkers = 4096;
 constexpr int kMaxAddressChecks = 64;
 
 // How long workers that have ended wait for a file system that takes nothing of their log files.
-// While they run it has all the time it wants.
+// While workers run there is no limit.
 constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
 constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
 
@@ -129,7 +128,7 @@ class Supervisor {
   const SupervisorStart start_;
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
-  std::unique_ptr<OutputPump> output_;  // Copies what this generation writes.
+  std::unique_ptr<OutputPump> output_;  // Copies this generation's output.
   InputPipe input_;
   boost::asio::steady_timer tick_timer_{loop_};
   boost::asio::steady_timer ending_timer_{loop_};
@@ -137,9 +136,9 @@ class Supervisor {
   boost::asio::posix::stream_descriptor warden_{loop_};
   boost::asio::posix::stream_descriptor step_task_{loop_};
 
-  std::unique_ptr<Containment> containment_;  // Since Hello.
+  std::unique_ptr<Containment> containment_;  // Set by Hello.
   ControlServer control_;
-  std::string control_socket_;  // Empty: it does not listen.
+  std::string control_socket_;  // Empty: the control server does not listen.
   JobPorts ports_;
   Discovery discovery_{loop_, program_directory() + "/ivy-probe"};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
@@ -157,9 +156,9 @@ class Supervisor {
   std::uint32_t max_restarts_ = 0;
   std::uint32_t last_generation_ = 0;
   HostPlan plan_;            // The last one started, for StartAgain.
-  Environment environment_;  // That its workers share.
+  Environment environment_;  // Shared by its workers.
   EventBudget events_;
-  // Kernel's kills before the job, and those put down to a worker.
+  // Out-of-memory kills that happened before the job or were attributed to a worker.
   std::optional<long> out_of_memory_seen_;
   bool outlives_launcher_ = false;
   bool events_were_lost_ = false;  // The right verdict cannot be reached any more.
@@ -197,7 +196,7 @@ int Supervisor::run() {
   wait_signal();
   wait_warden();
   wait_step_task();
-  // A child that ended before the signal was watched announces itself no more.
+  // A child that ended before the signal was watched raises no signal any more.
   reap_children();
   loop_.run();
   if (!start_.tells_outcome || exit_code_ != 0) return exit_code_;
@@ -222,7 +221,8 @@ Result<void> Supervisor::on_command(const Command& command) {
     case Command::kCheckAddress:
       return on_check_address(command.check_address());
     case Command::kStart:
-      // Only here can nobody redial, so that what has been written need not be sent again.
+      // Only in this case can no launcher redial, so that what has been written need not be sent
+      // again.
       finish_when_clean_ =
           command.start().is_last() && start_.carrier == CarrierKind::kLocal && !outlives_launcher_;
       max_restarts_ = command.start().max_restarts();
@@ -276,12 +276,12 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
   Event event;
   *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, ports_);
-  // Workers could not prove themselves: better not to start than to fail later and elsewhere.
+  // Workers could not authenticate: not to start is better than to fail later and elsewhere.
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
-  // Where there are accelerators this takes up to two seconds, during which all else goes on.
+  // With accelerators this takes up to two seconds, during which all else goes on.
   discovery_.complete(hello, event, [this](const Event& answer) { send(answer); });
-  // Behind the answer, while the launcher makes its plan.
+  // Done after the answer is sent, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
     count_out_of_memory_kills();
@@ -354,7 +354,8 @@ Result<void> Supervisor::on_start(const HostPlan& plan) {
 Result<void> Supervisor::on_start_again(const StartAgain& request) {
   if (!containment_) return out_of_turn("StartAgain before Hello");
   if (!workers_.empty() && request.generation() == generation_) return {};
-  // Nothing may start beside what could not be ended, or after this host's own reason to stop.
+  // Nothing may start beside processes that could not be ended, or after this host had a reason to
+  // stop.
   const bool is_proved_gone = ending_.reported() && exit_code_ == 0 && reason_.empty();
   const bool is_too_large = request.plan().workers_size() > kMaxWorkers;
   if (workers_.empty() || request.generation() < generation_ || !is_proved_gone || is_too_large) {
@@ -377,7 +378,7 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
     });
     *(known != variables.end() ? &*known : variables.Add()) = changed;
   }
-  // What the last generation has read of it does not come again: half an input misleads.
+  // The input that the last generation has read does not come again: half an input misleads.
   for (WorkerSpec& spec : *plan_.mutable_workers()) spec.set_standard_input(false);
   start_group();
   return {};
@@ -424,14 +425,14 @@ ContainmentRequest Supervisor::containment_request() const {
           .in_step = start_.step_task != 0};
 }
 
-// Its Report has gone out: no process, no open pipe and no byte of it is left here.
+// Called when its Report has been sent: no process, open pipe or byte of it is left here.
 void Supervisor::forget_generation() {
-  // A cgroup that was ended by cgroup.kill is not used again: Linux 6.18 kills at once what is then
-  // born into it from outside.
+  // A cgroup that was ended by cgroup.kill is not used again: Linux 6.18 at once kills processes
+  // that are later started into it from outside.
   containment_->remove();
   containment_ = make_containment(containment_request());
   stores_.spare_from([this](pid_t pid) { containment_->spare(pid); });
-  // Handlers of theirs that are queued, though cancelled, run first.
+  // Destroy them in a later turn: their cancelled handlers are still queued.
   boost::asio::post(loop_,
                     [this, workers = std::exchange(workers_, {}),
                      output = std::exchange(output_, make_output())] { containment_->settle(); });
@@ -439,7 +440,8 @@ void Supervisor::forget_generation() {
   ending_.begin_again();
   ending_timer_.cancel();
   is_proved_empty_ = false;
-  // Kills of what was no worker were never put down to anybody; they must not be from now on.
+  // Start the count of kills afresh, so that earlier kills of non-workers are not blamed on a
+  // worker of the next generation.
   out_of_memory_seen_.reset();
   outcome_.forget();
   events_.forget_kept();
@@ -472,7 +474,7 @@ void Supervisor::on_finish() {
 
 void Supervisor::send(const Event& event) {
   outcome_.note(event);
-  // Whether an exit is a death is known only behind what the rank has come to before.
+  // Whether an exit is a death follows only from the rank's earlier events: send held ones first.
   News news;
   if (event.has_exited() && events_.holds_news() && control_.known(event.exited().rank(), news)) {
     Event before;
@@ -484,14 +486,14 @@ void Supervisor::send(const Event& event) {
     pass_on(event, *bytes);
 }
 
-// Fails only for a launcher that asks on and on and never acknowledges an answer.
+// Fails only for a launcher that sends many requests and never acknowledges an answer.
 void Supervisor::pass_on(const Event& event, const std::string& bytes) {
   const bool is_sent = channel_.session().send(link::FrameType::kEvent, bytes).ok();
   if (is_sent) channel_.flush();
   if (!is_sent && EventBudget::is_essential(event)) lose_events();
 }
 
-// Better a host that is lost, which every launcher understands, than an exit that never comes.
+// A lost host, which every launcher understands, is better than an exit that is never reported.
 void Supervisor::lose_events() {
   if (std::exchange(events_were_lost_, true)) return;
   boost::asio::post(loop_, [this] {
@@ -512,13 +514,13 @@ void Supervisor::on_taken_over(const std::vector<link::OutputChunk>& waiting) {
   TakenOver taken = streams_taken_over(output_->progress(), waiting, generation_);
   taken.set_max_restarts(max_restarts_);
   Event event;
-  // Before the exits: whose exit is no death must be known by then.
+  // Sent before the exits: the launcher must know by then which exits are no deaths.
   Event news;
   const bool has_news = control_.known(*news.mutable_news());
   taken.set_events(static_cast<std::uint32_t>(events_.kept().size() + (has_news ? 1 : 0)));
   *event.mutable_taken_over() = std::move(taken);
   link::Session& session = channel_.session();
-  // What was just emptied has room for what it once held.
+  // The queue was just emptied, so it has room for all that it held before.
   bool sent = session.send(link::FrameType::kEvent, event.SerializeAsString()).ok();
   if (has_news) sent = sent && session.send(link::FrameType::kEvent, news.SerializeAsString()).ok();
   for (const std::string& bytes : events_.kept())
@@ -547,8 +549,8 @@ void Supervisor::collect(Worker& worker) {
   collect_one(worker);
 }
 
-// The first to fail is judged by these times: all are taken before the first is looked at more
-// closely, which takes its time.
+// The first rank to fail is found by these times: all are taken before any exit is examined, which
+// is slow.
 void Supervisor::collect_in_order() {
   const std::vector<std::uint32_t> ended = exits_->take();
   for (const std::uint32_t index : ended) {
@@ -583,8 +585,8 @@ Worker* Supervisor::worker_of(pid_t pid) {
   return nullptr;
 }
 
-// As a subreaper this process inherits every orphan of the job. A worker's status must not be taken
-// by the same sweep, so each child is looked at before it is reaped.
+// As a subreaper this process inherits every orphan of the job. The same sweep must not take a
+// worker's status, so each child is identified before it is reaped.
 void Supervisor::reap_children() {
   collect_in_order();
   for (;;) {
@@ -605,7 +607,7 @@ void Supervisor::reap_children() {
   if (ending_.phase() != EndingPhase::kIdle) schedule_check();
 }
 
-// A job that cannot have one runs as before; libivycomm says what it lacks.
+// A job without a control socket runs as before; libivycomm reports what it lacks.
 void Supervisor::open_control() {
   if (!control_socket_.empty()) return;
   const std::string path = start_.directory.control_socket();
@@ -631,7 +633,7 @@ void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, b
   // Reap first: a worker that has already exited is no victim of the stop.
   if (!ending_.stopping()) collect_all();
   if (reason_.empty()) reason_ = reason;
-  // Between two generations nothing runs that could be reported once more.
+  // Between two generations nothing runs that a second Report could describe.
   if (ending_.reported() && another_may_follow() && !reason_.empty()) return finish();
   const bool is_told = after_failure && control_.has_told();
   ending_.order_stop(grace_ns, monotonic_ns(), is_told ? Ending::kWarningNs : 0);
@@ -646,7 +648,7 @@ void Supervisor::check_lease() {
   order_stop(grace_ns_, lease_.reason());
 }
 
-// The check may end workers' streams, which asks for a check: never from inside.
+// Runs the check in a later turn: it may end workers' streams, which asks for a check again.
 void Supervisor::schedule_check() {
   if (std::exchange(check_posted_, true)) return;
   boost::asio::post(loop_, [this] {
@@ -725,8 +727,8 @@ void Supervisor::report(EndingAction action) {
   }
   send(event);
   const bool is_told = finish_when_clean_ && report->clean() && channel_.flush_now();
-  // The sender of the signal waits for the end, and a launcher that is suspended or gone does
-  // not come for the report.
+  // The sender of the signal waits for our exit, and a launcher that is suspended or gone does not
+  // fetch the report.
   const bool is_alone = asked_to_end_ && lease_.state() != LeaseState::kAttached;
   if (is_told || finish_when_reported_ || is_alone || lease_.ended() || events_were_lost_) finish();
 }
@@ -756,7 +758,7 @@ void Supervisor::on_tick() {
   for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
   output_->tick(elapsed_ns, ending_.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
   if (++ticks_ % kTicksPerHeartbeat == 0) {
-    // A suspended launcher does not read: what nobody needs to hear would fill the way to it.
+    // A suspended launcher does not read: needless heartbeats would fill its connection.
     if (lease_.state() != LeaseState::kPaused) channel_.session().send_heartbeat();
     channel_.flush();
     control_.tell_stall(plan_.stall_seconds() * kNanosPerSecond);
@@ -769,12 +771,12 @@ void Supervisor::on_tick() {
 void Supervisor::wait_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
-    // No launcher has come yet that could be told why, or that would say that it has heard it.
+    // There is no launcher yet that could get the reason or acknowledge it.
     const bool has_begun = containment_ || lease_.state() != LeaseState::kWaiting;
     if (signal == SIGTERM && !has_begun) return finish();
-    // A step's is the launcher's to decide, where there is one.
+    // The launcher, where there is one, decides what a step's signal means.
     const bool is_told = start_.step_task != 0 && lease_.state() == LeaseState::kAttached;
-    Event event;  // Before any exit that follows from it.
+    Event event;  // Sent before any exit that follows from it.
     event.mutable_signalled()->set_signal(signal);
     if (is_told && signal != SIGCHLD) send(event);
     if (signal == SIGTERM && !is_told) {

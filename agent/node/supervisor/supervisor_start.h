@@ -1,4 +1,4 @@
-// What a supervisor begins with.
+// The arguments of a supervisor.
 #pragma once
 
 #include <sys/types.h>
@@ -22,10 +22,10 @@ struct SupervisorStart {
   int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;
   // The task of the scheduler's step that holds us; 0: none. The scheduler's signals reach us only
-  // where they reach every process below it, and it tells the launcher of them (dial.h): here they
-  // mean nothing. When it dies the scheduler may have lost sight of us: end the job.
+  // where they reach every process below it, and it tells the launcher of them (dial.h), so they
+  // are ignored here. When the task dies, the scheduler may have lost sight of us: end the job.
   pid_t step_task = 0;
-  bool tells_outcome = false;  // Somebody keeps the exit code: it says how the job ended.
+  bool tells_outcome = false;  // The exit code is recorded: it says how the job ended.
 };
 
 }  // namespace ivy

@@ -19,7 +19,7 @@ void Ending::order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint6
   if (phase_ == EndingPhase::kReported || phase_ == EndingPhase::kKilling) return;
   const bool first = !stopping();
   if (first) phase_ = EndingPhase::kOrdered;
-  // Who is to be killed at once is not warned.
+  // A zero grace skips the warning.
   if (grace_ns == 0) warning_ns = 0;
   keep_times(first, now_ns + warning_ns, now_ns + warning_ns + grace_ns);
 }

@@ -13,7 +13,7 @@ enum class EndingPhase {
   kIdle,  // Nothing was started.
   kRunning,
   kOrdered,      // A stop was ordered and TERM has not been sent yet.
-  kWarned,       // INT has been sent, or who could be told in another way has been; TERM follows.
+  kWarned,       // INT was sent, or workers were told on the control socket; TERM follows.
   kTerminating,  // TERM was sent, the grace runs.
   kKilling,
   kReported,
@@ -22,13 +22,13 @@ enum class EndingPhase {
 struct EndingFacts {
   bool workers_ended = false;  // No worker's own process lives.
   bool empty = false;          // The containment is proved to be empty.
-  bool output_queued = false;  // Every byte of output and every end of a stream is on its way.
+  bool output_queued = false;  // All output and all ends of streams are in the session.
 };
 
 enum class EndingAction {
   kNothing,
   kTerminate,        // CONT and TERM to everything.
-  kTerminateUntold,  // The same to those who have not been told in another way.
+  kTerminateUntold,  // The same to those who have not been told on the control socket.
   kInterrupt,        // CONT and INT to every worker's process group.
   kKill,             // One pass of KILL over everything.
   kReportClean,
@@ -43,21 +43,21 @@ struct EndingStep {
 
 class Ending {
  public:
-  // From TERM to KILL for what outlives the last worker.
+  // Time from TERM to KILL for processes that outlive the last worker.
   static constexpr std::uint64_t kLeftoverGraceNs = 2'000'000'000;
   static constexpr std::uint64_t kKillPauseNs = 50'000'000;
   // From the abort epoch to TERM for workers on the control socket (design, section 7).
   static constexpr std::uint64_t kWarningNs = 1'000'000'000;
   // From INT to TERM after Ctrl-C; with a grace of less than two seconds, half of it.
   static constexpr std::uint64_t kInterruptNs = nanoseconds_of(kInterruptGrace);
-  // After so long under KILL a process sits in uninterruptible sleep: it is named, not waited for.
+  // After so long under KILL a process is in uninterruptible sleep: it is reported, not waited for.
   static constexpr std::uint64_t kUnkillableNs = nanoseconds_of(kUnkillableAfter);
 
   void workers_started();
   // Another generation is about to start. Only after kReported.
   void begin_again();
   // The first order begins the grace; a later one may only shorten it. 0: KILL at once. warning_ns:
-  // so much later who has been told otherwise gets TERM; the grace begins then.
+  // workers that were told on the control socket get TERM so much later; the grace begins then.
   void order_stop(std::uint64_t grace_ns, std::uint64_t now_ns, std::uint64_t warning_ns = 0);
   // The same for Ctrl-C: INT first, TERM kInterruptNs later, KILL when the grace, which begins now,
   // is over.

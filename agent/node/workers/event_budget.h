@@ -1,5 +1,5 @@
-// What of the host's events may wait for a launcher that is away, and what is kept for another one
-// that takes the job over; both have a bound, however long either takes. Pure; thread: the loop's.
+// Which of the host's events may wait for a launcher that is away, and which are kept for another
+// one that takes the job over; both are bounded, however long it takes. Pure; thread: the loop's.
 #pragma once
 
 #include <cstddef>
@@ -15,25 +15,25 @@ namespace ivy {
 
 class EventBudget {
  public:
-  // Of what may wait for an acknowledgement, words about a failure and reports of workers take up
-  // to one half. The other half is for the events themselves: 4096 starts and exits take 1 MiB of
-  // it.
+  // Failure texts and workers' reports take up at most half of what may wait for an
+  // acknowledgement. The other half is for the events themselves: 4096 starts and exits take 1 MiB
+  // of it.
   static constexpr std::uint64_t kMaxWordsBytes = link::kMaxUnacknowledgedBytes / 2;
-  // News of ranks that leave and attach again without end, beyond which the newest are told later.
+  // Bound for news of ranks that leave and attach without end; beyond it the newest are sent later.
   static constexpr std::uint64_t kMaxNewsBytes = 4u << 20;
 
-  // A launcher that never hears of it can never come to the right verdict.
+  // True if the launcher could not come to the right verdict without this event.
   static bool is_essential(const Event& event);
 
-  // The bytes to send while `waiting_bytes` wait for the launcher's acknowledgement. Nothing: they
-  // are news that must wait, which holds_news() then says.
+  // Returns the bytes to send while `waiting_bytes` wait for the launcher's acknowledgement.
+  // Nothing: the event is news that must wait, and holds_news() is true from then on.
   std::optional<std::string> admit(const Event& event, std::uint64_t waiting_bytes);
   bool holds_news() const { return holds_news_; }
-  // The newest of each rank may be told now; afterwards none are held.
+  // True if the newest news of each rank may be sent now; afterwards none are held.
   bool take_held_news(std::uint64_t waiting_bytes);
 
-  // From now on what every rank has come to is kept. Not the news: ControlServer::known() has the
-  // newest of each rank.
+  // Keeps the essential events of every rank from now on. News are not kept: ControlServer::known()
+  // has the newest of each rank.
   void keep_for_takeover() { keeps_ = true; }
   const std::vector<std::string>& kept() const { return kept_; }
   void forget_kept();

@@ -1,6 +1,6 @@
-// In which order workers have ended. Whoever looks a moment later finds them all ended, and waitid
-// names them in the order of their birth; the kernel's ready list of an epoll has them in the order
-// in which they ended. Thread: the loop's.
+// Finds out in which order workers have ended. A later look finds them all ended, and waitid names
+// them in the order of their start; the kernel's ready list of an epoll has them in the order in
+// which they ended. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -17,11 +17,11 @@ class ExitOrder {
 
   // Watches a pidfd, which stays the caller's.
   void watch(int pidfd, std::uint32_t worker);
-  // Those that have ended since the last call, the first first.
+  // Returns those that have ended since the last call, in the order of their ends.
   std::vector<std::uint32_t> take();
 
  private:
-  int epoll_ = -1;  // -1: there is none, and nobody knows better than the caller.
+  int epoll_ = -1;  // -1: there is none, and the order stays unknown.
 };
 
 }  // namespace ivy

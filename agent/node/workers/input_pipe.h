@@ -18,12 +18,12 @@ class InputPipe {
   // `granted` is called after credit was given back.
   InputPipe(boost::asio::io_context& loop, link::Session& session, std::function<void()> granted);
 
-  // Takes over the worker's pipe (non-blocking). What came before waits until then; the session's
-  // window bounds it.
+  // Takes over the worker's pipe (non-blocking). Earlier bytes wait until then; the session's
+  // window bounds them.
   void open(int fd);
   // Bytes of one Input frame; empty: the end of standard input.
   void push(std::string bytes);
-  // Nobody reads: the pipe is closed, what waits and what comes is thrown away and granted.
+  // Closes the pipe when nothing will read it: waiting and further bytes are dropped and granted.
   void close();
 
  private:
@@ -37,7 +37,7 @@ class InputPipe {
   std::function<void()> granted_;
   State state_ = State::kNoWorker;
   std::deque<std::string> waiting_;  // An empty string is the end.
-  std::size_t written_bytes_ = 0;    // Of the first one.
+  std::size_t written_bytes_ = 0;    // Bytes of the first one that are written.
   bool is_waiting_ = false;
 };
 

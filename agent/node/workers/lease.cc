@@ -33,7 +33,7 @@ void Lease::paused() {
 void Lease::carrier_lost(CarrierLoss loss) {
   if (state_ == LeaseState::kEnded) return;
   if (outlives_launcher_) return enter(LeaseState::kHungUp);
-  // On this host nothing can lose a carrier but the launcher's own end.
+  // On this host a carrier is lost only when the launcher itself ends.
   if (kind_ == CarrierKind::kLocal) return end("the launcher is gone");
   enter(loss == CarrierLoss::kHalfClosed ? LeaseState::kHalfClosed : LeaseState::kHungUp);
 }

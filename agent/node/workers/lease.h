@@ -22,14 +22,14 @@ enum class CarrierKind {
 
 // Which end went away when a carrier ended.
 enum class CarrierLoss {
-  kHalfClosed,  // The launcher's side ended the carrier in order: it is ending, or redials at once.
+  kHalfClosed,  // The launcher's side ended the carrier in order: it exits, or redials at once.
   kHungUp,      // The carrier itself died: a new one may come.
 };
 
 enum class LeaseState {
   kWaiting,  // No carrier has attached yet.
   kAttached,
-  kPaused,  // Attached, and the launcher has said that it is being suspended.
+  kPaused,  // Attached, and the launcher has announced that it is being suspended.
   kHalfClosed,
   kHungUp,
   kEnded,  // The launcher is taken for gone. A new carrier begins the lease again.
@@ -40,10 +40,10 @@ struct LeaseLimits {
   std::uint64_t half_closed_ns = nanoseconds_of(kHalfClosedLease);
   std::uint64_t absence_ns = nanoseconds_of(kAbsenceLease);
   // How long an announced pause may last where a carrier may fail to say that the launcher is gone;
-  // a longer lease gives it as long.
+  // a longer lease extends it to its own length.
   std::uint64_t pause_ns = nanoseconds_of(kPauseLimit);
   // One advance() counts at most this much. A supervisor that was stopped or starved for a minute
-  // has not listened for a minute, so it must not conclude that nobody spoke.
+  // has not listened for a minute, so it must not conclude that the launcher was silent.
   std::uint64_t longest_step_ns = kNanosPerSecond / 2;
 };
 
@@ -61,12 +61,12 @@ class Lease {
   // The launcher announces that it will be silent; ends with heard(), or after pause_ns.
   void paused();
   void carrier_lost(CarrierLoss loss);
-  // Time has passed. Call it at least twice per longest_step_ns.
+  // Advances the clock. Call it at least twice per longest_step_ns.
   void advance(std::uint64_t elapsed_ns);
 
   LeaseState state() const { return state_; }
-  // True when the workers must be stopped, or, once they are gone, when nobody will come for the
-  // report.
+  // True when the workers must be stopped, or, once they are gone, when no launcher will come for
+  // the report.
   bool ended() const { return state_ == LeaseState::kEnded; }
   // Why it ended, for Report.reason; empty while it has not.
   const std::string& reason() const { return reason_; }

@@ -16,7 +16,7 @@ namespace {
 
 // Chunks per turn of the loop, so that exits and commands are served between them.
 constexpr int kChunksPerTurn = 16;
-// A longer tick says that this process stood still itself.
+// A longer tick means that this process itself was suspended.
 constexpr std::uint64_t kLongestTickNs = kNanosPerSecond / 2;
 
 }  // namespace
@@ -30,8 +30,8 @@ struct OutputPump::Stream {
   std::optional<RankLog> log;      // Until it is closed or given up.
   bool log_failed = false;
   std::function<void()> ended;
-  std::optional<std::size_t> bytes_left;  // After cut(): what is still read.
-  bool is_ready = false;                  // Stands in ready_ or held_.
+  std::optional<std::size_t> bytes_left;  // After cut(): bytes still to read.
+  bool is_ready = false;                  // It is in ready_ or held_.
   bool is_over = false;
   bool is_cut = false;
 };

@@ -1,8 +1,8 @@
-// Moves what workers print from their pipes into the session, within the launcher's credit, and
-// into their log files, which a thread writes: a pipe is read only when there is room in both, so a
-// launcher that does not read, or a file system that does not answer, slows the workers down,
-// nothing piles up here, and the loop goes on. Streams that have something take turns, one chunk
-// each. Thread: the loop's. Lifetime: outlived by the session; streams live as long as the pump.
+// Moves the workers' output from their pipes into the session, within the launcher's credit, and
+// into their log files, which a thread writes. A pipe is read only when there is room in both: a
+// launcher that does not read, or a file system that does not answer, slows the workers down, but
+// nothing piles up here, and the loop goes on. Streams with data take turns, one chunk each.
+// Thread: the loop's. Lifetime: outlived by the session; streams live as long as the pump.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -28,12 +28,12 @@ class OutputPump {
   static constexpr std::size_t kChunkBytes = 64u << 10;
   // With less credit than this no pipe is read: tiny frames would cost more than they carry.
   static constexpr std::size_t kLeastRoomBytes = 4096;
-  // What may wait for the file system, of all log files together.
+  // Bytes that may wait for the file system, for all log files together.
   static constexpr std::size_t kLogRoomBytes = 4u << 20;
 
   struct Handlers {
     std::function<void()> queued;                        // The session has new frames.
-    std::function<void(const std::string&)> log_failed;  // A rank's log file is given up.
+    std::function<void(const std::string&)> log_failed;  // A rank's log file has been given up.
   };
 
   struct StreamName {
@@ -58,16 +58,17 @@ class OutputPump {
   // been queued and its log file, if it has one, is complete; never from inside add().
   StreamId add(int fd, const StreamName& name, const std::optional<RankLog::Name>& log,
                std::function<void()> ended);
-  // Credit may have come: reads what it allows.
+  // Called when credit may have come: reads what it allows.
   void pump();
-  // The worker of this stream has ended and its drain time is over: what the pipe holds now is
-  // still read, then the stream ends, whoever else holds it open.
+  // The worker of this stream has ended and its drain time is over: reads what the pipe holds now,
+  // then ends the stream, even if another process still holds it open.
   void cut(StreamId id);
-  // Time goes by. Once the file system has taken nothing for as long as the patience, the log files
-  // of streams that were cut are given up: a job ends though a disk never answers.
+  // Advances the clock. When the file system has taken nothing for `patience_ns`, the log files of
+  // streams that were cut are given up: a job ends even if a disk never answers.
   void tick(std::uint64_t elapsed_ns, std::uint64_t patience_ns);
   std::vector<Progress> progress() const;
-  // Nobody will take output any more: read it and throw it away, so that no worker blocks on it.
+  // Reads output and throws it away from now on, so that no worker blocks when output has no
+  // reader.
   void discard();
 
  private:
@@ -94,7 +95,7 @@ class OutputPump {
   std::unique_ptr<char[]> buffer_;
   bool discarding_ = false;
   bool again_posted_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Of what is posted.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Guards posted handlers.
 };
 
 }  // namespace ivy

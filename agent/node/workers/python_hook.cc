@@ -25,8 +25,8 @@ constexpr std::string_view kHookHead =
 )";
 
 // _register: the descriptor goes above 100, since programs like to find the low ones free. A
-// process that a worker starts shall not register as well: only the worker's own is asked.
-// _watch: whatever a worker starts is watched too. It costs one look-up in a table per import.
+// process that a worker starts must not register as well: only the worker's own is asked. _watch:
+// processes that a worker starts are watched too. It costs one look-up in a table per import.
 constexpr std::string_view kHook =
     R"(def _register():
     import os
@@ -242,7 +242,7 @@ void add_nccl_variables(Environment& environment, const JobDirectory& directory,
 
 }  // namespace
 
-// The words of proto/contract/unserved_worlds.h as Python's.
+// Writes the words of proto/contract/unserved_worlds.h in Python's syntax.
 std::string python_hook_text() {
   const auto quoted = [](std::string_view text) { return "\"" + std::string(text) + "\""; };
   std::string worlds;

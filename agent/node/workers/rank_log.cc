@@ -20,7 +20,7 @@ int open_with_directories(const std::string& path) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) return -error.value();
-  // A link that somebody has planted in a shared folder is not followed.
+  // A link that another user has planted in a shared folder is not followed.
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
   return fd < 0 ? -errno : fd;
 }

@@ -21,7 +21,7 @@ class RankLog {
     int stream = 1;  // 1 standard output, 2 standard error.
   };
 
-  // Missing directories (0755 less umask) are made too. What fails is told by the writer's Done.
+  // Missing directories (0755 less umask) are made too. The writer's Done reports failures.
   RankLog(FileWriter& writer, const Name& name);
 
   void write(std::string_view bytes) { writer_->write(file_, bytes); }

@@ -24,7 +24,7 @@ namespace {
 // waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
 
-// What a shell searches when nobody has set PATH.
+// The path that a shell searches when PATH is not set.
 constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
@@ -44,7 +44,7 @@ int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
   return fcntl(ours, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
-// errno of what keeps the path from being entered, or 0.
+// Returns the errno of what keeps the path from being entered, or 0.
 int directory_error(const std::string& path) {
   struct stat info {};
   if (stat(path.c_str(), &info) != 0) return errno;
@@ -86,7 +86,7 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
   Environment environment = group.environment;
   for (EnvVariable& variable : from_plan(spec.environment()))
     set_variable(environment, std::move(variable.name), std::move(variable.value));
-  // The containment knows what it holds by these two where there is no cgroup.
+  // Without a cgroup the containment finds the job's processes by these two variables.
   set_variable(environment, "IVY_JOB_ID", context_.job_id);
   set_variable(environment, "IVY_HOST_INDEX", std::to_string(context_.host));
   set_variable(environment, "IVY_TOKEN_FILE", context_.directory.token_file());
@@ -110,7 +110,7 @@ void Worker::begin(const WorkerGroup& group, const WorkerSpec& spec) {
     return;
   }
   pending_ = begin_process(group, spec);
-  // Only the worker may hold its ends from here on: their closing is the end of its streams.
+  // From here on only the worker may hold its ends: their closing is the end of its streams.
   pipes_->stdin_reader.reset(-1);
   pipes_->stdout_writer.reset(-1);
   pipes_->stderr_writer.reset(-1);
@@ -260,7 +260,7 @@ std::string Worker::read_error_file() const {
 void Worker::send_signal(int signal) {
   if (!is_alive(state_)) return;
   if (signal == SIGKILL) was_killed_by_us_ = true;
-  // Through the pidfd, so that the number can never have become somebody else's.
+  // Sent through the pidfd, so that the signal can never reach another process with this number.
   syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), signal, nullptr, 0);
 }
 

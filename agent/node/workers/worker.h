@@ -1,4 +1,4 @@
-// One worker: starts its process, knows when it has ended, and says both to the launcher. Its
+// One worker: starts its process, knows when it has ended, and reports both to the launcher. Its
 // output goes through OutputPump. Thread: the loop's. Lifetime: outlived by everything that
 // WorkerContext names.
 #pragma once
@@ -25,9 +25,9 @@
 
 namespace ivy {
 
-// What a worker inherits of the supervisor's environment: neither an outer job's ranks nor what we
-// set ourselves (a variable that this plan does not set, JAX_LOCAL_DEVICE_IDS, say, must not come
-// from outside), nor the names in `unset`. env_rule() knows the former.
+// What a worker inherits of the supervisor's environment: neither an outer job's ranks, nor what we
+// set ourselves (a variable that this plan does not set, JAX_LOCAL_DEVICE_IDS for example, must not
+// come from outside), nor the names in `unset`. env_rule() knows the first two.
 Environment inherited_environment(char* const* environment_block,
                                   const std::vector<std::string>& unset);
 
@@ -53,36 +53,36 @@ struct WorkerGroup {
   Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
   std::string log_directory;  // Empty: none.
   bool python_hook = false;   // On PYTHONPATH.
-  bool own_sessions = false;  // Of each worker.
+  bool own_sessions = false;  // Each worker has its own session.
 };
 
-// How the ending has got on, which decides what an exit means.
+// How far the ending has got, which decides what an exit means.
 struct ExitCircumstances {
   bool stopping = false;      // The stop had begun.
   bool killed_by_us = false;  // A SIGKILL may be ours.
-  // Whether the kernel killed something that nobody has accounted for. Asked only where it matters:
-  // the answer costs several files.
+  // True if the kernel killed something that is not yet attributed. Called only where it matters:
+  // the answer costs several file reads.
   std::function<bool()> out_of_memory_rose;
 };
 
 class Worker {
  public:
-  // What is still read of a pipe that outlives its worker comes within this time.
+  // How long a pipe that outlives its worker is still read.
   static constexpr std::uint64_t kDrainNs = 2'000'000'000;
   static constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
 
   Worker(WorkerContext& context, std::uint32_t rank);
   ~Worker();
 
-  // Gives birth to the process and returns at once; finish_start must follow. In two halves, so
-  // that all workers of a host are on their way before the first is waited for.
+  // Starts the process and returns at once; finish_start must follow. There are two halves so that
+  // all workers of a host are started before the first is waited for.
   void begin(const WorkerGroup& group, const WorkerSpec& spec);
   // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
   // the process has ended: the owner then calls collect().
   void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
-  // Its process has ended, and may not have been collected yet.
+  // True if its process has ended; it may not have been collected yet.
   bool has_ended();
-  // When it ended, as far as somebody knows better than the time of collect().
+  // Sets the time of its end, where it is known better than by the time of collect().
   void stamp_end(std::uint64_t at_ns) { ended_at_ns_ = at_ns; }
   // For ExitOrder; -1 when no process of it is watched.
   int pidfd() { return pidfd_.is_open() ? pidfd_.native_handle() : -1; }
@@ -90,14 +90,14 @@ class Worker {
   bool collect(const ExitCircumstances& circumstances);
   // Sends a signal to the worker's own process, once.
   void send_signal(int signal);
-  // Closes pipes that others hold open longer than kDrainNs after the worker's end.
+  // Closes pipes that other processes hold open longer than kDrainNs after the worker's end.
   void tick(std::uint64_t now_ns);
 
   WorkerState state() const { return state_; }
   pid_t pid() const { return pid_; }
   std::uint32_t rank() const { return rank_; }
-  const ExitStatus& exit_status() const { return exit_status_; }  // Since it was collected.
-  // The exit was put down to the kernel's out-of-memory killer.
+  const ExitStatus& exit_status() const { return exit_status_; }  // Valid once collected.
+  // True if the exit is attributed to the kernel's out-of-memory killer.
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
  private:

@@ -13,7 +13,7 @@ namespace ivy {
 enum class WorkerState {
   kPlanned,  // Not started yet.
   kRunning,
-  kQuiet,     // Runs, but nobody can write to its pipes any more.
+  kQuiet,     // Runs, but no process can write to its pipes any more.
   kDraining,  // Its process has ended; its pipes still hold output, or a grandchild holds them.
   kDone,      // Process and pipes have ended.
   kFailed,    // It could not be started.
@@ -24,9 +24,9 @@ enum class WorkerEvent { kSpawned, kSpawnFailed, kOutputEnded, kExited };
 // The state after `event`, or nothing where the event cannot happen.
 std::optional<WorkerState> next_state(WorkerState state, WorkerEvent event);
 
-// The worker's own process is alive.
+// True if the worker's own process is alive.
 bool is_alive(WorkerState state);
-// Nothing more will come of this worker: neither its exit nor output.
+// True if neither an exit nor output of this worker can follow.
 bool is_over(WorkerState state);
 
 }  // namespace ivy

@@ -37,9 +37,9 @@ void calm_grpc() {
   (void)once;
 }
 
-// gRPC's threads for callbacks end with the last channel, and whoever lets go of it waits for them:
-// a call that ends last, on one of these threads, would wait for itself. The first channel of the
-// process (idle, once its host is done) stays until exit and prevents that.
+// gRPC's threads for callbacks end with the last channel, and the thread that releases it waits for
+// them: a call that ends last, on one of these threads, would wait for itself. The first channel of
+// the process (idle, once its host is done) stays until exit and prevents that.
 std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel) {
   static const auto* const kept = new std::shared_ptr<grpc::Channel>(channel);
   (void)kept;
@@ -48,7 +48,7 @@ std::shared_ptr<grpc::Channel> keep_first(std::shared_ptr<grpc::Channel> channel
 
 grpc::ChannelArguments arguments() {
   grpc::ChannelArguments result;
-  // A dial is a connection of its own: nobody waits for another one's back-off.
+  // A dial is a connection of its own: none waits for another one's back-off.
   result.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   // The address is the one that was asked for: no proxy, no service configuration from a name
   // server, no second try behind our back.
@@ -62,7 +62,7 @@ grpc::ChannelArguments arguments() {
   return result;
 }
 
-// What HTTP/2 wants to know of whom it speaks to; a scope is of no use to the other end.
+// The :authority of HTTP/2; a scope is of no use to the other end.
 std::string authority_of(const std::string& address, std::uint16_t port) {
   const std::string plain = address.substr(0, address.find('%'));
   const bool is_ipv6 = plain.find(':') != std::string::npos;

@@ -44,7 +44,7 @@ class AgentChannel {
   bool believes() const;
   // How a call ended: where there never was a connection gRPC does not know why.
   AgentStatus explain(AgentStatus status) const;
-  // Nobody waits for the connection any more, if it is not there yet. The context still lives.
+  // Ends the attempt to connect if it has not succeeded yet. The context must still live.
   void give_up();
 
  private:

@@ -62,7 +62,7 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
             describe(place) + " closed the connection before it said anything",
             "is it an agent that listens there?"};
   }
-  // An agent that ends during a handshake hangs up as well: whoever redials finds out.
+  // An agent that ends during a handshake hangs up as well: a redial tells the two apart.
   if (place.redial && is_closed(status)) {
     return {LinkFailure::kBroken, describe(place) + ": " + core_of(status.message), ""};
   }
@@ -105,7 +105,7 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
       return {LinkFailure::kNoSuchJob, said, ""};
     case kPermissionDenied:
     case kUnauthenticated:
-      // Of a running job the lease decides: an agent that is being restarted says this too.
+      // On a redial this may be an agent being restarted: report "broken" and let the lease decide.
       return {place.redial ? LinkFailure::kBroken : LinkFailure::kAuthentication,
               describe(place) + " refuses us: " + status.message,
               "whoever has the CA makes certificates: ivy-agent cert --user NAME"};

@@ -17,7 +17,7 @@ struct AgentStatus {
   std::string need;     // "ivy-need" of the trailer: the architecture whose bundle is missing.
 };
 
-// Who was asked, and how far that came.
+// The agent that was asked, and how far the connection came.
 struct AgentPlace {
   std::string host;     // As typed.
   std::string address;  // Numeric; empty: the Unix socket.

@@ -19,11 +19,11 @@ namespace asio = boost::asio;
 
 namespace {
 
-// Of an address that has others behind it.
+// Time for an address to answer when there are others to try.
 constexpr std::chrono::milliseconds kAnswerOfMany{3'000};
-// An agent takes 16 bundles at once. Who finds it crowded asks again, most often to hear that the
-// same bundle has meanwhile come from somebody else: 60 times, half a second apart, which outlasts
-// a slow transfer.
+// An agent takes 16 bundles at once. A launcher that finds it crowded asks again, most often to
+// hear that another launcher has sent the same bundle: 60 times, half a second apart, which
+// outlasts a slow transfer.
 constexpr int kMostCrowdedPuts = 60;
 constexpr std::chrono::milliseconds kCrowdedPause{500};
 
@@ -31,7 +31,7 @@ std::string mebibytes(std::size_t bytes) {
   return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
 }
 
-// Of the addresses of one name the failure that says most: a refusal proves a living host.
+// Picks the failure that says most about the addresses of one name: a refusal proves a living host.
 LinkDown worst_of(const std::vector<LinkDown>& failures) {
   LinkDown down = failures.back();
   for (const LinkDown& failure : failures) {

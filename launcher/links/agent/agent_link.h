@@ -70,12 +70,12 @@ class AgentLink : public HostLink {
   const std::chrono::milliseconds answer_limit_;
   Handlers handlers_;
   OpenRequest request_;
-  const AgentIdentity* us_ = nullptr;  // Of the context; null on our own host.
+  const AgentIdentity* us_ = nullptr;  // Owned by the context; null on our own host.
   std::shared_ptr<AddressLookup> lookup_;
   std::vector<std::string> addresses_;
   std::size_t next_ = 0;
   AgentPlace place_;
-  std::vector<LinkDown> failures_;  // Of addresses that were tried.
+  std::vector<LinkDown> failures_;  // One for each address that was tried.
   std::shared_ptr<AgentChannel> channel_;
   std::unique_ptr<AgentStream> stream_;
   std::unique_ptr<AgentPut> put_;

@@ -63,7 +63,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
     StartWrite(&request_);
   }
 
-  // What has been written before this chunk.
+  // Reports what was written before this chunk.
   void tell_moved() {
     const std::size_t all = bundle_.tar->size();
     const std::size_t percent = 100 * (all - rest_.size()) / all;

@@ -18,7 +18,7 @@ namespace ivy {
 class AgentPut {
  public:
   struct Handlers {
-    // So many percent are on their way; called when the number changes.
+    // The percentage that has been sent; called when it changes.
     std::function<void(std::size_t percent)> moved;
     std::function<void(const AgentStatus&)> ended;  // Once.
   };

@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-// As agent.proto has it.
+// The limit of agent.proto.
 constexpr std::size_t kMaxHostsTold = 64;
 
 std::string own_host_name() {

@@ -16,10 +16,10 @@ namespace v1 = agent::v1;
 
 namespace {
 
-// As agent.proto has it, so that several jobs share one connection fairly.
+// The limit of agent.proto, so that several jobs share one connection fairly.
 constexpr std::size_t kMaxDataBytes = 64u << 10;
 // A half-closed call whose other end does not end it is cancelled after this long: an agent gives
-// the supervisor's last words 5 s, but nobody listens to them here.
+// the supervisor's last words 5 s, but they are not read here.
 constexpr std::chrono::seconds kLetGo{2};
 
 AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& context) {
@@ -82,7 +82,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
       finish = !writing_;
       if (finish) held_ = false;
     }
-    // What still comes is read and dropped, so that the agent is not kept from ending the call.
+    // Further messages are read and dropped, so that the agent is not kept from ending the call.
     if (read) StartRead(&reply_);
     if (finish) half_close();
   }
@@ -201,7 +201,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   std::shared_ptr<Call> self_;
   std::function<void()> done_;
   std::string pending_;
-  std::size_t sent_ = 0;  // Of pending_.
+  std::size_t sent_ = 0;  // Bytes of pending_ that were sent.
   bool opening_ = true;   // The first message is under way...
   bool writing_ = true;   // ...or any other one.
   bool reading_ = true;
@@ -235,7 +235,7 @@ void AgentStream::take(v1::OpenReply& reply) {
     case v1::OpenReply::kData:
       return handlers_.data(std::move(*reply.mutable_data()));
     case v1::OpenReply::KIND_NOT_SET:
-      return;  // Of a later version, and nothing that we asked for.
+      return;  // A message of a later version, which we have not asked for.
   }
 }
 

@@ -22,7 +22,7 @@ struct FreeBio {
 };
 using Bio = std::unique_ptr<BIO, FreeBio>;
 
-// For whom a connection is made, where the check of its certificate finds it.
+// The agent that a connection is made to, where the check of its certificate finds it.
 struct Dialled {
   std::string asked;
   AgentVerdict* verdict;
@@ -67,7 +67,7 @@ bool set_rules(SSL_CTX* context) {
          SSL_CTX_set_alpn_protos(context, kHttp2.data(), kHttp2.size()) == 0;
 }
 
-// What the agent has shown, its own certificate first.
+// The chain that the agent has presented, its own certificate first.
 std::string chain_text(X509_STORE_CTX* shown) {
   const Bio bio(BIO_new(BIO_s_mem()));
   STACK_OF(X509)* const chain = X509_STORE_CTX_get0_untrusted(shown);

@@ -19,7 +19,7 @@
 
 namespace ivy {
 
-// What a handshake has found out about the agent.
+// The result of a handshake's checks of the agent.
 struct AgentVerdict {
   bool believes = false;         // Its certificate was seen and is good.
   std::optional<Error> refusal;  // Why it is not.

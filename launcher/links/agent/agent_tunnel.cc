@@ -164,7 +164,7 @@ void AgentTunnel::pump_up() {
     }
     return outer_ended(count);
   }
-  // What OpenSSL has read ahead makes no socket readable.
+  // Bytes that OpenSSL has read ahead make no socket readable.
   asio::post(inner_.get_executor(), [self = shared_from_this()] {
     if (!self->is_over_) self->pump_up();
   });
@@ -200,7 +200,7 @@ void AgentTunnel::outer_ended(int result) {
   fail("Socket closed");
 }
 
-// What ends a connection that was there is gRPC's to say.
+// Only a failure to connect is kept: gRPC reports how an established connection ends.
 void AgentTunnel::fail(const std::string& why) {
   if (!state_.is_connected && state_.failure.empty()) {
     state_.failure = why;

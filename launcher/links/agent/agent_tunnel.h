@@ -56,7 +56,7 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   // Begins to connect. Returns gRPC's end; the receiver owns it. Thread: any.
   Result<int> start(const std::string& address, std::uint16_t port);
   std::shared_ptr<const Story> story() const { return story_; }
-  // Nobody waits for it any more, if it is not connected yet.
+  // Ends the tunnel if it is not connected yet: its caller waits no longer.
   void give_up() {
     if (!state_.is_connected) end();
   }
@@ -81,9 +81,9 @@ class AgentTunnel : public std::enable_shared_from_this<AgentTunnel> {
   const std::shared_ptr<Story> story_ = std::make_shared<Story>();
   boost::asio::ip::tcp::socket outer_;
   boost::asio::posix::stream_descriptor inner_;
-  AgentTls::Connection connection_;  // Of outer_, and ends before it.
-  std::string down_;                 // Taken from gRPC, not yet with the agent.
-  std::string up_;                   // The other way.
+  AgentTls::Connection connection_;  // TLS over outer_, destroyed before it.
+  std::string down_;                 // Bytes taken from gRPC, not yet sent to the agent.
+  std::string up_;                   // Bytes from the agent, not yet given to gRPC.
   bool is_over_ = false;
 };
 

@@ -16,7 +16,7 @@ namespace ivy {
 // Directory of the running program (for ivy-node and the bundles beside it).
 std::string program_directory();
 
-// Where the second file belongs.
+// The path where the second program file belongs.
 std::string agents_program_path();
 
 // Becomes ivyrun-agents with these arguments, argv[0] too; descriptors and environment stay as they

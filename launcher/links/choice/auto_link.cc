@@ -62,8 +62,8 @@ void AutoLink::on_down(const LinkDown& down) {
   const LinkWay& next = ways_[current_];
   const RemoteText line = host_.name + ": " + next.name + " is used: " + down.message;
   log::debug(line.line());
-  // Who has configured agents wants to know that a host is reached without one. Said once it is:
-  // where nothing reaches it, the failure tells all reasons.
+  // A user who has configured agents wants to know that a host is reached without one. This is said
+  // once it is reached: where no carrier reaches it, the failure tells all reasons.
   if (next.kind != failed.kind) note_ = line;
   if (!failed.is_detour) failed_before_.emplace_back(failed.name, down.message);
   // A link must not be destroyed inside one of its own handlers.
@@ -72,8 +72,8 @@ void AutoLink::on_down(const LinkDown& down) {
   take_way();
 }
 
-// What earlier ways said, as far as it is something else: a name without an address is no news the
-// second time.
+// The failures of earlier ways that differ from `last`: a name without an address is not reported
+// twice.
 RemoteText AutoLink::earlier_reasons(const RemoteText& last) const {
   RemoteText text;
   for (const auto& [name, message] : failed_before_) {

@@ -1,5 +1,5 @@
-// Several ways to one host, tried in their order until one comes up. Which failures of a way let
-// the next one try is the way's own business. Thread: the loop's.
+// Tries several carriers to one host in their order until one comes up. Each LinkWay decides after
+// which of its failures the next one is tried. Thread: the loop's.
 #pragma once
 
 #include <functional>
@@ -14,14 +14,14 @@
 
 namespace ivy {
 
-// One way, not yet opened.
+// One carrier to a host, not yet opened.
 struct LinkWay {
   std::string name;  // For messages: "its agent", "ssh".
   Carrier kind = Carrier::kSsh;
   std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
-  // The next way may do better. Not asked of the last way.
+  // True if the next way may do better after this failure. Not called for the last way.
   std::function<bool(const LinkDown&)> may_go_on;
-  // The next way asks the same far end without a detour: what it says is better said.
+  // The next way reaches the same peer without a detour: its failure is the better one to show.
   bool is_detour = false;
 };
 
@@ -53,11 +53,11 @@ class AutoLink : public HostLink {
   bool is_up_ = false;
   // Names of earlier ways, and what each said.
   std::vector<std::pair<std::string, RemoteText>> failed_before_;
-  RemoteText note_;  // For when another kind of carrier has come up.
+  RemoteText note_;  // Printed once another kind of carrier has come up.
 };
 
-// After an agent has failed to open the job: may SSH (or a fresh connection) do better? Not where
-// the agent has said no to the job itself.
+// True if SSH (or a fresh connection) may do better after an agent has failed to open the job. An
+// agent that has refused the job itself is not bypassed.
 bool agent_may_be_passed_over(const LinkDown& down);
 
 }  // namespace ivy

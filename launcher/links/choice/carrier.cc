@@ -80,8 +80,8 @@ LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& ho
   result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
     return context->make_agent_link()(context, host, way, answer, handlers);
   };
-  // Whatever our own agent could not do, a connection of our own may; only that the job is gone is
-  // the last word.
+  // A direct connection may do what our own agent could not; only the answer that the job is gone
+  // is final.
   result.may_go_on = is_direct ? agent_may_be_passed_over : [](const LinkDown& down) {
     return down.failure != LinkFailure::kNoSuchJob;
   };

@@ -18,16 +18,15 @@ namespace ivy {
 // Everything that links of one job share. Loop thread only; outlives every link.
 class CarrierContext;
 
-// Its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on the
-// hosts of an allocation.
+// True if its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on
+// the hosts of an allocation.
 bool is_carried_by_slurm(const Options& options, const Host& host);
 
-// Its supervisor is a child of ours, by a socket pair: no carrier can be lost there.
+// True if its supervisor is a child of ours, over a socket pair: that carrier cannot be lost.
 bool is_carried_locally(const Options& options, const Host& host);
 
-// Can an agent be the carrier of any of these hosts? as far as it can be told
-// without reading certificates. Reads agent.toml. An agent.toml that is wrong is none: both
-// programs say what is wrong with it.
+// True if an agent may be the carrier of any of these hosts, judged without reading certificates.
+// Reads agent.toml. A wrong agent.toml counts as absent: both programs say what is wrong with it.
 bool may_use_agents(const Options& options, const std::vector<Host>& hosts,
                     const Environment& environment);
 
@@ -39,7 +38,8 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
                                                      const std::string& node_binary,
                                                      MakeAgentLink make_agent_link = {});
 
-// Where lines for the user go ("note: ...", "warning: ...", no newline); debug lines without it.
+// Sets where lines for the user go ("note: ...", "warning: ...", no newline). Without a handler
+// they are debug lines.
 void set_note_handler(const std::shared_ptr<CarrierContext>& context,
                       std::function<void(const RemoteText&)> handler);
 

@@ -13,7 +13,7 @@ using boost::system::error_code;
 
 namespace {
 
-// Strangers that are named; a port scanner has many faces.
+// At most this many rejected peers are named; a port scanner may come from many addresses.
 constexpr std::size_t kMostTold = 64;
 
 }  // namespace
@@ -84,7 +84,7 @@ void DialBackDoor::enter(tcp::socket socket) {
   });
 }
 
-// Whoever floods us pushes its own connections out, not those of the step's hosts.
+// Finds the connection to drop: a flooding peer loses its own, not those of the step's hosts.
 std::list<DialBackDoor::HalfOpen>::iterator DialBackDoor::oldest_of_the_fullest_address() {
   std::map<std::string, std::size_t> counts;
   for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
@@ -113,7 +113,7 @@ void DialBackDoor::greeted(std::uint64_t number, const Result<DialGreeting>& gre
   handlers_.signal(*greeting);
 }
 
-// A host that is stopped, or a launcher that was, is no stranger: the time alone says nothing.
+// Drops connections that are too slow without naming them: a host may be stopped, or we were.
 void DialBackDoor::drop_late() {
   timer_.expires_after(std::chrono::seconds(1));
   timer_.async_wait([self = shared_from_this()](const error_code& error) {

@@ -1,6 +1,6 @@
-// Where hosts of a srun step dial back: listens on a few addresses, lets in who proves to know the
-// step's key, and hands over who they are. Strangers cost a bounded number of descriptors for a
-// bounded time, and are named.
+// The listener that hosts of a srun step dial back to: listens on a few addresses, admits peers
+// that prove to know the step's key, and hands over which host each one is. Other peers cost a
+// bounded number of descriptors for a bounded time, and are named.
 //
 // Thread: the loop's. Lifetime: until close(), after which nothing is called.
 #pragma once
@@ -33,12 +33,12 @@ class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
   struct Handlers {
     std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> carrier;
     std::function<void(const DialGreeting&)> signal;
-    // Once for each address and reason: somebody who is no host of the step.
+    // A peer that is not a host of the step; called once for each address and reason.
     std::function<void(const std::string& address, const std::string& why)> stranger;
   };
 
-  // Connections that have proved nothing: when another one comes, the oldest of
-  // the address that has most of them goes.
+  // Connections that have proved nothing yet: beyond these, the oldest one of the address with the
+  // most of them is dropped.
   static constexpr std::size_t kMostHalfOpen = 256;
   static constexpr std::chrono::seconds kHalfOpenTime{5};
 

@@ -18,7 +18,7 @@ void DialBackLink::open(const OpenRequest& request) {
   guest_.came = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
   guest_.failed = [this](const LinkDown& down) { fail(down); };
   guest_.progress = [this](const RemoteText& text) { handlers_.progress(text); };
-  // Not from inside: the connection that came waits in the step until somebody wants it.
+  // Not from inside the handler: the new connection waits in the step until a link takes it.
   guest_.came_again = [this] {
     boost::asio::post(loop_, [this, alive = alive_] {
       if (*alive)

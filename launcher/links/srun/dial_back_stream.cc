@@ -16,7 +16,7 @@ using Outcome = PskStream::Step;
 
 namespace {
 
-// A host that takes nothing for so long is gone; its lease has ended long before.
+// A host that takes nothing for this long is gone; its lease has ended long before.
 constexpr unsigned kUserTimeoutMs = 120'000;
 constexpr unsigned char kHandshakeRecord = 22;
 constexpr std::size_t kRecordHeaderBytes = 5;

@@ -26,15 +26,16 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
     std::function<void(const std::string&)> ended;  // Once: why.
   };
 
-  // More than ours says before it is believed; who sends more, or no TLS, is a stranger.
+  // More than our own peer sends before it is believed. A peer that sends more, or no TLS, is
+  // rejected.
   static constexpr std::size_t kStrangerMaxBytes = 512;
 
   DialBackStream(boost::asio::ip::tcp::socket socket, PskTls& tls);
 
   // Shakes hands and reads the greeting. Calls back once, unless stopped: Unauthenticated says what
-  // a stranger did; Cancelled: it hung up without having been wrong.
+  // a wrong peer did; Cancelled: the peer hung up without an error.
   void greet(Greeted greeted);
-  // From here on bytes come. Call once, after greet().
+  // Delivers bytes from here on. Call once, after greet().
   void start(Handlers handlers);
   // Appends to what is still to be written.
   void write(std::string_view bytes);

@@ -39,7 +39,7 @@ class SrunChild : public std::enable_shared_from_this<SrunChild> {
   void end_input() { input_->end_writing(); }
   void signal(int number) { child_->signal(number); }
   bool has_ended() const { return is_over_; }
-  // Nothing is called any more; the program itself goes on.
+  // Calls no handler any more; the program itself goes on.
   void forget() { handlers_ = {}; }
 
  private:

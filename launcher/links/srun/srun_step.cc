@@ -24,7 +24,7 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// `srun --version` asks nobody; one that has not answered by then is left alone.
+// `srun --version` asks no server; one that has not answered by then is left alone.
 constexpr milliseconds kVersionPatience{3'000};
 // Hosts by whose addresses ours is found: all networks of a cluster show at a few.
 constexpr std::size_t kMostLookups = 8;
@@ -189,7 +189,7 @@ void SrunStep::begin_when_known() {
 Result<std::vector<std::string>> SrunStep::own_addresses() const {
   const std::string& interface = context_.options().interface;
   if (!interface.empty()) return addresses_of_interface(interface);
-  // Of a step on this host alone it may be the loopback; with others that is of use to nobody.
+  // Offer a loopback address only if the step has a single host, which may be this one.
   std::vector<std::string> useful;
   for (const std::string& address : found_addresses_)
     if (places_.size() == 1 || !is_loopback(address)) useful.push_back(address);
@@ -302,7 +302,7 @@ void SrunStep::take_answer(const std::string& line) {
   }
   const int asked = ++place->bundles_asked[answer->architecture];
   if (place->waiting != nullptr) place->waiting->progress("srun: sending ivy-node");
-  // What one host needs is sent to all: those that ask later find it in their input.
+  // A bundle that one host needs is sent to all: hosts that ask later find it in their input.
   if (asked > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
 }
 

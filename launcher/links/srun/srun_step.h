@@ -1,8 +1,8 @@
 // The srun step of a job: starts it when the first host is wanted, sends ivy-node to hosts that
 // lack it, hands each host's connection to the link that waits for it, and knows which hosts the
-// step has lost. One for all hosts of a job; what is pure of it is launcher/slurm/step.h.
+// step has lost. One for all hosts of a job; its pure parts are in launcher/slurm/step.h.
 //
-//   links wait ─ addresses, version ─ door listens ─ srun ─ hosts dial back ─ links are up
+//   links wait ─ addresses, version ─ we listen ─ srun ─ hosts dial back ─ links are up
 //
 // Thread: the loop's. Lifetime: CarrierContext's, which outlives it.
 #pragma once
@@ -68,10 +68,10 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
     std::string name;
     Guest* waiting = nullptr;
     Guest* served = nullptr;
-    std::shared_ptr<DialBackStream> parked;  // Came when nobody waited.
+    std::shared_ptr<DialBackStream> parked;  // Came while no link waited for it.
     bool has_come = false;
-    std::string words;             // Its own, before it had come.
-    std::optional<LinkDown> lost;  // It takes part no more.
+    std::string words;             // What it printed before it had come.
+    std::optional<LinkDown> lost;  // Why it takes part no more.
     std::map<std::string, int> bundles_asked;
   };
 

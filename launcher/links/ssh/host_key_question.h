@@ -20,7 +20,8 @@ class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
     std::string fingerprint;  // "SHA256:..."
   };
 
-  // Is there a person: standard input and error are terminals, and we are in the foreground.
+  // True if a user can answer: standard input and error are terminals, and we are in the
+  // foreground.
   static bool can_ask();
 
   explicit HostKeyQuestion(boost::asio::io_context& loop) : terminal_(loop) {}

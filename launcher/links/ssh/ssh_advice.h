@@ -1,5 +1,5 @@
-// What people are told when SSH does not work, and what the OpenSSH client's own words mean. Pure;
-// thread: any.
+// Advice to users when SSH does not work, and the meaning of the OpenSSH client's own messages.
+// Pure; thread: any.
 #pragma once
 
 #include <string>

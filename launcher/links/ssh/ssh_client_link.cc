@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// From the start of the client to the relay: so long may pass in which nothing moves, logging in
+// Time without progress that is allowed from the start of the client to the relay, logging in
 // through several jump hosts included.
 constexpr std::chrono::seconds kEntryTimeout{90};
 // How often it is looked at whether the bundle moves.
@@ -38,7 +38,7 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
   if (words.empty()) words.emplace_back("ssh");
   const bool is_ssh = is_named_ssh(words.front());
   if (is_ssh) {
-    // What the user wrote comes first, because for ssh the first value of an option wins.
+    // The user's own options come first, because for ssh the first value of an option wins.
     for (const char* const word :
          {"-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=10", "-o", "ServerAliveInterval=5",
           "-o", "ServerAliveCountMax=6", "-o", "ForwardX11=no", "-o", "ForwardAgent=no", "-o",

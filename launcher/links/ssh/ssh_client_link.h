@@ -22,8 +22,8 @@
 
 namespace ivy {
 
-// The whole argv. --ssh-command's words as they are, or ours; a program named "ssh" is also told to
-// ask nobody and to give up in time.
+// Returns the whole argv: --ssh-command's words as they are, or ours. A program named "ssh" also
+// gets options not to prompt and to give up in time.
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
                                             const std::string& config_path,
                                             const std::string& remote_command);

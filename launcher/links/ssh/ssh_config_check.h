@@ -1,6 +1,6 @@
-// What the user's ssh configuration says about one host, as far as libssh can be told exactly the
-// same; else the reason why the OpenSSH client must take over. Conservative: what is not known here
-// to be harmless belongs to the client. Pure: texts in, values out. Thread: any.
+// Reads what the user's ssh configuration says about one host, where libssh can be set up exactly
+// the same; else gives the reason why the OpenSSH client must take over. Conservative: an option
+// not known here to be harmless belongs to the client. Pure: texts in, values out. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -47,7 +47,7 @@ inline constexpr std::string_view kIncludeEnds = "\x03";
 SshTarget ssh_target(const SshTyped& typed, const std::vector<std::string>& configs,
                      const SshUser& user);
 
-// Does a known_hosts file use what libssh does not understand (@cert-authority, @revoked)?
+// True if a known_hosts file uses what libssh does not understand (@cert-authority, @revoked).
 bool known_hosts_needs_client(std::string_view text);
 
 // The known_hosts files that OpenSSH reads for this target, the user's first. libssh does not read

@@ -241,8 +241,8 @@ void SshConnection::answered(const SshHostKey& key, bool trusted) {
 }
 
 // libssh takes whatever has arrived from the socket, for any stream, whenever it is called, and
-// what it has taken wakes nobody. So this ends only where the output was looked at last and had
-// nothing, and where a write was not possible right after that.
+// data that it has taken wakes no handler. So this ends only where the output was looked at last
+// and had nothing, and where a write was not possible right after that.
 bool SshConnection::move_bytes() {
   int reads = 0;
   bool looked_last = false;
@@ -393,9 +393,9 @@ void SshConnection::wait() {
   }
 }
 
-// What libssh has taken from the socket while it did something else wakes nobody. Where the far end
-// waits for us, we look again without being woken; once the session is up its heartbeat does the
-// same.
+// Data that libssh has taken from the socket while it did something else wakes no handler. Where
+// the far end waits for us, we look again without being woken; once the session is up its heartbeat
+// does the same.
 void SshConnection::await_nudge() {
   if (waits_nudge_ || (state_ != State::kEntry && written_ == outgoing_.size())) return;
   waits_nudge_ = true;

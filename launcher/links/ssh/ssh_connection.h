@@ -36,10 +36,10 @@ class SshConnection : public std::enable_shared_from_this<SshConnection> {
   void write(std::string_view bytes);
   void close();
 
-  // From the TCP connection to the running command: sshd's own LoginGraceTime is 120 s, and a
-  // person waits less.
+  // Time from the TCP connection to the running command: sshd's own LoginGraceTime is 120 s, but
+  // users do not wait that long.
   static constexpr std::chrono::seconds kHandshakeTimeout{30};
-  // An upload that does not get on for so long is stuck.
+  // An upload that makes no progress for this long is stuck.
   static constexpr std::chrono::seconds kEntryTimeout{60};
   // sshd turns connections away above MaxStartups: a few spread retries get in.
   static constexpr int kMaxTries = 5;

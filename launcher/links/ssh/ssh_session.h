@@ -63,7 +63,7 @@ class SshSession {
   SshHostKey host_key();
   // Appends the shown key to the user's known_hosts file.
   Result<void> remember_host_key();
-  // By the agent, then by each identity. kFailed: all were refused.
+  // Logs in by the agent, then by each identity. kFailed: all were refused.
   SshStep log_in(SshKeys& keys);
   SshStep open_channel();
   SshStep execute(const std::string& command);
@@ -75,13 +75,13 @@ class SshSession {
   std::size_t write_window() const;
   // Some of what was written waits for room in the socket.
   bool wants_write() const;
-  // Nothing more can come: the exit status is known, or the channel or connection is closed.
+  // True once nothing more can come: the exit status is known, or the channel or connection closed.
   bool is_finished() const;
   // Exit status of the remote command, or -1.
   int exit_status() const;
   // Raw text of the last failure.
   std::string error() const;
-  // What the server says it accepts ("publickey,password"), for messages.
+  // The methods that the server says it accepts ("publickey,password"), for messages.
   std::string accepted_methods() const;
   // Says goodbye and closes the socket.
   void close();
