@@ -1,3 +1,4 @@
+#!/usr/bin/env python3
 """Measures the house: rooms, arrows, circles, classes, functions, comments, lines.
 
     scripts/house.py                 the table for tests/README.md
