@@ -14,8 +14,8 @@
 #include "launcher/job/hosted_job.h"
 #include "launcher/links/agent/agent_client.h"
 #include "launcher/links/choice/carrier.h"
-#include "launcher/report/clock.h"
 #include "proto/contract/exit_code.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
