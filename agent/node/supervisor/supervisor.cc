@@ -47,6 +47,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
+#include "proto/os/user_places.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -266,6 +267,7 @@ Result<void> Supervisor::on_command(const Command& command) {
 Result<void> Supervisor::on_hello(const Hello& hello) {
   if (hello.lease_ms() > 0) lease_.set_silence(hello.lease_ms() * kNanosPerMilli);
   grace_ns_ = hello.grace_ms() * kNanosPerMilli;
+  write_stop_grace(start_.directory.path, std::chrono::milliseconds(hello.grace_ms()));
   if (hello.outlives_launcher()) {
     outlives_launcher_ = true;
     events_.keep_for_takeover();
@@ -781,7 +783,9 @@ void Supervisor::wait_signal() {
     if (is_told && signal != SIGCHLD) send(event);
     if (signal == SIGTERM && !is_told) {
       asked_to_end_ = start_.step_task == 0;
-      order_stop(grace_ns_, "the supervisor was asked to end (SIGTERM)");
+      const auto grace = read_stop_grace(start_.directory.path);
+      order_stop(grace ? nanoseconds_of(*grace) : grace_ns_,
+                 "the supervisor was asked to end (SIGTERM)");
     }
     if (signal == SIGCHLD) reap_children();
     wait_signal();

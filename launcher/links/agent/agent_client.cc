@@ -224,10 +224,11 @@ void list_jobs(asio::io_context& loop, const std::shared_ptr<CarrierContext>& co
 }
 
 void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
-              const std::vector<Host>& hosts, const std::string& job_id, milliseconds deadline,
-              std::function<void(const Host&, const Result<std::uint32_t>&)> answered) {
+              const std::vector<Host>& hosts, const StopOrder& order, milliseconds deadline,
+              std::function<void(const Host&, const Result<StopAnswer>&)> answered) {
   const auto request = std::make_shared<v1::StopRequest>();
-  request->set_job_id(job_id);
+  request->set_job_id(order.job_id);
+  if (order.grace) request->set_grace_ms(static_cast<std::uint32_t>(order.grace->count()));
   for (const Host& host : hosts) {
     const auto question = std::make_shared<Question<v1::StopReply>>(
         loop, context, host,
@@ -236,7 +237,7 @@ void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& con
         },
         [request, answered](const Host& asked, const Result<v1::StopReply>& reply) {
           if (!reply.ok()) return answered(asked, reply.error());
-          answered(asked, reply->supervisors());
+          answered(asked, StopAnswer{reply->supervisors(), reply->with_grace()});
         });
     question->ask(deadline);
   }
