@@ -26,7 +26,7 @@ ARROWS = {
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
     r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b)\w+\.h"
-    r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h"
+    r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h|proto/wire/operations\.def"
     r"|rendezvous/client/client\.h)$"
 )
 
@@ -150,7 +150,8 @@ def check_includes(path, text, findings):
         quote, header = match.groups()
         target = header.split("/")[0]
         # The C interface's headers are installed side by side.
-        is_installed = path == "comm/contract/ivycomm.h" and header == "ivycomm_types.h"
+        is_installed = (path, header) in (("comm/contract/ivycomm.h", "ivycomm_types.h"),
+                                          ("comm/contract/ivycomm_types.h", "ivycomm_operations.def"))
         if quote == '"' and "/" not in header and not is_installed:
             findings.add(path, number, f'"{header}": name our headers from the top folder')
         if target in FOLDERS and quote == '"':
