@@ -1,5 +1,3 @@
-#include "comm/group/point_to_point.h"
-
 #include <poll.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <utility>
 
 #include "comm/contract/background_thread.h"
+#include "comm/group/point_to_point.h"
 #include "comm/group/point_to_point_peer.h"
 #include "comm/transports/relax.h"
 #include "comm/transports/shared_ring.h"
@@ -51,7 +50,7 @@ PointToPoint::~PointToPoint() {
     thread.swap(thread_);
     has_work_.notify_all();
   }
-  if (local_ != nullptr) local_->ring_mail(local_->self());
+  if (local_ != nullptr) local_->mail().ring(local_->self());
   if (thread.joinable()) thread.join();
   for (const std::unique_ptr<Peer>& peer : peers_) peer->dial.reset();
   const std::lock_guard lock(mutex_);
@@ -72,8 +71,8 @@ bool PointToPoint::open_sink(Peer& peer) {
   if (peer.sink != nullptr) return true;
   const auto rank = static_cast<std::size_t>(peer.rank);
   if (options_.member_of[rank] >= 0) {
-    Result<std::unique_ptr<ByteSink>> made = make_ring(
-        local_->ring(local_->self(), static_cast<std::uint32_t>(options_.member_of[rank])));
+    Result<std::unique_ptr<ByteSink>> made =
+        make_ring(local_->mail().ring_to(static_cast<std::uint32_t>(options_.member_of[rank])));
     if (!made.ok()) {
       fail_found(lost(peer, made.error().message));
       return false;
@@ -102,8 +101,8 @@ bool PointToPoint::open_source(Peer& peer) {
   if (peer.rank == options_.self) return false;
   const auto rank = static_cast<std::size_t>(peer.rank);
   if (options_.member_of[rank] >= 0) {
-    Result<std::unique_ptr<ByteSource>> found = find_ring(
-        local_->ring(static_cast<std::uint32_t>(options_.member_of[rank]), local_->self()));
+    Result<std::unique_ptr<ByteSource>> found =
+        find_ring(local_->mail().ring_from(static_cast<std::uint32_t>(options_.member_of[rank])));
     if (!found.ok()) {
       fail_found(lost(peer, found.error().message));
       return false;
@@ -191,7 +190,7 @@ void PointToPoint::finish(MessageRequest& request) {
   request.is_done = true;
   request.work->finish({});
   // A thread that sleeps for this request is woken by the bell of its own rank.
-  if (local_ != nullptr) local_->ring_mail(local_->self());
+  if (local_ != nullptr) local_->mail().ring(local_->self());
 }
 
 std::shared_ptr<MessageRequest> PointToPoint::match(std::int32_t source, std::int32_t tag) {
@@ -344,7 +343,7 @@ bool PointToPoint::progress() {
     if (!is_broken()) moved_here |= progress_receives(*peer);
     const std::int32_t member = options_.member_of[static_cast<std::size_t>(peer->rank)];
     if (moved_here && member >= 0 && local_ != nullptr) {
-      local_->ring_mail(static_cast<std::uint32_t>(member));
+      local_->mail().ring(static_cast<std::uint32_t>(member));
     }
     has_moved |= moved_here;
   }
@@ -405,7 +404,7 @@ void PointToPoint::sleep(std::uint32_t bell, steady_clock::time_point until) {
     const milliseconds slice =
         alarm_ != nullptr ? std::min(kLocalSlice, alarm_->poll_interval()) : kLocalSlice;
     const nanoseconds left = std::max(nanoseconds(0), until - steady_clock::now());
-    local_->mail_sleep(bell, std::min<nanoseconds>(slice, left));
+    local_->mail().sleep(bell, std::min<nanoseconds>(slice, left));
   } else {
     poll(nullptr, 0, 1);
   }
@@ -445,7 +444,7 @@ Outcome PointToPoint::see_through(std::unique_lock<std::mutex>& lock, const Requ
   auto idle_since = kMoving;
   bool is_long = false;
   while (!are_done()) {
-    const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
+    const std::uint32_t bell = local_ != nullptr ? local_->mail().bell() : 0;
     const bool has_moved = progress();
     if (are_done()) break;
     if (tell_found(lock) || find_overdue(requests)) continue;
@@ -517,7 +516,7 @@ void PointToPoint::run_thread() {
 }
 
 void PointToPoint::move_pending(std::unique_lock<std::mutex>& lock) {
-  const std::uint32_t bell = local_ != nullptr ? local_->mail_bell() : 0;
+  const std::uint32_t bell = local_ != nullptr ? local_->mail().bell() : 0;
   const bool has_moved = progress();
   if (tell_found(lock) || find_overdue(pending_) || has_moved) return;
   show_oldest();

@@ -257,7 +257,7 @@ void PointToPoint::fail_all(const Failure& failure) {
     peer->sends.clear();
     end(std::exchange(peer->target, nullptr));
   }
-  if (local_ != nullptr) local_->ring_mail(local_->self());
+  if (local_ != nullptr) local_->mail().ring(local_->self());
 }
 
 // Keeps a failure that was found here, unless there is one already. Called under mutex_; the other
