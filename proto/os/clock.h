@@ -1,6 +1,7 @@
 // The two clocks. Thread: any.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 
@@ -16,6 +17,13 @@ inline std::uint64_t time_of(clockid_t clock) {
 inline std::uint64_t monotonic_ns() { return time_of(CLOCK_MONOTONIC); }
 // Since 1970; may be set forwards and backwards.
 inline std::uint64_t wall_ns() { return time_of(CLOCK_REALTIME); }
+// The same as points in time, for deadlines: of our own, and of libraries that ask for wall time.
+inline std::chrono::steady_clock::time_point steady_now() {
+  return std::chrono::steady_clock::now();
+}
+inline std::chrono::system_clock::time_point system_now() {
+  return std::chrono::system_clock::now();
+}
 inline std::int64_t wall_s() { return static_cast<std::int64_t>(std::time(nullptr)); }
 
 }  // namespace ivy
