@@ -1,7 +1,6 @@
 #include "comm/join/door.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -12,6 +11,7 @@
 #include "comm/transports/peer_listener.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/not_inherited.h"
+#include "proto/os/process.h"
 
 namespace ivy::comm {
 namespace {
@@ -114,10 +114,8 @@ Result<Door> Door::at_address(const Identity& identity, steady_clock::time_point
     door = where_told(identity);
   }
   if (door.ok()) return door;
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
   Error error =
-      door.error().context("rank 0 on " + std::string(name) + " cannot open " +
+      door.error().context("rank 0 on " + own_host_name() + " cannot open " +
                            address_with_port(identity.meeting_host, identity.meeting_port));
   error.fix = error.code == Code::kAlreadyExists
                   ? advice_on_port(identity)

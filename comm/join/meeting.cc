@@ -1,11 +1,8 @@
 #include "comm/join/meeting.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -16,6 +13,8 @@
 #include "comm/join/meeting_note.h"
 #include "comm/join/torch_store.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {
@@ -26,6 +25,7 @@ using std::chrono::steady_clock;
 using TimePoint = steady_clock::time_point;
 
 constexpr std::size_t kTokenBytes = 32;
+constexpr std::size_t kSecretBytesMax = 1 << 20;
 // The pause between two looks for the file grows: the file system may be on another host.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
@@ -48,12 +48,6 @@ std::string seconds_text(milliseconds time) {
   const auto tenths = time.count() / 100;
   const std::string rest = tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10);
   return std::to_string(tenths / 10) + rest + " s";
-}
-
-std::string own_host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 std::string hex(std::string_view bytes) {
@@ -86,9 +80,8 @@ bool is_own_host_only(const std::string& address) {
 
 Result<std::string> secret_of(const std::string& path) {
   if (path.empty()) return std::string(kNoSecret);
-  std::ifstream file(path, std::ios::binary);
-  std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file && !token.empty()) return token;
+  std::optional<std::string> token = read_file(path, kSecretBytesMax);
+  if (token && !token->empty()) return *std::move(token);
   return Error{Code::kFailedPrecondition, "IVY_TOKEN_FILE=" + path + " cannot be read, or is empty",
                "every rank needs the same file, or none"};
 }
