@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 
 namespace ivy::comm {
 namespace {

@@ -12,7 +12,7 @@
 
 #include <cerrno>
 
-#include "comm/join/meeting.h"
+#include "comm/join/bootstrap.h"
 #include "comm/transports/alarms.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/os/listening_socket.h"

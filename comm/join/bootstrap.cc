@@ -1,4 +1,4 @@
-#include "comm/join/meeting.h"
+#include "comm/join/bootstrap.h"
 
 #include <poll.h>
 
@@ -9,8 +9,8 @@
 
 #include "comm/contract/protocol.h"
 #include "comm/contract/resolve.h"
-#include "comm/join/door.h"
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
+#include "comm/join/store_listener.h"
 #include "comm/join/torch_store.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/os/files.h"

@@ -1,4 +1,4 @@
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 
 #include <optional>
 

@@ -21,9 +21,9 @@
 #include <memory>
 #include <string>
 
+#include "comm/join/endpoint_file.h"
 #include "comm/join/identity.h"
-#include "comm/join/note_file.h"
-#include "comm/join/own_store.h"
+#include "comm/join/private_store.h"
 #include "proto/contract/status.h"
 #include "rendezvous/client/client.h"
 

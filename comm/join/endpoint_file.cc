@@ -1,4 +1,4 @@
-#include "comm/join/note_file.h"
+#include "comm/join/endpoint_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>

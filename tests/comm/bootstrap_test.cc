@@ -1,6 +1,6 @@
 // How ranks find each other without ivyrun: the note, its file, torchrun's store, and whole
 // meetings of processes.
-#include "comm/join/meeting.h"
+#include "comm/join/bootstrap.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 #include "comm/join/torch_store.h"
 #include "tests/comm/world.h"
 #include "tests/rendezvous/server_thread.h"

@@ -1,4 +1,4 @@
-#include "comm/join/door.h"
+#include "comm/join/store_listener.h"
 
 #include <poll.h>
 
@@ -7,7 +7,7 @@
 #include <string>
 
 #include "comm/contract/resolve.h"
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/not_inherited.h"

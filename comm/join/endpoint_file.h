@@ -8,7 +8,7 @@
 #include <memory>
 #include <string>
 
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 #include "proto/contract/status.h"
 
 namespace ivy::comm {

@@ -1,4 +1,4 @@
-#include "comm/join/own_store.h"
+#include "comm/join/private_store.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
