@@ -36,7 +36,7 @@ Job::Job(Identity identity, milliseconds timeout)
     : identity_(std::move(identity)),
       timeout_(timeout),
       source_(source_text(identity_)),
-      joined_(identity_.meeting == Meeting::kStore ? joins.fetch_add(1) : worlds.load()),
+      joined_(identity_.bootstrap == Bootstrap::kStore ? joins.fetch_add(1) : worlds.load()),
       life_(std::to_string(joined_)),
       records_(identity_.rank, WorldFormation::prefix_of(life_)) {}
 
@@ -53,12 +53,13 @@ std::string Job::name_in_page(const std::string& communicator) const {
 Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) {
   std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
   const Identity& who = job->identity_;
-  if (who.meeting == Meeting::kAlone) return job;
-  PeerCredentials credentials = IVY_TRY(
-      who.meeting == Meeting::kStore ? job->connect_to_store() : job->meet_without_ivyrun());
+  if (who.bootstrap == Bootstrap::kAlone) return job;
+  PeerCredentials credentials =
+      IVY_TRY(who.bootstrap == Bootstrap::kStore ? job->connect_to_store()
+                                                 : job->bootstrap_without_ivyrun());
   credentials.rank = who.rank;
   // Under ivyrun only the job's ranks have its token.
-  credentials.waits_for_places = who.meeting != Meeting::kStore;
+  credentials.waits_for_places = who.bootstrap != Bootstrap::kStore;
   if (who.spans_hosts) {
     job->tcp_streams_ = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
     const std::string own_address = IVY_TRY(own_address_towards(job->first_host_address_));
@@ -89,10 +90,10 @@ Result<PeerCredentials> Job::connect_to_store() {
   return credentials;
 }
 
-Result<PeerCredentials> Job::meet_without_ivyrun() {
-  Meet met = IVY_TRY(meet(identity_, joined_, timeout_));
-  own_store_ = std::move(met.own_store);
-  note_ = std::move(met.note);
+Result<PeerCredentials> Job::bootstrap_without_ivyrun() {
+  Bootstrapped met = IVY_TRY(bootstrap(identity_, joined_, timeout_));
+  private_store_ = std::move(met.private_store);
+  endpoint_file_ = std::move(met.endpoint_file);
   store_ = std::move(met.client);
   first_host_address_ = met.first_host_address;
   PeerCredentials credentials;
@@ -124,9 +125,10 @@ Result<World> Job::form_world() {
   records_.set_prefix(WorldFormation::prefix_of(life_));
   tuning_ = world->tuning;
   machine_ = world->machine;
-  if (identity_.meeting != Meeting::kAlone && identity_.meeting != Meeting::kStore) worlds++;
-  note_.reset();  // All ranks have come: remove the endpoint file.
-  if (own_store_ != nullptr) own_store_->refuse_joins();
+  if (identity_.bootstrap != Bootstrap::kAlone && identity_.bootstrap != Bootstrap::kStore)
+    worlds++;
+  endpoint_file_.reset();  // All ranks have come: remove the endpoint file.
+  if (private_store_ != nullptr) private_store_->refuse_joins();
   if (world->local_ranks.size() == world->seats.size()) {
     listener_.reset();
     bell_.reset();

@@ -62,7 +62,7 @@ class Job {
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
   Result<PeerCredentials> connect_to_store();
-  Result<PeerCredentials> meet_without_ivyrun();
+  Result<PeerCredentials> bootstrap_without_ivyrun();
   Result<void> attach_to_supervisor();
   void listen_to_store();
   bool has_left(std::int32_t world_rank) const;
@@ -80,8 +80,8 @@ class Job {
   std::uint32_t tcp_streams_ = 0;
   std::string first_host_address_;
   std::optional<Failure> init_failure_;
-  std::unique_ptr<OwnStore> own_store_;  // Rank 0's without ivyrun. Ends after store_.
-  std::unique_ptr<NoteFile> note_;       // Kept until all ranks have come.
+  std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
+  std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have come.
   std::unique_ptr<store::Client> store_;
   std::unique_ptr<ControlClient> control_;  // Null: no supervisor.
   std::unique_ptr<PeerListener> listener_;

@@ -45,7 +45,7 @@ std::string own_container() {
 std::string own_host_key(const Identity& identity) {
   const std::string boot = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
   return boot.substr(0, boot.find('\n')) + "/" +
-         (identity.meeting == Meeting::kStore ? identity.host_key : own_container());
+         (identity.bootstrap == Bootstrap::kStore ? identity.host_key : own_container());
 }
 
 // The machine of a host key: pretended hosts share its processors.
@@ -152,14 +152,14 @@ std::string WorldFormation::own_seat() const {
   seat.build = own_build();
   seat.pid = std::to_string(getpid());
   seat.host_key = own_host_key(joined_.identity);
-  seat.processors = processors_text(own_processors());
+  seat.processors = core_list_text(own_processors());
   seat.host_name = own_host_name();
   seat.tuning = own_tuning_.said;
   seat.quotas = quotas_text(own_quotas());
   seat.caches = caches_text(own_caches());
   if (joined_.listener == nullptr) return seat.encoded();
   seat.address = joined_.listener->address();
-  if (joined_.identity.meeting != Meeting::kStore) {
+  if (joined_.identity.bootstrap != Bootstrap::kStore) {
     std::vector<std::string> places = own_addresses();
     places.push_back(joined_.listener->host());
     seat.places = joined(places, ",");
@@ -191,7 +191,7 @@ Result<void> WorldFormation::exchange_seats() {
 
 Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
   const std::string machine = machine_of(own_host_key(joined_.identity));
-  std::vector<Processors> processors;  // These three are by rank of this machine.
+  std::vector<CoreList> processors;  // These three are by rank of this machine.
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
   std::vector<std::string> hosts;
@@ -200,7 +200,7 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
   for (const SeatText& text : texts) {
     const auto rank = static_cast<std::uint32_t>(tunings.size());
     if (machine_of(text.host_key) == machine) {
-      processors.push_back(processors_from(text.processors));
+      processors.push_back(parse_core_list(text.processors));
       quotas.push_back(quotas_from(text.quotas));
       caches.push_back(caches_from(text.caches));
     }
@@ -212,7 +212,7 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
   if (const std::optional<Error> trouble = tuning_trouble(tunings)) return *trouble;
-  if (joined_.listener != nullptr && joined_.identity.meeting != Meeting::kStore) {
+  if (joined_.listener != nullptr && joined_.identity.bootstrap != Bootstrap::kStore) {
     joined_.listener->expect(std::move(places));
   }
   MachineFacts& facts = world_.machine;

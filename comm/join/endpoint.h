@@ -1,4 +1,4 @@
-// What rank 0 tells the others about the store that it has started: text, in a file or as a value
+// How the others reach the store that rank 0 has started: text, in a file or as a value
 // in torchrun's store. Pure; thread: any.
 #pragma once
 
@@ -11,21 +11,21 @@
 
 namespace ivy::comm {
 
-struct MeetingNote {
-  std::string job_id;  // 32 hexadecimal digits, random: the note's own.
+struct Endpoint {
+  std::string job_id;  // 32 hexadecimal digits, random: of this endpoint alone.
   std::string token;   // Any bytes.
   // How many worlds rank 0's process has had before.
   std::uint32_t generation = 0;
   std::vector<std::string> addresses;  // With ports, the best first; at least one.
 
-  bool operator==(const MeetingNote&) const = default;
+  bool operator==(const Endpoint&) const = default;
 };
 
-inline constexpr std::size_t kNoteBytesMax = 8192;
-inline constexpr std::size_t kNoteAddressesMax = 16;
+inline constexpr std::size_t kEndpointBytesMax = 8192;
+inline constexpr std::size_t kEndpointAddressesMax = 16;
 
-std::string encode_note(const MeetingNote& note);
-// DataLoss: the text is not a note, of another version, or cut off.
-Result<MeetingNote> decode_note(std::string_view text);
+std::string encode_endpoint(const Endpoint& endpoint);
+// DataLoss: the text is no endpoint, of another version, or cut off.
+Result<Endpoint> decode_endpoint(std::string_view text);
 
 }  // namespace ivy::comm

@@ -39,7 +39,7 @@ Result<std::string> read_private(const std::string& path) {
                      ") alone: what it says is not believed",
                  "remove it, or use another path"};
   }
-  return read_from(file.get(), kNoteBytesMax + 1).value_or("");
+  return read_from(file.get(), kEndpointBytesMax + 1).value_or("");
 }
 
 std::string hash_of(std::string_view key) {
@@ -76,14 +76,14 @@ Process process_of(int pid) {
 
 }  // namespace
 
-NoteFile::NoteFile(std::string path, std::string text)
+EndpointFile::EndpointFile(std::string path, std::string text)
     : path_(std::move(path)), text_(std::move(text)), owner_(getpid()) {}
 
-NoteFile::~NoteFile() { remove(); }
+EndpointFile::~EndpointFile() { remove(); }
 
-Result<std::unique_ptr<NoteFile>> NoteFile::write(const std::string& path,
-                                                  const MeetingNote& note) {
-  const std::string text = encode_note(note);
+Result<std::unique_ptr<EndpointFile>> EndpointFile::write(const std::string& path,
+                                                          const Endpoint& endpoint) {
+  const std::string text = encode_endpoint(endpoint);
   const std::string draft =
       path + "." + std::to_string(getpid()) + "-" + hash_of(random_bytes(kNonceBytes));
   const Descriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -94,21 +94,21 @@ Result<std::unique_ptr<NoteFile>> NoteFile::write(const std::string& path,
     unlink(draft.c_str());
     return error;
   }
-  return std::unique_ptr<NoteFile>(new NoteFile(path, text));
+  return std::unique_ptr<EndpointFile>(new EndpointFile(path, text));
 }
 
-void NoteFile::remove() {
+void EndpointFile::remove() {
   if (!is_there_ || getpid() != owner_) return;
   is_there_ = false;
   const Result<std::string> found = read_private(path_);
   if (found.ok() && *found == text_) unlink(path_.c_str());
 }
 
-Result<MeetingNote> read_note(const std::string& path) {
+Result<Endpoint> read_endpoint(const std::string& path) {
   const std::string text = IVY_TRY(read_private(path));
-  Result<MeetingNote> note = decode_note(text);
-  if (note.ok()) return note;
-  return note.error().context(path);
+  Result<Endpoint> endpoint = decode_endpoint(text);
+  if (endpoint.ok()) return endpoint;
+  return endpoint.error().context(path);
 }
 
 Result<std::string> private_path(const std::string& key) {

@@ -115,13 +115,14 @@ Failure DeviceCommunicator::with_ras(const Failure& failure) {
   const char* const address = std::getenv("NCCL_RAS_ADDR");
   const bool is_inside = failure.kind == FailureKind::kTimeout;
   if (!is_inside || address == nullptr || library_->version() < kRasFrom) return failure;
-  const auto has_news = [this] { return look_for_trouble(false).has_value(); };
+  const auto has_trouble = [this] { return look_for_trouble(false).has_value(); };
   const auto end = steady_clock::now() + kRasPatience;
   std::string answer;
-  if (!has_news() && may_ask_ras()) {
-    answer = ask_ras(address, kRasPatience, has_news);
+  if (!has_trouble() && may_ask_ras()) {
+    answer = ask_ras(address, kRasPatience, has_trouble);
   } else {
-    while (!has_news() && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+    while (!has_trouble() && steady_clock::now() < end)
+      std::this_thread::sleep_for(milliseconds(5));
   }
   if (const std::optional<Failure> trouble = look_for_trouble(false)) return *trouble;
   if (answer.empty()) return failure;
@@ -287,7 +288,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   }
   const auto began = steady_clock::now();
   ReadyOptions options = ready_options(deadline);
-  say_phase(options, Phase::kBegun);
+  report_phase(options, Phase::kBegun);
   RankFacts facts;
   if (std::optional<Failure> failure = find_facts(device, deadline, facts)) return failure;
   const auto known = steady_clock::now();
@@ -302,14 +303,14 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   if (ready.is_shared) {
     is_shared_ = true;
   } else {
-    say_phase(options, Phase::kInit);
+    report_phase(options, Phase::kInit);
     if (std::optional<Failure> failure = connect(ready.ids, device, deadline)) {
       if (failure->kind == FailureKind::kTimeout) {
         set_text(*failure, failure->text + who_is_not_done(options));
       }
       return with_ras(*failure);
     }
-    say_phase(options, Phase::kDone);
+    report_phase(options, Phase::kDone);
   }
   device_ = device;
   if (shows_times()) show_times(began, known, met);

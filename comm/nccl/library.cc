@@ -41,7 +41,7 @@ std::string mapped_file(std::string_view name) {
 }
 
 std::mutex folders_mutex;
-std::string& told_folders() {
+std::string& package_folders() {
   static std::string folders;
   return folders;
 }
@@ -61,7 +61,7 @@ std::vector<std::string> pip_files() {
   std::vector<std::string> folders;
   {
     const std::lock_guard lock(folders_mutex);
-    add_folders(told_folders(), folders);
+    add_folders(package_folders(), folders);
   }
   dl_iterate_phdr(
       [](dl_phdr_info* one, std::size_t, void* where) {
@@ -143,7 +143,7 @@ Error unusable(const std::string& what) {
 
 void set_package_folders(const std::string& folders) {
   const std::lock_guard lock(folders_mutex);
-  told_folders() = folders;
+  package_folders() = folders;
 }
 
 std::string version_text(int version) {

@@ -111,7 +111,9 @@ const PreflightCase kCases[] = {
      2,
      {"has NCCL_PROTO=LL, others have NCCL_PROTO unset", "-x NCCL_PROTO"}},
     {"small /dev/shm",
-     [](auto& ranks) { ranks[0].limits.shared_memory_free = ranks[1].limits.shared_memory_free = 20 << 20; },
+     [](auto& ranks) {
+       ranks[0].limits.shared_memory_free = ranks[1].limits.shared_memory_free = 20 << 20;
+     },
      0,
      {"/dev/shm has 20 MiB free, 2 ranks need 32 MiB", "--shm-size"}},
     {"locked memory",
