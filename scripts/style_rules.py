@@ -248,12 +248,17 @@ def awaited_expressions(code):
         yield match.end(), position
 
 
-# GCC 12 destroys such temporaries twice when they live across a suspension.
+# GCC 12 destroys such temporaries twice when they live across a suspension, and leaves a switch over
+# an awaited value behind its last case.
 CAPTURING_LAMBDA = re.compile(r"(?<![\w)\]])\s*\[\s*[^\]\s][^\]]*\]\s*(\(|\{|mutable\b|<)")
 BRACE_TEMPORARY = re.compile(r"[\w>]\s*\{|[(,]\s*\{")
+AWAITING_SWITCH = re.compile(r"\bswitch\s*\(\s*co_await\b")
 
 
 def check_coroutines(path, code, findings):
+    for match in AWAITING_SWITCH.finditer(code):
+        findings.add(path, line_of(code, match.start()),
+                     "a switch over an awaited value: name it first (GCC 12)")
     for start, end in awaited_expressions(code):
         expression = code[start:end]
         lambda_match = CAPTURING_LAMBDA.search(expression)

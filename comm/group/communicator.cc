@@ -276,7 +276,7 @@ Outcome Communicator::leave() {
   if (const std::optional<Outcome> ended = begin_leaving()) return *ended;
   const std::lock_guard lock(turn_);
   std::optional<Failure> found;
-  if (local_ != nullptr && !local_->compare_last()) found = local_->failure();
+  if (local_ != nullptr && !local_->entries().compare_last()) found = local_->failure();
   // Between hosts compare with what the others have entered, which the store knows.
   if (!found && across_ != nullptr && may_be_ahead_) found = across_->compare();
   // Other ranks' failures are theirs to report, but a mismatch concerns both sides.
