@@ -7,7 +7,6 @@ add_library(ivy_job STATIC
   options/env_files.cc
   plan/interpreter.cc
   report/missing_module.cc
-  screen/detached_output.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
 

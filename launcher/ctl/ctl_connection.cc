@@ -11,7 +11,7 @@
 #include <cstring>
 #include <utility>
 
-#include "launcher/report/clock.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {

@@ -103,10 +103,11 @@ Follower::Follower(FollowRequest request) : request_(std::move(request)) {
     take_replies();
   };
   handlers.closed = [this] { stop(FollowEnd::kOutputClosed); };
-  Options options;
+  OutputOptions options;
   options.label = request_.options->label;
   options.color = request_.options->color;
-  output_ = Output::make(loop_, options, request_.job.job_id(), std::move(handlers));
+  output_ = std::make_unique<Output>(loop_, options, request_.job.job_id(), OutputTarget::kConsole,
+                                     std::move(handlers));
   signals_.async_wait([this](const boost::system::error_code& error, int) {
     if (!error) stop(FollowEnd::kInterrupted);
   });

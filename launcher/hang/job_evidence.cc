@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "launcher/hang/rank_names.h"
-#include "launcher/report/clock.h"
 #include "launcher/report/diagnostic.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 #include "proto/wire/ras.h"
 
 namespace ivy {

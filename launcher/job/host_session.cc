@@ -6,9 +6,9 @@
 #include <cstdio>
 #include <utility>
 
-#include "launcher/report/clock.h"
 #include "proto/contract/build.h"
 #include "proto/contract/limits.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {

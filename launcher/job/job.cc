@@ -19,7 +19,6 @@
 #include "launcher/plan/device_text.h"
 #include "launcher/plan/explain_env.h"
 #include "launcher/plan/interpreter.h"
-#include "launcher/report/clock.h"
 #include "launcher/report/missing_module.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/log_files.h"
@@ -27,6 +26,7 @@
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {

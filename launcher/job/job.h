@@ -27,9 +27,6 @@
 
 namespace ivy {
 
-class DetachedOutput;
-class FollowedOutput;
-
 class Job {
  public:
   Job(boost::asio::io_context& loop, JobRequest request);
@@ -228,8 +225,6 @@ class Job {
   std::vector<std::string> master_addresses_;
   std::string master_addr_error_;
   std::unique_ptr<Output> output_;
-  FollowedOutput* followed_output_ = nullptr;  // The outermost of output_.
-  DetachedOutput* detached_output_ = nullptr;  // Inside it, with --detach.
   std::unique_ptr<JobSocket> job_socket_;
   std::optional<std::chrono::milliseconds> requested_grace_;  // ivyctl stop --grace
   std::int64_t opened_unix_ms_ = 0, opened_at_ns_ = 0;

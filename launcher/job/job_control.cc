@@ -10,11 +10,9 @@
 #include "launcher/job/job.h"
 #include "launcher/job/job_end.h"
 #include "launcher/job/job_record.h"
-#include "launcher/report/clock.h"
-#include "launcher/screen/detached_output.h"
-#include "launcher/screen/followed_output.h"
 #include "launcher/screen/log_files.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -42,18 +40,8 @@ std::unique_ptr<Output> Job::make_output() {
     const auto host = static_cast<std::size_t>(host_index);
     if (hosts_[host].session) hosts_[host].session->grant(bytes);
   };
-  std::unique_ptr<Output> output;
-  if (request_.detachment != nullptr) {
-    // Its reader may go away: the job is about to leave it anyway.
-    Output::Handlers none;
-    none.consumed = [](int, std::uint64_t) {};
-    std::unique_ptr<Output> foreground = Output::make(loop_, options_, job_id_, std::move(none));
-    auto detached = std::make_unique<DetachedOutput>(loop_, options_, job_id_, std::move(handlers),
-                                                     std::move(foreground));
-    detached_output_ = detached.get();
-    if (request_.record) detached->go_on_with_files();
-    output = std::move(detached);
-  } else {
+  const bool is_detached = request_.detachment != nullptr;
+  if (!is_detached) {
     handlers.closed = [this] {
       end_by_launcher(
           LauncherReason::kOutputClosed, 0,
@@ -63,11 +51,12 @@ std::unique_ptr<Output> Job::make_output() {
                      .exit_code = kExitOutputClosed});
       apply(JobEvent::kTimeUp);
     };
-    output = Output::make(loop_, options_, job_id_, std::move(handlers));
   }
-  auto followed = std::make_unique<FollowedOutput>(std::move(output));
-  followed_output_ = followed.get();
-  return followed;
+  auto output = std::make_unique<Output>(
+      loop_, options_, job_id_, is_detached ? OutputTarget::kBackground : OutputTarget::kConsole,
+      std::move(handlers));
+  if (is_detached && request_.record) output->go_on_with_files();
+  return output;
 }
 
 void Job::schedule_job_socket() {
@@ -110,12 +99,12 @@ Result<void> Job::listen_for_ivyctl() {
   Result<std::unique_ptr<JobSocket>> opened = JobSocket::open(loop_, job_id_, std::move(handlers));
   if (!opened.ok()) return opened.error();
   job_socket_ = std::move(opened).value();
-  FollowedOutput::Listener listener;
+  Output::Listener listener;
   listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {
     job_socket_->output(rank, stream, bytes, end);
   };
   listener.message = [this](std::string_view text) { job_socket_->message(text); };
-  followed_output_->listen(std::move(listener));
+  output_->listen(std::move(listener));
   return {};
 }
 
@@ -303,7 +292,7 @@ void Job::tell_end(const Outcome& outcome, std::function<void()> told) {
   socket_timer_.cancel();
   record_timer_.cancel();
   if (!job_socket_) return told();
-  followed_output_->listen({});
+  output_->listen({});
   ctl::JobEnd end;
   end.set_exit_code(outcome.exit_code);
   end.set_cause(first_line_of(summary_text_));
@@ -325,7 +314,7 @@ void Job::worker_started(WorkerRecord& worker, int pid) {
 
 void Job::leave_foreground() {
   // A job that is about to end does so in the foreground.
-  if (detached_output_ == nullptr || request_.detachment->has_left() || concluded_) return;
+  if (request_.detachment == nullptr || request_.detachment->has_left() || concluded_) return;
   // A user who reads the parent's notice may call ivyctl at once, so the socket must exist.
   open_job_socket();
   if (outlives_launcher()) {
@@ -333,7 +322,7 @@ void Job::leave_foreground() {
     renew_record();
   }
   if (job_socket_) job_socket_->keep_unheard();
-  detached_output_->leave([this](int log_fd) { request_.detachment->leave(log_fd); });
+  output_->leave([this](int log_fd) { request_.detachment->leave(log_fd); });
 }
 
 }  // namespace ivy

@@ -4,11 +4,11 @@
 #include <cstdio>
 
 #include "launcher/job/job.h"
-#include "launcher/report/clock.h"
 #include "launcher/report/folded_ranks.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {

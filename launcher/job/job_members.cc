@@ -11,10 +11,10 @@
 #include <utility>
 
 #include "launcher/job/job.h"
-#include "launcher/report/clock.h"
 #include "launcher/screen/control_filter.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {

@@ -5,8 +5,8 @@
 #include <memory>
 
 #include "launcher/job/job.h"
-#include "launcher/report/clock.h"
 #include "launcher/slurm/allocation_watch.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 

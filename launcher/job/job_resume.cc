@@ -13,10 +13,9 @@
 
 #include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
-#include "launcher/report/clock.h"
-#include "launcher/screen/detached_output.h"
 #include "proto/contract/build.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -118,8 +117,7 @@ void Job::on_taken_over(std::size_t index, const TakenOver& taken) {
     WorkerRecord* const worker = worker_of(index, taken.generation(), position.rank());
     if (worker == nullptr) continue;
     if (options_.log_to != LogPlace::kNode)
-      lacking += detached_output_->continue_at(rank, static_cast<int>(position.stream()),
-                                               position.bytes());
+      lacking += output_->continue_at(rank, static_cast<int>(position.stream()), position.bytes());
     if (position.ended()) --worker->open_streams;
   }
   if (lacking > 0)

@@ -18,6 +18,7 @@
 
 #include "proto/contract/exit_code.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -86,5 +87,15 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   std::optional<ExitStatus> status_;
   std::function<void(const ExitStatus&)> on_end_;
 };
+
+// A child whose standard streams are pipes. Our ends are non-blocking.
+struct PipedChild {
+  std::shared_ptr<ChildProcess> process;
+  Descriptor input;
+  Descriptor output;
+  Descriptor errors;
+};
+// The same errors as ChildProcess::start(). The request's descriptors are set here.
+Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request);
 
 }  // namespace ivy

@@ -7,7 +7,7 @@
 #include <map>
 #include <thread>
 
-#include "launcher/report/clock.h"
+#include "proto/os/clock.h"
 #include "tests/launcher/fake_host.h"
 
 namespace ivy {
