@@ -2,14 +2,15 @@
 
 #include <chrono>
 
+#include "proto/os/clock.h"
+
 namespace ivy::comm {
 namespace {
 
 using comm_status::Phase;
 
 std::uint64_t now_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
-                                    std::chrono::nanoseconds(1));
+  return static_cast<std::uint64_t>(steady_now().time_since_epoch() / std::chrono::nanoseconds(1));
 }
 
 }  // namespace
