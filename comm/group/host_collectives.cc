@@ -23,7 +23,7 @@ bool reduce_alone(const ReduceRule& rule, const void* send, void* receive, std::
   reduction.op = rule.op;
   reduction.divisor = 1;
   reduction.factors = rule.op == ReduceOp::kPremulSum ? &rule.factor : nullptr;
-  reduce(reduction, &send, 1, receive, nullptr, count);
+  reduce(reduction, {&send, 1, receive, nullptr, count});
   return true;
 }
 
