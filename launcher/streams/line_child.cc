@@ -1,20 +1,20 @@
-#include "launcher/links/srun/srun_child.h"
+#include "launcher/streams/line_child.h"
 
 #include <algorithm>
 #include <utility>
 
 namespace ivy {
 
-Result<std::shared_ptr<SrunChild>> SrunChild::start(boost::asio::io_context& loop,
+Result<std::shared_ptr<LineChild>> LineChild::start(boost::asio::io_context& loop,
                                                     const std::vector<std::string>& command,
                                                     const Environment& environment,
                                                     Handlers handlers) {
-  std::shared_ptr<SrunChild> made(new SrunChild(std::move(handlers)));
+  std::shared_ptr<LineChild> made(new LineChild(std::move(handlers)));
   IVY_CHECK(made->run(loop, command, environment));
   return made;
 }
 
-Result<void> SrunChild::run(boost::asio::io_context& loop, const std::vector<std::string>& command,
+Result<void> LineChild::run(boost::asio::io_context& loop, const std::vector<std::string>& command,
                             const Environment& environment) {
   ChildRequest request;
   request.arguments = command;
@@ -33,9 +33,9 @@ Result<void> SrunChild::run(boost::asio::io_context& loop, const std::vector<std
   return {};
 }
 
-void SrunChild::watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error) {
+void LineChild::watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error) {
   DescriptorPump::Handlers handlers;
-  const std::shared_ptr<SrunChild> self = shared_from_this();
+  const std::shared_ptr<LineChild> self = shared_from_this();
   handlers.bytes = [self, is_error](std::string_view bytes) {
     self->take(is_error ? self->error_rest_ : self->output_rest_, bytes, is_error);
   };
@@ -43,7 +43,7 @@ void SrunChild::watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error
   pump->start(std::move(handlers));
 }
 
-void SrunChild::take(std::string& rest, std::string_view bytes, bool is_error) {
+void LineChild::take(std::string& rest, std::string_view bytes, bool is_error) {
   rest.append(bytes);
   for (;;) {
     const std::size_t newline = rest.find('\n');
@@ -55,13 +55,13 @@ void SrunChild::take(std::string& rest, std::string_view bytes, bool is_error) {
   }
 }
 
-void SrunChild::tell_line(const std::string& line, bool is_error) {
+void LineChild::tell_line(const std::string& line, bool is_error) {
   // A copy: the receiver may forget us.
   const auto tell = is_error ? handlers_.error_line : handlers_.output_line;
   if (tell) tell(line);
 }
 
-void SrunChild::part_ended() {
+void LineChild::part_ended() {
   if (--parts_left_ > 0) return;
   is_over_ = true;
   input_->stop();

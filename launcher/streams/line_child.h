@@ -1,4 +1,4 @@
-// One running srun: its words line by line, bytes for its standard input, its end. Thread: the
+// A child whose words are read line by line: srun, `ssh -G`. Thread: the
 // loop's. Lifetime: until stop() or its end.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace ivy {
 
-class SrunChild : public std::enable_shared_from_this<SrunChild> {
+class LineChild : public std::enable_shared_from_this<LineChild> {
  public:
   struct Handlers {
     std::function<void(const std::string&)> output_line;  // Without its newline.
@@ -28,12 +28,12 @@ class SrunChild : public std::enable_shared_from_this<SrunChild> {
   static constexpr std::size_t kLineMaxBytes = 4096;
 
   // NotFound: there is no such program on the PATH.
-  static Result<std::shared_ptr<SrunChild>> start(boost::asio::io_context& loop,
+  static Result<std::shared_ptr<LineChild>> start(boost::asio::io_context& loop,
                                                   const std::vector<std::string>& command,
                                                   const Environment& environment,
                                                   Handlers handlers);
-  SrunChild(const SrunChild&) = delete;
-  SrunChild& operator=(const SrunChild&) = delete;
+  LineChild(const LineChild&) = delete;
+  LineChild& operator=(const LineChild&) = delete;
 
   void write(std::string_view bytes) { input_->write(bytes); }
   void end_input() { input_->end_writing(); }
@@ -43,7 +43,7 @@ class SrunChild : public std::enable_shared_from_this<SrunChild> {
   void forget() { handlers_ = {}; }
 
  private:
-  explicit SrunChild(Handlers handlers) : handlers_(std::move(handlers)) {}
+  explicit LineChild(Handlers handlers) : handlers_(std::move(handlers)) {}
   Result<void> run(boost::asio::io_context& loop, const std::vector<std::string>& command,
                    const Environment& environment);
   void watch(const std::shared_ptr<DescriptorPump>& pump, bool is_error);
