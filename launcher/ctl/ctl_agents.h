@@ -1,0 +1,21 @@
+// Asks the agents of hosts, all at once, about jobs. Blocking, with deadlines. Thread: any, one at
+// a time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/links/agent/agent_client.h"
+#include "launcher/options/hosts.h"
+
+namespace ivy {
+
+// Calls take() for each job of each host. False: a host refused or did not answer, which has been
+// said.
+bool list_jobs_on(const std::vector<Host>& hosts,
+                  const std::function<void(const Host& host, const JobEntry& job)>& take);
+// The same, for a question that has no answer to take.
+bool stop_job_on(const std::vector<Host>& hosts, const std::string& job_id);
+
+}  // namespace ivy
