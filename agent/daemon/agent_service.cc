@@ -216,10 +216,12 @@ void AgentService::Core::facts(agent::v1::FactsReply& reply) const {
 
 void AgentService::Core::stop(const agent::v1::StopRequest& request, const std::string& who,
                               agent::v1::StopReply& reply) {
+  std::optional<std::chrono::milliseconds> grace;
+  if (request.has_grace_ms()) grace = std::chrono::milliseconds(request.grace_ms());
   std::uint32_t asked = 0;
   for (const JobKey& key : registry_->jobs()) {
     if (key.job_id != request.job_id()) continue;
-    registry_->stop(key);
+    if (registry_->stop(key, grace)) reply.set_with_grace(reply.with_grace() + 1);
     ++asked;
   }
   reply.set_supervisors(asked);

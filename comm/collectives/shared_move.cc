@@ -46,11 +46,11 @@ void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const
 
 // Sizes that only some members know travel in the entries' payloads.
 void write_size(SharedGroup& group, std::uint64_t size) {
-  std::memcpy(group.own_payload(), &size, sizeof size);
+  std::memcpy(group.entries().own_payload(), &size, sizeof size);
 }
 std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   std::uint64_t size = 0;
-  std::memcpy(&size, group.payload(member), sizeof size);
+  std::memcpy(&size, group.entries().payload(member), sizeof size);
   return size;
 }
 
@@ -60,8 +60,8 @@ Failure size_mismatch(const SharedGroup& group, const OperationCall& call, std::
   Failure failure = make_failure(
       FailureKind::kMismatch,
       "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
-          ", differs between ranks: rank " + std::to_string(group.rank_of(from)) + " sends " +
-          std::to_string(sent) + " bytes to rank " + std::to_string(group.rank_of(to)) +
+          ", differs between ranks: rank " + std::to_string(group.member(from).rank) + " sends " +
+          std::to_string(sent) + " bytes to rank " + std::to_string(group.member(to).rank) +
           ", which expects " + std::to_string(expected));
   failure.rank = group.member(from == group.self() ? to : from).world_rank;
   failure.sequence = call.sequence;
@@ -72,20 +72,20 @@ Failure size_mismatch(const SharedGroup& group, const OperationCall& call, std::
 }  // namespace
 
 bool shared_barrier(SharedGroup& group, const OperationCall& call) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  group.publish_entry();
-  return group.await_entries();
+  if (!group.begin(call)) return false;
+  group.entries().publish();
+  return group.entries().await_all();
 }
 
 namespace {
 
 // Copies out of the root's registered buffer, which all members can map.
 bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  if (group.self() == root) return group.await_fetched();
+  if (group.self() == root) return group.buffers().await_fetched();
   const BufferPlace place = places_of(group, root).send;
   const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
-  if (!group.fetch(root, place, buffer, bytes, stores)) return false;
-  group.publish_fetched();
+  if (!group.buffers().fetch(root, {place, buffer, bytes, stores})) return false;
+  group.buffers().publish_fetched();
   return true;
 }
 
@@ -98,28 +98,28 @@ bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::u
     const bool maps = group.selector().maps(Operation::kBroadcast, bytes);
     show_places(group, {maps ? registered_memory::place_of(buffer, bytes) : BufferPlace(), {}});
   }
-  group.publish_entry();
-  if (!is_root && !group.await_entry(root)) return false;
+  group.entries().publish();
+  if (!is_root && !group.entries().await(root)) return false;
   if (places_of(group, root).send.is_registered()) {
-    const std::optional<std::uint64_t> reach = group.reach();
+    const std::optional<std::uint64_t> reach = group.buffers().reach();
     if (!reach) return false;
     if ((*reach & PeerMemory::kCanMap) != 0) {
       return broadcast_directly(group, buffer, bytes, root);
     }
   }
-  const std::uint64_t first = group.take_chunks(chunks);
+  const std::uint64_t first = group.slots().take(chunks);
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     std::uint8_t* const place = at(buffer, chunk * piece);
     const std::size_t length = piece_bytes(bytes, piece, chunk);
     if (group.self() == root) {
-      if (!group.await_room(first + chunk)) return false;
-      copy(group.slot(root, first + chunk), place, length, Stores::kCached);
-      group.publish_filled(first + chunk);
+      if (!group.slots().await_room(first + chunk)) return false;
+      copy(group.slots().slot(root, first + chunk), place, length, Stores::kCached);
+      group.slots().publish_filled(first + chunk);
     } else {
-      if (!group.await_filled(root, first + chunk)) return false;
-      copy(place, group.slot(root, first + chunk), length, stores);
+      if (!group.slots().await_filled(root, first + chunk)) return false;
+      copy(place, group.slots().slot(root, first + chunk), length, stores);
     }
-    group.publish_drained(first + chunk);
+    group.slots().publish_drained(first + chunk);
   }
   return true;
 }
@@ -128,20 +128,24 @@ bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::u
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
     return broadcast_large(group, buffer, bytes, root);
   }
-  group.expect_shown(bytes);
+  group.entries().expect_shown(bytes);
   const bool is_inline = bytes <= kInlineBytes;
   if (group.self() == root) {
-    if (bytes > 0) std::memcpy(is_inline ? group.own_payload() : group.own_eager(), buffer, bytes);
-    group.publish_entry();
+    if (bytes > 0)
+      std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), buffer,
+                  bytes);
+    group.entries().publish();
     return true;
   }
-  group.publish_entry();
-  if (!group.await_entry(root)) return false;
-  if (bytes > 0) std::memcpy(buffer, is_inline ? group.payload(root) : group.eager(root), bytes);
+  group.entries().publish();
+  if (!group.entries().await(root)) return false;
+  if (bytes > 0)
+    std::memcpy(buffer, is_inline ? group.entries().payload(root) : group.entries().eager(root),
+                bytes);
   return true;
 }
 
@@ -153,36 +157,36 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive, c
                           bool is_entered) {
   const std::uint32_t self = group.self();
   const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
-  const std::uint64_t first = group.take_chunks(chunks);
+  const std::uint64_t first = group.slots().take(chunks);
   const Stores stores =
       group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    if (!group.await_room(first + chunk)) return false;
+    if (!group.slots().await_room(first + chunk)) return false;
     const std::size_t begin = chunk * kSlotBytes;
     const std::size_t own_bytes = piece_bytes(blocks[self].bytes, kSlotBytes, chunk);
     if (own_bytes > 0) {
       std::uint8_t* const own_place = at(receive, blocks[self].offset + begin);
-      std::uint8_t* const slot = group.slot(self, first + chunk);
+      std::uint8_t* const slot = group.slots().slot(self, first + chunk);
       if (own_place == at(send, begin)) {
         copy(slot, own_place, own_bytes, Stores::kCached);
       } else {
         copy_to_both(own_place, stores, slot, at(send, begin), own_bytes);
       }
     }
-    group.publish_filled(first + chunk);
-    if (!is_entered) group.publish_entry();
+    group.slots().publish_filled(first + chunk);
+    if (!is_entered) group.entries().publish();
     is_entered = true;
     const bool is_whole = each_other(group, [&](std::uint32_t member) {
-      if (!group.await_entry(member)) return false;
+      if (!group.entries().await(member)) return false;
       const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
       if (bytes == 0) return true;
-      if (!group.await_filled(member, first + chunk)) return false;
-      copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
-           stores);
+      if (!group.slots().await_filled(member, first + chunk)) return false;
+      copy(at(receive, blocks[member].offset + begin), group.slots().slot(member, first + chunk),
+           bytes, stores);
       return true;
     });
     if (!is_whole) return false;
-    group.publish_drained(first + chunk);
+    group.slots().publish_drained(first + chunk);
   }
   return true;
 }
@@ -190,12 +194,12 @@ bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive, c
 bool all_gather_directly(SharedGroup& group, void* receive, const Blocks& blocks, Stores stores) {
   const bool is_whole = each_other(group, [&](std::uint32_t member) {
     const Block block = blocks[member];
-    return group.fetch(member, places_of(group, member).send, at(receive, block.offset),
-                       block.bytes, stores);
+    return group.buffers().fetch(
+        member, {places_of(group, member).send, at(receive, block.offset), block.bytes, stores});
   });
   if (!is_whole) return false;
-  group.publish_fetched();
-  return group.await_fetched();
+  group.buffers().publish_fetched();
+  return group.buffers().await_fetched();
 }
 
 bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
@@ -207,7 +211,7 @@ bool all_gather_large(SharedGroup& group, const void* send, void* receive, const
   if (is_surely_by_slots(group, Operation::kAllGather, longest, place)) {
     return all_gather_by_chunks(group, send, receive, blocks, false);
   }
-  group.publish_entry();
+  group.entries().publish();
   const auto copy_own = [&] { copy_unless_same(at(receive, own.offset), send, own.bytes, stores); };
   const bool is_copied = is_copied_by_kernel(group, Operation::kAllGather, longest);
   if (is_copied) copy_own();
@@ -227,25 +231,27 @@ bool all_gather_large(SharedGroup& group, const void* send, void* receive, const
 
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
                        void* receive, const Blocks& blocks) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const std::size_t longest = blocks.longest();
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
     return all_gather_large(group, send, receive, blocks);
   }
-  group.expect_shown(longest);
+  group.entries().expect_shown(longest);
   const bool is_inline = longest <= kInlineBytes;
   const Block own = blocks[group.self()];
   if (own.bytes > 0) {
-    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
+    std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), send,
+                own.bytes);
   }
-  group.publish_entry();
+  group.entries().publish();
   copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
   return each_other(group, [&](std::uint32_t member) {
-    if (!group.await_entry(member)) return false;
+    if (!group.entries().await(member)) return false;
     const Block block = blocks[member];
     if (block.bytes > 0) {
       std::memcpy(at(receive, block.offset),
-                  is_inline ? group.payload(member) : group.eager(member), block.bytes);
+                  is_inline ? group.entries().payload(member) : group.entries().eager(member),
+                  block.bytes);
     }
     return true;
   });
@@ -254,16 +260,17 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
 bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
                    std::size_t send_bytes, void* receive, const Blocks& blocks,
                    std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
   const auto is_shown = [&](std::size_t bytes) {
     return group.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
   };
   const bool is_eager = is_shown(send_bytes);
   write_size(group, send_bytes);
-  if (is_eager && send_bytes > 0 && self != root) std::memcpy(group.own_eager(), send, send_bytes);
-  group.publish_entry();
-  if (!group.await_entries()) return false;
+  if (is_eager && send_bytes > 0 && self != root)
+    std::memcpy(group.entries().own_eager(), send, send_bytes);
+  group.entries().publish();
+  if (!group.entries().await_all()) return false;
   // Everybody knows every size now, and so how many chunks there are.
   std::size_t longest = 0;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
@@ -275,12 +282,13 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
     if (member != root && !is_shown(bytes)) longest = std::max<std::size_t>(longest, bytes);
   }
   const std::size_t chunks = divide_up(longest, kSlotBytes);
-  const std::uint64_t first = group.take_chunks(chunks);
+  const std::uint64_t first = group.slots().take(chunks);
   if (self == root) {
     copy_unless_same(at(receive, blocks[root].offset), send, send_bytes, Stores::kCached);
     each_other(group, [&](std::uint32_t member) {
       if (is_shown(blocks[member].bytes) && blocks[member].bytes > 0) {
-        std::memcpy(at(receive, blocks[member].offset), group.eager(member), blocks[member].bytes);
+        std::memcpy(at(receive, blocks[member].offset), group.entries().eager(member),
+                    blocks[member].bytes);
       }
       return true;
     });
@@ -290,23 +298,23 @@ bool shared_gather(SharedGroup& group, const OperationCall& call, const void* se
     if (self != root) {
       const std::size_t bytes = is_eager ? 0 : piece_bytes(send_bytes, kSlotBytes, chunk);
       if (bytes > 0) {
-        if (!group.await_room(first + chunk)) return false;
-        copy(group.slot(self, first + chunk), at(send, begin), bytes, Stores::kCached);
+        if (!group.slots().await_room(first + chunk)) return false;
+        copy(group.slots().slot(self, first + chunk), at(send, begin), bytes, Stores::kCached);
       }
-      group.publish_filled(first + chunk);
+      group.slots().publish_filled(first + chunk);
     } else {
       const bool is_whole = each_other(group, [&](std::uint32_t member) {
         if (is_shown(blocks[member].bytes)) return true;
         const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
         if (bytes == 0) return true;
-        if (!group.await_filled(member, first + chunk)) return false;
-        copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
-             group.selector().stores(Operation::kGather, longest * group.size()));
+        if (!group.slots().await_filled(member, first + chunk)) return false;
+        copy(at(receive, blocks[member].offset + begin), group.slots().slot(member, first + chunk),
+             bytes, group.selector().stores(Operation::kGather, longest * group.size()));
         return true;
       });
       if (!is_whole) return false;
     }
-    group.publish_drained(first + chunk);
+    group.slots().publish_drained(first + chunk);
   }
   return true;
 }
@@ -323,12 +331,12 @@ std::size_t dealt_piece(std::uint32_t members) {
 bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
                     const Blocks& blocks, void* receive, std::size_t receive_bytes,
                     std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
   // The root shows its longest block, the others what they expect.
   write_size(group, self == root ? blocks.longest() : receive_bytes);
-  group.publish_entry();
-  if (!group.await_entries()) return false;
+  group.entries().publish();
+  if (!group.entries().await_all()) return false;
   const std::size_t longest = self == root ? blocks.longest() : read_size(group, root);
   if (self == root) {
     for (std::uint32_t member = 0; member < group.size(); ++member) {
@@ -341,29 +349,29 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* s
   }
   const std::size_t piece = dealt_piece(group.size());
   const std::size_t chunks = divide_up(longest, piece);
-  const std::uint64_t first = group.take_chunks(chunks);
+  const std::uint64_t first = group.slots().take(chunks);
   for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
     const std::size_t begin = chunk * piece;
     if (self == root) {
-      if (!group.await_room(first + chunk)) return false;
+      if (!group.slots().await_room(first + chunk)) return false;
       each_other(group, [&](std::uint32_t member) {
         const std::size_t bytes = piece_bytes(blocks[member].bytes, piece, chunk);
         if (bytes > 0) {
-          copy(group.slot(root, first + chunk) + member * piece,
+          copy(group.slots().slot(root, first + chunk) + member * piece,
                at(send, blocks[member].offset + begin), bytes, Stores::kCached);
         }
         return true;
       });
-      group.publish_filled(first + chunk);
+      group.slots().publish_filled(first + chunk);
     } else {
-      if (!group.await_filled(root, first + chunk)) return false;
+      if (!group.slots().await_filled(root, first + chunk)) return false;
       const std::size_t bytes = piece_bytes(receive_bytes, piece, chunk);
       if (bytes > 0) {
-        copy(at(receive, begin), group.slot(root, first + chunk) + self * piece, bytes,
+        copy(at(receive, begin), group.slots().slot(root, first + chunk) + self * piece, bytes,
              group.selector().stores(Operation::kScatter, receive_bytes));
       }
     }
-    group.publish_drained(first + chunk);
+    group.slots().publish_drained(first + chunk);
   }
   return true;
 }
@@ -396,9 +404,9 @@ class AllToAll {
     } else {
       show_sizes();
     }
-    group_.publish_entry();
+    group_.entries().publish();
     is_entered_ = true;
-    if (!is_even_ && (!group_.await_entries() || !sizes_agree())) return false;
+    if (!is_even_ && (!group_.entries().await_all() || !sizes_agree())) return false;
     const bool is_copied = is_copied_by_kernel(group_, Operation::kAllToAll, longest_);
     if (is_copied) copy_own();
     switch (way_of_copy(group_, Operation::kAllToAll, longest_)) {
@@ -436,7 +444,7 @@ class AllToAll {
 
   // Everybody shows what it sends to whom: only then all know how many chunks there are.
   void show_sizes() {
-    std::uint64_t* const own = sizes_of(group_.own_eager());
+    std::uint64_t* const own = sizes_of(group_.entries().own_eager());
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       own[member] = send_blocks_[member].bytes;
       own[kMembersMax + member] = send_blocks_[member].offset;
@@ -445,8 +453,9 @@ class AllToAll {
 
   bool sizes_agree() {
     for (std::uint32_t from = 0; from < group_.size(); ++from) {
-      const std::uint64_t* const sizes =
-          from == group_.self() ? sizes_of(group_.own_eager()) : sizes_of(group_.eager(from));
+      const std::uint64_t* const sizes = from == group_.self()
+                                             ? sizes_of(group_.entries().own_eager())
+                                             : sizes_of(group_.entries().eager(from));
       for (std::uint32_t to = 0; to < group_.size(); ++to) {
         if (from != to) longest_ = std::max<std::size_t>(longest_, sizes[to]);
       }
@@ -467,24 +476,26 @@ class AllToAll {
       BufferPlace place = places_of(group_, member).send;
       // Even blocks begin at the same place in everybody's memory.
       const std::uint64_t begin =
-          is_even_ ? send_blocks_[self].offset : sizes_of(group_.eager(member))[kMembersMax + self];
+          is_even_ ? send_blocks_[self].offset
+                   : sizes_of(group_.entries().eager(member))[kMembersMax + self];
       place.address += begin;
       place.offset += begin;
-      return group_.fetch(member, place, at(receive_, block.offset), block.bytes, stores);
+      return group_.buffers().fetch(member,
+                                    {place, at(receive_, block.offset), block.bytes, stores});
     });
     if (!is_whole) return false;
-    group_.publish_fetched();
-    return group_.await_fetched();
+    group_.buffers().publish_fetched();
+    return group_.buffers().await_fetched();
   }
 
   bool run_by_chunks() {
     const std::size_t piece = dealt_piece(group_.size());
     const std::size_t chunks = divide_up(longest_, piece);
-    const std::uint64_t first = group_.take_chunks(chunks);
+    const std::uint64_t first = group_.slots().take(chunks);
     const Stores stores = this->stores();
     for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      if (!group_.await_room(first + chunk)) return false;
-      std::uint8_t* const slot = group_.slot(group_.self(), first + chunk);
+      if (!group_.slots().await_room(first + chunk)) return false;
+      std::uint8_t* const slot = group_.slots().slot(group_.self(), first + chunk);
       each_other(group_, [&](std::uint32_t member) {
         const Block block = send_blocks_[member];
         const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
@@ -494,24 +505,24 @@ class AllToAll {
         }
         return true;
       });
-      group_.publish_filled(first + chunk);
+      group_.slots().publish_filled(first + chunk);
       if (!is_entered_) {
-        group_.publish_entry();
+        group_.entries().publish();
         is_entered_ = true;
         copy_own();
       }
       const bool is_whole = each_other(group_, [&](std::uint32_t member) {
-        if (!group_.await_entry(member)) return false;
+        if (!group_.entries().await(member)) return false;
         const Block block = receive_blocks_[member];
         const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
         if (bytes == 0) return true;
-        if (!group_.await_filled(member, first + chunk)) return false;
+        if (!group_.slots().await_filled(member, first + chunk)) return false;
         copy(at(receive_, block.offset + chunk * piece),
-             group_.slot(member, first + chunk) + group_.self() * piece, bytes, stores);
+             group_.slots().slot(member, first + chunk) + group_.self() * piece, bytes, stores);
         return true;
       });
       if (!is_whole) return false;
-      group_.publish_drained(first + chunk);
+      group_.slots().publish_drained(first + chunk);
     }
     return true;
   }
@@ -532,9 +543,10 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
                         void* receive, const Blocks& receive_blocks) {
   const std::size_t bytes = send_blocks[0].bytes;
   const std::uint32_t self = group.self();
-  group.expect_shown(bytes * (group.size() - 1));
+  group.entries().expect_shown(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
-  std::uint8_t* const shown = is_inline ? group.own_payload() : group.own_eager();
+  std::uint8_t* const shown =
+      is_inline ? group.entries().own_payload() : group.entries().own_eager();
   // A member shows nothing for itself, so that what two members exchange fits into one line.
   const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
     return (to - (from < to ? 1 : 0)) * bytes;
@@ -546,11 +558,12 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
   });
   copy_unless_same(at(receive, receive_blocks[self].offset), at(send, send_blocks[self].offset),
                    bytes, Stores::kCached);
-  group.publish_entry();
+  group.entries().publish();
   return each_other(group, [&](std::uint32_t member) {
-    if (!group.await_entry(member)) return false;
+    if (!group.entries().await(member)) return false;
     if (bytes == 0) return true;
-    const std::uint8_t* const theirs = is_inline ? group.payload(member) : group.eager(member);
+    const std::uint8_t* const theirs =
+        is_inline ? group.entries().payload(member) : group.entries().eager(member);
     std::memcpy(at(receive, receive_blocks[member].offset), theirs + place(member, self), bytes);
     return true;
   });
@@ -560,7 +573,7 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
 
 bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
                        const Blocks& send_blocks, void* receive, const Blocks& receive_blocks) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
   if (is_even &&
       group.selector().algorithm(Operation::kAllToAll, send_blocks[0].bytes) == Algorithm::kEager) {

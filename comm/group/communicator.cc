@@ -393,7 +393,7 @@ Outcome Communicator::leave() {
   if (sent.code != 0) return sent;
   const std::lock_guard lock(turn_);
   std::optional<Failure> found;
-  if (local_ != nullptr && !local_->compare_last()) found = local_->failure();
+  if (local_ != nullptr && !local_->entries().compare_last()) found = local_->failure();
   // Between hosts compare with what the others have entered, which the store knows.
   if (!found && entered_ != nullptr && may_be_ahead_) found = compare();
   // Other ranks' failures are theirs to report, but a mismatch concerns both sides.

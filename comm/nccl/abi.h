@@ -24,6 +24,7 @@ inline constexpr int kNoColor = -1;  // ncclCommSplit: in no new communicator.
 
 // ncclDataType_t
 enum class Element : int {
+  kNone = -1,  // It has no such type.
   kI8 = 0,
   kU8 = 1,
   kI32 = 2,
@@ -37,7 +38,7 @@ enum class Element : int {
 };
 
 // ncclRedOp_t
-enum class Reduce : int { kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAvg = 4 };
+enum class Reduce : int { kNone = -1, kSum = 0, kProduct = 1, kMax = 2, kMin = 3, kAvg = 4 };
 
 // ncclConfig_t as it was in 2.14, and as far as the communicator's name, which came with 2.27. NCCL
 // copies as many bytes as both sides know and gives everything newer than `version` its default.

@@ -162,7 +162,7 @@ std::optional<Failure> DeviceCommunicator::look_for_trouble(bool asks_nccl) {
 std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
                                                       const std::string& what) {
   Pause pause;
-  deadline.since();
+  deadline.start();
   auto looked_at = steady_clock::now();
   while (true) {
     Status status = kSuccess;
@@ -181,7 +181,7 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
       looked_at = now;
       if (const std::optional<Failure> trouble = look_for_trouble(false)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) {
-        return timeout_failure(what, "no end after " + seconds_text(now - deadline.since()) +
+        return timeout_failure(what, "no end after " + seconds_text(deadline.waited()) +
                                          "; NCCL_DEBUG=INFO tells how far it came" +
                                          last_words(handle));
       }
@@ -193,7 +193,7 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
 std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& deadline,
                                                        const std::string& what) {
   Pause pause;
-  deadline.since();
+  deadline.start();
   auto looked_at = steady_clock::now();
   while (true) {
     const Result<bool> is_done = driver_->is_done(event);
@@ -208,7 +208,7 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
       if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) {
         return timeout_failure(
-            what, "not done on the device after " + seconds_text(now - deadline.since()) +
+            what, "not done on the device after " + seconds_text(deadline.waited()) +
                       "; all ranks have called it: is something before it on a stream stuck?");
       }
     }
@@ -247,7 +247,7 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   options.spans_hosts = options_.spans_hosts;
   options.rank = options_.rank;
   options.trouble = [this] { return look_for_trouble(false); };
-  deadline.since();
+  deadline.start();
   options.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
   options.make_id = [this, &deadline](UniqueId& id) { return make_id(deadline, id); };
   return options;
@@ -261,7 +261,7 @@ std::optional<Failure> DeviceCommunicator::call(const std::string& what, Deadlin
   apart.call = std::move(call);
   apart.late = std::move(late);
   apart.what = "NCCL of communicator " + options_.name + ": " + what;
-  deadline.since();
+  deadline.start();
   apart.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
   apart.trouble = [this] { return look_for_trouble(false); };
   return call_apart(std::move(apart));

@@ -97,6 +97,11 @@ class PageAlarm final : public Alarm {
     return found_ ? found_ : look_for(true, waited_for);
   }
 
+  std::optional<Failure> look_closely(std::int32_t waited_for) override {
+    seen_at_ = {};  // Ranks that have left since the last look are looked for at once.
+    return look(waited_for);
+  }
+
   bool has_left(std::int32_t rank) override {
     const Seat& seat = seats_[static_cast<std::size_t>(rank)];
     const RankStatus status = page_.rank(static_cast<std::uint32_t>(seat.world_rank));

@@ -207,7 +207,7 @@ bool TcpMesh::is_interrupted() const {
 bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   LongWait wait;
   wait.sequence = call.sequence;
-  wait.waited = steady_clock::now() - call.deadline.since();
+  wait.waited = call.deadline.waited();
   wait.waits_for = rank;
   if (call.deadline.left() > nanoseconds::zero()) {
     if (options_.watch != nullptr) options_.watch->waits(wait);
@@ -218,12 +218,10 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   const std::int32_t blamed = suspicion ? suspicion->rank : rank;
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(blamed)];
   const std::string name = name_of_rank(peer.world_rank, peer.host, peer.pid);
-  const auto waited = std::chrono::duration_cast<milliseconds>(wait.waited).count() / 100;
   Failure failure = make_failure(
       FailureKind::kTimeout,
       describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
-          options_.communicator + ": no progress for " + std::to_string(waited / 10) + "." +
-          std::to_string(waited % 10) + " s; " +
+          options_.communicator + ": no progress for " + seconds_text(wait.waited) + "; " +
           (suspicion ? "waiting for " + name + ": " + suspicion->because : "waiting for " + name));
   failure.rank = peer.world_rank;
   failure.pid = peer.pid;

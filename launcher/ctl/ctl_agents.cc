@@ -45,13 +45,14 @@ bool list_jobs_on(const std::vector<Host>& hosts,
       });
 }
 
-bool stop_job_on(const std::vector<Host>& hosts, const std::string& job_id) {
-  return ask_all<std::uint32_t>(
+bool stop_job_on(const std::vector<Host>& hosts, const StopOrder& order,
+                 const std::function<void(const Host& host, const StopAnswer& answer)>& take) {
+  return ask_all<StopAnswer>(
       hosts,
       [&](auto& loop, const auto& context, auto answered) {
-        stop_job(loop, context, hosts, job_id, kDeadline, answered);
+        stop_job(loop, context, hosts, order, kDeadline, answered);
       },
-      [](const Host&, std::uint32_t) {});
+      take);
 }
 
 }  // namespace ivy

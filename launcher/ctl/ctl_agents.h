@@ -15,7 +15,8 @@ namespace ivy {
 // said.
 bool list_jobs_on(const std::vector<Host>& hosts,
                   const std::function<void(const Host& host, const JobEntry& job)>& take);
-// The same, for a question that has no answer to take.
-bool stop_job_on(const std::vector<Host>& hosts, const std::string& job_id);
+// The same for what each host answers to the order to stop a job.
+bool stop_job_on(const std::vector<Host>& hosts, const StopOrder& order,
+                 const std::function<void(const Host& host, const StopAnswer& answer)>& take);
 
 }  // namespace ivy

@@ -87,8 +87,9 @@ constexpr Verb kVerbs[] = {
      "  --grace TIME     TERM to KILL, instead of the job's own time\n"
      "  --now            KILL at once\n"
      "A job without a launcher on this host is ended on this host alone.\n"
+     "A host of an older version takes the job's own time, and is named.\n"
      "\nExamples:\n  ivyctl stop 3f2a\n  ivyctl stop 3f2a --grace 60\n"
-     "  ivyctl stop 3f2a -H 'node[01-08]'\n"},
+     "  ivyctl stop 3f2a -H 'node[01-08]' --now\n"},
     {"attach", ctl_attach, add_attach_flags, "attach [JOB] [--ranks LIST]",
      "follow a job in the background and exit as it does",
      "  --ranks LIST     only these ranks: 0,8-15\n"
@@ -186,9 +187,6 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
     return usage_error("what is \"" + words.front() + "\"?", "ivyctl " + std::string(verb.usage));
   if (options.all_hosts && !options.hosts.empty())
     return usage_error("--all-hosts and -H contradict each other", "keep one of them");
-  if (!options.hosts.empty() && (options.now || options.grace))
-    return usage_error("-H takes the job's own time from TERM to KILL",
-                       "without --now and --grace");
   if (options.now && options.grace)
     return usage_error("--now and --grace contradict each other", "keep one of them");
   return {};

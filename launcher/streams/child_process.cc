@@ -177,4 +177,19 @@ void ChildProcess::reap() {
   }
 }
 
+Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request) {
+  Pipe input, output, errors;
+  if (!input.open() || !output.open() || !errors.open())
+    return errno_error(Code::kResourceExhausted, "pipes for " + request.arguments.front(), errno);
+  request.stdin_fd = input.read_end();
+  request.stdout_fd = output.write_end();
+  request.stderr_fd = errors.write_end();
+  PipedChild child;
+  child.process = IVY_TRY(ChildProcess::start(loop, request));
+  child.input.reset(input.take_write());
+  child.output.reset(output.take_read());
+  child.errors.reset(errors.take_read());
+  return child;
+}
+
 }  // namespace ivy

@@ -83,4 +83,14 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   std::function<void(const ExitStatus&)> on_end_;
 };
 
+// A child whose standard streams are pipes. Our ends are non-blocking.
+struct PipedChild {
+  std::shared_ptr<ChildProcess> process;
+  Descriptor input;
+  Descriptor output;
+  Descriptor errors;
+};
+// The same errors as ChildProcess::start(). The request's descriptors are set here.
+Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request);
+
 }  // namespace ivy

@@ -1,6 +1,7 @@
 // The two clocks. Thread: any.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <ctime>
 
@@ -17,5 +18,12 @@ inline std::int64_t monotonic_ns() { return time_of(CLOCK_MONOTONIC); }
 inline std::int64_t wall_ns() { return time_of(CLOCK_REALTIME); }
 inline std::int64_t wall_ms() { return wall_ns() / 1'000'000; }
 inline std::int64_t wall_s() { return wall_ns() / 1'000'000'000; }
+// The same as points in time, for deadlines: of our own, and of libraries that ask for wall time.
+inline std::chrono::steady_clock::time_point steady_now() {
+  return std::chrono::steady_clock::now();
+}
+inline std::chrono::system_clock::time_point system_now() {
+  return std::chrono::system_clock::now();
+}
 
 }  // namespace ivy

@@ -227,9 +227,7 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
 
 void look_up_name(const std::shared_ptr<CarrierContext>& context, const std::string& name,
                   std::function<void(const Result<std::vector<std::string>>&)> found) {
-  // Held by its own timer until it calls back.
-  std::make_shared<AddressLookup>(context->loop())
-      ->start(context->resolvers(), name, std::move(found));
+  look_up_addresses(context->loop(), context->resolvers(), name, std::move(found));
 }
 
 }  // namespace ivy

@@ -1,13 +1,9 @@
 #include "launcher/links/srun/srun_child.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
-#include <cerrno>
+#include <algorithm>
 #include <utility>
 
 namespace ivy {
-namespace {}  // namespace
 
 Result<std::shared_ptr<SrunChild>> SrunChild::start(boost::asio::io_context& loop,
                                                     const std::vector<std::string>& command,
@@ -20,21 +16,16 @@ Result<std::shared_ptr<SrunChild>> SrunChild::start(boost::asio::io_context& loo
 
 Result<void> SrunChild::run(boost::asio::io_context& loop, const std::vector<std::string>& command,
                             const Environment& environment) {
-  Pipe input, output, error;
-  if (!input.open() || !output.open() || !error.open())
-    return errno_error(Code::kResourceExhausted, "pipes for " + command.front(), errno);
   ChildRequest request;
   request.arguments = command;
-  request.stdin_fd = input.read_end();
-  request.stdout_fd = output.write_end();
-  request.stderr_fd = error.write_end();
   request.environment.emplace();
   for (const EnvVariable& variable : environment)
     request.environment->push_back(variable.name + "=" + variable.value);
-  child_ = IVY_TRY(ChildProcess::start(loop, request));
-  input_ = std::make_shared<DescriptorPump>(loop, -1, input.take_write());
-  output_ = std::make_shared<DescriptorPump>(loop, output.take_read(), -1);
-  errors_ = std::make_shared<DescriptorPump>(loop, error.take_read(), -1);
+  PipedChild child = IVY_TRY(start_piped(loop, request));
+  child_ = child.process;
+  input_ = std::make_shared<DescriptorPump>(loop, -1, child.input.release());
+  output_ = std::make_shared<DescriptorPump>(loop, child.output.release(), -1);
+  errors_ = std::make_shared<DescriptorPump>(loop, child.errors.release(), -1);
   input_->use_for_writing([] {});
   watch(output_, false);
   watch(errors_, true);

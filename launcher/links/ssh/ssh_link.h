@@ -8,16 +8,19 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
+#include "launcher/links/ssh/host_key_question.h"
 #include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_relay.h"
+#include "launcher/links/ssh/ssh_wire.h"
 #include "launcher/options/hosts.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
-
-class SshConnection;
 
 class SshLink : public HostLink {
  public:
@@ -33,15 +36,51 @@ class SshLink : public HostLink {
   void close() override;
 
  private:
-  void take_client(const std::string& because);
+  // How one try ended.
+  struct End {
+    LinkDown down;
+    int worth_tries = 1;         // As often as this it is tried before the link is down.
+    std::string client_because;  // Not empty: the OpenSSH client may do what libssh cannot.
+  };
+  using MaybeEnd = std::optional<End>;
 
-  std::shared_ptr<CarrierContext> context_;
+  Awaitable<void> run();
+  Awaitable<End> try_once(NodeUpload& upload);
+  Awaitable<MaybeEnd> dial();
+  template <class Step>
+  Awaitable<MaybeEnd> take(Step step, End (SshLink::*why_failed)());
+  Awaitable<MaybeEnd> check_host_key();
+  Awaitable<bool> is_trusted_by_user(SshHostKey key);
+  Awaitable<End> carry(NodeUpload& upload);
+  Awaitable<void> tell(RemoteText text);
+
+  End handshake_failure();
+  End login_failure();
+  End command_failure();
+  End connection_end();
+  End silence();
+  End host_key_end(const SshHostKey& key);
+  void take_client(const std::string& because);
+  void disconnect();
+  void release();
+  void fail(const LinkDown& down);
+  // "node7 (10.0.0.7) port 22".
+  std::string where() const;
+  // The command by which users see the trouble.
+  std::string ssh_command() const;
+
+  const std::shared_ptr<CarrierContext> context_;
   const Host host_;
   const SshTarget target_;
-  Handlers handlers_;
   const int attempt_;
+  LinkReports reports_;
+  Sequence sequence_;
   OpenRequest request_;
-  std::shared_ptr<SshConnection> connection_;
+  Slots::Ticket place_;
+  SshWire wire_;
+  LinkUp up_;
+  std::shared_ptr<HostKeyQuestion> question_;
+  std::optional<SshRelay> relay_;
   std::unique_ptr<HostLink> client_;  // After libssh has given up.
 };
 

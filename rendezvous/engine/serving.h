@@ -18,7 +18,7 @@
 
 #include "rendezvous/engine/answered_requests.h"
 #include "rendezvous/engine/effect.h"
-#include "rendezvous/engine/picture.h"
+#include "rendezvous/engine/wait_graph.h"
 #include "rendezvous/engine/waiters.h"
 
 namespace ivy::store {

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "rendezvous/engine/engine_state.h"
+#include "rendezvous/engine/serving.h"
 #include "rendezvous/engine/explanation.h"
 
 namespace ivy::store {

@@ -5,7 +5,7 @@
 
 #include "rendezvous/engine/effect.h"
 #include "rendezvous/engine/engine.h"
-#include "rendezvous/engine/engine_state.h"
+#include "rendezvous/engine/serving.h"
 
 namespace ivy::store {
 namespace {
