@@ -4,7 +4,6 @@ add_library(ivy_job STATIC
   job/detach.cc job/follow_queue.cc job/hints.cc job/host_session.cc job/job.cc job/job_control.cc job/job_events.cc
   job/job_members.cc job/job_news.cc job/job_preemption.cc job/job_resume.cc job/job_socket.cc job/stdin_feed.cc
   job/waiting_line.cc
-  options/env_files.cc
   plan/interpreter.cc
   report/missing_module.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)

@@ -34,7 +34,7 @@ COMM_MAY_SEE = re.compile(
 HOMES = (
     (
         r"^CLI/",
-        r"^(launcher/options/options|launcher/ctl/ctl_options|agent/daemon/options)\.cc$",
+        r"^(launcher/options/(options\.cc|flag_values\.h)|(launcher/ctl/ctl_options|agent/daemon/options)\.cc)$",
         "CLI11 lives in the options files",
     ),
     (r"^libssh/", r"^launcher/links/ssh/\w+\.(h|cc)$", "libssh lives in launcher/links/ssh"),

@@ -2,6 +2,8 @@
 // name. Pure; thread: any.
 #pragma once
 
+#include <algorithm>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -9,9 +11,18 @@ namespace ivy {
 
 enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun };
 
-// "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun".
-std::string carrier_name(Carrier carrier);
+// In the order of the enumeration.
+inline constexpr std::string_view kCarrierNames[] = {
+    "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun"};
+
+inline std::string carrier_name(Carrier carrier) {
+  return std::string(kCarrierNames[static_cast<std::size_t>(carrier)]);
+}
 // The carrier with this name; an unknown name, as another version may have written it, is kSsh.
-Carrier carrier_named(std::string_view name);
+inline Carrier carrier_named(std::string_view name) {
+  const auto found = std::find(std::begin(kCarrierNames), std::end(kCarrierNames), name);
+  if (found == std::end(kCarrierNames)) return Carrier::kSsh;
+  return static_cast<Carrier>(found - std::begin(kCarrierNames));
+}
 
 }  // namespace ivy

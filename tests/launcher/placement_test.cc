@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/plan/device_checks.h"
+#include "launcher/plan/plan_context.h"
 #include "launcher/plan/worker_variables.h"
 
 namespace ivy {
@@ -134,7 +134,8 @@ Planned checked(int workers, std::uint32_t visible, std::optional<int> allocated
   made.options.allocation->gpus_asked = "--gpus-per-task 1";
   made.options.allocation->gpus_bound_by = bound_by;
   made.options.allocation->gpus_here = allocated;
-  check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  PlanContext made_context{made.options, made.answers, made.plan, refusals};
+  check_allocated_devices(made_context);
   return made;
 }
 
@@ -182,7 +183,8 @@ TEST(DeviceChecksTest, LetsTheRestPass) {
   EXPECT_TRUE(refusals.empty()) << "who knows whether any is hidden";
   Planned outside = two_hosts(4, 1);
   outside.options.allocation.reset();
-  check_allocated_devices(outside.options, outside.answers, outside.plan, refusals);
+  PlanContext outside_context{outside.options, outside.answers, outside.plan, refusals};
+  check_allocated_devices(outside_context);
   EXPECT_TRUE(refusals.empty());
 }
 
@@ -190,7 +192,8 @@ TEST(DeviceChecksTest, WarnsWhereNoneAreSeen) {
   Planned made = two_hosts(1, 0);
   made.options.allocation->gpus_here = 4;
   std::vector<Diagnostic> refusals;
-  check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  PlanContext made_context{made.options, made.answers, made.plan, refusals};
+  check_allocated_devices(made_context);
   ASSERT_EQ(made.plan.warnings.size(), 1U);
   EXPECT_EQ(made.plan.warnings[0].where, "n[1-2]");
   EXPECT_EQ(made.plan.warnings[0].cause, "SLURM_GPUS_ON_NODE=4 in Slurm job 1234");
