@@ -132,14 +132,14 @@ bool is_carried_locally(const Options& options, const Host& host) {
          (options.transport == TransportChoice::kAuto && is_this_host(host));
 }
 
-bool may_use_agents(const Options& options, const std::vector<Host>& hosts,
-                    const Environment& environment) {
+bool may_use_agents(const Options& options, const Environment& environment) {
   if (options.transport == TransportChoice::kAgent) return true;
   if (options.transport != TransportChoice::kAuto) return false;
-  const bool is_alone = std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) {
-    return host.port != 0 || host.fake || is_carried_locally(options, host) ||
-           is_carried_by_slurm(options, host);
-  });
+  const bool is_alone =
+      std::all_of(options.hosts.begin(), options.hosts.end(), [&](const Host& host) {
+        return host.port != 0 || host.fake || is_carried_locally(options, host) ||
+               is_carried_by_slurm(options, host);
+      });
   if (is_alone) return false;
   const Result<std::optional<AgentConfig>> config = load_agent_config(environment);
   return config.ok() && config->has_value();
