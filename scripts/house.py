@@ -350,10 +350,10 @@ def print_table():
 | circles of files, folders, Python modules (largest) | {', '.join(f"{len(one)} ({len(one[0]) if one else 0})" for one in found.values())} |
 | largest classes (methods / members) | {', '.join(f"{name.replace('ivy::', '')} {a}/{b}" for name, (a, b) in classes[:6])} |
 | functions p50/p90/max; over {LONG_FUNCTION} lines; over {MANY_PARAMETERS} parameters | {percentile(sizes, .5)}/{percentile(sizes, .9)}/{sizes[-1]}; {sum(1 for one in sizes if one > LONG_FUNCTION)}; {sum(1 for one in functions if one[1] > MANY_PARAMETERS)} of {len(functions)} |
+| {'; '.join(readmes)} | {'; '.join(str(figure) for figure in readmes.values())} |
 | comments, headers and sources | {100 * share['header_comment'] // share['header_lines']} %, {100 * share['source_comment'] // share['source_lines']} % |
 | comments that open with Of, Who, ...; of four words or fewer; rulers | {share['openings']}; {share['short']} of {share['comments']}; {share['rulers']} |
-| outside `proto/os`: {', '.join(OWNED_BY_OS)} | {', '.join(str(outside[name]) for name in OWNED_BY_OS)} |
-| {'; '.join(readmes)} | {'; '.join(str(figure) for figure in readmes.values())} |""")
+| outside `proto/os`: {', '.join(OWNED_BY_OS)} | {', '.join(str(outside[name]) for name in OWNED_BY_OS)} |""")
 
 
 def print_circles():
