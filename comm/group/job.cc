@@ -311,7 +311,7 @@ Result<void> Job::meet_all_ranks() {
     life_ += "." + std::to_string(round);
     return {};
   }
-  const store::Client::Meeting met =
+  const store::Client::Round met =
       IVY_TRY(store_->barrier_without_losses(name, identity_.world_size, identity_.rank, timeout_));
   if (!met.lost_member) return {};
   const SeatText lost = decode_seat(IVY_TRY(store_->get(seat_key(*met.lost_member))));
