@@ -69,7 +69,7 @@ PURE = {
         "agent/node/supervisor": "lease",
         "rendezvous/engine": "engine waiters explanation",
         "rendezvous/dialects": "connection native_dialect torch_dialect",
-        "comm/join": "identity launchers meeting_note",
+        "comm/join": "identity launchers endpoint",
         "comm/contract": "fingerprint",
         "comm/collectives": "selector",
         "comm/nccl": "preflight reduction_plan",

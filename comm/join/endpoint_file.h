@@ -1,4 +1,4 @@
-// The file in which rank 0's note (meeting_note.h) lies for the others: of this user alone, there
+// The file in which rank 0's endpoint (endpoint.h) lies for the others: of this user alone, there
 // whole or not at all.
 //
 // Thread: any. Lifetime: the file goes with remove(), which rank 0 calls as soon as all have come,
@@ -8,24 +8,25 @@
 #include <memory>
 #include <string>
 
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 #include "proto/contract/status.h"
 
 namespace ivy::comm {
 
-class NoteFile {
+class EndpointFile {
  public:
   // Written beside `path` and renamed, mode 0600. PermissionDenied, Unavailable: the directory.
-  static Result<std::unique_ptr<NoteFile>> write(const std::string& path, const MeetingNote& note);
-  ~NoteFile();
-  NoteFile(const NoteFile&) = delete;
-  NoteFile& operator=(const NoteFile&) = delete;
+  static Result<std::unique_ptr<EndpointFile>> write(const std::string& path,
+                                                     const Endpoint& endpoint);
+  ~EndpointFile();
+  EndpointFile(const EndpointFile&) = delete;
+  EndpointFile& operator=(const EndpointFile&) = delete;
 
-  // Removes the file, unless another note has taken its place.
+  // Removes the file, unless another file has taken its place.
   void remove();
 
  private:
-  NoteFile(std::string path, std::string text);
+  EndpointFile(std::string path, std::string text);
   const std::string path_;
   const std::string text_;
   const int owner_;  // A forked child does not remove its parent's file.
@@ -33,8 +34,8 @@ class NoteFile {
 };
 
 // NotFound: there is no such file; PermissionDenied: another user's, or one that others can read or
-// write; DataLoss: the file is no note.
-Result<MeetingNote> read_note(const std::string& path);
+// write; DataLoss: the file holds no endpoint.
+Result<Endpoint> read_endpoint(const std::string& path);
 
 // A path in a directory of this user alone, the same for all of this host's ranks that know the
 // key: /tmp/ivycomm-UID/HASH. PermissionDenied: the directory is another user's.

@@ -1,6 +1,6 @@
-// How ranks find each other without ivyrun: the note, its file, torchrun's store, and whole
-// meetings of processes.
-#include "comm/join/meeting.h"
+// How ranks find each other without ivyrun: the endpoint, its file, torchrun's store, and whole
+// bootstraps of processes.
+#include "comm/join/bootstrap.h"
 
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -16,7 +16,7 @@
 #include <fstream>
 #include <thread>
 
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 #include "comm/join/torch_store.h"
 #include "tests/comm/world.h"
 #include "tests/rendezvous/server_thread.h"
@@ -29,33 +29,33 @@ using ivy::test::LeakGuard;
 using ivy::test::ServerThread;
 using std::chrono::steady_clock;
 
-MeetingNote some_note() {
-  MeetingNote note;
-  note.job_id = "00112233445566778899aabbccddeeff";
-  note.token = std::string("\0\n \xff token", 10);
-  note.generation = 7;
-  note.addresses = {"10.0.0.1:4123", "[fd00::1]:4123"};
-  return note;
+Endpoint some_endpoint() {
+  Endpoint endpoint;
+  endpoint.job_id = "00112233445566778899aabbccddeeff";
+  endpoint.token = std::string("\0\n \xff token", 10);
+  endpoint.generation = 7;
+  endpoint.addresses = {"10.0.0.1:4123", "[fd00::1]:4123"};
+  return endpoint;
 }
 
-TEST(MeetingNoteTest, ComesBackWholeOrNotAtAll) {
-  const MeetingNote note = some_note();
-  const std::string text = encode_note(note);
-  EXPECT_EQ(decode_note(text).value(), note);
+TEST(EndpointTest, ComesBackWholeOrNotAtAll) {
+  const Endpoint endpoint = some_endpoint();
+  const std::string text = encode_endpoint(endpoint);
+  EXPECT_EQ(decode_endpoint(text).value(), endpoint);
   for (std::size_t length = 0; length < text.size(); ++length) {
-    EXPECT_FALSE(decode_note(text.substr(0, length)).ok()) << length;
+    EXPECT_FALSE(decode_endpoint(text.substr(0, length)).ok()) << length;
   }
-  // A bit that flips gives another note or none, never a crash.
+  // A bit that flips gives another endpoint or none, never a crash.
   for (std::size_t i = 0; i < text.size() * 8; ++i) {
     std::string flipped = text;
     flipped[i / 8] = static_cast<char>(flipped[i / 8] ^ (1 << i % 8));
-    const Result<MeetingNote> decoded = decode_note(flipped);
+    const Result<Endpoint> decoded = decode_endpoint(flipped);
     if (decoded.ok()) {
       EXPECT_EQ(decoded->job_id.size(), 32U);
     }
   }
-  EXPECT_FALSE(decode_note(text + "end\n").ok());
-  EXPECT_FALSE(decode_note(text + std::string(kNoteBytesMax, 'x')).ok());
+  EXPECT_FALSE(decode_endpoint(text + "end\n").ok());
+  EXPECT_FALSE(decode_endpoint(text + std::string(kEndpointBytesMax, 'x')).ok());
 }
 
 class NoteFileTest : public ::testing::Test {
@@ -68,7 +68,7 @@ class NoteFileTest : public ::testing::Test {
     unlink(path().c_str());
     EXPECT_EQ(rmdir(directory_.c_str()), 0) << "something was left in " << directory_;
   }
-  std::string path() const { return directory_ + "/note"; }
+  std::string path() const { return directory_ + "/endpoint"; }
 
  private:
   std::string directory_;
@@ -76,37 +76,37 @@ class NoteFileTest : public ::testing::Test {
 
 TEST_F(NoteFileTest, IsThereWholeAndGoesWithItsWriter) {
   const LeakGuard guard;
-  EXPECT_EQ(read_note(path()).error().code, Code::kNotFound);
+  EXPECT_EQ(read_endpoint(path()).error().code, Code::kNotFound);
   {
-    const auto file = NoteFile::write(path(), some_note());
+    const auto file = EndpointFile::write(path(), some_endpoint());
     ASSERT_TRUE(file.ok()) << file.error().message;
-    EXPECT_EQ(read_note(path()).value(), some_note());
+    EXPECT_EQ(read_endpoint(path()).value(), some_endpoint());
     struct stat status = {};
     ASSERT_EQ(stat(path().c_str(), &status), 0);
     EXPECT_EQ(status.st_mode & 0777, 0600U);
   }
-  EXPECT_EQ(read_note(path()).error().code, Code::kNotFound);
+  EXPECT_EQ(read_endpoint(path()).error().code, Code::kNotFound);
 }
 
 TEST_F(NoteFileTest, AnotherNoteInItsPlaceStays) {
-  auto first = NoteFile::write(path(), some_note());
-  MeetingNote other = some_note();
+  auto first = EndpointFile::write(path(), some_endpoint());
+  Endpoint other = some_endpoint();
   other.generation = 8;
-  const auto second = NoteFile::write(path(), other);
+  const auto second = EndpointFile::write(path(), other);
   ASSERT_TRUE(first.ok() && second.ok());
   (*first)->remove();
-  EXPECT_EQ(read_note(path()).value(), other);
+  EXPECT_EQ(read_endpoint(path()).value(), other);
 }
 
 TEST_F(NoteFileTest, WhatOthersCouldHaveWrittenIsNotBelieved) {
-  std::ofstream(path()) << encode_note(some_note());
+  std::ofstream(path()) << encode_endpoint(some_endpoint());
   chmod(path().c_str(), 0644);
-  EXPECT_EQ(read_note(path()).error().code, Code::kPermissionDenied);
+  EXPECT_EQ(read_endpoint(path()).error().code, Code::kPermissionDenied);
   chmod(path().c_str(), 0600);
-  EXPECT_TRUE(read_note(path()).ok());
+  EXPECT_TRUE(read_endpoint(path()).ok());
   unlink(path().c_str());
   ASSERT_EQ(symlink("/etc/passwd", path().c_str()), 0);
-  EXPECT_EQ(read_note(path()).error().code, Code::kPermissionDenied);
+  EXPECT_EQ(read_endpoint(path()).error().code, Code::kPermissionDenied);
 }
 
 // ---- torchrun's store --------------------------------------------------------------------------
@@ -146,7 +146,7 @@ TEST(TorchStoreProbeTest, AServerThatHangsUpOrIsSilentIsNoStore) {
   close(silent);
 }
 
-// ---- Whole meetings ----------------------------------------------------------------------------
+// ---- Whole bootstraps---------------------------------------------------------------------------
 
 Result<Identity> identity_for(const std::string& method, std::uint32_t rank, std::uint32_t size) {
   IdentityRequest request;
@@ -167,7 +167,7 @@ TEST(MeetTest, RankZeroThatNeverComesIsNamed) {
   const LeakGuard guard;
   const std::string address = free_address();
   const Identity who = identity_for("tcp://" + address, 1, 2).value();
-  const Result<Meet> met = meet(who, 0, milliseconds(300));
+  const Result<Bootstrapped> met = bootstrap(who, 0, milliseconds(300));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, Code::kDeadlineExceeded);
   EXPECT_NE(met.error().message.find("rank 0 has not opened " + address + " within 0.3 s"),
@@ -179,7 +179,8 @@ TEST(MeetTest, APortThatIsTakenIsNamed) {
   const LeakGuard guard;
   const int taken = listen_tcp("127.0.0.1", 0).value();
   const std::string address = store::address_of(taken);
-  const Result<Meet> met = meet(identity_for("tcp://" + address, 0, 2).value(), 0, seconds(1));
+  const Result<Bootstrapped> met =
+      bootstrap(identity_for("tcp://" + address, 0, 2).value(), 0, seconds(1));
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, Code::kAlreadyExists);
   EXPECT_NE(met.error().message.find("cannot open " + address), std::string::npos)
@@ -199,7 +200,7 @@ std::string said_where_the_kernel_gives_ports_away(const Identity& who) {
     loopback.ifr_flags = IFF_UP;
     if (unshare(CLONE_NEWNET) != 0) _exit(0);
     if (ioctl(::socket(AF_INET, SOCK_DGRAM, 0), SIOCSIFFLAGS, &loopback) != 0) _exit(0);
-    const std::string port = std::to_string(who.meeting_port);
+    const std::string port = std::to_string(who.bootstrap_port);
     std::ofstream("/proc/sys/net/ipv4/ip_local_port_range") << port << " " << port;
     IVY_ASSERT(listen_tcp("127.0.0.1", 9).ok());
     sockaddr_in peer{};
@@ -208,7 +209,7 @@ std::string said_where_the_kernel_gives_ports_away(const Identity& who) {
     peer.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int connected = ::socket(AF_INET, SOCK_STREAM, 0);
     if (connect(connected, reinterpret_cast<sockaddr*>(&peer), sizeof peer) != 0) _exit(0);
-    const Result<Meet> met = meet(who, 0, seconds(1));
+    const Result<Bootstrapped> met = bootstrap(who, 0, seconds(1));
     const std::string text = met.ok() ? "it met" : met.error().message + "; " + met.error().fix;
     _exit(write(said[1], text.data(), text.size()) < 0);
   }
@@ -225,13 +226,13 @@ TEST(MeetTest, ADerivedPortThatIsTakenIsExplained) {
   Identity who;
   who.rank = 0;
   who.world_size = 2;
-  who.meeting = Meeting::kAddress;
-  who.meeting_host = "127.0.0.1";
-  who.meeting_key = "slurm 7.0";
-  who.meeting_port = port_by(who.meeting_key + " at 29500");
-  const std::string port = std::to_string(who.meeting_port);
-  const int taken = listen_tcp("127.0.0.1", who.meeting_port).value();
-  const Result<Meet> met = meet(who, 0, seconds(1));
+  who.bootstrap = Bootstrap::kAddress;
+  who.bootstrap_host = "127.0.0.1";
+  who.bootstrap_key = "slurm 7.0";
+  who.bootstrap_port = port_by(who.bootstrap_key + " at 29500");
+  const std::string port = std::to_string(who.bootstrap_port);
+  const int taken = listen_tcp("127.0.0.1", who.bootstrap_port).value();
+  const Result<Bootstrapped> met = bootstrap(who, 0, seconds(1));
   close(taken);
   ASSERT_FALSE(met.ok());
   EXPECT_EQ(met.error().code, Code::kAlreadyExists);
@@ -246,38 +247,43 @@ TEST(MeetTest, ADerivedPortThatIsTakenIsExplained) {
 // ivy_init in threads of one process: each rank meets, nobody makes a world.
 TEST(MeetTest, TheOthersFindRankZeroAndTheStoreEndsWithTheLast) {
   const std::string method = "tcp://" + free_address();
-  Result<Meet> second = Error{Code::kInternal, "not met"};
+  Result<Bootstrapped> second = Error{Code::kInternal, "not met"};
   std::thread other(
-      [&] { second = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
-  Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+      [&] { second = bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
+  Result<Bootstrapped> first =
+      bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
   other.join();
   ASSERT_TRUE(first.ok()) << first.error().message;
   ASSERT_TRUE(second.ok()) << second.error().message;
   EXPECT_EQ(second->first_host_address, first->first_host_address);
-  EXPECT_EQ(second->own_store, nullptr);
+  EXPECT_EQ(second->private_store, nullptr);
 
   // Rank 0 leaves; rank 1 is served on, and nobody else is taken.
   first->client.reset();
-  first->own_store.reset();
+  first->private_store.reset();
   EXPECT_TRUE(second->client->set("still", "here").ok());
-  const Result<Meet> late = meet(identity_for(method, 1, 2).value(), 0, milliseconds(300));
+  const Result<Bootstrapped> late =
+      bootstrap(identity_for(method, 1, 2).value(), 0, milliseconds(300));
   EXPECT_EQ(late.error().code, Code::kDeadlineExceeded) << late.error().message;
   EXPECT_TRUE(second->client->get("still").ok());
 }
 
 TEST(MeetTest, OneRankTwiceIsAnError) {
   const std::string method = "tcp://" + free_address();
-  const Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+  const Result<Bootstrapped> first =
+      bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
   ASSERT_TRUE(first.ok()) << first.error().message;
   const pid_t child = fork();
   if (child == 0) {
-    const Result<Meet> other = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
+    const Result<Bootstrapped> other =
+        bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
     _exit(other.ok() ? 0 : 1);
   }
   int status = 0;
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
-  const Result<Meet> second = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
+  const Result<Bootstrapped> second =
+      bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20)));
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().code, Code::kAlreadyExists);
   EXPECT_NE(second.error().message.find("process " + std::to_string(child)), std::string::npos)
@@ -286,9 +292,11 @@ TEST(MeetTest, OneRankTwiceIsAnError) {
 
 TEST(MeetTest, AnotherWorldSizeIsAnError) {
   const std::string method = "tcp://" + free_address();
-  const Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+  const Result<Bootstrapped> first =
+      bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
   ASSERT_TRUE(first.ok()) << first.error().message;
-  const Result<Meet> second = meet(identity_for(method, 1, 3).value(), 0, stretched(seconds(20)));
+  const Result<Bootstrapped> second =
+      bootstrap(identity_for(method, 1, 3).value(), 0, stretched(seconds(20)));
   ASSERT_FALSE(second.ok());
   EXPECT_NE(second.error().message.find("world of 2"), std::string::npos);
   EXPECT_NE(second.error().message.find("one of 3"), std::string::npos) << second.error().message;
@@ -299,15 +307,15 @@ TEST(MeetTest, TwoJobsAtOneDerivedPortDoNotMix) {
   const std::string method = "tcp://" + free_address();
   Identity first = identity_for(method, 0, 2).value();
   Identity second = identity_for(method, 1, 2).value();
-  first.meeting_key = "slurm 17.0 0";
-  second.meeting_key = "slurm 18.0 0";
-  const Result<Meet> here = meet(first, 0, stretched(seconds(20)));
+  first.bootstrap_key = "slurm 17.0 0";
+  second.bootstrap_key = "slurm 18.0 0";
+  const Result<Bootstrapped> here = bootstrap(first, 0, stretched(seconds(20)));
   ASSERT_TRUE(here.ok()) << here.error().message;
-  const Result<Meet> there = meet(second, 0, stretched(seconds(5)));
+  const Result<Bootstrapped> there = bootstrap(second, 0, stretched(seconds(5)));
   ASSERT_FALSE(there.ok());
   EXPECT_EQ(there.error().code, Code::kUnauthenticated) << there.error().message;
-  second.meeting_key = first.meeting_key;
-  EXPECT_TRUE(meet(second, 0, stretched(seconds(20))).ok());
+  second.bootstrap_key = first.bootstrap_key;
+  EXPECT_TRUE(bootstrap(second, 0, stretched(seconds(20))).ok());
 }
 
 // What all jobs without a secret begin with.
@@ -318,10 +326,11 @@ TEST(MeetTest, RanksAreHandedATokenThatNobodyElseKnows) {
   std::vector<std::string> tokens;
   for (int job = 0; job < 2; ++job) {
     const std::string method = "tcp://" + free_address();
-    Result<Meet> second = Error{Code::kInternal, "not met"};
+    Result<Bootstrapped> second = Error{Code::kInternal, "not met"};
     std::thread other(
-        [&] { second = meet(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
-    const Result<Meet> first = meet(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
+        [&] { second = bootstrap(identity_for(method, 1, 2).value(), 0, stretched(seconds(20))); });
+    const Result<Bootstrapped> first =
+        bootstrap(identity_for(method, 0, 2).value(), 0, stretched(seconds(20)));
     other.join();
     ASSERT_TRUE(first.ok()) << first.error().message;
     ASSERT_TRUE(second.ok()) << second.error().message;
@@ -374,8 +383,8 @@ TEST(MeetTest, NobodyJoinsAJobWhoseRanksHaveAllCome) {
   const auto client = store::Client::connect(outsider);
   EXPECT_FALSE(client.ok());
   // Whoever was told to come there is told why.
-  const Result<Meet> late =
-      meet(identity_for("tcp://" + address, 1, 2).value(), 0, stretched(seconds(2)));
+  const Result<Bootstrapped> late =
+      bootstrap(identity_for("tcp://" + address, 1, 2).value(), 0, stretched(seconds(2)));
   ASSERT_FALSE(late.ok());
   EXPECT_EQ(late.error().code, Code::kAlreadyExists) << late.error().message;
   EXPECT_NE(late.error().message.find("have come"), std::string::npos) << late.error().message;

@@ -1,21 +1,20 @@
-#include "comm/join/meeting.h"
+#include "comm/join/bootstrap.h"
 
 #include <poll.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <utility>
 #include <vector>
 
 #include "comm/contract/protocol.h"
 #include "comm/contract/resolve.h"
-#include "comm/join/door.h"
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
+#include "comm/join/store_listener.h"
 #include "comm/join/torch_store.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {
@@ -26,6 +25,7 @@ using std::chrono::steady_clock;
 using TimePoint = steady_clock::time_point;
 
 constexpr std::size_t kTokenBytes = 32;
+constexpr std::size_t kSecretBytesMax = 1 << 20;
 // The pause between two looks for the file grows: the file system may be on another host.
 constexpr milliseconds kFirstPause{5};
 constexpr milliseconds kLongestPause{250};
@@ -48,12 +48,6 @@ std::string seconds_text(milliseconds time) {
   const auto tenths = time.count() / 100;
   const std::string rest = tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10);
   return std::to_string(tenths / 10) + rest + " s";
-}
-
-std::string own_host_name() {
-  char name[256] = {};
-  gethostname(name, sizeof name - 1);
-  return name;
 }
 
 std::string hex(std::string_view bytes) {
@@ -86,39 +80,38 @@ bool is_own_host_only(const std::string& address) {
 
 Result<std::string> secret_of(const std::string& path) {
   if (path.empty()) return std::string(kNoSecret);
-  std::ifstream file(path, std::ios::binary);
-  std::string token((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
-  if (file && !token.empty()) return token;
+  std::optional<std::string> token = read_file(path, kSecretBytesMax);
+  if (token && !token->empty()) return *std::move(token);
   return Error{Code::kFailedPrecondition, "IVY_TOKEN_FILE=" + path + " cannot be read, or is empty",
                "every rank needs the same file, or none"};
 }
 
-// What is the same for all ranks of one call of meet().
-class Encounter {
+// What is the same for all ranks of one call of bootstrap().
+class Bootstrapping {
  public:
-  Encounter(const Identity& identity, std::uint32_t generation, milliseconds timeout)
+  Bootstrapping(const Identity& identity, std::uint32_t generation, milliseconds timeout)
       : who_(identity),
         generation_(generation),
         timeout_(timeout),
         end_(steady_clock::now() + timeout) {}
 
-  Result<Meet> run() {
-    if (who_.meeting == Meeting::kAddress) {
+  Result<Bootstrapped> run() {
+    if (who_.bootstrap == Bootstrap::kAddress) {
       token_ = IVY_TRY(secret_of(who_.token_file));
-      job_id_ = who_.meeting_key.empty() ? kPublicJob : named_job(who_.meeting_key);
+      job_id_ = who_.bootstrap_key.empty() ? kPublicJob : named_job(who_.bootstrap_key);
     }
     IVY_CHECK(name_place());
-    Meet met = IVY_TRY(who_.rank == 0 ? open() : find());
+    Bootstrapped met = IVY_TRY(who_.rank == 0 ? open() : find());
     IVY_CHECK(introduce(met));
     return met;
   }
 
  private:
   Result<void> name_place() {
-    path_ = who_.meeting_path;
-    if (who_.meeting != Meeting::kHostFile) return {};
+    path_ = who_.bootstrap_path;
+    if (who_.bootstrap != Bootstrap::kHostFile) return {};
     // Several hosts may share the directory.
-    std::string key = own_host_name() + " " + who_.meeting_key;
+    std::string key = own_host_name() + " " + who_.bootstrap_key;
     if (!who_.launcher_process.empty()) {
       const std::string launcher = process_above(who_.launcher_process);
       if (launcher.empty()) {
@@ -134,59 +127,59 @@ class Encounter {
   }
 
   std::string address_text() const {
-    return address_with_port(who_.meeting_host, who_.meeting_port);
+    return address_with_port(who_.bootstrap_host, who_.bootstrap_port);
   }
   std::string torch_key() const {
-    return "ivycomm/" + who_.meeting_key + "/" + std::to_string(generation_);
+    return "ivycomm/" + who_.bootstrap_key + "/" + std::to_string(generation_);
   }
 
-  Result<Meet> open() {
+  Result<Bootstrapped> open() {
     IVY_CHECK(check_file_is_free());
     if (token_.empty()) {
       token_ = random_bytes(kTokenBytes);
       job_id_ = hex(random_bytes(16));
     }
-    const Door door = IVY_TRY(Door::open(who_, end_));
-    OwnStoreOptions options;
-    options.listening = door.socket();
+    const StoreListener listener = IVY_TRY(StoreListener::open(who_, end_));
+    PrivateStoreOptions options;
+    options.listening = listener.socket();
     options.job_id = job_id_;
     options.token = token_;
     options.generation = generation_;
-    Meet met;
-    met.own_store = IVY_TRY(OwnStore::start(options));
-    met.client = IVY_TRY(connect(door.own(), job_id_, token_, left_until(end_)));
+    Bootstrapped met;
+    met.private_store = IVY_TRY(PrivateStore::start(options));
+    met.client = IVY_TRY(connect(listener.own(), job_id_, token_, left_until(end_)));
     met.generation = generation_;
-    met.first_host_address = door.addresses().front();
-    IVY_CHECK(publish(door.addresses(), met));
+    met.first_host_address = listener.addresses().front();
+    IVY_CHECK(publish(listener.addresses(), met));
     return met;
   }
 
   // Fails if a store at the file's addresses answers: it is another job's that has not met yet.
   Result<void> check_file_is_free() const {
     if (path_.empty()) return {};
-    const Result<MeetingNote> note = read_note(path_);
-    if (!note.ok()) {
-      return note.error().code == Code::kPermissionDenied ? note.error() : Result<void>();
+    const Result<Endpoint> endpoint = read_endpoint(path_);
+    if (!endpoint.ok()) {
+      return endpoint.error().code == Code::kPermissionDenied ? endpoint.error() : Result<void>();
     }
-    if (!try_note(*note).ok()) return {};
+    if (!try_endpoint(*endpoint).ok()) return {};
     return Error{Code::kAlreadyExists, path_ + " is another job's, which waits for its ranks",
                  "give each job a path of its own"};
   }
 
-  Result<void> publish(const std::vector<std::string>& addresses, Meet& met) const {
-    MeetingNote note;
-    note.job_id = job_id_;
-    note.token = token_;
-    note.generation = generation_;
-    note.addresses = addresses;
-    if (!path_.empty()) met.note = IVY_TRY(NoteFile::write(path_, note));
-    if (who_.meeting != Meeting::kTorchStore) return {};
+  Result<void> publish(const std::vector<std::string>& addresses, Bootstrapped& met) const {
+    Endpoint endpoint;
+    endpoint.job_id = job_id_;
+    endpoint.token = token_;
+    endpoint.generation = generation_;
+    endpoint.addresses = addresses;
+    if (!path_.empty()) met.endpoint_file = IVY_TRY(EndpointFile::write(path_, endpoint));
+    if (who_.bootstrap != Bootstrap::kTorchStore) return {};
     const std::unique_ptr<TorchStore> torch = IVY_TRY(torch_store());
-    return torch->set(torch_key(), encode_note(note), end_);
+    return torch->set(torch_key(), encode_endpoint(endpoint), end_);
   }
 
   Result<std::unique_ptr<TorchStore>> torch_store() const {
-    return TorchStore::connect(who_.meeting_host, who_.meeting_port,
+    return TorchStore::connect(who_.bootstrap_host, who_.bootstrap_port,
                                who_.is_new_torch ? TorchDialect::kNew : TorchDialect::kUnknown,
                                end_);
   }
@@ -207,29 +200,29 @@ class Encounter {
     return store::Client::connect(options);
   }
 
-  Result<Meet> find() const {
-    if (who_.meeting == Meeting::kAddress) return find_at_address();
-    if (who_.meeting == Meeting::kTorchStore) return find_by_torch();
+  Result<Bootstrapped> find() const {
+    if (who_.bootstrap == Bootstrap::kAddress) return find_at_address();
+    if (who_.bootstrap == Bootstrap::kTorchStore) return find_by_torch();
     return find_by_file();
   }
 
-  Result<Meet> try_note(const MeetingNote& note) const {
-    if (note.generation != generation_) {
+  Result<Bootstrapped> try_endpoint(const Endpoint& endpoint) const {
+    if (endpoint.generation != generation_) {
       return Error{Code::kUnavailable, "it is of an earlier world of this job"};
     }
     Error last;
-    for (const std::string& address : note.addresses) {
+    for (const std::string& address : endpoint.addresses) {
       if (!PeerListener::is_there(address)) {
         last = Error{Code::kUnavailable, "nobody listens at " + address};
         continue;
       }
       const milliseconds at_most = std::min(kOneAddress, left_until(end_));
-      auto client = connect(address, note.job_id, note.token, at_most);
+      auto client = connect(address, endpoint.job_id, endpoint.token, at_most);
       if (!client.ok()) {
         last = client.error();
         continue;
       }
-      Meet met;
+      Bootstrapped met;
       met.first_host_address = address;
       met.client = std::move(client).value();
       met.generation = generation_;
@@ -238,14 +231,15 @@ class Encounter {
     return last;
   }
 
-  Result<Meet> find_by_file() const {
+  Result<Bootstrapped> find_by_file() const {
     milliseconds pause = kFirstPause;
     std::string last;
     while (true) {
-      const Result<MeetingNote> note = read_note(path_);
-      if (!note.ok() && note.error().code == Code::kPermissionDenied) return note.error();
-      if (note.ok()) {
-        Result<Meet> met = try_note(*note);
+      const Result<Endpoint> endpoint = read_endpoint(path_);
+      if (!endpoint.ok() && endpoint.error().code == Code::kPermissionDenied)
+        return endpoint.error();
+      if (endpoint.ok()) {
+        Result<Bootstrapped> met = try_endpoint(*endpoint);
         if (met.ok()) return met;
         last = met.error().message;
       }
@@ -261,7 +255,7 @@ class Encounter {
                  "is rank 0 started, with the same path, and sees it the same file system?"};
   }
 
-  Result<Meet> find_by_torch() const {
+  Result<Bootstrapped> find_by_torch() const {
     const std::unique_ptr<TorchStore> torch = IVY_TRY(torch_store());
     const Result<std::string> text = torch->wait_get(torch_key(), end_);
     if (!text.ok()) {
@@ -271,26 +265,26 @@ class Encounter {
                        " within " + seconds_text(timeout_),
                    "has every rank called init?"};
     }
-    const MeetingNote note = IVY_TRY(decode_note(*text));
-    Result<Meet> met = try_note(note);
+    const Endpoint endpoint = IVY_TRY(decode_endpoint(*text));
+    Result<Bootstrapped> met = try_endpoint(endpoint);
     const auto may_pass = [](const Error& error) { return error.code != Code::kAlreadyExists; };
     while (!met.ok() && may_pass(met.error()) && steady_clock::now() + kLongestPause < end_) {
       pause_for(kLongestPause);
-      met = try_note(note);
+      met = try_endpoint(endpoint);
     }
     if (!met.ok() && !may_pass(met.error())) return is_complete(met.error());
     if (!met.ok()) return met.error().context("rank 0's store, as torchrun's store names it");
     return met;
   }
 
-  Result<Meet> find_at_address() const {
+  Result<Bootstrapped> find_at_address() const {
     std::string last;
     milliseconds pause = kFirstPause;
     while (steady_clock::now() < end_) {
-      const Result<std::vector<std::string>> addresses = resolve(who_.meeting_host);
+      const Result<std::vector<std::string>> addresses = resolve(who_.bootstrap_host);
       if (!addresses.ok()) last = addresses.error().message;
       for (std::size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
-        const std::string address = address_with_port((*addresses)[i], who_.meeting_port);
+        const std::string address = address_with_port((*addresses)[i], who_.bootstrap_port);
         if (!PeerListener::is_there(address)) {
           last = "nobody listens at " + address;
           continue;
@@ -298,7 +292,7 @@ class Encounter {
         const milliseconds at_most = addresses->size() > 1 ? kOneAddress : kOneTry;
         auto client = connect(address, job_id_, token_, std::min(at_most, left_until(end_)));
         if (client.ok()) {
-          Meet met;
+          Bootstrapped met;
           met.first_host_address = address;
           met.client = std::move(client).value();
           met.generation = generation_;
@@ -330,7 +324,7 @@ class Encounter {
                  "choose another port, and give all ranks the same IVY_TOKEN_FILE or none"};
   }
 
-  Result<void> introduce(Meet& met) const {
+  Result<void> introduce(Bootstrapped& met) const {
     const std::string prefix = "ivycomm/meeting/" + std::to_string(generation_) + "/";
     store::Client& store = *met.client;
     const std::string size = std::to_string(who_.world_size);
@@ -379,8 +373,9 @@ class Encounter {
 
 }  // namespace
 
-Result<Meet> meet(const Identity& identity, std::uint32_t generation, milliseconds timeout) {
-  return Encounter(identity, generation, timeout).run();
+Result<Bootstrapped> bootstrap(const Identity& identity, std::uint32_t generation,
+                               milliseconds timeout) {
+  return Bootstrapping(identity, generation, timeout).run();
 }
 
 }  // namespace ivy::comm

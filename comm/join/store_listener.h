@@ -14,21 +14,22 @@
 
 namespace ivy::comm {
 
-class Door {
+class StoreListener {
  public:
   // Opens it where the bootstrap of `identity` wants it. AlreadyExists: another program has the
   // port, also after a moment; Unavailable: the address is not this host's.
-  static Result<Door> open(const Identity& identity, std::chrono::steady_clock::time_point end);
-  Door(Door&& other) noexcept { *this = std::move(other); }
-  Door& operator=(Door&& other) noexcept {
+  static Result<StoreListener> open(const Identity& identity,
+                                    std::chrono::steady_clock::time_point end);
+  StoreListener(StoreListener&& other) noexcept { *this = std::move(other); }
+  StoreListener& operator=(StoreListener&& other) noexcept {
     std::swap(socket_, other.socket_);
     std::swap(own_, other.own_);
     std::swap(addresses_, other.addresses_);
     return *this;
   }
-  ~Door();
-  Door(const Door&) = delete;
-  Door& operator=(const Door&) = delete;
+  ~StoreListener();
+  StoreListener(const StoreListener&) = delete;
+  StoreListener& operator=(const StoreListener&) = delete;
 
   int socket() const { return socket_; }
   // With ports: where rank 0 itself finds it, and where the others may, the most likely first.
@@ -36,13 +37,13 @@ class Door {
   const std::vector<std::string>& addresses() const { return addresses_; }
 
  private:
-  Door() = default;
-  static Result<Door> at(const std::string& address, std::uint16_t port);
-  static Result<Door> everywhere(std::uint16_t port);
-  static Result<Door> where_told(const Identity& identity);
-  static Result<Door> at_address(const Identity& identity,
-                                 std::chrono::steady_clock::time_point end);
-  static Result<Door> towards(const Identity& identity);
+  StoreListener() = default;
+  static Result<StoreListener> at(const std::string& address, std::uint16_t port);
+  static Result<StoreListener> everywhere(std::uint16_t port);
+  static Result<StoreListener> where_told(const Identity& identity);
+  static Result<StoreListener> at_address(const Identity& identity,
+                                          std::chrono::steady_clock::time_point end);
+  static Result<StoreListener> towards(const Identity& identity);
 
   int socket_ = -1;
   std::string own_;

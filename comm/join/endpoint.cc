@@ -1,4 +1,4 @@
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 
 #include <optional>
 
@@ -8,7 +8,7 @@ namespace ivy::comm {
 namespace {
 
 constexpr std::string_view kHead = "ivycomm meeting 1\n";
-constexpr std::string_view kEnd = "end\n";  // A note that lacks it was cut off.
+constexpr std::string_view kEnd = "end\n";  // An endpoint that lacks it was cut off.
 constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr std::size_t kJobIdSize = 32;
 
@@ -33,57 +33,57 @@ std::optional<std::string> from_hex(std::string_view text) {
   return bytes;
 }
 
-bool take_line(std::string_view name, std::string_view value, MeetingNote& note) {
+bool take_line(std::string_view name, std::string_view value, Endpoint& endpoint) {
   if (name == "job") {
-    note.job_id = value;
+    endpoint.job_id = value;
     return value.size() == kJobIdSize && value.find_first_not_of(kDigits) == std::string::npos;
   }
   if (name == "token") {
     const std::optional<std::string> token = from_hex(value);
-    note.token = token.value_or("");
+    endpoint.token = token.value_or("");
     return token.has_value() && !token->empty();
   }
   if (name == "generation") {
     const std::optional<std::uint32_t> number = whole_number(value);
-    note.generation = number.value_or(0);
+    endpoint.generation = number.value_or(0);
     return number.has_value();
   }
   if (name == "address") {
-    note.addresses.emplace_back(value);
-    return !value.empty() && note.addresses.size() <= kNoteAddressesMax;
+    endpoint.addresses.emplace_back(value);
+    return !value.empty() && endpoint.addresses.size() <= kEndpointAddressesMax;
   }
   return true;  // A later version may have further fields.
 }
 
 }  // namespace
 
-std::string encode_note(const MeetingNote& note) {
+std::string encode_endpoint(const Endpoint& endpoint) {
   std::string text(kHead);
-  text += "job " + note.job_id + "\ntoken " + to_hex(note.token) + "\ngeneration " +
-          std::to_string(note.generation) + "\n";
-  for (const std::string& address : note.addresses) text += "address " + address + "\n";
+  text += "job " + endpoint.job_id + "\ntoken " + to_hex(endpoint.token) + "\ngeneration " +
+          std::to_string(endpoint.generation) + "\n";
+  for (const std::string& address : endpoint.addresses) text += "address " + address + "\n";
   return text.append(kEnd);
 }
 
-Result<MeetingNote> decode_note(std::string_view text) {
-  const Error wrong{Code::kDataLoss, "this is no note of rank 0"};
-  if (text.size() > kNoteBytesMax || !text.starts_with(kHead) || !text.ends_with(kEnd)) {
+Result<Endpoint> decode_endpoint(std::string_view text) {
+  const Error wrong{Code::kDataLoss, "this is no endpoint of rank 0"};
+  if (text.size() > kEndpointBytesMax || !text.starts_with(kHead) || !text.ends_with(kEnd)) {
     return wrong;
   }
   text.remove_prefix(kHead.size());
   text.remove_suffix(kEnd.size());
-  MeetingNote note;
+  Endpoint endpoint;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     const std::size_t space = text.find(' ');
     if (end == std::string_view::npos || space > end) return wrong;
-    if (!take_line(text.substr(0, space), text.substr(space + 1, end - space - 1), note)) {
+    if (!take_line(text.substr(0, space), text.substr(space + 1, end - space - 1), endpoint)) {
       return wrong;
     }
     text.remove_prefix(end + 1);
   }
-  if (note.job_id.empty() || note.token.empty() || note.addresses.empty()) return wrong;
-  return note;
+  if (endpoint.job_id.empty() || endpoint.token.empty() || endpoint.addresses.empty()) return wrong;
+  return endpoint;
 }
 
 }  // namespace ivy::comm

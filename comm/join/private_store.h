@@ -17,26 +17,26 @@
 
 namespace ivy::comm {
 
-struct OwnStoreOptions {
+struct PrivateStoreOptions {
   int listening = -1;  // The caller keeps owning it.
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;
 };
 
-class OwnStore {
+class PrivateStore {
  public:
   // Waits until it serves, at most kStartTime. NotFound: the program; says where it was looked for.
   static constexpr std::chrono::seconds kStartTime{20};
-  static Result<std::unique_ptr<OwnStore>> start(const OwnStoreOptions& options);
-  ~OwnStore();
+  static Result<std::unique_ptr<PrivateStore>> start(const PrivateStoreOptions& options);
+  ~PrivateStore();
   // All ranks have come: the store refuses every further client and says why.
   void refuse_joins() const;
-  OwnStore(const OwnStore&) = delete;
-  OwnStore& operator=(const OwnStore&) = delete;
+  PrivateStore(const PrivateStore&) = delete;
+  PrivateStore& operator=(const PrivateStore&) = delete;
 
  private:
-  OwnStore(int control, int life);
+  PrivateStore(int control, int life);
   const int control_;
   const int life_;   // A pipe's end that the store sees closed when this process goes; mostly none.
   const int owner_;  // A forked child does not end its parent's store.

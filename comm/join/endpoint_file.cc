@@ -1,4 +1,4 @@
-#include "comm/join/note_file.h"
+#include "comm/join/endpoint_file.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
@@ -7,10 +7,12 @@
 #include <cerrno>
 #include <cstdio>
 #include <fstream>
-#include <iterator>
 #include <sstream>
 #include <utility>
 
+#include "comm/contract/protocol.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {
@@ -19,52 +21,31 @@ namespace {
 constexpr mode_t kOthers = 077;
 constexpr int kAncestorsMax = 64;
 
-bool write_all(int descriptor, std::string_view text) {
-  while (!text.empty()) {
-    const ssize_t count = ::write(descriptor, text.data(), text.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return false;
-    text.remove_prefix(static_cast<std::size_t>(count));
-  }
-  return true;
+bool is_private(const struct stat& file) {
+  return file.st_uid == geteuid() && (file.st_mode & kOthers) == 0;
 }
 
 // An error is told by errno: ENOENT, or EACCES for a file that is not this user's alone.
 Result<std::string> read_private(const std::string& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (descriptor < 0) {
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!file) {
     const Code code = errno == ENOENT ? Code::kNotFound : Code::kPermissionDenied;
     return errno_error(code, "read " + path, errno);
   }
-  struct stat file = {};
-  const bool is_known = fstat(descriptor, &file) == 0;
-  if (!is_known || !S_ISREG(file.st_mode) || file.st_uid != geteuid() ||
-      (file.st_mode & kOthers) != 0) {
-    close(descriptor);
+  struct stat found = {};
+  if (fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || !is_private(found)) {
     return Error{Code::kPermissionDenied,
                  path + " is not a file of this user (" + std::to_string(geteuid()) +
                      ") alone: what it says is not believed",
                  "remove it, or use another path"};
   }
-  std::string text(kNoteBytesMax + 1, '\0');
-  std::size_t have = 0;
-  while (have < text.size()) {
-    const ssize_t count = read(descriptor, text.data() + have, text.size() - have);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    have += static_cast<std::size_t>(count);
-  }
-  close(descriptor);
-  text.resize(have);
-  return text;
+  return read_from(file.get(), kEndpointBytesMax + 1).value_or("");
 }
 
 std::string hash_of(std::string_view key) {
   std::uint64_t hash = 14695981039346656037U;  // FNV-1a.
   for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  char text[17] = {};
-  std::snprintf(text, sizeof text, "%016llx", static_cast<unsigned long long>(hash));
-  return text;
+  return protocol_text(hash);
 }
 
 struct Process {
@@ -95,42 +76,39 @@ Process process_of(int pid) {
 
 }  // namespace
 
-NoteFile::NoteFile(std::string path, std::string text)
+EndpointFile::EndpointFile(std::string path, std::string text)
     : path_(std::move(path)), text_(std::move(text)), owner_(getpid()) {}
 
-NoteFile::~NoteFile() { remove(); }
+EndpointFile::~EndpointFile() { remove(); }
 
-Result<std::unique_ptr<NoteFile>> NoteFile::write(const std::string& path,
-                                                  const MeetingNote& note) {
-  const std::string text = encode_note(note);
+Result<std::unique_ptr<EndpointFile>> EndpointFile::write(const std::string& path,
+                                                          const Endpoint& endpoint) {
+  const std::string text = encode_endpoint(endpoint);
   const std::string draft =
       path + "." + std::to_string(getpid()) + "-" + hash_of(random_bytes(kNonceBytes));
-  const int descriptor = ::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
-  if (descriptor < 0) return errno_error(Code::kPermissionDenied, "write " + draft, errno);
-  const bool is_written = write_all(descriptor, text) && fsync(descriptor) == 0;
-  const int failed = errno;
-  close(descriptor);
-  if (!is_written || rename(draft.c_str(), path.c_str()) != 0) {
-    const Error error =
-        errno_error(Code::kUnavailable, "write " + path, is_written ? errno : failed);
+  const Descriptor file(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return errno_error(Code::kPermissionDenied, "write " + draft, errno);
+  if (!write_all(file.get(), text) || fsync(file.get()) != 0 ||
+      rename(draft.c_str(), path.c_str()) != 0) {
+    const Error error = errno_error(Code::kUnavailable, "write " + path, errno);
     unlink(draft.c_str());
     return error;
   }
-  return std::unique_ptr<NoteFile>(new NoteFile(path, text));
+  return std::unique_ptr<EndpointFile>(new EndpointFile(path, text));
 }
 
-void NoteFile::remove() {
+void EndpointFile::remove() {
   if (!is_there_ || getpid() != owner_) return;
   is_there_ = false;
   const Result<std::string> found = read_private(path_);
   if (found.ok() && *found == text_) unlink(path_.c_str());
 }
 
-Result<MeetingNote> read_note(const std::string& path) {
+Result<Endpoint> read_endpoint(const std::string& path) {
   const std::string text = IVY_TRY(read_private(path));
-  Result<MeetingNote> note = decode_note(text);
-  if (note.ok()) return note;
-  return note.error().context(path);
+  Result<Endpoint> endpoint = decode_endpoint(text);
+  if (endpoint.ok()) return endpoint;
+  return endpoint.error().context(path);
 }
 
 Result<std::string> private_path(const std::string& key) {
@@ -139,9 +117,7 @@ Result<std::string> private_path(const std::string& key) {
     return errno_error(Code::kUnavailable, "make " + directory, errno);
   }
   struct stat found = {};
-  const bool is_known = lstat(directory.c_str(), &found) == 0;
-  if (!is_known || !S_ISDIR(found.st_mode) || found.st_uid != geteuid() ||
-      (found.st_mode & kOthers) != 0) {
+  if (lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || !is_private(found)) {
     return Error{Code::kPermissionDenied,
                  directory +
                      " is not a directory of this user alone, so that ranks cannot meet "

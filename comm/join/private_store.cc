@@ -1,4 +1,4 @@
-#include "comm/join/own_store.h"
+#include "comm/join/private_store.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -125,7 +125,7 @@ void prepare(Spawn& spawn, const std::array<std::pair<int, int>, 4>& descriptors
                            POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
 }
 
-Result<void> run(const std::string& program, const OwnStoreOptions& options,
+Result<void> run(const std::string& program, const PrivateStoreOptions& options,
                  const std::array<std::pair<int, int>, 4>& descriptors) {
   Spawn spawn;
   prepare(spawn, descriptors);
@@ -156,7 +156,7 @@ Result<void> run(const std::string& program, const OwnStoreOptions& options,
 
 // Reads lines until "ready"; any other line says why the store does not serve.
 Result<void> await_ready(int control, const std::string& program) {
-  const auto end = steady_clock::now() + OwnStore::kStartTime;
+  const auto end = steady_clock::now() + PrivateStore::kStartTime;
   std::string said;
   while (said.find("ready\n") == std::string::npos) {
     const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
@@ -199,7 +199,7 @@ Result<std::string> find_rendezvous() {
                "install it beside libivycomm, or set IVY_RENDEZVOUS to it"};
 }
 
-Result<std::unique_ptr<OwnStore>> OwnStore::start(const OwnStoreOptions& options) {
+Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOptions& options) {
   const std::string program = IVY_TRY(find_rendezvous());
   if (options.token.size() > kTokenBytesMax) {
     return Error{Code::kInvalidArgument,
@@ -238,17 +238,18 @@ Result<std::unique_ptr<OwnStore>> OwnStore::start(const OwnStoreOptions& options
                   {owner.get(), kOwner}}}));
   theirs.reset();
   IVY_CHECK(await_ready(own.get(), program));
-  return std::unique_ptr<OwnStore>(new OwnStore(own.release(), life.release()));
+  return std::unique_ptr<PrivateStore>(new PrivateStore(own.release(), life.release()));
 }
 
-OwnStore::OwnStore(int control, int life) : control_(control), life_(life), owner_(getpid()) {}
+PrivateStore::PrivateStore(int control, int life)
+    : control_(control), life_(life), owner_(getpid()) {}
 
-void OwnStore::refuse_joins() const {
+void PrivateStore::refuse_joins() const {
   constexpr std::string_view kOrder = "complete\n";
   static_cast<void>(send(control_, kOrder.data(), kOrder.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
 }
 
-OwnStore::~OwnStore() {
+PrivateStore::~PrivateStore() {
   // Shut it down, because a process that was forked meanwhile may hold the descriptor too.
   if (getpid() == owner_) shutdown(control_, SHUT_RDWR);
   not_inherited::close(control_);
