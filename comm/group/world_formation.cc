@@ -131,7 +131,7 @@ Result<void> WorldFormation::meet_all_ranks() {
     world_.life += "." + std::to_string(round);
     return {};
   }
-  const store::Client::Meeting met = IVY_TRY(joined_.store->barrier_without_losses(
+  const store::Client::Round met = IVY_TRY(joined_.store->barrier_without_losses(
       name, identity.world_size, identity.rank, joined_.timeout));
   if (!met.lost_member) return {};
   const std::string lost = IVY_TRY(joined_.store->get(seat_key(*met.lost_member)));

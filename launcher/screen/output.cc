@@ -28,13 +28,6 @@ bool is_same_place(int first_fd, int second_fd) {
 
 std::size_t index_of(int stream) { return stream == 2 ? 1 : 0; }
 
-bool is_chosen(const ShowRanks& filter, const RankPlace& place) {
-  if (filter.all) return true;
-  if (filter.first_per_host) return place.local_rank == 0;
-  const int number = filter.local ? place.local_rank : place.rank;
-  return std::find(filter.ranks.begin(), filter.ranks.end(), number) != filter.ranks.end();
-}
-
 void keep_tail(std::string& tail, std::string_view bytes) {
   if (bytes.size() > kTailBytes) bytes.remove_prefix(bytes.size() - kTailBytes);
   tail.append(bytes);
@@ -87,7 +80,8 @@ ConsoleStream* Output::stream_of(int stream) const {
 bool Output::is_shown(const RankPlace& place, int stream) const {
   const int redirected =
       options_.redirects.of(place.local_rank) & ~options_.tee.of(place.local_rank);
-  return !log_ && is_chosen(options_.show_ranks, place) && (redirected & stream) == 0;
+  return !log_ && options_.show_ranks.includes(place.rank, place.local_rank) &&
+         (redirected & stream) == 0;
 }
 
 void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,

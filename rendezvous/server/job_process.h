@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::store {
 
@@ -32,7 +33,7 @@ inline constexpr std::string_view kBusy = "busy";
 
 // A connection whose greeting has been read.
 struct Knock {
-  int fd = -1;
+  Descriptor socket;
   std::string greeting;
 };
 
@@ -62,7 +63,6 @@ class JobProcess : public std::enable_shared_from_this<JobProcess> {
   void wait();
   void on_readable();
   void on_ended();
-  void drop_waiting();
 
   boost::asio::io_context& loop_;
   const std::vector<std::string> arguments_;
