@@ -35,12 +35,11 @@ constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
 // Copies into the own result and into the slot. In one loop, lines of the slot that do not begin
 // where the result's do would be written by halves, and each fetched from the processor that has
 // read it.
-void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const std::uint8_t* from,
-                  std::size_t bytes) {
-  for (std::size_t begin = 0; begin < bytes; begin += kReadTwiceBytes) {
-    const std::size_t piece = std::min(kReadTwiceBytes, bytes - begin);
-    copy(slot + begin, from + begin, piece, Stores::kCached);
-    copy(result + begin, from + begin, piece, stores);
+void copy_to_both(const Copy& result, Stores stores, std::uint8_t* slot) {
+  for (std::size_t begin = 0; begin < result.bytes; begin += kReadTwiceBytes) {
+    const std::size_t piece = std::min(kReadTwiceBytes, result.bytes - begin);
+    copy(slot + begin, at(result.from, begin), piece, Stores::kCached);
+    copy(at(result.to, begin), at(result.from, begin), piece, stores);
   }
 }
 
@@ -145,17 +144,19 @@ bool broadcast_large(SharedGroup& group, const Spread& call) {
 
 }  // namespace
 
-bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
-                      std::size_t bytes, std::uint32_t root) {
+bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<void>& buffer,
+                      std::uint32_t root) {
   if (!group.begin(call)) return false;
+  void* const data = buffer.data;
+  const std::size_t bytes = buffer.bytes;
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
-    return broadcast_large(group, {buffer, bytes, root});
+    return broadcast_large(group, {data, bytes, root});
   }
   group.entries().expect_shown(bytes);
   const bool is_inline = bytes <= kInlineBytes;
   if (group.self() == root) {
     if (bytes > 0)
-      std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), buffer,
+      std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), data,
                   bytes);
     group.entries().publish();
     return true;
@@ -163,7 +164,7 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
   group.entries().publish();
   if (!group.entries().await(root)) return false;
   if (bytes > 0)
-    std::memcpy(buffer, is_inline ? group.entries().payload(root) : group.entries().eager(root),
+    std::memcpy(data, is_inline ? group.entries().payload(root) : group.entries().eager(root),
                 bytes);
   return true;
 }
@@ -252,7 +253,7 @@ bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_ente
     if (result == at(call.send, begin)) {
       copy(slot, result, bytes, Stores::kCached);
     } else {
-      copy_to_both(result, stores, slot, at(call.send, begin), bytes);
+      copy_to_both({result, at(call.send, begin), bytes}, stores, slot);
     }
   };
   const auto show = [&] {
@@ -300,26 +301,26 @@ bool all_gather_large(SharedGroup& group, const Gathered& call) {
 }  // namespace
 
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                       void* receive, const Blocks& blocks) {
+                       const Side<void>& receive) {
   if (!group.begin(call)) return false;
-  const std::size_t longest = blocks.longest();
+  const std::size_t longest = receive.blocks.longest();
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
-    return all_gather_large(group, {send, receive, blocks});
+    return all_gather_large(group, {send, receive.data, receive.blocks});
   }
   group.entries().expect_shown(longest);
   const bool is_inline = longest <= kInlineBytes;
-  const Block own = blocks[group.self()];
+  const Block own = receive.blocks[group.self()];
   if (own.bytes > 0) {
     std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), send,
                 own.bytes);
   }
   group.entries().publish();
-  copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
+  copy_unless_same(at(receive.data, own.offset), send, own.bytes, Stores::kCached);
   return each_other(group, [&](std::uint32_t member) {
     if (!group.entries().await(member)) return false;
-    const Block block = blocks[member];
+    const Block block = receive.blocks[member];
     if (block.bytes > 0) {
-      std::memcpy(at(receive, block.offset),
+      std::memcpy(at(receive.data, block.offset),
                   is_inline ? group.entries().payload(member) : group.entries().eager(member),
                   block.bytes);
     }
@@ -330,47 +331,49 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
 namespace {
 
 // A gather, of which only the root knows all sizes before the entries are there.
-struct Gather {
-  SharedGroup& group;
-  const void* send;
-  std::size_t send_bytes;
-  void* receive;
-  const Blocks& blocks;
-  std::uint32_t root;
+class Gather {
+ public:
+  Gather(SharedGroup& group, const RootedBlocks& buffers)
+      : group_(group),
+        send_(buffers.send.data),
+        send_bytes_(buffers.send.bytes),
+        receive_(buffers.receive.data),
+        blocks_(buffers.receive.blocks),
+        root_(static_cast<std::uint32_t>(buffers.root)) {}
 
-  bool is_root() const { return group.self() == root; }
+  bool is_root() const { return group_.self() == root_; }
   // True if a block of that length is shown in the eager area.
   bool is_shown(std::size_t bytes) const {
-    return group.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
+    return group_.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
   }
 
   void show() const {
-    write_size(group, send_bytes);
-    if (!is_root() && send_bytes > 0 && is_shown(send_bytes)) {
-      std::memcpy(group.entries().own_eager(), send, send_bytes);
+    write_size(group_, send_bytes_);
+    if (!is_root() && send_bytes_ > 0 && is_shown(send_bytes_)) {
+      std::memcpy(group_.entries().own_eager(), send_, send_bytes_);
     }
-    group.entries().publish();
+    group_.entries().publish();
   }
 
   std::size_t size_of(std::uint32_t member) const {
-    return member == group.self() ? send_bytes : read_size(group, member);
+    return member == group_.self() ? send_bytes_ : read_size(group_, member);
   }
   // The longest block that goes through the slots. Every member works it out of the same sizes.
   std::size_t longest_by_slots() const {
     std::size_t longest = 0;
-    for (std::uint32_t member = 0; member < group.size(); ++member) {
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
       const std::size_t bytes = size_of(member);
-      if (member != root && !is_shown(bytes)) longest = std::max(longest, bytes);
+      if (member != root_ && !is_shown(bytes)) longest = std::max(longest, bytes);
     }
     return longest;
   }
 
   void take_shown() const {
-    copy_unless_same(at(receive, blocks[root].offset), send, send_bytes, Stores::kCached);
-    each_other(group, [&](std::uint32_t member) {
-      const Block block = blocks[member];
+    copy_unless_same(at(receive_, blocks_[root_].offset), send_, send_bytes_, Stores::kCached);
+    each_other(group_, [&](std::uint32_t member) {
+      const Block block = blocks_[member];
       if (is_shown(block.bytes) && block.bytes > 0) {
-        std::memcpy(at(receive, block.offset), group.entries().eager(member), block.bytes);
+        std::memcpy(at(receive_, block.offset), group_.entries().eager(member), block.bytes);
       }
       return true;
     });
@@ -378,33 +381,40 @@ struct Gather {
 
   bool move() const {
     const std::size_t longest = longest_by_slots();
-    const Stores stores = group.selector().stores(Operation::kGather, longest * group.size());
-    const bool fills = !is_root() && !is_shown(send_bytes);
+    const Stores stores = group_.selector().stores(Operation::kGather, longest * group_.size());
+    const bool fills = !is_root() && !is_shown(send_bytes_);
     const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
-      const std::size_t bytes = piece_bytes(send_bytes, kSlotBytes, begin);
-      if (bytes > 0) copy(slot, at(send, begin), bytes, Stores::kCached);
+      const std::size_t bytes = piece_bytes(send_bytes_, kSlotBytes, begin);
+      if (bytes > 0) copy(slot, at(send_, begin), bytes, Stores::kCached);
     };
     const auto take = [&](std::uint32_t member) {
-      if (!is_root() || is_shown(blocks[member].bytes)) return Taken();
-      return Taken{at(receive, blocks[member].offset), blocks[member].bytes, 0};
+      if (!is_root() || is_shown(blocks_[member].bytes)) return Taken();
+      return Taken{at(receive_, blocks_[member].offset), blocks_[member].bytes, 0};
     };
-    return SlotMove{group, SlotCut{kSlotBytes, longest, stores, fills}, fill, [] {}, take}.run();
+    return SlotMove{group_, SlotCut{kSlotBytes, longest, stores, fills}, fill, [] {}, take}.run();
   }
+
+ private:
+  SharedGroup& group_;
+  const void* const send_;
+  const std::size_t send_bytes_;
+  void* const receive_;
+  const Blocks& blocks_;
+  const std::uint32_t root_;
 };
 
 }  // namespace
 
-bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                   std::size_t send_bytes, void* receive, const Blocks& blocks,
-                   std::uint32_t root) {
+bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers) {
   if (!group.begin(call)) return false;
-  const Gather gather = {group, send, send_bytes, receive, blocks, root};
+  const Gather gather(group, buffers);
+  const Blocks& blocks = buffers.receive.blocks;
   gather.show();
   if (!group.entries().await_all()) return false;
   if (gather.is_root()) {
     for (std::uint32_t member = 0; member < group.size(); ++member) {
       const Sizes sizes = {gather.size_of(member), blocks[member].bytes};
-      if (!sizes.agree(group, call, member, root)) return false;
+      if (!sizes.agree(group, call, member, group.self())) return false;
     }
     gather.take_shown();
   }
@@ -418,7 +428,7 @@ struct Dealt {
   const void* send;
   const Blocks& blocks;
   std::size_t piece;
-  std::size_t begin;  // Of the piece, in every block.
+  std::size_t begin;  // Where the piece begins in every block.
 };
 
 std::size_t dealt_piece(std::uint32_t members) {
@@ -440,9 +450,11 @@ void deal(const SharedGroup& group, std::uint8_t* slot, const Dealt& dealt) {
 
 }  // namespace
 
-bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
-                    const Blocks& blocks, void* receive, std::size_t receive_bytes,
-                    std::uint32_t root) {
+bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers) {
+  const auto& [send, send_bytes, blocks] = buffers.send;
+  void* const receive = buffers.receive.data;
+  const std::size_t receive_bytes = buffers.receive.bytes;
+  const auto root = static_cast<std::uint32_t>(buffers.root);
   if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
   const bool is_root = self == root;
@@ -462,7 +474,7 @@ bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* s
   const SlotCut cut = {piece, is_root ? blocks.longest() : read_size(group, root),
                        group.selector().stores(Operation::kScatter, receive_bytes), is_root};
   const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
-    deal(group, slot, {send, blocks, piece, begin});
+    deal(group, slot, {buffers.send.data, buffers.send.blocks, piece, begin});
   };
   const auto take = [&](std::uint32_t member) {
     return !is_root && member == root ? Taken{at(receive, 0), receive_bytes, self * piece}
@@ -475,15 +487,15 @@ namespace {
 
 class AllToAll {
  public:
-  AllToAll(SharedGroup& group, const OperationCall& call, const void* send,
-           const Blocks& send_blocks, void* receive, const Blocks& receive_blocks)
+  AllToAll(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+           const Side<void>& receive)
       : group_(group),
         call_(call),
         is_even_(call.shape.operation != Operation::kAllToAllV),
-        send_(send),
-        send_blocks_(send_blocks),
-        receive_(receive),
-        receive_blocks_(receive_blocks) {}
+        send_(send.data),
+        send_blocks_(send.blocks),
+        receive_(receive.data),
+        receive_blocks_(receive.blocks) {}
 
   bool run() {
     std::size_t end = 0;
@@ -609,9 +621,9 @@ class AllToAll {
 };
 
 // Blocks of one size that all fit into an eager area: one exchange.
-bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send_blocks,
-                        void* receive, const Blocks& receive_blocks) {
-  const std::size_t bytes = send_blocks[0].bytes;
+bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
+                        const Side<void>& receive) {
+  const std::size_t bytes = send.blocks[0].bytes;
   const std::uint32_t self = group.self();
   group.entries().expect_shown(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
@@ -623,33 +635,34 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
   };
   each_other(group, [&](std::uint32_t member) {
     if (bytes > 0)
-      std::memcpy(shown + place(self, member), at(send, send_blocks[member].offset), bytes);
+      std::memcpy(shown + place(self, member), at(send.data, send.blocks[member].offset), bytes);
     return true;
   });
-  copy_unless_same(at(receive, receive_blocks[self].offset), at(send, send_blocks[self].offset),
-                   bytes, Stores::kCached);
+  copy_unless_same(at(receive.data, receive.blocks[self].offset),
+                   at(send.data, send.blocks[self].offset), bytes, Stores::kCached);
   group.entries().publish();
   return each_other(group, [&](std::uint32_t member) {
     if (!group.entries().await(member)) return false;
     if (bytes == 0) return true;
     const std::uint8_t* const theirs =
         is_inline ? group.entries().payload(member) : group.entries().eager(member);
-    std::memcpy(at(receive, receive_blocks[member].offset), theirs + place(member, self), bytes);
+    std::memcpy(at(receive.data, receive.blocks[member].offset), theirs + place(member, self),
+                bytes);
     return true;
   });
 }
 
 }  // namespace
 
-bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
-                       const Blocks& send_blocks, void* receive, const Blocks& receive_blocks) {
+bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+                       const Side<void>& receive) {
   if (!group.begin(call)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
   if (is_even &&
-      group.selector().algorithm(Operation::kAllToAll, send_blocks[0].bytes) == Algorithm::kEager) {
-    return all_to_all_eagerly(group, send, send_blocks, receive, receive_blocks);
+      group.selector().algorithm(Operation::kAllToAll, send.blocks[0].bytes) == Algorithm::kEager) {
+    return all_to_all_eagerly(group, send, receive);
   }
-  return AllToAll(group, call, send, send_blocks, receive, receive_blocks).run();
+  return AllToAll(group, call, send, receive).run();
 }
 
 }  // namespace ivy::comm

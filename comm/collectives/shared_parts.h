@@ -80,16 +80,6 @@ inline Slice slice_of(std::size_t count, std::size_t element, std::uint32_t memb
 // Elements of a chunk that fills one slot.
 inline std::size_t slot_elements(std::size_t element) { return kSlotBytes / element; }
 
-// The vectors of a reduction on this member, and how their elements become one.
-struct Vectors {
-  const ReduceRule& rule;
-  const void* send;
-  void* receive;
-  std::size_t count;
-
-  std::size_t bytes() const { return count * rule.input_bytes(); }
-};
-
 Reduction reduction_of(const ReduceRule& rule, Stores stores);
 
 // Calls visit(member) for all but oneself, beginning behind oneself so that not everybody reads

@@ -337,10 +337,8 @@ class ChunkedReduce {
 
 }  // namespace
 
-bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                       const void* send, void* receive, std::size_t count) {
+bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
   if (!group.begin(call)) return false;
-  const Vectors vectors = {rule, send, receive, count};
   if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) != Algorithm::kEager) {
     return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kEverybody);
   }
@@ -350,10 +348,9 @@ bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Redu
   return true;
 }
 
-bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                   const void* send, void* receive, std::size_t count, std::uint32_t root) {
+bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+                   std::uint32_t root) {
   if (!group.begin(call)) return false;
-  const Vectors vectors = {rule, send, receive, count};
   if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != Algorithm::kEager) {
     return ChunkedReduce(group, Operation::kReduce, vectors).run_for(root);
   }
@@ -389,9 +386,12 @@ std::size_t piece_of(std::size_t count, const BlockCut& cut, std::size_t chunk) 
 
 class ReduceScatter {
  public:
-  ReduceScatter(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                const Ranges& ranges)
-      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {}
+  ReduceScatter(SharedGroup& group, const Vectors& vectors, const Ranges& ranges)
+      : group_(group),
+        rule_(vectors.rule),
+        send_(vectors.send),
+        receive_(vectors.receive),
+        ranges_(ranges) {}
 
   std::size_t bytes() const { return ranges_.total() * element_; }
 
@@ -527,10 +527,10 @@ class ReduceScatter {
 
 }  // namespace
 
-bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, const Ranges& ranges) {
+bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+                           const Ranges& ranges) {
   if (!group.begin(call)) return false;
-  ReduceScatter scatter(group, rule, send, receive, ranges);
+  ReduceScatter scatter(group, vectors, ranges);
   const bool is_eager =
       group.selector().algorithm(Operation::kReduceScatter, scatter.bytes()) == Algorithm::kEager;
   return is_eager ? scatter.run_eagerly() : scatter.run_by_chunks();
@@ -570,10 +570,8 @@ bool scan_by_chunks(SharedGroup& group, const Vectors& vectors) {
 
 }  // namespace
 
-bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                 const void* send, void* receive, std::size_t count) {
+bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
   if (!group.begin(call)) return false;
-  const Vectors vectors = {rule, send, receive, count};
   if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != Algorithm::kEager) {
     return scan_by_chunks(group, vectors);
   }

@@ -98,8 +98,9 @@ class HostTree {
 
 }  // namespace
 
-bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size_t bytes,
+bool SpanningGroup::broadcast(const OperationCall& call, const Side<void>& buffer,
                               std::int32_t root) {
+  const std::size_t bytes = buffer.bytes;
   const HostTree tree(map_, root);
   const bool is_delegate = tree.own_delegate() == map_.self;
   const std::uint32_t member = map_.member_of[static_cast<std::size_t>(tree.own_delegate())];
@@ -110,12 +111,12 @@ bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size
   const auto send_on = [&](std::size_t piece) {
     outgoing.clear();
     for (const std::int32_t child : tree.children()) {
-      outgoing.push_back(
-          {child, at(buffer, piece * cut), piece_bytes(piece), static_cast<std::uint32_t>(piece)});
+      outgoing.push_back({child, at(buffer.data, piece * cut), piece_bytes(piece),
+                          static_cast<std::uint32_t>(piece)});
     }
   };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
-    void* const place = at(buffer, piece * cut);
+    void* const place = at(buffer.data, piece * cut);
     std::vector<Incoming> incoming;
     if (tree.is_root_host()) {
       send_on(piece);
@@ -126,7 +127,8 @@ bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size
       if (piece > 0) send_on(piece - 1);
     }
     if (is_delegate && !exchange(call, outgoing, incoming)) return false;
-    if (local_ != nullptr && !shared_broadcast(*local_, call, place, piece_bytes(piece), member)) {
+    if (local_ != nullptr &&
+        !shared_broadcast(*local_, call, {place, piece_bytes(piece), {}}, member)) {
       return false;
     }
   }
@@ -135,8 +137,10 @@ bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size
   return exchange(call, outgoing, {});
 }
 
-bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void* receive,
-                               const Blocks& blocks) {
+bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
+                               const Side<void>& whole) {
+  void* const receive = whole.data;
+  const Blocks& blocks = whole.blocks;
   const std::uint32_t own_host = map_.own_host();
   const std::uint32_t own_member = map_.own_member();
   const Block own = blocks[static_cast<std::size_t>(map_.self)];
@@ -166,7 +170,7 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void
         round[member] = blocks[static_cast<std::size_t>(rank_at(host, first + member))];
       }
       const void* const shown = host == own_host ? send : at(receive, round[own_member].offset);
-      if (!shared_all_gather(*local_, call, shown, receive, round)) return false;
+      if (!shared_all_gather(*local_, call, shown, {receive, 0, round})) return false;
     }
   }
   return true;
@@ -188,45 +192,48 @@ std::vector<Block> SpanningGroup::between_hosts(std::vector<Message>& messages, 
   return inside;
 }
 
-bool SpanningGroup::gather(const OperationCall& call, const void* send, std::size_t send_bytes,
-                           void* receive, const Blocks& blocks, std::int32_t root) {
+bool SpanningGroup::gather(const OperationCall& call, const RootedBlocks& buffers) {
+  const auto& [send, receive, root] = buffers;
   const bool is_inside = map_.host_of[static_cast<std::size_t>(root)] == map_.own_host();
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   std::vector<Block> inside;
-  if (!is_inside) outgoing.push_back({root, send, send_bytes, 0});
-  if (map_.self == root) inside = between_hosts(incoming, receive, blocks);
+  if (!is_inside) outgoing.push_back({root, send.data, send.bytes, 0});
+  if (map_.self == root) inside = between_hosts(incoming, receive.data, receive.blocks);
   if (!exchange(call, outgoing, incoming)) return false;
   if (!is_inside) return true;
   if (local_ != nullptr) {
-    return shared_gather(*local_, call, send, send_bytes, receive, inside,
-                         map_.member_of[static_cast<std::size_t>(root)]);
+    const Side<void> local_receive = {receive.data, 0, std::move(inside)};
+    return shared_gather(*local_, call, {send, local_receive, local_root(root)});
   }
-  copy_unless_same(at(receive, inside[0].offset), send, send_bytes);
+  copy_unless_same(at(receive.data, inside[0].offset), send.data, send.bytes);
   return true;
 }
 
-bool SpanningGroup::scatter(const OperationCall& call, const void* send, const Blocks& blocks,
-                            void* receive, std::size_t receive_bytes, std::int32_t root) {
+bool SpanningGroup::scatter(const OperationCall& call, const RootedBlocks& buffers) {
+  const auto& [send, receive, root] = buffers;
   const bool is_inside = map_.host_of[static_cast<std::size_t>(root)] == map_.own_host();
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   std::vector<Block> inside;
-  if (!is_inside) incoming.push_back({root, receive, receive_bytes, 0});
-  if (map_.self == root) inside = between_hosts(outgoing, send, blocks);
+  if (!is_inside) incoming.push_back({root, receive.data, receive.bytes, 0});
+  if (map_.self == root) inside = between_hosts(outgoing, send.data, send.blocks);
   if (!exchange(call, outgoing, incoming)) return false;
   if (!is_inside) return true;
   if (local_ != nullptr) {
-    return shared_scatter(*local_, call, send, inside, receive, receive_bytes,
-                          map_.member_of[static_cast<std::size_t>(root)]);
+    const Side<const void> local_send = {send.data, 0, std::move(inside)};
+    return shared_scatter(*local_, call, {local_send, receive, local_root(root)});
   }
-  copy_unless_same(receive, at(send, inside[0].offset), receive_bytes);
+  copy_unless_same(receive.data, at(send.data, inside[0].offset), receive.bytes);
   return true;
 }
 
-bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
-                               const Blocks& send_blocks, void* receive,
-                               const Blocks& receive_blocks) {
+bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>& from,
+                               const Side<void>& to) {
+  const void* send = from.data;
+  const Blocks& send_blocks = from.blocks;
+  void* const receive = to.data;
+  const Blocks& receive_blocks = to.blocks;
   std::vector<std::uint8_t> kept;
   if (send == receive) {
     // In place, arriving data would be written over data that has not left yet.
@@ -237,15 +244,16 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
   std::vector<Incoming> incoming;
   const std::uint32_t ranks = map_.rank_count();
   for (std::uint32_t step = 1; step < ranks; ++step) {
-    const std::uint32_t to = (static_cast<std::uint32_t>(map_.self) + step) % ranks;
-    const std::uint32_t from = (static_cast<std::uint32_t>(map_.self) + ranks - step) % ranks;
-    if (map_.host_of[to] != map_.own_host()) {
-      outgoing.push_back({static_cast<std::int32_t>(to), at(send, send_blocks[to].offset),
-                          send_blocks[to].bytes, 0});
+    const std::uint32_t target = (static_cast<std::uint32_t>(map_.self) + step) % ranks;
+    const std::uint32_t source = (static_cast<std::uint32_t>(map_.self) + ranks - step) % ranks;
+    if (map_.host_of[target] != map_.own_host()) {
+      outgoing.push_back({static_cast<std::int32_t>(target), at(send, send_blocks[target].offset),
+                          send_blocks[target].bytes, 0});
     }
-    if (map_.host_of[from] != map_.own_host()) {
-      incoming.push_back({static_cast<std::int32_t>(from), at(receive, receive_blocks[from].offset),
-                          receive_blocks[from].bytes, 0});
+    if (map_.host_of[source] != map_.own_host()) {
+      incoming.push_back({static_cast<std::int32_t>(source),
+                          at(receive, receive_blocks[source].offset), receive_blocks[source].bytes,
+                          0});
     }
   }
   if (!exchange(call, outgoing, incoming)) return false;
@@ -256,7 +264,7 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
     from_members.push_back(receive_blocks[static_cast<std::size_t>(rank)]);
   }
   if (local_ != nullptr) {
-    return shared_all_to_all(*local_, call, send, to_members, receive, from_members);
+    return shared_all_to_all(*local_, call, {send, 0, to_members}, {receive, 0, from_members});
   }
   copy_unless_same(at(receive, from_members[0].offset), at(send, to_members[0].offset),
                    to_members[0].bytes);

@@ -13,7 +13,6 @@ using shared_parts::at;
 using shared_parts::divide_up;
 using shared_parts::Slice;
 using shared_parts::slice_of;
-using shared_parts::Vectors;
 
 namespace {
 
@@ -72,9 +71,7 @@ std::size_t SpanningGroup::piece_elements(Operation operation, const ReduceRule&
   return std::max<std::size_t>(1, bytes / rule.input_bytes());
 }
 
-bool SpanningGroup::all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
-                               void* receive, std::size_t count) {
-  const Vectors vectors = {rule, send, receive, count};
+bool SpanningGroup::all_reduce(const OperationCall& call, const Vectors& vectors) {
   if (selector_.algorithm(Operation::kAllReduce, vectors.bytes()) == Algorithm::kWhole) {
     return all_reduce_small(call, vectors);
   }
@@ -84,15 +81,16 @@ bool SpanningGroup::all_reduce(const OperationCall& call, const ReduceRule& rule
 bool SpanningGroup::all_reduce_small(const OperationCall& call, const Vectors& vectors) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
-  Bytes own(wire.is_raw() ? 0 : count * wire.bytes);
+  Bytes own(wire.is_raw() ? 0 : count * wire.element);
   const void* const shown = wire.is_raw() ? send : own.data();
   if (local_ != nullptr) {
-    if (!shared_reduce(*local_, call, partial_rule(rule), send, own.data(), count, 0)) return false;
+    const ReduceRule inside = partial_rule(rule);
+    if (!shared_reduce(*local_, call, {inside, send, own.data(), count}, 0)) return false;
   } else if (!wire.is_raw()) {
     to_partial(rule, send, own.data(), count);
   }
   if (map_.own_member() == 0 && !exchange_whole(call, vectors, shown)) return false;
-  return local_ == nullptr || shared_broadcast(*local_, call, receive, vectors.bytes(), 0);
+  return local_ == nullptr || shared_broadcast(*local_, call, {receive, vectors.bytes(), {}}, 0);
 }
 
 // Sends this host's whole result to every other one, and reduces theirs.
@@ -100,14 +98,14 @@ bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vec
                                    const void* shown) {
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
-  const std::size_t bytes = count * wire.bytes;
+  const std::size_t bytes = count * wire.element;
   // Not in place, where it would be written over before it has left.
   const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
   const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
     std::vector<const void*> parts(2, at(shown, begin));
     parts[1 - map_.own_host()] = part;
-    void* const to = at(vectors.receive, begin / wire.bytes * vectors.rule.input_bytes());
-    reduce_hosts(vectors.rule, wire.form, parts, {to, (end - begin) / wire.bytes});
+    void* const to = at(vectors.receive, begin / wire.element * vectors.rule.input_bytes());
+    reduce_hosts(vectors.rule, wire.form, parts, {to, (end - begin) / wire.element});
   };
   Bytes& theirs = their_scratch_;
   if (!on_arrival) reach_size(theirs, bytes * map_.host_count());
@@ -197,13 +195,13 @@ class SpanningGroup::Column {
     }
     const Range own = ranges[map_.own_member()];
     if (wire_.is_raw()) return true;
-    reach_size(own_, own.count * wire_.bytes);
+    reach_size(own_, own.count * wire_.element);
     return group_.reduce_inside(call_, {rule_, send_, own_.data(), 0}, ranges);
   }
 
   const std::uint8_t* shown(const Slice& slice, const Slice& part) const {
-    return wire_.is_raw() ? at(send_, (slice.begin + part.begin) * wire_.bytes)
-                          : own_.data() + part.begin * wire_.bytes;
+    return wire_.is_raw() ? at(send_, (slice.begin + part.begin) * wire_.element)
+                          : own_.data() + part.begin * wire_.element;
   }
 
   static std::uint32_t step_of(std::size_t chunk, std::uint32_t phase) {
@@ -244,10 +242,10 @@ class SpanningGroup::Column {
   void exchange_slices(std::size_t chunk) {
     const Slice slice = column_slice(chunk, map_.own_member());
     const Slice own = host_part(slice, map_.own_host());
-    const std::size_t bytes = own.count * wire_.bytes;
+    const std::size_t bytes = own.count * wire_.element;
     if (reduces_on_arrival()) {
       take_ = [this, slice, own](std::size_t begin, std::size_t end, const std::uint8_t* part) {
-        const Slice arrived = {begin / wire_.bytes, (end - begin) / wire_.bytes};
+        const Slice arrived = {begin / wire_.element, (end - begin) / wire_.element};
         reduce_part(slice, own, arrived, part);
       };
     } else {
@@ -255,7 +253,8 @@ class SpanningGroup::Column {
     }
     each_other_host([&](std::uint32_t host, std::int32_t rank) {
       const Slice part = host_part(slice, host);
-      outgoing_.push_back({rank, shown(slice, part), part.count * wire_.bytes, step_of(chunk, 0)});
+      outgoing_.push_back(
+          {rank, shown(slice, part), part.count * wire_.element, step_of(chunk, 0)});
       Incoming theirs = {rank, nullptr, bytes, step_of(chunk, 0)};
       if (reduces_on_arrival()) {
         theirs.take = &take_;
@@ -273,7 +272,7 @@ class SpanningGroup::Column {
     std::vector<const void*> inputs(map_.host_count());
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
       inputs[host] = host == map_.own_host() ? shown(slice, own)
-                                             : theirs_.data() + host * own.count * wire_.bytes;
+                                             : theirs_.data() + host * own.count * wire_.element;
     }
     reduce_hosts(rule_, wire_.form, inputs, {result(slice.begin + own.begin), own.count});
   }
@@ -281,7 +280,7 @@ class SpanningGroup::Column {
   // Reduces the elements of this host's part that have arrived from the other host.
   void reduce_part(const Slice& slice, const Slice& own, const Slice& arrived,
                    const std::uint8_t* theirs) {
-    std::vector<const void*> inputs(2, shown(slice, own) + arrived.begin * wire_.bytes);
+    std::vector<const void*> inputs(2, shown(slice, own) + arrived.begin * wire_.element);
     inputs[1 - map_.own_host()] = theirs;
     reduce_hosts(rule_, wire_.form, inputs,
                  {result(slice.begin + own.begin + arrived.begin), arrived.count});
@@ -296,7 +295,7 @@ class SpanningGroup::Column {
       blocks[column] = {slice.begin * element, slice.count * element};
     }
     return shared_all_gather(*group_.local_, call_, at(receive_, blocks[map_.own_member()].offset),
-                             receive_, blocks);
+                             {receive_, 0, blocks});
   }
 
   SpanningGroup& group_;
@@ -321,15 +320,15 @@ bool SpanningGroup::all_reduce_large(const OperationCall& call, const Vectors& v
 }
 
 // One piece after the other: inside each host to its delegate, from the delegates to the root.
-bool SpanningGroup::reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
-                           void* receive, std::size_t count, std::int32_t root) {
-  const std::size_t piece = piece_elements(Operation::kReduce, rule, count);
-  const std::size_t pieces = std::max<std::size_t>(1, divide_up(count, piece));
+bool SpanningGroup::reduce(const OperationCall& call, const Vectors& whole, std::int32_t root) {
+  const ReduceRule& rule = whole.rule;
+  const std::size_t piece = piece_elements(Operation::kReduce, rule, whole.count);
+  const std::size_t pieces = std::max<std::size_t>(1, divide_up(whole.count, piece));
   Bytes own;
   for (std::size_t index = 0; index < pieces; ++index) {
     const std::size_t begin = index * piece * rule.input_bytes();
-    const Vectors vectors = {rule, at(send, begin), at(receive, begin),
-                             std::min(piece, count - index * piece)};
+    const Vectors vectors = {rule, at(whole.send, begin), at(whole.receive, begin),
+                             std::min(piece, whole.count - index * piece)};
     if (!reduce_to_delegate(call, vectors, root, own)) return false;
     const void* const shown = wire_of(rule).is_raw() ? vectors.send : own.data();
     if (!reduce_to_root(call, vectors, {root, shown, static_cast<std::uint32_t>(index)})) {
@@ -349,20 +348,21 @@ bool SpanningGroup::reduce_to_delegate(const OperationCall& call, const Vectors&
   const auto& [rule, send, receive, count] = vectors;
   const Wire wire = wire_of(rule);
   if (wire.is_raw()) return true;
-  made.resize(count * wire.bytes);
+  made.resize(count * wire.element);
   if (local_ == nullptr) {
     to_partial(rule, send, made.data(), count);
     return true;
   }
   const std::int32_t to = delegate_of(map_.own_host(), root);
-  return shared_reduce(*local_, call, partial_rule(rule), send, made.data(), count,
+  const ReduceRule inside = partial_rule(rule);
+  return shared_reduce(*local_, call, {inside, send, made.data(), count},
                        map_.member_of[static_cast<std::size_t>(to)]);
 }
 
 bool SpanningGroup::reduce_to_root(const OperationCall& call, const Vectors& vectors,
                                    const HostResult& own) {
   const Wire wire = wire_of(vectors.rule);
-  const std::size_t bytes = vectors.count * wire.bytes;
+  const std::size_t bytes = vectors.count * wire.element;
   if (delegate_of(map_.own_host(), own.root) != map_.self) return true;
   if (map_.self != own.root) return exchange(call, {{own.root, own.data, bytes, own.step}}, {});
   Bytes& theirs = their_scratch_;
@@ -442,7 +442,7 @@ class SpanningGroup::ReduceScatter {
     if (!wire_.is_raw()) {
       if (results_.size() <= rounds_) results_.emplace_back();
       Bytes& made = results_[rounds_++];
-      made.resize(std::max<std::size_t>(1, mine.count * wire_.bytes));
+      made.resize(std::max<std::size_t>(1, mine.count * wire_.element));
       if (!group_.reduce_inside(call_, {rule_, send_, made.data(), 0}, ranges)) return false;
       result = made.data();
     }
@@ -450,7 +450,7 @@ class SpanningGroup::ReduceScatter {
       own_result_ = result;
     } else if (first + map_.own_member() < size) {
       outgoing_.push_back({group_.rank_at(host, first + map_.own_member()), result,
-                           mine.count * wire_.bytes, step()});
+                           mine.count * wire_.element, step()});
     }
     return true;
   }
@@ -458,7 +458,7 @@ class SpanningGroup::ReduceScatter {
   // Sends the results to their ranks, and reduces what the hosts have made for this one.
   bool reduce_between() {
     const Range own = piece_of(map_.self);
-    const std::size_t bytes = own.count * wire_.bytes;
+    const std::size_t bytes = own.count * wire_.element;
     Bytes& theirs = group_.their_scratch_;
     reach_size(theirs, std::max<std::size_t>(1, bytes * map_.host_count()));
     std::vector<Incoming> incoming;
@@ -498,20 +498,21 @@ bool SpanningGroup::reduce_inside(const OperationCall& call, const Vectors& vect
                                   const Ranges& ranges) {
   const auto& [rule, send, made, count] = vectors;
   if (local_ != nullptr) {
-    return shared_reduce_scatter(*local_, call, partial_rule(rule), send, made, ranges);
+    const ReduceRule inside = partial_rule(rule);
+    return shared_reduce_scatter(*local_, call, {inside, send, made, count}, ranges);
   }
   const Range mine = ranges[map_.own_member()];
   to_partial(rule, at(send, mine.begin * rule.input_bytes()), made, mine.count);
   return true;
 }
 
-bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& rule,
-                                   const void* send, void* receive, const Ranges& ranges) {
-  return ReduceScatter(*this, call, {rule, send, receive, ranges.total()}, ranges).run();
+bool SpanningGroup::reduce_scatter(const OperationCall& call, const Vectors& vectors,
+                                   const Ranges& ranges) {
+  return ReduceScatter(*this, call, vectors, ranges).run();
 }
 
-bool SpanningGroup::scan(const OperationCall& call, const ReduceRule& rule, const void* send,
-                         void* receive, std::size_t count) {
+bool SpanningGroup::scan(const OperationCall& call, const Vectors& vectors) {
+  const auto& [rule, send, receive, count] = vectors;
   const std::size_t wire = partial_bytes(rule.dtype, rule.op);
   const std::size_t ranks = map_.rank_count();
   const std::size_t piece = std::max<std::size_t>(1, (std::size_t{4} << 20) / ranks / wire);
@@ -526,7 +527,7 @@ bool SpanningGroup::scan(const OperationCall& call, const ReduceRule& rule, cons
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       blocks[rank] = {rank * elements * wire, elements * wire};
     }
-    if (!all_gather(call, own.data(), all.data(), blocks)) return false;
+    if (!all_gather(call, own.data(), {all.data(), 0, blocks})) return false;
     std::vector<const void*> inputs;
     for (std::int32_t rank = 0; rank <= map_.self; ++rank) {
       inputs.push_back(all.data() + static_cast<std::size_t>(rank) * elements * wire);

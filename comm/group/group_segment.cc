@@ -60,11 +60,11 @@ class Sharing {
     lowest.dtype = Dtype::kI32;
     lowest.op = ReduceOp::kMin;
     lowest.divisor = static_cast<std::uint32_t>(ranks_.size());
-    if (!spanning->all_reduce(call_, lowest, &first, &first, 1)) return false;
+    if (!spanning->all_reduce(call_, {lowest, &first, &first, 1})) return false;
     if (first == ranks_.size()) return true;
     char text[kTextBytes] = {};
     std::memcpy(text, trouble.data(), std::min(trouble.size(), kTextBytes - 1));
-    if (!spanning->broadcast(call_, text, kTextBytes, first)) return false;
+    if (!spanning->broadcast(call_, {text, kTextBytes, {}}, first)) return false;
     trouble = text;
     return true;
   }
@@ -79,8 +79,8 @@ class Sharing {
     SharedGroup* const local = collectives_.local();
     if (local == nullptr) {
       receive = send;
-    } else if (!shared_all_gather(*local, call_, send.data(), receive.data(),
-                                  Blocks::even(members, kTextBytes))) {
+    } else if (!shared_all_gather(*local, call_, send.data(),
+                                  {receive.data(), 0, Blocks::even(members, kTextBytes)})) {
       return false;
     }
     for (std::size_t member = 0; member < members; ++member) {

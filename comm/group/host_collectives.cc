@@ -17,7 +17,8 @@ bool copy_local(const void* send, std::size_t from, void* receive, std::size_t t
 }
 
 // Reduces in a world of one, which still scales, averages and normalises.
-bool reduce_alone(const ReduceRule& rule, const void* send, void* receive, std::size_t count) {
+bool reduce_alone(const Vectors& vectors) {
+  const auto& [rule, send, receive, count] = vectors;
   Reduction reduction;
   reduction.dtype = rule.dtype;
   reduction.op = rule.op;
@@ -51,8 +52,8 @@ bool HostCollectives::carry_out(const OperationCall& call, const Collective& col
   switch (collective.shape.operation) {
     case Operation::kAllReduce:
       if (collective.shape.has_parts) return all_reduce_parts(call, collective);
-      return all_reduce(call, rule(collective), collective.send.data, collective.receive.data,
-                        collective.shape.count);
+      return all_reduce(call, {rule(collective), collective.send.data, collective.receive.data,
+                               collective.shape.count});
     case Operation::kReduce:
       return reduce(call, collective);
     case Operation::kScan:
@@ -89,11 +90,10 @@ ReduceRule HostCollectives::rule(const Collective& collective) const {
   return rule;
 }
 
-bool HostCollectives::all_reduce(const OperationCall& call, const ReduceRule& how, const void* send,
-                                 void* receive, std::size_t count) {
-  if (spanning_ != nullptr) return spanning_->all_reduce(call, how, send, receive, count);
-  if (local_ != nullptr) return shared_all_reduce(*local_, call, how, send, receive, count);
-  return reduce_alone(how, send, receive, count);
+bool HostCollectives::all_reduce(const OperationCall& call, const Vectors& vectors) {
+  if (spanning_ != nullptr) return spanning_->all_reduce(call, vectors);
+  if (local_ != nullptr) return shared_all_reduce(*local_, call, vectors);
+  return reduce_alone(vectors);
 }
 
 // Every step's entry shows the fingerprint of all parts, so that ranks whose parts differ find it
@@ -110,7 +110,7 @@ bool HostCollectives::all_reduce_parts(const OperationCall& call, const Collecti
     if (!step.is_packed) {
       char nothing = 0;
       const Part part = step.count == 0 ? Part{&nothing, &nothing, 0} : parts[step.first];
-      if (!all_reduce(call, how, part.send, part.receive, step.count)) return false;
+      if (!all_reduce(call, {how, part.send, part.receive, step.count})) return false;
       continue;
     }
     char* const packed = parts_scratch_.memory(step.count * element);
@@ -124,7 +124,7 @@ bool HostCollectives::all_reduce_parts(const OperationCall& call, const Collecti
     };
     each_packed(
         [](const Part& part, char* to, std::size_t bytes) { std::memcpy(to, part.send, bytes); });
-    if (!all_reduce(call, how, packed, packed, step.count)) return false;
+    if (!all_reduce(call, {how, packed, packed, step.count})) return false;
     each_packed([](const Part& part, const char* from, std::size_t bytes) {
       std::memcpy(part.receive, from, bytes);
     });
@@ -133,24 +133,22 @@ bool HostCollectives::all_reduce_parts(const OperationCall& call, const Collecti
 }
 
 bool HostCollectives::reduce(const OperationCall& call, const Collective& collective) {
-  const auto& [shape, send, receive, factor, parts] = collective;
   const ReduceRule how = rule(collective);
-  if (spanning_ != nullptr) {
-    return spanning_->reduce(call, how, send.data, receive.data, shape.count, shape.root);
-  }
-  if (local_ == nullptr) return reduce_alone(how, send.data, receive.data, shape.count);
-  return shared_reduce(*local_, call, how, send.data, receive.data, shape.count, root_of(call));
+  const Vectors vectors = {how, collective.send.data, collective.receive.data,
+                           collective.shape.count};
+  if (spanning_ != nullptr) return spanning_->reduce(call, vectors, collective.shape.root);
+  if (local_ == nullptr) return reduce_alone(vectors);
+  return shared_reduce(*local_, call, vectors, root_of(call));
 }
 
 bool HostCollectives::scan(const OperationCall& call, const Collective& collective) {
-  const auto& [shape, send, receive, factor, parts] = collective;
   ReduceRule how = rule(collective);
   how.divisor = static_cast<std::uint32_t>(ranks_.rank() + 1);
-  if (spanning_ != nullptr) {
-    return spanning_->scan(call, how, send.data, receive.data, shape.count);
-  }
-  if (local_ == nullptr) return reduce_alone(how, send.data, receive.data, shape.count);
-  return shared_scan(*local_, call, how, send.data, receive.data, shape.count);
+  const Vectors vectors = {how, collective.send.data, collective.receive.data,
+                           collective.shape.count};
+  if (spanning_ != nullptr) return spanning_->scan(call, vectors);
+  if (local_ == nullptr) return reduce_alone(vectors);
+  return shared_scan(*local_, call, vectors);
 }
 
 bool HostCollectives::reduce_scatter(const OperationCall& call, const Collective& collective) {
@@ -159,70 +157,57 @@ bool HostCollectives::reduce_scatter(const OperationCall& call, const Collective
   const void* const send = collective.send.data;
   void* const receive = collective.receive.data;
   if (send != receive || ranges.longest() <= ranges[0].count) {
-    return reduce_scatter_to(call, how, send, receive, ranges);
+    return reduce_scatter_to(call, {how, send, receive, ranges[0].count}, ranges);
   }
   // The result would be written over blocks that others have not read yet.
   const std::size_t own = collective.receive.bytes;
   std::vector<char> result(std::max<std::size_t>(1, own));
-  return reduce_scatter_to(call, how, send, result.data(), ranges) &&
+  return reduce_scatter_to(call, {how, send, result.data(), ranges[0].count}, ranges) &&
          copy_local(result.data(), 0, receive, 0, own);
 }
 
-bool HostCollectives::reduce_scatter_to(const OperationCall& call, const ReduceRule& how,
-                                        const void* send, void* receive, const Ranges& ranges) {
-  if (spanning_ != nullptr) return spanning_->reduce_scatter(call, how, send, receive, ranges);
-  if (local_ == nullptr) return reduce_alone(how, send, receive, ranges[0].count);
-  return shared_reduce_scatter(*local_, call, how, send, receive, ranges);
+bool HostCollectives::reduce_scatter_to(const OperationCall& call, const Vectors& vectors,
+                                        const Ranges& ranges) {
+  if (spanning_ != nullptr) return spanning_->reduce_scatter(call, vectors, ranges);
+  if (local_ == nullptr) return reduce_alone(vectors);
+  return shared_reduce_scatter(*local_, call, vectors, ranges);
 }
 
 bool HostCollectives::broadcast(const OperationCall& call, const Collective& collective) {
-  const auto& [data, bytes, blocks] = collective.receive;
-  if (spanning_ != nullptr) return spanning_->broadcast(call, data, bytes, call.shape.root);
-  return local_ == nullptr || shared_broadcast(*local_, call, data, bytes, root_of(call));
+  const Side<void>& buffer = collective.receive;
+  if (spanning_ != nullptr) return spanning_->broadcast(call, buffer, call.shape.root);
+  return local_ == nullptr || shared_broadcast(*local_, call, buffer, root_of(call));
 }
 
 bool HostCollectives::all_gather(const OperationCall& call, const Collective& collective) {
   const void* const send = collective.send.data;
-  const auto& [data, bytes, blocks] = collective.receive;
-  if (spanning_ != nullptr) return spanning_->all_gather(call, send, data, blocks);
-  if (local_ != nullptr) return shared_all_gather(*local_, call, send, data, blocks);
-  return copy_local(send, 0, data, blocks[0].offset, blocks[0].bytes);
+  const Side<void>& receive = collective.receive;
+  if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive);
+  if (local_ != nullptr) return shared_all_gather(*local_, call, send, receive);
+  return copy_local(send, 0, receive.data, receive.blocks[0].offset, receive.blocks[0].bytes);
 }
 
 bool HostCollectives::gather(const OperationCall& call, const Collective& collective) {
-  const void* const send = collective.send.data;
-  const std::size_t own = collective.send.bytes;
   const auto& [data, bytes, blocks] = collective.receive;
-  if (spanning_ != nullptr) {
-    return spanning_->gather(call, send, own, data, blocks, call.shape.root);
-  }
-  if (local_ != nullptr) {
-    return shared_gather(*local_, call, send, own, data, blocks, root_of(call));
-  }
-  return copy_local(send, 0, data, blocks[0].offset, own);
+  const RootedBlocks buffers = {collective.send, collective.receive, call.shape.root};
+  if (spanning_ != nullptr) return spanning_->gather(call, buffers);
+  if (local_ != nullptr) return shared_gather(*local_, call, buffers);
+  return copy_local(collective.send.data, 0, data, blocks[0].offset, collective.send.bytes);
 }
 
 bool HostCollectives::scatter(const OperationCall& call, const Collective& collective) {
   const auto& [data, bytes, blocks] = collective.send;
-  void* const receive = collective.receive.data;
-  const std::size_t own = collective.receive.bytes;
-  if (spanning_ != nullptr) {
-    return spanning_->scatter(call, data, blocks, receive, own, call.shape.root);
-  }
-  if (local_ != nullptr) {
-    return shared_scatter(*local_, call, data, blocks, receive, own, root_of(call));
-  }
-  return copy_local(data, blocks[0].offset, receive, 0, own);
+  const RootedBlocks buffers = {collective.send, collective.receive, call.shape.root};
+  if (spanning_ != nullptr) return spanning_->scatter(call, buffers);
+  if (local_ != nullptr) return shared_scatter(*local_, call, buffers);
+  return copy_local(data, blocks[0].offset, collective.receive.data, 0, collective.receive.bytes);
 }
 
 bool HostCollectives::all_to_all(const OperationCall& call, const Collective& collective) {
-  const auto& [shape, send, receive, factor, parts] = collective;
-  if (spanning_ != nullptr) {
-    return spanning_->all_to_all(call, send.data, send.blocks, receive.data, receive.blocks);
-  }
-  if (local_ != nullptr) {
-    return shared_all_to_all(*local_, call, send.data, send.blocks, receive.data, receive.blocks);
-  }
+  const Side<const void>& send = collective.send;
+  const Side<void>& receive = collective.receive;
+  if (spanning_ != nullptr) return spanning_->all_to_all(call, send, receive);
+  if (local_ != nullptr) return shared_all_to_all(*local_, call, send, receive);
   return copy_local(send.data, send.blocks[0].offset, receive.data, receive.blocks[0].offset,
                     send.blocks[0].bytes);
 }

@@ -38,14 +38,12 @@ class HostCollectives {
 
  private:
   ReduceRule rule(const Collective& collective) const;
-  bool all_reduce(const OperationCall& call, const ReduceRule& how, const void* send, void* receive,
-                  std::size_t count);
+  bool all_reduce(const OperationCall& call, const Vectors& vectors);
   bool all_reduce_parts(const OperationCall& call, const Collective& collective);
   bool reduce(const OperationCall& call, const Collective& collective);
   bool scan(const OperationCall& call, const Collective& collective);
   bool reduce_scatter(const OperationCall& call, const Collective& collective);
-  bool reduce_scatter_to(const OperationCall& call, const ReduceRule& how, const void* send,
-                         void* receive, const Ranges& ranges);
+  bool reduce_scatter_to(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
   bool broadcast(const OperationCall& call, const Collective& collective);
   bool all_gather(const OperationCall& call, const Collective& collective);
   bool gather(const OperationCall& call, const Collective& collective);

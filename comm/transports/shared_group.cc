@@ -13,9 +13,9 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       failure_(*segment_, options_.self),
       limits_(*segment_, options_, failure_, alarm),
       wait_(*segment_, options_, limits_),
-      entries_(*segment_, options_, wait_, limits_),
+      entries_(*segment_, options_, wait_),
       slots_(*segment_, options_, wait_),
-      buffers_(*segment_, options_, wait_, limits_, entries_),
+      buffers_(*segment_, options_, wait_, entries_),
       mail_(*segment_, options_.self) {
   MemberBlock& own = segment_->member(options_.self);
   own.pid = options_.members[options_.self].pid;

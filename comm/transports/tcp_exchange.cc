@@ -310,7 +310,7 @@ class TcpMesh::Exchange {
       sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
               std::to_string(receiving.whole);
     }
-    return mesh_.fail(mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
+    return mesh_.fail(mesh_.difference(receiving.rank, call_, {theirs.sequence, shape, sizes}));
   }
 
   // Waits when nothing moves: retries for a short time, then sleeps until a socket is ready.

@@ -229,20 +229,18 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   return fail(failure);
 }
 
-// `theirs` is what that rank has as operation `theirs_at` of the communicator. Shows the same
-// operation's two sides wherever both can be known.
-Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::uint64_t theirs_at,
-                            const OperationShape& theirs, const std::string& sizes) {
+// Shows the same operation's two sides wherever both can be known.
+Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs) {
   std::uint64_t number = call.sequence;
   OperationShape ours = call.shape;
-  OperationShape shown = theirs;
-  std::string more = sizes;
+  OperationShape shown = theirs.shape;
+  std::string more = theirs.sizes;
   const EnteredOperations* const own = options_.entered;
-  if (theirs_at < call.sequence && own != nullptr && own->has(theirs_at)) {
+  if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
     // The header has stood unread in the connection since an operation that did not need it here.
-    number = theirs_at;
-    ours = own->shape(theirs_at);
-  } else if (theirs_at > call.sequence || theirs.operation == Operation::kFinalize) {
+    number = theirs.sequence;
+    ours = own->shape(theirs.sequence);
+  } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {
     const std::optional<EnteredOperations> other =
         options_.watch != nullptr ? options_.watch->ask_for(rank, call.sequence) : std::nullopt;
     const std::optional<std::uint64_t> first =
@@ -251,8 +249,8 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
       number = *first;
       ours = own->shape(number);
       shown = other->shape(number);
-    } else if (theirs_at != call.sequence) {
-      more = " as operation " + std::to_string(theirs_at) + more;
+    } else if (theirs.sequence != call.sequence) {
+      more = " as operation " + std::to_string(theirs.sequence) + more;
     }
   }
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];

@@ -134,8 +134,13 @@ class TcpMesh {
   bool is_other_operation(const OperationCall& call);
   bool is_interrupted() const;
   bool may_wait_on(std::int32_t rank, const OperationCall& call);
-  Failure difference(std::int32_t rank, const OperationCall& call, std::uint64_t theirs_at,
-                     const OperationShape& theirs, const std::string& sizes);
+  // What another rank has as its operation of that number.
+  struct Theirs {
+    std::uint64_t sequence;
+    OperationShape shape;
+    std::string sizes;  // Said behind it, where the sizes of a message differ.
+  };
+  Failure difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs);
   Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
 
   PeerListener& listener_;
