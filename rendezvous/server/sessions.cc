@@ -13,8 +13,7 @@ constexpr std::size_t kKeptBytes = 256u << 10;
 
 }  // namespace
 
-Session::Sent Session::send_some() {
-  std::string& unsent = connection->unsent;
+Sent send_some(int fd, std::string& unsent, std::size_t& sent) {
   Sent outcome = Sent::kAll;
   while (sent < unsent.size() && outcome == Sent::kAll) {
     const ssize_t count =
