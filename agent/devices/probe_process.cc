@@ -13,6 +13,7 @@
 #include <csignal>
 #include <utility>
 
+#include "proto/os/descriptor.h"
 #include "proto/os/process.h"
 
 namespace ivy {
@@ -60,21 +61,15 @@ void ProbeProcess::start(std::vector<std::string> arguments, std::chrono::millis
       if (attempt == attempt_) finish(error);
     });
   };
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return fail("pipe for ivy-probe");
+  DescriptorPair ends = make_pipe();
+  if (!ends) return fail("pipe for ivy-probe");
   const pid_t parent = getpid();
   const pid_t child = fork();
-  if (child == 0) become_probe(std::move(arguments), ends[1], parent);
-  const int error = errno;
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    errno = error;
-    return fail("fork ivy-probe");
-  }
+  if (child == 0) become_probe(std::move(arguments), ends.theirs.get(), parent);
+  if (child < 0) return fail("fork ivy-probe");
   // Opened before the child can be reaped, so that its pid is still its own.
-  pidfd_ = open_pidfd(child);
-  output_.assign(ends[0]);
+  pidfd_.reset(open_pidfd(child));
+  output_.assign(ends.ours.release());
   timer_.expires_after(limit);
   timer_.async_wait([this, limit, attempt = attempt_](const boost::system::error_code& failed) {
     if (failed || attempt != attempt_) return;
@@ -108,9 +103,9 @@ void ProbeProcess::stop() {
   timer_.cancel();
   boost::system::error_code ignored;
   if (output_.is_open()) output_.close(ignored);
-  if (pidfd_ < 0) return;
-  syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);
-  ::close(std::exchange(pidfd_, -1));
+  if (!pidfd_) return;
+  syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
+  pidfd_.reset();
 }
 
 }  // namespace ivy

@@ -12,6 +12,7 @@
 
 #include "agent/devices/probe_answer.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -42,7 +43,7 @@ class ProbeProcess {
   boost::asio::steady_timer timer_;
   std::string text_;
   std::string buffer_;
-  int pidfd_ = -1;
+  Descriptor pidfd_;
   unsigned attempt_ = 0;  // Handlers of an earlier start are ignored.
   Done done_;
 };

@@ -3,32 +3,30 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "launcher/ctl/ctl_agents.h"
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/hosted_job.h"
-#include "launcher/links/agent/agent_client.h"
-#include "launcher/links/choice/carrier.h"
-#include "launcher/report/clock.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/limits.h"
+#include "proto/os/clock.h"
+#include "proto/os/user_places.h"
 
 namespace ivy {
 namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDeadline{5'000};
 constexpr milliseconds kPause{200};
 // A launcher makes itself known to ivyctl at most a second after its start.
 constexpr milliseconds kUnknownLauncher{1500};
-// A job's own grace is 30 s unless it was told otherwise; what cannot be killed is given up after
-// another 30 s.
-constexpr milliseconds kPatience{90'000};
+// A job's own grace is 30 s unless its options say otherwise, which is not known here.
+constexpr milliseconds kOwnGrace{45'000};
 // For processes that outlive their supervisor, which has waited long enough itself: nothing else is
 // left to end them.
 constexpr milliseconds kLeftoverPatience{5'000};
@@ -40,22 +38,10 @@ struct Listed {
 };
 
 Listed list_on(const std::vector<Host>& hosts) {
-  boost::asio::io_context loop(1);
-  const auto context = make_carrier_context(loop, Options{}, "");
   Listed listed;
-  std::size_t waiting = hosts.size();
-  list_jobs(loop, context, hosts, kDeadline,
-            [&](const Host& host, const Result<std::vector<JobEntry>>& answer) {
-              if (!answer.ok()) {
-                ctl_complain(answer.error().context(host.name));
-                listed.all_answered = false;
-              } else {
-                for (const JobEntry& job : *answer)
-                  listed.hosts_of_job[job.job_id.line()].insert(host.name);
-              }
-              if (--waiting == 0) loop.stop();
-            });
-  loop.run();
+  listed.all_answered = list_jobs_on(hosts, [&](const Host& host, const JobEntry& job) {
+    listed.hosts_of_job[job.job_id.line()].insert(host.name);
+  });
   return listed;
 }
 
@@ -71,25 +57,19 @@ Result<std::string> choose_id(const std::string& prefix, const std::set<std::str
   return chosen.place.job_id;
 }
 
-// False when a host's agent refused or did not answer, which has been said.
-bool ask_agents(const std::vector<Host>& hosts, const std::string& job_id) {
-  boost::asio::io_context loop(1);
-  const auto context = make_carrier_context(loop, Options{}, "");
-  bool all_asked = true;
-  std::size_t waiting = hosts.size();
-  stop_job(loop, context, hosts, job_id, kDeadline,
-           [&](const Host& host, const Result<std::uint32_t>& answer) {
-             if (!answer.ok()) ctl_complain(answer.error().context(host.name));
-             all_asked = all_asked && answer.ok();
-             if (--waiting == 0) loop.stop();
-           });
-  loop.run();
-  return all_asked;
+Error takes_own_grace(const std::string& where) {
+  return {Code::kFailedPrecondition,
+          where + " takes the job's own time from TERM to KILL: an older version runs there",
+          "restart its agent with this version; a job keeps the version that started it"};
+}
+
+std::optional<milliseconds> grace_of(const CtlOptions& options) {
+  return options.now ? milliseconds(0) : options.grace;
 }
 
 // Asks `is_there` until it says no; false when the patience is over.
 template <class IsThere>
-bool wait_until_gone(IsThere is_there, milliseconds patience = kPatience) {
+bool wait_until_gone(IsThere is_there, milliseconds patience) {
   const std::int64_t until =
       monotonic_ns() + std::chrono::duration_cast<std::chrono::nanoseconds>(patience).count();
   while (is_there()) {
@@ -99,15 +79,18 @@ bool wait_until_gone(IsThere is_there, milliseconds patience = kPatience) {
   return true;
 }
 
-int tell_end(const std::string& job_id, const std::string& where, bool is_gone) {
+int tell_end(const std::string& job_id, const std::string& where, bool is_gone,
+             milliseconds patience) {
   const std::string id = "job " + short_id(job_id);
   if (is_gone) {
     ctl_say(id + " has ended on " + where);
     return 0;
   }
-  ctl_complain({Code::kDeadlineExceeded, id + " is still there on " + where + " after 90 s",
-                "its supervisor reports what it could not end: journalctl -u 'ivy-agent@*'"});
-  return kCtlFailed;
+  return ctl_complain({Code::kDeadlineExceeded,
+                       id + " is still there on " + where + " after " +
+                           std::to_string(patience.count() / 1000) + " s",
+                       "its supervisor reports what it could not end: journalctl -u "
+                       "'ivy-agent@*'"});
 }
 
 int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left) {
@@ -118,42 +101,46 @@ int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left)
     named += (named.empty() ? "pid " : ", pid ") + pid + " (" + process.name + ")";
     pids += (pids.empty() ? "" : ",") + pid;
   }
-  ctl_complain(
+  return ctl_complain(
       {Code::kDeadlineExceeded,
        "job " + short_id(job_id) +
            " has left processes on this host, which its supervisor could not end: " + named,
        "see what they wait for: ps -o pid,stat,wchan,args -p " + pids});
-  return kCtlFailed;
 }
 
 }  // namespace
 
 int ctl_stop_on_hosts(const CtlOptions& options) {
   const Result<std::vector<Host>> hosts = parse_host_list(options.hosts, "-H");
-  if (!hosts.ok()) {
-    ctl_complain(hosts.error());
-    return kExitUsage;
-  }
+  if (!hosts.ok()) return ctl_complain(hosts.error(), kExitUsage);
   Listed listed = list_on(*hosts);
   std::set<std::string> ids;
   for (const auto& [id, where] : listed.hosts_of_job) ids.insert(id);
   const Result<std::string> job_id = choose_id(options.job, ids, "these hosts by their agents");
-  if (!job_id.ok()) {
-    ctl_complain(job_id.error());
-    return kCtlFailed;
-  }
+  if (!job_id.ok()) return ctl_complain(job_id.error());
   std::vector<Host> with_job;
   for (const Host& host : *hosts)
     if (listed.hosts_of_job[*job_id].contains(host.name)) with_job.push_back(host);
-  if (!ask_agents(with_job, *job_id)) return kCtlFailed;
+  const std::optional<milliseconds> grace = grace_of(options);
+  bool all_with_grace = true;
+  const bool all_asked =
+      stop_job_on(with_job, {*job_id, grace}, [&](const Host& host, const StopAnswer& answer) {
+        if (!grace || answer.with_grace >= answer.supervisors) return;
+        ctl_complain(takes_own_grace(host.name));
+        all_with_grace = false;
+      });
+  if (!all_asked) return kCtlFailed;
+  const milliseconds patience =
+      (all_with_grace ? grace.value_or(kOwnGrace) : std::max(*grace, kOwnGrace)) + kStopPatience;
   Listed now;
-  const bool is_gone = wait_until_gone([&] {
+  const auto is_there = [&] {
     now = list_on(with_job);
     return now.all_answered && now.hosts_of_job.contains(*job_id);
-  });
+  };
+  const bool is_gone = wait_until_gone(is_there, patience);
   if (!now.all_answered) return kCtlFailed;
-  const int code =
-      tell_end(*job_id, with_job.size() == 1 ? with_job.front().name : "these hosts", is_gone);
+  const std::string where = with_job.size() == 1 ? with_job.front().name : "these hosts";
+  const int code = tell_end(*job_id, where, is_gone, patience);
   return listed.all_answered ? code : kCtlFailed;
 }
 
@@ -164,29 +151,33 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
     if (job.job_id.starts_with(options.job)) ids.insert(job.job_id);
   if (ids.empty()) return std::nullopt;
   const Result<std::string> job_id = choose_id(options.job, ids, "this host");
-  if (!job_id.ok()) {
-    ctl_complain(job_id.error());
-    return kCtlFailed;
-  }
+  if (!job_id.ok()) return ctl_complain(job_id.error());
   if (wait_until_gone([&] { return !choose_job(*job_id).ok(); }, kUnknownLauncher))
     return std::nullopt;
   ctl_say("job " + short_id(*job_id) +
           " has no launcher on this host: what runs of it here is ended");
   HostedProcesses processes(*job_id);
   processes.look();
-  for (const HostedJob& job : hosted)
-    if (job.job_id == *job_id) ask_to_end(job);
-  const bool is_gone = wait_until_gone([&] {
+  const std::optional<milliseconds> grace = grace_of(options);
+  for (const HostedJob& job : hosted) {
+    if (job.job_id != *job_id) continue;
+    if (grace && !change_stop_grace(job.directory, *grace))
+      ctl_complain(takes_own_grace("this host"));
+    ask_to_end(job);
+  }
+  const milliseconds patience = std::max(grace.value_or(kOwnGrace), kOwnGrace) + kStopPatience;
+  const auto is_there = [&] {
     processes.look();
     const std::vector<HostedJob> now = find_hosted_jobs();
     return std::any_of(now.begin(), now.end(),
                        [&](const HostedJob& job) { return job.job_id == *job_id; });
-  });
+  };
+  const bool is_gone = wait_until_gone(is_there, patience);
   if (is_gone) {
     const auto is_left = [&] { return !processes.look().empty(); };
     if (!wait_until_gone(is_left, kLeftoverPatience)) return tell_left(*job_id, processes.look());
   }
-  return tell_end(*job_id, "this host", is_gone);
+  return tell_end(*job_id, "this host", is_gone, patience);
 }
 
 }  // namespace ivy

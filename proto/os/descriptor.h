@@ -1,6 +1,9 @@
-// The owner of a file descriptor: closes it at its end. Thread: one at a time.
+// The owner of a file descriptor, which closes it at its end, and pairs of connected ones. Thread:
+// one at a time.
 #pragma once
 
+#include <fcntl.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <utility>
@@ -32,5 +35,25 @@ class Descriptor {
  private:
   int fd_;
 };
+
+// Two connected descriptors, closed on exec. None when the system refuses them: errno says why.
+struct DescriptorPair {
+  Descriptor ours{};
+  Descriptor theirs{};
+  explicit operator bool() const { return static_cast<bool>(ours); }
+};
+
+// Ours reads, theirs writes.
+inline DescriptorPair make_pipe(int flags = 0) {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC | flags) != 0) return {};
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
+
+inline DescriptorPair make_stream_pair() {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) return {};
+  return {Descriptor(ends[0]), Descriptor(ends[1])};
+}
 
 }  // namespace ivy

@@ -1,6 +1,17 @@
 #include "proto/os/user_places.h"
 
+#include <fcntl.h>
+
+#include <charconv>
+
+#include "proto/os/files.h"
+
 namespace ivy {
+namespace {
+
+constexpr char kStopGraceFile[] = "/stop-grace-ms";
+
+}  // namespace
 
 bool is_job_id(std::string_view text) {
   return text.size() == kJobIdDigits &&
@@ -19,6 +30,24 @@ std::vector<std::string> job_parents(std::uint32_t uid, const char* xdg_runtime_
   std::string runtime = place_in_runtime_directory(xdg_runtime_dir);
   if (!runtime.empty()) places.push_back(std::move(runtime));
   return places;
+}
+
+bool write_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace) {
+  return write_whole(job_directory + kStopGraceFile, std::to_string(grace.count()));
+}
+
+std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_directory) {
+  const std::optional<std::string> text =
+      read_file(job_directory + kStopGraceFile, 32, O_NOFOLLOW | O_NONBLOCK);
+  std::uint32_t grace_ms = 0;
+  if (!text ||
+      std::from_chars(text->data(), text->data() + text->size(), grace_ms).ec != std::errc())
+    return std::nullopt;
+  return std::chrono::milliseconds(grace_ms);
+}
+
+bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace) {
+  return read_stop_grace(job_directory) && write_stop_grace(job_directory, grace);
 }
 
 }  // namespace ivy

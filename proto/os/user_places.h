@@ -1,9 +1,11 @@
 // The directories of one user on one host, and the names of jobs in them: launchers, supervisors,
-// agents and ivyctl find each other only through these. Thread: any; pure.
+// agents and ivyctl find each other only through these. Thread: any.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,5 +25,13 @@ std::string place_in_runtime_directory(const char* xdg_runtime_dir);
 // /dev/shm, in the runtime directory. JOBID-HOST in them is a supervisor's directory, JOBID a
 // launcher's.
 std::vector<std::string> job_parents(std::uint32_t uid, const char* xdg_runtime_dir);
+
+// The time from TERM to KILL of a supervisor that is asked to end by SIGTERM, kept in a file of its
+// job's directory. The supervisor writes the job's own time there; another process of this user
+// changes it before it sends the signal.
+bool write_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
+std::optional<std::chrono::milliseconds> read_stop_grace(const std::string& job_directory);
+// False when the job's supervisor has written none: it is of a version that takes its own time.
+bool change_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace);
 
 }  // namespace ivy

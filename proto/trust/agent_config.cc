@@ -12,6 +12,8 @@
 #include <string_view>
 
 #include "proto/contract/edit_distance.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 #include "proto/os/user_places.h"
 
 // Only this file parses TOML, and it takes errors as values.
@@ -97,33 +99,20 @@ Result<void> read_entry(const toml::key& key, const toml::node& node, const std:
 
 // Contents of a small regular file; nothing where there is none.
 Result<std::optional<std::string>> read_config_file(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0 && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>{};
-  if (fd < 0) return errno_error(Code::kPermissionDenied, "open " + path, errno);
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>{};
+  if (!fd) return errno_error(Code::kPermissionDenied, "open " + path, errno);
   struct stat status {};
-  if (fstat(fd, &status) != 0 || !S_ISREG(status.st_mode)) {
-    close(fd);
+  if (fstat(fd.get(), &status) != 0 || !S_ISREG(status.st_mode)) {
     return Error{Code::kInvalidArgument, path + " is not a file",
                  "an agent.toml is meant: see $IVY_AGENT_CONFIG, if it is set"};
   }
-  std::string text(kMaxConfigBytes + 1, '\0');
-  std::size_t size = 0;
-  ssize_t got = 1;
-  while (got > 0 && size < text.size()) {
-    got = read(fd, text.data() + size, text.size() - size);
-    if (got < 0 && errno == EINTR)
-      got = 1;
-    else if (got > 0)
-      size += static_cast<std::size_t>(got);
-  }
-  const int failure = got < 0 ? errno : 0;
-  close(fd);
-  if (failure != 0) return errno_error(Code::kUnavailable, "read " + path, failure);
-  if (size > kMaxConfigBytes) {
+  std::optional<std::string> text = read_from(fd.get(), kMaxConfigBytes + 1);
+  if (!text) return errno_error(Code::kUnavailable, "read " + path, errno);
+  if (text->size() > kMaxConfigBytes) {
     return Error{Code::kInvalidArgument, path + " is longer than 64 KiB: it is no agent.toml"};
   }
-  text.resize(size);
-  return std::optional<std::string>(std::move(text));
+  return text;
 }
 
 Result<void> check_readable(const std::string& key, const std::string& file,

@@ -178,70 +178,36 @@ std::optional<Frame> FrameDecoder::next() {
   return frame;
 }
 
-Session::Session(std::uint32_t host, std::uint64_t window_bytes)
-    : host_(host), granted_(window_bytes), window_bytes_(window_bytes) {}
-
-void Session::carrier_up() {
-  decoder_.reset();
-  preamble_due_ = true;
-  attached_ = false;
-  heartbeat_due_ = false;
-  handshake_.clear();
-  handshake_credit_ = 0;
-  resend_index_ = 0;
-}
-
-void Session::carrier_down() {
-  attached_ = false;
-  preamble_due_ = false;
-  handshake_.clear();
-}
-
-void Session::send_handshake(FrameType type, std::string payload) {
-  handshake_.push_back(Stored{type, 0, std::move(payload)});
-}
-
-Result<void> Session::attached(std::uint64_t acknowledged) {
-  IVY_CHECK(acknowledge(acknowledged));
-  peer_credit_ = std::max(peer_credit_, handshake_credit_);
-  if (!attached_) resend_index_ = 0;
-  attached_ = true;
+Result<void> SendQueue::push(FrameType type, std::string payload) {
+  IVY_ASSERT(payload.size() <= kMaxPayloadBytes);
+  if (control_bytes_ + payload.size() > kMaxUnacknowledgedBytes)
+    return Error{Code::kResourceExhausted, "too much waits for the peer's acknowledgement"};
+  control_bytes_ += payload.size();
+  control_.push_back({type, 0, std::move(payload)});
   return {};
 }
 
-std::vector<OutputChunk> Session::take_over() {
-  carrier_down();
-  std::deque<Stored> waiting;
-  for (std::deque<Stored>* queue : {&unacknowledged_, &flow_})
-    for (Stored& stored : *queue)
-      if (is_flow(stored.type)) waiting.push_back(std::move(stored));
-  flow_ = std::move(waiting);
-  unacknowledged_.clear();
-  control_.clear();
-  resend_index_ = 0;
-  next_sequence_ = 1;
-  control_bytes_ = 0;
-  flow_bytes_sent_ = 0;
-  flow_bytes_queued_ = 0;
-  peer_credit_ = 0;
-  received_sequence_ = 0;
-  acknowledged_sent_ = 0;
-  granted_ = window_bytes_;
-  granted_sent_ = 0;
-  unacknowledged_received_bytes_ = 0;
-  std::vector<OutputChunk> chunks;
-  for (const Stored& stored : flow_) {
-    flow_bytes_queued_ += stored.payload.size();
-    const Result<OutputChunk> chunk = decode_output(stored.payload);
-    if (chunk.ok()) chunks.push_back(*chunk);
-  }
-  return chunks;
+void SendQueue::push_flow(FrameType type, std::string payload) {
+  IVY_ASSERT(is_flow(type) && payload.size() <= kMaxPayloadBytes);
+  flow_bytes_queued_ += payload.size();
+  flow_.push_back({type, 0, std::move(payload)});
 }
 
-Result<void> Session::acknowledge(std::uint64_t sequence) {
+void SendQueue::raise_credit(std::uint64_t bytes) { peer_credit_ = std::max(peer_credit_, bytes); }
+
+std::uint64_t SendQueue::flow_room() const {
+  const std::uint64_t used = flow_bytes_sent_ + flow_bytes_queued_;
+  return peer_credit_ > used ? peer_credit_ - used : 0;
+}
+
+bool SendQueue::flow_allowed() const {
+  return !flow_.empty() && flow_bytes_sent_ + flow_.front().payload.size() <= peer_credit_;
+}
+
+Result<void> SendQueue::acknowledge(std::uint64_t sequence) {
   if (sequence >= next_sequence_) return data_loss("peer acknowledges what was never sent");
   while (!unacknowledged_.empty() && unacknowledged_.front().sequence <= sequence) {
-    const Stored& stored = unacknowledged_.front();
+    const StoredFrame& stored = unacknowledged_.front();
     if (!is_flow(stored.type)) control_bytes_ -= stored.payload.size();
     unacknowledged_.pop_front();
     if (resend_index_ > 0) --resend_index_;
@@ -252,71 +218,113 @@ Result<void> Session::acknowledge(std::uint64_t sequence) {
   return {};
 }
 
-Result<void> Session::send(FrameType type, std::string payload) {
-  IVY_ASSERT(payload.size() <= kMaxPayloadBytes);
-  if (control_bytes_ + payload.size() > kMaxUnacknowledgedBytes)
-    return Error{Code::kResourceExhausted, "too much waits for the peer's acknowledgement"};
-  control_bytes_ += payload.size();
-  control_.push_back(Stored{type, 0, std::move(payload)});
+bool SendQueue::has_next() const {
+  return resend_index_ < unacknowledged_.size() || !control_.empty() || flow_allowed();
+}
+
+const StoredFrame* SendQueue::take_next() {
+  if (!has_next()) return nullptr;
+  if (resend_index_ < unacknowledged_.size()) return &unacknowledged_[resend_index_++];
+  std::deque<StoredFrame>& queue = control_.empty() ? flow_ : control_;
+  if (control_.empty()) {
+    flow_bytes_sent_ += queue.front().payload.size();
+    flow_bytes_queued_ -= queue.front().payload.size();
+  }
+  queue.front().sequence = next_sequence_++;
+  unacknowledged_.push_back(std::move(queue.front()));
+  queue.pop_front();
+  resend_index_ = unacknowledged_.size();
+  return &unacknowledged_.back();
+}
+
+std::vector<OutputChunk> SendQueue::begin_again() {
+  SendQueue fresh;
+  for (std::deque<StoredFrame>* queue : {&unacknowledged_, &flow_})
+    for (StoredFrame& stored : *queue)
+      if (is_flow(stored.type)) fresh.push_flow(stored.type, std::move(stored.payload));
+  *this = std::move(fresh);
+  std::vector<OutputChunk> chunks;
+  for (const StoredFrame& stored : flow_) {
+    const Result<OutputChunk> chunk = decode_output(stored.payload);
+    if (chunk.ok()) chunks.push_back(*chunk);
+  }
+  return chunks;
+}
+
+Result<bool> ReceiveWindow::take(const FrameHeader& header) {
+  if (header.sequence <= sequence_) return false;
+  if (header.sequence != sequence_ + 1) return data_loss("a frame is missing");
+  sequence_ = header.sequence;
+  bytes_since_ack_ += kHeaderBytes + header.length;
+  return true;
+}
+
+void ReceiveWindow::write_into(FrameHeader& header) {
+  header.acknowledged = sequence_;
+  header.credit = granted_;
+  bytes_since_ack_ = 0;
+  granted_sent_ = granted_;
+}
+
+bool ReceiveWindow::ack_due() const {
+  // A quarter of the window, so that a sender that keeps up never has to wait for its credit.
+  return granted_ - granted_sent_ >= std::max<std::uint64_t>(window_bytes_ / 4, 1) ||
+         bytes_since_ack_ >= 64u << 10;
+}
+
+Session::Session(std::uint32_t host, std::uint64_t window_bytes)
+    : host_(host), receives_(window_bytes) {}
+
+void Session::carrier_up() {
+  decoder_.reset();
+  preamble_due_ = true;
+  attached_ = false;
+  heartbeat_due_ = false;
+  handshake_.clear();
+  handshake_credit_ = 0;
+}
+
+void Session::carrier_down() {
+  attached_ = false;
+  preamble_due_ = false;
+  handshake_.clear();
+}
+
+void Session::send_handshake(FrameType type, std::string payload) {
+  handshake_.push_back({type, 0, std::move(payload)});
+}
+
+Result<void> Session::attached(std::uint64_t acknowledged) {
+  IVY_CHECK(sends_.acknowledge(acknowledged));
+  sends_.raise_credit(handshake_credit_);
+  if (!attached_) sends_.send_again();
+  attached_ = true;
   return {};
 }
 
-void Session::send_flow(FrameType type, std::string payload) {
-  IVY_ASSERT(is_flow(type) && payload.size() <= kMaxPayloadBytes);
-  flow_bytes_queued_ += payload.size();
-  flow_.push_back(Stored{type, 0, std::move(payload)});
-}
-
-std::uint64_t Session::flow_room() const {
-  const std::uint64_t used = flow_bytes_sent_ + flow_bytes_queued_;
-  return peer_credit_ > used ? peer_credit_ - used : 0;
-}
-
-void Session::grant(std::uint64_t bytes) { granted_ += bytes; }
-
-bool Session::flow_allowed() const {
-  return !flow_.empty() && flow_bytes_sent_ + flow_.front().payload.size() <= peer_credit_;
-}
-
-bool Session::ack_due() const {
-  // A quarter of the window, so that a sender that keeps up never has to wait for its credit.
-  return granted_ - granted_sent_ >= std::max<std::uint64_t>(window_bytes_ / 4, 1) ||
-         unacknowledged_received_bytes_ >= 64u << 10;
+std::vector<OutputChunk> Session::take_over() {
+  carrier_down();
+  receives_.begin_again();
+  return sends_.begin_again();
 }
 
 bool Session::has_bytes() const {
   if (preamble_due_ || !handshake_.empty()) return true;
-  if (!attached_) return false;
-  return resend_index_ < unacknowledged_.size() || !control_.empty() || flow_allowed() ||
-         heartbeat_due_ || ack_due();
+  return attached_ && (sends_.has_next() || heartbeat_due_ || receives_.ack_due());
 }
 
-void Session::append_frame(std::string& out, FrameType type, std::uint64_t sequence,
-                           std::string_view payload, std::uint64_t now_ns) {
+void Session::append_frame(std::string& out, const StoredFrame& frame, std::uint64_t now_ns) {
   FrameHeader header;
-  header.length = static_cast<std::uint32_t>(payload.size());
-  header.type = type;
+  header.length = static_cast<std::uint32_t>(frame.payload.size());
+  header.type = frame.type;
   header.host = host_;
-  header.sequence = sequence;
-  header.acknowledged = received_sequence_;
-  header.credit = granted_;
+  header.sequence = frame.sequence;
   header.sent_at_ns = now_ns;
+  receives_.write_into(header);
   out += encode_header(header);
-  out += payload;
-  acknowledged_sent_ = received_sequence_;
-  unacknowledged_received_bytes_ = 0;
-  granted_sent_ = granted_;
+  out += frame.payload;
   // Any frame serves as a heartbeat.
   heartbeat_due_ = false;
-}
-
-void Session::append_sequenced(std::string& out, std::deque<Stored>& queue, std::uint64_t now_ns) {
-  Stored stored = std::move(queue.front());
-  queue.pop_front();
-  stored.sequence = next_sequence_++;
-  append_frame(out, stored.type, stored.sequence, stored.payload, now_ns);
-  unacknowledged_.push_back(std::move(stored));
-  resend_index_ = unacknowledged_.size();
 }
 
 std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
@@ -325,38 +333,29 @@ std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
   std::string out;
   if (preamble_due_) out += kPreamble;
   preamble_due_ = false;
-  for (; !handshake_.empty(); handshake_.pop_front())
-    append_frame(out, handshake_.front().type, 0, handshake_.front().payload, now_ns);
+  for (; !handshake_.empty(); handshake_.pop_front()) append_frame(out, handshake_.front(), now_ns);
   if (!attached_) return out;
-  for (; resend_index_ < unacknowledged_.size() && out.size() < max_bytes; ++resend_index_) {
-    const Stored& stored = unacknowledged_[resend_index_];
-    append_frame(out, stored.type, stored.sequence, stored.payload, now_ns);
+  while (out.size() < max_bytes) {
+    const StoredFrame* const frame = sends_.take_next();
+    if (frame == nullptr) break;
+    append_frame(out, *frame, now_ns);
   }
-  if (resend_index_ < unacknowledged_.size()) return out;
-  while (!control_.empty() && out.size() < max_bytes) append_sequenced(out, control_, now_ns);
-  while (flow_allowed() && out.size() < max_bytes) {
-    const std::uint64_t size = flow_.front().payload.size();
-    append_sequenced(out, flow_, now_ns);
-    flow_bytes_sent_ += size;
-    flow_bytes_queued_ -= size;
-  }
-  if (heartbeat_due_) {
-    append_frame(out, FrameType::kHeartbeat, 0, {}, now_ns);
-  } else if (ack_due()) {
-    append_frame(out, FrameType::kAck, 0, {}, now_ns);
-  }
+  if (heartbeat_due_)
+    append_frame(out, {FrameType::kHeartbeat, 0, {}}, now_ns);
+  else if (receives_.ack_due())
+    append_frame(out, {FrameType::kAck, 0, {}}, now_ns);
   return out;
 }
 
 Result<std::vector<Frame>> Session::receive(std::string_view bytes) {
   IVY_CHECK(decoder_.feed(bytes));
-  const std::uint64_t sequence_before = received_sequence_;
+  const std::uint64_t sequence_before = receives_.sequence();
   std::vector<Frame> fresh;
   Result<void> taken = take_frames(fresh);
   // The owner never sees the frames of a failed batch: without this the next Attach would
   // acknowledge them, and the peer would never send them again.
   if (!taken.ok()) {
-    received_sequence_ = sequence_before;
+    receives_.return_to(sequence_before);
     return taken.error();
   }
   return fresh;
@@ -374,13 +373,9 @@ Result<void> Session::take_frames(std::vector<Frame>& fresh) {
       return {};
     }
     if (!attached_) return data_loss("the peer spoke before it had attached");
-    IVY_CHECK(acknowledge(header.acknowledged));
-    peer_credit_ = std::max(peer_credit_, header.credit);
-    if (header.sequence <= received_sequence_) continue;
-    if (header.sequence != received_sequence_ + 1) return data_loss("a frame is missing");
-    received_sequence_ = header.sequence;
-    unacknowledged_received_bytes_ += kHeaderBytes + header.length;
-    fresh.push_back(std::move(*frame));
+    IVY_CHECK(sends_.acknowledge(header.acknowledged));
+    sends_.raise_credit(header.credit);
+    if (IVY_TRY(receives_.take(header))) fresh.push_back(std::move(*frame));
   }
   return decoder_.feed({});
 }

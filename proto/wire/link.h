@@ -22,6 +22,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/status.h"
@@ -122,6 +123,79 @@ inline constexpr std::size_t kOutputHeaderBytes = 12;
 std::string encode_output(const OutputChunk& chunk);
 Result<OutputChunk> decode_output(std::string_view payload);
 
+// A payload that waits for its frame to be sent, or to be acknowledged.
+struct StoredFrame {
+  FrameType type;
+  std::uint64_t sequence;  // 0: not sent yet.
+  std::string payload;
+};
+
+// One direction's sequenced frames: queued, sent within the peer's credit, and kept until the peer
+// has acknowledged them, to be sent again on the next carrier.
+class SendQueue {
+ public:
+  // ResourceExhausted beyond kMaxUnacknowledgedBytes.
+  Result<void> push(FrameType type, std::string payload);
+  // A flow frame waits for the peer's credit.
+  void push_flow(FrameType type, std::string payload);
+  // The peer allows so many flow bytes since the job began; a lower number changes nothing.
+  void raise_credit(std::uint64_t bytes);
+  std::uint64_t flow_room() const;
+  // DataLoss when the peer acknowledges what was never sent, or what is gone.
+  Result<void> acknowledge(std::uint64_t sequence);
+  // Everything that is not acknowledged is due again.
+  void send_again() { resend_index_ = 0; }
+  bool has_next() const;
+  // The next frame that is due, which then counts as sent; null when none is. It stays valid until
+  // the next call.
+  const StoredFrame* take_next();
+  // Begins anew for another peer with the flow frames that were not acknowledged, and returns them.
+  // The views hold until the next call.
+  std::vector<OutputChunk> begin_again();
+  bool is_empty() const { return unacknowledged_.empty() && control_.empty() && flow_.empty(); }
+  // Payload bytes of control frames that the peer has not acknowledged.
+  std::uint64_t control_bytes() const { return control_bytes_; }
+
+ private:
+  bool flow_allowed() const;
+
+  std::deque<StoredFrame> control_;         // Not yet sent, no credit needed.
+  std::deque<StoredFrame> flow_;            // Not yet sent, waits for credit.
+  std::deque<StoredFrame> unacknowledged_;  // Sent at least once, in sequence order.
+  std::size_t resend_index_ = 0;            // unacknowledged_[resend_index_..] is due again.
+  std::uint64_t next_sequence_ = 1;
+  std::uint64_t flow_bytes_sent_ = 0;  // Since the job began, each byte once.
+  std::uint64_t flow_bytes_queued_ = 0;
+  std::uint64_t control_bytes_ = 0;
+  std::uint64_t peer_credit_ = 0;
+};
+
+// What one side has received, and how many flow bytes it lets the peer have under way.
+class ReceiveWindow {
+ public:
+  explicit ReceiveWindow(std::uint64_t window_bytes)
+      : granted_(window_bytes), window_bytes_(window_bytes) {}
+
+  void begin_again() { *this = ReceiveWindow(window_bytes_); }
+  void grant(std::uint64_t bytes) { granted_ += bytes; }
+  // True for a sequenced frame that is new. DataLoss when one before it is missing.
+  Result<bool> take(const FrameHeader& header);
+  // The frames after this one were not used: they will be sent again.
+  void return_to(std::uint64_t sequence) { sequence_ = sequence; }
+  // Writes the acknowledgement and the credit into a header that is about to be sent.
+  void write_into(FrameHeader& header);
+  // True when the peer should hear of them soon.
+  bool ack_due() const;
+  std::uint64_t sequence() const { return sequence_; }
+
+ private:
+  std::uint64_t sequence_ = 0;  // The highest one received.
+  std::uint64_t granted_;
+  std::uint64_t granted_sent_ = 0;
+  std::uint64_t window_bytes_;
+  std::uint64_t bytes_since_ack_ = 0;
+};
+
 // One end of the session. The owner moves bytes between it and the current carrier.
 class Session {
  public:
@@ -145,14 +219,18 @@ class Session {
   std::vector<OutputChunk> take_over();
 
   // Queues a frame that never waits for output. ResourceExhausted beyond kMaxUnacknowledgedBytes.
-  Result<void> send(FrameType type, std::string payload);
+  Result<void> send(FrameType type, std::string payload) {
+    return sends_.push(type, std::move(payload));
+  }
   // Queues a flow frame; it leaves when the peer's credit allows. Order among flow frames is kept.
-  void send_flow(FrameType type, std::string payload);
+  void send_flow(FrameType type, std::string payload) {
+    sends_.push_flow(type, std::move(payload));
+  }
   // Flow bytes that the owner may still produce so that nothing waits in this process.
-  std::uint64_t flow_room() const;
+  std::uint64_t flow_room() const { return sends_.flow_room(); }
   void send_heartbeat() { heartbeat_due_ = true; }
   // Flow payload bytes that our owner has disposed of: raises the peer's credit.
-  void grant(std::uint64_t bytes);
+  void grant(std::uint64_t bytes) { receives_.grant(bytes); }
   // Next bytes for the carrier: whole frames, at least one when any is due, stopping past
   // max_bytes.
   std::string take_bytes(std::uint64_t now_ns, std::size_t max_bytes);
@@ -165,53 +243,26 @@ class Session {
   const FrameDecoder& decoder() const { return decoder_; }
   FrameDecoder& decoder() { return decoder_; }
   // True when the peer has acknowledged every sequenced frame.
-  bool all_acknowledged() const {
-    return unacknowledged_.empty() && control_.empty() && flow_.empty();
-  }
+  bool all_acknowledged() const { return sends_.is_empty(); }
   // Payload bytes of control frames that the peer has not acknowledged: a sender of a large message
   // in pieces waits before it sends the next one.
-  std::uint64_t waiting_control_bytes() const { return control_bytes_; }
-  std::uint64_t received_sequence() const { return received_sequence_; }
+  std::uint64_t waiting_control_bytes() const { return sends_.control_bytes(); }
+  std::uint64_t received_sequence() const { return receives_.sequence(); }
   bool is_attached() const { return attached_; }
 
  private:
-  struct Stored {
-    FrameType type;
-    std::uint64_t sequence;
-    std::string payload;
-  };
-  void append_frame(std::string& out, FrameType type, std::uint64_t sequence,
-                    std::string_view payload, std::uint64_t now_ns);
-  void append_sequenced(std::string& out, std::deque<Stored>& queue, std::uint64_t now_ns);
-  bool flow_allowed() const;
-  bool ack_due() const;
-  Result<void> acknowledge(std::uint64_t sequence);
+  void append_frame(std::string& out, const StoredFrame& frame, std::uint64_t now_ns);
   Result<void> take_frames(std::vector<Frame>& fresh);
 
   const std::uint32_t host_;
   FrameDecoder decoder_;
-  // Sending.
   bool preamble_due_ = false;
   bool attached_ = false;
   bool heartbeat_due_ = false;
-  std::deque<Stored> handshake_;
-  std::deque<Stored> control_;         // Not yet sent, no credit needed.
-  std::deque<Stored> flow_;            // Not yet sent, waits for credit.
-  std::deque<Stored> unacknowledged_;  // Sent at least once, in sequence order.
-  std::size_t resend_index_ = 0;       // unacknowledged_[resend_index_..] must be sent again.
-  std::uint64_t next_sequence_ = 1;
-  std::uint64_t flow_bytes_sent_ = 0;  // Since the job began, each byte once.
-  std::uint64_t flow_bytes_queued_ = 0;
-  std::uint64_t control_bytes_ = 0;  // Payload bytes of control frames not yet acknowledged.
-  std::uint64_t peer_credit_ = 0;
+  std::deque<StoredFrame> handshake_;
   std::uint64_t handshake_credit_ = 0;  // In this carrier's Attach or Attached; not yet trusted.
-  // Receiving.
-  std::uint64_t received_sequence_ = 0;
-  std::uint64_t acknowledged_sent_ = 0;
-  std::uint64_t granted_ = 0;
-  std::uint64_t granted_sent_ = 0;
-  std::uint64_t window_bytes_;
-  std::uint64_t unacknowledged_received_bytes_ = 0;
+  SendQueue sends_;
+  ReceiveWindow receives_;
 };
 
 bool is_flow(FrameType type);

@@ -43,13 +43,11 @@ bool must_wait() { return errno == EAGAIN || errno == EINTR; }
 RasQuestion::RasQuestion(std::string_view address, TimePoint deadline)
     : address_(parse_with_port(address)), deadline_(deadline) {}
 
-RasQuestion::~RasQuestion() { hang_up(); }
-
 bool RasQuestion::advance(TimePoint now) {
   if (!address_.is_valid() || now >= deadline_) return true;
-  if (socket_ >= 0 && heard_.empty() && now - dialled_at_ >= kFirstWord) hang_up();
-  if (socket_ < 0) dial(now);
-  const bool goes_on = socket_ >= 0 && (sent_ == kQuestion.size() || send_question()) && receive();
+  if (socket_ && heard_.empty() && now - dialled_at_ >= kFirstWord) socket_.reset();
+  if (!socket_) dial(now);
+  const bool goes_on = socket_ && (sent_ == kQuestion.size() || send_question()) && receive();
   if (!goes_on) address_ = {};  // Refused or closed: no other try.
   return !goes_on;
 }
@@ -57,18 +55,14 @@ bool RasQuestion::advance(TimePoint now) {
 void RasQuestion::dial(TimePoint now) {
   dialled_at_ = now;
   sent_ = 0;
-  socket_ = address_.open_socket();
-  if (socket_ < 0) return;
-  if (connect(socket_, address_.get(), address_.size) != 0 && errno != EINPROGRESS) hang_up();
-}
-
-void RasQuestion::hang_up() {
-  if (socket_ >= 0) close(socket_);
-  socket_ = -1;
+  socket_.reset(address_.open_socket());
+  if (!socket_) return;
+  if (connect(socket_.get(), address_.get(), address_.size) != 0 && errno != EINPROGRESS)
+    socket_.reset();
 }
 
 bool RasQuestion::send_question() {
-  const ssize_t count = send(socket_, kQuestion.data() + sent_, kQuestion.size() - sent_,
+  const ssize_t count = send(socket_.get(), kQuestion.data() + sent_, kQuestion.size() - sent_,
                              MSG_NOSIGNAL | MSG_DONTWAIT);
   if (count > 0) sent_ += static_cast<std::size_t>(count);
   return count > 0 || must_wait();
@@ -78,7 +72,7 @@ bool RasQuestion::receive() {
   while (sent_ == kQuestion.size() && heard_.size() < kMaxBytes) {
     char buffer[4096];
     const std::size_t room = std::min(sizeof buffer, kMaxBytes - heard_.size());
-    const ssize_t count = recv(socket_, buffer, room, MSG_DONTWAIT);
+    const ssize_t count = recv(socket_.get(), buffer, room, MSG_DONTWAIT);
     if (count <= 0) return count < 0 && must_wait();
     heard_.append(buffer, static_cast<std::size_t>(count));
   }
@@ -87,7 +81,7 @@ bool RasQuestion::receive() {
 
 void RasQuestion::await(std::chrono::milliseconds longest) const {
   const bool has_sent = sent_ == kQuestion.size();
-  pollfd ready{socket_, static_cast<short>(has_sent ? POLLIN : POLLOUT), 0};
+  pollfd ready{socket_.get(), static_cast<short>(has_sent ? POLLIN : POLLOUT), 0};
   static_cast<void>(poll(&ready, 1, static_cast<int>(longest.count())));
 }
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {
@@ -26,9 +27,6 @@ class RasQuestion {
   // `address`: "127.1.2.3:28028", "[::1]:28028" or "localhost:28028"; other names are not looked
   // up. The constructor does no I/O.
   RasQuestion(std::string_view address, TimePoint deadline);
-  ~RasQuestion();
-  RasQuestion(const RasQuestion&) = delete;
-  RasQuestion& operator=(const RasQuestion&) = delete;
 
   // Progresses as far as it can without blocking. True: the exchange is over.
   bool advance(TimePoint now);
@@ -40,7 +38,6 @@ class RasQuestion {
 
  private:
   void dial(TimePoint now);
-  void hang_up();
   // Both return false when the connection is no longer usable.
   bool send_question();
   bool receive();
@@ -48,7 +45,7 @@ class RasQuestion {
   SocketAddress address_;
   const TimePoint deadline_;
   TimePoint dialled_at_;
-  int socket_ = -1;
+  Descriptor socket_;
   std::size_t sent_ = 0;
   std::string heard_;
 };

@@ -86,7 +86,9 @@ bool SupervisorSocket::obey(std::string_view line) {
   line.remove_prefix(kGeneration.size());
   std::uint32_t generation = 0;
   const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), generation);
-  if (error == std::errc() && end == line.data() + line.size()) generation_(generation);
+  // A supervisor whose order cannot be read waits for an answer: the end of the socket is one.
+  if (error != std::errc() || end != line.data() + line.size()) return false;
+  generation_(generation);
   return true;
 }
 

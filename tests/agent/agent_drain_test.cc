@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "agent/daemon/job_carrier.h"
+#include "agent/node/spawn/job_directory.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
 
@@ -75,6 +76,36 @@ TEST_F(AgentDrainTest, EndsJobsInOrderWhenAsked) {
   EXPECT_EQ(launcher.report_reason(), "the supervisor was asked to end (SIGTERM)");
   launcher.finish();
   EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "stopped before its workers had ended"));
+}
+
+TEST_F(AgentDrainTest, StopTakesTheGraceOfTheRequest) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  launcher.open(channel());
+  launcher.say_hello();
+  launcher.start(1, "trap '' TERM; echo ready; while :; do sleep 0.05; done");
+  ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "ready\n"; }));
+  const agent::v1::StopReply patient = stop(launcher.job_id(), 600'000);
+  EXPECT_EQ(patient.supervisors(), 1u);
+  EXPECT_EQ(patient.with_grace(), 1u);
+  EXPECT_EQ(stop(launcher.job_id(), 0).with_grace(), 1u);
+  EXPECT_TRUE(launcher.wait([&] { return launcher.has_report(); }, stretched(seconds(3))));
+  launcher.finish();
+}
+
+// A supervisor of an older version has written no file that could be changed.
+TEST_F(AgentDrainTest, StopSaysThatASupervisorTakesItsOwnGrace) {
+  ASSERT_TRUE(start_agent());
+  StreamLauncher launcher(kBundle);
+  start_sleeper(launcher);
+  const Result<JobDirectory> directory = find_job_directory(launcher.job_id(), 0);
+  ASSERT_TRUE(directory.ok());
+  ASSERT_EQ(unlink((directory->path + "/stop-grace-ms").c_str()), 0);
+  const agent::v1::StopReply reply = stop(launcher.job_id(), 0);
+  EXPECT_EQ(reply.supervisors(), 1u);
+  EXPECT_EQ(reply.with_grace(), 0u);
+  EXPECT_TRUE(launcher.wait([&] { return launcher.has_report(); }));
+  launcher.finish();
 }
 
 // Its launcher has not said a word yet, nor may it ever.

@@ -153,6 +153,16 @@ class AgentFixture : public testing::Test {
     return stub()->Drain(&context, request, &reply);
   }
 
+  agent::v1::StopReply stop(const std::string& job_id, std::uint32_t grace_ms) const {
+    grpc::ClientContext context;
+    agent::v1::StopRequest request;
+    agent::v1::StopReply reply;
+    request.set_job_id(job_id);
+    request.set_grace_ms(grace_ms);
+    EXPECT_TRUE(stub()->Stop(&context, request, &reply).ok());
+    return reply;
+  }
+
   std::vector<std::string> audit() { return copy_of(audit_); }
   std::vector<std::string> warnings() { return copy_of(warnings_); }
   std::vector<std::string> status() { return copy_of(status_); }

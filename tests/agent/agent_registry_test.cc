@@ -128,8 +128,8 @@ TEST_F(AgentRegistryTest, OldTombstonesGo) {
   const std::string young_job = random_job_id();
   leave(old_job + "-0.ended", "");
   leave(young_job + "-0.ended", "");
-  const timespec day_ago[2] = {{time(nullptr) - JobRegistry::kTombstoneSeconds - 60, 0},
-                               {time(nullptr) - JobRegistry::kTombstoneSeconds - 60, 0}};
+  const timespec day_ago[2] = {{time(nullptr) - StateDirectory::kTombstoneSeconds - 60, 0},
+                               {time(nullptr) - StateDirectory::kTombstoneSeconds - 60, 0}};
   utimensat(AT_FDCWD, (state_directory() + "/" + old_job + "-0.ended").c_str(), day_ago, 0);
   ASSERT_TRUE(start_agent());
   EXPECT_FALSE(exists(old_job + "-0.ended"));
@@ -137,7 +137,7 @@ TEST_F(AgentRegistryTest, OldTombstonesGo) {
 }
 
 TEST_F(AgentRegistryTest, TombstonesAreBounded) {
-  for (std::size_t i = 0; i < JobRegistry::kMaxTombstones + 10; ++i) {
+  for (std::size_t i = 0; i < StateDirectory::kMaxTombstones + 10; ++i) {
     char id[33];
     std::snprintf(id, sizeof id, "%032zx", i);
     leave(std::string(id) + "-0.ended", "");
@@ -146,7 +146,7 @@ TEST_F(AgentRegistryTest, TombstonesAreBounded) {
   std::size_t left = 0;
   for (const auto& entry : std::filesystem::directory_iterator(state_directory()))
     if (entry.path().extension() == ".ended") ++left;
-  EXPECT_EQ(left, JobRegistry::kMaxTombstones);
+  EXPECT_EQ(left, StateDirectory::kMaxTombstones);
 }
 
 TEST_F(AgentRegistryTest, OnAFullDiskJobsAreRefusedByName) {

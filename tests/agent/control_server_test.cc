@@ -107,7 +107,7 @@ class ControlServerTest : public testing::Test {
     child.process = spawned.process;
     child.output->close_end(1);
     workers_[rank] = child.process.pid;
-    EXPECT_TRUE(pump([&] { return server_->is_told(rank); }));
+    EXPECT_TRUE(pump([&] { return server_->is_informed(rank); }));
     return child;
   }
   // As the supervisor does when it has reaped a worker.
@@ -173,8 +173,8 @@ TEST_F(ControlServerTest, TellsTheOthersWhoWasKilledAndTheLauncher) {
   ASSERT_NE(news, nullptr);
   EXPECT_EQ(news->code(), 9);
   EXPECT_EQ(news->pid(), pid);
-  EXPECT_FALSE(server_->is_told(2));
-  EXPECT_TRUE(server_->is_told(0));
+  EXPECT_FALSE(server_->is_informed(2));
+  EXPECT_TRUE(server_->is_informed(0));
 }
 
 TEST_F(ControlServerTest, SeesTheEndOfAProcessBelowAShell) {
@@ -232,13 +232,13 @@ TEST_F(ControlServerTest, LeavingAndThenEndingIsNoDeath) {
 }
 
 TEST_F(ControlServerTest, WhoLeftAMomentAgoHasBeenTold) {
-  EXPECT_FALSE(server_->has_told());
+  EXPECT_FALSE(server_->has_informed());
   ControlClient client = attached(1);
-  EXPECT_TRUE(server_->is_told(1));
+  EXPECT_TRUE(server_->is_informed(1));
   EXPECT_TRUE(beside([&] { return client.leave(); }).ok());
-  EXPECT_TRUE(server_->has_told());
-  EXPECT_FALSE(server_->is_told(0));
-  EXPECT_TRUE(pump([&] { return !server_->has_told(); })) << "a rank that has long left is not";
+  EXPECT_TRUE(server_->has_informed());
+  EXPECT_FALSE(server_->is_informed(0));
+  EXPECT_TRUE(pump([&] { return !server_->has_informed(); })) << "a rank that has long left is not";
 }
 
 TEST_F(ControlServerTest, ALauncherThatTakesOverHearsWhoseExitIsNoDeath) {
@@ -298,17 +298,17 @@ TEST_F(ControlServerTest, NewsOfOtherHostsStandInThePageAndOursAreOurs) {
   report.set_reporter(4);
   report.set_text("rank 5 did not come");
   const std::uint32_t before = client.page().news().load();
-  server_->take(news);
+  server_->status().take(news);
   EXPECT_EQ(client.page().rank(5).state, RankState::kHostLost);
   EXPECT_EQ(client.page().rank(1).state, RankState::kAlive);
   ASSERT_EQ(client.page().reports_after(0).size(), 1u);
   EXPECT_EQ(client.page().reports_after(0)[0].text, "rank 5 did not come");
   EXPECT_EQ(client.page().news().load(), before + 1);
-  server_->take(news);
+  server_->status().take(news);
   EXPECT_EQ(client.page().news().load(), before + 1) << "nothing new";
   news.set_generation(1);
   news.mutable_ranks(1)->set_rank(4);
-  server_->take(news);
+  server_->status().take(news);
   EXPECT_EQ(client.page().rank(4).state, RankState::kAlive) << "another generation's";
 }
 
@@ -516,7 +516,7 @@ TEST_F(ControlServerTest, GarbageAndSilenceCostOnlyThemselves) {
     EXPECT_TRUE(beside([&] { return stranger.wait_for_end(); }));
   }
   std::vector<ControlClient> silent;
-  for (std::size_t i = 0; i < ControlServer::kMaxStrangers + 8; ++i) {
+  for (std::size_t i = 0; i < ControlConnections::kMaxUnattached + 8; ++i) {
     silent.push_back(connect());
     loop_.restart();
     loop_.poll();

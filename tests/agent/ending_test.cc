@@ -55,7 +55,7 @@ TEST_F(EndingTest, BeginsAgainAsIfNothingHadBeen) {
 TEST_F(EndingTest, WhoWasToldIsTerminatedASecondLaterAndHasTheWholeGrace) {
   ending_.workers_started();
   ending_.order_stop(5 * kSecond, kBegin, kSecond);
-  EXPECT_EQ(step(kWorking, kBegin), kTerminateUntold);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminateUninformed);
   EXPECT_TRUE(ending_.stopping());
   EXPECT_EQ(step(kWorking, kBegin), kNothing);
   EXPECT_EQ(last_.again_ns, kSecond);
@@ -68,7 +68,7 @@ TEST_F(EndingTest, WhoWasToldIsTerminatedASecondLaterAndHasTheWholeGrace) {
 TEST_F(EndingTest, NobodyIsWaitedForWhenTheWorkersHaveEndedOrAKillIsOrdered) {
   ending_.workers_started();
   ending_.order_stop(5 * kSecond, kBegin, kSecond);
-  EXPECT_EQ(step(kWorking, kBegin), kTerminateUntold);
+  EXPECT_EQ(step(kWorking, kBegin), kTerminateUninformed);
   EXPECT_EQ(step(kLeftovers, kBegin + 1), kTerminate);
   Ending other;
   other.workers_started();
@@ -77,7 +77,7 @@ TEST_F(EndingTest, NobodyIsWaitedForWhenTheWorkersHaveEndedOrAKillIsOrdered) {
   Ending third;
   third.workers_started();
   third.order_stop(5 * kSecond, kBegin, kSecond);
-  EXPECT_EQ(third.advance(kWorking, kBegin).action, kTerminateUntold);
+  EXPECT_EQ(third.advance(kWorking, kBegin).action, kTerminateUninformed);
   // Ctrl-C and again: no warning, no grace.
   third.order_stop(0, kBegin + 1);
   EXPECT_EQ(third.advance(kWorking, kBegin + 1).action, kKill);

@@ -350,7 +350,7 @@ TEST_F(SupervisorCarrierTest, EveryExitArrivesThoughNobodyReadsForLong) {
   rlimit descriptors{};
   ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &descriptors), 0);
   if (descriptors.rlim_max < 7 * kWorkers) GTEST_SKIP() << "too few descriptors for this many";
-  // No worker gets past the opening of this FIFO before the test has seen one.
+  // No worker gets past the opening of this FIFO before the test has seen all of them.
   const std::string gate = testing::TempDir() + "gate." + std::to_string(getpid());
   ASSERT_EQ(mkfifo(gate.c_str(), 0600), 0);
   FakeLauncher launcher;
@@ -360,7 +360,7 @@ TEST_F(SupervisorCarrierTest, EveryExitArrivesThoughNobodyReadsForLong) {
                                         "; printf '%65536s' x > $TORCHELASTIC_ERROR_FILE; "
                                         "exit $((RANK % 200 + 1))"));
   // Nothing is read meanwhile, and the launcher is at home: its silence ends nothing.
-  ASSERT_TRUE(eventually([&] { return !launcher.job_processes().empty(); }));
+  ASSERT_TRUE(eventually([&] { return launcher.job_processes().size() >= kWorkers; }, seconds(30)));
   const int opened_gate = open(gate.c_str(), O_RDWR | O_CLOEXEC);
   ASSERT_TRUE(eventually([&] { return launcher.job_processes().empty(); }, seconds(30)));
   ASSERT_TRUE(launcher.wait([&] { return launcher.report() != nullptr; }, seconds(20)));

@@ -247,20 +247,53 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     # By an agent: only that host's part.
     stopped = ctl(1, "stop", "-H", "node2", job)
     assert stopped.code == 0 and "has ended on node2" in stopped.err_text, stopped
+    assert "own time" not in stopped.err_text, stopped
     assert not agents.supervisors(2) and not agents.workers(2)
     agents[2].wait_for(f"stop: job {job}")
     # On the host itself, without its agent.
     agents[3].stop()
     wrong = ctl(3, "stop", "0123")
     assert wrong.code == 1 and "no running jobs" in wrong.err_text, wrong
-    stopped = ctl(3, "stop", job)
+    # A supervisor of an older version has no such file.
+    for path in job_places(agents.bed, 3):
+        os.unlink(os.path.join(path, "stop-grace-ms"))
+    stopped = ctl(3, "stop", job, "--now")
     assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
+    assert stopped.err_text.count("takes the job's own time from TERM to KILL") == 1, stopped
     assert not agents.supervisors(3) and not agents.workers(3)
     drained = agents.command(4, "drain", "--stop", "--wait", "30", limit=40)
     assert drained.code == 0 and "no job is left" in drained.out.decode(), drained
     assert not agents.supervisors(4) and not agents.workers(4)
     gone = ctl(1, "stop", "-H", "node[2,4]", job)
     assert gone.code == 1 and "no job of yours runs on these hosts" in gone.err_text, gone
+    agents.wait_clean(GRACE)
+
+
+def test_stop_reaches_a_stubborn_job_with_another_grace(agents):
+    """Its workers ignore TERM, and a job's own time from TERM to KILL is 30 s."""
+    agents.start(2, 3)
+    place = agents.credentials.place("bin/ivyctl")
+    shutil.copy(os.path.join(BIN, "ivyctl"), place)
+
+    def ctl(number, *words):
+        return agents.launcher.run_on(number, agents.credentials.path("bin/ivyctl"), *words,
+                                      user=USER, limit=60)
+    stubborn = "trap '' TERM INT HUP; echo count 1; while :; do sleep 0.05; done"
+    with agents.job("-H", "node[2-3]", "sh", "-c", stubborn) as run:
+        run.wait_for("count 1", count=2)
+        kill_suspended(run)
+    job, = {line.split()[1] for line in ctl(1, "ps", "-H", "node[2-3]").out_lines[1:]}
+    moment = time.monotonic()
+    stopped = ctl(1, "stop", "-H", "node2", job, "--grace", "1")
+    assert stopped.code == 0 and "own time" not in stopped.err_text, stopped
+    assert 1 <= time.monotonic() - moment < seconds(10)
+    assert not agents.supervisors(2) and not agents.workers(2)
+    # On the host itself, without its agent.
+    moment = time.monotonic()
+    stopped = ctl(3, "stop", job, "--now")
+    assert stopped.code == 0 and "has ended on this host" in stopped.err_text, stopped
+    assert time.monotonic() - moment < seconds(10)
+    assert not agents.supervisors(3) and not agents.workers(3)
     agents.wait_clean(GRACE)
 
 

@@ -20,6 +20,7 @@
 #include <utility>
 
 #include "agent/node/facts/host_facts.h"
+#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
 
@@ -85,7 +86,7 @@ class AddressCheck : public std::enable_shared_from_this<AddressCheck> {
     timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
       if (!error) self->finish(ETIMEDOUT);
     });
-    retry_until_ = std::chrono::steady_clock::now() + kRetryTime;
+    retry_until_ = steady_now() + kRetryTime;
     dial();
   }
 
@@ -107,7 +108,7 @@ class AddressCheck : public std::enable_shared_from_this<AddressCheck> {
 
   void on_answer(int error) {
     const bool may_pass = error == EHOSTUNREACH || error == ENETUNREACH;
-    if (!may_pass || std::chrono::steady_clock::now() >= retry_until_) return finish(error);
+    if (!may_pass || steady_now() >= retry_until_) return finish(error);
     pause_.expires_after(kRetryPause);
     pause_.async_wait([self = shared_from_this()](const boost::system::error_code& waited) {
       if (!waited) self->dial();

@@ -9,6 +9,8 @@
 #include <cstring>
 #include <optional>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy {
 namespace {
 
@@ -22,18 +24,12 @@ class OpenFile {
  public:
   explicit OpenFile(const std::string& path)
       : fd_(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK)) {}
-  OpenFile(const OpenFile&) = delete;
-  OpenFile& operator=(const OpenFile&) = delete;
-  ~OpenFile() {
-    if (fd_ >= 0) close(fd_);
-  }
-
   // Reads as many bytes as there are, at most `bytes`.
   std::size_t read_at(std::uint64_t offset, void* to, std::size_t bytes) const {
-    const ssize_t count = fd_ < 0 ? -1 : pread(fd_, to, bytes, static_cast<off_t>(offset));
+    const ssize_t count = !fd_ ? -1 : pread(fd_.get(), to, bytes, static_cast<off_t>(offset));
     return count < 0 ? 0 : static_cast<std::size_t>(count);
   }
-  // Whole elements only.
+  // Leaves out an element that is not whole.
   template <class T>
   std::vector<T> table_at(std::uint64_t offset, std::size_t count) const {
     std::vector<T> table(count);
@@ -42,7 +38,7 @@ class OpenFile {
   }
 
  private:
-  int fd_;
+  const Descriptor fd_;
 };
 
 bool is_native(const Elf64_Ehdr& header) {

@@ -28,6 +28,7 @@
 #include "agent/node/spawn/spawn.h"
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/unserved_worlds.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -125,8 +126,8 @@ std::optional<std::string> file_sha256(int fd) {
 
 // Reads the script once: proves that it can be read, and hashes it.
 void check_script(const std::string& typed, ProgramFacts& facts) {
-  const int fd = open(facts.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (fd < 0) {
+  const Descriptor fd(open(facts.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!fd) {
     const int error = errno;
     const std::string near = error == ENOENT ? nearest_program(typed, facts.path) : "";
     return set_error(facts, error,
@@ -135,14 +136,13 @@ void check_script(const std::string& typed, ProgramFacts& facts) {
                                        : "it is not there, but " + near + " is: write " + near));
   }
   struct stat info {};
-  if (fstat(fd, &info) == 0 && S_ISDIR(info.st_mode)) {
+  if (fstat(fd.get(), &info) == 0 && S_ISDIR(info.st_mode)) {
     set_error(facts, EISDIR, "script " + facts.path + ": " + errno_text(EISDIR));
   } else if (S_ISREG(info.st_mode) && static_cast<std::uint64_t>(info.st_size) <= kMaxHashedBytes) {
-    const std::optional<std::string> sha256 = file_sha256(fd);
+    const std::optional<std::string> sha256 = file_sha256(fd.get());
     if (!sha256) set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
     facts.sha256 = sha256.value_or("");
   }
-  close(fd);
 }
 
 bool is_python_file(const std::string& program) { return program.ends_with(".py"); }

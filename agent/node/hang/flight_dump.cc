@@ -7,6 +7,9 @@
 #include <cerrno>
 #include <utility>
 
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+
 namespace ivy {
 namespace {
 
@@ -32,13 +35,12 @@ bool FlightDump::begin(std::uint64_t now_ns, bool may_ask) {
   before_ = look();
   last_ = before_;
   // Without a reader the pipe cannot be opened, and with one a line of two bytes always fits.
-  const int fd = may_ask && !pipe_.empty()
-                     ? open(pipe_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW)
-                     : -1;
+  const Descriptor fd(may_ask && !pipe_.empty()
+                          ? open(pipe_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW)
+                          : -1);
   struct stat status {};
-  if (fd >= 0 && fstat(fd, &status) == 0 && S_ISFIFO(status.st_mode))
-    was_asked_ = write(fd, "1\n", 2) == 2;
-  if (fd >= 0) close(fd);
+  if (fd && fstat(fd.get(), &status) == 0 && S_ISFIFO(status.st_mode))
+    was_asked_ = write(fd.get(), "1\n", 2) == 2;
   return was_asked_ || before_.exists;
 }
 
@@ -53,31 +55,20 @@ bool FlightDump::advance(std::uint64_t now_ns) {
 }
 
 std::string FlightDump::take(std::uint64_t limit_bytes, std::string& note) const {
-  std::string bytes;
   if (!last_.exists) {
     if (was_asked_) note = "torch was asked for its flight record and did not write it";
-    return bytes;
+    return {};
   }
   if (last_.size > limit_bytes) {
     note = "its flight record was left out: it has " + std::to_string(last_.size) + " bytes, and " +
            std::to_string(limit_bytes) +
            " were left for it (TORCH_FR_BUFFER_SIZE makes it smaller)";
-    return bytes;
+    return {};
   }
-  const int fd = open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return bytes;
-  bytes.resize(last_.size);
-  std::size_t used = 0;
-  while (used < bytes.size()) {
-    const ssize_t count = read(fd, bytes.data() + used, bytes.size() - used);
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) break;
-    used += static_cast<std::size_t>(count);
-  }
-  close(fd);
-  bytes.resize(used);
-  if (was_asked_ && last_ == before_) note = "its flight record is an earlier one";
-  return bytes;
+  const std::optional<std::string> bytes =
+      read_file(file_, static_cast<std::size_t>(last_.size), O_NOFOLLOW | O_NONBLOCK);
+  if (bytes && was_asked_ && last_ == before_) note = "its flight record is an earlier one";
+  return bytes.value_or("");
 }
 
 }  // namespace ivy

@@ -20,6 +20,7 @@
 #include "agent/node/workers/lease.h"
 #include "agent/node/workers/python_hook.h"
 #include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/wire/ras.h"
 
 namespace ivy {
@@ -81,10 +82,69 @@ std::vector<std::string> tool_arguments(StackWay way, const std::string& program
   return words;
 }
 
-}  // namespace
+// Asks the hook in a Python worker for its stacks by signals, and reads its answers from the file
+// to which faulthandler appends them.
+class HookAnswer {
+ public:
+  // `light`: the main thread alone. It comes first in any case: in a process with hundreds of
+  // threads faulthandler omits the oldest.
+  HookAnswer(const ProcessStat& process, std::string file, bool light, std::uint64_t now_ns)
+      : process_(process), file_(std::move(file)), is_light_(light) {
+    ask(kStackSignal + 1, now_ns);
+  }
 
-namespace {
+  // True: no more is to come.
+  bool advance(std::uint64_t now_ns) {
+    struct stat status {};
+    const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
+    if (size != size_) changed_at_ns_ = now_ns;
+    size_ = size;
+    const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kSettledNs;
+    if (!has_answer) return now_ns - asked_at_ns_ >= kHookPatienceNs;
+    hear();
+    const bool is_all = is_light_ || signal_ == kStackSignal;
+    if (!is_all) ask(kStackSignal, now_ns);
+    return is_all;
+  }
 
+  const std::string& text() const { return text_; }
+  bool is_cut() const { return is_cut_; }
+
+ private:
+  void ask(int signal, std::uint64_t now_ns) {
+    signal_ = signal;
+    asked_at_ns_ = now_ns;
+    changed_at_ns_ = now_ns;
+    struct stat status {};
+    offset_ = stat(file_.c_str(), &status) == 0 ? status.st_size : 0;
+    size_ = offset_;
+    signal_process(process_.pid, process_.start_time, signal);
+  }
+
+  void hear() {
+    const Descriptor fd(open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+    if (!fd) return;
+    const std::size_t room = ToolRun::kMaxOutputBytes - text_.size();
+    const auto there = static_cast<std::size_t>(size_ - offset_);
+    std::string text(std::min(room, there), '\0');
+    const ssize_t count = pread(fd.get(), text.data(), text.size(), offset_);
+    if (count > 0) text_.append(text, 0, static_cast<std::size_t>(count));
+    is_cut_ |= there > room;
+  }
+
+  const ProcessStat process_;
+  const std::string file_;
+  const bool is_light_;
+  int signal_ = 0;
+  off_t offset_ = 0;  // Where the awaited answer begins.
+  off_t size_ = 0;
+  std::uint64_t asked_at_ns_ = 0;
+  std::uint64_t changed_at_ns_ = 0;
+  std::string text_;
+  bool is_cut_ = false;
+};
+
+// One worker's evidence: tries the ways to its stack one after the other.
 class Look {
  public:
   struct Request {
@@ -113,12 +173,10 @@ class Look {
     evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
     if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
     describe();
-    file_ =
-        stack_file(group_.directory, group_.generation, subject_.rank) + "." + std::to_string(pid_);
     facts_.state = view_.stat.state;
     facts_.is_python = runs_python(pid_);
-    facts_.has_hook =
-        catches(view_, kStackSignal) && catches(view_, kStackSignal + 1) && holds_open(pid_, file_);
+    facts_.has_hook = catches(view_, kStackSignal) && catches(view_, kStackSignal + 1) &&
+                      holds_open(pid_, hook_file());
     facts_.native = request_.native;
     facts_.light = request_.light;
     const std::vector<StackWay> ways = stack_ways(facts_);
@@ -155,7 +213,7 @@ class Look {
   // True: no more evidence is to come.
   bool advance(std::uint64_t now_ns) {
     if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
-    if (asks_hook_) read_hook(now_ns);
+    if (hook_ && hook_->advance(now_ns)) hook_ended(now_ns);
     if (flight_ && !flight_is_over_) flight_is_over_ = flight_->advance(now_ns);
     return is_over_ && (!flight_ || flight_is_over_);
   }
@@ -164,8 +222,7 @@ class Look {
     if (!is_over_) {
       tool_.reset();
       // At the deadline, an incomplete stack is better than none.
-      if (asks_hook_ && !heard_.empty()) evidence_.set_stack(heard_);
-      if (asks_hook_ && !heard_.empty()) evidence_.set_tool("faulthandler");
+      if (hook_) take_hook_answer();
       end("no answer in time");
     }
     if (flight_) {
@@ -196,53 +253,30 @@ class Look {
       waits_for_tool_ = true;
       return;
     }
-    asks_hook_ = true;
-    // The main thread alone first: in a process with hundreds of threads faulthandler omits the
-    // oldest.
-    ask(kStackSignal + 1, now_ns);
+    hook_.emplace(view_.stat, hook_file(), request_.light, now_ns);
   }
 
-  void ask(int signal, std::uint64_t now_ns) {
-    signal_ = signal;
-    asked_at_ns_ = now_ns;
-    changed_at_ns_ = now_ns;
-    struct stat status {};
-    offset_ = stat(file_.c_str(), &status) == 0 ? status.st_size : 0;
-    size_ = offset_;
-    signal_process(pid_, view_.stat.start_time, signal);
+  std::string hook_file() const {
+    return stack_file(group_.directory, group_.generation, subject_.rank) + "." +
+           std::to_string(pid_);
   }
 
-  void read_hook(std::uint64_t now_ns) {
-    struct stat status {};
-    const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
-    if (size != size_) changed_at_ns_ = now_ns;
-    size_ = size;
-    const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kSettledNs;
-    if (!has_answer && now_ns - asked_at_ns_ < kHookPatienceNs) return;
-    if (has_answer) hear();
-    if (has_answer && signal_ == kStackSignal + 1 && !request_.light)
-      return ask(kStackSignal, now_ns);
-    asks_hook_ = false;
-    if (heard_.empty()) {
-      complaint_ = "it did not answer the signal by which its Python stack is asked for";
-      ways_.pop_front();
-      return next_way(now_ns);
-    }
+  void hook_ended(std::uint64_t now_ns) {
+    const bool has_answer = take_hook_answer();
+    hook_.reset();
+    if (has_answer) return end("");
+    complaint_ = "it did not answer the signal by which its Python stack is asked for";
+    ways_.pop_front();
+    next_way(now_ns);
+  }
+
+  // False: nothing has been heard.
+  bool take_hook_answer() {
+    if (hook_->text().empty()) return false;
     evidence_.set_tool("faulthandler");
-    evidence_.set_stack(std::move(heard_));
-    end("");
-  }
-
-  void hear() {
-    const int fd = open(file_.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-    if (fd < 0) return;
-    const std::size_t room = ToolRun::kMaxOutputBytes - heard_.size();
-    const auto there = static_cast<std::size_t>(size_ - offset_);
-    std::string text(std::min(room, there), '\0');
-    const ssize_t count = pread(fd, text.data(), text.size(), offset_);
-    close(fd);
-    if (count > 0) heard_.append(text, 0, static_cast<std::size_t>(count));
-    if (there > room) evidence_.set_stack_cut(true);
+    evidence_.set_stack(hook_->text());
+    evidence_.set_stack_cut(hook_->is_cut());
+    return true;
   }
 
   void tool_ended(std::uint64_t now_ns) {
@@ -288,16 +322,8 @@ class Look {
   std::deque<StackWay> ways_;  // Still to be tried, the current one first.
   bool waits_for_tool_ = false;
   std::unique_ptr<ToolRun> tool_;
-  std::string complaint_;  // Why the last tool failed.
-  // State of the hook.
-  bool asks_hook_ = false;
-  int signal_ = 0;
-  std::string file_;
-  off_t offset_ = 0;
-  off_t size_ = 0;
-  std::uint64_t asked_at_ns_ = 0;
-  std::uint64_t changed_at_ns_ = 0;
-  std::string heard_;
+  std::string complaint_;           // Why the last tool failed.
+  std::optional<HookAnswer> hook_;  // As long as it is asked.
   std::optional<FlightDump> flight_;
   bool flight_is_over_ = false;
   bool is_over_ = false;
@@ -318,7 +344,7 @@ class StackCollector::Question {
     const std::string* health = find_variable(group_.environment, "NCCL_RAS_ADDR");
     if (request.nccl_health() && health != nullptr) {
       const std::chrono::nanoseconds patience(deadline_ns_ - now_ns);
-      health_.emplace(*health, std::chrono::steady_clock::now() + patience);
+      health_.emplace(*health, steady_now() + patience);
     }
     const Look::Request how{request.native(), request.light(), deadline_ns_};
     const std::vector<ProcessStat> all = read_all_processes();
@@ -350,7 +376,7 @@ class StackCollector::Question {
     const std::uint64_t now_ns = monotonic_ns();
     bool all_over = true;
     for (const std::unique_ptr<Look>& look : looks_) all_over &= look->advance(now_ns);
-    if (health_) all_over &= health_->advance(std::chrono::steady_clock::now());
+    if (health_) all_over &= health_->advance(steady_now());
     auto tools = static_cast<std::size_t>(std::count_if(
         looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
     for (const std::unique_ptr<Look>& look : looks_) {

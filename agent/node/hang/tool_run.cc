@@ -16,43 +16,38 @@ namespace ivy {
 Result<std::unique_ptr<ToolRun>> ToolRun::start(const std::vector<std::string>& arguments,
                                                 const Environment& environment,
                                                 std::uint64_t deadline_ns) {
-  std::array<int, 2> ends{};
-  if (pipe2(ends.data(), O_CLOEXEC) != 0) return errno_error(Code::kUnavailable, "pipe", errno);
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
+  DescriptorPair ends = make_pipe();
+  if (!ends) return errno_error(Code::kUnavailable, "pipe", errno);
+  fcntl(ends.ours.get(), F_SETFL, O_NONBLOCK);
   SpawnRequest request;
   request.arguments = arguments;
   request.executable = arguments.front();
   request.environment = environment;
   request.working_directory = "/";
-  request.stdout_fd = ends[1];
-  request.stderr_fd = ends[1];
+  request.stdout_fd = ends.theirs.get();
+  request.stderr_fd = ends.theirs.get();
   const SpawnResult spawned = spawn(request);
-  close(ends[1]);
-  if (!spawned.ok()) {
-    close(ends[0]);
+  if (!spawned.ok())
     return errno_error(Code::kUnavailable, arguments.front() + ": " + spawned.failure.step,
                        spawned.failure.error);
-  }
   std::unique_ptr<ToolRun> run(new ToolRun());
   run->pid_ = spawned.process.pid;
-  run->pidfd_ = spawned.process.pidfd;
-  run->output_fd_ = ends[0];
+  run->pidfd_.reset(spawned.process.pidfd);
+  run->output_fd_ = std::move(ends.ours);
   run->deadline_ns_ = deadline_ns;
   return run;
 }
 
 ToolRun::~ToolRun() {
   // A tool may have children of its own; it leads a session, so its group is killed.
-  pollfd ended{pidfd_, POLLIN, 0};
+  pollfd ended{pidfd_.get(), POLLIN, 0};
   if (poll(&ended, 1, 0) == 0) kill(-pid_, SIGKILL);
-  close(output_fd_);
-  close(pidfd_);
 }
 
 bool ToolRun::read_output() {
   std::array<char, 16384> buffer;
   for (;;) {
-    const ssize_t count = read(output_fd_, buffer.data(), buffer.size());
+    const ssize_t count = read(output_fd_.get(), buffer.data(), buffer.size());
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return count == 0;
     const std::size_t room = kMaxOutputBytes - output_.size();
@@ -64,17 +59,17 @@ bool ToolRun::read_output() {
 
 bool ToolRun::advance(std::uint64_t now_ns) {
   const bool is_closed = read_output();
-  pollfd ended{pidfd_, POLLIN, 0};
+  pollfd ended{pidfd_.get(), POLLIN, 0};
   const bool has_ended = poll(&ended, 1, 0) == 1;
   // It may have written its last output between the two checks.
   if (has_ended && !is_closed) read_output();
   if (has_ended || now_ns < deadline_ns_) return has_ended;
   if (!was_late_) {
     was_late_ = true;
-    syscall(SYS_pidfd_send_signal, pidfd_, SIGTERM, nullptr, 0);
+    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGTERM, nullptr, 0);
   } else if (!was_killed_ && now_ns >= deadline_ns_ + kTermToKillNs) {
     was_killed_ = true;
-    syscall(SYS_pidfd_send_signal, pidfd_, SIGKILL, nullptr, 0);
+    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
   }
   // SIGKILL does not end a tool whose tracee sleeps uninterruptibly: it is left behind.
   return now_ns >= deadline_ns_ + 2 * kTermToKillNs;

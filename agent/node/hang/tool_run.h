@@ -12,6 +12,7 @@
 
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -41,8 +42,8 @@ class ToolRun {
   bool read_output();
 
   pid_t pid_ = -1;
-  int pidfd_ = -1;
-  int output_fd_ = -1;
+  Descriptor pidfd_;
+  Descriptor output_fd_;
   std::uint64_t deadline_ns_ = 0;
   std::string output_;
   bool output_was_cut_ = false;

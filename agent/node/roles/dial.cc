@@ -21,6 +21,8 @@
 
 #include "agent/node/roles/dial_carrier.h"
 #include "agent/node/roles/relay.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/wire/dial_wire.h"
 
 namespace ivy {
@@ -49,11 +51,11 @@ std::string node_name() {
 }
 
 Result<DialOrder> read_order(int fd) {
-  const Clock::time_point deadline = Clock::now() + milliseconds(kDialOrderTimeoutMs);
+  const Clock::time_point deadline = steady_now() + milliseconds(kDialOrderTimeoutMs);
   const std::string end = "\n" + std::string(kDialOrderEnd) + "\n";
   std::string text;
   for (;;) {
-    const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
+    const auto left = std::chrono::ceil<milliseconds>(deadline - steady_now()).count();
     pollfd waiting{fd, POLLIN, 0};
     if (left <= 0 || poll(&waiting, 1, static_cast<int>(left)) == 0)
       return Error{Code::kDeadlineExceeded, "srun passed no order on in 120 s"};
@@ -96,7 +98,7 @@ class Dialer {
  private:
   struct Carrier {
     pid_t pid = 0;
-    int news_fd = -1;
+    Descriptor news_fd;
     std::string news;  // The beginning of a line.
     bool is_up = false;
     bool has_ended = false;  // The launcher's side of it has ended: another carrier is needed.
@@ -113,7 +115,7 @@ class Dialer {
     if (!carriers_.empty()) return std::nullopt;
     if (job_was_up_) return is_childless ? std::optional<int>(0) : std::nullopt;
     if (last_exit_ == kRelayFailed || last_exit_ == kRelayNoSuchJob) return complain(node_, why_);
-    if (Clock::now() - began_ < milliseconds(kFirstDialPatienceMs)) return std::nullopt;
+    if (steady_now() - began_ < milliseconds(kFirstDialPatienceMs)) return std::nullopt;
     return complain(node_, why_.empty() ? "the launcher did not answer" : why_);
   }
 
@@ -130,10 +132,9 @@ class Dialer {
       last_exit_ = WIFEXITED(status) ? WEXITSTATUS(status) : kDialOver;
       // A carrier that the supervisor has closed was the job's last, or was refused: wait longer.
       const bool is_quick = carrier->has_ended || !carrier->is_up || !WIFEXITED(status);
-      next_dial_ = std::max(next_dial_, Clock::now() + (carrier->has_ended ? milliseconds(0)
+      next_dial_ = std::max(next_dial_, steady_now() + (carrier->has_ended ? milliseconds(0)
                                                         : is_quick ? milliseconds(kDialPauseMs)
                                                                    : milliseconds(1'000)));
-      close(carrier->news_fd);
       carriers_.erase(carrier);
     }
   }
@@ -145,7 +146,7 @@ class Dialer {
 
   // True if the launcher has been silent for long, and the last dial is a while ago.
   bool wants_another_way() const {
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point now = steady_now();
     const bool all_silent =
         std::all_of(carriers_.begin(), carriers_.end(), [&](const Carrier& carrier) {
           return carrier.is_up && now - carrier.heard_at > order_.silence;
@@ -154,23 +155,19 @@ class Dialer {
   }
 
   void dial_when_due() {
-    if (carriers_.size() >= kMostCarriers || Clock::now() < next_dial_) return;
+    if (carriers_.size() >= kMostCarriers || steady_now() < next_dial_) return;
     if (is_served() && !wants_another_way()) return;
     DialGreeting greeting;
     greeting.host = host_;
-    std::array<int, 2> ends{};
-    if (pipe2(ends.data(), O_CLOEXEC | O_NONBLOCK) != 0) return;
-    dialled_at_ = Clock::now();
+    DescriptorPair ends = make_pipe(O_NONBLOCK);
+    if (!ends) return;
+    dialled_at_ = steady_now();
     next_dial_ = dialled_at_ + milliseconds(kDialPauseMs);
-    const pid_t pid = fork_attempt({&order_, greeting, ends[1]});
-    close(ends[1]);
-    if (pid < 0) {
-      close(ends[0]);
-      return;
-    }
+    const pid_t pid = fork_attempt({&order_, greeting, ends.theirs.get()});
+    if (pid < 0) return;
     Carrier carrier;
     carrier.pid = pid;
-    carrier.news_fd = ends[0];
+    carrier.news_fd = std::move(ends.ours);
     carrier.heard_at = dialled_at_;
     carriers_.push_back(std::move(carrier));
   }
@@ -189,7 +186,7 @@ class Dialer {
   void read_news(Carrier& carrier) {
     std::array<char, 4096> buffer;
     ssize_t count = 0;
-    while ((count = read(carrier.news_fd, buffer.data(), buffer.size())) > 0)
+    while ((count = read(carrier.news_fd.get(), buffer.data(), buffer.size())) > 0)
       carrier.news.append(buffer.data(), static_cast<std::size_t>(count));
     for (std::size_t end = carrier.news.find('\n'); end != std::string::npos;
          end = carrier.news.find('\n')) {
@@ -201,13 +198,13 @@ class Dialer {
   void take_news(Carrier& carrier, const std::string& line) {
     const std::string name = line.substr(0, line.find(' '));
     const std::string rest = name.size() == line.size() ? "" : line.substr(name.size() + 1);
-    carrier.heard_at = Clock::now();
+    carrier.heard_at = steady_now();
     if (name == DialNews::kUp) {
       carrier.is_up = true;
       job_was_up_ = true;
     } else if (name == DialNews::kEnded) {
       carrier.has_ended = true;
-      next_dial_ = Clock::now();
+      next_dial_ = steady_now();
     } else if (name == DialNews::kSignal) {
       carrier.signals.push_back(std::atoi(rest.c_str()));
     } else if (name == DialNews::kWhy) {
@@ -218,7 +215,7 @@ class Dialer {
   // srun passes the line on, so that the user at the launcher sees the cause.
   void say_trouble_when_due() {
     if (job_was_up_ || said_trouble_ || why_.empty()) return;
-    if (Clock::now() - began_ < milliseconds(kDialTroubleMs)) return;
+    if (steady_now() - began_ < milliseconds(kDialTroubleMs)) return;
     said_trouble_ = true;
     complain(node_, why_ + "; still trying");
   }
@@ -229,12 +226,12 @@ class Dialer {
       const int number = static_cast<int>(info.ssi_signo);
       if (std::find(kToldSignals.begin(), kToldSignals.end(), number) == kToldSignals.end())
         continue;
-      signals_.push_back({number, Clock::now() + milliseconds(kSignalSettleMs)});
+      signals_.push_back({number, steady_now() + milliseconds(kSignalSettleMs)});
     }
   }
 
   void tell_signals_when_due() {
-    while (!signals_.empty() && Clock::now() >= signals_.front().due) {
+    while (!signals_.empty() && steady_now() >= signals_.front().due) {
       const int number = signals_.front().number;
       signals_.erase(signals_.begin());
       DialGreeting greeting;
@@ -243,16 +240,15 @@ class Dialer {
       greeting.signal = number;
       for (Carrier& carrier : carriers_)
         greeting.whole_tree |= std::erase(carrier.signals, number) > 0;
-      const int nobody = open("/dev/null", O_WRONLY | O_CLOEXEC);
-      fork_attempt({&order_, greeting, nobody});
-      close(nobody);
+      const Descriptor nowhere(open("/dev/null", O_WRONLY | O_CLOEXEC));
+      fork_attempt({&order_, greeting, nowhere.get()});
     }
   }
 
   int timeout_ms() const {
     // A quarter of a second is short beside every silence and patience here.
     auto left = milliseconds(250);
-    const Clock::time_point now = Clock::now();
+    const Clock::time_point now = steady_now();
     const auto until = [&](Clock::time_point due) {
       return std::max(std::chrono::ceil<milliseconds>(due - now), milliseconds(0));
     };
@@ -264,7 +260,7 @@ class Dialer {
   void wait() {
     std::vector<pollfd> fds = {{signal_fd_, POLLIN, 0},
                                {input_ended_ ? -1 : STDIN_FILENO, POLLIN, 0}};
-    for (const Carrier& carrier : carriers_) fds.push_back({carrier.news_fd, POLLIN, 0});
+    for (const Carrier& carrier : carriers_) fds.push_back({carrier.news_fd.get(), POLLIN, 0});
     if (poll(fds.data(), fds.size(), timeout_ms()) <= 0) return;
     if (fds[0].revents != 0) take_signals();
     if (fds[1].revents != 0) drain_input();
@@ -282,7 +278,7 @@ class Dialer {
   const DialOrder order_;
   const std::uint32_t host_;
   const std::string node_;
-  const Clock::time_point began_ = Clock::now();
+  const Clock::time_point began_ = steady_now();
   int signal_fd_ = -1;
   bool input_ended_ = false;
   bool job_was_up_ = false;

@@ -16,6 +16,7 @@
 #include "agent/node/roles/warden.h"
 #include "agent/node/spawn/job_directory.h"
 #include "proto/contract/core_limit.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -209,17 +210,12 @@ Result<FirstLine> read_first_line(int fd) {
 }
 
 Result<int> start_warden(const OpenRequest& request) {
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) {
-    return errno_error(Code::kUnavailable, "socketpair", errno);
-  }
+  DescriptorPair ends = make_stream_pair();
+  if (!ends) return errno_error(Code::kUnavailable, "socketpair", errno);
   const pid_t pid = fork();
-  if (pid == 0) become_warden(request, ends[1]);
-  close(ends[1]);
-  if (pid > 0) return ends[0];
-  const Error error = errno_error(Code::kUnavailable, "fork the warden", errno);
-  close(ends[0]);
-  return error;
+  if (pid == 0) become_warden(request, ends.theirs.get());
+  if (pid > 0) return ends.ours.release();
+  return errno_error(Code::kUnavailable, "fork the warden", errno);
 }
 
 Result<int> connect_to_job(const OpenRequest& request) {

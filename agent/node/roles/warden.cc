@@ -23,6 +23,7 @@
 #include "agent/node/roles/old_bundles.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/spawn/process_tree.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
 #include "proto/os/user_places.h"
@@ -48,7 +49,8 @@ void leave_everything_behind(int carrier_fd) {
   const int null_fd = open("/dev/null", O_RDWR);
   for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
   if (syscall(SYS_close_range, static_cast<unsigned>(kCarrierFd + 1), ~0u, 0u) != 0) {
-    for (int fd = kCarrierFd + 1; fd < kMaxInheritedFd; ++fd) close(fd);  // Before Linux 5.9.
+    for (int fd = kCarrierFd + 1; fd < kMaxInheritedFd; ++fd)
+      close(fd);  // The only way before Linux 5.9.
   }
   if (chdir("/") != 0) _exit(kWardenFailed);  // Only a process without a root fails here.
 }
@@ -162,7 +164,8 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
     return fail(error);
   }
   // While we hold a copy of these, the supervisor's peers would not see its end.
-  for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd}) close(fd);
+  for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd})
+    Descriptor(fd).reset();
 
   // Made now, while there is memory and while the supervisor's pid is surely its own.
   const ContainmentRequest request{.job_id = start.job_id,
@@ -263,12 +266,9 @@ std::optional<WardenRecord> parse_warden_record(std::string_view text) {
 Result<void> enter_cgroup(const WardenStart& start) {
   if (start.cgroup.empty()) return {};
   const std::string file = start.cgroup + "/cgroup.procs";
-  const int fd = open(file.c_str(), O_WRONLY | O_CLOEXEC);
-  const bool entered = fd >= 0 && write(fd, "0", 1) == 1;
-  const int error = errno;
-  if (fd >= 0) close(fd);
-  if (!entered) return errno_error(Code::kUnavailable, "enter " + file, error);
-  return {};
+  const Descriptor fd(open(file.c_str(), O_WRONLY | O_CLOEXEC));
+  if (fd && write(fd.get(), "0", 1) == 1) return {};
+  return errno_error(Code::kUnavailable, "enter " + file, errno);
 }
 
 int refuse_to_start(const WardenStart& start, const Error& why) {

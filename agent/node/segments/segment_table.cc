@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/node/segments/shared_memory.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -28,19 +29,12 @@ Error too_little_memory(const control::Segment& segment, const std::string& why)
 
 struct SegmentTable::Entry {
   control::Segment segment;
-  int fd = -1;
+  Descriptor fd;
   std::uint64_t reserved = 0;
   bool is_ready = false;
   bool is_forgotten = false;  // No longer in the table: a pending step does nothing.
   std::set<std::uint32_t> given;
   std::vector<std::pair<std::uint32_t, Answer>> asking;
-
-  Entry() = default;
-  Entry(const Entry&) = delete;
-  Entry& operator=(const Entry&) = delete;
-  ~Entry() {
-    if (fd >= 0) close(fd);
-  }
 };
 
 void SegmentTable::ask(const control::Segment& segment, std::uint32_t slot,
@@ -64,7 +58,7 @@ void SegmentTable::ask(const control::Segment& segment, std::uint32_t slot,
           0);
     }
     entry->asking.emplace_back(slot, std::move(answer));
-    if (entry->is_ready) answer_all(entry, entry->fd);
+    if (entry->is_ready) answer_all(entry);
     return;
   }
   if (entries_.size() >= kMaxWaiting)
@@ -78,7 +72,7 @@ void SegmentTable::ask(const control::Segment& segment, std::uint32_t slot,
   if (!fd.ok()) return answer(fd.error(), 0);
   const auto entry = std::make_shared<Entry>();
   entry->segment = segment;
-  entry->fd = *fd;
+  entry->fd.reset(*fd);
   entry->asking.emplace_back(slot, std::move(answer));
   entries_.emplace(segment.name, entry);
   reserve_step(entry);
@@ -89,10 +83,10 @@ void SegmentTable::reserve_step(const std::shared_ptr<Entry>& entry) {
   const std::uint64_t left = entry->segment.reserve ? entry->segment.bytes - entry->reserved : 0;
   if (left == 0) {
     entry->is_ready = true;
-    return answer_all(entry, entry->fd);
+    return answer_all(entry);
   }
   const std::uint64_t step = std::min(left, kStepBytes);
-  const int error = reserve_shared_memory(entry->fd, entry->reserved, step);
+  const int error = reserve_shared_memory(entry->fd.get(), entry->reserved, step);
   // Not every file system of memory can reserve; then the pages come as they are touched.
   if (error != 0 && error != EOPNOTSUPP)
     return refuse_all(
@@ -102,9 +96,9 @@ void SegmentTable::reserve_step(const std::shared_ptr<Entry>& entry) {
   boost::asio::post(loop_, [this, entry] { reserve_step(entry); });
 }
 
-void SegmentTable::answer_all(const std::shared_ptr<Entry>& entry, const Result<int>& fd) {
+void SegmentTable::answer_all(const std::shared_ptr<Entry>& entry) {
   for (const auto& [slot, answer] : std::exchange(entry->asking, {})) {
-    answer(fd, entry->segment.bytes);
+    answer(entry->fd.get(), entry->segment.bytes);
     entry->given.insert(slot);
   }
   if (entry->given.size() < entry->segment.members) return;

@@ -42,7 +42,7 @@ class SegmentTable {
  private:
   struct Entry;
   void reserve_step(const std::shared_ptr<Entry>& entry);
-  void answer_all(const std::shared_ptr<Entry>& entry, const Result<int>& fd);
+  void answer_all(const std::shared_ptr<Entry>& entry);
   void refuse_all(const std::shared_ptr<Entry>& entry, const Error& error);
 
   boost::asio::io_context& loop_;

@@ -12,6 +12,7 @@
 #include <fstream>
 
 #include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -28,16 +29,13 @@ int make_memory_descriptor(const std::string& name) {
 }  // namespace
 
 Result<int> make_shared_memory(const std::string& name, std::uint64_t bytes) {
-  const int fd = make_memory_descriptor(name);
-  if (fd < 0) return errno_error(Code::kUnavailable, "shared memory", errno);
-  if (ftruncate(fd, static_cast<off_t>(bytes)) != 0 ||
-      fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0) {
-    const Error error = errno_error(Code::kResourceExhausted,
-                                    "shared memory of " + std::to_string(bytes) + " bytes", errno);
-    close(fd);
-    return error;
-  }
-  return fd;
+  Descriptor fd(make_memory_descriptor(name));
+  if (!fd) return errno_error(Code::kUnavailable, "shared memory", errno);
+  if (ftruncate(fd.get(), static_cast<off_t>(bytes)) != 0 ||
+      fcntl(fd.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) != 0)
+    return errno_error(Code::kResourceExhausted,
+                       "shared memory of " + std::to_string(bytes) + " bytes", errno);
+  return fd.release();
 }
 
 int reserve_shared_memory(int fd, std::uint64_t from, std::uint64_t bytes) {

@@ -126,28 +126,28 @@ TrialBirth::TrialBirth(int cgroup_fd) {
   Birth birth = place_.give_birth(
       cgroup_fd, 0, [](void*) { leave(0); }, nullptr);
   if (birth.pid > 0) {
-    pidfd_ = birth.pidfd;
+    pidfd_.reset(birth.pidfd);
     return;
   }
-  birth = give_birth(cgroup_fd);
+  // Where memory or process numbers are short, the other way needs more of them.
+  if (!is_final(birth.error)) birth = give_birth(cgroup_fd);
   if (birth.pid == 0) leave(birth.must_join_cgroup ? -static_cast<int>(join_cgroup(cgroup_fd)) : 0);
   error_ = birth.error;
   if (birth.pid < 0) return;
+  const Descriptor pidfd(birth.pidfd);
   int status = 0;
   while (waitpid(birth.pid, &status, 0) < 0 && errno == EINTR) {
   }
-  close(birth.pidfd);
   error_ = WIFEXITED(status) ? WEXITSTATUS(status) : EIO;
 }
 
 void TrialBirth::wait() {
-  if (pidfd_ < 0) return;
+  if (!pidfd_) return;
   siginfo_t info{};
-  while (waitid(kWaitPidfd, static_cast<id_t>(pidfd_), &info, WEXITED | __WALL) != 0 &&
+  while (waitid(kWaitPidfd, static_cast<id_t>(pidfd_.get()), &info, WEXITED | __WALL) != 0 &&
          errno == EINTR) {
   }
-  close(pidfd_);
-  pidfd_ = -1;
+  pidfd_.reset();
 }
 
 TrialBirth::~TrialBirth() { wait(); }

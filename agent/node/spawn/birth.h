@@ -11,6 +11,7 @@
 #include <memory>
 
 #include "agent/node/spawn/child_calls.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -79,7 +80,7 @@ class TrialBirth {
 
  private:
   Birthplace place_;
-  int pidfd_ = -1;
+  Descriptor pidfd_;
   int error_ = 0;
 };
 

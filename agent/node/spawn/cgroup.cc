@@ -15,6 +15,7 @@
 #include "agent/node/spawn/birth.h"
 #include "agent/node/spawn/cgroup_files.h"
 #include "agent/node/spawn/process_tree.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -26,11 +27,8 @@ constexpr int kMaxDepth = 32;
 constexpr std::size_t kJobIdDigitsInName = 12;
 
 bool write_file(const std::string& path, std::string_view text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return false;
-  const bool written = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(fd);
-  return written;
+  const Descriptor fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  return fd && write_all(fd.get(), text);
 }
 
 std::vector<std::string> child_cgroups(const std::string& directory) {
@@ -68,13 +66,10 @@ void remove_cgroups(const std::string& directory, int depth) {
 class Cgroup final : public Containment {
  public:
   // Neither supervisor nor warden is ever in it: they live in the cgroup above.
-  Cgroup(std::string directory, int fd, std::unique_ptr<TrialBirth> trial)
-      : directory_(std::move(directory)), fd_(fd), trial_(std::move(trial)) {}
-  ~Cgroup() override { close(fd_); }
-  Cgroup(const Cgroup&) = delete;
-  Cgroup& operator=(const Cgroup&) = delete;
+  Cgroup(std::string directory, Descriptor fd, std::unique_ptr<TrialBirth> trial)
+      : directory_(std::move(directory)), fd_(std::move(fd)), trial_(std::move(trial)) {}
 
-  int cgroup_fd() const override { return fd_; }
+  int cgroup_fd() const override { return fd_.get(); }
   std::string describe() const override { return "cgroup " + directory_; }
 
   std::vector<JobProcess> members() const override {
@@ -138,7 +133,7 @@ class Cgroup final : public Containment {
   }
 
   const std::string directory_;
-  const int fd_;
+  const Descriptor fd_;
   // The trial child may remain in the cgroup until it is reaped.
   mutable std::unique_ptr<TrialBirth> trial_;
 };
@@ -153,17 +148,17 @@ Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& reque
   if (mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
     return errno_error(Code::kUnavailable, "mkdir " + directory, errno);
   }
-  const int fd = open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return errno_error(Code::kUnavailable, "open " + directory, errno);
+  Descriptor fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!fd) return errno_error(Code::kUnavailable, "open " + directory, errno);
   std::unique_ptr<TrialBirth> trial;
-  if (request.proof == CgroupProof::kTrialBirth) trial = std::make_unique<TrialBirth>(fd);
+  if (request.proof == CgroupProof::kTrialBirth) trial = std::make_unique<TrialBirth>(fd.get());
   if (trial && trial->error() != 0) {
-    close(fd);
     rmdir(directory.c_str());
     return errno_error(Code::kUnavailable, "no process can be born in " + directory,
                        trial->error());
   }
-  return std::unique_ptr<Containment>(std::make_unique<Cgroup>(directory, fd, std::move(trial)));
+  return std::unique_ptr<Containment>(
+      std::make_unique<Cgroup>(directory, std::move(fd), std::move(trial)));
 }
 
 }  // namespace ivy

@@ -17,6 +17,7 @@
 #include <unordered_set>
 
 #include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
 
@@ -117,15 +118,13 @@ std::vector<ProcessStat> read_all_processes() {
 
 bool signal_process(pid_t pid, std::uint64_t start_time, int signal) {
   if (pid <= 1) return false;
-  const int pidfd = open_pidfd(pid);
-  if (pidfd < 0) return false;
+  const Descriptor pidfd(open_pidfd(pid));
+  if (!pidfd) return false;
   // The descriptor is open by now: if the pid still means the process we saw, so does the
   // descriptor.
   ProcessStat now;
   const bool same = read_process_stat(pid, now) && now.start_time == start_time;
-  const bool sent = same && syscall(SYS_pidfd_send_signal, pidfd, signal, nullptr, 0u) == 0;
-  close(pidfd);
-  return sent;
+  return same && syscall(SYS_pidfd_send_signal, pidfd.get(), signal, nullptr, 0u) == 0;
 }
 
 ProcessTree::ProcessTree(const ContainmentRequest& request, std::string why)

@@ -9,6 +9,9 @@
 #include <string>
 #include <vector>
 
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+
 namespace ivy {
 
 ProcessorShare share_of(std::size_t workers, std::size_t processors) {
@@ -32,11 +35,9 @@ std::size_t own_processor_count() {
 
 void apply_share(const ProcessorShare& share) {
   if (share.autogroup_nice == 0) return;
-  const int file = open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC);
-  if (file < 0) return;
-  const std::string text = std::to_string(share.autogroup_nice);
-  [[maybe_unused]] const ssize_t written = write(file, text.data(), text.size());
-  close(file);
+  const Descriptor file(open("/proc/self/autogroup", O_WRONLY | O_CLOEXEC));
+  // Where the user may not say so, the shared session keeps the weight of one.
+  if (file) write_all(file.get(), std::to_string(share.autogroup_nice));
 }
 
 }  // namespace ivy

@@ -37,23 +37,22 @@ int bind_wildcard_v4(int fd, std::uint16_t port) {
 }
 
 struct Bound {
-  int fd = -1;
+  Descriptor fd;
   int error = 0;
   const char* address = "[::]";
 };
 
 Bound bind_port(std::uint16_t port) {
   Bound bound;
-  bound.fd = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (bound.fd >= 0) {
-    bound.error = bind_wildcard_v6(bound.fd, port);
+  bound.fd.reset(socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (bound.fd) {
+    bound.error = bind_wildcard_v6(bound.fd.get(), port);
     if (bound.error != EADDRNOTAVAIL) return bound;
-    close(bound.fd);
   }
   // No IPv6 on this host.
   bound.address = "0.0.0.0";
-  bound.fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  bound.error = bound.fd < 0 ? errno : bind_wildcard_v4(bound.fd, port);
+  bound.fd.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  bound.error = !bound.fd ? errno : bind_wildcard_v4(bound.fd.get(), port);
   return bound;
 }
 
@@ -85,8 +84,8 @@ Result<ReservedPort> ReservedPort::reserve(std::uint32_t low, std::uint32_t high
   for (std::uint32_t i = 0; i < count; ++i) {
     const std::uint32_t port = low == 0 ? 0 : low + (start + i) % count;
     bound = bind_port(static_cast<std::uint16_t>(port));
-    if (bound.error == 0) return ReservedPort(bound.fd, bound_port(bound.fd));
-    if (bound.fd >= 0) close(bound.fd);
+    const std::uint16_t number = bound.error == 0 ? bound_port(bound.fd.get()) : 0;
+    if (bound.error == 0) return ReservedPort(std::move(bound.fd), number);
     if (bound.error != EADDRINUSE && bound.error != EACCES) return bind_error(bound, port);
   }
   if (count == 1) return bind_error(bound, low);
@@ -94,19 +93,6 @@ Result<ReservedPort> ReservedPort::reserve(std::uint32_t low, std::uint32_t high
                "every port of " + std::to_string(low) + "-" + std::to_string(high) +
                    " is in use on this host",
                "give a wider --port-range"};
-}
-
-ReservedPort::ReservedPort(ReservedPort&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), port_(other.port_) {}
-
-ReservedPort& ReservedPort::operator=(ReservedPort&& other) noexcept {
-  std::swap(fd_, other.fd_);
-  std::swap(port_, other.port_);
-  return *this;
-}
-
-ReservedPort::~ReservedPort() {
-  if (fd_ >= 0) close(fd_);
 }
 
 }  // namespace ivy

@@ -7,6 +7,7 @@
 #include <cstdint>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -17,16 +18,12 @@ class ReservedPort {
   // busy.
   static Result<ReservedPort> reserve(std::uint32_t low, std::uint32_t high);
 
-  ReservedPort(ReservedPort&& other) noexcept;
-  ReservedPort& operator=(ReservedPort&& other) noexcept;
-  ~ReservedPort();
-
   std::uint16_t port() const { return port_; }
 
  private:
-  ReservedPort(int fd, std::uint16_t port) : fd_(fd), port_(port) {}
+  ReservedPort(Descriptor fd, std::uint16_t port) : fd_(std::move(fd)), port_(port) {}
 
-  int fd_ = -1;
+  Descriptor fd_;
   std::uint16_t port_ = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "agent/node/spawn/birth.h"
 #include "agent/node/spawn/spawn_child.h"
 #include "proto/contract/core_limit.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -84,23 +85,19 @@ std::string path_of_step(ChildStep step, const PendingSpawn& pending) {
 }
 
 // Descriptors 0..2 of this process may be closed; the report pipe must survive the dup2 onto them.
-bool make_report_pipe(std::array<int, 2>& ends) {
-  std::array<int, 2> low{};
-  if (pipe2(low.data(), O_CLOEXEC) != 0) return false;
-  for (std::size_t i = 0; i < 2; ++i) ends[i] = fcntl(low[i], F_DUPFD_CLOEXEC, 3);
-  for (const int fd : low) close(fd);
-  if (ends[0] >= 0 && ends[1] >= 0) return true;
-  for (const int fd : ends) {
-    if (fd >= 0) close(fd);
-  }
-  return false;
+DescriptorPair make_report_pipe() {
+  const DescriptorPair low = make_pipe();
+  if (!low) return {};
+  DescriptorPair high{Descriptor(fcntl(low.ours.get(), F_DUPFD_CLOEXEC, 3)),
+                      Descriptor(fcntl(low.theirs.get(), F_DUPFD_CLOEXEC, 3))};
+  return high.ours && high.theirs ? std::move(high) : DescriptorPair{};
 }
 
 // What the child reported; waits until it has ended.
 SpawnFailure failure_of(const ChildReport& report, const PendingSpawn& pending) {
   while (waitpid(pending.process.pid, nullptr, 0) < 0 && errno == EINTR) {
   }
-  close(pending.process.pidfd);
+  const Descriptor closed(pending.process.pidfd);
   return SpawnFailure{kStepNames[static_cast<std::size_t>(report.step)],
                       path_of_step(report.step, pending), report.error};
 }
@@ -126,22 +123,20 @@ bool begin_in_shared_memory(PendingSpawn& pending) {
 // The child gets a copy of our memory and reports through a pipe; finish_spawn reads it.
 void begin_with_pipe(PendingSpawn& pending) {
   ChildPlan& plan = pending.memory->plan;
-  std::array<int, 2> report{};
-  if (!make_report_pipe(report)) {
+  DescriptorPair report = make_report_pipe();
+  if (!report) {
     pending = failed("pipe", errno);
     return;
   }
-  plan.report_fd = report[1];
+  plan.report_fd = report.theirs.get();
   const Birth birth = give_birth(plan.cgroup_fd);
   if (birth.pid == 0) become_worker(plan, birth.must_join_cgroup);
-  close(report[1]);
   if (birth.pid < 0) {
-    close(report[0]);
     pending = failed("clone", birth.error);
     return;
   }
   pending.process = SpawnedProcess{birth.pid, birth.pidfd};
-  pending.report_fd = report[0];
+  pending.report_fd = report.ours.release();
 }
 
 // Waits for the report; true when the child has made one.
@@ -151,11 +146,11 @@ bool read_report(const PendingSpawn& pending, ChildReport& report) {
     report = pending.memory->report;
     return report.step != ChildStep::kCount;
   }
+  const Descriptor reader(pending.report_fd);
   ssize_t count = 0;
   do {
-    count = read(pending.report_fd, &report, sizeof report);
+    count = read(reader.get(), &report, sizeof report);
   } while (count < 0 && errno == EINTR);
-  close(pending.report_fd);
   return count == static_cast<ssize_t>(sizeof report);
 }
 

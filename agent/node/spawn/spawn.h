@@ -1,6 +1,6 @@
 // Starts one process of a worker: the only place between clone and exec. Calls only what is
 // async-signal-safe there. Thread: the supervisor's only thread. Source of the order of steps: see
-// "Spawning" in agent/README.md.
+// "Spawning" in docs/agents.md.
 #pragma once
 
 #include <sys/types.h>

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -36,10 +37,9 @@ bool would_help() {
 // Runs in the second start: reports its arrival, and removes the traces from the environment that
 // workers inherit.
 void arrive(const char* descriptor) {
-  const int fd = std::atoi(descriptor);
+  const Descriptor fd(std::atoi(descriptor));
   // The waiting start may have given up; then nothing reads it.
-  [[maybe_unused]] const ssize_t written = write(fd, "", 1);
-  close(fd);
+  [[maybe_unused]] const ssize_t written = write(fd.get(), "", 1);
   unsetenv(kArrivalVariable);
   if (getenv(kRuntimeAddedVariable) != nullptr) unsetenv(kRuntimeVariable);
   unsetenv(kRuntimeAddedVariable);
@@ -95,14 +95,13 @@ ScopeStep enter_user_scope(const std::string& unit, char** arguments) {
     return ScopeStep::kRunHere;
   }
   if (!would_help()) return ScopeStep::kRunHere;
-  int ends[2];
-  if (pipe(ends) != 0) return ScopeStep::kRunHere;
-  fcntl(ends[0], F_SETFD, FD_CLOEXEC);
+  DescriptorPair ends = make_pipe();
+  if (!ends) return ScopeStep::kRunHere;
+  fcntl(ends.theirs.get(), F_SETFD, 0);
   const pid_t child = fork();
-  if (child == 0) run_again(unit, arguments, ends[1]);
-  close(ends[1]);
-  const bool elsewhere = child > 0 && has_arrived(ends[0]);
-  close(ends[0]);
+  if (child == 0) run_again(unit, arguments, ends.theirs.get());
+  ends.theirs.reset();
+  const bool elsewhere = child > 0 && has_arrived(ends.ours.get());
   if (elsewhere) return ScopeStep::kRunsElsewhere;
   if (child > 0) {
     kill(child, SIGKILL);

@@ -14,6 +14,7 @@
 #include "proto/contract/build.h"
 #include "proto/contract/limits.h"
 #include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -95,20 +96,17 @@ void CommandChannel::accept() {
 
 void CommandChannel::accept_pending() {
   for (;;) {
-    const int fd =
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-    if (fd < 0 && errno != EAGAIN) {
+    Descriptor fd(
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    if (!fd && (errno == EINTR || errno == ECONNABORTED)) continue;
+    if (!fd && errno != EAGAIN) {
       // Out of descriptors, most likely: waiting for "readable" would spin.
       accept_paused_ = true;
       return;
     }
-    if (fd < 0) return accept();
-    if (!is_ours(fd) || unattached_.size() >= kMaxUnattached) {
-      ::close(fd);
-      continue;
-    }
-    add_carrier(fd, CarrierKind::kRelay, nanoseconds_of(kAttachTimeout));
+    if (!fd) return accept();
+    if (is_ours(fd.get()) && unattached_.size() < kMaxUnattached)
+      add_carrier(fd.release(), CarrierKind::kRelay, nanoseconds_of(kAttachTimeout));
   }
 }
 

@@ -8,6 +8,8 @@
 
 #include "agent/node/facts/host_facts.h"
 #include "agent/node/facts/program_facts.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {
@@ -69,15 +71,14 @@ void add_leaf_port(const Hello& hello, JobPorts& ports, HostFacts& facts) {
 }  // namespace
 
 Result<void> write_token_file(const std::string& path, const std::string& token) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400);
-  if (fd < 0 && errno == EEXIST) return {};
-  if (fd < 0) return errno_error(Code::kUnavailable, "token file " + path, errno);
-  const ssize_t written = write(fd, token.data(), token.size());
-  const int error = written < 0 ? errno : ENOSPC;
-  close(fd);
-  if (written == static_cast<ssize_t>(token.size())) return {};
+  const Descriptor fd(
+      open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0400));
+  if (!fd && errno == EEXIST) return {};
+  if (!fd) return errno_error(Code::kUnavailable, "token file " + path, errno);
+  if (write_all(fd.get(), token)) return {};
+  const Error error = errno_error(Code::kResourceExhausted, "token file " + path, errno);
   unlink(path.c_str());
-  return errno_error(Code::kResourceExhausted, "token file " + path, error);
+  return error;
 }
 
 HelloOk answer_hello(const Hello& hello, const Containment& containment,

@@ -11,6 +11,7 @@ void JobOutcome::note(const Event& event) {
   if (event.has_exited() && !exited.after_stop())
     worker_failed_ |= exited.code() != 0 || exited.signal() != 0;
   if (event.has_start_failed()) worker_failed_ = true;
+  has_leftovers_ |= event.has_report() && !event.report().clean();
 }
 
 int JobOutcome::exit_code(bool has_workers, bool launcher_lost) const {

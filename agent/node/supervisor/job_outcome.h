@@ -24,10 +24,13 @@ class JobOutcome {
  public:
   void note(const Event& event);
   void forget() { *this = JobOutcome(); }
+  // KILL did not end everything: nothing may start beside it.
+  bool has_leftovers() const { return has_leftovers_; }
   // The exit code of a host without leftovers: one of the codes above.
   int exit_code(bool has_workers, bool launcher_lost) const;
 
  private:
+  bool has_leftovers_ = false;
   bool worker_failed_ = false;     // It failed by itself, before any stop.
   bool worker_was_ended_ = false;  // It was ended after a stop.
 };

@@ -7,6 +7,7 @@
 #include <cerrno>
 
 #include "agent/node/segments/shared_memory.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -69,10 +70,9 @@ JobStatus::~JobStatus() { drop_page(); }
 
 void JobStatus::drop_page() {
   if (memory_ != nullptr) munmap(memory_, bytes_);
-  if (fd_ >= 0) close(fd_);
   page_.reset();
   memory_ = nullptr;
-  fd_ = -1;
+  fd_.reset();
   bytes_ = 0;
 }
 
@@ -87,18 +87,19 @@ void JobStatus::begin(RankLayout layout) {
 
 Result<int> JobStatus::page_descriptor() {
   if (!page_) IVY_CHECK(make_page());
-  return fd_;
+  return fd_.get();
 }
 
 Result<void> JobStatus::make_page() {
   const PageShape shape{layout_.world_size, static_cast<std::uint32_t>(layout_.local.size()),
                         static_cast<std::uint32_t>(layout_.shares.size()), layout_.generation};
   bytes_ = IVY_TRY(StatusPage::bytes_of(shape));
-  fd_ = IVY_TRY(make_shared_memory("ivy-status", bytes_));
-  const int reserved = reserve_shared_memory(fd_, 0, bytes_);
-  void* const memory = reserved != 0 && reserved != EOPNOTSUPP
-                           ? MAP_FAILED
-                           : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_, 0);
+  fd_.reset(IVY_TRY(make_shared_memory("ivy-status", bytes_)));
+  const int reserved = reserve_shared_memory(fd_.get(), 0, bytes_);
+  void* const memory =
+      reserved != 0 && reserved != EOPNOTSUPP
+          ? MAP_FAILED
+          : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
   if (memory == MAP_FAILED) {
     const Error error =
         errno_error(Code::kResourceExhausted, "status page of " + std::to_string(bytes_) + " bytes",
@@ -169,6 +170,47 @@ bool JobStatus::add(const PageReport& report) {
   if (page_) page_->add_report(report);
   has_news_ = true;
   return true;
+}
+
+void JobStatus::take(const News& news) {
+  if (news.generation() != layout_.generation) return;
+  for (const RankNews& told : news.ranks()) {
+    const bool is_known = told.state() <= static_cast<std::uint32_t>(RankState::kHostLost);
+    // This supervisor is the authority on its own ranks: ignore news about them.
+    if (!is_known || slot_of(told.rank())) continue;
+    RankStatus status;
+    status.state = static_cast<RankState>(told.state());
+    status.code = told.code();
+    status.pid = told.pid();
+    status.out_of_memory = told.out_of_memory();
+    status.when_ns = monotonic_ns();
+    if (status.state == RankState::kAlive) {
+      if (this->status(told.rank()).state == RankState::kLeft) revive(told.rank(), status.pid);
+      continue;
+    }
+    set(told.rank(), status);
+  }
+  for (const RankReport& told : news.reports()) {
+    PageReport report;
+    report.kind = static_cast<std::uint8_t>(told.kind());
+    report.blamed = told.blamed();
+    report.reporter = told.reporter();
+    report.sequence = told.sequence();
+    report.communicator = told.communicator();
+    report.text = told.text();
+    add(report);
+  }
+  publish();
+}
+
+void JobStatus::add_rank(std::uint32_t rank, News& news) const {
+  const RankStatus known = status(rank);
+  RankNews& told = *news.add_ranks();
+  told.set_rank(rank);
+  told.set_state(static_cast<std::uint32_t>(known.state));
+  told.set_code(known.code);
+  told.set_pid(known.pid);
+  told.set_out_of_memory(known.out_of_memory);
 }
 
 void JobStatus::publish() {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 #include "proto/wire/job.pb.h"
 #include "proto/wire/status_page.h"
 
@@ -28,7 +29,7 @@ struct RankLayout {
   std::uint32_t generation = 0;
   std::uint32_t world_size = 0;
   std::vector<Share> shares;         // In rank order; together the world.
-  std::vector<std::uint32_t> local;  // Rank of each slot.
+  std::vector<std::uint32_t> local;  // The rank that each slot belongs to.
 };
 RankLayout layout_of(const HostPlan& plan);
 
@@ -55,6 +56,10 @@ class JobStatus {
   // False if it was known before that this communicator is broken.
   bool add(const comm_status::PageReport& report);
   bool is_reported(const std::string& communicator) const;
+  // Takes over what the launcher has heard of other hosts' ranks and from them, and publishes it.
+  void take(const News& news);
+  // Adds what is known of this rank.
+  void add_rank(std::uint32_t rank, News& news) const;
   // Wakes the workers when anything has changed since the last call.
   void publish();
 
@@ -74,12 +79,13 @@ class JobStatus {
   RankLayout layout_;
   std::map<std::uint32_t, comm_status::RankStatus>
       statuses_;                                 // The ranks that are not plainly alive.
-  std::deque<comm_status::PageReport> reports_;  // The last kReports.
-  std::set<std::pair<std::uint32_t, std::uint64_t>> stalls_;  // Slot and row, sequence.
+  std::deque<comm_status::PageReport> reports_;  // As many as the page holds.
+  std::set<std::pair<std::uint32_t, std::uint64_t>>
+      stalls_;  // Which slot and row, and the operation's sequence.
   std::optional<comm_status::StatusPage> page_;
   void* memory_ = nullptr;
   std::uint64_t bytes_ = 0;
-  int fd_ = -1;
+  Descriptor fd_;
   bool has_news_ = false;
 };
 

@@ -1,9 +1,17 @@
 #include "agent/node/supervisor/report_queue.h"
 
 #include <algorithm>
-#include <utility>
+#include <boost/system/error_code.hpp>
+#include <chrono>
+
+#include "proto/os/clock.h"
 
 namespace ivy {
+namespace {
+
+constexpr std::chrono::milliseconds kBatchPause{10};
+
+}  // namespace
 
 void ReportQueue::push(comm_status::PageReport report) {
   const bool is_known = std::any_of(waiting_.begin(), waiting_.end(), [&](const auto& other) {
@@ -23,6 +31,33 @@ std::vector<comm_status::PageReport> ReportQueue::take_due(std::uint64_t now_ns)
     waiting_.pop_front();
   }
   return due;
+}
+
+void ReportQueues::begin(std::size_t workers) {
+  queues_.assign(workers, ReportQueue());
+  timer_.cancel();
+  is_waiting_ = false;
+}
+
+void ReportQueues::push(std::size_t worker, comm_status::PageReport report) {
+  queues_[worker].push(std::move(report));
+  if (!is_waiting_) send_due();
+}
+
+void ReportQueues::send_due() {
+  Reports due;
+  is_waiting_ = false;
+  for (ReportQueue& queue : queues_) {
+    for (comm_status::PageReport& report : queue.take_due(monotonic_ns()))
+      due.push_back(std::move(report));
+    is_waiting_ |= !queue.is_empty();
+  }
+  due_(due);
+  if (!is_waiting_) return;
+  timer_.expires_after(kBatchPause);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) send_due();
+  });
 }
 
 }  // namespace ivy

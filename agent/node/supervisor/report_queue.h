@@ -1,18 +1,23 @@
-// The reports of one worker on their way to the other ranks: a burst at once, then so many a
-// second, so that a worker which reports without end burdens nobody else. Pure; time is given.
+// The reports of this host's workers on their way to the other ranks: of each worker a burst at
+// once, then so many a second, so that a worker which reports without end burdens nobody else.
 // Thread: the loop's.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "proto/wire/status_page.h"
 
 namespace ivy {
 
+// One worker's. Pure; time is given.
 class ReportQueue {
  public:
   static constexpr std::uint32_t kBurst = 64;
@@ -30,6 +35,26 @@ class ReportQueue {
   std::deque<comm_status::PageReport> waiting_;
   std::uint64_t left_ = kBurst;  // Reports that may be sent at once.
   std::uint64_t earned_at_ns_ = 0;
+};
+
+// All workers'. Reports that had to wait go out in batches.
+class ReportQueues {
+ public:
+  using Reports = std::vector<comm_status::PageReport>;
+  ReportQueues(boost::asio::io_context& loop, std::function<void(const Reports&)> due)
+      : due_(std::move(due)), timer_(loop) {}
+
+  // Forgets all reports, and has room for those of so many workers.
+  void begin(std::size_t workers);
+  void push(std::size_t worker, comm_status::PageReport report);
+
+ private:
+  void send_due();
+
+  const std::function<void(const Reports&)> due_;
+  std::vector<ReportQueue> queues_;
+  boost::asio::steady_timer timer_;
+  bool is_waiting_ = false;
 };
 
 }  // namespace ivy

@@ -27,12 +27,12 @@ bool belongs_to(const std::set<pid_t>& leaders, const Parents& parents, pid_t pi
 
 }  // namespace
 
-void terminate_untold(const Containment& containment,
-                      const std::vector<std::unique_ptr<Worker>>& workers,
-                      const ControlServer& control) {
+void terminate_uninformed(const Containment& containment,
+                          const std::vector<std::unique_ptr<Worker>>& workers,
+                          const ControlServer& control) {
   std::set<pid_t> leaders;
   for (const std::unique_ptr<Worker>& worker : workers)
-    if (is_alive(worker->state()) && !control.is_told(worker->rank()))
+    if (is_alive(worker->state()) && !control.is_informed(worker->rank()))
       leaders.insert(worker->pid());
   if (leaders.empty()) return;
   std::vector<ProcessStat> processes;

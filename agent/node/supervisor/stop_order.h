@@ -14,9 +14,9 @@ namespace ivy {
 
 // Sends CONT and TERM to every worker that was not told on the control socket, and to all processes
 // below it or in its process group.
-void terminate_untold(const Containment& containment,
-                      const std::vector<std::unique_ptr<Worker>>& workers,
-                      const ControlServer& control);
+void terminate_uninformed(const Containment& containment,
+                          const std::vector<std::unique_ptr<Worker>>& workers,
+                          const ControlServer& control);
 
 // Sends CONT and INT to every worker's process group, as Ctrl-C on a terminal would. A process that
 // has left the group gets only the TERM that follows.

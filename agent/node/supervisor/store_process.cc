@@ -17,6 +17,8 @@
 #include <utility>
 
 #include "proto/contract/exit_code.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
 
 namespace ivy {
@@ -59,9 +61,8 @@ std::string joined(const std::vector<std::string>& parts) {
 // unknown peers from holding us here.
 void refuse_backlog(int listening_fd) {
   for (int count = 0; count < kMaxRefused; ++count) {
-    const int fd = accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC);
-    if (fd < 0) return;
-    close(fd);
+    const Descriptor refused(accept4(listening_fd, nullptr, nullptr, SOCK_CLOEXEC));
+    if (!refused) return;
   }
 }
 
@@ -71,7 +72,7 @@ void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXE
 Result<void> check_wal_directory(const std::string& path) {
   if (path.empty()) return {};
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kUnavailable, "the store's log: make directory " + path, errno);
+    return errno_error(Code::kPermissionDenied, "the store's log: make directory " + path, errno);
   if (access((path + "/.").c_str(), W_OK | X_OK) != 0)
     return errno_error(Code::kPermissionDenied, "the store's log: write to directory " + path,
                        errno);
@@ -218,9 +219,9 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
 
   void spawn() {
     if (over_ || pid_ != 0) return;
-    std::array<int, 2> ends{};
-    if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0) return fail();
-    std::vector<std::string> words = arguments(ends[1]);
+    DescriptorPair ends = make_stream_pair();
+    if (!ends) return fail();
+    std::vector<std::string> words = arguments(ends.theirs.get());
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
     pointers.push_back(nullptr);
@@ -228,21 +229,15 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     const pid_t child = fork();
     if (child == 0) {
       for (Listener& listener : listeners_) keep_over_exec(listener.socket.native_handle());
-      keep_over_exec(ends[1]);
+      keep_over_exec(ends.theirs.get());
       become_store(pointers.data(), parent, request_.in_step);
     }
-    const int error = errno;
-    close(ends[1]);
-    if (child < 0) {
-      close(ends[0]);
-      errno = error;
-      return fail();
-    }
+    if (child < 0) return fail();
     pid_ = child;
     handlers_.born(child);
     if (control_.is_open()) control_.close();
     lines_.clear();
-    control_.assign(ends[0]);
+    control_.assign(ends.ours.release());
     wait_for_lines();
     // The store has the sockets now; our copies would keep them open after its death. With a log
     // they are to stay open.
@@ -253,7 +248,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
 
   bool may_start_again() {
     if (request_.wal_directory.empty()) return false;
-    const auto now = std::chrono::steady_clock::now();
+    const auto now = steady_now();
     while (!restarts_.empty() && now - restarts_.front() > kRestartsWithin) restarts_.pop_front();
     if (restarts_.size() >= kMostRestarts) {
       last_words_ = "and that " + std::to_string(kMostRestarts + 1) + " times within " +

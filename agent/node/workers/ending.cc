@@ -71,8 +71,9 @@ EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
       if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
       if (now_ns < terminate_at_ns_ && !facts.workers_ended) {
         phase_ = EndingPhase::kWarned;
-        return {begins_with_interrupt_ ? EndingAction::kInterrupt : EndingAction::kTerminateUntold,
-                0};
+        return {
+            begins_with_interrupt_ ? EndingAction::kInterrupt : EndingAction::kTerminateUninformed,
+            0};
       }
       phase_ = EndingPhase::kTerminating;
       return {EndingAction::kTerminate, 0};

@@ -1,5 +1,5 @@
 // How this host's part of a job ends, step by step: TERM, grace, KILL, proof, report. See "Ending"
-// in agent/README.md. Pure: times and facts in, the next action out. Thread: any, one at a time.
+// in docs/agents.md. Pure: times and facts in, the next action out. Thread: any, one at a time.
 #pragma once
 
 #include <cstdint>
@@ -27,10 +27,10 @@ struct EndingFacts {
 
 enum class EndingAction {
   kNothing,
-  kTerminate,        // CONT and TERM to everything.
-  kTerminateUntold,  // The same to those who have not been told on the control socket.
-  kInterrupt,        // CONT and INT to every worker's process group.
-  kKill,             // One pass of KILL over everything.
+  kTerminate,            // CONT and TERM to everything.
+  kTerminateUninformed,  // The same to those who have not been told on the control socket.
+  kInterrupt,            // CONT and INT to every worker's process group.
+  kKill,                 // One pass of KILL over everything.
   kReportClean,
   kReportLeftovers,  // KILL did not end everything.
 };

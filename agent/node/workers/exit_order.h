@@ -6,14 +6,13 @@
 #include <cstdint>
 #include <vector>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy {
 
 class ExitOrder {
  public:
   ExitOrder();
-  ~ExitOrder();
-  ExitOrder(const ExitOrder&) = delete;
-  ExitOrder& operator=(const ExitOrder&) = delete;
 
   // Watches a pidfd, which stays the caller's.
   void watch(int pidfd, std::uint32_t worker);
@@ -21,7 +20,7 @@ class ExitOrder {
   std::vector<std::uint32_t> take();
 
  private:
-  int epoll_ = -1;  // -1: there is none, and the order stays unknown.
+  Descriptor epoll_;  // None: it could not be made, and the order stays unknown.
 };
 
 }  // namespace ivy

@@ -12,12 +12,9 @@ InputPipe::InputPipe(boost::asio::io_context& loop, link::Session& session,
                      std::function<void()> granted)
     : pipe_(loop), session_(session), granted_(std::move(granted)) {}
 
-void InputPipe::open(int fd) {
-  if (state_ != State::kNoWorker) {
-    ::close(fd);
-    return;
-  }
-  pipe_.assign(fd);
+void InputPipe::open(Descriptor fd) {
+  if (state_ != State::kNoWorker) return;
+  pipe_.assign(fd.release());
   state_ = State::kOpen;
   write_some();
 }

@@ -9,6 +9,7 @@
 #include <functional>
 #include <string>
 
+#include "proto/os/descriptor.h"
 #include "proto/wire/link.h"
 
 namespace ivy {
@@ -20,7 +21,7 @@ class InputPipe {
 
   // Takes over the worker's pipe (non-blocking). Earlier bytes wait until then; the session's
   // window bounds them.
-  void open(int fd);
+  void open(Descriptor fd);
   // Bytes of one Input frame; empty: the end of standard input.
   void push(std::string bytes);
   // Closes the pipe when nothing will read it: waiting and further bytes are dropped and granted.

@@ -10,6 +10,8 @@
 
 #include "agent/node/facts/own_package.h"
 #include "proto/contract/unserved_worlds.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {
@@ -202,15 +204,9 @@ bool is_set(const Environment& environment, const char* name) {
 }
 
 Result<void> write_file(const std::string& path, std::string_view text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return errno_error(Code::kUnavailable, path, errno);
-  const ssize_t written = write(fd, text.data(), text.size());
-  const int error = written < 0 ? errno : ENOSPC;
-  close(fd);
-  if (written == static_cast<ssize_t>(text.size())) return {};
-  // Half a file would be a syntax error in every worker.
-  unlink(path.c_str());
-  return errno_error(Code::kUnavailable, path, error);
+  // Whole or not at all: half a file would be a syntax error in every worker.
+  if (write_whole(path, text)) return {};
+  return errno_error(Code::kUnavailable, path, errno);
 }
 
 void add_flight_variables(Environment& environment, const JobDirectory& directory,
@@ -291,12 +287,11 @@ std::string last_nccl_warning(const Environment& environment, pid_t pid) {
   const std::string* pattern = find_variable(environment, "NCCL_DEBUG_FILE");
   if (pattern == nullptr || !pattern->ends_with(kPid)) return "";
   const std::string path = pattern->substr(0, pattern->size() - kPid.size()) + std::to_string(pid);
-  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return "";
-  const off_t size = lseek(fd, 0, SEEK_END);
+  const Descriptor fd(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return "";
+  const off_t size = lseek(fd.get(), 0, SEEK_END);
   std::string text(static_cast<std::size_t>(std::clamp<off_t>(size, 0, kTail)), '\0');
-  const ssize_t count = pread(fd, text.data(), text.size(), std::max<off_t>(size - kTail, 0));
-  close(fd);
+  const ssize_t count = pread(fd.get(), text.data(), text.size(), std::max<off_t>(size - kTail, 0));
   text.resize(count > 0 ? static_cast<std::size_t>(count) : 0);
   const std::size_t at = text.rfind(kMark);
   if (at == std::string::npos) return "";

@@ -36,12 +36,12 @@ Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variab
 
 // Our end of a pipe must never block; the worker's end is an ordinary blocking one.
 int make_pipe(Descriptor& reader, Descriptor& writer, bool reader_is_ours) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return errno;
-  reader.reset(ends[0]);
-  writer.reset(ends[1]);
-  const int ours = reader_is_ours ? ends[0] : ends[1];
-  return fcntl(ours, F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
+  DescriptorPair ends = ivy::make_pipe();
+  if (!ends) return errno;
+  reader = std::move(ends.ours);
+  writer = std::move(ends.theirs);
+  const Descriptor& ours = reader_is_ours ? reader : writer;
+  return fcntl(ours.get(), F_SETFL, O_NONBLOCK) == 0 ? 0 : errno;
 }
 
 // Returns the errno of what keeps the path from being entered, or 0.
@@ -129,7 +129,7 @@ void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)>
   event.mutable_started()->set_pid(pid_);
   event.mutable_started()->set_at_ns(monotonic_ns());
   context_.send(event);
-  if (has_input_) context_.input.open(pipes->stdin_writer.release());
+  if (has_input_) context_.input.open(std::move(pipes->stdin_writer));
   add_streams(group, *pipes);
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, ended = std::move(ended)](const boost::system::error_code& error) {

@@ -83,13 +83,13 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
       next_address();
       return {};
     }
-    lookup_ = std::make_shared<AddressLookup>(loop_);
-    lookup_->start(context_->resolvers(), host_.name,
-                   [self = this->shared_from_this()](const auto& addresses) {
-                     if (!addresses.ok()) return self->finish(addresses.error());
-                     self->addresses_ = *addresses;
-                     self->next_address();
-                   });
+    look_up_addresses(loop_, context_->resolvers(), host_.name,
+                      [self = this->shared_from_this()](const Result<Addresses>& addresses) {
+                        if (!self->answered_) return;
+                        if (!addresses.ok()) return self->finish(addresses.error());
+                        self->addresses_ = *addresses;
+                        self->next_address();
+                      });
     return {};
   }
 
@@ -148,7 +148,6 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     const std::shared_ptr<Question> self = this->shared_from_this();
     gate_->close();
     timer_.cancel();
-    if (lookup_) lookup_->cancel();
     if (call_) {
       call_->context.TryCancel();
       call_->channel->give_up();
@@ -164,8 +163,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   const std::shared_ptr<LoopGate> gate_;
   asio::steady_timer timer_;
   const AgentIdentity* us_ = nullptr;
-  std::shared_ptr<AddressLookup> lookup_;
-  std::vector<std::string> addresses_;
+  Addresses addresses_;
   std::size_t next_ = 0;
   AgentPlace place_;
   std::shared_ptr<AgentCall<Reply>> call_;
@@ -224,10 +222,11 @@ void list_jobs(asio::io_context& loop, const std::shared_ptr<CarrierContext>& co
 }
 
 void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
-              const std::vector<Host>& hosts, const std::string& job_id, milliseconds deadline,
-              std::function<void(const Host&, const Result<std::uint32_t>&)> answered) {
+              const std::vector<Host>& hosts, const StopOrder& order, milliseconds deadline,
+              std::function<void(const Host&, const Result<StopAnswer>&)> answered) {
   const auto request = std::make_shared<v1::StopRequest>();
-  request->set_job_id(job_id);
+  request->set_job_id(order.job_id);
+  if (order.grace) request->set_grace_ms(static_cast<std::uint32_t>(order.grace->count()));
   for (const Host& host : hosts) {
     const auto question = std::make_shared<Question<v1::StopReply>>(
         loop, context, host,
@@ -236,7 +235,7 @@ void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& con
         },
         [request, answered](const Host& asked, const Result<v1::StopReply>& reply) {
           if (!reply.ok()) return answered(asked, reply.error());
-          answered(asked, reply->supervisors());
+          answered(asked, StopAnswer{reply->supervisors(), reply->with_grace()});
         });
     question->ask(deadline);
   }

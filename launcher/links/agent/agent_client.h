@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,12 +57,22 @@ void list_jobs(boost::asio::io_context& loop, const std::shared_ptr<CarrierConte
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
                std::function<void(const Host&, const Result<std::vector<JobEntry>>&)> answered);
 
-// Asks the hosts' agents to end what they have of a job, in order. The answer is how many of its
-// supervisors were asked to end there; they end later. Unimplemented: that agent is too old.
+struct StopOrder {
+  std::string job_id;
+  std::optional<std::chrono::milliseconds> grace;  // From TERM to KILL; nothing: the job's own.
+};
+
+struct StopAnswer {
+  std::uint32_t supervisors = 0;  // That were asked to end; they end later.
+  std::uint32_t with_grace = 0;   // Those of them that take the order's grace.
+};
+
+// Asks the hosts' agents to end what they have of a job, in order. Unimplemented: that agent is too
+// old.
 void stop_job(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
-              const std::vector<Host>& hosts, const std::string& job_id,
+              const std::vector<Host>& hosts, const StopOrder& order,
               std::chrono::milliseconds deadline,
-              std::function<void(const Host&, const Result<std::uint32_t>&)> answered);
+              std::function<void(const Host&, const Result<StopAnswer>&)> answered);
 
 void ask_facts(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
                const std::vector<Host>& hosts, std::chrono::milliseconds deadline,

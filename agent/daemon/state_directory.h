@@ -1,0 +1,87 @@
+// The agent's state directory: one file per job preserves for the next agent which jobs live on
+// this host through this one, which have ended here, and whose they were.
+//
+//   JOB-HOST.job     written before the warden starts: whose job it is (job_record.h)
+//   JOB-HOST.warden  written by the warden: who it is; at the end, how it ended (warden.h)
+//   JOB-HOST.ended   the first one, renamed: a tombstone, whose time stamp is the job's end
+//   draining         exists while new jobs are refused, also by an agent that is started again
+//   lock             locked by the agent that uses the directory; holds its pid
+//
+// Thread: the loop's; records become durable on a thread of its own, since an fsync may take a
+// fifth of a second on a busy disk. Lifetime: the destructor waits for the fsync that is under way,
+// and forgets the others.
+#pragma once
+
+#include <boost/asio/thread_pool.hpp>
+#include <compare>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "agent/daemon/job_record.h"
+#include "agent/node/roles/warden.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+
+namespace ivy {
+
+struct JobKey {
+  std::string job_id;
+  std::uint32_t host = 0;
+  auto operator<=>(const JobKey&) const = default;
+};
+
+class StateDirectory {
+ public:
+  // A job that is asked for again after this time is started again: no launcher waits that long.
+  static constexpr std::int64_t kTombstoneSeconds = 24 * 3600;
+  static constexpr std::size_t kMaxTombstones = 4096;
+
+  explicit StateDirectory(std::string path) : path_(std::move(path)) {}
+  ~StateDirectory();
+
+  // Makes it, or makes sure that it is ours alone, and locks it. Unavailable when another agent
+  // uses it; PermissionDenied when others may.
+  Result<void> take();
+  // Returns the jobs that an earlier agent left. Damaged records are set aside with a warning.
+  std::vector<JobRecord> read(const std::function<void(const std::string&)>& warn);
+
+  // ResourceExhausted when the disk is full, Unavailable. The record is for the next agent on this
+  // machine at once, and durable a moment later.
+  Result<void> add(const JobRecord& record);
+  // Removes what there is of a job, as if it had never been added.
+  void forget(const JobKey& key);
+  // Renames the record to a tombstone, which needs no room on a full disk.
+  void bury(const JobKey& key, std::int64_t ended_at);
+  bool has_tombstone(const JobKey& key) const { return tombstones_.contains(key); }
+  void remove_old_tombstones();
+  // The record that a warden writes, and its path.
+  std::optional<WardenRecord> read_warden(const JobKey& key) const;
+  std::string warden_record(const JobKey& key) const;
+
+  // An error means that a later agent will not know it.
+  Result<void> set_draining(bool is_draining);
+  bool is_draining() const { return is_draining_; }
+
+ private:
+  std::optional<JobRecord> read_job(std::string_view name, std::string& reason) const;
+  std::string path_of(const JobKey& key, const char* suffix) const;
+  void sync_soon(const std::string& path);
+  void sync_waiting();
+
+  const std::string path_;
+  Descriptor lock_;
+  bool is_draining_ = false;
+  std::map<JobKey, std::int64_t> tombstones_;  // When each job ended, in seconds since 1970.
+  std::mutex mutex_;                           // Guards the paths below.
+  std::vector<std::string> waiting_;           // Paths that are to be synced.
+  boost::asio::thread_pool syncing_{1};
+};
+
+}  // namespace ivy

@@ -1,0 +1,184 @@
+#include "agent/node/supervisor/control_connections.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/system/error_code.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <utility>
+
+#include "proto/os/listening_socket.h"
+#include "proto/os/process.h"
+
+namespace ivy {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+
+constexpr int kBacklog = 4096;  // All workers of a host at once.
+// Packets read from one connection before the others get their turn.
+constexpr int kPacketsPerTurn = 16;
+// Turns that suffice to drain the full socket of a process that has ended.
+constexpr int kLastTurns = 64;
+// Pause until descriptors may be free again.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+constexpr int kPeerPidfd = 77;  // SO_PEERPIDFD, Linux 6.5: newer than the C library's headers.
+
+bool has_hung_up(int socket_fd) {
+  pollfd waiting{socket_fd, POLLRDHUP, 0};
+  return poll(&waiting, 1, 0) > 0 && (waiting.revents & (POLLHUP | POLLRDHUP | POLLERR)) != 0;
+}
+
+Descriptor peer_pidfd(int socket_fd, pid_t pid) {
+  int pidfd = -1;
+  socklen_t length = sizeof pidfd;
+  if (getsockopt(socket_fd, SOL_SOCKET, kPeerPidfd, &pidfd, &length) == 0) return Descriptor(pidfd);
+  if (errno != ENOPROTOOPT || pid <= 0) return Descriptor();
+  // The pidfd is opened by number, which could be another process's by now, but not while the
+  // peer's end of the socket is open.
+  Descriptor opened(open_pidfd(pid));
+  return has_hung_up(socket_fd) ? Descriptor() : std::move(opened);
+}
+
+bool is_readable(int fd) {
+  pollfd waiting{fd, POLLIN, 0};
+  return poll(&waiting, 1, 0) == 1;
+}
+
+}  // namespace
+
+ControlConnections::ControlConnections(boost::asio::io_context& loop, Handlers handlers)
+    : loop_(loop), handlers_(std::move(handlers)), listener_(loop), accept_timer_(loop) {}
+
+Result<void> ControlConnections::listen(const std::string& path) {
+  if (!path_.empty()) return {};
+  const Result<int> fd = listen_unix(path, SOCK_SEQPACKET, kBacklog);
+  if (!fd.ok()) return fd.error().context("control socket");
+  listener_.assign(*fd);
+  path_ = path;
+  accept();
+  return {};
+}
+
+void ControlConnections::accept() {
+  listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+    if (error) return;
+    if (accept_one()) return accept();
+    // Out of descriptors: waiting for "readable" would spin.
+    accept_timer_.expires_after(kAcceptPause);
+    accept_timer_.async_wait([this](const error_code& cancelled) {
+      if (!cancelled) accept();
+    });
+  });
+}
+
+bool ControlConnections::accept_one() {
+  Descriptor fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (!fd && (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED)) return true;
+  // A worker needs the descriptors more than an unattached peer.
+  if (!fd) close_oldest_unattached();
+  if (!fd) return false;
+  ucred peer{};
+  socklen_t length = sizeof peer;
+  if (getsockopt(fd.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0 || peer.uid != geteuid())
+    return true;
+  close_oldest_unattached();
+  Descriptor pidfd = peer_pidfd(fd.get(), peer.pid);
+  const auto connection = std::make_shared<ControlConnection>(loop_, fd.release());
+  connection->pid = peer.pid;
+  connection->pidfd = std::move(pidfd);
+  connections_.push_back(connection);
+  read(connection);
+  return true;
+}
+
+void ControlConnections::close_oldest_unattached() {
+  std::vector<Pointer> unattached;
+  for (const Pointer& connection : connections_)
+    if (!connection->slot) unattached.push_back(connection);
+  if (unattached.size() >= kMaxUnattached) close(unattached.front());
+}
+
+void ControlConnections::read(const Pointer& connection) {
+  connection->socket.async_wait(stream_descriptor::wait_read,
+                                [this, connection](const error_code& error) {
+                                  if (error || connection->is_closed) return;
+                                  if (take_packets(connection)) return read(connection);
+                                  close(connection);
+                                });
+}
+
+// False: the connection has ended, or must be closed.
+bool ControlConnections::take_packets(const Pointer& connection) {
+  std::array<char, control::kMaxPacketBytes + 1> buffer;
+  for (int i = 0; i < kPacketsPerTurn; ++i) {
+    // Descriptors that a worker sends are discarded by the kernel: there is no room for them here.
+    const ssize_t count =
+        recv(connection->socket.native_handle(), buffer.data(), buffer.size(), MSG_DONTWAIT);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0 && errno == EAGAIN) break;
+    if (count <= 0 || count > static_cast<ssize_t>(control::kMaxPacketBytes)) return false;
+    const std::string_view packet(buffer.data(), static_cast<std::size_t>(count));
+    if (!handlers_.packet(connection, packet).ok() || connection->is_closed) return false;
+  }
+  return true;
+}
+
+void ControlConnections::read_rest(const Pointer& connection) {
+  // If the connection has ended, its pending read closes it.
+  for (int turn = 0; turn < kLastTurns; ++turn) {
+    if (connection->is_closed || !is_readable(connection->socket.native_handle())) return;
+    if (!take_packets(connection)) return;
+  }
+}
+
+void ControlConnections::send(ControlConnection& connection, const control::Reply& reply, int fd) {
+  if (connection.is_closed) return;
+  std::string packet = control::encode(reply);
+  iovec part{packet.data(), packet.size()};
+  msghdr message{};
+  message.msg_iov = &part;
+  message.msg_iovlen = 1;
+  alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> rights{};
+  if (fd >= 0) {
+    message.msg_control = rights.data();
+    message.msg_controllen = rights.size();
+    cmsghdr* const header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    std::memcpy(CMSG_DATA(header), &fd, sizeof fd);
+  }
+  ssize_t count = 0;
+  do {
+    count = sendmsg(connection.socket.native_handle(), &message, MSG_DONTWAIT | MSG_NOSIGNAL);
+  } while (count < 0 && errno == EINTR);
+  // A worker that keeps asking and never reads an answer is cut off: shutdown ends its read as
+  // well.
+  if (count < 0) shutdown(connection.socket.native_handle(), SHUT_RDWR);
+}
+
+void ControlConnections::close(const Pointer& connection) {
+  if (std::exchange(connection->is_closed, true)) return;
+  error_code ignored;
+  connection->socket.close(ignored);
+  // The caller's reference may be the one in the list.
+  const Pointer closed = connection;
+  std::erase(connections_, closed);
+  handlers_.closed(*closed);
+}
+
+void ControlConnections::close_all() {
+  for (const Pointer& connection : std::vector<Pointer>(connections_)) {
+    connection->slot.reset();
+    close(connection);
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,101 @@
+// The workers of this host: starts those of a generation, copies their output, and takes their
+// exits in the order in which they ended. Thread: the loop's. Lifetime: outlived by what its
+// constructor gets.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/node/hang/stack_collector.h"
+#include "agent/node/spawn/containment.h"
+#include "agent/node/spawn/processor_share.h"
+#include "agent/node/supervisor/command_channel.h"
+#include "agent/node/supervisor/control_server.h"
+#include "agent/node/supervisor/supervisor_start.h"
+#include "agent/node/workers/ending.h"
+#include "agent/node/workers/exit_order.h"
+#include "agent/node/workers/input_pipe.h"
+#include "agent/node/workers/output_pump.h"
+#include "agent/node/workers/worker.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class HostWorkers {
+ public:
+  struct Handlers {
+    std::function<void(const Event&)> send;
+    std::function<void()> changed;  // A worker's process has ended, or its output has.
+  };
+
+  // The parts of the supervisor that workers deal with.
+  struct Parts {
+    CommandChannel& channel;
+    ControlServer& control;
+    const Ending& ending;
+  };
+
+  HostWorkers(boost::asio::io_context& loop, const SupervisorStart& start, const Parts& parts,
+              Handlers handlers);
+
+  // Starts the plan's workers. Those of the last generation must be forgotten.
+  void start(const HostPlan& plan, const Containment& containment);
+  // Nothing of them is left. The plan and the generation stay.
+  void forget();
+  // Out-of-memory kills until now are not blamed on a worker; counts only once per generation.
+  void count_out_of_memory_kills(const Containment& containment);
+
+  // Takes the exits of those that have ended.
+  void collect_in_order();
+  void collect_all();
+  // The worker whose own process this is, if it has not been collected; else null.
+  Worker* find(pid_t pid) const;
+  void collect(Worker& worker);
+
+  const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
+  bool have_ended() const;       // No worker's own process lives.
+  bool are_over() const;         // Their output has ended, too.
+  void send_signal(int signal);  // To each rank's own process, once.
+  void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
+  // Its own process; 0: there is no such rank here.
+  pid_t process_of(std::uint32_t rank) const;
+
+  std::uint32_t generation() const { return plan_.generation(); }
+  const HostPlan& plan() const { return plan_; }  // The one that was started last.
+  // What the stack collector needs to know.
+  StackCollector::Group group() const { return {start_.directory, generation(), environment_}; }
+  OutputPump& output() { return *output_; }
+  InputPipe& input() { return input_; }
+
+ private:
+  std::unique_ptr<OutputPump> make_output();
+  void warn_of_log(const std::string& text);
+  WorkerGroup group_of(const ProcessorShare& share) const;
+  void begin_all();
+  void collect_one(Worker& worker);
+
+  boost::asio::io_context& loop_;
+  const SupervisorStart& start_;
+  const Parts parts_;
+  const Handlers handlers_;
+  std::unique_ptr<OutputPump> output_;
+  InputPipe input_;
+  HostPlan plan_;
+  Environment environment_;  // What all these workers share.
+  std::optional<WorkerContext> context_;
+  std::vector<std::unique_ptr<Worker>> workers_;
+  std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();
+  std::uint64_t last_end_ns_ = 0;
+  // Out-of-memory kills that happened before the job or were attributed to a worker.
+  std::optional<long> out_of_memory_seen_;
+  bool log_warned_ = false;
+};
+
+}  // namespace ivy
