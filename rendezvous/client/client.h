@@ -42,7 +42,7 @@ namespace ivy::store {
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  using Limit = std::optional<Milliseconds>;  // Nothing: request_timeout.
+  using Limit = std::optional<Milliseconds>;  // Without one request_timeout holds.
   using Entries = std::vector<std::pair<std::string, std::string>>;
   using Names = std::vector<std::string>;
 
@@ -50,8 +50,6 @@ class Client {
   // does not know the token, or closes the connection on the greeting (another job or version);
   // FailedPrecondition: another generation; Unavailable: no store answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
 
   // Any request of requests.h that the native dialect has, and its answer. The calls below are
   // these requests by name.
@@ -112,7 +110,8 @@ class Client {
   Result<std::uint64_t> queue_length(std::string_view queue) {
     return counted(ask(QueueLength{std::string(queue)}));
   }
-  Result<Names> list(std::string_view prefix, Limit limit = std::nullopt);  // Per page.
+  // The limit is that of each page.
+  Result<Names> list(std::string_view prefix, Limit limit = std::nullopt);
   Result<std::uint64_t> count(std::string_view prefix) {
     return counted(ask(Count{std::string(prefix)}));
   }

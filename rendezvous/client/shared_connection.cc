@@ -18,26 +18,6 @@ namespace {
 constexpr std::uint64_t kNanosPerMilli = 1'000'000;
 constexpr std::chrono::hours kForever{24 * 366};
 
-bool is_code(std::uint8_t kind) {
-  switch (static_cast<Code>(kind)) {
-    case Code::kCancelled:
-    case Code::kInvalidArgument:
-    case Code::kDeadlineExceeded:
-    case Code::kNotFound:
-    case Code::kAlreadyExists:
-    case Code::kPermissionDenied:
-    case Code::kResourceExhausted:
-    case Code::kFailedPrecondition:
-    case Code::kAborted:
-    case Code::kInternal:
-    case Code::kUnavailable:
-    case Code::kDataLoss:
-    case Code::kUnauthenticated:
-      return true;
-  }
-  return false;
-}
-
 std::uint64_t nanos(std::chrono::milliseconds time) {
   return static_cast<std::uint64_t>(std::max<std::int64_t>(time.count(), 0)) * kNanosPerMilli;
 }
@@ -69,7 +49,7 @@ Result<std::unique_ptr<SharedConnection>> SharedConnection::connect(const Client
   target.rank = options.rank;
   const std::string session = random_bytes(sizeof target.session);
   std::memcpy(&target.session, session.data(), session.size());
-  target.session |= 1;  // Never 0.
+  target.session |= 1;  // Zero would mean that it has no session.
   made->adopt(IVY_TRY(
       dial_until(target, after(options.connect_timeout), {made->wake_.get(), &made->cancelled_})));
   return made;
@@ -274,10 +254,10 @@ void SharedConnection::take(WireFrame&& frame) {
     return finish(call, std::move(frame.payload));
   }
   PayloadReader in(frame.payload);
-  const std::string text(in.text());
-  if (!in.done() || !is_code(frame.head.kind)) return socket_.set_broken("a damaged reply");
+  std::optional<Error> error = take_error(frame.head.kind, in);
+  if (!error) return socket_.set_broken("a damaged reply");
   futile_dials_ = 0;
-  finish(call, Error{static_cast<Code>(frame.head.kind), text});
+  finish(call, std::move(*error));
 }
 
 void SharedConnection::drive(Lock& lock, Call& own) {

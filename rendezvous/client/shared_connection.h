@@ -60,8 +60,6 @@ class SharedConnection {
 
   // See Client::connect().
   static Result<std::unique_ptr<SharedConnection>> connect(const ClientOptions& options);
-  SharedConnection(const SharedConnection&) = delete;
-  SharedConnection& operator=(const SharedConnection&) = delete;
 
   // Returns the answer, of the kind that the request's Answer names.
   Result<ReplyBody> ask(const Request& request, Times times);
@@ -82,13 +80,13 @@ class SharedConnection {
     std::uint32_t id = 0;
     std::string payload;  // Without the timeout, if the call has one.
     Repeat repeat = Repeat::kMay;
-    std::uint64_t number = 0;           // Only for kNumbered.
+    std::uint64_t number = 0;           // 0 unless it is kNumbered.
     bool again = false;                 // Some bytes have left on a lost connection...
-    std::uint64_t first_queued_ns = 0;  // ...not before this time.
+    std::uint64_t first_queued_ns = 0;  // ...not earlier than at this time.
     bool timed = false;
     std::uint64_t deadline_ns = 0;
     std::uint64_t give_up_ns = 0;
-    bool queued = false;      // On the present connection.
+    bool queued = false;      // It is in the present connection's buffer, or sent.
     std::uint64_t begin = 0;  // Where its frame begins in all that this connection was to send.
     bool done = false;
     Result<std::string> result = std::string();

@@ -20,7 +20,7 @@ struct Writer {
   static constexpr bool kIsLeaf = form == Form::kLeaf;
   std::string& out;
   std::uint64_t now_ns = 0;
-  bool is_yes_no = false;    // See Command.
+  bool is_yes_no = false;    // The command's property of that name.
   bool is_other_op = false;  // The outcome for a native request: it has the command's other number.
 
   void flag(bool value) { put_u8(out, value ? 1 : 0); }
@@ -88,7 +88,7 @@ template <Form form>
 struct Reader {
   static constexpr bool kIsLeaf = form == Form::kLeaf;
   PayloadReader& in;
-  std::size_t most;  // In a list.
+  std::size_t most;  // Entries of one list.
   std::uint64_t now_ns = 0;
   bool is_yes_no = false;
   bool is_other_op = false;
@@ -196,8 +196,24 @@ constexpr auto kRequestOfOp = [] {
   return requests;
 }();
 
-bool is_code(std::uint8_t status) {
-  return status > 0 && status <= static_cast<std::uint8_t>(Code::kUnauthenticated);
+bool is_code(std::uint8_t kind) {
+  switch (static_cast<Code>(kind)) {
+    case Code::kCancelled:
+    case Code::kInvalidArgument:
+    case Code::kDeadlineExceeded:
+    case Code::kNotFound:
+    case Code::kAlreadyExists:
+    case Code::kPermissionDenied:
+    case Code::kResourceExhausted:
+    case Code::kFailedPrecondition:
+    case Code::kAborted:
+    case Code::kInternal:
+    case Code::kUnavailable:
+    case Code::kDataLoss:
+    case Code::kUnauthenticated:
+      return true;
+  }
+  return false;
 }
 
 // Error{} has no fields: it travels as its code and text.
@@ -264,6 +280,12 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
   return request;
 }
 
+std::optional<Error> take_error(std::uint8_t status, PayloadReader& in) {
+  std::string text(in.text());
+  if (!in.done() || !is_code(status)) return std::nullopt;
+  return Error{static_cast<Code>(status), std::move(text)};
+}
+
 void put_native_reply(std::string& out, Op op, const ReplyBody& body) {
   const std::size_t index = kRequestOfOp[static_cast<std::uint8_t>(op)];
   const bool is_yes_no = index < kCommands.size() && kCommands[index].is_yes_no;
@@ -308,9 +330,9 @@ void put_leaf_reply(std::string& out, const ReplyBody& body) {
 
 Result<ReplyBody> take_leaf_reply(std::uint8_t status, PayloadReader& in) {
   if (status != 0) {
-    std::string text(in.text());
-    if (!in.done() || !is_code(status)) return Error{Code::kDataLoss, "a damaged refusal"};
-    return ReplyBody(Error{static_cast<Code>(status), std::move(text)});
+    std::optional<Error> error = take_error(status, in);
+    if (!error) return Error{Code::kDataLoss, "a damaged refusal"};
+    return ReplyBody(std::move(*error));
   }
   Result<ReplyBody> body = ReplyBody();
   Reader<Form::kLeaf> reader{in, kMaxKeys};

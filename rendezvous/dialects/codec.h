@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "proto/contract/status.h"
@@ -22,10 +23,12 @@ void put_numbered(std::string& out, const Numbered& numbered);
 // Reads a whole payload. DataLoss: it is no request of ours; InvalidArgument: it names too many
 // keys, and only this request is refused.
 Result<Request> take_native(std::uint8_t op, PayloadReader& in, std::uint64_t now_ns);
-// `body` is no Error.
+// The body must not be an Error: that travels as a status and a text.
 void put_native_reply(std::string& out, Op op, const ReplyBody& body);
 // Reads the whole answer to a request: the kind that its Answer names.
 Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in);
+// Reads a reply that is an error, in either form; nothing if it is damaged.
+std::optional<Error> take_error(std::uint8_t status, PayloadReader& in);
 
 // Appends every field; the index in Request travels in the frame's head.
 void put_leaf_request(std::string& out, const Request& request, std::uint64_t now_ns);

@@ -49,7 +49,7 @@ class KeptKeys {
   std::unordered_map<std::string, Kept> kept_;
   std::size_t bytes_ = 0;
   std::unordered_map<std::string, int> misses_;
-  std::unordered_map<std::string, int> writes_;  // Under way.
+  std::unordered_map<std::string, int> writes_;  // How many are under way.
 };
 
 }  // namespace ivy::store

@@ -138,7 +138,7 @@ Result<void> Leaf::take(const WireFrame& frame, std::uint64_t now_ns, Replies& o
   end_writes(asked);
   if (asked.is_silent) return {};
   if (!asked.shared.empty()) {
-    shared_.answer(frame.head.id, asked, body, is_kept, now_ns, out);
+    shared_.answer(asked, {body, is_kept}, now_ns, out);
     return {};
   }
   own_.erase(asker);

@@ -41,8 +41,8 @@ struct LeafLimits {
 };
 
 struct LeafCounts {
-  std::uint64_t asked = 0;      // By clients.
-  std::uint64_t forwarded = 0;  // To the store.
+  std::uint64_t asked = 0;      // Requests of the clients.
+  std::uint64_t forwarded = 0;  // Those that went to the store.
 };
 
 class Leaf : public StoreFront {
@@ -50,7 +50,7 @@ class Leaf : public StoreFront {
   explicit Leaf(std::uint32_t generation, LeafLimits limits = {})
       : limits_(limits), generation_(generation), kept_(limits.kept_keys, limits.kept_bytes) {}
 
-  // Implements StoreFront; see Engine.
+  // StoreFront: Engine documents these functions.
   Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) override;
   void leave(ClientId client) override;
   void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) override;

@@ -34,7 +34,7 @@ class LeafDialect {
   LeafDialect(const LeafDialect&) = delete;
   LeafDialect& operator=(const LeafDialect&) = delete;
 
-  // See NativeDialect.
+  // Both are as in NativeDialect.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
   bool has_more() const { return turn_over_; }
@@ -82,7 +82,7 @@ class LeafDialect {
   WireDecoder decoder_{kMaxLeafFrameBytes};
   std::unordered_map<std::uint32_t, Member> members_;
   std::unordered_map<std::uint32_t, OpenRead> reads_;
-  std::array<std::set<std::string>, kFollowedSpaces> followed_;  // FORGET will name them.
+  std::array<std::set<std::string>, kFollowedSpaces> followed_;  // FORGET will name these keys.
   std::vector<ClientId> joined_;
   std::vector<ClientId> left_;
   RequestId next_own_ = RequestId{1} << 32;  // Above the ids of the frames.

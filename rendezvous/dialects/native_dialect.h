@@ -21,7 +21,7 @@ class NativeDialect {
   NativeDialect(const NativeDialect&) = delete;
   NativeDialect& operator=(const NativeDialect&) = delete;
 
-  // See TorchDialect.
+  // Both are as in TorchDialect.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
   // True if frames have arrived that are left for another turn: call receive({}).

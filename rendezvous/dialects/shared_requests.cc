@@ -58,24 +58,24 @@ void SharedRequests::send(const std::string& name, std::vector<Member> members,
   shared.members = std::move(members);
 }
 
-void SharedRequests::answer(std::uint32_t id, const UpRequest& request, const ReplyBody& body,
-                            bool is_kept, std::uint64_t now_ns, Replies& out) {
+void SharedRequests::answer(const UpRequest& request, const Answer& answer, std::uint64_t now_ns,
+                            Replies& out) {
   const auto found = shared_.find(request.shared);
-  if (found == shared_.end() || found->second.id != id) return;
+  if (found == shared_.end() || found->second.id != request.id) return;
   std::vector<Member> done = std::move(found->second.members);
   std::vector<Member> next = std::move(found->second.joiners);
-  if (is_kept) {
+  if (answer.is_kept) {
     done.insert(done.end(), next.begin(), next.end());
     next.clear();
   }
-  if (is_leaders_own(body)) {
+  if (is_leaders_own(answer.body)) {
     next.insert(next.begin(), done.begin() + 1, done.end());
     done.resize(1);
   }
   for (const Member& member : done) {
     by_asker_.erase(member.asker);
     deadlines_.erase({member.deadline_ns, member.asker});
-    answer_to(member.asker.client, member.asker.request, body, out);
+    answer_to(member.asker.client, member.asker.request, answer.body, out);
   }
   send(request.shared, std::move(next), now_ns);
 }

@@ -28,13 +28,17 @@ class SharedRequests {
     std::uint64_t since_ns = 0;
   };
 
+  struct Answer {
+    const ReplyBody& body;
+    bool is_kept;  // Its value may be kept: whoever came later may share it.
+  };
+
   explicit SharedRequests(Upstream& upstream) : upstream_(upstream) {}
 
   // Joins the request that asks this, or sends one.
   void ask(Question question, Space space, const std::string& key, const Member& member);
   // Hands out an answer of the store. Requests that may not share it are sent again.
-  void answer(std::uint32_t id, const UpRequest& request, const ReplyBody& body, bool is_kept,
-              std::uint64_t now_ns, Replies& out);
+  void answer(const UpRequest& request, const Answer& answer, std::uint64_t now_ns, Replies& out);
   // Takes a client's request out. Returns false if it shares none. `is_gone`: LEAVE tells the store
   // of it; otherwise a request that nobody else leads is cancelled there.
   bool drop(const Asker& asker, bool is_gone, std::uint64_t now_ns);

@@ -59,7 +59,7 @@ class TorchDialect {
   // Joins the engine, as a client of the torch space, when the first request is there.
   TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address)
       : engine_(engine), generation_(generation), address_(std::move(address)) {}
-  ~TorchDialect();  // Leaves.
+  ~TorchDialect();  // Its client leaves the engine.
   TorchDialect(const TorchDialect&) = delete;
   TorchDialect& operator=(const TorchDialect&) = delete;
 

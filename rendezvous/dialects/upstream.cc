@@ -13,6 +13,7 @@ void Upstream::put(std::size_t kind, std::uint32_t id, std::string_view payload)
 
 std::uint32_t Upstream::add(UpRequest note) {
   while (++last_id_ == 0 || open_.contains(last_id_)) continue;
+  note.id = last_id_;
   open_[last_id_] = std::move(note);
   sent_ += 1;
   return last_id_;

@@ -21,11 +21,12 @@ struct Asker {
 };
 
 struct UpRequest {
+  std::uint32_t id = 0;  // Upstream chooses it.
   Asker asker;
   Space space = Space::kNative;
   std::string shared;               // The name of its SharedRequests; empty: it is not shared.
   std::vector<std::string> reads;   // Keys whose values may be kept.
-  std::vector<std::string> writes;  // By name_of().
+  std::vector<std::string> writes;  // Keys that it may change, by name_of().
   std::string checks;               // The key of a check of one key.
   bool is_follow = false;           // FOLLOW: asks for FORGET as well.
   bool stays_open = false;
@@ -45,7 +46,7 @@ class Upstream {
   UpRequest* find(std::uint32_t id);
   void erase(std::uint32_t id) { open_.erase(id); }
   void clear() { open_.clear(); }
-  std::uint64_t sent() const { return sent_; }  // Requests and companions.
+  std::uint64_t sent() const { return sent_; }  // Frames of requests and of companions.
 
  private:
   std::uint32_t add(UpRequest note);

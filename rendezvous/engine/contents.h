@@ -48,7 +48,7 @@ class Contents {
  public:
   struct Entry {
     std::string value;
-    bool is_set_once = false;  // See Engine::lasting_value().
+    bool is_set_once = false;  // Engine::lasting_value() may return it.
   };
   struct Barrier {
     std::uint32_t size = 0;
@@ -65,7 +65,7 @@ class Contents {
   using Queue = std::deque<std::string>;
   struct KeySpace {
     std::map<std::string, Entry, std::less<>> values;
-    std::map<std::string, Queue, std::less<>> queues;  // None is empty.
+    std::map<std::string, Queue, std::less<>> queues;  // There is no empty one.
     std::map<std::string, Barrier, std::less<>> barriers;
   };
 
@@ -91,7 +91,7 @@ class Contents {
   Result<void> append(Space space, const std::string& key, const std::string& more);
   // Returns whether the key was there.
   Result<bool> erase(Space space, const std::string& key);
-  // Returns the queue's length.
+  // Returns how many items are in the queue then.
   Result<std::size_t> push(Space space, const std::string& key, std::string item);
   // Takes the oldest item of a queue that exists, which is removed with its last one.
   Result<std::string> pop(Space space, const std::string& key);

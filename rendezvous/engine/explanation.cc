@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
@@ -37,10 +38,22 @@ Person person(const ClientInfo& info) {
 }
 
 struct Wanted {
-  std::map<Person, std::uint64_t> waiting;  // Since when.
+  std::map<Person, std::uint64_t> waiting;  // Each since this time.
   std::vector<std::uint32_t> absent;        // Members absent from a barrier, the first few.
   std::size_t absent_count = 0;
 };
+
+// The last request of each, of one dialect only or of all.
+using People = std::map<Person, const LastRequest*>;
+People people_of(const WaitGraph& graph, std::optional<Space> only) {
+  People people;
+  for (const LastRequest& last : graph.clients) {
+    if (only && last.client.space != *only) continue;
+    const LastRequest*& known = people[person(last.client)];
+    if (known == nullptr || known->last_ns < last.last_ns) known = &last;
+  }
+  return people;
+}
 
 std::string absent_members(const Wanted& wanted) {
   std::vector<std::string> members;
@@ -51,8 +64,7 @@ std::string absent_members(const Wanted& wanted) {
 }
 
 // Names the clients that are connected and do not wait for this, and how long each has been silent.
-std::string others(const Wanted& wanted, const std::map<Person, const LastRequest*>& people,
-                   std::uint64_t now_ns) {
+std::string others(const Wanted& wanted, const People& people, std::uint64_t now_ns) {
   std::vector<std::string> names;
   for (const auto& [name, seen] : people) {
     if (wanted.waiting.contains(name)) continue;
@@ -63,8 +75,8 @@ std::string others(const Wanted& wanted, const std::map<Person, const LastReques
   return "not waiting for it: " + shown_list(names, names.size(), kNamedPerLine);
 }
 
-std::string line_of(const std::string& what, const Wanted& wanted,
-                    const std::map<Person, const LastRequest*>& people, std::uint64_t now_ns) {
+std::string line_of(const std::string& what, const Wanted& wanted, const People& people,
+                    std::uint64_t now_ns) {
   std::vector<std::string> names;
   std::uint64_t oldest = now_ns;
   for (const auto& [name, since] : wanted.waiting) {
@@ -80,12 +92,7 @@ std::string line_of(const std::string& what, const Wanted& wanted,
 }  // namespace
 
 std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std::uint64_t now_ns) {
-  std::map<Person, const LastRequest*> people;
-  for (const LastRequest& last : graph.clients) {
-    if (last.client.space != overdue.client.space) continue;
-    const LastRequest*& known = people[person(last.client)];
-    if (known == nullptr || known->last_ns < last.last_ns) known = &last;
-  }
+  const People people = people_of(graph, overdue.client.space);
   const auto is_wanted = [&](const std::string& key) {
     return std::find(overdue.missing.begin(), overdue.missing.end(), key) != overdue.missing.end();
   };
@@ -101,11 +108,7 @@ std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std:
 }
 
 std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
-  std::map<Person, const LastRequest*> people;
-  for (const LastRequest& last : graph.clients) {
-    const LastRequest*& known = people[person(last.client)];
-    if (known == nullptr || known->last_ns < last.last_ns) known = &last;
-  }
+  const People people = people_of(graph, std::nullopt);
   std::map<std::string, Wanted> by_what;
   for (const Waiting& waiting : graph.waiting) {
     std::vector<std::string> whats;

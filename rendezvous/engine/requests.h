@@ -43,7 +43,7 @@ struct ClientInfo {
   Space space = Space::kNative;
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
-  std::uint32_t pid = 0;  // 0: unknown.
+  std::uint32_t pid = 0;  // 0 if it is unknown.
   std::string address;    // Where it connected from, for messages.
   bool is_leaf = false;   // A leaf's own client: left out of every wait graph.
   SessionId session = 0;
@@ -79,7 +79,7 @@ inline constexpr std::uint8_t kNumberedOp = 0x80;
 
 // The properties that all requests of a kind share.
 struct Command {
-  const char* name;  // For the wait graph.
+  const char* name;  // As the wait graph shows it.
   Op op = Op::kNone;
   Op other = Op::kNone;    // A second number: a Set that is `once`, a Get that waits.
   Op timed = Op::kNone;    // The one of the two that waits for at most a timeout.
@@ -93,7 +93,7 @@ inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 // The number of a request that may be sent again, by a client with a session (answered_requests.h).
 struct Numbered {
   std::uint64_t number = 0;  // 0: it is not repeated.
-  std::uint64_t lowest = 0;  // 1 to number.
+  std::uint64_t lowest = 0;  // Between 1 and the number.
   bool again = false;        // It was sent before, over another connection.
 };
 
@@ -161,135 +161,114 @@ void answer_to(ClientId client, RequestId request, Body body, Replies& out) {
 
 struct Serving;  // serving.h: what the engine gives a request to serve itself with.
 
+// What every request has, with its fields: the kind of its answer, and how the engine serves it.
+#define IVY_REQUEST(Kind, ...) \
+  using Answer = Kind;         \
+  IVY_FIELDS(__VA_ARGS__)      \
+  void serve(Serving& here)&&;
+
 struct Set {
   static constexpr Command kCommand{
       .name = "set", .op = Op::kSet, .other = Op::kSetOnce, .writes = true};
-  using Answer = Done;
+  IVY_REQUEST(Done, f.key(self.key), f.text(self.value), f.by_op(self.once),
+              f.numbered(self.numbered))
   std::string key, value;
   bool once = false;  // AlreadyExists unless the value is the same.
   Numbered numbered = {};
-  IVY_FIELDS(f.key(self.key), f.text(self.value), f.by_op(self.once), f.numbered(self.numbered))
-  void serve(Serving& here) &&;
 };
 struct Get {
   static constexpr Command kCommand{
       .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .timed = Op::kWaitGet};
-  using Answer = Value;
+  IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
-  IVY_FIELDS(f.key(self.key), f.optional_deadline(self.wait_until_ns))
-  void serve(Serving& here) &&;
+  std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
 };
 struct Wait {
   static constexpr Command kCommand{.name = "wait", .op = Op::kWait, .timed = Op::kWait};
-  using Answer = Done;
+  IVY_REQUEST(Done, f.keys(self.keys), f.deadline(self.deadline_ns))
   std::vector<std::string> keys;
   std::uint64_t deadline_ns = kNever;
-  IVY_FIELDS(f.keys(self.keys), f.deadline(self.deadline_ns))
-  void serve(Serving& here) &&;
 };
 struct Check {
   static constexpr Command kCommand{.name = "check", .op = Op::kCheck, .is_yes_no = true};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.keys(self.keys))
   std::vector<std::string> keys;
-  IVY_FIELDS(f.keys(self.keys))
-  void serve(Serving& here) &&;
 };
 struct Add {
   static constexpr Command kCommand{.name = "add", .op = Op::kAdd, .writes = true};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.key), f.number(self.delta))
   std::string key;
   std::int64_t delta = 0;  // InvalidArgument if the value is no number, or would overflow.
-  IVY_FIELDS(f.key(self.key), f.number(self.delta))
-  void serve(Serving& here) &&;
 };
 struct CompareSet {
   static constexpr Command kCommand{.name = "compare_set", .op = Op::kCompareSet, .writes = true};
-  using Answer = Compared;
+  IVY_REQUEST(Compared, f.key(self.key), f.optional_text(self.expected), f.text(self.desired),
+              f.inner(self.as_torch))
   std::string key;
   std::optional<std::string> expected;  // Nothing: the key must be missing.
   std::string desired;
   // torch's rules: an empty expectation also matches a missing key, and if the key is missing and
   // the expectation does not match, the answer is the expected value.
   bool as_torch = false;
-  IVY_FIELDS(f.key(self.key), f.optional_text(self.expected), f.text(self.desired),
-             f.inner(self.as_torch))
-  void serve(Serving& here) &&;
 };
 struct Append {
   static constexpr Command kCommand{.name = "append", .op = Op::kAppend, .writes = true};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.key), f.text(self.value))
   std::string key, value;
-  IVY_FIELDS(f.key(self.key), f.text(self.value))
-  void serve(Serving& here) &&;
 };
 struct Delete {
   static constexpr Command kCommand{
       .name = "delete", .op = Op::kDelete, .writes = true, .is_yes_no = true};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.key), f.numbered(self.numbered))
   std::string key;
   Numbered numbered = {};
-  IVY_FIELDS(f.key(self.key), f.numbered(self.numbered))
-  void serve(Serving& here) &&;
 };
 struct MultiGet {
   static constexpr Command kCommand{.name = "multi_get", .op = Op::kMultiGet};
-  using Answer = Values;
+  IVY_REQUEST(Values, f.keys(self.keys))
   std::vector<std::string> keys;
-  IVY_FIELDS(f.keys(self.keys))
-  void serve(Serving& here) &&;
 };
 struct MultiSet {
   static constexpr Command kCommand{.name = "multi_set", .op = Op::kMultiSet, .writes = true};
-  using Answer = Done;
+  IVY_REQUEST(Done, f.entries(self.entries), f.numbered(self.numbered))
   std::vector<std::pair<std::string, std::string>> entries;
   Numbered numbered = {};
-  IVY_FIELDS(f.entries(self.entries), f.numbered(self.numbered))
-  void serve(Serving& here) &&;
 };
 struct QueuePush {
   static constexpr Command kCommand{.name = "queue_push", .op = Op::kQueuePush, .writes = true};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.key), f.text(self.value))
   std::string key, value;
-  IVY_FIELDS(f.key(self.key), f.text(self.value))
-  void serve(Serving& here) &&;
 };
 struct QueuePop {
   static constexpr Command kCommand{
       .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
-  using Answer = Value;
+  IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns),
+              f.inner(self.counted))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
+  std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
   bool counted = false;                        // torch's rules: answered at once, with Popped.
-  IVY_FIELDS(f.key(self.key), f.optional_deadline(self.wait_until_ns), f.inner(self.counted))
-  void serve(Serving& here) &&;
 };
 struct QueueLength {
   static constexpr Command kCommand{.name = "queue_len", .op = Op::kQueueLength};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.key))
   std::string key;
-  IVY_FIELDS(f.key(self.key))
-  void serve(Serving& here) &&;
 };
 struct List {
   static constexpr Command kCommand{.name = "list", .op = Op::kList};
-  using Answer = Keys;
+  IVY_REQUEST(Keys, f.key(self.prefix), f.number(self.limit), f.text(self.after))
   std::string prefix;
   std::uint32_t limit = 0;  // 0: as many keys as one reply has room for.
-  std::string after;        // Keys behind this one.
-  IVY_FIELDS(f.key(self.prefix), f.number(self.limit), f.text(self.after))
-  void serve(Serving& here) &&;
+  std::string after;        // Only keys behind this one are listed.
 };
 struct Count {
   static constexpr Command kCommand{.name = "count", .op = Op::kCount};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.prefix))
   std::string prefix;
-  IVY_FIELDS(f.key(self.prefix))
-  void serve(Serving& here) &&;
 };
 struct Barrier {  // Answered with the round's number, from 1.
   static constexpr Command kCommand{.name = "barrier", .op = Op::kBarrier, .timed = Op::kBarrier};
-  using Answer = Number;
+  IVY_REQUEST(Number, f.key(self.name), f.number(self.size), f.number(self.member),
+              f.number(self.call), f.deadline(self.deadline_ns), f.last_flag(self.ends_with_a_loss))
   std::string name;
   std::uint32_t size = 0;    // Fixed by a round's first member; may change between rounds.
   std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
@@ -298,40 +277,29 @@ struct Barrier {  // Answered with the round's number, from 1.
   // A client that is lost while it waits here ends the barrier for good: all members that wait and
   // all that come later are answered with the Number -1 - member.
   bool ends_with_a_loss = false;
-  IVY_FIELDS(f.key(self.name), f.number(self.size), f.number(self.member), f.number(self.call),
-             f.deadline(self.deadline_ns), f.last_flag(self.ends_with_a_loss))
-  void serve(Serving& here) &&;
 };
 struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
   static constexpr Command kCommand{.name = "add_and_wait", .writes = true};
-  using Answer = Done;
+  IVY_REQUEST(Done, f.key(self.key), f.number(self.at_least))
   std::string key;
   std::int64_t at_least = 0;
-  IVY_FIELDS(f.key(self.key), f.number(self.at_least))
-  void serve(Serving& here) &&;
 };
 struct Watch {  // Answered with Done, then with one Changed per change.
   static constexpr Command kCommand{.name = "watch", .op = Op::kWatch};
-  using Answer = Done;
+  IVY_REQUEST(Done, f.key(self.prefix), f.inner(self.exact), f.inner(self.one_shot))
   std::string prefix;
   bool exact = false;     // This key only; answered with Compared: its present value.
   bool one_shot = false;  // Ends with the first change. Exact ones only.
-  IVY_FIELDS(f.key(self.prefix), f.inner(self.exact), f.inner(self.one_shot))
-  void serve(Serving& here) &&;
 };
 struct Cancel {  // The native dialect names the request in another way.
   static constexpr Command kCommand{.name = "cancel"};
-  using Answer = Done;
+  IVY_REQUEST(Done, f.number(self.request), f.numbers(self.or_these))
   RequestId request = 0;
   std::vector<RequestId> or_these = {};  // Cancels those of them that wait.
-  IVY_FIELDS(f.number(self.request), f.numbers(self.or_these))
-  void serve(Serving& here) &&;
 };
 struct Why {  // Answered with the wait graph as text.
   static constexpr Command kCommand{.name = "why", .op = Op::kWhy};
-  using Answer = Value;
-  IVY_FIELDS()
-  void serve(Serving& here) &&;
+  IVY_REQUEST(Value)
 };
 // Between leaf and store a request's kind is its index here: new ones go to the end.
 using Request = std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet,
@@ -435,6 +403,7 @@ class Turn {
   std::size_t cost_ = 0;
 };
 
+#undef IVY_REQUEST
 #undef IVY_FIELDS
 
 }  // namespace ivy::store

@@ -75,7 +75,7 @@ void Delete::serve(Serving& here) && {
   const Result<bool> erased = here.contents.erase(here.space, key);
   if (!erased.ok()) return here.answer(erased.error());
   here.answer(Number{*erased ? 1 : 0});
-  if (*erased) here.watches.tell(here.space, key, Changed::What::kDeleted, {}, here.out);
+  if (*erased) here.tell_watches(key, Changed::What::kDeleted, {});
 }
 
 void MultiGet::serve(Serving& here) && {

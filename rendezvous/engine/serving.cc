@@ -65,7 +65,7 @@ void Serving::begin_wait(Waiter waiter) {
 void Serving::tell_written(const std::string& key) {
   for (const WaiterId id_of_waiter : waiters.missing(space, key)) settle(id_of_waiter, key);
   if (const Contents::Entry* entry = find(key))
-    watches.tell(space, key, Changed::What::kSet, entry->value, out);
+    tell_watches(key, Changed::What::kSet, entry->value);
 }
 
 void Serving::settle(WaiterId id_of_waiter, const std::string& key) {

@@ -39,6 +39,9 @@ struct Serving {
   void begin_wait(Waiter waiter);
   // Tells everybody who waits for the key, or watches it, that it was written.
   void tell_written(const std::string& key);
+  void tell_watches(const std::string& key, Changed::What what, const std::string& value) {
+    if (!watches.empty()) watches.tell(space, {what, key, value}, out);
+  }
   // Updates a waiter after a key that it misses was written.
   void settle(WaiterId waiter, const std::string& key);
 

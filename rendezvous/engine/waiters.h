@@ -27,7 +27,7 @@ struct Companion {
 using WaiterId = std::uint64_t;  // Increases: a smaller id has waited longer.
 
 enum class WaitKind {
-  kKeys,     // Until every key exists.
+  kKeys,     // Waits until every key exists.
   kValue,    // Until the key exists; answered with its value.
   kItem,     // Until the queue has an item for it.
   kNumber,   // Until the key's number is at_least.
@@ -98,7 +98,7 @@ class Waiters {
   std::unordered_map<ClientId, OfClient> by_client_;
   std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
   std::size_t bytes_ = 0;
-  std::array<std::size_t, kSpaces> bytes_of_{};  // By space.
+  std::array<std::size_t, kSpaces> bytes_of_{};  // Indexed by the space.
 };
 
 template <class Exists>

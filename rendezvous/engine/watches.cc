@@ -41,12 +41,9 @@ void Watches::end(ClientId client, std::optional<RequestId> only) {
 
 void Watches::clear() { *this = Watches(); }
 
-void Watches::tell(Space space, const std::string& key, Changed::What what, std::string_view value,
-                   Replies& out) {
-  if (counts_.empty()) return;
-  const Changed change{what, key, std::string(value)};
+void Watches::tell(Space space, const Changed& change, Replies& out) {
   for (const Entry& watch : by_prefix_[static_cast<std::size_t>(space)]) {
-    if (!key.starts_with(watch.key)) continue;
+    if (!change.key.starts_with(watch.key)) continue;
     answer_to(watch.client, watch.request, change, out);
   }
   tell_exact(space, change, false, out);

@@ -18,8 +18,8 @@ class Watches {
   struct Entry {
     ClientId client = 0;
     RequestId request = 0;
-    std::string key;        // Or a prefix.
-    bool one_shot = false;  // Exact ones only.
+    std::string key;        // A prefix if the watch is not exact.
+    bool one_shot = false;  // It ends with the first change; only exact ones do.
   };
 
   std::size_t count(ClientId client) const;
@@ -27,8 +27,8 @@ class Watches {
   // Ends one watch of the client, or all of them.
   void end(ClientId client, std::optional<RequestId> only = std::nullopt);
   void clear();
-  void tell(Space space, const std::string& key, Changed::What what, std::string_view value,
-            Replies& out);
+  bool empty() const { return counts_.empty(); }
+  void tell(Space space, const Changed& change, Replies& out);
   // Tells one-shot watches that the key exists now, though as a queue it has no value.
   void tell_of_queue(Space space, const std::string& key, Replies& out);
 

@@ -13,7 +13,8 @@
 
 namespace ivy::store {
 
-Error disk_error(const std::string& what);  // With errno.
+// Unavailable, with the text of errno.
+Error disk_error(const std::string& what);
 
 class LogFile {
  public:

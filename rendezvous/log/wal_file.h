@@ -92,7 +92,7 @@ class WalFile : public Journal {
   bool is_new_ = false;
   std::unique_ptr<CommitThread> thread_;
   std::vector<std::string> pending_;
-  std::size_t pending_bytes_ = 0;  // Includes the records' heads.
+  std::size_t pending_bytes_ = 0;  // The heads of the records are counted.
   std::uint64_t recorded_ = 0;
   std::uint64_t committed_ = 0;
   Batch batch_;

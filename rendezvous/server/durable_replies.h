@@ -48,7 +48,7 @@ class DurableReplies {
   void wait();
   void on_disk();
 
-  std::unique_ptr<WalFile> wal_;  // Null without a log.
+  std::unique_ptr<WalFile> wal_;  // Null if there is no log.
   HeldReplies held_;
   boost::asio::posix::stream_descriptor disk_ready_;
   const Handlers handlers_;

@@ -149,7 +149,7 @@ void JobProcess::on_readable() {
 }
 
 void JobProcess::on_ended() {
-  const auto self = shared_from_this();  // `over` may forget us.
+  const auto self = shared_from_this();  // The caller may forget us in over_().
   channel_.close();
   int status = 0;
   waitpid(std::exchange(pid_, 0), &status, 0);

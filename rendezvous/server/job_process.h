@@ -49,8 +49,6 @@ class JobProcess : public std::enable_shared_from_this<JobProcess> {
   JobProcess(boost::asio::io_context& loop, std::vector<std::string> arguments, Limits limits,
              std::function<void(const std::string& how)> over);
   ~JobProcess();
-  JobProcess(const JobProcess&) = delete;
-  JobProcess& operator=(const JobProcess&) = delete;
 
   // Takes the connection over. Starts the process if it is not running.
   Result<void> pass(Knock knock);

@@ -32,8 +32,8 @@ namespace ivy::store {
 struct JobServerOptions {
   std::string wal;         // Directory of the jobs' logs; empty: none.
   std::size_t jobs = 256;  // At a time; bounds all memory to jobs x memory_bytes.
-  std::uint64_t memory_bytes = 256ull << 20;  // Per job's process.
-  std::uint64_t connections = 4096;           // Per job.
+  std::uint64_t memory_bytes = 256ull << 20;  // Each job's process may use as much.
+  std::uint64_t connections = 4096;           // Each job may have so many.
   std::uint32_t idle_seconds = 600;           // Without a connection, until its process is stopped.
   std::size_t half_open = 8'192;  // Connections without a greeting; beyond it the oldest is closed.
   std::uint64_t greeting_ns = 5'000'000'000;
@@ -81,7 +81,7 @@ class JobServer {
   LimitedLog log_;
   Listeners listeners_;
   boost::asio::steady_timer timer_;
-  std::list<GreeterPointer> greeters_;  // Oldest first.
+  std::list<GreeterPointer> greeters_;  // The oldest comes first.
   std::map<std::string, Job> jobs_;
   Alive alive_;
 };

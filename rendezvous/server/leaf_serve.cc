@@ -25,6 +25,7 @@
 #include "rendezvous/client/dial.h"
 #include "rendezvous/dialects/leaf.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/server/sessions.h"
 #include "rendezvous/server/supervisor_socket.h"
 
 namespace ivy::store {
@@ -158,33 +159,22 @@ class LeafProcess {
   }
 
   void send_some() {
-    std::string& unsent = leaf_->unsent;
-    while (!writing_ && !lost_ && sent_ < unsent.size()) {
-      const ssize_t count = send(root_.native_handle(), unsent.data() + sent_,
-                                 unsent.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count > 0) {
-        sent_ += static_cast<std::size_t>(count);
-        continue;
-      }
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno != EAGAIN) return lose(std::strerror(errno));
-      writing_ = true;
-      root_.async_wait(stream_descriptor::wait_write, [this](const error_code& error) {
-        if (error || lost_ || leaf_ == nullptr) return;
-        writing_ = false;
-        send_some();
-        go_on();
-      });
-    }
-    if (sent_ == unsent.size()) {
-      if (unsent.capacity() > kReadBytes) unsent = {};
-      unsent.clear();
-      sent_ = 0;
-    } else if (sent_ > unsent.size() / 2) {
-      unsent.erase(0, sent_);
-      sent_ = 0;
+    if (!writing_ && !lost_) {
+      const Sent sent = store::send_some(root_.native_handle(), leaf_->unsent, sent_);
+      if (sent == Sent::kBroken) return lose(std::strerror(errno));
+      writing_ = sent == Sent::kNotAll;
+      if (writing_) wait_writable();
     }
     was_full_ |= !leaf_->takes_more();
+  }
+
+  void wait_writable() {
+    root_.async_wait(stream_descriptor::wait_write, [this](const error_code& error) {
+      if (error || lost_ || leaf_ == nullptr) return;
+      writing_ = false;
+      send_some();
+      go_on();
+    });
   }
 
   // Reads again from clients that were paused because too much was unsent.

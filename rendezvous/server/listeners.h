@@ -34,7 +34,7 @@ class Listeners {
     boost::asio::posix::stream_descriptor socket;
     Take take;
     bool paused = false;   // No descriptor was left; tried again by retry().
-    bool starved = false;  // That was logged.
+    bool starved = false;  // The log has said so already.
   };
 
   void wait(Listener& listener);

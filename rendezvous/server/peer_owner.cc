@@ -21,7 +21,7 @@ constexpr std::uint32_t kAllStates = ~std::uint32_t{0};
 struct End {
   int family = AF_UNSPEC;
   std::array<std::uint32_t, 4> address{};
-  std::uint16_t port = 0;  // As on the wire.
+  std::uint16_t port = 0;  // In the byte order of the wire.
   std::uint32_t interface = 0;
 };
 

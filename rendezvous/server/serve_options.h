@@ -24,7 +24,7 @@ struct ServeOptions : JobsOptions {
   std::string job_id;
   std::string token_file;
   int token_fd = -1;
-  int owner_fd = -1;  // A pidfd.
+  int owner_fd = -1;  // A pidfd of the process that started it.
   std::uint32_t generation = 0;
   int control_fd = -1;
   std::vector<int> native_fds;
@@ -32,10 +32,10 @@ struct ServeOptions : JobsOptions {
   std::vector<std::string> torch_peers;
   std::uint64_t torch_connections = 0;  // 0: the server's own limits.
   std::string root;                     // ADDRESS:PORT of the store; set: this is a leaf.
-  std::string listen;                   // ADDRESS:PORT
+  std::string listen;                   // An ADDRESS:PORT for the native dialect.
   std::string torch;
   std::uint32_t stall_seconds = 0;
-  std::string wal;  // Directory.
+  std::string wal;  // The directory of the log.
 };
 
 extern const char* const kServeHelp;

@@ -283,10 +283,11 @@ void Server::serve_touched() {
 
 void Server::send_some(const SessionPointer& session) {
   if (session->wanted.write) return;
-  const Session::Sent sent = session->send_some();
-  if (sent == Session::Sent::kBroken) return disconnect(session, {});
+  const Sent sent =
+      store::send_some(session->socket.get(), session->connection->unsent, session->sent);
+  if (sent == Sent::kBroken) return disconnect(session, {});
   sessions_.count_bytes(*session);
-  if (sent == Session::Sent::kAll) return;
+  if (sent == Sent::kAll) return;
   session->wanted.write = true;
   if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
 }

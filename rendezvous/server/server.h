@@ -54,8 +54,8 @@ struct ServerLimits {
 ServerLimits server_limits(std::size_t torch_connections);
 
 struct ServerOptions {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string token;   // 32 bytes.
+  std::string job_id;  // It has 32 hexadecimal digits.
+  std::string token;   // It has 32 bytes.
   std::uint32_t generation = 0;
   // Numeric addresses that may use the torch socket; loopback always may.
   std::vector<std::string> torch_peers;

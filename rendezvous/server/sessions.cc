@@ -13,12 +13,11 @@ constexpr std::size_t kKeptBytes = 256u << 10;
 
 }  // namespace
 
-Session::Sent Session::send_some() {
-  std::string& unsent = connection->unsent;
+Sent send_some(int fd, std::string& unsent, std::size_t& sent) {
   Sent outcome = Sent::kAll;
   while (sent < unsent.size() && outcome == Sent::kAll) {
     const ssize_t count =
-        send(socket.get(), unsent.data() + sent, unsent.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+        send(fd, unsent.data() + sent, unsent.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (count > 0) {
       sent += static_cast<std::size_t>(count);
     } else if (count < 0 && errno != EINTR) {

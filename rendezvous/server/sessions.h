@@ -17,13 +17,14 @@ namespace ivy::store {
 
 enum class Dialect { kNative, kTorch };
 
-// One connection. It leaves the engine with its end.
-struct Session {
-  enum class Sent { kAll, kNotAll, kBroken };
+// Sends what the socket takes of `unsent`, of whose front `sent` bytes have left already; those are
+// erased now and then.
+enum class Sent { kAll, kNotAll, kBroken };
+Sent send_some(int fd, std::string& unsent, std::size_t& sent);
 
+// One connection. Its client leaves the engine with it.
+struct Session {
   std::size_t unsent_bytes() const { return connection->unsent.size() - sent; }
-  // Sends what the socket takes.
-  Sent send_some();
   // Has the socket watched for what is wanted. Returns false if the system watches no more.
   bool watch(const Readiness& readiness);
 
@@ -39,9 +40,9 @@ struct Session {
   bool touched = false;  // It has replies to send or requests to serve.
   bool closed = false;
   ClientId client = 0;                                       // As the connection says it.
-  std::unordered_set<ClientId> speaks_for = {};              // A leaf's clients.
-  std::size_t counted_bytes = 0;                             // Its part of torch_bytes().
-  std::list<std::shared_ptr<Session>>::iterator place = {};  // Among all.
+  std::unordered_set<ClientId> speaks_for = {};              // The clients behind a leaf.
+  std::size_t counted_bytes = 0;                             // Its part of Sessions::torch_bytes().
+  std::list<std::shared_ptr<Session>>::iterator place = {};  // In the list of all.
   bool unauthenticated = false;
   std::list<Session*>::iterator unauthenticated_place = {};
 };
@@ -70,7 +71,7 @@ class Sessions {
 
  private:
   std::list<SessionPointer> all_;
-  std::list<Session*> unauthenticated_;  // Oldest first.
+  std::list<Session*> unauthenticated_;  // The oldest comes first.
   std::unordered_map<ClientId, Session*> by_client_;
   std::size_t torch_count_ = 0;
   std::size_t torch_bytes_ = 0;
