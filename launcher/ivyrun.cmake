@@ -1,13 +1,12 @@
 # ivyrun itself. Everything that can be static is, for a fast start.
 add_library(ivy_job STATIC
   hang/job_evidence.cc
-  job/detach.cc job/follow_queue.cc job/hints.cc job/host_session.cc job/job.cc job/job_control.cc job/job_events.cc
-  job/job_members.cc job/job_news.cc job/job_preemption.cc job/job_resume.cc job/job_socket.cc job/stdin_feed.cc
-  job/waiting_line.cc
-  options/env_files.cc
+  job/bring_up.cc job/ctl_service.cc job/detach.cc job/follow_queue.cc job/hints.cc job/host_carriers.cc job/host_losses.cc
+  job/host_session.cc job/job.cc job/job_context.cc job/job_ending.cc job/job_hosts.cc job/job_news.cc
+  job/job_planner.cc job/job_screen.cc job/job_socket.cc job/preemption.cc job/rank_events.cc job/restarts.cc
+  job/stdin_feed.cc job/store_place.cc job/suspension.cc job/takeover.cc
   plan/interpreter.cc
   report/missing_module.cc
-  screen/detached_output.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
 

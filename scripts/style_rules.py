@@ -26,7 +26,7 @@ ARROWS = {
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
     r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b)\w+\.h"
-    r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h"
+    r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h|proto/wire/operations\.def"
     r"|rendezvous/client/client\.h)$"
 )
 
@@ -34,7 +34,7 @@ COMM_MAY_SEE = re.compile(
 HOMES = (
     (
         r"^CLI/",
-        r"^(launcher/options/options|launcher/ctl/ctl_options|agent/daemon/options)\.cc$",
+        r"^(launcher/options/(options\.cc|flag_values\.h)|(launcher/ctl/ctl_options|agent/daemon/options)\.cc)$",
         "CLI11 lives in the options files",
     ),
     (r"^libssh/", r"^launcher/links/ssh/\w+\.(h|cc)$", "libssh lives in launcher/links/ssh"),
@@ -69,7 +69,7 @@ PURE = {
         "agent/node/supervisor": "lease",
         "rendezvous/engine": "engine waiters explanation",
         "rendezvous/dialects": "connection native_dialect torch_dialect",
-        "comm/join": "identity launchers meeting_note",
+        "comm/join": "identity launchers endpoint",
         "comm/contract": "fingerprint",
         "comm/collectives": "selector",
         "comm/nccl": "preflight reduction_plan",
@@ -165,7 +165,8 @@ def check_includes(path, text, findings):
         quote, header = match.groups()
         target = header.split("/")[0]
         # The C interface's headers are installed side by side.
-        is_installed = path == "comm/contract/ivycomm.h" and header == "ivycomm_types.h"
+        is_installed = (path, header) in (("comm/contract/ivycomm.h", "ivycomm_types.h"),
+                                          ("comm/contract/ivycomm_types.h", "ivycomm_operations.def"))
         if quote == '"' and "/" not in header and not is_installed:
             findings.add(path, number, f'"{header}": name our headers from the top folder')
         if target in FOLDERS and quote == '"':
@@ -278,12 +279,17 @@ def awaited_expressions(code):
         yield match.end(), position
 
 
-# GCC 12 destroys such temporaries twice when they live across a suspension.
+# GCC 12 destroys such temporaries twice when they live across a suspension, and leaves a switch over
+# an awaited value behind its last case.
 CAPTURING_LAMBDA = re.compile(r"(?<![\w)\]])\s*\[\s*[^\]\s][^\]]*\]\s*(\(|\{|mutable\b|<)")
 BRACE_TEMPORARY = re.compile(r"[\w>]\s*\{|[(,]\s*\{")
+AWAITING_SWITCH = re.compile(r"\bswitch\s*\(\s*co_await\b")
 
 
 def check_coroutines(path, code, findings):
+    for match in AWAITING_SWITCH.finditer(code):
+        findings.add(path, line_of(code, match.start()),
+                     "a switch over an awaited value: name it first (GCC 12)")
     for start, end in awaited_expressions(code):
         expression = code[start:end]
         lambda_match = CAPTURING_LAMBDA.search(expression)

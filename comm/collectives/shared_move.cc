@@ -20,8 +20,8 @@ std::size_t broadcast_piece(std::size_t bytes) {
   return std::clamp<std::size_t>(quarter, 8 * 1024, kSlotBytes);
 }
 
-std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t chunk) {
-  const std::size_t begin = chunk * piece;
+// The bytes of a block that its piece from `begin` on has.
+std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t begin) {
   return begin < total ? std::min(piece, total - begin) : 0;
 }
 
@@ -46,276 +46,396 @@ void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const
 
 // Sizes that only some members know travel in the entries' payloads.
 void write_size(SharedGroup& group, std::uint64_t size) {
-  std::memcpy(group.own_payload(), &size, sizeof size);
+  std::memcpy(group.entries().own_payload(), &size, sizeof size);
 }
 std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   std::uint64_t size = 0;
-  std::memcpy(&size, group.payload(member), sizeof size);
+  std::memcpy(&size, group.entries().payload(member), sizeof size);
   return size;
 }
 
-// A size mismatch, found by one of the two members, which blames the other.
-Failure size_mismatch(const SharedGroup& group, const OperationCall& call, std::uint32_t from,
-                      std::uint32_t to, std::uint64_t sent, std::uint64_t expected) {
-  Failure failure = make_failure(
-      FailureKind::kMismatch,
-      "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
-          ", differs between ranks: rank " + std::to_string(group.rank_of(from)) + " sends " +
-          std::to_string(sent) + " bytes to rank " + std::to_string(group.rank_of(to)) +
-          ", which expects " + std::to_string(expected));
-  failure.rank = group.member(from == group.self() ? to : from).world_rank;
-  failure.sequence = call.sequence;
-  set_operation(failure, comm_status::name_of(call.shape.operation));
-  return failure;
-}
+// What one member sends to another, and what that one expects.
+struct Sizes {
+  std::uint64_t sent;
+  std::uint64_t expected;
+
+  // False: they differ. This member, one of the two, breaks the communicator and blames the other.
+  bool agree(SharedGroup& group, const OperationCall& call, std::uint32_t from,
+             std::uint32_t to) const {
+    if (sent == expected) return true;
+    Failure failure = make_failure(
+        FailureKind::kMismatch,
+        "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
+            ", differs between ranks: rank " + std::to_string(group.member(from).rank) + " sends " +
+            std::to_string(sent) + " bytes to rank " + std::to_string(group.member(to).rank) +
+            ", which expects " + std::to_string(expected));
+    failure.rank = group.member(from == group.self() ? to : from).world_rank;
+    failure.sequence = call.sequence;
+    set_operation(failure, comm_status::name_of(call.shape.operation));
+    group.break_with(failure);
+    return false;
+  }
+};
 
 }  // namespace
 
 bool shared_barrier(SharedGroup& group, const OperationCall& call) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  group.publish_entry();
-  return group.await_entries();
+  if (!group.begin(call)) return false;
+  group.entries().publish();
+  return group.entries().await_all();
 }
 
 namespace {
 
+// One buffer of a root, and where the others want it.
+struct Spread {
+  void* buffer;
+  std::size_t bytes;
+  std::uint32_t root;
+};
+
 // Copies out of the root's registered buffer, which all members can map.
-bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  if (group.self() == root) return group.await_fetched();
-  const BufferPlace place = places_of(group, root).send;
-  const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
-  if (!group.fetch(root, place, buffer, bytes, stores)) return false;
-  group.publish_fetched();
+bool broadcast_directly(SharedGroup& group, const Spread& call) {
+  if (group.self() == call.root) return group.buffers().await_fetched();
+  const BufferPlace place = places_of(group, call.root).send;
+  const Stores stores = group.selector().stores(Operation::kBroadcast, call.bytes);
+  if (!group.buffers().fetch(call.root, {place, call.buffer, call.bytes, stores})) return false;
+  group.buffers().publish_fetched();
   return true;
 }
 
-bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  const bool is_root = group.self() == root;
-  const std::size_t piece = broadcast_piece(bytes);
-  const std::size_t chunks = divide_up(bytes, piece);
-  const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
-  if (is_root) {
-    const bool maps = group.selector().maps(Operation::kBroadcast, bytes);
-    show_places(group, {maps ? registered_memory::place_of(buffer, bytes) : BufferPlace(), {}});
-  }
-  group.publish_entry();
-  if (!is_root && !group.await_entry(root)) return false;
-  if (places_of(group, root).send.is_registered()) {
-    const std::optional<std::uint64_t> reach = group.reach();
-    if (!reach) return false;
-    if ((*reach & PeerMemory::kCanMap) != 0) {
-      return broadcast_directly(group, buffer, bytes, root);
-    }
-  }
-  const std::uint64_t first = group.take_chunks(chunks);
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    std::uint8_t* const place = at(buffer, chunk * piece);
-    const std::size_t length = piece_bytes(bytes, piece, chunk);
-    if (group.self() == root) {
-      if (!group.await_room(first + chunk)) return false;
-      copy(group.slot(root, first + chunk), place, length, Stores::kCached);
-      group.publish_filled(first + chunk);
+// A loop of its own, because nobody waits for anybody but the root.
+bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
+  const std::size_t piece = broadcast_piece(call.bytes);
+  const std::size_t chunks = divide_up(call.bytes, piece);
+  const Stores stores = group.selector().stores(Operation::kBroadcast, call.bytes);
+  const std::uint64_t first = group.slots().take(chunks);
+  for (std::size_t index = 0; index < chunks; ++index) {
+    const std::uint64_t chunk = first + index;
+    std::uint8_t* const place = at(call.buffer, index * piece);
+    const std::size_t length = piece_bytes(call.bytes, piece, index * piece);
+    if (group.self() == call.root) {
+      if (!group.slots().await_room(chunk)) return false;
+      copy(group.slots().own_slot(chunk), place, length, Stores::kCached);
+      group.slots().publish_filled(chunk);
     } else {
-      if (!group.await_filled(root, first + chunk)) return false;
-      copy(place, group.slot(root, first + chunk), length, stores);
+      if (!group.slots().await_filled(call.root, chunk)) return false;
+      copy(place, group.slots().slot(call.root, chunk), length, stores);
     }
-    group.publish_drained(first + chunk);
+    group.slots().publish_drained(chunk);
   }
   return true;
+}
+
+bool broadcast_large(SharedGroup& group, const Spread& call) {
+  if (group.self() == call.root) {
+    const bool maps = group.selector().maps(Operation::kBroadcast, call.bytes);
+    show_places(group,
+                {maps ? registered_memory::place_of(call.buffer, call.bytes) : BufferPlace(), {}});
+  }
+  group.entries().publish();
+  if (group.self() != call.root && !group.entries().await(call.root)) return false;
+  if (places_of(group, call.root).send.is_registered()) {
+    const std::optional<std::uint64_t> reach = group.buffers().reach();
+    if (!reach) return false;
+    if ((*reach & PeerMemory::kCanMap) != 0) return broadcast_directly(group, call);
+  }
+  return broadcast_by_chunks(group, call);
 }
 
 }  // namespace
 
 bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
                       std::size_t bytes, std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
-    return broadcast_large(group, buffer, bytes, root);
+    return broadcast_large(group, {buffer, bytes, root});
   }
-  group.expect_shown(bytes);
+  group.entries().expect_shown(bytes);
   const bool is_inline = bytes <= kInlineBytes;
   if (group.self() == root) {
-    if (bytes > 0) std::memcpy(is_inline ? group.own_payload() : group.own_eager(), buffer, bytes);
-    group.publish_entry();
+    if (bytes > 0)
+      std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), buffer,
+                  bytes);
+    group.entries().publish();
     return true;
   }
-  group.publish_entry();
-  if (!group.await_entry(root)) return false;
-  if (bytes > 0) std::memcpy(buffer, is_inline ? group.payload(root) : group.eager(root), bytes);
+  group.entries().publish();
+  if (!group.entries().await(root)) return false;
+  if (bytes > 0)
+    std::memcpy(buffer, is_inline ? group.entries().payload(root) : group.entries().eager(root),
+                bytes);
   return true;
 }
 
 namespace {
 
-// Blocks too long to be shown: everybody fills, everybody copies the others' blocks. Not entered
-// yet: the entry goes out behind the first chunk.
-bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive, const Blocks& blocks,
-                          bool is_entered) {
-  const std::uint32_t self = group.self();
-  const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
-  const std::uint64_t first = group.take_chunks(chunks);
-  const Stores stores =
-      group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    if (!group.await_room(first + chunk)) return false;
-    const std::size_t begin = chunk * kSlotBytes;
-    const std::size_t own_bytes = piece_bytes(blocks[self].bytes, kSlotBytes, chunk);
-    if (own_bytes > 0) {
-      std::uint8_t* const own_place = at(receive, blocks[self].offset + begin);
-      std::uint8_t* const slot = group.slot(self, first + chunk);
-      if (own_place == at(send, begin)) {
-        copy(slot, own_place, own_bytes, Stores::kCached);
-      } else {
-        copy_to_both(own_place, stores, slot, at(send, begin), own_bytes);
+// How blocks are cut so that they go through the slots.
+struct SlotCut {
+  std::size_t piece = kSlotBytes;  // Bytes of each block in one chunk.
+  std::size_t longest = 0;  // Bytes of the longest block: it decides how many chunks there are.
+  Stores stores = Stores::kCached;
+  bool fills = true;  // This member has data for others.
+};
+
+// What this member takes from another one's slots.
+struct Taken {
+  std::uint8_t* to = nullptr;
+  std::size_t bytes = 0;
+  std::size_t place = 0;  // Where it lies in each slot.
+};
+
+// Blocks on their way through the slots, a piece of each block per chunk. In every chunk
+// fill(slot, begin) writes this member's bytes from `begin` of its blocks on, and from each other
+// member comes what take(member) says. show() is called once, behind the first chunk.
+template <class Fill, class Show, class Take>
+struct SlotMove {
+  SharedGroup& group;
+  SlotCut cut;
+  Fill fill;
+  Show show;
+  Take take;
+
+  bool run() {
+    const std::size_t chunks = divide_up(cut.longest, cut.piece);
+    const std::uint64_t first = group.slots().take(chunks);
+    for (std::size_t index = 0; index < chunks; ++index) {
+      const std::uint64_t chunk = first + index;
+      const std::size_t begin = index * cut.piece;
+      if (cut.fills) {
+        if (!group.slots().await_room(chunk)) return false;
+        fill(group.slots().own_slot(chunk), begin);
+        group.slots().publish_filled(chunk);
       }
+      if (index == 0) show();
+      if (!each_other(group, [&](std::uint32_t from) { return collect(from, chunk, begin); })) {
+        return false;
+      }
+      group.slots().publish_drained(chunk);
     }
-    group.publish_filled(first + chunk);
-    if (!is_entered) group.publish_entry();
-    is_entered = true;
-    const bool is_whole = each_other(group, [&](std::uint32_t member) {
-      if (!group.await_entry(member)) return false;
-      const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
-      if (bytes == 0) return true;
-      if (!group.await_filled(member, first + chunk)) return false;
-      copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
-           stores);
-      return true;
-    });
-    if (!is_whole) return false;
-    group.publish_drained(first + chunk);
+    return true;
   }
-  return true;
+
+ private:
+  bool collect(std::uint32_t from, std::uint64_t chunk, std::size_t begin) {
+    if (!group.entries().await(from)) return false;
+    const Taken taken = take(from);
+    const std::size_t bytes = piece_bytes(taken.bytes, cut.piece, begin);
+    if (bytes == 0) return true;
+    if (!group.slots().await_filled(from, chunk)) return false;
+    copy(taken.to + begin, group.slots().slot(from, chunk) + taken.place, bytes, cut.stores);
+    return true;
+  }
+};
+
+// The buffers of an all_gather.
+struct Gathered {
+  const void* send;
+  void* receive;
+  const Blocks& blocks;
+
+  Stores stores(const SharedGroup& group) const {
+    return group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
+  }
+};
+
+// Blocks too long to be shown. If this member has not entered yet, its entry goes out behind the
+// first chunk.
+bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_entered) {
+  const Blocks& blocks = call.blocks;
+  const Block own = blocks[group.self()];
+  const Stores stores = call.stores(group);
+  const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+    const std::size_t bytes = piece_bytes(own.bytes, kSlotBytes, begin);
+    if (bytes == 0) return;
+    std::uint8_t* const result = at(call.receive, own.offset + begin);
+    if (result == at(call.send, begin)) {
+      copy(slot, result, bytes, Stores::kCached);
+    } else {
+      copy_to_both(result, stores, slot, at(call.send, begin), bytes);
+    }
+  };
+  const auto show = [&] {
+    if (!is_entered) group.entries().publish();
+  };
+  const auto take = [&](std::uint32_t member) {
+    return Taken{at(call.receive, blocks[member].offset), blocks[member].bytes, 0};
+  };
+  return SlotMove{group, SlotCut{kSlotBytes, blocks.longest(), stores}, fill, show, take}.run();
 }
 
-bool all_gather_directly(SharedGroup& group, void* receive, const Blocks& blocks, Stores stores) {
+bool all_gather_directly(SharedGroup& group, const Gathered& call) {
   const bool is_whole = each_other(group, [&](std::uint32_t member) {
-    const Block block = blocks[member];
-    return group.fetch(member, places_of(group, member).send, at(receive, block.offset),
-                       block.bytes, stores);
+    const Block block = call.blocks[member];
+    return group.buffers().fetch(
+        member, {places_of(group, member).send, at(call.receive, block.offset), block.bytes,
+                 call.stores(group)});
   });
   if (!is_whole) return false;
-  group.publish_fetched();
-  return group.await_fetched();
+  group.buffers().publish_fetched();
+  return group.buffers().await_fetched();
 }
 
-bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
-  const Block own = blocks[group.self()];
-  const std::size_t longest = blocks.longest();
-  const Stores stores = group.selector().stores(Operation::kAllGather, longest * blocks.size());
-  const BufferPlace place = registered_memory::place_of(send, own.bytes);
+bool all_gather_large(SharedGroup& group, const Gathered& call) {
+  const Block own = call.blocks[group.self()];
+  const std::size_t longest = call.blocks.longest();
+  const BufferPlace place = registered_memory::place_of(call.send, own.bytes);
   show_places(group, {place, {}});
   if (is_surely_by_slots(group, Operation::kAllGather, longest, place)) {
-    return all_gather_by_chunks(group, send, receive, blocks, false);
+    return all_gather_by_chunks(group, call, false);
   }
-  group.publish_entry();
-  const auto copy_own = [&] { copy_unless_same(at(receive, own.offset), send, own.bytes, stores); };
+  group.entries().publish();
+  const auto copy_own = [&] {
+    copy_unless_same(at(call.receive, own.offset), call.send, own.bytes, call.stores(group));
+  };
   const bool is_copied = is_copied_by_kernel(group, Operation::kAllGather, longest);
   if (is_copied) copy_own();
-  switch (way_of_copy(group, Operation::kAllGather, longest)) {
-    case Way::kBroken:
-      return false;
-    case Way::kSlots:
-      return all_gather_by_chunks(group, send, receive, blocks, true);
-    case Way::kDirect:
-      if (!is_copied) copy_own();
-      return all_gather_directly(group, receive, blocks, stores);
-  }
-  return false;
+  const Way way = way_of_copy(group, Operation::kAllGather, longest);
+  if (way == Way::kBroken) return false;
+  if (way == Way::kSlots) return all_gather_by_chunks(group, call, true);
+  if (!is_copied) copy_own();
+  return all_gather_directly(group, call);
 }
 
 }  // namespace
 
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
                        void* receive, const Blocks& blocks) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const std::size_t longest = blocks.longest();
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
-    return all_gather_large(group, send, receive, blocks);
+    return all_gather_large(group, {send, receive, blocks});
   }
-  group.expect_shown(longest);
+  group.entries().expect_shown(longest);
   const bool is_inline = longest <= kInlineBytes;
   const Block own = blocks[group.self()];
   if (own.bytes > 0) {
-    std::memcpy(is_inline ? group.own_payload() : group.own_eager(), send, own.bytes);
+    std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), send,
+                own.bytes);
   }
-  group.publish_entry();
+  group.entries().publish();
   copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
   return each_other(group, [&](std::uint32_t member) {
-    if (!group.await_entry(member)) return false;
+    if (!group.entries().await(member)) return false;
     const Block block = blocks[member];
     if (block.bytes > 0) {
       std::memcpy(at(receive, block.offset),
-                  is_inline ? group.payload(member) : group.eager(member), block.bytes);
+                  is_inline ? group.entries().payload(member) : group.entries().eager(member),
+                  block.bytes);
     }
     return true;
   });
 }
 
-bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                   std::size_t send_bytes, void* receive, const Blocks& blocks,
-                   std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  const std::uint32_t self = group.self();
-  const auto is_shown = [&](std::size_t bytes) {
+namespace {
+
+// A gather, of which only the root knows all sizes before the entries are there.
+struct Gather {
+  SharedGroup& group;
+  const void* send;
+  std::size_t send_bytes;
+  void* receive;
+  const Blocks& blocks;
+  std::uint32_t root;
+
+  bool is_root() const { return group.self() == root; }
+  // True if a block of that length is shown in the eager area.
+  bool is_shown(std::size_t bytes) const {
     return group.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
-  };
-  const bool is_eager = is_shown(send_bytes);
-  write_size(group, send_bytes);
-  if (is_eager && send_bytes > 0 && self != root) std::memcpy(group.own_eager(), send, send_bytes);
-  group.publish_entry();
-  if (!group.await_entries()) return false;
-  // Everybody knows every size now, and so how many chunks there are.
-  std::size_t longest = 0;
-  for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const std::uint64_t bytes = member == self ? send_bytes : read_size(group, member);
-    if (self == root && bytes != blocks[member].bytes) {
-      group.break_with(size_mismatch(group, call, member, root, bytes, blocks[member].bytes));
-      return false;
-    }
-    if (member != root && !is_shown(bytes)) longest = std::max<std::size_t>(longest, bytes);
   }
-  const std::size_t chunks = divide_up(longest, kSlotBytes);
-  const std::uint64_t first = group.take_chunks(chunks);
-  if (self == root) {
+
+  void show() const {
+    write_size(group, send_bytes);
+    if (!is_root() && send_bytes > 0 && is_shown(send_bytes)) {
+      std::memcpy(group.entries().own_eager(), send, send_bytes);
+    }
+    group.entries().publish();
+  }
+
+  std::size_t size_of(std::uint32_t member) const {
+    return member == group.self() ? send_bytes : read_size(group, member);
+  }
+  // The longest block that goes through the slots. Every member works it out of the same sizes.
+  std::size_t longest_by_slots() const {
+    std::size_t longest = 0;
+    for (std::uint32_t member = 0; member < group.size(); ++member) {
+      const std::size_t bytes = size_of(member);
+      if (member != root && !is_shown(bytes)) longest = std::max(longest, bytes);
+    }
+    return longest;
+  }
+
+  void take_shown() const {
     copy_unless_same(at(receive, blocks[root].offset), send, send_bytes, Stores::kCached);
     each_other(group, [&](std::uint32_t member) {
-      if (is_shown(blocks[member].bytes) && blocks[member].bytes > 0) {
-        std::memcpy(at(receive, blocks[member].offset), group.eager(member), blocks[member].bytes);
+      const Block block = blocks[member];
+      if (is_shown(block.bytes) && block.bytes > 0) {
+        std::memcpy(at(receive, block.offset), group.entries().eager(member), block.bytes);
       }
       return true;
     });
   }
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t begin = chunk * kSlotBytes;
-    if (self != root) {
-      const std::size_t bytes = is_eager ? 0 : piece_bytes(send_bytes, kSlotBytes, chunk);
-      if (bytes > 0) {
-        if (!group.await_room(first + chunk)) return false;
-        copy(group.slot(self, first + chunk), at(send, begin), bytes, Stores::kCached);
-      }
-      group.publish_filled(first + chunk);
-    } else {
-      const bool is_whole = each_other(group, [&](std::uint32_t member) {
-        if (is_shown(blocks[member].bytes)) return true;
-        const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
-        if (bytes == 0) return true;
-        if (!group.await_filled(member, first + chunk)) return false;
-        copy(at(receive, blocks[member].offset + begin), group.slot(member, first + chunk), bytes,
-             group.selector().stores(Operation::kGather, longest * group.size()));
-        return true;
-      });
-      if (!is_whole) return false;
-    }
-    group.publish_drained(first + chunk);
+
+  bool move() const {
+    const std::size_t longest = longest_by_slots();
+    const Stores stores = group.selector().stores(Operation::kGather, longest * group.size());
+    const bool fills = !is_root() && !is_shown(send_bytes);
+    const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+      const std::size_t bytes = piece_bytes(send_bytes, kSlotBytes, begin);
+      if (bytes > 0) copy(slot, at(send, begin), bytes, Stores::kCached);
+    };
+    const auto take = [&](std::uint32_t member) {
+      if (!is_root() || is_shown(blocks[member].bytes)) return Taken();
+      return Taken{at(receive, blocks[member].offset), blocks[member].bytes, 0};
+    };
+    return SlotMove{group, SlotCut{kSlotBytes, longest, stores, fills}, fill, [] {}, take}.run();
   }
-  return true;
+};
+
+}  // namespace
+
+bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
+                   std::size_t send_bytes, void* receive, const Blocks& blocks,
+                   std::uint32_t root) {
+  if (!group.begin(call)) return false;
+  const Gather gather = {group, send, send_bytes, receive, blocks, root};
+  gather.show();
+  if (!group.entries().await_all()) return false;
+  if (gather.is_root()) {
+    for (std::uint32_t member = 0; member < group.size(); ++member) {
+      const Sizes sizes = {gather.size_of(member), blocks[member].bytes};
+      if (!sizes.agree(group, call, member, root)) return false;
+    }
+    gather.take_shown();
+  }
+  return gather.move();
 }
 
 namespace {
 
-// A slot cut so that it holds a piece for every member.
+// Blocks of which each slot holds a piece for every member.
+struct Dealt {
+  const void* send;
+  const Blocks& blocks;
+  std::size_t piece;
+  std::size_t begin;  // Of the piece, in every block.
+};
+
 std::size_t dealt_piece(std::uint32_t members) {
   return std::max<std::size_t>(kSliceBytes, kSlotBytes / members / kSliceBytes * kSliceBytes);
+}
+
+// Writes the piece of each block that goes to another member into its place in a slot.
+void deal(const SharedGroup& group, std::uint8_t* slot, const Dealt& dealt) {
+  each_other(group, [&](std::uint32_t member) {
+    const Block block = dealt.blocks[member];
+    const std::size_t bytes = piece_bytes(block.bytes, dealt.piece, dealt.begin);
+    if (bytes > 0) {
+      copy(slot + member * dealt.piece, at(dealt.send, block.offset + dealt.begin), bytes,
+           Stores::kCached);
+    }
+    return true;
+  });
 }
 
 }  // namespace
@@ -323,49 +443,32 @@ std::size_t dealt_piece(std::uint32_t members) {
 bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
                     const Blocks& blocks, void* receive, std::size_t receive_bytes,
                     std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
+  const bool is_root = self == root;
   // The root shows its longest block, the others what they expect.
-  write_size(group, self == root ? blocks.longest() : receive_bytes);
-  group.publish_entry();
-  if (!group.await_entries()) return false;
-  const std::size_t longest = self == root ? blocks.longest() : read_size(group, root);
-  if (self == root) {
+  write_size(group, is_root ? blocks.longest() : receive_bytes);
+  group.entries().publish();
+  if (!group.entries().await_all()) return false;
+  if (is_root) {
     for (std::uint32_t member = 0; member < group.size(); ++member) {
       const std::uint64_t expected = member == self ? receive_bytes : read_size(group, member);
-      if (expected == blocks[member].bytes) continue;
-      group.break_with(size_mismatch(group, call, root, member, blocks[member].bytes, expected));
-      return false;
+      const Sizes sizes = {blocks[member].bytes, expected};
+      if (!sizes.agree(group, call, root, member)) return false;
     }
     copy_unless_same(receive, at(send, blocks[root].offset), receive_bytes, Stores::kCached);
   }
   const std::size_t piece = dealt_piece(group.size());
-  const std::size_t chunks = divide_up(longest, piece);
-  const std::uint64_t first = group.take_chunks(chunks);
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t begin = chunk * piece;
-    if (self == root) {
-      if (!group.await_room(first + chunk)) return false;
-      each_other(group, [&](std::uint32_t member) {
-        const std::size_t bytes = piece_bytes(blocks[member].bytes, piece, chunk);
-        if (bytes > 0) {
-          copy(group.slot(root, first + chunk) + member * piece,
-               at(send, blocks[member].offset + begin), bytes, Stores::kCached);
-        }
-        return true;
-      });
-      group.publish_filled(first + chunk);
-    } else {
-      if (!group.await_filled(root, first + chunk)) return false;
-      const std::size_t bytes = piece_bytes(receive_bytes, piece, chunk);
-      if (bytes > 0) {
-        copy(at(receive, begin), group.slot(root, first + chunk) + self * piece, bytes,
-             group.selector().stores(Operation::kScatter, receive_bytes));
-      }
-    }
-    group.publish_drained(first + chunk);
-  }
-  return true;
+  const SlotCut cut = {piece, is_root ? blocks.longest() : read_size(group, root),
+                       group.selector().stores(Operation::kScatter, receive_bytes), is_root};
+  const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+    deal(group, slot, {send, blocks, piece, begin});
+  };
+  const auto take = [&](std::uint32_t member) {
+    return !is_root && member == root ? Taken{at(receive, 0), receive_bytes, self * piece}
+                                      : Taken();
+  };
+  return SlotMove{group, cut, fill, [] {}, take}.run();
 }
 
 namespace {
@@ -396,9 +499,9 @@ class AllToAll {
     } else {
       show_sizes();
     }
-    group_.publish_entry();
+    group_.entries().publish();
     is_entered_ = true;
-    if (!is_even_ && (!group_.await_entries() || !sizes_agree())) return false;
+    if (!is_even_ && (!group_.entries().await_all() || !sizes_agree())) return false;
     const bool is_copied = is_copied_by_kernel(group_, Operation::kAllToAll, longest_);
     if (is_copied) copy_own();
     switch (way_of_copy(group_, Operation::kAllToAll, longest_)) {
@@ -436,7 +539,7 @@ class AllToAll {
 
   // Everybody shows what it sends to whom: only then all know how many chunks there are.
   void show_sizes() {
-    std::uint64_t* const own = sizes_of(group_.own_eager());
+    std::uint64_t* const own = sizes_of(group_.entries().own_eager());
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       own[member] = send_blocks_[member].bytes;
       own[kMembersMax + member] = send_blocks_[member].offset;
@@ -445,16 +548,14 @@ class AllToAll {
 
   bool sizes_agree() {
     for (std::uint32_t from = 0; from < group_.size(); ++from) {
-      const std::uint64_t* const sizes =
-          from == group_.self() ? sizes_of(group_.own_eager()) : sizes_of(group_.eager(from));
+      const std::uint64_t* const sizes = from == group_.self()
+                                             ? sizes_of(group_.entries().own_eager())
+                                             : sizes_of(group_.entries().eager(from));
       for (std::uint32_t to = 0; to < group_.size(); ++to) {
         if (from != to) longest_ = std::max<std::size_t>(longest_, sizes[to]);
       }
-      const std::uint64_t to_self = sizes[group_.self()];
-      if (to_self == receive_blocks_[from].bytes) continue;
-      group_.break_with(
-          size_mismatch(group_, call_, from, group_.self(), to_self, receive_blocks_[from].bytes));
-      return false;
+      const Sizes to_self = {sizes[group_.self()], receive_blocks_[from].bytes};
+      if (!to_self.agree(group_, call_, from, group_.self())) return false;
     }
     return true;
   }
@@ -467,53 +568,33 @@ class AllToAll {
       BufferPlace place = places_of(group_, member).send;
       // Even blocks begin at the same place in everybody's memory.
       const std::uint64_t begin =
-          is_even_ ? send_blocks_[self].offset : sizes_of(group_.eager(member))[kMembersMax + self];
+          is_even_ ? send_blocks_[self].offset
+                   : sizes_of(group_.entries().eager(member))[kMembersMax + self];
       place.address += begin;
       place.offset += begin;
-      return group_.fetch(member, place, at(receive_, block.offset), block.bytes, stores);
+      return group_.buffers().fetch(member,
+                                    {place, at(receive_, block.offset), block.bytes, stores});
     });
     if (!is_whole) return false;
-    group_.publish_fetched();
-    return group_.await_fetched();
+    group_.buffers().publish_fetched();
+    return group_.buffers().await_fetched();
   }
 
   bool run_by_chunks() {
     const std::size_t piece = dealt_piece(group_.size());
-    const std::size_t chunks = divide_up(longest_, piece);
-    const std::uint64_t first = group_.take_chunks(chunks);
-    const Stores stores = this->stores();
-    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      if (!group_.await_room(first + chunk)) return false;
-      std::uint8_t* const slot = group_.slot(group_.self(), first + chunk);
-      each_other(group_, [&](std::uint32_t member) {
-        const Block block = send_blocks_[member];
-        const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
-        if (bytes > 0) {
-          copy(slot + member * piece, at(send_, block.offset + chunk * piece), bytes,
-               Stores::kCached);
-        }
-        return true;
-      });
-      group_.publish_filled(first + chunk);
-      if (!is_entered_) {
-        group_.publish_entry();
-        is_entered_ = true;
-        copy_own();
-      }
-      const bool is_whole = each_other(group_, [&](std::uint32_t member) {
-        if (!group_.await_entry(member)) return false;
-        const Block block = receive_blocks_[member];
-        const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
-        if (bytes == 0) return true;
-        if (!group_.await_filled(member, first + chunk)) return false;
-        copy(at(receive_, block.offset + chunk * piece),
-             group_.slot(member, first + chunk) + group_.self() * piece, bytes, stores);
-        return true;
-      });
-      if (!is_whole) return false;
-      group_.publish_drained(first + chunk);
-    }
-    return true;
+    const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+      deal(group_, slot, {send_, send_blocks_, piece, begin});
+    };
+    const auto show = [&] {
+      if (is_entered_) return;
+      group_.entries().publish();
+      copy_own();
+    };
+    const auto take = [&](std::uint32_t member) {
+      const Block block = receive_blocks_[member];
+      return Taken{at(receive_, block.offset), block.bytes, group_.self() * piece};
+    };
+    return SlotMove{group_, SlotCut{piece, longest_, stores()}, fill, show, take}.run();
   }
 
   SharedGroup& group_;
@@ -532,9 +613,10 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
                         void* receive, const Blocks& receive_blocks) {
   const std::size_t bytes = send_blocks[0].bytes;
   const std::uint32_t self = group.self();
-  group.expect_shown(bytes * (group.size() - 1));
+  group.entries().expect_shown(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
-  std::uint8_t* const shown = is_inline ? group.own_payload() : group.own_eager();
+  std::uint8_t* const shown =
+      is_inline ? group.entries().own_payload() : group.entries().own_eager();
   // A member shows nothing for itself, so that what two members exchange fits into one line.
   const auto place = [bytes](std::uint32_t from, std::uint32_t to) {
     return (to - (from < to ? 1 : 0)) * bytes;
@@ -546,11 +628,12 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
   });
   copy_unless_same(at(receive, receive_blocks[self].offset), at(send, send_blocks[self].offset),
                    bytes, Stores::kCached);
-  group.publish_entry();
+  group.entries().publish();
   return each_other(group, [&](std::uint32_t member) {
-    if (!group.await_entry(member)) return false;
+    if (!group.entries().await(member)) return false;
     if (bytes == 0) return true;
-    const std::uint8_t* const theirs = is_inline ? group.payload(member) : group.eager(member);
+    const std::uint8_t* const theirs =
+        is_inline ? group.entries().payload(member) : group.entries().eager(member);
     std::memcpy(at(receive, receive_blocks[member].offset), theirs + place(member, self), bytes);
     return true;
   });
@@ -560,7 +643,7 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
 
 bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
                        const Blocks& send_blocks, void* receive, const Blocks& receive_blocks) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
   if (is_even &&
       group.selector().algorithm(Operation::kAllToAll, send_blocks[0].bytes) == Algorithm::kEager) {

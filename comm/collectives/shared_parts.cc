@@ -14,21 +14,21 @@ Reduction reduction_of(const ReduceRule& rule, Stores stores) {
 }
 
 Way way_of_reduction(SharedGroup& group, bool with_receive) {
-  if (!group.await_entries()) return Way::kBroken;
+  if (!group.entries().await_all()) return Way::kBroken;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     const ShownPlaces places = places_of(group, member);
     const bool is_registered =
         places.send.is_registered() && (!with_receive || places.receive.is_registered());
     if (!is_registered) return Way::kSlots;
   }
-  const std::optional<std::uint64_t> reach = group.reach();
+  const std::optional<std::uint64_t> reach = group.buffers().reach();
   if (!reach) return Way::kBroken;
   return (*reach & PeerMemory::kCanMap) != 0 ? Way::kDirect : Way::kSlots;
 }
 
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
-  const std::optional<std::uint64_t> reach = group.reach();
-  if (!reach || !group.await_entries()) return Way::kBroken;
+  const std::optional<std::uint64_t> reach = group.buffers().reach();
+  if (!reach || !group.entries().await_all()) return Way::kBroken;
   const Selector& selector = group.selector();
   bool is_registered = (*reach & PeerMemory::kCanMap) != 0 && selector.maps(operation, bytes);
   for (std::uint32_t member = 0; member < group.size(); ++member) {
@@ -42,12 +42,12 @@ Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
 
 bool is_copied_by_kernel(const SharedGroup& group, Operation operation, std::size_t bytes) {
   return group.selector().algorithm(operation, bytes) == Algorithm::kKernel &&
-         (group.known_reach().value_or(0) & PeerMemory::kCanRead) != 0;
+         (group.buffers().known_reach().value_or(0) & PeerMemory::kCanRead) != 0;
 }
 
 bool is_surely_by_slots(const SharedGroup& group, Operation operation, std::size_t bytes,
                         const BufferPlace& own) {
-  if (!group.known_reach()) return false;  // All members find it out together.
+  if (!group.buffers().known_reach()) return false;  // All members find it out together.
   if (own.address == 0) return true;
   return !own.is_registered() && !is_copied_by_kernel(group, operation, bytes);
 }

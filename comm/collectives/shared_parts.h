@@ -33,11 +33,11 @@ inline constexpr std::size_t kPlacesOffset = 8;
 static_assert(kPlacesOffset + sizeof(ShownPlaces) <= kInlineBytes);
 
 inline void show_places(SharedGroup& group, const ShownPlaces& places) {
-  std::memcpy(group.own_payload() + kPlacesOffset, &places, sizeof places);
+  std::memcpy(group.entries().own_payload() + kPlacesOffset, &places, sizeof places);
 }
 inline ShownPlaces places_of(const SharedGroup& group, std::uint32_t member) {
   ShownPlaces places;
-  std::memcpy(&places, group.payload(member) + kPlacesOffset, sizeof places);
+  std::memcpy(&places, group.entries().payload(member) + kPlacesOffset, sizeof places);
   return places;
 }
 
@@ -80,18 +80,23 @@ inline Slice slice_of(std::size_t count, std::size_t element, std::uint32_t memb
 // Elements of a chunk that fills one slot.
 inline std::size_t slot_elements(std::size_t element) { return kSlotBytes / element; }
 
+// The vectors of a reduction on this member, and how their elements become one.
+struct Vectors {
+  const ReduceRule& rule;
+  const void* send;
+  void* receive;
+  std::size_t count;
+
+  std::size_t bytes() const { return count * rule.input_bytes(); }
+};
+
 Reduction reduction_of(const ReduceRule& rule, Stores stores);
 
 // Calls visit(member) for all but oneself, beginning behind oneself so that not everybody reads
 // the same member first. False as soon as a visit returns false.
 template <class Visit>
 bool each_other(const SharedGroup& group, Visit visit) {
-  const std::uint32_t size = group.size();
-  for (std::uint32_t step = 1; step < size; ++step) {
-    const std::uint32_t member = group.self() + step;
-    if (!visit(member < size ? member : member - size)) return false;
-  }
-  return true;
+  return comm::each_other(group.self(), group.size(), visit);
 }
 
 // Pointers to all members' inputs, in member order, with room for every host.

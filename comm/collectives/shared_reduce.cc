@@ -27,14 +27,14 @@ using namespace shared_parts;
 
 // The payload of an entry carries the factor of PREMUL_SUM; it fits beside no data.
 void write_factor(SharedGroup& group, const ReduceRule& rule) {
-  if (rule.op == ReduceOp::kPremulSum) std::memcpy(group.own_payload(), &rule.factor, 8);
+  if (rule.op == ReduceOp::kPremulSum) std::memcpy(group.entries().own_payload(), &rule.factor, 8);
 }
 
 void read_factors(const SharedGroup& group, const ReduceRule& rule, Inputs& inputs) {
   if (rule.op != ReduceOp::kPremulSum) return;
   for (std::uint32_t member = 0; member < group.size(); ++member) {
     double factor = 1;
-    std::memcpy(&factor, group.payload(member), sizeof factor);
+    std::memcpy(&factor, group.entries().payload(member), sizeof factor);
     inputs.set_factor(member, member == group.self() ? rule.factor : factor);
   }
 }
@@ -45,59 +45,69 @@ Reduction reduction_of(const ReduceRule& rule, const Inputs& inputs, Stores stor
   return reduction;
 }
 
-void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members, void* output,
-         void* second, std::size_t count, Stores stores) {
-  reduce(reduction_of(rule, inputs, stores), inputs.pointers(), members, output, second, count);
+// Where a reduction of members' inputs goes.
+struct Output {
+  void* first = nullptr;
+  std::size_t count = 0;
+  Stores stores = Stores::kCached;
+  void* second = nullptr;  // Gets the same, unless it is null.
+};
+
+void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members,
+         const Output& output) {
+  reduce(reduction_of(rule, inputs, output.stores),
+         {inputs.pointers(), members, output.first, output.second, output.count});
 }
 
-// Shows this member's whole input in its entry or eager area; `begin` has been called.
-bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, std::size_t bytes) {
-  group.expect_shown(bytes);
-  if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
-    std::memcpy(group.own_payload(), send, bytes);
+// True if inputs of that length are shown in the entry itself.
+bool is_inline(const ReduceRule& rule, std::size_t bytes) {
+  return bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
+}
+
+// Shows this member's whole input in its entry or eager area.
+void show_input(SharedGroup& group, const Vectors& vectors) {
+  const std::size_t bytes = vectors.bytes();
+  group.entries().expect_shown(bytes);
+  if (is_inline(vectors.rule, bytes)) {
+    std::memcpy(group.entries().own_payload(), vectors.send, bytes);
   } else {
-    write_factor(group, rule);
-    std::memcpy(group.own_eager(), send, bytes);
+    write_factor(group, vectors.rule);
+    std::memcpy(group.entries().own_eager(), vectors.send, bytes);
   }
-  group.publish_entry();
-  return true;
+  group.entries().publish();
 }
 
-const void* shown_input(const SharedGroup& group, const ReduceRule& rule, std::uint32_t member,
-                        std::size_t bytes) {
-  const bool is_inline = bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
-  return is_inline ? group.payload(member) : group.eager(member);
+const void* shown_by(const SharedGroup& group, std::uint32_t member, bool in_entries) {
+  return in_entries ? group.entries().payload(member) : group.entries().eager(member);
 }
 
-// Reduces what members 0..members-1 show into `receive`.
-void reduce_shown(const SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                  std::size_t count, std::uint32_t members) {
-  const std::size_t bytes = count * rule.input_bytes();
+// Reduces what members 0..members-1 show.
+void reduce_shown(const SharedGroup& group, const Vectors& vectors, std::uint32_t members) {
+  const bool in_entries = is_inline(vectors.rule, vectors.bytes());
   Inputs inputs;
   for (std::uint32_t member = 0; member < members; ++member) {
-    inputs.set(member, member == group.self() ? send : shown_input(group, rule, member, bytes));
+    inputs.set(member, member == group.self() ? vectors.send : shown_by(group, member, in_entries));
   }
-  read_factors(group, rule, inputs);
-  run(rule, inputs, members, receive, nullptr, count, Stores::kCached);
+  read_factors(group, vectors.rule, inputs);
+  run(vectors.rule, inputs, members, {vectors.receive, vectors.count});
 }
 
 // One all_reduce (or reduce) by chunks.
 class ChunkedReduce {
  public:
-  ChunkedReduce(SharedGroup& group, Operation operation, const ReduceRule& rule, const void* send,
-                void* receive, std::size_t count)
+  ChunkedReduce(SharedGroup& group, Operation operation, const Vectors& vectors)
       : group_(group),
-        rule_(rule),
-        send_(send),
-        receive_(receive),
-        count_(count),
-        element_(rule.input_bytes()),
-        result_(rule.output_bytes()),
+        rule_(vectors.rule),
+        send_(vectors.send),
+        receive_(vectors.receive),
+        count_(vectors.count),
+        element_(rule_.input_bytes()),
+        result_(rule_.output_bytes()),
         cell_(std::max(element_, result_)),
         chunk_elements_(slot_elements(cell_)),
-        chunks_(divide_up(count, chunk_elements_)),
-        first_(group.take_chunks(chunks_)),
-        stores_(group.selector().stores(operation, count * element_)) {}
+        chunks_(divide_up(count_, chunk_elements_)),
+        first_(group.slots().take(chunks_)),
+        stores_(group.selector().stores(operation, count_ * element_)) {}
 
   // `root`: a member, or kEverybody.
   static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
@@ -106,8 +116,8 @@ class ChunkedReduce {
     write_factor(group_, rule_);
     const bool is_registered = show_buffers();
     if (!is_registered && !fill(0)) return false;
-    group_.publish_entry();
-    if (!group_.await_entries()) return false;
+    group_.entries().publish();
+    if (!group_.entries().await_all()) return false;
     read_factors(group_, rule_, inputs_);
     if (is_registered) {
       const Way way = way_of_reduction(group_, true);
@@ -134,7 +144,7 @@ class ChunkedReduce {
       if (chunk + 1 < chunks_ && !fill(chunk + 1)) return false;
       if (chunk > 0 && !await_shown_results(chunk - 1)) return false;
       if (!reduce_own_slice(chunk)) return false;
-      if (chunk > 0) group_.publish_drained(first_ + chunk - 1);
+      if (chunk > 0) group_.slots().publish_drained(first_ + chunk - 1);
     }
     return collect(chunks_ - 1);
   }
@@ -153,7 +163,7 @@ class ChunkedReduce {
   }
   // Returns where a slice's inputs, and later its results, begin in a slot.
   std::uint8_t* shown(std::size_t chunk, std::uint32_t member, const Slice& slice) const {
-    return group_.slot(member, first_ + chunk) + slice.begin * cell_;
+    return group_.slots().slot(member, first_ + chunk) + slice.begin * cell_;
   }
 
   // Shows this member's buffers; true if they are registered.
@@ -195,9 +205,9 @@ class ChunkedReduce {
       // Do the copies that were not done beside the reduction.
       for (const Copy& result : copies_) copy(result.to, result.from, result.bytes, stores_);
     }
-    group_.publish_drained(last);
-    group_.publish_fetched();
-    return group_.await_fetched();
+    group_.slots().publish_drained(last);
+    group_.buffers().publish_fetched();
+    return group_.buffers().await_fetched();
   }
 
   bool map_all() {
@@ -207,8 +217,8 @@ class ChunkedReduce {
     copies_.reserve(members);
     for (std::uint32_t member = 0; member < members; ++member) {
       const ShownPlaces places = places_of(group_, member);
-      if (!group_.map(member, places.send, &sends_[member]) ||
-          !group_.map(member, places.receive, &receives_[member])) {
+      if (!group_.buffers().map(member, places.send, &sends_[member]) ||
+          !group_.buffers().map(member, places.receive, &receives_[member])) {
         return false;
       }
     }
@@ -224,15 +234,15 @@ class ChunkedReduce {
     if (is_past_caches) {
       reduce_with_copies(output(chunk, own), nullptr, own.count);
     } else {
-      run(rule_, inputs_, group_.size(), output(chunk, own), nullptr, own.count, Stores::kCached);
+      run(rule_, inputs_, group_.size(), {output(chunk, own), own.count});
     }
-    group_.publish_reduced(first_ + chunk);
+    group_.slots().publish_reduced(first_ + chunk);
   }
 
   // Waits for the others' results of a chunk, to be copied.
   bool await_results(std::size_t chunk) {
     return each_other(group_, [&](std::uint32_t member) {
-      if (!group_.await_reduced(member, first_ + chunk)) return false;
+      if (!group_.slots().await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
       const std::size_t begin = (begin_of(chunk) + theirs.begin) * element_;
       copies_.push_back(
@@ -243,14 +253,14 @@ class ChunkedReduce {
 
   // Shows this member's input of the slices that others reduce.
   bool fill(std::size_t chunk) {
-    if (!group_.await_room(first_ + chunk)) return false;
+    if (!group_.slots().await_room(first_ + chunk)) return false;
     each_other(group_, [&](std::uint32_t member) {
       const Slice theirs = slice(chunk, member);
       copy(shown(chunk, group_.self(), theirs), input(chunk, theirs), theirs.count * element_,
            Stores::kCached);
       return true;
     });
-    group_.publish_filled(first_ + chunk);
+    group_.slots().publish_filled(first_ + chunk);
     return true;
   }
 
@@ -259,26 +269,26 @@ class ChunkedReduce {
     inputs_.set(group_.self(), input(chunk, own));
     const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
       inputs_.set(member, shown(chunk, member, own));
-      return group_.await_filled(member, first_ + chunk);
+      return group_.slots().await_filled(member, first_ + chunk);
     });
     if (!all_are_here) return false;
     std::uint8_t* to_others = shown(chunk, group_.self(), own);
     const bool is_shown = root_ != group_.self();
     if (!is_receiver()) {
-      run(rule_, inputs_, group_.size(), to_others, nullptr, own.count, Stores::kCached);
+      run(rule_, inputs_, group_.size(), {to_others, own.count});
     } else if (!copies_.empty()) {
       reduce_with_copies(output(chunk, own), is_shown ? to_others : nullptr, own.count);
     } else {
-      run(rule_, inputs_, group_.size(), output(chunk, own), is_shown ? to_others : nullptr,
-          own.count, stores_);
+      run(rule_, inputs_, group_.size(),
+          {output(chunk, own), own.count, stores_, is_shown ? to_others : nullptr});
     }
-    group_.publish_reduced(first_ + chunk);
+    group_.slots().publish_reduced(first_ + chunk);
     return true;
   }
 
   void reduce_with_copies(void* output, void* second, std::size_t count) {
-    reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming), inputs_.pointers(),
-                  group_.size(), output, second, count, copies_.data(), copies_.size());
+    reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming),
+                  {inputs_.pointers(), group_.size(), output, second, count}, copies_);
     copies_.clear();
   }
 
@@ -286,7 +296,7 @@ class ChunkedReduce {
   template <class Visit>
   bool each_shown_result(std::size_t chunk, Visit visit) {
     return !is_receiver() || each_other(group_, [&](std::uint32_t member) {
-      if (!group_.await_reduced(member, first_ + chunk)) return false;
+      if (!group_.slots().await_reduced(member, first_ + chunk)) return false;
       const Slice theirs = slice(chunk, member);
       visit(Copy{output(chunk, theirs), shown(chunk, member, theirs), theirs.count * result_});
       return true;
@@ -301,7 +311,7 @@ class ChunkedReduce {
   bool collect(std::size_t chunk) {
     const bool is_whole = each_shown_result(
         chunk, [&](const Copy& result) { copy(result.to, result.from, result.bytes, stores_); });
-    if (is_whole) group_.publish_drained(first_ + chunk);
+    if (is_whole) group_.slots().publish_drained(first_ + chunk);
     return is_whole;
   }
 
@@ -329,28 +339,28 @@ class ChunkedReduce {
 
 bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                        const void* send, void* receive, std::size_t count) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (group.selector().algorithm(Operation::kAllReduce, bytes) != Algorithm::kEager) {
-    return ChunkedReduce(group, Operation::kAllReduce, rule, send, receive, count)
-        .run_for(ChunkedReduce::kEverybody);
+  if (!group.begin(call)) return false;
+  const Vectors vectors = {rule, send, receive, count};
+  if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) != Algorithm::kEager) {
+    return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kEverybody);
   }
-  if (!show_input(group, rule, send, bytes) || !group.await_entries()) return false;
-  reduce_shown(group, rule, send, receive, count, group.size());
+  show_input(group, vectors);
+  if (!group.entries().await_all()) return false;
+  reduce_shown(group, vectors, group.size());
   return true;
 }
 
 bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                    const void* send, void* receive, std::size_t count, std::uint32_t root) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (group.selector().algorithm(Operation::kReduce, bytes) != Algorithm::kEager) {
-    return ChunkedReduce(group, Operation::kReduce, rule, send, receive, count).run_for(root);
+  if (!group.begin(call)) return false;
+  const Vectors vectors = {rule, send, receive, count};
+  if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != Algorithm::kEager) {
+    return ChunkedReduce(group, Operation::kReduce, vectors).run_for(root);
   }
-  show_input(group, rule, send, bytes);
+  show_input(group, vectors);
   if (group.self() != root) return true;
-  if (!group.await_entries()) return false;
-  reduce_shown(group, rule, send, receive, count, group.size());
+  if (!group.entries().await_all()) return false;
+  reduce_shown(group, vectors, group.size());
   return true;
 }
 
@@ -387,9 +397,10 @@ class ReduceScatter {
 
   // The pieces of all members stand one after the other in the entry or the eager area.
   bool run_eagerly() {
-    group_.expect_shown(bytes());
-    const bool is_inline = bytes() <= kInlineBytes && rule_.op != ReduceOp::kPremulSum;
-    std::uint8_t* const shown = is_inline ? group_.own_payload() : group_.own_eager();
+    group_.entries().expect_shown(bytes());
+    const bool in_entries = is_inline(rule_, bytes());
+    std::uint8_t* const shown =
+        in_entries ? group_.entries().own_payload() : group_.entries().own_eager();
     write_factor(group_, rule_);
     // A member shows nothing for itself.
     const std::uint32_t self = group_.self();
@@ -405,22 +416,23 @@ class ReduceScatter {
       next += range.count * element_;
     }
     const Range own = ranges_[self];
-    group_.publish_entry();
-    if (!group_.await_entries()) return false;
+    group_.entries().publish();
+    if (!group_.entries().await_all()) return false;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       // The offset is the same in all members' areas, but for the part that the shower leaves out.
       const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
-      const std::uint8_t* const theirs = is_inline ? group_.payload(member) : group_.eager(member);
+      const std::uint8_t* const theirs =
+          in_entries ? group_.entries().payload(member) : group_.entries().eager(member);
       inputs_.set(member, member == self ? at(send_, own.begin * element_) : theirs + begin);
     }
     read_factors(group_, rule_, inputs_);
-    run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, Stores::kCached);
+    run(rule_, inputs_, group_.size(), {receive_, own.count});
     return true;
   }
 
   bool run_by_chunks() {
     cut_ = cut_blocks(ranges_.longest(), element_, group_.size());
-    first_ = group_.take_chunks(cut_.chunks);
+    first_ = group_.slots().take(cut_.chunks);
     write_factor(group_, rule_);
     // Not in place: the result would be written over what another member reads.
     BufferPlace own_send;
@@ -429,8 +441,8 @@ class ReduceScatter {
     }
     show_places(group_, {own_send, {}});
     if (!own_send.is_registered() && !fill(0)) return false;
-    group_.publish_entry();
-    if (!group_.await_entries()) return false;
+    group_.entries().publish();
+    if (!group_.entries().await_all()) return false;
     read_factors(group_, rule_, inputs_);
     if (own_send.is_registered()) {
       const Way way = way_of_reduction(group_, false);
@@ -455,23 +467,23 @@ class ReduceScatter {
     const Range own = ranges_[group_.self()];
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
       const std::uint8_t* input = nullptr;
-      if (!group_.map(member, places_of(group_, member).send, &input)) return false;
+      if (!group_.buffers().map(member, places_of(group_, member).send, &input)) return false;
       inputs_.set(member, input + own.begin * element_);
     }
     const std::size_t bytes = own.count * rule_.output_bytes();
     if (bytes > 0) {
       const Stores stores = group_.selector().stores(Operation::kReduceScatter, bytes);
-      run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, stores);
+      run(rule_, inputs_, group_.size(), {receive_, own.count, stores});
     }
-    if (cut_.chunks > 0) group_.publish_drained(first_ + cut_.chunks - 1);
-    group_.publish_fetched();
-    return group_.await_fetched();
+    if (cut_.chunks > 0) group_.slots().publish_drained(first_ + cut_.chunks - 1);
+    group_.buffers().publish_fetched();
+    return group_.buffers().await_fetched();
   }
 
   bool fill(std::size_t chunk) {
     if (cut_.chunks == 0) return true;
-    if (!group_.await_room(first_ + chunk)) return false;
-    std::uint8_t* slot = group_.slot(group_.self(), first_ + chunk);
+    if (!group_.slots().await_room(first_ + chunk)) return false;
+    std::uint8_t* slot = group_.slots().slot(group_.self(), first_ + chunk);
     each_other(group_, [&](std::uint32_t member) {
       const std::size_t piece = piece_of(ranges_[member].count, cut_, chunk);
       if (piece > 0) {
@@ -480,7 +492,7 @@ class ReduceScatter {
       }
       return true;
     });
-    group_.publish_filled(first_ + chunk);
+    group_.slots().publish_filled(first_ + chunk);
     return true;
   }
 
@@ -489,15 +501,16 @@ class ReduceScatter {
     const std::size_t piece = piece_of(ranges_[self].count, cut_, chunk);
     inputs_.set(self, input(self, chunk));
     const bool all_are_here = each_other(group_, [&](std::uint32_t member) {
-      inputs_.set(member, group_.slot(member, first_ + chunk) + self * cut_.each * element_);
-      return group_.await_filled(member, first_ + chunk);
+      inputs_.set(member,
+                  group_.slots().slot(member, first_ + chunk) + self * cut_.each * element_);
+      return group_.slots().await_filled(member, first_ + chunk);
     });
     if (!all_are_here) return false;
     if (piece > 0) {
-      run(rule_, inputs_, group_.size(), at(receive_, chunk * cut_.each * rule_.output_bytes()),
-          nullptr, piece, Stores::kCached);
+      run(rule_, inputs_, group_.size(),
+          {at(receive_, chunk * cut_.each * rule_.output_bytes()), piece});
     }
-    group_.publish_drained(first_ + chunk);
+    group_.slots().publish_drained(first_ + chunk);
     return true;
   }
 
@@ -516,7 +529,7 @@ class ReduceScatter {
 
 bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                            const void* send, void* receive, const Ranges& ranges) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
+  if (!group.begin(call)) return false;
   ReduceScatter scatter(group, rule, send, receive, ranges);
   const bool is_eager =
       group.selector().algorithm(Operation::kReduceScatter, scatter.bytes()) == Algorithm::kEager;
@@ -525,32 +538,32 @@ bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const 
 
 namespace {
 
-bool scan_by_chunks(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                    std::size_t count) {
+bool scan_by_chunks(SharedGroup& group, const Vectors& vectors) {
+  const ReduceRule& rule = vectors.rule;
   const std::size_t element = rule.input_bytes();
   const std::size_t each = slot_elements(element);
-  const std::size_t chunks = divide_up(count, each);
-  const std::uint64_t first = group.take_chunks(chunks);
+  const std::size_t chunks = divide_up(vectors.count, each);
+  const std::uint64_t first = group.slots().take(chunks);
   write_factor(group, rule);
-  group.publish_entry();
-  if (!group.await_entries()) return false;
+  group.entries().publish();
+  if (!group.entries().await_all()) return false;
   Inputs inputs;
   read_factors(group, rule, inputs);
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t offset = chunk * each * element;
-    const std::size_t elements = std::min(each, count - chunk * each);
-    if (!group.await_room(first + chunk)) return false;
-    copy(group.slot(group.self(), first + chunk), at(send, offset), elements * element,
-         Stores::kCached);
-    group.publish_filled(first + chunk);
+  for (std::size_t index = 0; index < chunks; ++index) {
+    const std::uint64_t chunk = first + index;
+    const void* const own = at(vectors.send, index * each * element);
+    const std::size_t elements = std::min(each, vectors.count - index * each);
+    if (!group.slots().await_room(chunk)) return false;
+    copy(group.slots().own_slot(chunk), own, elements * element, Stores::kCached);
+    group.slots().publish_filled(chunk);
     for (std::uint32_t member = 0; member < group.self(); ++member) {
-      if (!group.await_filled(member, first + chunk)) return false;
-      inputs.set(member, group.slot(member, first + chunk));
+      if (!group.slots().await_filled(member, chunk)) return false;
+      inputs.set(member, group.slots().slot(member, chunk));
     }
-    inputs.set(group.self(), at(send, offset));
-    run(rule, inputs, group.self() + 1, at(receive, chunk * each * rule.output_bytes()), nullptr,
-        elements, Stores::kCached);
-    group.publish_drained(first + chunk);
+    inputs.set(group.self(), own);
+    run(rule, inputs, group.self() + 1,
+        {at(vectors.receive, index * each * rule.output_bytes()), elements});
+    group.slots().publish_drained(chunk);
   }
   return true;
 }
@@ -559,14 +572,14 @@ bool scan_by_chunks(SharedGroup& group, const ReduceRule& rule, const void* send
 
 bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
                  const void* send, void* receive, std::size_t count) {
-  if (!group.begin(call.shape, call.sequence, call.deadline)) return false;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (group.selector().algorithm(Operation::kScan, bytes) != Algorithm::kEager) {
-    return scan_by_chunks(group, rule, send, receive, count);
+  if (!group.begin(call)) return false;
+  const Vectors vectors = {rule, send, receive, count};
+  if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != Algorithm::kEager) {
+    return scan_by_chunks(group, vectors);
   }
-  show_input(group, rule, send, bytes);
-  if (!group.await_entries()) return false;
-  reduce_shown(group, rule, send, receive, count, group.self() + 1);
+  show_input(group, vectors);
+  if (!group.entries().await_all()) return false;
+  reduce_shown(group, vectors, group.self() + 1);
   return true;
 }
 

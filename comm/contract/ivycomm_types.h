@@ -29,37 +29,16 @@ typedef enum ivy_code {
   IVY_UNAUTHENTICATED = 16
 } ivy_code;
 
+/* IVY_I8 = 0, IVY_U8 = 1, ...: every type and operation is a row of ivycomm_operations.def. */
 typedef enum ivy_dtype {
-  IVY_I8 = 0,
-  IVY_U8 = 1,
-  IVY_I16 = 2,
-  IVY_U16 = 3,
-  IVY_I32 = 4,
-  IVY_U32 = 5,
-  IVY_I64 = 6,
-  IVY_U64 = 7,
-  IVY_F16 = 8,
-  IVY_BF16 = 9,
-  IVY_F32 = 10,
-  IVY_F64 = 11,
-  IVY_BOOL = 12,
-  IVY_C64 = 13,
-  IVY_C128 = 14,
-  IVY_F8E4M3 = 15,
-  IVY_F8E5M2 = 16
+#define IVY_ELEMENT(name, number, ...) IVY_##name = number,
+#include "ivycomm_operations.def"
 } ivy_dtype;
 
 /* What each means for each type: comm/README.md, "Reduction". */
 typedef enum ivy_op {
-  IVY_SUM = 0,
-  IVY_AVG = 1,
-  IVY_PRODUCT = 2,
-  IVY_MIN = 3,
-  IVY_MAX = 4,
-  IVY_BAND = 5,
-  IVY_BOR = 6,
-  IVY_BXOR = 7,
-  IVY_PREMUL_SUM = 8 /* Each rank's input times its own ivy_call.factor. */
+#define IVY_REDUCTION(name, number, ...) IVY_##name = number,
+#include "ivycomm_operations.def"
 } ivy_op;
 
 #define IVY_IN_PLACE ((const void*)1)

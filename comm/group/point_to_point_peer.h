@@ -1,17 +1,41 @@
-// What PointToPoint keeps for each rank; private to its source files.
+// What the parts of PointToPoint share: its options, the form of a message on a stream, and what is
+// kept for each rank.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <memory>
+#include <string>
 #include <vector>
 
+#include "comm/contract/failure.h"
+#include "comm/group/message_board.h"
+#include "comm/group/message_matching.h"
 #include "comm/group/message_request.h"
 #include "comm/transports/background_dial.h"
 #include "comm/transports/byte_stream.h"
+#include "comm/transports/tcp_mesh.h"
 
 namespace ivy::comm {
+
+struct PointToPointOptions {
+  std::string communicator;
+  std::int32_t self = 0;
+  std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
+  std::vector<TcpPeer> peers;           // By rank.
+  std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
+  // Breaks the communicator on every rank; returns what all of them are told, which may be another
+  // rank's finding. Calls break_with() itself, or has it called. May be empty: only messages break.
+  std::function<Failure(const Failure&)> break_all;
+  std::unique_ptr<MessageBoard> board;  // Null: waiting messages are not shown.
+
+  const TcpPeer& peer(std::int32_t rank) const { return peers[static_cast<std::size_t>(rank)]; }
+  std::int32_t member(std::int32_t rank) const { return member_of[static_cast<std::size_t>(rank)]; }
+  bool is_remote(std::int32_t rank) const { return member(rank) < 0; }
+};
 
 inline constexpr std::uint32_t kMessageMagic = 0x50797649;  // "IvyP"
 
@@ -24,15 +48,6 @@ struct MessageHeader {
   std::uint8_t zero[7] = {};
 };
 static_assert(sizeof(MessageHeader) == 24);
-
-// A message that arrived before a receive for it was posted.
-struct UnexpectedMessage {
-  MessageStatus status;
-  Dtype dtype = Dtype::kU8;
-  std::vector<std::uint8_t> data;
-  bool is_complete = false;
-  std::shared_ptr<MessageRequest> claimant;  // The request that matched it while it was arriving.
-};
 
 struct MessagePeer {
   std::int32_t rank = 0;
@@ -48,6 +63,12 @@ struct MessagePeer {
   std::shared_ptr<UnexpectedMessage> unexpected;
 
   bool is_in_message() const { return target != nullptr || unexpected != nullptr; }
+  bool has_begun() const { return is_in_message() || header_read > 0; }
+  // The receive that the arriving message goes to; null: none has matched it.
+  const MessageRequest* receiver() const {
+    return unexpected != nullptr ? unexpected->claimant.get() : target.get();
+  }
+  MessageStatus arriving() const { return {rank, header.tag, header.bytes}; }
 };
 
 }  // namespace ivy::comm

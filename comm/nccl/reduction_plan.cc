@@ -1,104 +1,54 @@
 #include "comm/nccl/reduction_plan.h"
 
-#include <optional>
-
 namespace ivy::comm::nccl {
 namespace {
 
 using comm_status::Operation;
 
-std::optional<Element> element_of(Dtype dtype) {
-  switch (dtype) {
-    case Dtype::kI8:
-      return Element::kI8;
-    case Dtype::kU8:
-    case Dtype::kBool:
-      return Element::kU8;
-    case Dtype::kI32:
-      return Element::kI32;
-    case Dtype::kU32:
-      return Element::kU32;
-    case Dtype::kI64:
-      return Element::kI64;
-    case Dtype::kU64:
-      return Element::kU64;
-    case Dtype::kF16:
-      return Element::kF16;
-    case Dtype::kBf16:
-      return Element::kBf16;
-    case Dtype::kF32:
-    case Dtype::kC64:
-      return Element::kF32;
-    case Dtype::kF64:
-    case Dtype::kC128:
-      return Element::kF64;
-    case Dtype::kI16:  // NCCL has none.
-    case Dtype::kU16:
-    case Dtype::kF8E4m3:  // Only since 2.24, and since 2.28 only on sm90: ranks could disagree.
-    case Dtype::kF8E5m2:
-      return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-bool is_integer(Dtype dtype) { return static_cast<int>(dtype) <= static_cast<int>(Dtype::kU64); }
-
-bool is_complex(Dtype dtype) { return dtype == Dtype::kC64 || dtype == Dtype::kC128; }
+constexpr Element kElementOf[] = {
+#define IVY_ELEMENT(name, number, enumerator, text, bytes, kind, nccl, ...) Element::nccl,
+#include "proto/wire/operations.def"
+};
+constexpr Reduce kReduceOf[] = {
+#define IVY_REDUCTION(name, number, enumerator, text, reducible, on_bool, nccl) Reduce::nccl,
+#include "proto/wire/operations.def"
+};
 
 // On bytes that are 0 or 1 "or" is the greatest and "and" the least.
-std::optional<Reduce> reduce_of_bool(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kSum:
-    case ReduceOp::kMax:
-    case ReduceOp::kBor:
-    case ReduceOp::kAvg:
+Reduce reduce_of_bool(ReduceOp op) {
+  switch (row_of(op).on_bool) {
+    case OnBool::kOr:
       return Reduce::kMax;
-    case ReduceOp::kProduct:
-    case ReduceOp::kMin:
-    case ReduceOp::kBand:
+    case OnBool::kAnd:
       return Reduce::kMin;
     default:
-      return std::nullopt;
+      return Reduce::kNone;
   }
 }
 
-std::optional<Reduce> reduce_of(Dtype dtype, ReduceOp op) {
-  if (dtype == Dtype::kBool) return reduce_of_bool(op);
-  switch (op) {
-    case ReduceOp::kSum:
-      return Reduce::kSum;
-    case ReduceOp::kAvg:
-      // NCCL's average of integers divides a sum that has wrapped; ours is wider.
-      if (is_integer(dtype)) return std::nullopt;
-      return Reduce::kAvg;
-    case ReduceOp::kProduct:
-      if (is_complex(dtype)) return std::nullopt;
-      return Reduce::kProduct;
-    case ReduceOp::kMin:
-      return Reduce::kMin;
-    case ReduceOp::kMax:
-      return Reduce::kMax;
-    case ReduceOp::kPremulSum:
-      // The factor is of the element's type; halves would round it first.
-      if (dtype == Dtype::kF16 || dtype == Dtype::kBf16) return std::nullopt;
-      return Reduce::kSum;
-    default:
-      return std::nullopt;  // Bitwise.
-  }
+// True where NCCL's operation of that name gives another result than ours: its average of integers
+// divides a sum that has wrapped, its product of complex numbers is one of their parts, and its
+// factor, of the element's type, is rounded first for halves.
+bool differs_from_ours(Dtype dtype, ReduceOp op) {
+  const ElementKind kind = row_of(dtype).kind;
+  if (op == ReduceOp::kAvg) return kind == ElementKind::kInteger;
+  if (op == ReduceOp::kProduct) return kind == ElementKind::kComplex;
+  if (op == ReduceOp::kPremulSum) return dtype == Dtype::kF16 || dtype == Dtype::kBf16;
+  return false;
 }
 
 }  // namespace
 
 ReductionPlan plan_reduction(Operation operation, Dtype dtype, ReduceOp op) {
   ReductionPlan plan;
-  const std::optional<Element> element = element_of(dtype);
-  const std::optional<Reduce> reduce = reduce_of(dtype, op);
-  if (operation == Operation::kScan || !element || !reduce) return plan;
-  plan.is_staged = false;
-  plan.element = *element;
-  plan.reduce = *reduce;
+  const ElementKind kind = row_of(dtype).kind;
+  plan.element = kElementOf[static_cast<std::size_t>(dtype)];
+  plan.reduce =
+      kind == ElementKind::kBool ? reduce_of_bool(op) : kReduceOf[static_cast<std::size_t>(op)];
+  plan.is_staged = operation == Operation::kScan || plan.element == Element::kNone ||
+                   plan.reduce == Reduce::kNone || differs_from_ours(dtype, op);
   plan.is_premultiplied = op == ReduceOp::kPremulSum;
-  plan.multiplicity = is_complex(dtype) ? 2 : 1;
+  plan.multiplicity = kind == ElementKind::kComplex ? 2 : 1;
   return plan;
 }
 

@@ -1,54 +1,88 @@
-// The types of elements that collectives move and reduce, and the ways to reduce them. The numbers
-// are part of the C ABI (comm/contract/ivycomm.h) and of what ranks compare with each other: they
-// never change.
+// The types of elements that collectives move and reduce, and the ways to reduce them, as
+// proto/wire/operations.def lists them. The numbers are part of the C ABI (comm/contract/ivycomm.h)
+// and of what ranks compare with each other. Everything is inlined into its callers: those that are
+// compiled for newer processors must not lend their copies to the others. Pure. Thread: any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <string_view>
 
+#include "proto/contract/status.h"
+
 namespace ivy::comm {
 
 enum class Dtype : std::uint8_t {
-  kI8 = 0,
-  kU8 = 1,
-  kI16 = 2,
-  kU16 = 3,
-  kI32 = 4,
-  kU32 = 5,
-  kI64 = 6,
-  kU64 = 7,
-  kF16 = 8,
-  kBf16 = 9,
-  kF32 = 10,
-  kF64 = 11,
-  kBool = 12,    // One byte, 0 or 1; any other value counts as 1.
-  kC64 = 13,     // Two f32.
-  kC128 = 14,    // Two f64.
-  kF8E4m3 = 15,  // OCP FP8: no infinities, saturates at 448.
-  kF8E5m2 = 16,  // OCP FP8: saturates at 57344; infinities and NaN of the input are kept.
+#define IVY_ELEMENT(name, number, enumerator, ...) enumerator = number,
+#include "proto/wire/operations.def"
 };
-inline constexpr std::uint8_t kDtypeCount = 17;
-
 enum class ReduceOp : std::uint8_t {
-  kSum = 0,
-  kAvg = 1,
-  kProduct = 2,
-  kMin = 3,
-  kMax = 4,
-  kBand = 5,
-  kBor = 6,
-  kBxor = 7,
-  kPremulSum = 8,  // Each rank's input times that rank's own factor, then the sum.
+#define IVY_REDUCTION(name, number, enumerator, ...) enumerator = number,
+#include "proto/wire/operations.def"
 };
-inline constexpr std::uint8_t kReduceOpCount = 9;
 
-std::size_t element_bytes(Dtype dtype);
-std::string_view dtype_name(Dtype dtype);      // "f32", "bool", "c64", "f8e4m3"
-std::string_view reduce_op_name(ReduceOp op);  // "sum"
+enum class ElementKind : std::uint8_t { kInteger, kBool, kFloat, kComplex };
+// The kinds of elements that a reduction has a meaning for: kOrdered is not complex, kBits integer
+// or bool, kScaled floating point or complex.
+enum class Reducible : std::uint8_t { kAny, kOrdered, kBits, kScaled };
+// What a reduction is on bools.
+enum class OnBool : std::uint8_t { kNone, kAnd, kOr, kXor };
 
-// Bitwise operations want integers or bool; MIN and MAX have no meaning for complex numbers;
-// PREMUL_SUM wants floating point or complex.
-bool is_reducible(Dtype dtype, ReduceOp op);
+struct ElementRow {
+  std::string_view name;
+  std::uint8_t bytes;
+  ElementKind kind;
+};
+struct ReductionRow {
+  std::string_view name;
+  Reducible reducible;
+  OnBool on_bool;
+};
+inline constexpr ElementRow kElements[] = {
+#define IVY_ELEMENT(name, number, enumerator, text, bytes, kind, ...) \
+  {text, bytes, ElementKind::kind},
+#include "proto/wire/operations.def"
+};
+inline constexpr ReductionRow kReductions[] = {
+#define IVY_REDUCTION(name, number, enumerator, text, reducible, on_bool, ...) \
+  {text, Reducible::reducible, OnBool::on_bool},
+#include "proto/wire/operations.def"
+};
+inline constexpr std::uint8_t kDtypeCount = sizeof kElements / sizeof kElements[0];
+inline constexpr std::uint8_t kReduceOpCount = sizeof kReductions / sizeof kReductions[0];
+
+[[gnu::always_inline]] constexpr const ElementRow& row_of(Dtype dtype) {
+  IVY_ASSERT(static_cast<std::size_t>(dtype) < kDtypeCount);
+  return kElements[static_cast<std::size_t>(dtype)];
+}
+[[gnu::always_inline]] constexpr const ReductionRow& row_of(ReduceOp op) {
+  IVY_ASSERT(static_cast<std::size_t>(op) < kReduceOpCount);
+  return kReductions[static_cast<std::size_t>(op)];
+}
+
+[[gnu::always_inline]] constexpr std::size_t element_bytes(Dtype dtype) {
+  return row_of(dtype).bytes;
+}
+[[gnu::always_inline]] constexpr std::string_view dtype_name(Dtype dtype) {
+  return row_of(dtype).name;
+}
+[[gnu::always_inline]] constexpr std::string_view reduce_op_name(ReduceOp op) {
+  return row_of(op).name;
+}
+
+[[gnu::always_inline]] constexpr bool is_reducible(Dtype dtype, ReduceOp op) {
+  const ElementKind kind = row_of(dtype).kind;
+  switch (row_of(op).reducible) {
+    case Reducible::kAny:
+      return true;
+    case Reducible::kOrdered:
+      return kind != ElementKind::kComplex;
+    case Reducible::kBits:
+      return kind == ElementKind::kInteger || kind == ElementKind::kBool;
+    case Reducible::kScaled:
+      return kind == ElementKind::kFloat || kind == ElementKind::kComplex;
+  }
+  return false;
+}
 
 }  // namespace ivy::comm

@@ -40,19 +40,14 @@ Kernel find_integer(ReduceOp op) {
 
 template <class Isa>
 Kernel find_bool(ReduceOp op) {
-  switch (op) {
-    case ReduceOp::kProduct:
-    case ReduceOp::kMin:
-    case ReduceOp::kBand:
+  switch (row_of(op).on_bool) {
+    case OnBool::kAnd:
       return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, And>>;
-    case ReduceOp::kSum:
-    case ReduceOp::kAvg:
-    case ReduceOp::kMax:
-    case ReduceOp::kBor:
+    case OnBool::kOr:
       return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, Or>>;
-    case ReduceOp::kBxor:
+    case OnBool::kXor:
       return reduce_any<Recipe<Isa, Bool<Isa>, Bool<Isa>, Xor>>;
-    case ReduceOp::kPremulSum:
+    case OnBool::kNone:
       return nullptr;
   }
   return nullptr;

@@ -4,7 +4,9 @@
 #pragma once
 
 #include <chrono>
-#include <optional>
+#include <string>
+
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 
@@ -12,19 +14,27 @@ namespace ivy::comm {
 class Deadline {
  public:
   explicit Deadline(std::chrono::nanoseconds timeout) : timeout_(timeout) {}
-  // When the operation began to wait.
-  std::chrono::steady_clock::time_point since() {
-    if (!since_) since_ = std::chrono::steady_clock::now();
-    return *since_;
+  // Notes when the operation begins to wait, unless it waits already.
+  void start() {
+    if (since_.count() == 0) since_ = now();
   }
-  std::chrono::nanoseconds left() {
-    const auto waited = std::chrono::steady_clock::now() - since();
-    return timeout_ - waited;
+  std::chrono::nanoseconds waited() {
+    start();
+    return now() - since_;
   }
+  std::chrono::nanoseconds left() { return timeout_ - waited(); }
 
  private:
+  static std::chrono::nanoseconds now() { return std::chrono::nanoseconds(monotonic_ns()); }
+
   std::chrono::nanoseconds timeout_;
-  std::optional<std::chrono::steady_clock::time_point> since_;
+  std::chrono::nanoseconds since_{0};  // Zero: it has not waited yet.
 };
+
+// "2.3 s"
+inline std::string seconds_text(std::chrono::nanoseconds time) {
+  const auto tenths = time / std::chrono::milliseconds(100);
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
 
 }  // namespace ivy::comm

@@ -8,6 +8,7 @@
 
 #include "comm/transports/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/os/clock.h"
 #include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
@@ -15,7 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
-using std::chrono::steady_clock;
 
 constexpr milliseconds kOwnHostTime{20};
 // An awaited connection wakes nobody: the alarm is asked this often.
@@ -44,13 +44,11 @@ TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm)
 TcpMesh::~TcpMesh() {
   hang_up();
   listener_.forget(options_.communicator);
-  close(interruption_);
-  close(bell_);
 }
 
 void TcpMesh::interrupt() {
   const std::uint64_t one = 1;
-  static_cast<void>(!write(interruption_, &one, sizeof one));
+  static_cast<void>(!write(interruption_.get(), &one, sizeof one));
 }
 
 void TcpMesh::hang_up() {
@@ -65,7 +63,7 @@ bool TcpMesh::fail(const Failure& failure) {
 // True, and the mesh broken, if another rank is in another operation. Called by waits that have
 // lasted a while.
 bool TcpMesh::is_other_operation(const OperationCall& call) {
-  const auto now = steady_clock::now();
+  const auto now = steady_now();
   if (compared_sequence_ != call.sequence) {
     compared_sequence_ = call.sequence;
     compared_at_ = now;
@@ -90,10 +88,10 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
   // this host's own ranks can be known; who hung up first is agreed on by the communicator.
   const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
-  const auto end = steady_clock::now() + (has_verdicts ? Alarm::kVerdictTime : kOwnHostTime);
+  const auto end = steady_now() + (has_verdicts ? Alarm::kVerdictTime : kOwnHostTime);
   Failure failure;
   bool is_first = true;
-  while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
+  while (alarm_ != nullptr && !failure.is_set() && steady_now() < end) {
     const std::optional<Failure> known =
         is_first ? alarm_->look_closely(Alarm::kAnyone) : alarm_->look();
     is_first = false;
@@ -176,7 +174,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
 bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
                             const SharedGroup* group) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
-  auto probe_at = steady_clock::now() + PeerListener::kProbePause;
+  auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
@@ -189,16 +187,16 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
-    if (steady_clock::now() >= probe_at) {
+    if (steady_now() >= probe_at) {
       if (!listener_.is_peer_there(peer.address)) return fail(lost(rank, call, "it is gone"));
-      probe_at = steady_clock::now() + PeerListener::kProbePause;
+      probe_at = steady_now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;
   }
 }
 
 bool TcpMesh::is_interrupted() const {
-  pollfd interruption = {interruption_, POLLIN, 0};
+  pollfd interruption = {interruption_.get(), POLLIN, 0};
   return poll(&interruption, 1, 0) > 0;
 }
 
@@ -207,7 +205,7 @@ bool TcpMesh::is_interrupted() const {
 bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   LongWait wait;
   wait.sequence = call.sequence;
-  wait.waited = steady_clock::now() - call.deadline.since();
+  wait.waited = call.deadline.waited();
   wait.waits_for = rank;
   if (call.deadline.left() > nanoseconds::zero()) {
     if (options_.watch != nullptr) options_.watch->waits(wait);
@@ -218,12 +216,10 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   const std::int32_t blamed = suspicion ? suspicion->rank : rank;
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(blamed)];
   const std::string name = name_of_rank(peer.world_rank, peer.host, peer.pid);
-  const auto waited = std::chrono::duration_cast<milliseconds>(wait.waited).count() / 100;
   Failure failure = make_failure(
       FailureKind::kTimeout,
       describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
-          options_.communicator + ": no progress for " + std::to_string(waited / 10) + "." +
-          std::to_string(waited % 10) + " s; " +
+          options_.communicator + ": no progress for " + seconds_text(wait.waited) + "; " +
           (suspicion ? "waiting for " + name + ": " + suspicion->because : "waiting for " + name));
   failure.rank = peer.world_rank;
   failure.pid = peer.pid;

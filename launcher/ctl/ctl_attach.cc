@@ -4,7 +4,6 @@
 #include "launcher/ctl/ctl_follow.h"
 #include "launcher/ctl/ctl_launcher.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/job_end.h"
 #include "proto/contract/exit_code.h"
 
 namespace ivy {
@@ -49,14 +48,11 @@ int ctl_attach(const CtlOptions& options) {
   if (!followed.ok()) {
     // A short job may have ended before anybody could attach to it.
     if (const std::optional<EndedJob> ended = find_ended_job(id.empty() ? options.job : id)) {
-      ctl_say("job " + short_id(ended->job_id) + " has ended: " + how_it_ended(*ended));
+      ctl_say(ended_text(*ended));
       followed = over_with(ended->exit_code);
     }
   }
-  if (!followed.ok()) {
-    ctl_complain(followed.error());
-    return kCtlFailed;
-  }
+  if (!followed.ok()) return ctl_complain(followed.error());
   switch (followed->how) {
     case FollowEnd::kJobEnded:
       return followed->end.exit_code();
@@ -68,9 +64,9 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kShown:
     case FollowEnd::kNoFiles:
     case FollowEnd::kLauncherLost:
-      ctl_complain(Error{Code::kUnavailable, "the ivyrun of job " + id + " has gone away",
-                         "its hosts end what is left of the job"});
-      return kExitHostLost;
+      return ctl_complain({Code::kUnavailable, "the ivyrun of job " + id + " has gone away",
+                           "its hosts end what is left of the job"},
+                          kExitHostLost);
   }
   return kCtlFailed;
 }

@@ -1,17 +1,15 @@
 #include "launcher/ctl/ctl_connection.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <array>
 #include <cerrno>
-#include <cstring>
 #include <utility>
 
-#include "launcher/report/clock.h"
+#include "proto/os/clock.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -38,20 +36,16 @@ std::string listed(const std::vector<FoundJob>& jobs) {
   return text;
 }
 
-Result<int> connect_to(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "socket path is too long: " + path};
-  std::memcpy(address.sun_path, path.data(), path.size());
+Result<Descriptor> connect_to(const std::string& path) {
+  SocketAddress address = unix_address(path);
+  if (!address.is_valid()) return Error{Code::kInvalidArgument, "socket path is too long: " + path};
   int error = 0;
   for (int tries = 0; tries < kConnectTries; ++tries) {
     if (tries > 0) usleep(kConnectPauseMicroseconds);
-    const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-    if (fd < 0) return errno_error(Code::kResourceExhausted, "socket", errno);
-    if (connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) return fd;
+    Descriptor socket(address.open_socket());
+    if (!socket) return errno_error(Code::kResourceExhausted, "socket", errno);
+    if (connect(socket.get(), address.get(), address.size) == 0) return socket;
     error = errno;
-    ::close(fd);
     // EAGAIN: its backlog is full.
     if (error != ENOENT && error != EAGAIN) break;
   }
@@ -98,20 +92,11 @@ Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Reque
   CtlConnection connection(IVY_TRY(connect_to(place.socket())));
   const std::string bytes = encode_ctl(request);
   // A request is far smaller than a socket's buffer.
-  if (send(connection.fd_, bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
+  if (send(connection.socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL) !=
       static_cast<ssize_t>(bytes.size()))
     return errno_error(Code::kUnavailable, "ask the job's ivyrun", errno);
   return connection;
 }
-
-CtlConnection::~CtlConnection() {
-  if (fd_ >= 0) ::close(fd_);
-}
-
-CtlConnection::CtlConnection(CtlConnection&& other) noexcept
-    : fd_(std::exchange(other.fd_, -1)), decoder_(std::move(other.decoder_)) {}
-
-int CtlConnection::release() { return std::exchange(fd_, -1); }
 
 Result<ctl::Reply> parse_reply(const std::string& message) {
   ctl::Reply reply;
@@ -132,22 +117,30 @@ Result<ctl::Reply> CtlConnection::receive(std::optional<milliseconds> patience) 
     if (patience && left_ms <= 0)
       return Error{Code::kDeadlineExceeded, "the job's ivyrun does not answer",
                    "is it stopped or overloaded? ps shows its state"};
-    pollfd poller{fd_, POLLIN, 0};
+    pollfd poller{socket_.get(), POLLIN, 0};
     if (poll(&poller, 1, patience ? static_cast<int>(left_ms) + 1 : -1) <= 0) continue;
     std::array<char, 65536> buffer;
-    const ssize_t count = read(fd_, buffer.data(), buffer.size());
+    const ssize_t count = read(socket_.get(), buffer.data(), buffer.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
     if (count <= 0) return Error{Code::kUnavailable, "the job's ivyrun has gone away"};
     decoder_.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
   }
 }
 
+Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
+                            milliseconds patience) {
+  CtlConnection connection = IVY_TRY(CtlConnection::ask(place, request));
+  return connection.receive(patience);
+}
+
 Result<ctl::JobDescription> describe_job(const JobPlace& place) {
   ctl::Request request;
   request.mutable_describe();
-  CtlConnection connection = IVY_TRY(CtlConnection::ask(place, request));
-  ctl::Reply reply = IVY_TRY(connection.receive());
-  return reply.description();
+  return IVY_TRY(ask_once(place, request)).description();
+}
+
+std::string ended_text(const EndedJob& ended) {
+  return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(ended);
 }
 
 }  // namespace ivy

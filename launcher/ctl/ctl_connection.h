@@ -5,11 +5,14 @@
 #include <chrono>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/job/ctl_wire.h"
+#include "launcher/job/job_end.h"
 #include "launcher/job/job_place.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 #include "proto/wire/ctl.pb.h"
 
 namespace ivy {
@@ -32,28 +35,30 @@ class CtlConnection {
 
   // Connects and asks. Unavailable: the launcher does not answer.
   static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
-  ~CtlConnection();
-  CtlConnection(CtlConnection&& other) noexcept;
-  CtlConnection& operator=(CtlConnection&&) = delete;
 
   // The next reply; Unavailable when the launcher is gone, DeadlineExceeded after the patience
   // (none: as long as it takes), FailedPrecondition with its words when it refuses.
   Result<ctl::Reply> receive(std::optional<std::chrono::milliseconds> patience = kPatience);
 
   // For a loop: the descriptor, non-blocking, now the caller's; and what has been read already.
-  int release();
+  int release() { return socket_.release(); }
   CtlDecoder& decoder() { return decoder_; }
 
  private:
-  explicit CtlConnection(int fd) : fd_(fd) {}
-  int fd_;
+  explicit CtlConnection(Descriptor socket) : socket_(std::move(socket)) {}
+  Descriptor socket_;
   CtlDecoder decoder_;
 };
 
 // A reply of these bytes; FailedPrecondition when it is a refusal.
 Result<ctl::Reply> parse_reply(const std::string& message);
 
-// Asks a job's launcher for its description.
+// Asks a job's launcher one question and returns its answer.
+Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
+                            std::chrono::milliseconds patience = CtlConnection::kPatience);
 Result<ctl::JobDescription> describe_job(const JobPlace& place);
+
+// "job 3f2a has ended: every rank ended well (exit code 0)"
+std::string ended_text(const EndedJob& ended);
 
 }  // namespace ivy

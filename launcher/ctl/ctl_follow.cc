@@ -29,19 +29,13 @@ constexpr std::size_t kMostAheadBytes = 1u << 20;
 // After an interrupt, output that cannot be shown within this time is dropped.
 constexpr std::chrono::milliseconds kInterruptPatience{100};
 
-bool is_wanted(const ShowRanks& wanted, int rank, int local_rank) {
-  if (wanted.all) return true;
-  if (wanted.first_per_host) return local_rank == 0;
-  return std::find(wanted.ranks.begin(), wanted.ranks.end(), rank) != wanted.ranks.end();
-}
-
 std::vector<RankPlace> places_of(const ctl::JobDescription& job, const ShowRanks& wanted) {
   std::vector<RankPlace> places;
   for (int host = 0; host < job.hosts_size(); ++host) {
     const ctl::HostPart& part = job.hosts(host);
     for (std::uint32_t local = 0; local < part.ranks(); ++local) {
       const int rank = static_cast<int>(part.first_rank() + local);
-      if (is_wanted(wanted, rank, static_cast<int>(local)))
+      if (wanted.includes(rank, static_cast<int>(local)))
         places.push_back(RankPlace{rank, static_cast<int>(local), host, part.name()});
     }
   }
@@ -103,10 +97,11 @@ Follower::Follower(FollowRequest request) : request_(std::move(request)) {
     take_replies();
   };
   handlers.closed = [this] { stop(FollowEnd::kOutputClosed); };
-  Options options;
+  OutputOptions options;
   options.label = request_.options->label;
   options.color = request_.options->color;
-  output_ = Output::make(loop_, options, request_.job.job_id(), std::move(handlers));
+  output_ = std::make_unique<Output>(loop_, options, request_.job.job_id(), OutputTarget::kConsole,
+                                     std::move(handlers));
   signals_.async_wait([this](const boost::system::error_code& error, int) {
     if (!error) stop(FollowEnd::kInterrupted);
   });

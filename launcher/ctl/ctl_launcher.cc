@@ -10,6 +10,8 @@
 #include <climits>
 
 #include "launcher/ctl/ctl_verbs.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 extern char** environ;
 
@@ -27,21 +29,13 @@ std::string ivyrun_path() {
 constexpr int kLooksAtDying = 40;
 constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
 
+// The notice of a job in the background has four lines.
+constexpr std::size_t kMostNoticeBytes = 64u << 10;
+
 struct NewLauncher {
   bool has_left = false;  // It has taken the job over and gone into the background.
   int exit_code = 0;      // Else: the job's, or why it could not.
 };
-
-std::string read_all(int fd) {
-  std::string text;
-  std::array<char, 1024> buffer;
-  for (;;) {
-    const ssize_t count = read(fd, buffer.data(), buffer.size());
-    if (count < 0 && errno == EINTR) continue;
-    if (count <= 0) return text;
-    text.append(buffer.data(), static_cast<std::size_t>(count));
-  }
-}
 
 Result<NewLauncher> start_launcher(const JobPlace& place) {
   std::string program = ivyrun_path();
@@ -50,10 +44,12 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   char* const arguments[] = {program.data(), flag.data(), record.data(), nullptr};
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
+  const Descriptor reader(ends[0]);
+  Descriptor writer(ends[1]);
   posix_spawn_file_actions_t actions;
   posix_spawn_file_actions_init(&actions);
   // It says there that it goes into the background, which the user has not asked for.
-  posix_spawn_file_actions_adddup2(&actions, ends[1], STDOUT_FILENO);
+  posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
   // A Ctrl-C while it takes over leaves the job alone, too: it is no member of our group.
   posix_spawnattr_t attributes;
   posix_spawnattr_init(&attributes);
@@ -62,11 +58,10 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
-  close(ends[1]);
-  NewLauncher launcher;
-  if (error == 0) launcher.has_left = !read_all(ends[0]).empty();
-  close(ends[0]);
+  writer.reset();
   if (error != 0) return errno_error(Code::kNotFound, "start " + program, error);
+  NewLauncher launcher;
+  launcher.has_left = !read_from(reader.get(), kMostNoticeBytes).value_or("").empty();
   int status = 0;
   while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
   }

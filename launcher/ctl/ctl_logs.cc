@@ -3,7 +3,6 @@
 
 #include "launcher/ctl/ctl_follow.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/job_end.h"
 #include "launcher/job/job_record.h"
 #include "launcher/screen/log_files.h"
 #include "proto/contract/exit_code.h"
@@ -42,7 +41,7 @@ std::optional<Result<Followed>> show_ended_logs(const CtlOptions& options) {
   const std::optional<EndedJob> ended = find_ended_job(options.job);
   FollowRequest request;
   if (!ended || !request.job.ParseFromString(ended->description)) return std::nullopt;
-  ctl_say("job " + short_id(ended->job_id) + " has ended: " + how_it_ended(*ended));
+  ctl_say(ended_text(*ended));
   if (request.job.log_directory().empty()) return nothing_is_kept();
   request.options = &options;
   return follow_job(std::move(request));
@@ -70,10 +69,7 @@ Result<Followed> show_logs(const CtlOptions& options) {
 
 int ctl_logs(const CtlOptions& options) {
   const Result<Followed> followed = show_logs(options);
-  if (!followed.ok()) {
-    ctl_complain(followed.error());
-    return kCtlFailed;
-  }
+  if (!followed.ok()) return ctl_complain(followed.error());
   switch (followed->how) {
     case FollowEnd::kShown:
     case FollowEnd::kJobEnded:
@@ -83,11 +79,9 @@ int ctl_logs(const CtlOptions& options) {
     case FollowEnd::kOutputClosed:
       return kExitOutputClosed;
     case FollowEnd::kNoFiles:
-      ctl_complain(Error{Code::kUnavailable, followed->trouble, {}});
-      return kCtlFailed;
+      return ctl_complain({Code::kUnavailable, followed->trouble, {}});
     case FollowEnd::kLauncherLost:
-      ctl_complain(Error{Code::kUnavailable, "the job's ivyrun has gone away", {}});
-      return kCtlFailed;
+      return ctl_complain({Code::kUnavailable, "the job's ivyrun has gone away", {}});
   }
   return kCtlFailed;
 }

@@ -1,10 +1,10 @@
 #include "launcher/ctl/ctl_options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <iterator>
 
-#include "launcher/options/option_values.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/options/flag_values.h"
 #include "proto/contract/build.h"
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/exit_code.h"
@@ -13,31 +13,75 @@
 namespace ivy {
 namespace {
 
+template <class T, class Parse>
+void add_parsed(CLI::App& app, const std::string& flag, T& place, Parse parse) {
+  add_flag_value(app, flag, flag, stored_in(place, parse));
+}
+
+void add_display_flags(CLI::App& app, CtlOptions& options) {
+  add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
+  add_parsed(app, "--label", options.label, parse_label);
+  add_parsed(app, "--color", options.color, parse_colour_choice());
+}
+
+void add_ps_flags(CLI::App& app, CtlOptions& options) {
+  app.add_flag("--json", options.json);
+  app.add_flag("--all-hosts", options.all_hosts);
+  app.add_option("-H,--hosts", options.hosts)->take_last();
+}
+
+void add_logs_flags(CLI::App& app, CtlOptions& options) {
+  app.add_flag("-f,--follow", options.follow);
+  add_display_flags(app, options);
+}
+
+void add_attach_flags(CLI::App& app, CtlOptions& options) {
+  add_parsed(app, "--tail", options.tail_lines,
+             [](const std::string& text) { return parse_number(text, 0, 100'000); });
+  add_display_flags(app, options);
+}
+
+void add_stop_flags(CLI::App& app, CtlOptions& options) {
+  app.add_option("-H,--hosts", options.hosts)->take_last();
+  app.add_flag("--now", options.now);
+  add_parsed(app, "--grace", options.grace, parse_duration);
+}
+
+void add_stack_flags(CLI::App& app, CtlOptions& options) {
+  app.add_flag("--native", options.native);
+  add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
+}
+
+void add_no_flags(CLI::App&, CtlOptions&) {}
+
 struct Verb {
   std::string_view name;
-  CtlVerb verb;
+  int (*run)(const CtlOptions& options);
+  void (*add_flags)(CLI::App& app, CtlOptions& options);
   std::string_view usage;
   std::string_view text;
   std::string_view more;  // Flags and examples for `ivyctl VERB --help`.
 };
 
 constexpr Verb kVerbs[] = {
-    {"ps", CtlVerb::kPs, "ps [-H HOSTS] [--json]", "your jobs on this host",
+    {"ps", ctl_ps, add_ps_flags, "ps [-H HOSTS] [--json]", "your jobs on this host",
      "  -H, --hosts LIST what the agents of these hosts know, wherever it was started\n"
      "  --all-hosts      the same for every host of the jobs listed without it\n"
      "  --json           for programs: one object per job\n"
      "\nExamples:\n  ivyctl ps\n  ivyctl ps -H 'node[01-08]'\n  ivyctl ps --json | jq -r "
      "'.[].job'\n"},
-    {"logs", CtlVerb::kLogs, "logs [-f] [JOB] [--ranks LIST]", "what the workers have printed",
+    {"logs", ctl_logs, add_logs_flags, "logs [-f] [JOB] [--ranks LIST]",
+     "what the workers have printed",
      "  -f, --follow     go on until the job ends\n"
      "  --ranks LIST     only these ranks: 0,8-15\n"
      "  --label KIND     auto, none, rank, host or a template, as for ivyrun\n"
      "  --color WHEN     auto, always, never\n"
      "Reads the files of --log-dir. Without them nothing is kept, and only -f shows anything.\n"
      "\nExamples:\n  ivyctl logs 3f2a --ranks 0\n  ivyctl logs -f\n"},
-    {"signal", CtlVerb::kSignal, "signal [JOB] SIGNAL", "send a signal to each rank's own process",
+    {"signal", ctl_signal, add_no_flags, "signal [JOB] SIGNAL",
+     "send a signal to each rank's own process",
      "\nExamples:\n  ivyctl signal 3f2a USR1\n  ivyctl signal 3f2a STOP\n"},
-    {"stop", CtlVerb::kStop, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
+    {"stop", ctl_stop, add_stop_flags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
      "stop a job gracefully and wait for its end",
      "  -H, --hosts LIST of a job whose launcher is gone: asks the agents of these hosts\n"
      "  --grace TIME     TERM to KILL, instead of the job's own time\n"
@@ -46,7 +90,7 @@ constexpr Verb kVerbs[] = {
      "A host of an older version takes the job's own time, and is named.\n"
      "\nExamples:\n  ivyctl stop 3f2a\n  ivyctl stop 3f2a --grace 60\n"
      "  ivyctl stop 3f2a -H 'node[01-08]' --now\n"},
-    {"attach", CtlVerb::kAttach, "attach [JOB] [--ranks LIST]",
+    {"attach", ctl_attach, add_attach_flags, "attach [JOB] [--ranks LIST]",
      "follow a job in the background and exit as it does",
      "  --ranks LIST     only these ranks: 0,8-15\n"
      "  --tail N         begin with the last N lines of each rank's files (default 10)\n"
@@ -54,13 +98,14 @@ constexpr Verb kVerbs[] = {
      "  --color WHEN     auto, always, never\n"
      "Ctrl-C leaves the job alone; `ivyctl stop` ends it.\n"
      "\nExamples:\n  ivyrun --detach -n 4 train.py\n  ivyctl attach\n"},
-    {"why", CtlVerb::kWhy, "why [JOB]", "diagnose a hang: which ranks wait, where, and for whom",
+    {"why", ctl_why, add_no_flags, "why [JOB]",
+     "diagnose a hang: which ranks wait, where, and for whom",
      "Says who has not entered the operation or torch collective that others are in; who waits\n"
      "in the job's store, where frameworks meet and a job that hangs often hangs; and where the\n"
      "ranks are (`ivyctl stack` shows all their threads).\n"
      "ivyrun --stall-timeout TIME says the same by itself.\n"
      "\nExamples:\n  ivyctl why\n  ivyctl why 3f2a\n"},
-    {"stack", CtlVerb::kStack, "stack [JOB] [--ranks LIST] [--native]",
+    {"stack", ctl_stack, add_stack_flags, "stack [JOB] [--ranks LIST] [--native]",
      "where the workers are: their stacks, equal ones together",
      "  --ranks LIST     only these ranks: 0,8-15\n"
      "  --native         frames of C and C++ too: py-spy --native or gdb, whichever is there\n"
@@ -116,75 +161,6 @@ Result<const Verb*> find_verb(const std::string& typed) {
                      habit.empty() ? "ivyctl --help lists them" : "ivyctl " + habit);
 }
 
-// Carries an Error through CLI11; caught where CLI11 is called.
-struct Rejected : CLI::ParseError {
-  explicit Rejected(ivy::Error reason)
-      : ParseError("Rejected", reason.message, CLI::ExitCodes::ValidationError),
-        why(std::move(reason)) {}
-  ivy::Error why;
-};
-
-template <class Take>
-void add_value(CLI::App& app, const std::string& name, Take take) {
-  app.add_option_function<std::string>(name,
-                                       [name, take](const std::string& text) {
-                                         const Result<void> taken = take(text);
-                                         if (!taken.ok())
-                                           throw Rejected(taken.error().context(name));
-                                       })
-      ->take_last();
-}
-
-template <class T, class Parse>
-void add_parsed(CLI::App& app, const std::string& name, T& place, Parse parse) {
-  add_value(app, name, [&place, parse](const std::string& text) -> Result<void> {
-    place = IVY_TRY(parse(text));
-    return {};
-  });
-}
-
-void add_display_flags(CLI::App& app, CtlOptions& options) {
-  add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
-  add_parsed(app, "--label", options.label, parse_label);
-  add_value(app, "--color", [&options](const std::string& text) -> Result<void> {
-    if (text != "auto" && text != "always" && text != "never")
-      return usage_error("\"" + text + "\" is not one of auto, always, never");
-    options.color = text == "auto"     ? ColorChoice::kAuto
-                    : text == "always" ? ColorChoice::kAlways
-                                       : ColorChoice::kNever;
-    return {};
-  });
-}
-
-void add_flags(CLI::App& app, CtlVerb verb, CtlOptions& options) {
-  switch (verb) {
-    case CtlVerb::kPs:
-      app.add_flag("--json", options.json);
-      app.add_flag("--all-hosts", options.all_hosts);
-      app.add_option("-H,--hosts", options.hosts)->take_last();
-      return;
-    case CtlVerb::kLogs:
-      app.add_flag("-f,--follow", options.follow);
-      return add_display_flags(app, options);
-    case CtlVerb::kAttach:
-      add_parsed(app, "--tail", options.tail_lines,
-                 [](const std::string& text) { return parse_number(text, 0, 100'000); });
-      return add_display_flags(app, options);
-    case CtlVerb::kStop:
-      app.add_option("-H,--hosts", options.hosts)->take_last();
-      app.add_flag("--now", options.now);
-      add_parsed(app, "--grace", options.grace, parse_duration);
-      return;
-    case CtlVerb::kStack:
-      app.add_flag("--native", options.native);
-      add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
-      return;
-    case CtlVerb::kSignal:
-    case CtlVerb::kWhy:
-      return;
-  }
-}
-
 Error unknown_flag(const CLI::App& app, const std::string& typed, const Verb& verb) {
   std::vector<std::string> known{"--help"};
   for (const CLI::Option* option : app.get_options())
@@ -195,7 +171,7 @@ Error unknown_flag(const CLI::App& app, const std::string& typed, const Verb& ve
 }
 
 Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOptions& options) {
-  if (verb.verb == CtlVerb::kSignal) {
+  if (verb.run == ctl_signal) {
     if (words.empty()) return usage_error("which signal?", "ivyctl signal JOB USR1");
     const std::string name = words.back();
     words.pop_back();
@@ -203,7 +179,7 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
     if (options.signal == 0)
       return usage_error("\"" + name + "\" is not a signal", "such as USR1, TERM or 10");
   }
-  if (verb.verb != CtlVerb::kPs && !words.empty()) {
+  if (verb.run != ctl_ps && !words.empty()) {
     options.job = words.front();
     words.erase(words.begin());
   }
@@ -220,17 +196,8 @@ Result<void> parse_verb(const Verb& verb, std::vector<std::string> arguments, Ct
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
-  options.verb = verb.verb;
-  add_flags(app, verb.verb, options);
-  // CLI11 takes the words from the back.
-  std::reverse(arguments.begin(), arguments.end());
-  try {
-    app.parse(arguments);
-  } catch (const Rejected& rejected) {
-    return rejected.why;
-  } catch (const CLI::ParseError& error) {
-    return usage_error(error.what(), "ivyctl " + std::string(verb.usage));
-  }
+  verb.add_flags(app, options);
+  IVY_CHECK(parse_words(app, std::move(arguments), "ivyctl " + std::string(verb.usage)));
   const std::vector<std::string> words = app.remaining();
   for (const std::string& word : words)
     if (word.size() > 1 && word.front() == '-') return unknown_flag(app, word, verb);
@@ -262,6 +229,7 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
     parsed.text_to_print = help_of(*verb);
     return parsed;
   }
+  parsed.run = verb->run;
   IVY_CHECK(parse_verb(*verb, {arguments.begin() + 1, arguments.end()}, parsed.options));
   return parsed;
 }

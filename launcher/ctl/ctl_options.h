@@ -11,10 +11,7 @@
 
 namespace ivy {
 
-enum class CtlVerb { kPs, kLogs, kSignal, kStop, kAttach, kWhy, kStack };
-
 struct CtlOptions {
-  CtlVerb verb = CtlVerb::kPs;
   std::string job;  // The beginning of a job's id; empty: the only job.
   // ps
   bool json = false;
@@ -34,9 +31,10 @@ struct CtlOptions {
   std::optional<std::chrono::milliseconds> grace;
 };
 
-// What to do with a command line: a verb, or a text to print and an exit code.
+// What to do with a command line: run a verb, or print a text and exit.
 struct ParsedCtl {
   CtlOptions options;
+  int (*run)(const CtlOptions& options) = nullptr;  // ctl_verbs.h
   std::string text_to_print;
   int exit_code = 0;
 };

@@ -1,10 +1,9 @@
 // ivyctl stack: asks the launcher where the ranks are, and the launcher asks their hosts.
 #include <chrono>
-#include <cstdio>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/report/diagnostic.h"
+#include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {
@@ -16,9 +15,6 @@ constexpr milliseconds kHostsPatience{40'000};
 constexpr milliseconds kAnswerPatience{45'000};
 
 Result<std::string> ask_stacks(const CtlOptions& options) {
-  if (options.ranks.first_per_host)
-    return Error{Code::kInvalidArgument, "--ranks first-per-host is for logs",
-                 "name the ranks: --ranks 0,8-15"};
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
@@ -35,8 +31,7 @@ Result<std::string> ask_stacks(const CtlOptions& options) {
     range.set_first(number);
     range.set_last(number);
   }
-  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
-  const ctl::Reply reply = IVY_TRY(connection.receive(kAnswerPatience));
+  const ctl::Reply reply = IVY_TRY(ask_once(job.place, request, kAnswerPatience));
   if (!reply.has_stacks() || reply.stacks().text().empty())
     return Error{Code::kFailedPrecondition, "no worker of this job runs now", "ivyctl ps"};
   return reply.stacks().text();
@@ -45,13 +40,11 @@ Result<std::string> ask_stacks(const CtlOptions& options) {
 }  // namespace
 
 int ctl_stack(const CtlOptions& options) {
-  const Result<std::string> text = ask_stacks(options);
-  if (!text.ok()) {
-    ctl_complain(text.error());
-    return text.error().code == Code::kInvalidArgument ? 2 : kCtlFailed;
-  }
-  std::printf("%s\n", escape_control(*text).c_str());
-  return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
+  if (options.ranks.first_per_host)
+    return ctl_complain({Code::kInvalidArgument, "--ranks first-per-host is for logs",
+                         "name the ranks: --ranks 0,8-15"},
+                        kExitUsage);
+  return ctl_print(ask_stacks(options));
 }
 
 }  // namespace ivy

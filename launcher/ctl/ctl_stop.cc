@@ -1,9 +1,9 @@
+// ivyctl stop and signal: what is asked of a job's launcher.
 #include <algorithm>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_launcher.h"
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/job/job_end.h"
 
 namespace ivy {
 namespace {
@@ -43,7 +43,6 @@ Result<void> stop_job(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_job(options.job));
   if (const std::optional<int> ended = IVY_TRY(have_launcher(job)))
     return ended_or_left(job.place.job_id, *ended);
-  const std::string id = short_id(job.place.job_id);
   ctl::Request request;
   ctl::StopJob& stop = *request.mutable_stop();
   stop.set_now(options.now);
@@ -58,10 +57,16 @@ Result<void> stop_job(const CtlOptions& options) {
     // It is stopping now: as long as it takes.
     patience.reset();
     if (!reply.has_end()) continue;
-    ctl_say("job " + id + " has ended: " +
-            how_it_ended({job.place.job_id, reply.end().exit_code(), reply.end().cause(), ""}));
+    ctl_say(ended_text({job.place.job_id, reply.end().exit_code(), reply.end().cause(), ""}));
     return {};
   }
+}
+
+Result<ctl::Reply> send_signal(const CtlOptions& options) {
+  const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  ctl::Request request;
+  request.mutable_signal()->set_signal(options.signal);
+  return ask_once(job.place, request);
 }
 
 }  // namespace
@@ -72,9 +77,12 @@ int ctl_stop(const CtlOptions& options) {
     if (const std::optional<int> done = ctl_stop_on_this_host(options)) return *done;
   }
   const Result<void> stopped = stop_job(options);
-  if (stopped.ok()) return 0;
-  ctl_complain(stopped.error());
-  return kCtlFailed;
+  return stopped.ok() ? 0 : ctl_complain(stopped.error());
+}
+
+int ctl_signal(const CtlOptions& options) {
+  const Result<ctl::Reply> sent = send_signal(options);
+  return sent.ok() ? 0 : ctl_complain(sent.error());
 }
 
 }  // namespace ivy

@@ -3,20 +3,18 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <boost/asio/io_context.hpp>
 #include <chrono>
 #include <map>
 #include <optional>
 #include <set>
 
+#include "launcher/ctl/ctl_agents.h"
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/hosted_job.h"
-#include "launcher/links/agent/agent_client.h"
-#include "launcher/links/choice/carrier.h"
-#include "launcher/report/clock.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
+#include "proto/os/clock.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -24,7 +22,6 @@ namespace {
 
 using std::chrono::milliseconds;
 
-constexpr milliseconds kDeadline{5'000};
 constexpr milliseconds kPause{200};
 // A launcher makes itself known to ivyctl at most a second after its start.
 constexpr milliseconds kUnknownLauncher{1500};
@@ -41,22 +38,10 @@ struct Listed {
 };
 
 Listed list_on(const std::vector<Host>& hosts) {
-  boost::asio::io_context loop(1);
-  const auto context = make_carrier_context(loop, Options{}, "");
   Listed listed;
-  std::size_t waiting = hosts.size();
-  list_jobs(loop, context, hosts, kDeadline,
-            [&](const Host& host, const Result<std::vector<JobEntry>>& answer) {
-              if (!answer.ok()) {
-                ctl_complain(answer.error().context(host.name));
-                listed.all_answered = false;
-              } else {
-                for (const JobEntry& job : *answer)
-                  listed.hosts_of_job[job.job_id.line()].insert(host.name);
-              }
-              if (--waiting == 0) loop.stop();
-            });
-  loop.run();
+  listed.all_answered = list_jobs_on(hosts, [&](const Host& host, const JobEntry& job) {
+    listed.hosts_of_job[job.job_id.line()].insert(host.name);
+  });
   return listed;
 }
 
@@ -76,33 +61,6 @@ Error takes_own_grace(const std::string& where) {
   return {Code::kFailedPrecondition,
           where + " takes the job's own time from TERM to KILL: an older version runs there",
           "restart its agent with this version; a job keeps the version that started it"};
-}
-
-// Whether all hosts' agents took the order, and whether all will take its grace. What they refuse
-// has been said.
-struct Asked {
-  bool all = true;
-  bool all_with_grace = true;
-};
-
-Asked ask_agents(const std::vector<Host>& hosts, const StopOrder& order) {
-  boost::asio::io_context loop(1);
-  const auto context = make_carrier_context(loop, Options{}, "");
-  Asked asked;
-  std::size_t waiting = hosts.size();
-  stop_job(loop, context, hosts, order, kDeadline,
-           [&](const Host& host, const Result<StopAnswer>& answer) {
-             if (!answer.ok()) {
-               ctl_complain(answer.error().context(host.name));
-               asked.all = false;
-             } else if (order.grace && answer->with_grace < answer->supervisors) {
-               ctl_complain(takes_own_grace(host.name));
-               asked.all_with_grace = false;
-             }
-             if (--waiting == 0) loop.stop();
-           });
-  loop.run();
-  return asked;
 }
 
 std::optional<milliseconds> grace_of(const CtlOptions& options) {
@@ -128,11 +86,11 @@ int tell_end(const std::string& job_id, const std::string& where, bool is_gone,
     ctl_say(id + " has ended on " + where);
     return 0;
   }
-  ctl_complain({Code::kDeadlineExceeded,
-                id + " is still there on " + where + " after " +
-                    std::to_string(patience.count() / 1000) + " s",
-                "its supervisor reports what it could not end: journalctl -u 'ivy-agent@*'"});
-  return kCtlFailed;
+  return ctl_complain({Code::kDeadlineExceeded,
+                       id + " is still there on " + where + " after " +
+                           std::to_string(patience.count() / 1000) + " s",
+                       "its supervisor reports what it could not end: journalctl -u "
+                       "'ivy-agent@*'"});
 }
 
 int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left) {
@@ -143,39 +101,37 @@ int tell_left(const std::string& job_id, const std::vector<HostedProcess>& left)
     named += (named.empty() ? "pid " : ", pid ") + pid + " (" + process.name + ")";
     pids += (pids.empty() ? "" : ",") + pid;
   }
-  ctl_complain(
+  return ctl_complain(
       {Code::kDeadlineExceeded,
        "job " + short_id(job_id) +
            " has left processes on this host, which its supervisor could not end: " + named,
        "see what they wait for: ps -o pid,stat,wchan,args -p " + pids});
-  return kCtlFailed;
 }
 
 }  // namespace
 
 int ctl_stop_on_hosts(const CtlOptions& options) {
   const Result<std::vector<Host>> hosts = parse_host_list(options.hosts, "-H");
-  if (!hosts.ok()) {
-    ctl_complain(hosts.error());
-    return kExitUsage;
-  }
+  if (!hosts.ok()) return ctl_complain(hosts.error(), kExitUsage);
   Listed listed = list_on(*hosts);
   std::set<std::string> ids;
   for (const auto& [id, where] : listed.hosts_of_job) ids.insert(id);
   const Result<std::string> job_id = choose_id(options.job, ids, "these hosts by their agents");
-  if (!job_id.ok()) {
-    ctl_complain(job_id.error());
-    return kCtlFailed;
-  }
+  if (!job_id.ok()) return ctl_complain(job_id.error());
   std::vector<Host> with_job;
   for (const Host& host : *hosts)
     if (listed.hosts_of_job[*job_id].contains(host.name)) with_job.push_back(host);
   const std::optional<milliseconds> grace = grace_of(options);
-  const Asked asked = ask_agents(with_job, {*job_id, grace});
-  if (!asked.all) return kCtlFailed;
+  bool all_with_grace = true;
+  const bool all_asked =
+      stop_job_on(with_job, {*job_id, grace}, [&](const Host& host, const StopAnswer& answer) {
+        if (!grace || answer.with_grace >= answer.supervisors) return;
+        ctl_complain(takes_own_grace(host.name));
+        all_with_grace = false;
+      });
+  if (!all_asked) return kCtlFailed;
   const milliseconds patience =
-      (asked.all_with_grace ? grace.value_or(kOwnGrace) : std::max(*grace, kOwnGrace)) +
-      kStopPatience;
+      (all_with_grace ? grace.value_or(kOwnGrace) : std::max(*grace, kOwnGrace)) + kStopPatience;
   Listed now;
   const auto is_there = [&] {
     now = list_on(with_job);
@@ -195,10 +151,7 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options) {
     if (job.job_id.starts_with(options.job)) ids.insert(job.job_id);
   if (ids.empty()) return std::nullopt;
   const Result<std::string> job_id = choose_id(options.job, ids, "this host");
-  if (!job_id.ok()) {
-    ctl_complain(job_id.error());
-    return kCtlFailed;
-  }
+  if (!job_id.ok()) return ctl_complain(job_id.error());
   if (wait_until_gone([&] { return !choose_job(*job_id).ok(); }, kUnknownLauncher))
     return std::nullopt;
   ctl_say("job " + short_id(*job_id) +

@@ -1,11 +1,11 @@
 #include "launcher/ctl/ctl_table.h"
 
 #include <algorithm>
-#include <chrono>
 #include <cstdio>
 #include <string_view>
 
-#include "launcher/report/diagnostic.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -26,16 +26,29 @@ bool is_utf8(std::string_view text) {
   return true;
 }
 
+// A JSON text in which no control character commands a terminal.
+std::string without_controls(const std::string& text) {
+  std::string out;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const auto byte = static_cast<unsigned char>(text[i]);
+    // A C1 control in UTF-8 is as good as ESC.
+    const bool begins_c1 = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
+    if (!begins_c1 && byte != 0x7f) {
+      out += text[i];
+      continue;
+    }
+    char escaped[8];
+    std::snprintf(escaped, sizeof escaped, "\\u%04x",
+                  begins_c1 ? static_cast<unsigned char>(text[++i]) : byte);
+    out += escaped;
+  }
+  return out;
+}
+
 }  // namespace
 
 std::string elapsed_since(std::int64_t unix_ms) {
-  using namespace std::chrono;
-  const auto now = duration_cast<milliseconds>(system_clock::now().time_since_epoch()).count();
-  const long long seconds = std::max<std::int64_t>(now - unix_ms, 0) / 1000;
-  char text[32];
-  std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
-                seconds % 60);
-  return text;
+  return clock_text(std::max<std::int64_t>(wall_ms() - unix_ms, 0) / 1000);
 }
 
 std::string table_cell(const RemoteText& text, std::size_t columns) {
@@ -56,25 +69,17 @@ boost::json::string json_text(const std::string& text) {
   return out;
 }
 
-void print_json(const boost::json::array& rows) {
-  std::string text;
-  for (const boost::json::value& row : rows)
-    text += (text.empty() ? "\n  " : ",\n  ") + boost::json::serialize(row);
-  std::string out;
-  for (std::size_t i = 0; i < text.size(); ++i) {
-    const auto byte = static_cast<unsigned char>(text[i]);
-    // A C1 control in UTF-8 is as good as ESC.
-    const bool begins_c1 = byte == 0xc2 && static_cast<unsigned char>(text[i + 1]) < 0xa0;
-    if (!begins_c1 && byte != 0x7f) {
-      out += text[i];
-      continue;
-    }
-    char escaped[8];
-    std::snprintf(escaped, sizeof escaped, "\\u%04x",
-                  begins_c1 ? static_cast<unsigned char>(text[++i]) : byte);
-    out += escaped;
+void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json) {
+  if (as_json) {
+    std::string text;
+    for (const ListRow& row : rows)
+      text += (text.empty() ? "\n  " : ",\n  ") + boost::json::serialize(row.json);
+    std::printf("[%s%s]\n", without_controls(text).c_str(), rows.empty() ? "" : "\n");
+  } else if (!rows.empty()) {
+    std::vector<TextRow> lines{header};
+    for (const ListRow& row : rows) lines.push_back(row.cells);
+    std::fputs(text_columns(lines, "").c_str(), stdout);
   }
-  std::printf("[%s%s]\n", out.c_str(), rows.empty() ? "" : "\n");
 }
 
 }  // namespace ivy

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/report/text_columns.h"
 #include "proto/contract/remote_text.h"
 
 namespace ivy {
@@ -17,7 +18,14 @@ std::string table_cell(const RemoteText& text, std::size_t columns);
 std::string elapsed_since(std::int64_t unix_ms);
 // JSON has no bytes: each byte of a text that is no UTF-8 is one character, U+0000 to U+00FF.
 boost::json::string json_text(const std::string& text);
-// Prints a line for each row to standard output, escaped so that a terminal shows it as it is.
-void print_json(const boost::json::array& rows);
+
+// One row of a list: for people, and with --json for programs.
+struct ListRow {
+  TextRow cells;
+  boost::json::object json;
+};
+// Prints the rows to standard output, as a table below its header or as a list of objects, escaped
+// so that a terminal shows it as it is. An empty table prints nothing.
+void print_list(const TextRow& header, const std::vector<ListRow>& rows, bool as_json);
 
 }  // namespace ivy

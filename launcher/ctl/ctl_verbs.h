@@ -24,9 +24,11 @@ int ctl_attach(const CtlOptions& options);
 int ctl_why(const CtlOptions& options);
 int ctl_stack(const CtlOptions& options);
 
-// "ivyctl: error: ..." with what to do, to standard error.
-void ctl_complain(const Error& error);
 // Prints one line of ours to standard error.
 void ctl_say(const std::string& text);
+// "ivyctl: error: ..." with what to do, to standard error; returns the exit code.
+int ctl_complain(const Error& error, int exit_code = kCtlFailed);
+// Prints a text of other hosts to standard output, or complains; returns the exit code.
+int ctl_print(const Result<std::string>& text);
 
 }  // namespace ivy

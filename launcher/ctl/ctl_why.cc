@@ -1,15 +1,12 @@
 // ivyctl why: asks the launcher what the ranks do in the comm runtime or in torch's collectives,
 // where they are and where the job's store is, and the store for its wait graph.
 #include <chrono>
-#include <cstdio>
 #include <optional>
 #include <utility>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/hang/rank_names.h"
-#include "launcher/job/job_end.h"
-#include "launcher/report/diagnostic.h"
 #include "rendezvous/client/client.h"
 
 namespace ivy {
@@ -43,15 +40,13 @@ Result<std::string> ask_store(const ctl::StoreDescription& store) {
 Result<std::string> ask_operations(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_operations();
-  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
-  return IVY_TRY(connection.receive()).operations().text();
+  return IVY_TRY(ask_once(job.place, request)).operations().text();
 }
 
 Result<std::string> explain_store(const FoundJob& job) {
   ctl::Request request;
   request.mutable_describe_store();
-  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
-  const ctl::Reply reply = IVY_TRY(connection.receive());
+  const ctl::Reply reply = IVY_TRY(ask_once(job.place, request));
   if (!reply.has_store())
     return Error{Code::kFailedPrecondition, "this job's ivyrun does not know where its store is",
                  "use the ivyctl beside that ivyrun"};
@@ -65,25 +60,14 @@ Result<std::string> explain_store(const FoundJob& job) {
 }
 
 // Without debuggers. Empty: nothing is known.
-Result<std::string> ask_stacks(const FoundJob& job, ctl::DescribeStacks question) {
-  question.set_patience_ms(kFlightLimit.count());
+Result<std::string> ask_stacks(const FoundJob& job, bool is_brief) {
   ctl::Request request;
-  *request.mutable_describe_stacks() = std::move(question);
-  CtlConnection connection = IVY_TRY(CtlConnection::ask(job.place, request));
-  return IVY_TRY(connection.receive(2 * kFlightLimit)).stacks().text();
-}
-
-// The ranks that torch's collectives wait for, by their flight records or stacks.
-Result<std::string> ask_who_is_absent(const FoundJob& job) {
-  ctl::DescribeStacks question;
-  question.set_brief(true);
-  return ask_stacks(job, std::move(question));
-}
-
-Result<std::string> ask_main_threads(const FoundJob& job) {
-  ctl::DescribeStacks question;
-  question.set_main_threads(true);
-  return ask_stacks(job, std::move(question));
+  ctl::DescribeStacks& question = *request.mutable_describe_stacks();
+  question.set_patience_ms(kFlightLimit.count());
+  // Brief: the ranks that torch's collectives wait for, by their flight records or stacks.
+  question.set_brief(is_brief);
+  question.set_main_threads(!is_brief);
+  return IVY_TRY(ask_once(job.place, request, 2 * kFlightLimit)).stacks().text();
 }
 
 void add_part(std::string& text, const Result<std::string>& part) {
@@ -96,12 +80,12 @@ Result<std::string> explain_job(const CtlOptions& options) {
   std::string text;
   add_part(text, ask_operations(job));
   const bool has_operations = !text.empty();
-  const Result<std::string> absent = ask_who_is_absent(job);
+  const Result<std::string> absent = ask_stacks(job, /*is_brief=*/true);
   add_part(text, absent);
   const bool has_collective = absent.ok() && !absent->empty();
   // Operations say where their ranks are; of other programs nothing else is known.
   const Result<std::string> places =
-      has_collective || !has_operations ? ask_main_threads(job) : std::string();
+      has_collective || !has_operations ? ask_stacks(job, /*is_brief=*/false) : std::string();
   const bool has_places = places.ok() && !places->empty();
   const Result<std::string> store = explain_store(job);
   if (text.empty() && !has_places) return store;
@@ -117,11 +101,11 @@ Result<std::string> explain_job(const CtlOptions& options) {
 std::string explain_ended(const std::string& prefix) {
   const std::optional<EndedJob> ended = find_ended_job(prefix);
   if (!ended) return {};
-  const std::string id = short_id(ended->job_id);
-  std::string text = "job " + id + " has ended: " + how_it_ended(*ended);
+  std::string text = ended_text(*ended);
   ctl::JobDescription job;
   if (job.ParseFromString(ended->description) && !job.log_directory().empty())
-    text += "\nits output is in " + job.log_directory() + " (ivyctl logs " + id + " shows it)";
+    text += "\nits output is in " + job.log_directory() + " (ivyctl logs " +
+            short_id(ended->job_id) + " shows it)";
   return text;
 }
 
@@ -131,12 +115,7 @@ int ctl_why(const CtlOptions& options) {
   Result<std::string> text = explain_job(options);
   if (!text.ok())
     if (std::string ended = explain_ended(options.job); !ended.empty()) text = std::move(ended);
-  if (!text.ok()) {
-    ctl_complain(text.error());
-    return kCtlFailed;
-  }
-  std::printf("%s\n", escape_control(*text).c_str());
-  return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
+  return ctl_print(text);
 }
 
 }  // namespace ivy

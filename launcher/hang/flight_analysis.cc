@@ -26,10 +26,6 @@ std::string quoted(const FlightEntry& entry) {
   return "\"" + (has_text ? entry.group_text : entry.group) + "\"";
 }
 
-std::string ranks_text(const std::vector<std::uint32_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);
-}
-
 // The first frame that is not torch's own: "train.py:41".
 std::string place_of(const FlightEntry& entry) {
   for (const FlightFrame& frame : entry.frames) {
@@ -97,7 +93,7 @@ std::string mismatch_line(const Group& group, std::int64_t sequence) {
   std::string text = "ranks differ at collective #" + std::to_string(sequence) + " of " +
                      quoted(*firsts.front()) + ": ";
   for (std::size_t i = 0; i < sides.size(); ++i)
-    text += (i == 0 ? "" : "; ") + ranks_text(sides[i].second) +
+    text += (i == 0 ? "" : "; ") + named_ranks(sides[i].second) +
             (sides[i].second.size() == 1 ? " is in " : " are in ") + firsts[i]->operation +
             details(*firsts[i]);
   return text;
@@ -151,12 +147,12 @@ std::string stuck_line(const Group& group, const Stuck& stuck, std::int64_t now_
   const FlightEntry& entry = *stuck.entry;
   const std::string what = named(entry) + " of " + quoted(entry);
   const bool is_one = stuck.waiting.size() == 1;
-  const std::string waiters = ranks_text(stuck.waiting) + (is_one ? " waits" : " wait");
+  const std::string waiters = named_ranks(stuck.waiting) + (is_one ? " waits" : " wait");
   const std::string time = since(stuck.since_ns, now_ns);
   if (stuck.absent.empty())
-    return ranks_text(stuck.waiting) + (is_one ? " is in " : " are in ") + what + details(entry) +
+    return named_ranks(stuck.waiting) + (is_one ? " is in " : " are in ") + what + details(entry) +
            time + ", and everyone has entered it";
-  return ranks_text(stuck.absent) + " did not enter " + what +
+  return named_ranks(stuck.absent) + " did not enter " + what +
          last_of_absent(group, stuck.absent, now_ns) + "; " + waiters + " in it" + details(entry) +
          time;
 }
@@ -214,7 +210,7 @@ std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, st
   for (const RankFlight& flight : flights) missing.erase(flight.rank);
   if (!missing.empty())
     lines.push_back("no flight record of " +
-                    ranks_text(std::vector<std::uint32_t>(missing.begin(), missing.end())));
+                    named_ranks(std::vector<std::uint32_t>(missing.begin(), missing.end())));
   return lines;
 }
 

@@ -7,10 +7,10 @@
 #include <utility>
 
 #include "launcher/hang/rank_names.h"
-#include "launcher/report/clock.h"
 #include "launcher/report/diagnostic.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 #include "proto/wire/ras.h"
 
 namespace ivy {
@@ -41,13 +41,6 @@ constexpr milliseconds kWordsPause{20};
 constexpr int kMaxWordsPauses = 15;
 constexpr milliseconds kMaxCtlPatience{60'000};
 
-std::int64_t unix_ns() {
-  using std::chrono::system_clock;
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(
-             system_clock::now().time_since_epoch())
-      .count();
-}
-
 // "ranks 0-1,3: NCCL says: ...": an address or a number often keeps equal ones apart.
 void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
                   std::vector<std::string>& lines) {
@@ -55,8 +48,7 @@ void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warni
   std::size_t said = 0;
   for (const auto& [text, ranks] : warnings) {
     if (++said > kMaxWarnings) break;
-    lines.push_back((ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks) +
-                    ": NCCL says: " + text);
+    lines.push_back(named_ranks(ranks) + ": NCCL says: " + text);
   }
   if (warnings.size() > kMaxWarnings)
     lines.push_back("and " + std::to_string(warnings.size() - kMaxWarnings) + " more warnings");
@@ -186,7 +178,7 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   echo_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(kEcho).count();
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
-  open->answer.lines = flight_lines(open->answer.flights, open->world, unix_ns());
+  open->answer.lines = flight_lines(open->answer.flights, open->world, wall_ns());
   // Without records the stacks tell at least who is inside a collective.
   if (open->answer.lines.empty())
     if (std::string line = collective_line(open->answer.hosts); !line.empty())
@@ -250,11 +242,7 @@ void JobEvidence::check_stall() {
   if (was_said_ || is_looking_ || !handlers_.is_running()) return;
   if (silent_ns < std::chrono::nanoseconds(limit_).count()) return;
   is_looking_ = true;
-  Question look;
-  look.light = true;
-  look.flight_records = false;
-  look.patience = kLookPatience;
-  ask(look, [this](const Answer& first) {
+  look([this](const Answer& first) {
     pause_timer_.expires_after(kBetweenLooks);
     pause_timer_.async_wait([this, first](const boost::system::error_code& error) {
       if (!error) look_again(first);
@@ -262,12 +250,17 @@ void JobEvidence::check_stall() {
   });
 }
 
+// A light look: where the ranks are, and nothing else.
+void JobEvidence::look(Done done) {
+  Question question;
+  question.light = true;
+  question.flight_records = false;
+  question.patience = kLookPatience;
+  ask(question, std::move(done));
+}
+
 void JobEvidence::look_again(const Answer& first) {
-  Question look;
-  look.light = true;
-  look.flight_records = false;
-  look.patience = kLookPatience;
-  ask(look, [this, first](const Answer& second) {
+  look([this, first](const Answer& second) {
     is_looking_ = false;
     const bool printed = monotonic_ns() - moved_at_ns_ < std::chrono::nanoseconds(limit_).count();
     if (was_said_ || printed || !handlers_.is_running()) return;

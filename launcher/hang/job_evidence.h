@@ -92,6 +92,7 @@ class JobEvidence {
   std::size_t bytes_under_way() const;
   void wait_second();
   void check_stall();
+  void look(Done done);
   void look_again(const Answer& first);
   void has_moved_now();
   void wait_for_words(int pauses, std::function<void()> done);

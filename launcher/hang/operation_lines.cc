@@ -18,15 +18,11 @@ using comm_status::Phase;
 using comm_status::RankState;
 using comm_status::Reduction;
 
-constexpr std::size_t kMaxHostsNamed = 4;
-
 // Ranks that do the same.
 struct Group {
   std::string says = {};    // Without the age.
   std::string behind = {};  // What stands behind the age: " ago".
-  std::vector<std::uint32_t> ranks = {};
-  std::vector<std::string> hosts = {};
-  std::int32_t pid = 0;  // The rank's, if it is the only one.
+  RankGroup who = {};
   std::string end = {};  // "SIGKILL"; empty: it lives.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};
@@ -112,7 +108,7 @@ class Groups {
   std::string text() {
     std::string all;
     std::stable_sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
-      return a.ranks.front() < b.ranks.front();
+      return a.who.ranks.front() < b.who.ranks.front();
     });
     for (const Group& group : groups_) all += (all.empty() ? "" : "\n") + line_of(group);
     return all;
@@ -127,24 +123,15 @@ class Groups {
     });
     Group& group = same != groups_.end() ? *same : groups_.emplace_back(std::move(made));
     group.end = end;
-    group.pid = rank.pid();
-    group.ranks.insert(std::upper_bound(group.ranks.begin(), group.ranks.end(), rank.rank()),
-                       rank.rank());
-    if (std::find(group.hosts.begin(), group.hosts.end(), host) == group.hosts.end())
-      group.hosts.push_back(host);
+    group.who.pid = rank.pid();
+    group.who.add(rank.rank(), host);
+    std::sort(group.who.ranks.begin(), group.who.ranks.end());
     group.least_ms = std::min(group.least_ms, age_ms);
     group.most_ms = std::max(group.most_ms, age_ms);
   }
 
   static std::string line_of(const Group& group) {
-    const bool is_one = group.ranks.size() == 1;
-    std::string text = (is_one ? "rank " : "ranks ") + folded_ranks(group.ranks) + " (host" +
-                       (group.hosts.size() == 1 ? " " : "s ");
-    for (std::size_t i = 0; i < group.hosts.size() && i < kMaxHostsNamed; ++i)
-      text += (i == 0 ? "" : ", ") + group.hosts[i];
-    if (group.hosts.size() > kMaxHostsNamed)
-      text += " and " + std::to_string(group.hosts.size() - kMaxHostsNamed) + " more";
-    if (is_one) text += ", pid " + std::to_string(group.pid);
+    std::string text = group.who.text();
     if (!group.end.empty()) text += "; " + group.end;
     text += "): " + group.says;
     if (!group.has_age) return text;

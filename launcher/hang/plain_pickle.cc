@@ -6,6 +6,7 @@
 #include <limits>
 #include <optional>
 #include <unordered_map>
+#include <utility>
 
 namespace ivy {
 namespace {
@@ -77,6 +78,7 @@ class Reader {
     return value;
   }
   static bool is_container(Kind kind) { return kind == Kind::kList || kind == Kind::kDictionary; }
+  void push_empty(Kind kind) { make(kind); }
   void push_integer(Kind kind, std::int64_t integer) { make(kind)->integer = integer; }
   void push_text(std::string_view text) { make(Kind::kText)->text = text; }
 
@@ -152,140 +154,120 @@ class Reader {
 
   void step() {
     op_at_ = at_;
-    const std::string_view op = take(1);
-    if (op.empty()) return;
-    if (!read_scalar(op.front()) && !read_container(op.front()) && !read_order(op.front())) {
-      char hexadecimal[8];
-      std::snprintf(hexadecimal, sizeof hexadecimal, "0x%02x",
-                    static_cast<unsigned char>(op.front()));
-      fail(std::string("opcode ") + hexadecimal + " is not plain data");
-    }
+    const std::string_view taken = take(1);
+    if (taken.empty()) return;
+    const char op = taken.front();
+    if (!read_text(op)) read_number(op);
   }
 
-  bool read_scalar(char op) {
+  void refuse(char op) {
+    char hexadecimal[8];
+    std::snprintf(hexadecimal, sizeof hexadecimal, "0x%02x", static_cast<unsigned char>(op));
+    fail(std::string("opcode ") + hexadecimal + " is not plain data");
+  }
+
+  void read_number(char op) {
     switch (op) {
       case 'N':
-        make(Kind::kNone);
-        return true;
+        return push_empty(Kind::kNone);
       case '\x88':
       case '\x89':
-        push_integer(Kind::kBool, op == '\x88' ? 1 : 0);
-        return true;
+        return push_integer(Kind::kBool, op == '\x88' ? 1 : 0);
       case 'J':  // BININT: signed
-        push_integer(Kind::kInteger, little_endian(take(4)));
-        return true;
+        return push_integer(Kind::kInteger, little_endian(take(4)));
       case 'K':
       case 'M':
-        push_integer(Kind::kInteger,
-                     static_cast<std::int64_t>(unsigned_number(take(op == 'K' ? 1 : 2))));
-        return true;
+        return push_integer(Kind::kInteger,
+                            static_cast<std::int64_t>(unsigned_number(take(op == 'K' ? 1 : 2))));
       case '\x8a':  // LONG1, LONG4
       case '\x8b':
-        push_integer(Kind::kInteger, little_endian(take_counted(op == '\x8a' ? 1 : 4)));
-        return true;
+        return push_integer(Kind::kInteger, little_endian(take_counted(op == '\x8a' ? 1 : 4)));
       case 'G': {  // BINFLOAT: big-endian
         std::string bytes(take(8));
         std::reverse(bytes.begin(), bytes.end());
         make(Kind::kReal)->real = std::bit_cast<double>(unsigned_number(bytes));
-        return true;
+        return;
       }
-      case '\x8c':  // SHORT_BINUNICODE, SHORT_BINBYTES, SHORT_BINSTRING
-      case 'C':
-      case 'U':
-        push_text(take_counted(1));
-        return true;
-      case 'X':  // BINUNICODE, BINBYTES, BINSTRING
-      case 'B':
-      case 'T':
-        push_text(take_counted(4));
-        return true;
-      case '\x8d':  // BINUNICODE8, BINBYTES8
-      case '\x8e':
-        push_text(take_counted(8));
-        return true;
       default:
-        return false;
+        return read_container(op);
     }
   }
 
-  bool read_container(char op) {
+  // A text or bytes, behind a length of 1, 4 or 8 bytes.
+  bool read_text(char op) {
+    // SHORT_BINBYTES, SHORT_BINSTRING and SHORT_BINUNICODE; BINUNICODE, BINBYTES and BINSTRING;
+    // BINUNICODE8 and BINBYTES8.
+    constexpr std::pair<std::string_view, int> kTexts[] = {
+        {"CU\x8c", 1}, {"XBT", 4}, {"\x8d\x8e", 8}};
+    for (const auto& [ops, bytes] : kTexts) {
+      if (ops.find(op) == ops.npos) continue;
+      push_text(take_counted(bytes));
+      return true;
+    }
+    return false;
+  }
+
+  void read_container(char op) {
     switch (op) {
       case ']':
       case ')':
-        make(Kind::kList);
-        return true;
+        return push_empty(Kind::kList);
       case '}':
-        make(Kind::kDictionary);
-        return true;
+        return push_empty(Kind::kDictionary);
       case 'l':
       case 't':
-        make_container(Kind::kList, pop_to_mark());
-        return true;
+        return make_container(Kind::kList, pop_to_mark());
       case 'd':
-        make_container(Kind::kDictionary, pop_to_mark());
-        return true;
+        return make_container(Kind::kDictionary, pop_to_mark());
       case '\x85':
       case '\x86':
       case '\x87':
-        make_container(Kind::kList, pop_some(static_cast<unsigned char>(op) - 0x84u));
-        return true;
+        return make_container(Kind::kList, pop_some(static_cast<unsigned char>(op) - 0x84u));
       case 'a':
-        append(pop_some(1), Kind::kList);
-        return true;
+        return append(pop_some(1), Kind::kList);
       case 'e':
-        append(pop_to_mark(), Kind::kList);
-        return true;
+        return append(pop_to_mark(), Kind::kList);
       case 's':
-        append(pop_some(2), Kind::kDictionary);
-        return true;
+        return append(pop_some(2), Kind::kDictionary);
       case 'u':
-        append(pop_to_mark(), Kind::kDictionary);
-        return true;
+        return append(pop_to_mark(), Kind::kDictionary);
       default:
-        return false;
+        return read_order(op);
     }
   }
 
-  bool read_order(char op) {
+  void read_order(char op) {
     switch (op) {
       case '\x80':  // PROTO
-        take(1);
-        return true;
       case '\x95':  // FRAME
-        take(8);
-        return true;
+        take(op == '\x80' ? 1 : 8);
+        return;
       case '(':
-        push(nullptr);
-        return true;
+        return push(nullptr);
       case '0':
         pop();
-        return true;
+        return;
       case '1':
         pop_to_mark();
-        return true;
-      case '2': {
-        const std::optional<Stacked> top = pop();
-        if (top) push(*top);
-        if (top) push(*top);
-        return true;
-      }
+        return;
+      case '2':
+        if (const std::optional<Stacked> top = pop())
+          for (int copy = 0; copy < 2; ++copy) push(*top);
+        return;
       case 'q':
       case 'r':
-        remember(unsigned_number(take(op == 'q' ? 1 : 4)));
-        return true;
+        return remember(unsigned_number(take(op == 'q' ? 1 : 4)));
       case '\x94':  // MEMOIZE
-        remember(memo_.size());
-        return true;
+        return remember(memo_.size());
       case 'h':
       case 'j':
-        recall(unsigned_number(take(op == 'h' ? 1 : 4)));
-        return true;
+        return recall(unsigned_number(take(op == 'h' ? 1 : 4)));
       case '.':
         is_stopped_ = true;
         if (stack_.size() != 1 || !stack_.back()) fail("it does not end with one value");
-        return true;
+        return;
       default:
-        return false;
+        return refuse(op);
     }
   }
 

@@ -10,6 +10,7 @@
 
 #include "launcher/options/hosts.h"
 #include "launcher/report/folded_ranks.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -70,10 +71,6 @@ bool may_come_from(const ctl::StorePeer& host, const std::string& address) {
   if (is_loopback(address)) return host.reaches_by_loopback();
   return std::find(host.addresses().begin(), host.addresses().end(), address) !=
          host.addresses().end();
-}
-
-std::string ranks_text(const std::vector<std::uint32_t>& ranks) {
-  return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);
 }
 
 std::vector<std::uint32_t> ranks_of(const ctl::StorePeer& host) {
@@ -148,7 +145,7 @@ class RankNames {
       for (const ctl::StoreWorker& worker : host.workers())
         if (!worker.ended() && !connected.contains(worker.rank())) absent.push_back(worker.rank());
     std::sort(absent.begin(), absent.end());
-    return absent.empty() ? "" : "; not connected: " + ranks_text(absent);
+    return absent.empty() ? "" : "; not connected: " + named_ranks(absent);
   }
 
   // A process that a rank has started, or one that did not say who it is.
@@ -161,7 +158,7 @@ class RankNames {
       only = &host;
     }
     if (only == nullptr || only->workers_size() == 0) return "";
-    return " (host " + only->name() + ", " + ranks_text(ranks_of(*only)) + ")";
+    return " (host " + only->name() + ", " + named_ranks(ranks_of(*only)) + ")";
   }
 
   const ctl::StoreDescription& store_;
@@ -175,7 +172,7 @@ std::string ended_line(const ctl::StoreDescription& store) {
       if (worker.ended()) ended.push_back(worker.rank());
   if (ended.empty()) return "";
   std::sort(ended.begin(), ended.end());
-  return "\n" + ranks_text(ended) + (ended.size() == 1 ? " has ended" : " have ended");
+  return "\n" + named_ranks(ended) + (ended.size() == 1 ? " has ended" : " have ended");
 }
 
 }  // namespace
@@ -183,12 +180,8 @@ std::string ended_line(const ctl::StoreDescription& store) {
 std::string explain_ranks(std::string_view explanation, const ctl::StoreDescription& store) {
   const RankNames names(store);
   std::string text;
-  while (!explanation.empty()) {
-    const std::size_t end = std::min(explanation.find('\n'), explanation.size());
-    if (!text.empty()) text += '\n';
-    text += names.explain_line(explanation.substr(0, end));
-    explanation.remove_prefix(std::min(end + 1, explanation.size()));
-  }
+  while (!explanation.empty())
+    text += (text.empty() ? "" : "\n") + names.explain_line(take_part(explanation, '\n'));
   return text + ended_line(store);
 }
 

@@ -11,16 +11,13 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kMaxHostsNamed = 4;
 constexpr std::size_t kMaxTextBytes = 480u << 10;
 // Two looks of one process that sleeps all the time are a few ticks apart, by our own questions.
 constexpr std::uint64_t kIdleTicks = 5;
 
 struct Group {
   std::string says;
-  std::vector<std::uint32_t> ranks;
-  std::vector<std::string> hosts;
-  std::int32_t pid = 0;  // The rank's, if it is the only one.
+  RankGroup who;
 };
 
 std::string state_text(const RankEvidence& rank) {
@@ -118,18 +115,6 @@ std::string says(const RankEvidence& rank, StackDetail detail) {
   return text;
 }
 
-std::string line_of(const Group& group) {
-  const bool is_one = group.ranks.size() == 1;
-  std::string text = (is_one ? "rank " : "ranks ") + folded_ranks(group.ranks) + " (host" +
-                     (group.hosts.size() == 1 ? " " : "s ");
-  for (std::size_t i = 0; i < group.hosts.size() && i < kMaxHostsNamed; ++i)
-    text += (i == 0 ? "" : ", ") + group.hosts[i];
-  if (group.hosts.size() > kMaxHostsNamed)
-    text += " and " + std::to_string(group.hosts.size() - kMaxHostsNamed) + " more";
-  if (is_one && group.pid > 0) text += ", pid " + std::to_string(group.pid);
-  return text + "): " + group.says;
-}
-
 // Hosts answer in any order.
 std::vector<const HostStacks*> in_rank_order(const std::vector<HostStacks>& hosts) {
   std::vector<const HostStacks*> ordered;
@@ -148,15 +133,12 @@ std::vector<Group> groups_of(const std::vector<HostStacks>& hosts, StackDetail d
     for (const RankEvidence& rank : host->evidence.ranks()) {
       std::string text = says(rank, detail);
       const auto [place, is_new] = known.emplace(text, groups.size());
-      if (is_new) groups.push_back({std::move(text), {}, {}, rank.pid()});
-      Group& group = groups[place->second];
-      group.ranks.push_back(rank.rank());
-      if (std::find(group.hosts.begin(), group.hosts.end(), host->host) == group.hosts.end())
-        group.hosts.push_back(host->host);
+      if (is_new) groups.push_back({std::move(text), {{}, {}, rank.pid()}});
+      groups[place->second].who.add(rank.rank(), host->host);
     }
-  for (Group& group : groups) std::sort(group.ranks.begin(), group.ranks.end());
+  for (Group& group : groups) std::sort(group.who.ranks.begin(), group.who.ranks.end());
   std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
-    return a.ranks.front() < b.ranks.front();
+    return a.who.ranks.front() < b.who.ranks.front();
   });
   return groups;
 }
@@ -168,9 +150,9 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
   std::string text;
   std::vector<std::uint32_t> left_out;
   for (const Group& group : groups_of(hosts, detail)) {
-    const std::string line = line_of(group);
+    const std::string line = group.who.text() + "): " + group.says;
     if (text.size() + line.size() > kMaxTextBytes) {
-      left_out.insert(left_out.end(), group.ranks.begin(), group.ranks.end());
+      left_out.insert(left_out.end(), group.who.ranks.begin(), group.who.ranks.end());
       continue;
     }
     text += (text.empty() ? "" : "\n") + line;
@@ -194,8 +176,8 @@ std::string collective_line(const std::vector<HostStacks>& hosts) {
   if (inside.empty() || (inside.size() == 1 && outside.empty())) return "";
   std::string text;
   const auto add = [&text](const std::vector<std::uint32_t>& ranks, const std::string& what) {
-    text += (text.empty() ? "" : "; ") + std::string(ranks.size() == 1 ? "rank " : "ranks ") +
-            folded_ranks(ranks) + (ranks.size() == 1 ? " is in " : " are in ") + what;
+    text += (text.empty() ? "" : "; ") + named_ranks(ranks) +
+            (ranks.size() == 1 ? " is in " : " are in ") + what;
   };
   for (const auto& [collective, ranks] : inside) add(ranks, collective);
   if (!outside.empty()) add(outside, "no collective");

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <array>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -29,13 +31,6 @@ bool take_prefix(std::string_view& line, std::string_view prefix) {
   if (!line.starts_with(prefix)) return false;
   line.remove_prefix(prefix.size());
   return true;
-}
-
-std::string_view next_line(std::string_view& text) {
-  const std::size_t end = text.find('\n');
-  const std::string_view line = text.substr(0, end);
-  text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  return line;
 }
 
 class Threads {
@@ -90,7 +85,7 @@ std::string thread_name(std::string_view line) {
 std::vector<StackThread> parse_faulthandler(std::string_view text) {
   Threads threads;
   while (!text.empty()) {
-    std::string_view line = next_line(text);
+    std::string_view line = take_part(text, '\n');
     if (line.starts_with("Stack (") || line.starts_with("Current thread ")) {
       threads.begin(std::string(kMain));
     } else if (line.starts_with("Thread 0x")) {
@@ -110,7 +105,7 @@ std::vector<StackThread> parse_faulthandler(std::string_view text) {
 std::vector<StackThread> parse_py_spy(std::string_view text) {
   Threads threads;
   while (!text.empty()) {
-    std::string_view line = next_line(text);
+    std::string_view line = take_part(text, '\n');
     if (line.starts_with("Thread ")) {
       const std::size_t open = line.find('"');
       std::string name = "thread";
@@ -158,7 +153,7 @@ std::string gdb_frame(std::string_view line) {
 std::vector<StackThread> parse_gdb(std::string_view text) {
   Threads threads;
   while (!text.empty()) {
-    const std::string_view line = next_line(text);
+    const std::string_view line = take_part(text, '\n');
     if (line.starts_with("Thread ") && line.ends_with(":")) {
       // gdb numbers a process's threads in the order in which they were born.
       threads.begin(line.starts_with("Thread 1 ") ? std::string(kMain) : "thread");

@@ -4,7 +4,7 @@
 #include <chrono>
 #include <utility>
 
-#include "launcher/report/clock.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {

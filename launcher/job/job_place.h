@@ -31,7 +31,7 @@ void remove_job_place(JobPlace& place);
 
 struct FoundJob {
   JobPlace place;
-  bool is_alive = false;    // Its launcher lives.
+  bool is_alive = false;    // Its launcher is still there.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
 // Jobs of this user on this host, by id. What is neither alive nor recorded is removed as above.

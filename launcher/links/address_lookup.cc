@@ -1,18 +1,20 @@
 #include "launcher/links/address_lookup.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/post.hpp>
+#include <memory>
 #include <utility>
 
-#include "launcher/links/tcp_dial.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace asio = boost::asio;
 using tcp = asio::ip::tcp;
 using udp = asio::ip::udp;
-using Addresses = std::vector<std::string>;
 
 namespace {
 
@@ -24,7 +26,7 @@ Error no_address(const std::string& name, const std::string& why) {
           "check the spelling, or: getent hosts " + name};
 }
 
-Result<Addresses> look_up(const std::string& name) {
+Result<Addresses> resolve(const std::string& name) {
   asio::io_context here;
   tcp::resolver resolver(here);
   boost::system::error_code error;
@@ -38,36 +40,46 @@ Result<Addresses> look_up(const std::string& name) {
   if (addresses.empty())
     return no_address(name,
                       error == asio::error::host_not_found ? "no such name" : error.message());
-  if (addresses.size() > TcpDial::kMaxAddresses) addresses.resize(TcpDial::kMaxAddresses);
+  if (addresses.size() > kMaxAddresses) addresses.resize(kMaxAddresses);
   return addresses;
 }
 
+// One question and its time limit, whichever ends first. Held by the wait for the limit.
+struct Lookup {
+  Lookup(asio::io_context& loop, FoundAddresses answered)
+      : timer(loop, kResolveTimeout), found(std::move(answered)) {}
+  void finish(const Result<Addresses>& addresses) {
+    timer.cancel();
+    if (found) std::exchange(found, {})(addresses);
+  }
+  asio::steady_timer timer;
+  FoundAddresses found;
+};
+
 }  // namespace
 
-void AddressLookup::start(asio::thread_pool& resolvers, const std::string& name, Found found) {
-  found_ = std::move(found);
-  timer_.expires_after(TcpDial::Limits{}.resolve);
-  timer_.async_wait([self = shared_from_this(), name](const boost::system::error_code& ended) {
-    if (!ended) self->finish(no_address(name, "the name server did not answer in time"));
+void look_up_addresses(asio::io_context& loop, asio::thread_pool& resolvers,
+                       const std::string& name, FoundAddresses found) {
+  const auto lookup = std::make_shared<Lookup>(loop, std::move(found));
+  lookup->timer.async_wait([lookup, name](const boost::system::error_code& ended) {
+    if (!ended) lookup->finish(no_address(name, "the name server did not answer in time"));
   });
-  // The answer comes back to the loop, where it may have been cancelled.
   asio::post(resolvers,
-             [self = weak_from_this(), name, &loop = loop_, work = asio::make_work_guard(loop_)] {
-               const Result<Addresses> addresses = look_up(name);
-               asio::post(loop, [self, addresses] {
-                 if (const auto alive = self.lock()) alive->finish(addresses);
+             [weak = std::weak_ptr(lookup), name, &loop, work = asio::make_work_guard(loop)] {
+               const Result<Addresses> addresses = resolve(name);
+               asio::post(loop, [weak, addresses] {
+                 if (const auto waiting = weak.lock()) waiting->finish(addresses);
                });
              });
 }
 
-void AddressLookup::cancel() {
-  found_ = {};
-  timer_.cancel();
-}
-
-void AddressLookup::finish(const Result<Addresses>& addresses) {
-  timer_.cancel();
-  if (found_) std::exchange(found_, {})(addresses);
+Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, asio::thread_pool& resolvers,
+                                          std::string name) {
+  if (is_numeric_address(name)) co_return Addresses{name};
+  const auto ask = [&](const Arrival<Result<Addresses>>& arrive) {
+    look_up_addresses(sequence.loop(), resolvers, name, arrive);
+  };
+  co_return co_await sequence.wait<Result<Addresses>>(ask);
 }
 
 bool is_numeric_address(const std::string& name) {
@@ -76,16 +88,31 @@ bool is_numeric_address(const std::string& name) {
   return !error;
 }
 
+std::string numeric_address(const asio::ip::address& address) {
+  if (address.is_v6() && address.to_v6().is_v4_mapped()) {
+    return asio::ip::make_address_v4(asio::ip::v4_mapped, address.to_v6()).to_string();
+  }
+  return address.to_string();
+}
+
 std::string own_address_towards(const std::string& numeric) {
   boost::system::error_code error;
-  const asio::ip::address address = asio::ip::make_address(numeric, error);
+  udp::endpoint end(asio::ip::make_address(numeric, error), kAnyPort);
   if (error) return {};
-  asio::io_context here;
-  udp::socket socket(here);
-  socket.connect(udp::endpoint(address, kAnyPort), error);
-  if (error) return {};
-  const udp::endpoint own = socket.local_endpoint(error);
-  return error ? std::string() : numeric_address(own.address());
+  const Descriptor socket(::socket(end.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || connect(socket.get(), end.data(), static_cast<socklen_t>(end.size())) != 0)
+    return {};
+  auto size = static_cast<socklen_t>(end.capacity());
+  if (getsockname(socket.get(), end.data(), &size) != 0) return {};
+  return numeric_address(end.address());
+}
+
+PeerAddresses route_to(const Addresses& addresses) {
+  for (const std::string& address : addresses) {
+    const std::string own = own_address_towards(address);
+    if (!own.empty()) return PeerAddresses{address, own};
+  }
+  return {};
 }
 
 }  // namespace ivy

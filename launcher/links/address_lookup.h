@@ -1,43 +1,46 @@
-// Finds all addresses of a name, for carriers whose connection a library opens and which dial each
-// one in turn. Thread: the loop's (the name is looked up on another thread). Lifetime: held by
-// shared pointers of what is pending; after cancel() nothing is called.
+// Names and addresses. A name is looked up on another thread, with a bound. Thread: the loop's.
 #pragma once
 
-#include <boost/asio/io_context.hpp>
-#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/ip/address.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <functional>
-#include <memory>
 #include <string>
 #include <vector>
 
+#include "launcher/streams/sequence.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
 
-class AddressLookup : public std::enable_shared_from_this<AddressLookup> {
- public:
-  // Numeric, each once, in the resolver's order; at least one. Unavailable: there is none, or the
-  // name server was silent for 5 s.
-  using Found = std::function<void(const Result<std::vector<std::string>>&)>;
+// Numeric, each once, in the resolver's order; at least one.
+using Addresses = std::vector<std::string>;
+using FoundAddresses = std::function<void(const Result<Addresses>&)>;
 
-  explicit AddressLookup(boost::asio::io_context& loop) : loop_(loop), timer_(loop) {}
-  // Calls back once, from the loop.
-  void start(boost::asio::thread_pool& resolvers, const std::string& name, Found found);
-  void cancel();
+// A name server that has not answered by then does not answer.
+inline constexpr std::chrono::seconds kResolveTimeout{5};
+// Addresses kept of a name that has more.
+inline constexpr std::size_t kMaxAddresses = 8;
 
- private:
-  void finish(const Result<std::vector<std::string>>& addresses);
-
-  boost::asio::io_context& loop_;
-  boost::asio::steady_timer timer_;
-  Found found_;
-};
+// Calls back once, from the loop. Unavailable: there is no address, or the name server is silent.
+void look_up_addresses(boost::asio::io_context& loop, boost::asio::thread_pool& resolvers,
+                       const std::string& name, FoundAddresses found);
+// The same for a coroutine. A numeric address is its own answer, at once.
+Awaitable<Result<Addresses>> addresses_of(Sequence& sequence, boost::asio::thread_pool& resolvers,
+                                          std::string name);
 
 // True for a numeric address, which needs no look-up, nor the threads for one.
 bool is_numeric_address(const std::string& name);
-
+// The numeric form of an address, IPv4 written as IPv4.
+std::string numeric_address(const boost::asio::ip::address& address);
 // Our own numeric address on the route to that one; empty when there is no route. Sends nothing.
 std::string own_address_towards(const std::string& numeric);
+
+// Both ends of a connection that another program opens (an ssh client).
+struct PeerAddresses {
+  std::string peer;  // Empty when none can be reached (the host lies behind a jump host).
+  std::string local;
+};
+// The first of these addresses to which there is a route.
+PeerAddresses route_to(const Addresses& addresses);
 
 }  // namespace ivy

@@ -21,30 +21,32 @@ std::string key_of(const Host& host) {
 
 }  // namespace
 
-void Slots::acquire(std::weak_ptr<void> wanted, std::function<void(Ticket)> granted) {
-  waiting_.push_back({std::move(wanted), std::move(granted)});
-  boost::asio::post(loop_, [self = std::weak_ptr<Slots*>(self_)] {
-    if (const auto alive = self.lock()) (*alive)->grant_next();
+Awaitable<Slots::Ticket> Slots::acquire(Sequence& sequence) {
+  const auto queue = [this](const Arrival<Ticket>& arrive) {
+    waiting_.push_back(arrive);
+    grant_soon();
+  };
+  co_return co_await sequence.wait<Ticket>(queue);
+}
+
+void Slots::grant_soon() {
+  boost::asio::post(loop_, [weak = std::weak_ptr<Slots*>(self_)] {
+    if (const auto self = weak.lock()) (*self)->grant_next();
   });
 }
 
 void Slots::grant_next() {
-  while (free_ > 0 && !waiting_.empty()) {
-    const Waiter waiter = std::move(waiting_.front());
-    waiting_.pop_front();
-    const std::shared_ptr<void> wanted = waiter.wanted.lock();
-    if (!wanted) continue;
-    --free_;
-    // The ticket's own pointer means nothing; its deleter gives the place back.
-    Ticket ticket(static_cast<void*>(nullptr), [this, self = std::weak_ptr<Slots*>(self_)](void*) {
-      if (self.expired()) return;
-      ++free_;
-      boost::asio::post(loop_, [self] {
-        if (const auto alive = self.lock()) (*alive)->grant_next();
-      });
-    });
-    waiter.granted(std::move(ticket));
-  }
+  if (free_ == 0 || waiting_.empty()) return;
+  const Arrival<Ticket> granted = std::move(waiting_.front());
+  waiting_.pop_front();
+  --free_;
+  // The deleter gives the place back.
+  granted(Ticket(static_cast<void*>(this), [weak = std::weak_ptr<Slots*>(self_)](void*) {
+    const auto self = weak.lock();
+    if (!self) return;
+    ++(*self)->free_;
+    (*self)->grant_soon();
+  }));
 }
 
 CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& options,

@@ -19,6 +19,7 @@
 #include "launcher/links/node_upload.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
+#include "launcher/streams/sequence.h"
 #include "proto/contract/remote_text.h"
 
 namespace ivy {
@@ -30,19 +31,16 @@ class Slots {
   using Ticket = std::shared_ptr<void>;
 
   Slots(boost::asio::io_context& loop, int count) : loop_(loop), free_(count) {}
-  // Calls back from the loop, at once or later; never after `wanted` is gone.
-  void acquire(std::weak_ptr<void> wanted, std::function<void(Ticket)> granted);
+  // A place whose coroutine has ended meanwhile goes to the next one.
+  Awaitable<Ticket> acquire(Sequence& sequence);
 
  private:
-  struct Waiter {
-    std::weak_ptr<void> wanted;
-    std::function<void(Ticket)> granted;
-  };
+  void grant_soon();
   void grant_next();
 
   boost::asio::io_context& loop_;
   int free_;
-  std::deque<Waiter> waiting_;
+  std::deque<Arrival<Ticket>> waiting_;
   std::shared_ptr<Slots*> self_ = std::make_shared<Slots*>(this);
 };
 

@@ -10,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launcher/options/carrier_kind.h"
 #include "proto/contract/remote_text.h"
@@ -74,6 +75,37 @@ class HostLink {
   virtual void write(std::string bytes) = 0;
   // Ends the link; `down` is not called for it. The far end sees an end of file.
   virtual void close() = 0;
+};
+
+// Passes the events of a link on to its owner, until the link is closed or down.
+class LinkReports {
+ public:
+  explicit LinkReports(HostLink::Handlers handlers) : handlers_(std::move(handlers)) {}
+
+  void close() { is_open_ = false; }
+  bool is_open() const { return is_open_; }
+  // For another link that takes this one's place.
+  const HostLink::Handlers& handlers() const { return handlers_; }
+
+  void up(const LinkUp& up) const {
+    if (is_open_) handlers_.up(up);
+  }
+  void bytes(std::string_view bytes) const {
+    if (is_open_) handlers_.bytes(bytes);
+  }
+  void drained() const {
+    if (is_open_) handlers_.drained();
+  }
+  void progress(const RemoteText& text) const {
+    if (is_open_) handlers_.progress(text);
+  }
+  void down(const LinkDown& down) {
+    if (std::exchange(is_open_, false)) handlers_.down(down);
+  }
+
+ private:
+  const HostLink::Handlers handlers_;
+  bool is_open_ = true;
 };
 
 }  // namespace ivy

@@ -10,6 +10,7 @@
 #include "launcher/links/remote_greeting.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -27,23 +28,23 @@ class LocalLink : public HostLink {
 
  private:
   // The socket pair; returns the end that the child inherits.
-  Result<int> make_pump();
+  Result<Descriptor> make_pump();
   Result<void> start_warden(const OpenRequest& request);
   // A relay to the supervisor that lives here already, for a launcher that took its job over.
   Result<void> start_relay();
   Result<void> start(const ChildRequest& child);
   void start_pump();
   void take(std::string_view bytes);
-  void post(std::function<void()> action);
+  Awaitable<void> begin(Result<void> started, OpenRequest request);
+  void fail(const LinkDown& down);
   LinkDown broken(const std::string& why);
 
-  boost::asio::io_context& loop_;
   const std::string node_binary_;
-  Handlers handlers_;
+  LinkReports reports_;
+  Sequence sequence_;
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<ChildProcess> warden_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace ivy

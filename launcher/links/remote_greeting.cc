@@ -107,6 +107,12 @@ void RemoteGreeting::keep_noise(std::size_t count) {
   if (noise_.size() > kNoiseKeptBytes) noise_.erase(0, noise_.size() - kNoiseKeptBytes);
 }
 
+void append_tail(std::string& text, std::string_view more) {
+  constexpr std::size_t kKeptBytes = 4096;
+  text.append(more);
+  if (text.size() > kKeptBytes) text.erase(0, text.size() - kKeptBytes);
+}
+
 std::string last_line(std::string_view text) {
   constexpr std::string_view kBlank = " \t\r\n";
   const std::size_t end = text.find_last_not_of(kBlank);

@@ -58,4 +58,7 @@ class RemoteGreeting {
 // The last line of a text that has anything printable in it; for "it said: ...".
 std::string last_line(std::string_view text);
 
+// Appends to what a program has said, of which the last 4 KiB are kept.
+void append_tail(std::string& text, std::string_view more);
+
 }  // namespace ivy

@@ -2,6 +2,7 @@
 // name. Pure; thread: any.
 #pragma once
 
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -11,6 +12,9 @@ enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun };
 
 // "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun".
 std::string carrier_name(Carrier carrier);
+// How long the workers of a host live without hearing from their launcher, unless --lease says it.
+// is_attended: a user at a terminal sees the job.
+std::chrono::milliseconds usual_lease(Carrier carrier, bool is_attended);
 // The carrier with this name; an unknown name, as another version may have written it, is kSsh.
 Carrier carrier_named(std::string_view name);
 

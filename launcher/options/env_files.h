@@ -1,7 +1,18 @@
-// Reads the files of --env-file. Thread: any.
+// The files of --env-file. Thread: any.
+//
+//   line  := [ 'export ' ] item [ '#' comment ] | '#' comment | nothing
+//   item  := NAME                  the caller's value; NAME* stands for all that begin so
+//          | NAME '=' plain        to the end of the line; blanks at its end do not count
+//          | NAME '=' "'" any "'"  byte for byte
+//          | NAME '=' '"' any '"'  byte for byte, but \" \\ \$ and \` lose their backslash
+//
+// This is what a shell, docker and dotenv files have in common. Where they differ nothing is
+// guessed: a plain value with quotes, backslashes or a '$' that a shell would expand is refused. A
+// '#' begins a comment at the beginning of a line, or behind a blank.
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "proto/contract/env.h"
@@ -9,11 +20,11 @@
 
 namespace ivy {
 
-// Larger files are not lists of variables.
-inline constexpr std::size_t kMaxEnvFileBytes = 1u << 20;
+// Later lines win. InvalidArgument reads "path:line:column: what"; `path` is only for messages.
+Result<Environment> parse_env_file(std::string_view content, const std::string& path,
+                                   const Environment& caller);
 
-// The variables of all files, later ones winning. Errors name the file, the line and the
-// column; the grammar: env_file_grammar.h.
+// The variables of all these files, later ones winning.
 Result<Environment> read_env_files(const std::vector<std::string>& paths,
                                    const Environment& caller);
 

@@ -55,6 +55,10 @@ Result<void> add_export(Environment& out, std::string_view text, const Environme
   return add_checked(out, name, value == nullptr ? "" : *value);
 }
 
+void set_variables(Environment& environment, const Environment& more) {
+  for (const EnvVariable& variable : more) set_variable(environment, variable.name, variable.value);
+}
+
 Result<Environment> parse_exports(const std::vector<std::string>& exports,
                                   const Environment& caller) {
   Environment out;

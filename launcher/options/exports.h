@@ -14,6 +14,9 @@ namespace ivy {
 // the caller's that begin so). InvalidArgument names the variable.
 Result<void> add_export(Environment& out, std::string_view text, const Environment& caller);
 
+// Sets or replaces all of these.
+void set_variables(Environment& environment, const Environment& more);
+
 // The values of all -x, in order.
 Result<Environment> parse_exports(const std::vector<std::string>& exports,
                                   const Environment& caller);

@@ -10,11 +10,11 @@
 #include <arpa/inet.h>
 
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <span>
 
 #include "proto/contract/host_ranges.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -40,14 +40,8 @@ struct Origin {
 
 std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
-bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
 std::optional<int> to_int(std::string_view text) {
-  int value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || text.empty()) return {};
-  if (!is_digit(text.front())) return {};
-  return value;
+  return text.starts_with('-') ? std::nullopt : to_number<int>(text);
 }
 
 bool is_ipv6(std::string_view text) {
@@ -226,6 +220,19 @@ Error written_twice(const TextPiece& word, const Origin& origin, const Host& hos
       "write it once");
 }
 
+Error unknown_key(const TextPiece& word, const Origin& origin, std::string_view key) {
+  if (key == "binding" || key == "ifname")
+    return origin.error(word.column, quoted(key) + " is a word of MPICH's host files",
+                        key == "binding" ? "leave it out; --bind-to KIND binds workers"
+                                         : "leave it out; --iface NAME chooses the interface");
+  if (key == "addr")
+    return origin.error(word.column, "a host has no address beside its name here",
+                        "write the address as the name, or give the name its address in "
+                        "/etc/hosts or by HostName in ~/.ssh/config");
+  return origin.error(word.column, "unknown key " + quoted(key),
+                      "known keys: slots, gpus, max_slots, port, user");
+}
+
 // "slots=4" and its relatives behind the name.
 Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Host> hosts) {
   const std::size_t equals = word.text.find('=');
@@ -266,17 +273,8 @@ Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Ho
   } else if (key == "max_slots" || key == "max-slots") {
     const int most = IVY_TRY(parse_slots(value, origin));
     for (Host& host : hosts) host.max_slots = most;
-  } else if (key == "binding" || key == "ifname") {
-    return origin.error(word.column, quoted(key) + " is a word of MPICH's host files",
-                        key == "binding" ? "leave it out; --bind-to KIND binds workers"
-                                         : "leave it out; --iface NAME chooses the interface");
-  } else if (key == "addr") {
-    return origin.error(word.column, "a host has no address beside its name here",
-                        "write the address as the name, or give the name its address in "
-                        "/etc/hosts or by HostName in ~/.ssh/config");
   } else {
-    return origin.error(word.column, "unknown key " + quoted(key),
-                        "known keys: slots, gpus, max_slots, port, user");
+    return unknown_key(word, origin, key);
   }
   return {};
 }
@@ -321,11 +319,8 @@ Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::st
   constexpr std::string_view kByteOrderMark = "\xEF\xBB\xBF";
   if (content.starts_with(kByteOrderMark)) content.remove_prefix(kByteOrderMark.size());
   std::vector<Host> hosts;
-  for (std::size_t line = 1; !content.empty(); ++line) {
-    const std::size_t end = std::min(content.find('\n'), content.size());
-    IVY_CHECK(parse_line(TextPiece{content.substr(0, end)}, Origin{path, line}, hosts));
-    content.remove_prefix(std::min(end + 1, content.size()));
-  }
+  for (std::size_t line = 1; !content.empty(); ++line)
+    IVY_CHECK(parse_line(TextPiece{take_part(content, '\n')}, Origin{path, line}, hosts));
   if (hosts.empty())
     return Error{Code::kInvalidArgument, path + ": no host in it",
                  "write one host per line, such as \"node01 slots=8\""};

@@ -17,6 +17,24 @@ using enum OptionOrigin;
 constexpr std::string_view kElastic =
     "--nnodes MIN:MAX with all hosts named by -H; it counts hosts, --nproc-per-node their workers";
 
+// A flag of another launcher that is missing here; `instead` says what to use.
+constexpr OptionEntry refused(std::string_view name, std::string_view aliases,
+                              std::string_view instead) {
+  return {name, aliases, "", kDiagnosis, kRefused, kOurs, instead};
+}
+
+// A switch of another launcher that changes nothing here, with a note.
+constexpr OptionEntry ignored(std::string_view name, std::string_view aliases,
+                              std::string_view note) {
+  return {name, aliases, "", kDiagnosis, kIgnored, kOurs, note};
+}
+
+// A flag of torchrun's that changes nothing here, and the name of its value.
+constexpr OptionEntry torchruns(std::string_view name, std::string_view value,
+                                std::string_view note) {
+  return {name, "", value, kDiagnosis, kIgnored, kTorchrun, note};
+}
+
 constexpr OptionEntry kTable[] = {
     // clang-format off
     // Placement
@@ -35,11 +53,10 @@ constexpr OptionEntry kTable[] = {
      "come up in --start-timeout, and go on without hosts that are lost"},
     {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
      "pretend that this machine is N hosts (for trying things out)"},
-    {"-N", "-N", "", kPlacement, kRefused, kOurs,
-     "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"},
-    {"include", "--exclude", "", kPlacement, kRefused, kOurs, "write the wanted hosts with -H"},
-    {"map-by", "-map-by --rank-by -rank-by --bynode -bynode --byslot -byslot --bycore -bycore", "", kPlacement, kRefused, kOurs,
-     "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N"},
+    refused("-N", "-N", "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"),
+    refused("include", "--exclude", "write the wanted hosts with -H"),
+    refused("map-by", "-map-by --rank-by -rank-by --bynode -bynode --byslot -byslot --bycore -bycore",
+     "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N"),
     {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank=core --enable-cpu-affinity=numa",
      "KIND", kPlacement, kHonoured, kOurs,
      "run workers on some processors only: core (an even share of the cores, its own), l3, numa, socket "
@@ -51,37 +68,31 @@ constexpr OptionEntry kTable[] = {
      "or only its `own` (LOCAL_RANK is 0; default for the other backends and with --gpus-per-proc)"},
     {"gpus-per-proc", "-gpus-per-proc --gpus-per-task --gpus-per-process --devices-per-proc", "K", kPlacement, kHonoured,
      kOurs, "accelerators of each worker (default 1); without -n a host gets as many workers as it has room for"},
-    {"nooversubscribe", "-nooversubscribe", "", kPlacement, kIgnored, kOurs,
-     "workers share accelerators and places only where --oversubscribe says so"},
+    ignored("nooversubscribe", "-nooversubscribe", "workers share accelerators and places only where --oversubscribe "
+     "says so"),
     {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kOurs,
      "let workers share accelerators where --visible own, --gpus-per-proc or --nproc-per-node gpu asks for "
      "more than there are"},
     {"device-env", "", "NAME", kPlacement, kHonoured, kOurs,
      "put a worker's accelerators into this variable too, for vendors that ivyrun does not know, such as "
      "ASCEND_RT_VISIBLE_DEVICES; may be repeated"},
-    {"gpu-bind", "", "", kPlacement, kRefused, kOurs,
-     "--visible own shows each worker its own accelerators, --gpus-per-proc K gives it several"},
-    {"rankfile", "-rankfile --rf -rf", "", kPlacement, kRefused, kOurs,
-     "the order of -H or of the hostfile is the order of ranks"},
-    {"gpu-ids", "", "", kPlacement, kRefused, kOurs, "set CUDA_VISIBLE_DEVICES with -x"},
-    {"workers", "--num-workers --nprocs --ranks --processes --gpus", "",
-     kPlacement, kRefused, kOurs,
-     "-n N starts N workers in all, --nproc-per-node N starts N on each host"},
-    {"gres", "--gpus-per-node -G", "", kPlacement, kRefused, kOurs,
-     "the accelerators of a host are found: --nproc-per-node N starts N workers on each, "
-     "--gpus-per-proc K gives K to each worker"},
-    {"world-size", "--rank --local-rank", "", kPlacement, kRefused, kOurs,
-     "every worker is given its rank and the world size: -n N starts N workers in all"},
-    {"nodelist", "-w --nodefile", "", kPlacement, kRefused, kOurs,
-     "-H h1,h2,... or --hostfile FILE names the hosts"},
-    {"-f", "-f", "", kPlacement, kRefused, kOurs, "--hostfile FILE reads the hosts from a file"},
-    {"partition", "--account -A --qos --reservation --constraint -C --job-name -J --mem "
-     "--exclusive --jobid", "", kPlacement, kRefused, kOurs,
-     "hosts are allocated with sbatch or salloc; call ivyrun inside"},
-    {"cpus-per-task", "-c --num-cpu-threads-per-process", "", kPlacement, kRefused, kOurs,
-     "--bind-to core gives each worker an even share of the cores; -x OMP_NUM_THREADS=N limits threads"},
-    {"use-hwthread-cpus", "-use-hwthread-cpus", "", kPlacement, kIgnored, kOurs,
-     "workers keep the cores that ivyrun was given"},
+    refused("gpu-bind", "", "--visible own shows each worker its own accelerators, --gpus-per-proc K gives it "
+     "several"),
+    refused("rankfile", "-rankfile --rf -rf", "the order of -H or of the hostfile is the order of ranks"),
+    refused("gpu-ids", "", "set CUDA_VISIBLE_DEVICES with -x"),
+    refused("workers", "--num-workers --nprocs --ranks --processes --gpus",
+     "-n N starts N workers in all, --nproc-per-node N starts N on each host"),
+    refused("gres", "--gpus-per-node -G", "the accelerators of a host are found: --nproc-per-node N starts N workers "
+     "on each, --gpus-per-proc K gives K to each worker"),
+    refused("world-size", "--rank --local-rank", "every worker is given its rank and the world size: -n N starts N "
+     "workers in all"),
+    refused("nodelist", "-w --nodefile", "-H h1,h2,... or --hostfile FILE names the hosts"),
+    refused("-f", "-f", "--hostfile FILE reads the hosts from a file"),
+    refused("partition", "--account -A --qos --reservation --constraint -C --job-name -J --mem --exclusive --jobid",
+     "hosts are allocated with sbatch or salloc; call ivyrun inside"),
+    refused("cpus-per-task", "-c --num-cpu-threads-per-process",
+     "--bind-to core gives each worker an even share of the cores; -x OMP_NUM_THREADS=N limits threads"),
+    ignored("use-hwthread-cpus", "-use-hwthread-cpus", "workers keep the cores that ivyrun was given"),
 
     // Command
     {"module", "-m", "", kCommand, kHonoured, kTorchrun,
@@ -100,41 +111,35 @@ constexpr OptionEntry kTable[] = {
     {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
      "which rank reads standard input (default 0)"},
     {"role", "", "NAME", kCommand, kHonoured, kTorchrun, "only `default` is known yet"},
-    {"run-path", "", "", kCommand, kIgnored, kTorchrun,
-     "the script is run by the interpreter as is"},
-    {"start-method", "", "METHOD", kCommand, kIgnored, kTorchrun, "workers are separate programs"},
-    {"no-local-rank", "", "", kCommand, kIgnored, kOurs, "no --local_rank argument is ever added"},
-    {"pass-local-rank", "--use-env", "", kCommand, kRefused, kOurs, "read LOCAL_RANK in the script"},
+    torchruns("run-path", "", "the script is run by the interpreter as is"),
+    torchruns("start-method", "METHOD", "workers are separate programs"),
+    ignored("no-local-rank", "", "no --local_rank argument is ever added"),
+    refused("pass-local-rank", "--use-env", "read LOCAL_RANK in the script"),
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
      "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
      "start programs whose workers ivyrun does not connect yet (MPI, Horovod, -B tensorflow, paddle, mpi): "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
-    {"env", "--genv -genv -env", "", kCommand, kRefused, kOurs, "use -x NAME=VALUE"},
-    {"genvlist", "-genvlist -envlist", "", kCommand, kRefused, kOurs, "use -x NAME for each"},
-    {"genvall", "-genvall -envall", "", kCommand, kRefused, kOurs,
-     "other hosts get the variables that frameworks read; pass more with -x NAME"},
-    {"container", "--container-image", "", kCommand, kRefused, kOurs,
-     "give the container runtime as the program"},
-    {"app", "--app-file -configfile", "", kCommand, kRefused, kOurs,
-     "start a script that looks at RANK and runs what this rank should"},
-    {"mca", "-mca --gmca --prtemca --pmixmca --omca", "", kCommand, kRefused, kOurs,
-     "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"},
-    {"prefix", "-prefix", "", kCommand, kRefused, kOurs,
-     "nothing has to be installed on the hosts"},
-    {"mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --tpu --cpu "
-     "--gradient-accumulation-steps --deepspeed-config-file --zero-stage", "", kCommand, kRefused,
-     kOurs, "training flags belong to the script or into ACCELERATE_* variables"},
-    {"config-file", "--config", "", kCommand, kRefused, kOurs,
-     "every flag has a variable, such as IVY_HOSTS or IVY_NPROC_PER_NODE; of accelerate's file "
-     "num_processes is -n, and the machines are named by -H"},
-    {"gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune "
-     "--mpi-args --jsrun", "", kCommand, kRefused, kOurs,
-     "Horovod reads its own variables: -x HOROVOD_...=VALUE"},
-    {"mpi", "", "", kCommand, kRefused, kOurs,
-     "programs that are started through PMI need mpirun or srun"},
-    {"-D", "-D", "", kCommand, kRefused, kOurs, "--wdir DIR names the working directory"},
-    {"multi-gpu", "", "", kCommand, kIgnored, kOurs, "one worker per accelerator is the default"},
+    refused("env", "--genv -genv -env", "use -x NAME=VALUE"),
+    refused("genvlist", "-genvlist -envlist", "use -x NAME for each"),
+    refused("genvall", "-genvall -envall", "other hosts get the variables that frameworks read; pass more with -x "
+     "NAME"),
+    refused("container", "--container-image", "give the container runtime as the program"),
+    refused("app", "--app-file -configfile", "start a script that looks at RANK and runs what this rank should"),
+    refused("mca", "-mca --gmca --prtemca --pmixmca --omca",
+     "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"),
+    refused("prefix", "-prefix", "nothing has to be installed on the hosts"),
+    refused("mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --tpu --cpu "
+     "--gradient-accumulation-steps --deepspeed-config-file --zero-stage",
+     "training flags belong to the script or into ACCELERATE_* variables"),
+    refused("config-file", "--config", "every flag has a variable, such as IVY_HOSTS or IVY_NPROC_PER_NODE; of "
+     "accelerate's file num_processes is -n, and the machines are named by -H"),
+    refused("gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune --mpi-args "
+     "--jsrun",
+     "Horovod reads its own variables: -x HOROVOD_...=VALUE"),
+    refused("mpi", "", "programs that are started through PMI need mpirun or srun"),
+    refused("-D", "-D", "--wdir DIR names the working directory"),
+    ignored("multi-gpu", "", "one worker per accelerator is the default"),
 
     // Output
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
@@ -164,16 +169,14 @@ constexpr OptionEntry kTable[] = {
      "when nobody reads: make workers wait, or lose console lines (default: block)"},
     {"quiet", "-q", "", kOutput, kHonoured, kOurs, "say nothing but errors"},
     {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
-    {"output", "-o --output-filename -output-filename -outfile-pattern", "", kOutput, kRefused, kOurs,
-     "use --log-dir DIR"},
-    {"error", "-e --merge-stderr-to-stdout", "", kOutput, kRefused, kOurs,
-     "--log-dir DIR keeps both streams of every rank, --label names them on the console"},
+    refused("output", "-o --output-filename -output-filename -outfile-pattern", "use --log-dir DIR"),
+    refused("error", "-e --merge-stderr-to-stdout", "--log-dir DIR keeps both streams of every rank, --label names "
+     "them on the console"),
     {"log-line-prefix-template", "", "", kOutput, kRefused, kTorchrun,
      "use --label with a template, such as --label '%r %h'"},
-    {"unbuffered", "-u", "", kOutput, kIgnored, kOurs, "output is shown as it comes"},
-    {"event-log-handler", "", "NAME", kOutput, kIgnored, kTorchrun,
-     "there is no such handler here"},
-    {"logs-specs", "", "NAME", kOutput, kIgnored, kTorchrun, "use --log-dir and --label"},
+    ignored("unbuffered", "-u", "output is shown as it comes"),
+    torchruns("event-log-handler", "NAME", "there is no such handler here"),
+    torchruns("logs-specs", "NAME", "use --log-dir and --label"),
 
     // Lifecycle
     {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
@@ -189,19 +192,15 @@ constexpr OptionEntry kTable[] = {
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
      "when a worker fails, start all of them again, at most N times (default 0; lost hosts of "
      "--nnodes MIN:MAX do not count)"},
-    {"monitor-interval", "", "S", kLifecycle, kIgnored, kTorchrun,
-     "the kernel reports a worker's end at once"},
-    {"kill-on-bad-exit", "-K", "", kLifecycle, kIgnored, kOurs,
-     "the first failure always ends the job"},
-    {"time", "", "", kLifecycle, kRefused, kOurs, "--timeout TIME, such as 30m, ends the job"},
-    {"restart-policy", "", "", kLifecycle, kRefused, kOurs,
-     "--max-restarts N starts all workers again when one fails"},
-    {"reset-limit", "--elastic-timeout --blacklist-cooldown-range", "", kLifecycle, kRefused, kOurs,
-     "--max-restarts N limits restarts, --start-timeout the wait for hosts"},
-    {"min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery "
-     "--min-elastic-nodes --max-elastic-nodes", "", kLifecycle, kRefused, kOurs, kElastic},
-    {"signals-to-handle", "", "LIST", kLifecycle, kIgnored, kTorchrun,
-     "TERM, INT, HUP and QUIT stop the job and its workers, USR1 and USR2 are forwarded"},
+    torchruns("monitor-interval", "S", "the kernel reports a worker's end at once"),
+    ignored("kill-on-bad-exit", "-K", "the first failure always ends the job"),
+    refused("time", "", "--timeout TIME, such as 30m, ends the job"),
+    refused("restart-policy", "", "--max-restarts N starts all workers again when one fails"),
+    refused("reset-limit", "--elastic-timeout --blacklist-cooldown-range",
+     "--max-restarts N limits restarts, --start-timeout the wait for hosts"),
+    refused("min-np", "--max-np --min-num-proc --max-num-proc --host-discovery-script --host-discovery --min-elastic-nodes --max-elastic-nodes", kElastic),
+    torchruns("signals-to-handle", "LIST", "TERM, INT, HUP and QUIT stop the job and its workers, USR1 and USR2 are "
+     "forwarded"),
     {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
      "in a Slurm job: TIME before it ends send --preempt-signal to the ranks, once; exit code 75 when "
      "they have ended"},
@@ -248,44 +247,38 @@ constexpr OptionEntry kTable[] = {
     {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
     {"node-rank", "--machine-rank", "N", kNetwork, kHonoured, kTorchrun,
      "only 0: one ivyrun starts every host"},
-    {"standalone", "", "", kNetwork, kIgnored, kTorchrun,
-     "ivyrun picks address and port"},
+    torchruns("standalone", "", "ivyrun picks address and port"),
     {"rdzv-backend", "", "NAME", kNetwork, kHonoured, kTorchrun,
      "only static and c10d, which change nothing: one ivyrun starts every host"},
-    {"rdzv-endpoint", "", "HOST:PORT", kNetwork, kIgnored, kTorchrun,
-     "ivyrun picks address and port; --master-addr and --master-port override"},
-    {"rdzv-id", "", "ID", kNetwork, kIgnored, kTorchrun, "every job has its own id"},
-    {"rdzv-conf", "", "CONF", kNetwork, kIgnored, kTorchrun,
-     "--start-timeout bounds the wait for hosts, --lease the silence of one"},
-    {"local-addr", "", "ADDRESS", kNetwork, kIgnored, kTorchrun,
-     "addresses are tested; --iface chooses the interface"},
-    {"no-ssh", "", "", kNetwork, kRefused, kOurs,
-     "ivyrun is started once, not on every host: -H host0,host1,... with all hosts in rank order"},
-    {"no-ssh-check", "", "", kNetwork, kIgnored, kOurs, "there is no separate check"},
-    {"force-multi", "", "", kNetwork, kIgnored, kOurs, "one host and many are started alike"},
-    {"same-network", "", "", kNetwork, kIgnored, kOurs, "addresses are tested"},
-    {"allow-run-as-root", "-allow-run-as-root", "", kNetwork, kIgnored, kOurs, ""},
-    {"-p", "-p", "", kNetwork, kRefused, kOurs,
-     "--ssh-port PORT is the port of SSH; a partition is chosen with sbatch or salloc"},
-    {"-i", "-i", "", kNetwork, kRefused, kOurs,
-     "--ssh-args '-i FILE' gives ssh a key, --stdin 0|none chooses who reads standard input"},
-    {"ssh-key", "--identity-file --ssh-identity-file", "", kNetwork, kRefused, kOurs,
-     "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"},
-    {"user", "--ssh-user --username", "", kNetwork, kRefused, kOurs,
-     "write it before the host: -H user@host"},
+    torchruns("rdzv-endpoint", "HOST:PORT", "ivyrun picks address and port; --master-addr and --master-port "
+     "override"),
+    torchruns("rdzv-id", "ID", "every job has its own id"),
+    torchruns("rdzv-conf", "CONF", "--start-timeout bounds the wait for hosts, --lease the silence of one"),
+    torchruns("local-addr", "ADDRESS", "addresses are tested; --iface chooses the interface"),
+    refused("no-ssh", "", "ivyrun is started once, not on every host: -H host0,host1,... with all hosts in rank "
+     "order"),
+    ignored("no-ssh-check", "", "there is no separate check"),
+    ignored("force-multi", "", "one host and many are started alike"),
+    ignored("same-network", "", "addresses are tested"),
+    ignored("allow-run-as-root", "-allow-run-as-root", ""),
+    refused("-p", "-p", "--ssh-port PORT is the port of SSH; a partition is chosen with sbatch or salloc"),
+    refused("-i", "-i", "--ssh-args '-i FILE' gives ssh a key, --stdin 0|none chooses who reads standard input"),
+    refused("ssh-key", "--identity-file --ssh-identity-file",
+     "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"),
+    refused("user", "--ssh-user --username", "write it before the host: -H user@host"),
 
     // Diagnosis
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
      "connect, check and print the plan, but start nothing"},
     {"help", "-h", "", kDiagnosis, kHonoured, kOurs, "this text"},
     {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
-    {"display", "--display-map -display-map --display-allocation --display-topo", "", kDiagnosis, kRefused, kOurs, "use --dry-run"},
-    {"check-build", "", "", kDiagnosis, kRefused, kOurs, "use --version -v"},
+    refused("display", "--display-map -display-map --display-allocation --display-topo", "use --dry-run"),
+    refused("check-build", "", "use --version -v"),
     {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
      "as --dry-run, but print the variables of the workers: who reads each, and why it has its value"},
-    {"get-stack-traces", "-get-stack-traces", "", kDiagnosis, kRefused, kOurs,
-     "`ivyctl stack` shows where the ranks are, --stall-timeout TIME says it when nothing moves"},
-    {"debug", "-debug", "", kDiagnosis, kRefused, kOurs, "-vv shows what ivyrun does"},
+    refused("get-stack-traces", "-get-stack-traces", "`ivyctl stack` shows where the ranks are, --stall-timeout TIME "
+     "says it when nothing moves"),
+    refused("debug", "-debug", "-vv shows what ivyrun does"),
     // clang-format on
 };
 
@@ -293,12 +286,7 @@ constexpr OptionEntry kTable[] = {
 std::vector<std::string> spellings(const OptionEntry& entry) {
   std::vector<std::string> all;
   if (entry.name.front() != '-') all.push_back("--" + std::string(entry.name));
-  std::string_view rest = entry.aliases;
-  while (!rest.empty()) {
-    const std::size_t end = std::min(rest.find(' '), rest.size());
-    if (end > 0) all.emplace_back(rest.substr(0, end));
-    rest.remove_prefix(std::min(end + 1, rest.size()));
-  }
+  for (const std::string_view alias : words_of(entry.aliases)) all.emplace_back(alias);
   return all;
 }
 
@@ -354,11 +342,8 @@ std::optional<OptionSpelling> find_option(std::string_view typed) {
       return OptionSpelling{&entry, {}};
     std::string_view rest = entry.aliases;
     while (!rest.empty()) {
-      const std::string_view alias = rest.substr(0, rest.find(' '));
-      const std::size_t equals = std::min(alias.find('='), alias.size());
-      if (alias.substr(0, equals) == wanted)
-        return OptionSpelling{&entry, alias.substr(std::min(equals + 1, alias.size()))};
-      rest.remove_prefix(std::min(alias.size() + 1, rest.size()));
+      std::string_view alias = take_part(rest, ' ');
+      if (take_part(alias, '=') == wanted) return OptionSpelling{&entry, alias};
     }
   }
   return std::nullopt;

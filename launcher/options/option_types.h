@@ -34,6 +34,12 @@ struct ShowRanks {
   bool first_per_host = false;
   bool local = false;  // The numbers are local ranks (--local-ranks-filter).
   std::vector<int> ranks;
+
+  bool includes(int rank, int local_rank) const {
+    if (all) return true;
+    if (first_per_host) return local_rank == 0;
+    return std::find(ranks.begin(), ranks.end(), local ? local_rank : rank) != ranks.end();
+  }
 };
 
 // torchrun's --redirects and --tee: streams as bits, 1 standard output, 2 standard error; for every

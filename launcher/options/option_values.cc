@@ -6,6 +6,7 @@
 #include <optional>
 
 #include "launcher/report/label.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -17,12 +18,10 @@ Error invalid(std::string_view text, const std::string& wanted) {
 }  // namespace
 
 Result<int> parse_number(std::string_view text, int low, int high) {
-  int number = 0;
-  const char* end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, number);
-  if (error != std::errc{} || stop != end || number < low || number > high)
+  const std::optional<int> number = to_number<int>(text);
+  if (!number || *number < low || *number > high)
     return invalid(text, "a number from " + std::to_string(low) + " to " + std::to_string(high));
-  return number;
+  return *number;
 }
 
 namespace {
@@ -58,43 +57,12 @@ std::optional<double> milliseconds_of_units(std::string_view text) {
   return sum;
 }
 
-// Schedulers' form: [days-]hours:minutes:seconds, or minutes:seconds.
-std::optional<double> milliseconds_of_clock(std::string_view text) {
-  double days = 0;
-  const auto whole = [](std::string_view part) -> std::optional<int> {
-    const Result<int> number = parse_number(part, 0, 100'000);
-    const bool is_plain = part.find_first_not_of("0123456789") == std::string_view::npos;
-    return number.ok() && is_plain ? std::optional(number.value()) : std::nullopt;
-  };
-  const std::size_t dash = text.find('-');
-  if (dash != std::string_view::npos) {
-    const std::optional<int> written = whole(text.substr(0, dash));
-    if (!written) return std::nullopt;
-    days = *written;
-    text.remove_prefix(dash + 1);
-  }
-  double seconds = 0;
-  int parts = 0;
-  while (true) {
-    const std::string_view part = text.substr(0, text.find(':'));
-    const std::optional<int> number = whole(part);
-    // Only the first part may be more than a clock shows.
-    if (!number || ++parts > 3 || (parts > 1 && (*number > 59 || part.size() != 2)))
-      return std::nullopt;
-    seconds = seconds * 60 + *number;
-    if (part.size() == text.size()) break;
-    text.remove_prefix(part.size() + 1);
-  }
-  if (parts < 2 || (days > 0 && parts != 3)) return std::nullopt;
-  return (days * 86400 + seconds) * 1e3;
-}
-
 }  // namespace
 
 Result<std::chrono::milliseconds> parse_duration(std::string_view text) {
-  const std::optional<double> milliseconds = text.find(':') == std::string_view::npos
-                                                 ? milliseconds_of_units(text)
-                                                 : milliseconds_of_clock(text);
+  const bool is_clock = text.find(':') != std::string_view::npos;
+  std::optional<double> milliseconds = is_clock ? clock_seconds(text) : milliseconds_of_units(text);
+  if (is_clock && milliseconds) *milliseconds *= 1e3;
   if (!milliseconds) return invalid(text, std::string(kTimeForms));
   if (*milliseconds > std::chrono::duration<double, std::milli>(kMaxDuration).count())
     return invalid(text, "shorter than a year");
@@ -166,6 +134,18 @@ Result<Profile> parse_profile(std::string_view text) {
                    : ""};
 }
 
+namespace {
+
+// "8" or "8-15", both within [low, high].
+std::optional<std::pair<int, int>> parse_range(std::string_view text, int low, int high) {
+  const Result<int> first = parse_number(text.substr(0, text.find('-')), low, high);
+  const Result<int> last = parse_number(text.substr(text.find('-') + 1), low, high);
+  if (!first.ok() || !last.ok() || *last < *first) return std::nullopt;
+  return std::pair(*first, *last);
+}
+
+}  // namespace
+
 Result<ShowRanks> parse_show_ranks(std::string_view text) {
   ShowRanks result;
   if (text == "all") return result;
@@ -173,18 +153,11 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
   result.first_per_host = text == "first-per-host";
   if (result.first_per_host) return result;
   std::string_view rest = text;
-  while (true) {
-    const std::string_view range = rest.substr(0, rest.find(','));
-    const std::size_t dash = range.find('-');
-    const Result<int> low = parse_number(range.substr(0, dash), 0, kMaxWorkers - 1);
-    const Result<int> high = dash == std::string_view::npos
-                                 ? low
-                                 : parse_number(range.substr(dash + 1), 0, kMaxWorkers - 1);
-    if (!low.ok() || !high.ok() || high.value() < low.value())
-      return invalid(text, "a list of ranks such as 0,8-15, all, or first-per-host");
-    for (int rank = low.value(); rank <= high.value(); ++rank) result.ranks.push_back(rank);
-    if (range.size() == rest.size()) break;
-    rest.remove_prefix(range.size() + 1);
+  for (bool is_last = false; !is_last;) {
+    is_last = rest.find(',') == std::string_view::npos;
+    const auto range = parse_range(take_part(rest, ','), 0, kMaxWorkers - 1);
+    if (!range) return invalid(text, "a list of ranks such as 0,8-15, all, or first-per-host");
+    for (int rank = range->first; rank <= range->second; ++rank) result.ranks.push_back(rank);
     // Overlapping ranges may repeat ranks, but never without an end.
     if (result.ranks.size() > 2u * kMaxWorkers) return invalid(text, "a list of that many ranks");
   }
@@ -237,27 +210,23 @@ Result<StreamChoice> parse_streams(std::string_view text) {
   }
   std::string_view rest = text;
   while (true) {
-    const std::string_view part = rest.substr(0, rest.find(','));
+    const bool is_last = rest.find(',') == std::string_view::npos;
+    const std::string_view part = take_part(rest, ',');
     const std::size_t colon = part.find(':');
     if (colon == std::string_view::npos) return wrong();
     const Result<int> rank = parse_number(part.substr(0, colon), 0, kMaxWorkers - 1);
     const Result<int> bits = parse_bits(part.substr(colon + 1));
     if (!rank.ok() || !bits.ok() || !choice.by_local_rank.emplace(*rank, *bits).second)
       return wrong();
-    if (part.size() == rest.size()) return choice;
-    rest.remove_prefix(part.size() + 1);
+    if (is_last) return choice;
   }
 }
 
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text) {
-  const std::size_t dash = text.find('-');
-  const Result<int> low = parse_number(text.substr(0, dash), 1, 65535);
-  const Result<int> high =
-      dash == std::string_view::npos ? low : parse_number(text.substr(dash + 1), 1, 65535);
-  if (!low.ok() || !high.ok() || high.value() < low.value())
-    return invalid(text, "a range of ports such as 20000-20100");
-  return std::pair(static_cast<std::uint16_t>(low.value()),
-                   static_cast<std::uint16_t>(high.value()));
+  const auto range = parse_range(text, 1, 65535);
+  if (!range) return invalid(text, "a range of ports such as 20000-20100");
+  return std::pair(static_cast<std::uint16_t>(range->first),
+                   static_cast<std::uint16_t>(range->second));
 }
 
 Result<bool> parse_switch(std::string_view text) {
@@ -266,18 +235,6 @@ Result<bool> parse_switch(std::string_view text) {
   for (const std::string_view no : {"0", "false", "no", "off"})
     if (text == no) return false;
   return invalid(text, "true or false");
-}
-
-std::vector<std::string> split_blanks(std::string_view text) {
-  std::vector<std::string> words;
-  while (true) {
-    const std::size_t begin = text.find_first_not_of(" \t\n");
-    if (begin == std::string_view::npos) return words;
-    text.remove_prefix(begin);
-    const std::size_t end = std::min(text.find_first_of(" \t\n"), text.size());
-    words.emplace_back(text.substr(0, end));
-    text.remove_prefix(end);
-  }
 }
 
 }  // namespace ivy

@@ -57,7 +57,4 @@ Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_vie
 // "1", "true", "yes", "on" and their opposites.
 Result<bool> parse_switch(std::string_view text);
 
-// The words of a command that is written in one value; no quoting.
-std::vector<std::string> split_blanks(std::string_view text);
-
 }  // namespace ivy

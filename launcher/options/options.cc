@@ -6,17 +6,14 @@
 //   bind      CLI11 converts the values and puts them into Options; then what depends on two flags
 #include "launcher/options/options.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <filesystem>
-#include <fstream>
 #include <map>
-#include <memory>
 #include <set>
 
+#include "launcher/options/flag_values.h"
 #include "launcher/options/option_scan.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
@@ -24,17 +21,10 @@
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {
-
-// Carries an Error through CLI11; caught where CLI11 is called.
-struct Rejected : CLI::ParseError {
-  explicit Rejected(ivy::Error reason)
-      : ParseError("Rejected", reason.message, CLI::ExitCodes::ValidationError),
-        why(std::move(reason)) {}
-  ivy::Error why;
-};
 
 // What more than one flag decides together.
 struct Raw {
@@ -59,26 +49,16 @@ class Binder {
     }
   }
 
-  // A flag whose last value counts. take returns Result<void>, or stores and returns nothing.
+  // A flag whose last value counts. take returns Result<void>.
   template <class Take>
   void value(const std::string& name, Take take) {
-    if (!is_wanted(name)) return;
-    app_.add_option_function<std::string>("--" + name,
-                                          [this, name, take](const std::string& text) {
-                                            const Result<void> taken = take(text);
-                                            if (!taken.ok())
-                                              throw Rejected(taken.error().context(shown_[name]));
-                                          })
-        ->take_last();
+    if (is_wanted(name)) add_flag_value(app_, "--" + name, shown_[name], take);
   }
 
   // A flag whose value is parsed into a place.
   template <class T, class Parse>
   void parsed(const std::string& name, T& place, Parse parse) {
-    value(name, [&place, parse](const std::string& text) -> Result<void> {
-      place = IVY_TRY(parse(text));
-      return {};
-    });
+    value(name, stored_in(place, parse));
   }
 
   void text(const std::string& name, std::string& place) {
@@ -97,32 +77,13 @@ class Binder {
   template <class T>
   void choice(const std::string& name, T& place,
               std::initializer_list<std::pair<std::string, T>> choices) {
-    value(name, [&place, known = std::vector(choices)](const std::string& text) -> Result<void> {
-      std::string allowed;
-      for (const auto& [word, meaning] : known) {
-        if (word == text) {
-          place = meaning;
-          return {};
-        }
-        allowed += (allowed.empty() ? "" : ", ") + word;
-      }
-      return usage_error("\"" + text + "\" is not one of " + allowed);
-    });
+    parsed(name, place, one_of<T>(choices));
   }
 
   Result<void> run() {
     for (const OptionEntry& entry : option_table())
       IVY_ASSERT(entry.kind != OptionKind::kHonoured || bound_.contains(entry.name));
-    // CLI11 takes the tokens from the back.
-    std::reverse(tokens_.begin(), tokens_.end());
-    try {
-      app_.parse(tokens_);
-    } catch (const Rejected& rejected) {
-      return rejected.why;
-    } catch (const CLI::ParseError& error) {
-      return usage_error(error.what());
-    }
-    return {};
+    return parse_words(app_, tokens_);
   }
 
   // As the user wrote it, for messages that concern two flags.
@@ -156,7 +117,7 @@ auto port_number() {
   };
 }
 
-void bind_placement(Binder& binder, Options& options, Raw& raw) {
+void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.list("hosts", raw.hosts);
   binder.text("hostfile", raw.hostfile);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
@@ -179,7 +140,7 @@ void bind_placement(Binder& binder, Options& options, Raw& raw) {
   });
 }
 
-void bind_devices(Binder& binder, Options& options) {
+void bind_devices(Binder& binder, DeviceOptions& options) {
   binder.choice<VisibleChoice>("visible", options.visible,
                                {{"all", VisibleChoice::kAll}, {"own", VisibleChoice::kOwn}});
   // 1024: more than any host has.
@@ -188,13 +149,14 @@ void bind_devices(Binder& binder, Options& options) {
   binder.list("device-env", options.device_env);
   binder.parsed("bind-to", options.bind_to, parse_bind_to);
   binder.on("report-bindings", options.report_bindings);
-  binder.parsed("backend", options.profile, parse_profile);
 }
 
-void bind_command(Binder& binder, Options& options, Raw& raw) {
+void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.on("module", raw.is_module);
   binder.on("no-python", raw.no_python);
   binder.on("allow-singletons", options.allow_singletons);
+  binder.on("no-python-hook", options.no_python_hook);
+  binder.parsed("backend", options.profile, parse_profile);
   binder.text("python", options.python);
   binder.text("wdir", options.working_directory);
   binder.list("export", options.exports);
@@ -206,7 +168,7 @@ void bind_command(Binder& binder, Options& options, Raw& raw) {
   });
 }
 
-void bind_output(Binder& binder, Options& options) {
+void bind_output(Binder& binder, OutputOptions& options) {
   binder.parsed("label", options.label, parse_label);
   binder.on("timestamps", options.timestamps);
   binder.parsed("show-ranks", options.show_ranks, parse_show_ranks);
@@ -222,18 +184,13 @@ void bind_output(Binder& binder, Options& options) {
   binder.parsed("redirects", options.redirects, parse_streams);
   binder.parsed("tee", options.tee, parse_streams);
   binder.on("raw", options.raw);
-  binder.choice<ColorChoice>("color", options.color,
-                             {{"auto", ColorChoice::kAuto},
-                              {"always", ColorChoice::kAlways},
-                              {"never", ColorChoice::kNever}});
+  binder.parsed("color", options.color, parse_colour_choice());
   binder.choice<OverflowChoice>(
       "console-overflow", options.overflow,
       {{"block", OverflowChoice::kBlock}, {"drop", OverflowChoice::kDrop}});
-  binder.on("quiet", options.quiet);
-  binder.count("verbose", options.verbose);
 }
 
-void bind_lifecycle(Binder& binder, Options& options) {
+void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
   binder.parsed("timeout", options.timeout, parse_duration);
   binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
@@ -247,11 +204,7 @@ void bind_lifecycle(Binder& binder, Options& options) {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
     return {};
   });
-  binder.on("no-python-hook", options.no_python_hook);
-  binder.value("stop-before-end", [&](const std::string& text) -> Result<void> {
-    options.stop_before_end = IVY_TRY(parse_duration(text));
-    return {};
-  });
+  binder.parsed("stop-before-end", options.stop_before_end, parse_duration);
   binder.value("preempt-signal", [&](const std::string& text) -> Result<void> {
     const int signal = signal_number(text);
     if (signal == 0) return usage_error("there is no signal \"" + text + "\"", "USR1, TERM, ...");
@@ -266,7 +219,7 @@ void bind_lifecycle(Binder& binder, Options& options) {
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
 }
 
-void bind_network(Binder& binder, Options& options) {
+void bind_network(Binder& binder, NetworkOptions& options) {
   binder.text("iface", options.interface);
   binder.text("master-addr", options.master_addr);
   binder.on("no-store", options.no_store);
@@ -283,6 +236,9 @@ void bind_network(Binder& binder, Options& options) {
     options.port_high = options.port_low;
     return {};
   });
+}
+
+void bind_carriers(Binder& binder, CarrierOptions& options) {
   binder.choice<TransportChoice>("transport", options.transport,
                                  {{"auto", TransportChoice::kAuto},
                                   {"local", TransportChoice::kLocal},
@@ -291,18 +247,22 @@ void bind_network(Binder& binder, Options& options) {
                                   {"slurm", TransportChoice::kSlurm}});
   binder.parsed("ssh-port", options.ssh_port, port_number());
   const auto words = [](const std::string& text) -> Result<std::vector<std::string>> {
-    return split_blanks(text);
+    const std::vector<std::string_view> parts = words_of(text);
+    return std::vector<std::string>(parts.begin(), parts.end());
   };
   binder.parsed("ssh-command", options.ssh_command, words);
   binder.parsed("ssh-args", options.ssh_args, words);
   binder.parsed("srun-args", options.srun_args, words);
   // 512: far beyond what a head can encrypt at a time, and below the limit of open files.
   binder.parsed("fanout", options.fanout, number_between(1, 512));
+}
+
+// torchrun's flags for a server by which hosts find each other, and for one start on each host.
+void bind_rendezvous(Binder& binder, std::vector<std::string>& notes) {
   binder.value("rdzv-backend", [&](const std::string& text) -> Result<void> {
     if (text == "static" || text == "c10d") {
-      options.notes.push_back(
-          binder.shown("rdzv-backend") +
-          " has no effect: one ivyrun starts every host and gives out the ranks");
+      notes.push_back(binder.shown("rdzv-backend") +
+                      " has no effect: one ivyrun starts every host and gives out the ranks");
       return {};
     }
     // Where it means a server that hosts find each other by, the job would not be what was asked
@@ -313,8 +273,7 @@ void bind_network(Binder& binder, Options& options) {
   });
   binder.value("node-rank", [&](const std::string& text) -> Result<void> {
     if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
-      options.notes.push_back(binder.shown("node-rank") +
-                              " has no effect: one ivyrun starts every host");
+      notes.push_back(binder.shown("node-rank") + " has no effect: one ivyrun starts every host");
       return {};
     }
     return usage_error("ivyrun is started once, not on every host",
@@ -322,11 +281,25 @@ void bind_network(Binder& binder, Options& options) {
   });
 }
 
-void bind_diagnosis(Binder& binder, Options& options, Raw& raw) {
+void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
+  binder.on("quiet", options.quiet);
+  binder.count("verbose", options.verbose);
   binder.on("dry-run", options.dry_run);
   binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
+}
+
+void bind_all(Binder& binder, Options& options, Raw& raw) {
+  bind_placement(binder, options, raw);
+  bind_devices(binder, options);
+  bind_command(binder, options, raw);
+  bind_output(binder, options);
+  bind_lifecycle(binder, options);
+  bind_network(binder, options);
+  bind_carriers(binder, options);
+  bind_rendezvous(binder, options.notes);
+  bind_diagnosis(binder, options, raw);
 }
 
 // "node" and "7" of "node7"; the number is empty where a name does not end with one.
@@ -505,17 +478,6 @@ Result<void> settle_command(const Binder& binder, const Raw& raw, Options& optio
   return {};
 }
 
-// torchrun's -r and -t.
-Result<void> settle_streams(const Binder& binder, Options& options) {
-  if (options.redirects.has_any() && options.log_dir.empty())
-    return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
-  if (options.tee.has_any() && options.log_dir.empty())
-    options.notes.push_back(
-        binder.shown("tee") +
-        " has no effect without --log-dir DIR (a time limit is --timeout TIME)");
-  return {};
-}
-
 // Two flags that cannot both be meant, and why where it is not plain.
 struct Contradiction {
   std::string_view one;
@@ -545,9 +507,16 @@ Result<void> check_contradictions(const Binder& binder, const Options& options) 
 }
 
 Result<void> settle_output(const Binder& binder, Options& options) {
-  if (options.log_to != LogPlace::kHead && options.log_dir.empty())
+  if (!options.log_dir.empty()) return {};
+  if (options.log_to != LogPlace::kHead)
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
-  return settle_streams(binder, options);
+  if (options.redirects.has_any())
+    return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
+  if (options.tee.has_any())
+    options.notes.push_back(
+        binder.shown("tee") +
+        " has no effect without --log-dir DIR (a time limit is --timeout TIME)");
+  return {};
 }
 
 // What a number of hosts that may change does not go with.
@@ -571,7 +540,7 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
                      "name the hosts: -H host1,host2,...");
 }
 
-Result<void> settle_devices(const Binder& binder, Options& options) {
+Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) {
   for (const std::string& name : options.device_env) {
     if (!is_env_name(name))
       return usage_error(binder.shown("device-env") + ": \"" + name +
@@ -580,7 +549,6 @@ Result<void> settle_devices(const Binder& binder, Options& options) {
       return usage_error(binder.shown("device-env") + ": " + name +
                          " is set by ivyrun for every worker");
   }
-  options.dry_run = options.dry_run || options.explain_env;
   return {};
 }
 
@@ -596,14 +564,10 @@ Result<std::string> read_hostfile(const std::string& path) {
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return usage_error(path + " is a directory, not a hostfile");
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
   // One byte more than allowed, so that the parser can say that it is too long.
-  std::string content(kMaxHostListBytes + 1, '\0');
-  file.read(content.data(), static_cast<std::streamsize>(content.size()));
-  if (file.bad()) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
-  content.resize(static_cast<std::size_t>(file.gcount()));
-  return content;
+  std::optional<std::string> content = read_file(path, kMaxHostListBytes + 1);
+  if (!content) return errno_error(Code::kInvalidArgument, "cannot read " + path, errno);
+  return *std::move(content);
 }
 
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
@@ -633,13 +597,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   IVY_CHECK(sort_out(scanned, options.notes));
   Raw raw;
   Binder binder(scanned);
-  bind_placement(binder, options, raw);
-  bind_devices(binder, options);
-  bind_command(binder, options, raw);
-  bind_output(binder, options);
-  bind_lifecycle(binder, options);
-  bind_network(binder, options);
-  bind_diagnosis(binder, options, raw);
+  bind_all(binder, options, raw);
   IVY_CHECK(binder.run());
   if (raw.wants_version) {
     parsed.text_to_print = version_text(options);
@@ -655,6 +613,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   IVY_CHECK(settle_range(binder, options));
   IVY_CHECK(settle_output(binder, options));
   IVY_CHECK(settle_devices(binder, options));
+  options.dry_run = options.dry_run || options.explain_env;
   return parsed;
 }
 

@@ -17,9 +17,11 @@
 
 namespace ivy {
 
-struct Options {
-  // Placement.
-  std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
+// Which hosts, and how many workers on each.
+struct HostOptions {
+  // From -H, --hostfile, --fake-hosts or an allocation, in rank order, and cut to --nnodes. Main
+  // makes this host of an empty list.
+  std::vector<Host> hosts;
   std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;
@@ -28,14 +30,20 @@ struct Options {
   // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
   std::optional<int> min_nodes;
   PerHost per_host;  // --nproc_per_node
-  // Accelerators and cores.
+};
+
+// Accelerators and cores of the workers.
+struct DeviceOptions {
   VisibleChoice visible = VisibleChoice::kAuto;
   std::optional<int> gpus_per_proc;     // --gpus_per_proc; else 1.
   bool oversubscribe = false;           // Workers may share accelerators that were asked for.
   std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
   BindChoice bind_to = BindChoice::kAuto;
   bool report_bindings = false;
-  // Command.
+};
+
+// What a worker executes, and with which variables.
+struct WorkerOptions {
   Profile profile = Profile::kTorch;  // -B/--backend
   bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
   ProgramKind program_kind = ProgramKind::kAuto;
@@ -45,7 +53,11 @@ struct Options {
   std::vector<std::string> exports;    // -x K or K=V, in order.
   std::vector<std::string> env_files;  // --env-file
   std::string stdin_choice = "0";      // --stdin 0|none
-  // Output.
+  bool no_python_hook = false;         // Python workers cannot be asked where they are.
+};
+
+// What is shown of the workers' output, and where it is kept.
+struct OutputOptions {
   std::string label = "auto";  // --label auto|none|rank|host|TEMPLATE
   ColorChoice color = ColorChoice::kAuto;
   ShowRanks show_ranks;
@@ -56,22 +68,25 @@ struct Options {
   bool raw = false;
   bool timestamps = false;
   OverflowChoice overflow = OverflowChoice::kBlock;
-  bool quiet = false;
-  int verbose = 0;
-  // Lifecycle.
+};
+
+// When the job ends, is given up or starts again.
+struct LifecycleOptions {
   std::chrono::milliseconds start_timeout{120'000};
   std::optional<std::chrono::milliseconds> timeout;
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
-  bool no_python_hook = false;            // Python workers cannot be asked where they are.
   std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
   int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
-  // --stop-before-end, --preempt-signal, --requeue: launcher/slurm/allocation_watch.h.
+  bool detach = false;   // Go into the background once all workers run.
+  // The end of a Slurm allocation: launcher/slurm/allocation_watch.h.
   std::optional<std::chrono::milliseconds> stop_before_end;
   std::optional<int> preempt_signal;  // None: TERM.
   bool requeue = false;
-  bool detach = false;  // Go into the background once all workers run.
-  // Network.
+};
+
+// Addresses and ports of the workers, and their store.
+struct NetworkOptions {
   std::string interface;       // --iface
   std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
@@ -83,17 +98,36 @@ struct Options {
   bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.
   std::string wal;           // --wal: where the store keeps its log; empty: it keeps none.
   bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.
+};
+
+// The way from ivyrun to the hosts.
+struct CarrierOptions {
   TransportChoice transport = TransportChoice::kAuto;
   std::uint16_t ssh_port = 0;
   std::vector<std::string> ssh_command;  // --ssh-command, split at blanks; empty: libssh.
   std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
   std::vector<std::string> srun_args;    // --srun-args, behind ours on srun's command line.
   int fanout = 64;
-  // Diagnosis.
+};
+
+// What ivyrun says of its own work.
+struct DiagnosisOptions {
+  bool quiet = false;
+  int verbose = 0;
   bool dry_run = false;
   bool explain_env = false;  // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
+
+// All groups of flags; code that needs one group takes that group.
+struct Options : HostOptions,
+                 DeviceOptions,
+                 WorkerOptions,
+                 OutputOptions,
+                 LifecycleOptions,
+                 NetworkOptions,
+                 CarrierOptions,
+                 DiagnosisOptions {};
 
 // What to do with a command line: run a job, or print a text and exit.
 struct ParsedCommandLine {

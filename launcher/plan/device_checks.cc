@@ -1,6 +1,5 @@
-#include "launcher/plan/device_checks.h"
-
-#include "proto/contract/exit_code.h"
+// What a Slurm allocation says about devices, beside what its hosts show.
+#include "launcher/plan/plan_context.h"
 
 namespace ivy {
 namespace {
@@ -70,27 +69,22 @@ Diagnostic refusal_of(Diagnostic text, const Hidden& hidden) {
 
 }  // namespace
 
-void check_allocated_devices(const Options& options, const std::vector<HostAnswer>& answers,
-                             JobPlan& plan, std::vector<Diagnostic>& refusals) {
-  if (!options.allocation) return;
-  const SlurmAllocation& allocation = *options.allocation;
-  const Hidden hidden = hidden_devices(allocation, answers, plan);
-  if (hidden.too_few != nullptr && !options.oversubscribe)
-    return refusals.push_back(refusal_of(text_of(hidden, allocation), hidden));
+void check_allocated_devices(PlanContext& context) {
+  if (!context.options.allocation) return;
+  JobPlan& plan = context.plan;
+  const SlurmAllocation& allocation = *context.options.allocation;
+  const Hidden hidden = hidden_devices(allocation, context.answers, plan);
+  if (hidden.too_few != nullptr && !context.options.oversubscribe)
+    return context.refusals.push_back(refusal_of(text_of(hidden, allocation), hidden));
   if (!hidden.names.empty()) plan.warnings.push_back(text_of(hidden, allocation));
   const bool has_devices = !allocation.gpus_asked.empty() || allocation.gpus_here.value_or(0) > 0;
   std::vector<std::string> without;
   for (const PlannedHost& host : plan.hosts)
-    if (answers[host.host_index].facts.accelerators() == 0) without.push_back(host.name);
+    if (context.facts(host).accelerators() == 0) without.push_back(host.name);
   if (!has_devices || without.empty()) return;
-  Diagnostic warning;
-  warning.severity = Severity::kWarning;
-  warning.id = "IVY-P020";
-  warning.what = "the job has devices, but ivyrun sees none";
-  warning.where = fold_host_names(without);
-  warning.cause = asked_text(allocation);
-  warning.fix = "--nproc-per-node N starts N workers whatever ivyrun sees";
-  plan.warnings.push_back(std::move(warning));
+  context.warn(
+      "IVY-P020", "the job has devices, but ivyrun sees none", fold_host_names(without),
+      {asked_text(allocation), "--nproc-per-node N starts N workers whatever ivyrun sees"});
 }
 
 }  // namespace ivy

@@ -4,17 +4,15 @@
 #include <cstdio>
 #include <map>
 
+#include "launcher/options/exports.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/core_split.h"
-#include "proto/contract/exit_code.h"
+#include "proto/contract/device_vendor.h"
 #include "proto/contract/remote_text.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
-
-std::string counted(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 bool is_fake(const Options& options, std::size_t index) {
   return index < options.hosts.size() && options.hosts[index].fake.has_value();
@@ -24,32 +22,15 @@ std::size_t devices_per_worker(const Options& options) {
   return static_cast<std::size_t>(options.gpus_per_proc.value_or(1));
 }
 
-struct DevicePlanner {
-  const Options& options;
-  const std::vector<HostAnswer>& answers;
-  JobPlan& plan;
-  std::vector<Diagnostic>& refusals;
+void say(PlanContext& context, std::string words) {
+  std::string& all = context.plan.device_words;
+  all += (all.empty() ? "" : ", ") + std::move(words);
+}
 
-  const HostFacts& facts(const PlannedHost& host) const { return answers[host.host_index].facts; }
-  void say(std::string words) {
-    plan.device_words += (plan.device_words.empty() ? "" : ", ") + std::move(words);
-  }
-  void warn(std::string id, std::string what, std::string where, std::string cause,
-            std::string fix) {
-    plan.warnings.push_back(Diagnostic{Severity::kWarning, std::move(id), std::move(what),
-                                       std::move(where), std::move(cause), std::move(fix), 0});
-  }
-  void refuse(std::string id, std::string what, std::string where, std::string cause,
-              std::string fix) {
-    refusals.push_back(Diagnostic{Severity::kError, std::move(id), std::move(what),
-                                  std::move(where), std::move(cause), std::move(fix),
-                                  kExitRefused});
-  }
-  // " on node[01-03]", where there are others.
-  std::string on(const std::vector<std::string>& names) const {
-    return plan.hosts.size() > 1 ? " on " + fold_host_names(names) : "";
-  }
-};
+// " on node[01-03]", where there are others.
+std::string on(const PlanContext& context, const std::vector<std::string>& names) {
+  return context.plan.hosts.size() > 1 ? " on " + fold_host_names(names) : "";
+}
 
 bool has_instances(const HostFacts& facts, const std::vector<int>& devices) {
   return std::any_of(devices.begin(), devices.end(), [&](int index) {
@@ -67,13 +48,13 @@ bool sees_own(const Options& options, const HostFacts& facts, const std::vector<
   return options.profile != Profile::kTorch || options.gpus_per_proc.has_value();
 }
 
-void assign_devices(DevicePlanner& planner) {
-  const std::size_t each = devices_per_worker(planner.options);
-  for (PlannedHost& host : planner.plan.hosts) {
-    const HostFacts& facts = planner.facts(host);
-    host.devices = devices_of_host(planner.options, planner.answers, host.host_index);
+void assign_devices(PlanContext& context) {
+  const std::size_t each = devices_per_worker(context.options);
+  for (PlannedHost& host : context.plan.hosts) {
+    const HostFacts& facts = context.facts(host);
+    host.devices = devices_of_host(context.options, context.answers, host.host_index);
     host.has_part_of_devices = host.devices.size() < facts.accelerators();
-    host.sees_own = sees_own(planner.options, facts, host.devices);
+    host.sees_own = sees_own(context.options, facts, host.devices);
     for (PlannedWorker& worker : host.workers)
       worker = PlannedWorker{worker.rank, worker.local_rank};
     const std::size_t count = host.devices.size();
@@ -120,8 +101,8 @@ struct Shortage {
   const PlannedHost* first = nullptr;
 };
 
-std::string arithmetic(const DevicePlanner& planner, const PlannedHost& host) {
-  const std::size_t each = devices_per_worker(planner.options);
+std::string arithmetic(const PlanContext& context, const PlannedHost& host) {
+  const std::size_t each = devices_per_worker(context.options);
   const std::size_t workers = host.workers.size();
   std::string text = counted(workers, "worker") + " on " + host.name + " ";
   text += each == 1 ? "need " + counted(workers, "accelerator")
@@ -132,25 +113,25 @@ std::string arithmetic(const DevicePlanner& planner, const PlannedHost& host) {
          (host.devices.size() > 1 ? " are" : " is") + " visible";
 }
 
-void refuse_shortage(DevicePlanner& planner, const Shortage& shortage) {
+void refuse_shortage(PlanContext& context, const Shortage& shortage) {
   const PlannedHost& host = *shortage.first;
-  const HostFacts& facts = planner.facts(host);
-  const std::size_t places = host.devices.size() / devices_per_worker(planner.options);
+  const HostFacts& facts = context.facts(host);
+  const std::size_t places = host.devices.size() / devices_per_worker(context.options);
   std::string fix = places > 0 ? "--nproc-per-node " + std::to_string(places) + "\n" : "";
   fix += host.devices.empty() ? "--oversubscribe starts them without accelerators"
                               : "--oversubscribe lets workers share accelerators";
-  fix += hidden_advice(facts, host.workers.size() * devices_per_worker(planner.options));
-  planner.refuse("IVY-P011", arithmetic(planner, host), fold_host_names(shortage.names),
-                 hiding_reason(facts), fix);
+  fix += hidden_advice(facts, host.workers.size() * devices_per_worker(context.options));
+  context.refuse("IVY-P011", arithmetic(context, host), fold_host_names(shortage.names),
+                 {hiding_reason(facts), fix});
 }
 
-void check_shortage(DevicePlanner& planner) {
-  const std::size_t each = devices_per_worker(planner.options);
-  const bool strict = is_strict(planner.options) && !planner.options.oversubscribe;
+void check_shortage(PlanContext& context) {
+  const std::size_t each = devices_per_worker(context.options);
+  const bool strict = is_strict(context.options) && !context.options.oversubscribe;
   std::map<std::string, Shortage> shortages;
-  for (const PlannedHost& host : planner.plan.hosts) {
+  for (const PlannedHost& host : context.plan.hosts) {
     const bool is_short = host.workers.size() * each > host.devices.size();
-    const HostFacts& facts = planner.facts(host);
+    const HostFacts& facts = context.facts(host);
     const bool is_hidden = !facts.device_view().mask().empty();
     // Without accelerators at all a job may well be meant to have none.
     if (!is_short || (!strict && (!is_hidden || host.devices.empty()))) continue;
@@ -161,122 +142,119 @@ void check_shortage(DevicePlanner& planner) {
   }
   for (const auto& [key, shortage] : shortages) {
     if (strict) {
-      refuse_shortage(planner, shortage);
+      refuse_shortage(context, shortage);
       continue;
     }
-    if (planner.options.oversubscribe) continue;
-    const HostFacts& facts = planner.facts(*shortage.first);
-    planner.warn("IVY-P011", arithmetic(planner, *shortage.first) + ": they are shared",
-                 fold_host_names(shortage.names), hiding_reason(facts),
-                 "--nproc-per-node gpu starts one worker for each" +
-                     hidden_advice(facts, shortage.first->workers.size() * each));
+    if (context.options.oversubscribe) continue;
+    const HostFacts& facts = context.facts(*shortage.first);
+    context.warn(
+        "IVY-P011", arithmetic(context, *shortage.first) + ": they are shared",
+        fold_host_names(shortage.names),
+        {hiding_reason(facts), "--nproc-per-node gpu starts one worker for each" +
+                                   hidden_advice(facts, shortage.first->workers.size() * each)});
   }
 }
 
 // CUDA enumerates one instance for a process, whatever its mask names.
-void check_instances(DevicePlanner& planner) {
+void check_instances(PlanContext& context) {
   std::vector<std::string> names;
-  for (const PlannedHost& host : planner.plan.hosts) {
+  for (const PlannedHost& host : context.plan.hosts) {
     const auto is_wrong = [&](const PlannedWorker& worker) {
       std::vector<int> devices;
       for (const int place : worker.devices)
         devices.push_back(host.devices[static_cast<std::size_t>(place)]);
-      return devices.size() > 1 && has_instances(planner.facts(host), devices);
+      return devices.size() > 1 && has_instances(context.facts(host), devices);
     };
     if (std::any_of(host.workers.begin(), host.workers.end(), is_wrong)) names.push_back(host.name);
   }
   if (names.empty()) return;
-  const std::string each = std::to_string(devices_per_worker(planner.options));
-  planner.refuse("IVY-P021", "--gpus_per_proc " + each + ": accelerators there are MIG instances",
-                 fold_host_names(names), "CUDA lets a process use one instance only",
-                 "--gpus_per_proc 1\nor larger instances, or none (nvidia-smi mig)");
+  const std::string each = std::to_string(devices_per_worker(context.options));
+  context.refuse("IVY-P021", "--gpus_per_proc " + each + ": accelerators there are MIG instances",
+                 fold_host_names(names),
+                 {"CUDA lets a process use one instance only",
+                  "--gpus_per_proc 1\nor larger instances, or none (nvidia-smi mig)"});
 }
 
-void check_masks(DevicePlanner& planner) {
-  std::map<std::string, std::vector<const PlannedHost*>> wrong;
-  for (const PlannedHost& host : planner.plan.hosts) {
-    const HostFacts& facts = planner.facts(host);
+void check_masks(PlanContext& context) {
+  const Sayings wrong = sayings(context, [](const HostFacts& facts) {
     const DeviceView& view = facts.device_view();
-    if (!view.mask_error().empty())
-      wrong[view.mask() + "\n" + view.mask_error() + (facts.accelerators() == 0 ? "" : "!")]
-          .push_back(&host);
-  }
-  for (const auto& [key, hosts] : wrong) {
-    std::vector<std::string> names;
-    for (const PlannedHost* host : hosts) names.push_back(host->name);
-    const HostFacts& facts = planner.facts(*hosts.front());
+    return view.mask_error().empty()
+               ? std::string()
+               : view.mask() + "\n" + view.mask_error() + (facts.accelerators() == 0 ? "" : "!");
+  });
+  for (const auto& [key, names] : wrong) {
+    const HostFacts& facts = first_facts(context, names);
     const DeviceView& view = facts.device_view();
-    const std::string fix = "unset " + std::string(view.mask_variable()) +
-                            " there, or name what is there: -x " +
-                            std::string(view.mask_variable()) + "=0";
-    if (facts.accelerators() == 0) {
-      planner.refuse("IVY-P017", view.mask() + " names no accelerator", fold_host_names(names),
-                     view.mask_error(), fix);
-      continue;
-    }
-    planner.warn("IVY-P017",
-                 view.mask() + " leaves " + std::to_string(facts.accelerators()) + " of " +
-                     counted(view.present(), "accelerator") +
-                     ": what stands behind a wrong entry is hidden",
-                 fold_host_names(names), view.mask_error(), fix);
+    const std::string variable = view.mask_variable();
+    const PlanAdvice advice{
+        view.mask_error(),
+        "unset " + variable + " there, or name what is there: -x " + variable + "=0"};
+    if (facts.accelerators() == 0)
+      context.refuse("IVY-P017", view.mask() + " names no accelerator", fold_host_names(names),
+                     advice);
+    else
+      context.warn("IVY-P017",
+                   view.mask() + " leaves " + std::to_string(facts.accelerators()) + " of " +
+                       counted(view.present(), "accelerator") +
+                       ": what stands behind a wrong entry is hidden",
+                   fold_host_names(names), advice);
   }
 }
 
-void check_views(DevicePlanner& planner) {
-  std::map<std::string, std::vector<std::string>> disagreements;
-  std::map<std::string, std::vector<std::string>> hidden;
-  std::string advice;
-  for (const PlannedHost& host : planner.plan.hosts) {
-    const HostFacts& facts = planner.facts(host);
-    const DeviceView& view = facts.device_view();
-    for (const std::string& text : view.disagreements()) {
+void check_views(PlanContext& context) {
+  Sayings disagreements;
+  for (const PlannedHost& host : context.plan.hosts) {
+    for (const std::string& text : context.facts(host).device_view().disagreements()) {
       std::vector<std::string>& names = disagreements[text];
       // Pretended hosts are one machine, which says it once.
-      if (!is_fake(planner.options, host.host_index) || names.empty()) names.push_back(host.name);
+      if (!is_fake(context.options, host.host_index) || names.empty()) names.push_back(host.name);
     }
-    const std::uint32_t all = view.present() + view.unusable();
-    if (view.hidden_by().empty() || facts.accelerators() >= all) continue;
-    hidden[view.hidden_by() + " hides " + std::to_string(all - facts.accelerators()) + " of " +
-           counted(all, "accelerator")]
-        .push_back(host.name);
-    if (advice.empty()) advice = slurm_advice(facts);
   }
-  // A refusal names it as its cause.
-  if (!planner.refusals.empty()) hidden.clear();
+  const Sayings hidden = sayings(context, [](const HostFacts& facts) {
+    const DeviceView& view = facts.device_view();
+    const std::uint32_t all = view.present() + view.unusable();
+    return view.hidden_by().empty() || facts.accelerators() >= all
+               ? std::string()
+               : view.hidden_by() + " hides " + std::to_string(all - facts.accelerators()) +
+                     " of " + counted(all, "accelerator");
+  });
   for (const auto& [text, names] : hidden)
-    planner.warn("IVY-P018", text, fold_host_names(names),
-                 "Slurm has given each task its own, and ivyrun runs as one of them", advice);
+    // A refusal names it as its cause.
+    if (context.refusals.empty())
+      context.warn("IVY-P018", text, fold_host_names(names),
+                   {"Slurm has given each task its own, and ivyrun runs as one of them",
+                    slurm_advice(first_facts(context, names))});
   for (const auto& [text, names] : disagreements)
-    planner.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), "", "");
+    context.warn("IVY-P018", "accelerators: " + text, fold_host_names(names), {"", ""});
 }
 
-void say_sharing(DevicePlanner& planner) {
+void say_sharing(PlanContext& context) {
   std::map<std::pair<std::size_t, std::size_t>, std::vector<std::string>> sharing;
-  for (const PlannedHost& host : planner.plan.hosts)
+  for (const PlannedHost& host : context.plan.hosts)
     if (host.shares_devices)
       sharing[{host.workers.size(), host.devices.size()}].push_back(host.name);
-  const PlannedHost& first = planner.plan.hosts.front();
-  const std::size_t all = planner.facts(first).accelerators();
-  if (is_fake(planner.options, first.host_index) && all > 0 && all < planner.answers.size())
-    planner.say(std::to_string(planner.answers.size()) + " pretended hosts share " +
-                counted(all, "accelerator"));
+  const PlannedHost& first = context.plan.hosts.front();
+  const std::size_t all = context.facts(first).accelerators();
+  if (is_fake(context.options, first.host_index) && all > 0 && all < context.answers.size())
+    say(context, std::to_string(context.answers.size()) + " pretended hosts share " +
+                     counted(all, "accelerator"));
   for (const auto& [counts, names] : sharing)
-    planner.say(counted(counts.first, "worker") + " share " +
-                counted(counts.second, "accelerator") + planner.on(names));
+    say(context, counted(counts.first, "worker") + " share " +
+                     counted(counts.second, "accelerator") + on(context, names));
 }
 
-void say_visibility(DevicePlanner& planner) {
-  const std::size_t each = devices_per_worker(planner.options);
-  const std::vector<PlannedHost>& hosts = planner.plan.hosts;
+void say_visibility(PlanContext& context) {
+  const std::size_t each = devices_per_worker(context.options);
+  const std::vector<PlannedHost>& hosts = context.plan.hosts;
   const bool any_own =
       std::any_of(hosts.begin(), hosts.end(), [](const PlannedHost& h) { return h.sees_own; });
   const bool any_instances = std::any_of(hosts.begin(), hosts.end(), [&](const PlannedHost& host) {
-    return has_instances(planner.facts(host), host.devices);
+    return has_instances(context.facts(host), host.devices);
   });
   if (any_own)
-    planner.say(any_instances ? "each sees its own MIG instance"
-                : each == 1   ? "each sees its own accelerator"
-                              : "each sees its own " + std::to_string(each) + " accelerators");
+    say(context, any_instances ? "each sees its own MIG instance"
+                 : each == 1   ? "each sees its own accelerator"
+                               : "each sees its own " + std::to_string(each) + " accelerators");
 }
 
 std::string gibibytes(std::uint64_t bytes) {
@@ -289,16 +267,16 @@ std::string gibibytes(std::uint64_t bytes) {
 // A longer list would not be read.
 constexpr std::size_t kMaxUsersShown = 4;
 
-void say_users(DevicePlanner& planner) {
+void say_users(PlanContext& context) {
   std::vector<std::string> said;
   std::size_t more = 0;
-  for (const PlannedHost& host : planner.plan.hosts) {
-    const HostFacts& facts = planner.facts(host);
+  for (const PlannedHost& host : context.plan.hosts) {
+    const HostFacts& facts = context.facts(host);
     for (const int index : host.devices) {
       if (index >= facts.devices_size() || facts.devices(index).users().empty()) continue;
       const Accelerator& device = facts.devices(index);
       std::string text = "accelerator " + RemoteText(device.mask_entry()).line() +
-                         planner.on({host.name}) + " is in use by pid " +
+                         on(context, {host.name}) + " is in use by pid " +
                          std::to_string(device.users(0));
       if (device.users_size() > 1)
         text += " and " + std::to_string(device.users_size() - 1) + " more";
@@ -309,8 +287,8 @@ void say_users(DevicePlanner& planner) {
         ++more;
     }
   }
-  for (std::string& text : said) planner.say(std::move(text));
-  if (more > 0) planner.say(counted(more, "other accelerator") + " also in use");
+  for (std::string& text : said) say(context, std::move(text));
+  if (more > 0) say(context, counted(more, "other accelerator") + " also in use");
 }
 
 int near_node(const HostFacts& facts, const PlannedHost& host, const PlannedWorker& worker) {
@@ -343,20 +321,20 @@ void count_sharers(std::vector<PlannedWorker*>& workers) {
 }
 
 // The workers of one machine: of a host, or of all pretended ones.
-void bind_machine(const DevicePlanner& planner, const std::vector<PlannedHost*>& hosts) {
-  const HostFacts& facts = planner.facts(*hosts.front());
+void bind_machine(const PlanContext& context, const std::vector<PlannedHost*>& hosts) {
+  const HostFacts& facts = context.facts(*hosts.front());
   std::vector<PlannedWorker*> workers;
   std::vector<int> near_nodes;
   for (PlannedHost* host : hosts) {
     for (PlannedWorker& worker : host->workers) {
       workers.push_back(&worker);
       near_nodes.push_back(near_node(facts, *host, worker));
-      if (planner.options.bind_to == BindChoice::kAuto) bind_near_devices(facts, *host, worker);
+      if (context.options.bind_to == BindChoice::kAuto) bind_near_devices(facts, *host, worker);
     }
   }
-  if (planner.options.bind_to == BindChoice::kAuto) return count_sharers(workers);
+  if (context.options.bind_to == BindChoice::kAuto) return count_sharers(workers);
   const std::vector<CoreShare> shares = split_cores(
-      {facts.core_list().begin(), facts.core_list().end()}, planner.options.bind_to, near_nodes);
+      {facts.core_list().begin(), facts.core_list().end()}, context.options.bind_to, near_nodes);
   for (std::size_t i = 0; i < workers.size(); ++i) {
     workers[i]->cores = shares[i].processors;
     workers[i]->sharers = shares[i].sharers;
@@ -364,24 +342,24 @@ void bind_machine(const DevicePlanner& planner, const std::vector<PlannedHost*>&
   }
 }
 
-void bind_workers(DevicePlanner& planner) {
+void bind_workers(PlanContext& context) {
   std::vector<PlannedHost*> pretended;
-  for (PlannedHost& host : planner.plan.hosts) {
-    if (is_fake(planner.options, host.host_index)) {
+  for (PlannedHost& host : context.plan.hosts) {
+    if (is_fake(context.options, host.host_index)) {
       pretended.push_back(&host);
     } else {
-      bind_machine(planner, {&host});
+      bind_machine(context, {&host});
     }
   }
-  if (!pretended.empty()) bind_machine(planner, pretended);
-  if (planner.options.bind_to != BindChoice::kAuto) return;
+  if (!pretended.empty()) bind_machine(context, pretended);
+  if (context.options.bind_to != BindChoice::kAuto) return;
   const bool any_bound =
-      std::any_of(planner.plan.hosts.begin(), planner.plan.hosts.end(), [](const PlannedHost& h) {
+      std::any_of(context.plan.hosts.begin(), context.plan.hosts.end(), [](const PlannedHost& h) {
         return std::any_of(h.workers.begin(), h.workers.end(),
                            [](const PlannedWorker& w) { return !w.cores.empty(); });
       });
   if (any_bound)
-    planner.say("bound to the cores near their accelerators (--bind-to none leaves them free)");
+    say(context, "bound to the cores near their accelerators (--bind-to none leaves them free)");
 }
 
 }  // namespace
@@ -424,19 +402,30 @@ std::string hiding_reason(const HostFacts& facts) {
   return reason;
 }
 
-void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
-                  std::vector<Diagnostic>& refusals) {
-  plan.device_words.clear();
-  DevicePlanner planner{options, answers, plan, refusals};
-  assign_devices(planner);
-  check_masks(planner);
-  check_instances(planner);
-  if (refusals.empty()) check_shortage(planner);
-  check_views(planner);
-  say_visibility(planner);
-  say_sharing(planner);
-  say_users(planner);
-  bind_workers(planner);
+void plan_devices(PlanContext& context) {
+  context.plan.device_words.clear();
+  assign_devices(context);
+  check_masks(context);
+  check_instances(context);
+  if (context.refusals.empty()) check_shortage(context);
+  check_views(context);
+  say_visibility(context);
+  say_sharing(context);
+  say_users(context);
+  bind_workers(context);
+}
+
+void add_device_request(const Options& options, const Environment& caller, Hello& hello) {
+  hello.set_read_cores(options.bind_to != BindChoice::kAuto &&
+                       options.bind_to != BindChoice::kNone);
+  const Result<Environment> exports = parse_exports(options.exports, caller);
+  if (!exports.ok()) return;
+  for (const EnvVariable& variable : *exports) {
+    if (!is_device_mask(variable.name)) continue;
+    Variable& mask = *hello.add_masks();
+    mask.set_name(variable.name);
+    mask.set_value(variable.value);
+  }
 }
 
 }  // namespace ivy

@@ -4,8 +4,8 @@
 
 #include <vector>
 
-#include "launcher/options/options.h"
-#include "launcher/plan/job_plan.h"
+#include "launcher/plan/plan_context.h"
+#include "proto/contract/env.h"
 
 namespace ivy {
 
@@ -21,11 +21,15 @@ int device_places(const Options& options, const std::vector<HostAnswer>& answers
 
 // Fills what plan.h says is filled here, for hosts whose workers are placed and numbered. Refuses
 // (IVY-P011, P017, P021) and warns (P011, P017, P018).
-void plan_devices(const Options& options, const std::vector<HostAnswer>& answers, JobPlan& plan,
-                  std::vector<Diagnostic>& refusals);
+void plan_devices(PlanContext& context);
 
 // Why a host shows no accelerator, or fewer than it has, for a message's cause; empty: no reason is
 // known.
 std::string hiding_reason(const HostFacts& facts);
+
+// What a host is asked about accelerators and cores: masks of -x, which count on every host as if
+// they were set there, and the layout of the cores, where workers are to be bound by it. An -x that
+// is wrong is refused elsewhere.
+void add_device_request(const Options& options, const Environment& caller, Hello& hello);
 
 }  // namespace ivy

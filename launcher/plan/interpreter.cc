@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -10,14 +12,10 @@ bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 
 // Empty when no directory of the PATH has it.
 std::string find_in_path(const std::string& name, const Environment& caller) {
   const std::string* path = find_variable(caller, "PATH");
-  std::string rest = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : *path;
+  std::string_view rest = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : *path;
   while (!rest.empty()) {
-    const std::size_t colon = rest.find(':');
-    const std::string directory = rest.substr(0, colon);
-    rest = colon == std::string::npos ? "" : rest.substr(colon + 1);
-    if (!directory.starts_with('/')) continue;
-    const std::string candidate = directory + "/" + name;
-    if (is_program(candidate)) return candidate;
+    const std::string candidate = std::string(take_part(rest, ':')) + "/" + name;
+    if (candidate.starts_with('/') && is_program(candidate)) return candidate;
   }
   return "";
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "proto/contract/exit_code.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {
@@ -70,32 +69,24 @@ std::vector<std::string> written_addresses(const Options& options) {
   return addresses;
 }
 
-Diagnostic not_the_first_host(const Options& options, const std::vector<std::string>& addresses,
-                              const std::vector<HostAnswer>& answers, const JobPlan& plan) {
-  const PlannedHost& first = plan.hosts.front();
-  const HostFacts& facts = answers[first.host_index].facts;
-  const std::string& name = options.master_addr;
-  Diagnostic refusal;
-  refusal.id = "IVY-P022";
-  refusal.exit_code = kExitRefused;
-  refusal.where = first.name;
-  refusal.fix = "leave --master-addr out: ivyrun chooses an address of " + first.name +
-                " and tests it from every host";
-  if (const PlannedHost* other = host_with(name, addresses, answers, plan)) {
-    refusal.what = "--master-addr " + name + " is host " + other->name +
-                   ", but rank 0 runs on the first host, " + first.name;
-    refusal.fix += "\nor name " + other->name + " first: -H " + other->name + ",...";
-    return refusal;
-  }
-  if (addresses.empty()) {
-    refusal.what = "--master-addr " + name + " has no address";
-    refusal.cause = options.master_addr_error;
+void refuse_other_host(PlanContext& context, const std::vector<std::string>& addresses) {
+  const PlannedHost& first = context.plan.hosts.front();
+  const std::string& name = context.options.master_addr;
+  PlanAdvice advice{"", "leave --master-addr out: ivyrun chooses an address of " + first.name +
+                            " and tests it from every host"};
+  std::string what = "--master-addr " + name;
+  if (const PlannedHost* other = host_with(name, addresses, context.answers, context.plan)) {
+    what += " is host " + other->name + ", but rank 0 runs on the first host, " + first.name;
+    advice.fix += "\nor name " + other->name + " first: -H " + other->name + ",...";
+  } else if (addresses.empty()) {
+    what += " has no address";
+    advice.cause = context.options.master_addr_error;
   } else {
-    refusal.what = "--master-addr " + name + " is no address of the first host, " + first.name;
-    refusal.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
-    refusal.cause += first.name + " has:\n" + address_lines(facts);
+    what += " is no address of the first host, " + first.name;
+    advice.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
+    advice.cause += first.name + " has:\n" + address_lines(context.facts(first));
   }
-  return refusal;
+  context.refuse("IVY-P022", what, first.name, advice);
 }
 
 }  // namespace
@@ -116,44 +107,42 @@ bool is_one_machine(const std::vector<HostAnswer>& answers, const JobPlan& plan)
   });
 }
 
-WrittenMaster written_master(const Options& options, const std::vector<HostAnswer>& answers,
-                             const JobPlan& plan) {
-  const HostAnswer& first = answers[plan.hosts.front().host_index];
+std::optional<std::string> written_master(PlanContext& context) {
+  const Options& options = context.options;
+  const HostAnswer& first = context.answers[context.plan.hosts.front().host_index];
   const std::vector<std::string> addresses = written_addresses(options);
   const bool is_numeric = !addresses.empty() && addresses.front() == options.master_addr;
-  const bool is_alone = is_one_machine(answers, plan);
+  const bool is_alone = is_one_machine(context.answers, context.plan);
   for (const std::string& address : addresses) {
     // Many a machine's own name leads to its loopback: the user did not ask for that one.
     const bool is_asked = is_alone || is_numeric || options.master_addr == "localhost" ||
                           !is_unreachable_elsewhere(address);
-    if (is_asked && has_address(first.facts, address)) return {address};
+    if (is_asked && has_address(first.facts, address)) return address;
   }
-  if (is_name_of(first, options.master_addr)) return {};
-  const bool is_elsewhere = host_with(options.master_addr, addresses, answers, plan) != nullptr;
-  if (options.no_store && !addresses.empty() && !is_elsewhere) return {addresses.front()};
-  return {"", not_the_first_host(options, addresses, answers, plan)};
+  if (is_name_of(first, options.master_addr)) return std::nullopt;
+  const bool is_elsewhere =
+      host_with(options.master_addr, addresses, context.answers, context.plan) != nullptr;
+  if (options.no_store && !addresses.empty() && !is_elsewhere) return addresses.front();
+  refuse_other_host(context, addresses);
+  return "";
 }
 
-std::optional<Diagnostic> check_master(const Options& options,
-                                       const std::vector<HostAnswer>& answers,
-                                       const JobPlan& plan) {
-  if (!is_unreachable_elsewhere(plan.master_address) || is_one_machine(answers, plan))
-    return std::nullopt;
+void check_master(PlanContext& context) {
+  const JobPlan& plan = context.plan;
+  if (!is_unreachable_elsewhere(plan.master_address) || is_one_machine(context.answers, plan))
+    return;
   const PlannedHost& first = plan.hosts.front();
-  const std::string lines = address_lines(answers[first.host_index].facts);
-  Diagnostic refusal;
-  refusal.id = "IVY-P023";
-  refusal.exit_code = kExitRefused;
-  refusal.what = "MASTER_ADDR would be " + plan.master_address +
-                 ", by which other hosts do not reach " + first.name;
-  refusal.where = !options.master_addr.empty() ? "--master-addr " + options.master_addr
-                  : !options.interface.empty() ? "--iface " + options.interface
-                                               : first.name;
-  refusal.cause = lines.empty() ? "" : first.name + " has:\n" + lines;
-  refusal.fix =
-      "--iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
-      "or neither: ivyrun chooses an address and tests it from every host";
-  return refusal;
+  const std::string lines = address_lines(context.facts(first));
+  const Options& options = context.options;
+  context.refuse("IVY-P023",
+                 "MASTER_ADDR would be " + plan.master_address +
+                     ", by which other hosts do not reach " + first.name,
+                 !options.master_addr.empty() ? "--master-addr " + options.master_addr
+                 : !options.interface.empty() ? "--iface " + options.interface
+                                              : first.name,
+                 {lines.empty() ? "" : first.name + " has:\n" + lines,
+                  "--iface NAME or --master-addr ADDRESS of a network that all hosts share,\n"
+                  "or neither: ivyrun chooses an address and tests it from every host"});
 }
 
 }  // namespace ivy

@@ -6,23 +6,17 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options/options.h"
-#include "launcher/plan/job_plan.h"
+#include "launcher/plan/plan_context.h"
 
 namespace ivy {
 
-// The value of --master-addr. Both empty: it names the first host itself, whose address is then
-// chosen as without the flag.
-struct WrittenMaster {
-  std::string address = {};  // Numeric, on the first host.
-  std::optional<Diagnostic> refusal = {};
-};
-
+// The numeric address that --master-addr stands for, on the first host; nothing: it names the first
+// host itself, whose address is then chosen as without the flag; empty: refused (IVY-P022).
+//
 // The first host must have the address, since the job's store listens there. With --no-store rank
 // 0's framework does, which may be reached by an address that the host itself does not know: then
 // only another host of the job is refused. plan.hosts is final.
-WrittenMaster written_master(const Options& options, const std::vector<HostAnswer>& answers,
-                             const JobPlan& plan);
+std::optional<std::string> written_master(PlanContext& context);
 
 // A loopback address leads every host to itself, and the check of addresses succeeds there: so
 // does a link-local IPv6 address, whose scope is a name of each host's own. (Link-local IPv4 is
@@ -30,8 +24,7 @@ WrittenMaster written_master(const Options& options, const std::vector<HostAnswe
 bool is_unreachable_elsewhere(const std::string& address);
 bool is_one_machine(const std::vector<HostAnswer>& answers, const JobPlan& plan);
 
-// Checks that every host can use plan.master_address. Nothing: all can.
-std::optional<Diagnostic> check_master(const Options& options,
-                                       const std::vector<HostAnswer>& answers, const JobPlan& plan);
+// Refuses a plan.master_address that not every host can use.
+void check_master(PlanContext& context);
 
 }  // namespace ivy

@@ -27,4 +27,7 @@ std::string plan_line(const JobPlan& plan);
 std::string plan_table(const Options& options, const JobPlan& plan,
                        const std::vector<HostAnswer>& answers);
 
+// For --report-bindings: "rank 3 on node01: processors 8-15, memory of NUMA node 1", a line each.
+std::vector<std::string> binding_lines(const JobPlan& plan);
+
 }  // namespace ivy

@@ -1,7 +1,6 @@
 // The plan in words: one line at the start of a job, and the table of --dry-run.
 #include <algorithm>
 
-#include "launcher/plan/device_text.h"
 #include "launcher/plan/plan.h"
 #include "launcher/report/text_columns.h"
 #include "proto/contract/remote_text.h"
@@ -9,10 +8,6 @@
 
 namespace ivy {
 namespace {
-
-std::string plural(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
 
 std::string rank_range(const PlannedHost& host) {
   const int first = host.workers.front().rank;
@@ -57,17 +52,126 @@ std::string carriers_text(const JobPlan& plan) {
   return text;
 }
 
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+void append(std::string& list, const std::string& item) {
+  if (!item.empty()) list += (list.empty() ? "" : ",") + item;
+}
+
+TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const HostFacts& facts) {
+  std::string devices;
+  std::string addresses;
+  std::string uuids;
+  std::string interfaces;
+  for (const int place : worker.devices) {
+    const int index = host.devices[static_cast<std::size_t>(place)];
+    if (index >= facts.devices_size()) {
+      append(devices, std::to_string(index));
+      continue;
+    }
+    const Accelerator& device = facts.devices(index);
+    append(devices, device.mask_entry());
+    append(addresses, device.bdf());
+    append(uuids, device.uuid());
+    if (interfaces.find(device.interface()) == std::string::npos)
+      append(interfaces, device.interface());
+  }
+  return {std::to_string(worker.rank),
+          host.name,
+          std::to_string(worker.local_rank),
+          or_dash(devices),
+          or_dash(addresses),
+          or_dash(uuids),
+          worker.cores.empty() ? "any" : core_list_text(worker.cores),
+          worker.memory_node ? std::to_string(*worker.memory_node) : "-",
+          or_dash(interfaces)};
+}
+
+std::string view_line(const PlannedHost& host, const HostFacts& facts) {
+  const DeviceView& view = facts.device_view();
+  std::string line = "accelerators of " + host.name + ": " + std::to_string(facts.accelerators()) +
+                     " of " + std::to_string(view.present()) + " visible";
+  if (!view.mask().empty()) line += " (" + RemoteText(view.mask()).line() + ")";
+  if (!view.source().empty()) line += "; known by " + RemoteText(view.source()).line();
+  if (host.sees_own) line += "; each worker sees its own alone";
+  line += "\n";
+  for (const std::string& note : view.notes()) line += "  " + RemoteText(note).line() + "\n";
+  return line;
+}
+
+// A row for each rank with its accelerators and processors, and what each host's sources said.
+// Empty where no worker has any.
+std::string device_table(const JobPlan& plan, const std::vector<HostAnswer>& answers) {
+  std::vector<TextRow> rows = {{"rank", "host", "local rank", "accelerator", "address", "UUID",
+                                "processors", "NUMA", "near interface"}};
+  std::string views;
+  bool any = false;
+  for (const PlannedHost& host : plan.hosts) {
+    const HostFacts& facts = answers[host.host_index].facts;
+    if (facts.has_device_view()) views += view_line(host, facts);
+    for (const PlannedWorker& worker : host.workers) {
+      any = any || !worker.devices.empty() || !worker.cores.empty();
+      rows.push_back(worker_row(host, worker, facts));
+    }
+  }
+  return views + (any ? text_columns(rows) : "");
+}
+
+// Where the job's own processes listen, and which ports are kept for the workers.
+std::string listening_lines(const Options& options, const JobPlan& plan) {
+  const std::string& first = plan.hosts.front().name;
+  std::string out = "listens: " + with_port(plan.master_address, plan.master_port);
+  if (plan.store_port == 0) {
+    out += " (MASTER_ADDR and MASTER_PORT: reserved on " + first +
+           ", opened by rank 0's framework; nothing else listens)\n";
+  } else {
+    out += " (the store on " + first + ", for torch: MASTER_ADDR and MASTER_PORT)\n";
+    if (plan.hosts.size() > 1 && plan.master_address != "127.0.0.1")
+      out += "         and 127.0.0.1, the same ports\n";
+    out += "listens: " + with_port(plan.master_address, plan.store_port) +
+           " (the store, for clients that know the job's token)\n";
+    if (!options.wal.empty())
+      out += "log of the store: below " + options.wal + " on " + first + "\n";
+  }
+  for (const PlannedHost& host : plan.hosts) {
+    if (!host.has_leaf) continue;
+    out += "listens: a Unix socket in the job's directory on " + host.name;
+    if (host.leaf_port != 0)
+      out += " and 127.0.0.1:" + std::to_string(host.leaf_port) +
+             ", MASTER_ADDR and MASTER_PORT there (--store-proxy)";
+    out += ": the store's leaf\n";
+  }
+  return out + "reserved: " + with_port(plan.master_address, plan.coordinator_port) +
+         " (for the coordinator of JAX and Keras, opened by rank 0)\n";
+}
+
+// The workers' command; a line for each host where they differ.
+std::string command_lines(const Options& options, const JobPlan& plan,
+                          const std::vector<HostAnswer>& answers) {
+  std::string lines;
+  bool is_same = true;
+  for (const PlannedHost& host : plan.hosts) {
+    const std::vector<std::string> arguments =
+        worker_arguments(options, answers[host.host_index].facts);
+    is_same = is_same && arguments == plan.arguments;
+    lines +=
+        "worker on " + host.name + ": " + RemoteText(quoted_arguments(arguments)).line() + "\n";
+  }
+  if (!is_same) return lines;
+  return "worker: " + RemoteText(quoted_arguments(plan.arguments)).line() + "\n";
+}
+
 }  // namespace
 
 std::string plan_line(const JobPlan& plan) {
-  std::string line = plural(plan.hosts.size(), "host");
+  std::string line = counted(plan.hosts.size(), "host");
   if (plan.same_local_size && !plan.hosts.empty()) {
     line += " x " + std::to_string(plan.hosts.front().workers.size()) + " = ";
   } else {
     line += ", ";
   }
-  return line + plural(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule + ")" +
-         carriers_text(plan) + (plan.device_words.empty() ? "" : ", " + plan.device_words);
+  return line + counted(static_cast<std::size_t>(plan.world_size), "rank") + " (" + plan.rule +
+         ")" + carriers_text(plan) + (plan.device_words.empty() ? "" : ", " + plan.device_words);
 }
 
 std::string plan_table(const Options& options, const JobPlan& plan,
@@ -78,53 +182,28 @@ std::string plan_table(const Options& options, const JobPlan& plan,
                                 "accelerators", "machine", "interpreter"}};
   for (const PlannedHost& host : plan.hosts)
     rows.push_back(host_row(host, answers[host.host_index]));
-  out += text_columns(rows);
-  out += device_table(plan, answers);
-  const PlannedHost& first = plan.hosts.front();
-  const std::string address = plan.master_address.find(':') == std::string::npos
-                                  ? plan.master_address
-                                  : "[" + plan.master_address + "]";
-  out += "listens: " + address + ":" + std::to_string(plan.master_port) +
-         (plan.store_port == 0
-              ? " (MASTER_ADDR and MASTER_PORT: reserved on " + first.name +
-                    ", opened by rank 0's framework; nothing else listens)\n"
-              : " (the store on " + first.name + ", for torch: MASTER_ADDR and MASTER_PORT)\n");
-  if (plan.store_port != 0 && plan.hosts.size() > 1 && plan.master_address != "127.0.0.1")
-    out += "         and 127.0.0.1, the same ports\n";
-  if (plan.store_port != 0)
-    out += "listens: " + address + ":" + std::to_string(plan.store_port) +
-           " (the store, for clients that know the job's token)\n";
-  if (plan.store_port != 0 && !options.wal.empty())
-    out += "log of the store: below " + options.wal + " on " + first.name + "\n";
-  for (const PlannedHost& host : plan.hosts) {
-    if (host.has_leaf)
-      out += "listens: a Unix socket in the job's directory on " + host.name +
-             (host.leaf_port == 0 ? ""
-                                  : " and 127.0.0.1:" + std::to_string(host.leaf_port) +
-                                        ", MASTER_ADDR and MASTER_PORT there (--store-proxy)") +
-             ": the store's leaf\n";
-  }
-  out += "reserved: " + address + ":" + std::to_string(plan.coordinator_port) +
-         " (for the coordinator of JAX and Keras, opened by rank 0)\n";
+  out += text_columns(rows) + device_table(plan, answers) + listening_lines(options, plan);
   if (options.max_restarts > 0)
     out += "restarts: at most " + std::to_string(options.max_restarts) +
            ", of all workers, on the same hosts with the same ranks\n";
   if (options.min_nodes)
     out += "hosts: goes on without those that are lost while " +
            std::to_string(*options.min_nodes) + " are left, with ranks numbered anew\n";
-  const bool one_command =
-      std::all_of(plan.hosts.begin(), plan.hosts.end(), [&](const PlannedHost& host) {
-        return worker_arguments(options, answers[host.host_index].facts) == plan.arguments;
-      });
+  return out + command_lines(options, plan, answers);
+}
+
+std::vector<std::string> binding_lines(const JobPlan& plan) {
+  std::vector<std::string> lines;
   for (const PlannedHost& host : plan.hosts) {
-    const std::string where = one_command ? "" : " on " + host.name;
-    out += "worker" + where + ": " +
-           RemoteText(quoted_arguments(worker_arguments(options, answers[host.host_index].facts)))
-               .line() +
-           "\n";
-    if (one_command) break;
+    for (const PlannedWorker& worker : host.workers) {
+      std::string line = "rank " + std::to_string(worker.rank) + " on " + host.name + ": ";
+      line += worker.cores.empty() ? "not bound" : "processors " + core_list_text(worker.cores);
+      if (worker.memory_node)
+        line += ", memory of NUMA node " + std::to_string(*worker.memory_node);
+      lines.push_back(std::move(line));
+    }
   }
-  return out;
+  return lines;
 }
 
 }  // namespace ivy

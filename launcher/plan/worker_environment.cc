@@ -4,7 +4,7 @@
 //   the caller's variables for other hosts       (proto/env: kAllow; not on the launcher's host)
 //   defaults that the user may override          OMP_NUM_THREADS, interface names...
 //   --env-file, then -x
-//   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES... (worker_devices.h)
+//   the accelerators of its host, or its own     CUDA_VISIBLE_DEVICES... (worker_variables.h)
 //   the identity of the worker                   RANK, MASTER_ADDR... (proto/env: kSet)
 #include "launcher/plan/worker_environment.h"
 
@@ -12,10 +12,10 @@
 #include <string_view>
 
 #include "launcher/options/exports.h"
-#include "launcher/plan/worker_devices.h"
 #include "launcher/plan/worker_variables.h"
 #include "launcher/slurm/step.h"
 #include "proto/contract/device_vendor.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -32,9 +32,7 @@ bool is_fake(const EnvironmentInputs& inputs, const PlannedHost& host) {
 bool is_on_this_host(const PlannedHost& host) { return host.carrier == Carrier::kLocal; }
 
 std::string address_and_port(const JobPlan& plan, std::uint16_t port) {
-  const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + plan.master_address + "]" : plan.master_address) + ":" +
-         std::to_string(port);
+  return with_port(plan.master_address, port);
 }
 
 // Workers that share this machine's cores: those of all pretended hosts.
@@ -154,8 +152,8 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
     reach_the_first_host_directly(inputs.plan->master_address, out);
 }
 
-// Adds the variables that all workers of this host share.
-void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+// What frameworks and libivycomm read about the world, the same for all workers of this host.
+Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const JobPlan& plan = *inputs.plan;
   const std::string world = std::to_string(plan.world_size);
   const std::string local_world = std::to_string(host.workers.size());
@@ -163,7 +161,8 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const std::string nodes = std::to_string(plan.hosts.size());
   const std::string coordinator = address_and_port(plan, plan.coordinator_port);
   const bool has_proxy = host.leaf_port != 0;
-  const EnvVariable variables[] = {
+  const std::string port = std::to_string(has_proxy ? host.leaf_port : plan.master_port);
+  return {
       {"WORLD_SIZE", world},
       {"LOCAL_WORLD_SIZE", local_world},
       {"GROUP_RANK", node},
@@ -172,7 +171,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"ROLE_NAME", "default"},
       {"ROLE_WORLD_SIZE", world},
       {"MASTER_ADDR", has_proxy ? "127.0.0.1" : plan.master_address},
-      {"MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
+      {"MASTER_PORT", port},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->max_restarts)},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
       // True: every rank is a client of our store. False: rank 0 serves on the port that is
@@ -184,19 +183,21 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
       {"IVY_NUM_NODES", nodes},
       {"IVY_JOB_ID", plan.job_id},
       {"IVY_MASTER_ADDR", plan.master_address},
-      {"IVY_MASTER_PORT", std::to_string(has_proxy ? host.leaf_port : plan.master_port)},
+      {"IVY_MASTER_PORT", port},
       // JAX and Keras use the same port: no script opens two of these.
       {"JAX_COORDINATOR_ADDRESS", coordinator},
       {"KERAS_DISTRIBUTION_JOB_ADDRESSES", coordinator},
       {"KERAS_DISTRIBUTION_NUM_PROCESSES", world},
   };
-  for (const EnvVariable& variable : variables) set_variable(out, variable.name, variable.value);
-  for (const EnvVariable& variable : generation_variables(inputs.generation))
-    set_variable(out, variable.name, variable.value);
+}
+
+// Adds the variables that all workers of this host share.
+void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Environment& out) {
+  const JobPlan& plan = *inputs.plan;
+  set_variables(out, world_variables(inputs, host));
+  set_variables(out, generation_variables(inputs.generation));
   if (inputs.options->allow_singletons) set_variable(out, "IVY_ALLOW_SINGLETONS", "1");
-  if (inputs.options->allocation)
-    for (const EnvVariable& variable : slurm_host_variables(plan, host))
-      set_variable(out, variable.name, variable.value);
+  if (inputs.options->allocation) set_variables(out, slurm_host_variables(plan, host));
   if (plan.store_port == 0) return;
   const HostFacts& facts = answer_of(inputs, host).facts;
   set_variable(out, "IVY_STORE",
@@ -204,12 +205,18 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
                              : address_and_port(plan, plan.store_port));
 }
 
+// One host of the plan, with the values of -x.
+struct HostInputs {
+  const EnvironmentInputs& inputs;
+  const PlannedHost& host;
+  const Environment& exports;
+};
+
 // True if the user has a value for this in one of the places that we pass on.
-bool is_given(const EnvironmentInputs& inputs, const Environment& exports,
-              const std::string& name) {
-  return find_variable(*inputs.caller, name) != nullptr ||
-         find_variable(inputs.from_files, name) != nullptr ||
-         find_variable(exports, name) != nullptr;
+bool is_given(const HostInputs& to, const std::string& name) {
+  return find_variable(*to.inputs.caller, name) != nullptr ||
+         find_variable(to.inputs.from_files, name) != nullptr ||
+         find_variable(to.exports, name) != nullptr;
 }
 
 // True if --env-file chooses accelerators: then ivyrun does not.
@@ -218,28 +225,26 @@ bool chooses_devices(const Environment& from_files) {
                      [](const EnvVariable& variable) { return is_device_mask(variable.name); });
 }
 
-void add_host_devices(const EnvironmentInputs& inputs, const PlannedHost& host,
-                      const Environment& exports, Environment& out) {
-  if (chooses_devices(inputs.from_files)) return;
-  for (const EnvVariable& variable : host_device_variables(host, answer_of(inputs, host).facts))
+void add_host_devices(const HostInputs& to, Environment& out) {
+  if (chooses_devices(to.inputs.from_files)) return;
+  for (const EnvVariable& variable :
+       host_device_variables(to.host, answer_of(to.inputs, to.host).facts))
     // -x with a mask has been counted in what the host offers: its part of that is what it gets.
-    if (is_device_mask(variable.name) || !is_given(inputs, exports, variable.name))
+    if (is_device_mask(variable.name) || !is_given(to, variable.name))
       set_variable(out, variable.name, variable.value);
 }
 
-void add_worker_devices(const EnvironmentInputs& inputs, const PlannedHost& host,
-                        const PlannedWorker& worker, const Environment& exports, Environment& out) {
-  if (!worker.cores.empty() && !is_given(inputs, exports, "OMP_NUM_THREADS")) {
+void add_worker_devices(const HostInputs& to, const PlannedWorker& worker, Environment& out) {
+  if (!worker.cores.empty() && !is_given(to, "OMP_NUM_THREADS")) {
     const std::size_t threads = worker.cores.size() / static_cast<std::size_t>(worker.sharers);
     set_variable(out, "OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, threads)));
   }
-  if (chooses_devices(inputs.from_files)) return;
-  const std::string* order = find_variable(exports, "CUDA_DEVICE_ORDER");
-  if (order == nullptr) order = find_variable(*inputs.caller, "CUDA_DEVICE_ORDER");
+  if (chooses_devices(to.inputs.from_files)) return;
+  const std::string* order = find_variable(to.exports, "CUDA_DEVICE_ORDER");
+  if (order == nullptr) order = find_variable(*to.inputs.caller, "CUDA_DEVICE_ORDER");
   const bool by_uuid = order != nullptr && *order != "PCI_BUS_ID";
-  for (const EnvVariable& variable : worker_device_variables(
-           *inputs.options, host, worker, answer_of(inputs, host).facts, by_uuid))
-    set_variable(out, variable.name, variable.value);
+  set_variables(out, worker_device_variables(*to.inputs.options, to.host, worker,
+                                             answer_of(to.inputs, to.host).facts, by_uuid));
 }
 
 void add_worker(const PlannedWorker& worker, Environment& out) {
@@ -274,67 +279,32 @@ std::string node_log_directory(const Options& options, const std::string& workin
 }
 
 // Variables that every login has, or that are only true of this terminal: not needed elsewhere.
-constexpr std::string_view kLoginNames[] = {"HOME",
-                                            "USER",
-                                            "LOGNAME",
-                                            "SHELL",
-                                            "PWD",
-                                            "OLDPWD",
-                                            "SHLVL",
-                                            "_",
-                                            "TERM",
-                                            "MAIL",
-                                            "HOSTNAME",
-                                            "HOST",
-                                            "HOSTTYPE",
-                                            "OSTYPE",
-                                            "MACHTYPE",
-                                            "LINES",
-                                            "COLUMNS",
-                                            "COLORTERM",
-                                            "LS_COLORS",
-                                            "LESS*",
-                                            "PAGER",
-                                            "EDITOR",
-                                            "VISUAL",
-                                            "HIST*",
-                                            "PS1",
-                                            "PS2",
-                                            "PS4",
-                                            "PROMPT*",
-                                            "MANPATH",
-                                            "INFOPATH",
-                                            "DISPLAY",
-                                            "WAYLAND_DISPLAY",
-                                            "XAUTHORITY",
-                                            "XDG_*",
-                                            "DBUS_*",
-                                            "SSH_*",
-                                            "GPG_*",
-                                            "SUDO_*",
-                                            "TMUX*",
-                                            "STY",
-                                            "WINDOW*",
-                                            "TERM_*",
-                                            "VTE_VERSION",
-                                            "VSCODE_*",
-                                            "GIT_*",
-                                            "DESKTOP_SESSION",
-                                            "SESSION_MANAGER",
-                                            "SLURM_*",
-                                            "PBS_*",
-                                            "TMPDIR",
-                                            "MEMORY_PRESSURE_*",
-                                            "PET_*",
-                                            "DEBUGINFOD_*",
-                                            "CUDA_VISIBLE_DEVICES",
-                                            "NVIDIA_VISIBLE_DEVICES",
-                                            "HIP_VISIBLE_DEVICES",
-                                            "CREDENTIALS_DIRECTORY"};
+constexpr std::string_view kLoginNames =
+    "HOME USER LOGNAME SHELL PWD OLDPWD SHLVL _ TERM MAIL HOSTNAME HOST HOSTTYPE OSTYPE "
+    "MACHTYPE LINES COLUMNS COLORTERM LS_COLORS LESS* PAGER EDITOR VISUAL HIST* PS1 PS2 PS4 "
+    "PROMPT* MANPATH INFOPATH DISPLAY WAYLAND_DISPLAY XAUTHORITY XDG_* DBUS_* SSH_* GPG_* "
+    "SUDO_* TMUX* STY WINDOW* TERM_* VTE_VERSION VSCODE_* GIT_* DESKTOP_SESSION "
+    "SESSION_MANAGER SLURM_* PBS_* TMPDIR MEMORY_PRESSURE_* PET_* DEBUGINFOD_* "
+    "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CREDENTIALS_DIRECTORY";
 
 bool is_login_name(std::string_view name) {
-  return std::any_of(std::begin(kLoginNames), std::end(kLoginNames),
-                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
+  static const std::vector<std::string_view> patterns = words_of(kLoginNames);
+  return std::any_of(patterns.begin(), patterns.end(), [name](std::string_view pattern) {
+    return env_pattern_matches(pattern, name);
+  });
+}
+
+void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spec) {
+  spec.set_rank(static_cast<std::uint32_t>(worker.rank));
+  spec.set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
+  spec.set_standard_input(worker.rank == 0 && to.inputs.options->stdin_choice == "0");
+  spec.set_cores(core_list_text(worker.cores));
+  if (worker.memory_node) spec.set_memory_node(static_cast<std::uint32_t>(*worker.memory_node));
+  Environment own;
+  if (to.inputs.options->allocation) set_variables(own, slurm_rank_variables(worker));
+  add_worker(worker, own);
+  add_worker_devices(to, worker, own);
+  copy_variables(own, spec.mutable_environment());
 }
 
 }  // namespace
@@ -346,11 +316,10 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   Environment environment;
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
   add_defaults(inputs, host, environment);
-  for (const EnvVariable& variable : inputs.from_files)
-    set_variable(environment, variable.name, variable.value);
-  for (const EnvVariable& variable : exports)
-    set_variable(environment, variable.name, variable.value);
-  add_host_devices(inputs, host, exports, environment);
+  set_variables(environment, inputs.from_files);
+  set_variables(environment, exports);
+  const HostInputs to{inputs, host, exports};
+  add_host_devices(to, environment);
   add_identity(inputs, host, environment);
 
   HostPlan plan;
@@ -371,21 +340,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
   add_unset(host, plan);
-  for (const PlannedWorker& worker : host.workers) {
-    WorkerSpec* spec = plan.add_workers();
-    spec->set_rank(static_cast<std::uint32_t>(worker.rank));
-    spec->set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
-    spec->set_standard_input(worker.rank == 0 && options.stdin_choice == "0");
-    Environment own;
-    if (options.allocation)
-      for (const EnvVariable& variable : slurm_rank_variables(worker))
-        set_variable(own, variable.name, variable.value);
-    add_worker(worker, own);
-    add_worker_devices(inputs, host, worker, exports, own);
-    spec->set_cores(core_list_text(worker.cores));
-    if (worker.memory_node) spec->set_memory_node(static_cast<std::uint32_t>(*worker.memory_node));
-    copy_variables(own, spec->mutable_environment());
-  }
+  for (const PlannedWorker& worker : host.workers) add_spec(to, worker, *plan.add_workers());
   return plan;
 }
 

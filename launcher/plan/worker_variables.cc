@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "launcher/slurm/nodelist.h"
+#include "proto/contract/device_vendor.h"
 
 namespace ivy {
 
@@ -51,6 +52,82 @@ bool is_of_slurm_job(std::string_view name) {
   return std::any_of(std::begin(kPrefixes), std::end(kPrefixes),
                      [&](std::string_view prefix) { return name.starts_with(prefix); }) ||
          std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+namespace {
+
+void append(std::string& list, const std::string& item) {
+  list += (list.empty() ? "" : ",") + item;
+}
+
+// How a mask names the accelerator with this index.
+std::string entry_of(const HostFacts& facts, int index, bool by_uuid) {
+  if (index >= facts.devices_size()) return std::to_string(index);
+  const Accelerator& device = facts.devices(index);
+  const bool is_number = device.mask_entry().find_first_not_of("0123456789") == std::string::npos;
+  if (by_uuid && is_number && !device.uuid().empty()) return device.uuid();
+  return device.mask_entry();
+}
+
+std::string mask_variable(const HostFacts& facts) {
+  const std::string& told = facts.device_view().mask_variable();
+  if (!told.empty()) return told;
+  return std::string(device_vendor(facts.accelerator_source()).mask);
+}
+
+}  // namespace
+
+Environment host_device_variables(const PlannedHost& host, const HostFacts& facts) {
+  Environment variables;
+  if (host.devices.empty()) return variables;
+  const DeviceVendor& vendor = device_vendor(facts.accelerator_source());
+  if (!facts.accelerator_source().empty() && !vendor.order.empty())
+    variables.push_back({std::string(vendor.order_variable), std::string(vendor.order)});
+  if (!host.has_part_of_devices || host.sees_own) return variables;
+  std::string mask;
+  for (const int index : host.devices) append(mask, entry_of(facts, index, false));
+  variables.push_back({mask_variable(facts), mask});
+  return variables;
+}
+
+Environment worker_device_variables(const Options& options, const PlannedHost& host,
+                                    const PlannedWorker& worker, const HostFacts& facts,
+                                    bool by_uuid) {
+  Environment variables;
+  std::string ordinals;
+  std::string uuids;
+  std::string addresses;
+  std::string mask;
+  for (std::size_t i = 0; i < worker.devices.size(); ++i) {
+    const int place = worker.devices[i];
+    const int index = host.devices[static_cast<std::size_t>(place)];
+    append(ordinals, std::to_string(host.sees_own ? static_cast<int>(i) : place));
+    append(mask, entry_of(facts, index, by_uuid));
+    if (index >= facts.devices_size()) continue;
+    const Accelerator& device = facts.devices(index);
+    if (!device.uuid().empty()) append(uuids, device.uuid());
+    if (!device.bdf().empty()) append(addresses, device.bdf());
+  }
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (!value.empty()) variables.push_back({name, value});
+  };
+  add("IVY_DEVICE_ORDINAL", ordinals);
+  add("IVY_DEVICE_UUID", uuids);
+  add("IVY_DEVICE_BDF", addresses);
+  if (host.sees_own) {
+    add(mask_variable(facts), mask);
+    // The local rank counts what a worker sees (torchrun --virtual-local-rank).
+    add("LOCAL_RANK", "0");
+  }
+  // Where workers share devices JAX must not be told to divide them.
+  if (!host.shares_devices) add("JAX_LOCAL_DEVICE_IDS", ordinals);
+  if (mask.empty()) {
+    // Accelerators of a vendor that we do not know: those that would be this worker's.
+    const int each = options.gpus_per_proc.value_or(1);
+    for (int i = 0; i < each; ++i) append(mask, std::to_string(worker.local_rank * each + i));
+  }
+  for (const std::string& name : options.device_env) add(name, mask);
+  return variables;
 }
 
 }  // namespace ivy

@@ -1,6 +1,6 @@
-// A worker's rank in Slurm's words, so that what believes Slurm's variables (JAX, Lightning, MPI
-// libraries) hears of this job and not of the batch script or of the step that carries us. Pure;
-// thread: any.
+// The variables that tell a worker which accelerators are its own, and its rank in Slurm's words,
+// so that what believes Slurm's variables (JAX, Lightning, MPI libraries) hears of this job and not
+// of the batch script or of the step that carries us. Pure; thread: any.
 #pragma once
 
 #include <string_view>
@@ -20,5 +20,16 @@ Environment slurm_rank_variables(const PlannedWorker& worker);
 // True of every host of the allocation, so that it is passed on where a carrier does not do it:
 // SLURM_JOB_*, SLURM_ARRAY_* and the like. Not what speaks of one node (its devices, its name).
 bool is_of_slurm_job(std::string_view name);
+
+// For all workers of a host, unless the caller has a value: the order of numbers, and what a
+// pretended host leaves of its machine's accelerators.
+Environment host_device_variables(const PlannedHost& host, const HostFacts& facts);
+
+// For one worker: IVY_DEVICE_*, its own mask and LOCAL_RANK 0 where it sees its own accelerators
+// alone, JAX_LOCAL_DEVICE_IDS, and the variables of --device-env. by_uuid: numbers would be counted
+// in another order (CUDA_DEVICE_ORDER is the caller's).
+Environment worker_device_variables(const Options& options, const PlannedHost& host,
+                                    const PlannedWorker& worker, const HostFacts& facts,
+                                    bool by_uuid);
 
 }  // namespace ivy

@@ -2,20 +2,13 @@
 
 #include <string_view>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
-std::string_view severity_word(Severity severity) {
-  switch (severity) {
-    case Severity::kNote:
-      return "note";
-    case Severity::kWarning:
-      return "warning";
-    case Severity::kError:
-      return "error";
-  }
-  return "error";
-}
+// In the order of the enumeration.
+constexpr std::string_view kSeverities[] = {"note", "warning", "error"};
 
 // "  fix:   first line" with further lines below it.
 void append_field(std::string& out, std::string_view label, const std::string& text) {
@@ -25,11 +18,8 @@ void append_field(std::string& out, std::string_view label, const std::string& t
   if (rest.empty()) return;
   std::string lead = "  " + std::string(label) + ":";
   lead.resize(kIndent, ' ');
-  while (true) {
-    const std::size_t end = rest.find('\n');
-    out += lead + escape_control(rest.substr(0, end)) + "\n";
-    if (end == std::string_view::npos) return;
-    rest.remove_prefix(end + 1);
+  while (!rest.empty()) {
+    out += lead + escape_control(take_part(rest, '\n')) + "\n";
     lead.assign(kIndent, ' ');
   }
 }
@@ -38,7 +28,7 @@ void append_field(std::string& out, std::string_view label, const std::string& t
 
 std::string render(const Diagnostic& diagnostic) {
   std::string out = "ivyrun: ";
-  out += severity_word(diagnostic.severity);
+  out += kSeverities[static_cast<std::size_t>(diagnostic.severity)];
   if (!diagnostic.id.empty()) out += "[" + diagnostic.id + "]";
   // The first line ends where the sentence does; more lines would look like worker output.
   out += ": " + RemoteText(diagnostic.what).line() + "\n";

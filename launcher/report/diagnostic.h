@@ -16,7 +16,8 @@ enum class Severity { kNote, kWarning, kError };
 
 struct Diagnostic {
   Severity severity = Severity::kError;
-  std::string id = {};     // "IVY-H003": stable, listed in launcher/README.md. Empty for notes.
+  std::string id =
+      {};  // "IVY-H003": stable, listed in docs/endings-and-exit-codes.md. Empty for notes.
   std::string what = {};   // One sentence without a full stop.
   std::string where = {};  // Host, rank, step; may be empty.
   std::string cause = {};  // Raw text of ssh or the operating system; may have several lines.

@@ -1,8 +1,9 @@
-// Ranks in few words: "0-2,5". Pure; thread: any.
+// Ranks and their hosts in few words: "0-2,5". Pure; thread: any.
 #pragma once
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -21,5 +22,33 @@ std::string folded_ranks(std::vector<Number> ranks) {
   }
   return text;
 }
+
+// "rank 3", "ranks 0-2,5"
+template <class Number>
+std::string named_ranks(const std::vector<Number>& ranks) {
+  return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);
+}
+
+// Ranks about which the same is said, and the hosts that they run on.
+struct RankGroup {
+  std::vector<std::uint32_t> ranks = {};
+  std::vector<std::string> hosts = {};
+  std::int32_t pid = 0;  // The rank's, if it is the only one; 0: not known.
+
+  void add(std::uint32_t rank, const std::string& host) {
+    ranks.push_back(rank);
+    if (std::find(hosts.begin(), hosts.end(), host) == hosts.end()) hosts.push_back(host);
+  }
+  // "ranks 0-2 (hosts a, b", "rank 3 (host b, pid 77": the caller closes the bracket.
+  std::string text() const {
+    constexpr std::size_t kMaxHostsNamed = 4;
+    std::string text = named_ranks(ranks) + " (host" + (hosts.size() == 1 ? " " : "s ");
+    for (std::size_t i = 0; i < hosts.size() && i < kMaxHostsNamed; ++i)
+      text += (i == 0 ? "" : ", ") + hosts[i];
+    if (hosts.size() > kMaxHostsNamed)
+      text += " and " + std::to_string(hosts.size() - kMaxHostsNamed) + " more";
+    return ranks.size() == 1 && pid > 0 ? text + ", pid " + std::to_string(pid) : text;
+  }
+};
 
 }  // namespace ivy

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/report/diagnostic.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -53,12 +54,10 @@ std::vector<std::string> interpreters(const Environment& caller) {
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const std::string* prefix = find_variable(caller, name)) add(*prefix + "/bin");
   const std::string* path = find_variable(caller, "PATH");
-  std::string_view rest = path == nullptr ? std::string_view() : std::string_view(*path);
-  for (std::size_t count = 0; !rest.empty() && count < kMaxDirectories; ++count) {
-    const std::string_view directory = rest.substr(0, rest.find(':'));
-    if (directory.starts_with('/')) add(std::string(directory));
-    rest.remove_prefix(std::min(directory.size() + 1, rest.size()));
-  }
+  std::string_view rest = path == nullptr ? std::string_view() : *path;
+  for (std::size_t count = 0; !rest.empty() && count < kMaxDirectories; ++count)
+    if (const std::string_view one = take_part(rest, ':'); one.starts_with('/'))
+      add(std::string(one));
   add("/usr/bin");
   return found;
 }

@@ -1,11 +1,11 @@
 #include "launcher/screen/console.h"
 
-#include <chrono>
 #include <cstdio>
 #include <ctime>
 
 #include "launcher/screen/terminal.h"
 #include "proto/contract/remote_text.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -165,9 +165,7 @@ void Console::close_open_line() {
 }
 
 void Console::append_clock() {
-  using std::chrono::duration_cast;
-  const auto since = std::chrono::system_clock::now().time_since_epoch();
-  const auto milliseconds = duration_cast<std::chrono::milliseconds>(since).count();
+  const std::int64_t milliseconds = wall_ms();
   if (milliseconds / 1000 != clock_second_) {
     clock_second_ = milliseconds / 1000;
     const std::time_t now = static_cast<std::time_t>(clock_second_);

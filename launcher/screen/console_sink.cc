@@ -37,12 +37,11 @@ ConsoleSink::ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handler
   IVY_ASSERT(epoll >= 0);
   epoll_event event{};
   event.events = EPOLLONESHOT;  // Nothing is watched until wait_writable().
-  IVY_ASSERT(epoll_ctl(epoll, EPOLL_CTL_ADD, own_fd_ >= 0 ? own_fd_ : fd_, &event) == 0);
+  IVY_ASSERT(epoll_ctl(epoll, EPOLL_CTL_ADD, own_fd_ ? own_fd_.get() : fd_, &event) == 0);
   watcher_.assign(epoll);
 }
 
 ConsoleSink::~ConsoleSink() {
-  if (own_fd_ >= 0) close(own_fd_);
   if (writer_) writer_->close(file_);
 }
 
@@ -58,8 +57,8 @@ void ConsoleSink::choose_way() {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal) {
     const std::string path = "/proc/self/fd/" + std::to_string(fd_);
-    own_fd_ = open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC);
-    way_ = own_fd_ >= 0 ? Way::kNonBlocking : Way::kPolled;
+    own_fd_.reset(open(path.c_str(), O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+    way_ = own_fd_ ? Way::kNonBlocking : Way::kPolled;
     if (way_ == Way::kPolled) most_at_once_ = is_terminal ? kSureTerminalBytes : kSurePipeBytes;
   } else if (S_ISREG(status.st_mode)) {
     way_ = Way::kFile;
@@ -92,7 +91,7 @@ long ConsoleSink::write_some(const char* bytes, std::size_t count) {
     case Way::kSocket:
       return send(fd_, bytes, count, MSG_DONTWAIT | MSG_NOSIGNAL);
     case Way::kNonBlocking:
-      return write(own_fd_, bytes, count);
+      return write(own_fd_.get(), bytes, count);
     case Way::kPolled:
       break;
   }
@@ -174,7 +173,7 @@ void ConsoleSink::wait_writable() {
     return fail(EAGAIN);  // A device that is neither file, pipe nor terminal.
   epoll_event event{};
   event.events = EPOLLOUT | EPOLLONESHOT;
-  IVY_ASSERT(epoll_ctl(watcher_.native_handle(), EPOLL_CTL_MOD, own_fd_ >= 0 ? own_fd_ : fd_,
+  IVY_ASSERT(epoll_ctl(watcher_.native_handle(), EPOLL_CTL_MOD, own_fd_ ? own_fd_.get() : fd_,
                        &event) == 0);
   waiting_ = true;
   watcher_.async_wait(

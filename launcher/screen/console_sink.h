@@ -3,11 +3,11 @@
 // of a pipeline share.
 //
 //   pipe, terminal   opened again through /proc/self/fd, non-blocking; where that is not allowed
-//   (another
-//                    user's terminal): poll, then no more than the kernel is sure to take
+//   (as
+//                    another user's terminal): poll, then no more than the kernel is sure to take
 //   socket           send with MSG_DONTWAIT
 //   file             on a thread of its own (proto/os/file_writer.h): its file system may not
-//   answer /dev/null and    written directly: these never wait for a reader other devices
+//   answer other devices    written directly: /dev/null and its like never wait for a reader
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
@@ -19,6 +19,7 @@
 #include <memory>
 #include <string>
 
+#include "proto/os/descriptor.h"
 #include "proto/os/file_writer.h"
 
 namespace ivy {
@@ -27,8 +28,8 @@ class ConsoleSink {
  public:
   struct Handlers {
     std::function<void()> progress;  // written() has grown outside of flush().
-    std::function<void(int errno_value)>
-        failed;  // Once; EPIPE: the reader went away. Then all is dropped.
+    // Once; EPIPE: the reader went away. Then all is dropped.
+    std::function<void(int errno_value)> failed;
   };
   ConsoleSink(boost::asio::io_context& loop, int fd, Handlers handlers);
   ~ConsoleSink();
@@ -58,7 +59,7 @@ class ConsoleSink {
   void trim();
 
   const int fd_;
-  int own_fd_ = -1;  // The description of our own, for Way::kNonBlocking.
+  Descriptor own_fd_;  // The description of our own, for Way::kNonBlocking.
   std::size_t most_at_once_ = 0;
   Way way_ = Way::kDirect;
   Handlers handlers_;

@@ -100,11 +100,15 @@ std::string_view ControlFilter::apply(std::string_view bytes) {
   return kept_;
 }
 
+void ControlFilter::begin_escape() {
+  state_ = State::kEscape;
+  sequence_.assign(1, kEscapeByte);
+  continuations_ = 0;
+}
+
 void ControlFilter::on_text(char byte) {
   if (byte == kEscapeByte) {
-    state_ = State::kEscape;
-    sequence_.assign(1, byte);
-    continuations_ = 0;
+    begin_escape();
   } else if (byte == kC2Byte) {
     state_ = State::kC2;
     continuations_ = 0;
@@ -114,11 +118,7 @@ void ControlFilter::on_text(char byte) {
 }
 
 void ControlFilter::on_escape(char byte) {
-  if (byte == kEscapeByte) {
-    sequence_.assign(1, byte);
-    state_ = State::kEscape;
-    return;
-  }
+  if (byte == kEscapeByte) return begin_escape();
   sequence_ += byte;
   const bool first = state_ == State::kEscape;
   if (first && starts_string(byte)) {
@@ -134,11 +134,7 @@ void ControlFilter::on_escape(char byte) {
 }
 
 void ControlFilter::on_sequence(char byte) {
-  if (byte == kEscapeByte) {
-    sequence_.assign(1, byte);
-    state_ = State::kEscape;
-    return;
-  }
+  if (byte == kEscapeByte) return begin_escape();
   sequence_ += byte;
   const bool is_final = byte >= 0x40 && byte <= 0x7e;
   const bool is_inner = byte >= 0x20 && byte <= 0x3f;
@@ -157,10 +153,8 @@ void ControlFilter::on_sequence(char byte) {
 void ControlFilter::on_string(char byte) {
   if (state_ == State::kStringEscape && byte != '\\') {
     // An escape ends the string even when something else follows.
-    state_ = State::kEscape;
-    sequence_.assign(1, kEscapeByte);
-    on_escape(byte);
-    return;
+    begin_escape();
+    return on_escape(byte);
   }
   const bool ended = state_ == State::kStringEscape || byte == kBell || byte == kCancel ||
                      byte == kSubstitute || (!is_in_character(byte) && byte == '\x9c') ||

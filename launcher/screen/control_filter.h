@@ -41,6 +41,7 @@ class ControlFilter {
   // A longer control sequence is no colour.
   static constexpr std::size_t kMaxSequenceBytes = 128;
 
+  void begin_escape();
   void on_text(char byte);
   void on_escape(char byte);
   void on_sequence(char byte);

@@ -1,17 +1,30 @@
-// What workers print, on its way to the console and to files: labels, filters, order, colour.
-// Thread: the loop's.
+// What workers print and what ivyrun says, on their way to the console and to files: labels,
+// filters, order, colour, back-pressure. A job that goes into the background has no console for its
+// workers: their bytes go to files only, and what ivyrun says goes to the caller's terminal until
+// the job leaves it, and to LOGDIR/ivyrun.log always.
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
 
+#include <array>
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "launcher/options/options.h"
+#include "launcher/report/label.h"
+#include "launcher/screen/console_stream.h"
+#include "launcher/screen/host_credit.h"
+#include "launcher/screen/launcher_log.h"
+#include "launcher/screen/log_files.h"
 
 namespace ivy {
 
@@ -23,53 +36,115 @@ struct RankPlace {
   std::string host;
 };
 
+// Where a job's output goes: to the console of this process, or to files alone.
+enum class OutputTarget { kConsole, kBackground };
+
 class Output {
  public:
   // consumed(host_index, bytes): bytes of this host's output have been disposed of (written, or
   // dropped by choice); the session grants them again. closed(): the reader of our standard output
-  // went away (EPIPE), once.
+  // went away (EPIPE), once; never in the background.
   struct Handlers {
     std::function<void(int host_index, std::uint64_t bytes)> consumed;
-    std::function<void()> closed;
+    std::function<void()> closed = {};
   };
-  static std::unique_ptr<Output> make(boost::asio::io_context& loop, const Options& options,
-                                      const std::string& job_id, Handlers handlers);
-  virtual ~Output() = default;
+  // Followers hear everything before it is shown.
+  struct Listener {
+    std::function<void(int rank, int stream, std::string_view bytes, bool end)> bytes;
+    std::function<void(std::string_view text)> message;
+  };
+  Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
+         OutputTarget target, Handlers handlers);
+  ~Output() { *alive_ = false; }
 
-  // Begins a generation, one of at most max_attempts. Opens the files of --log-dir, which takes as
-  // long as their file system does: `ready` is called once, perhaps at once; ResourceExhausted,
-  // PermissionDenied name the path. A later begin() takes the place of one that is not ready.
+  void listen(Listener listener) { listener_ = std::move(listener); }
+  // In the background: a launcher that has taken the job over goes on with the files; before
+  // begin().
+  void go_on_with_files() { appends_ = true; }
+
+  // Begins a generation, one of at most max_attempts. Opens the files of --log-dir (in the
+  // background also ivyrun.log), which takes as long as their file system does: `ready` is called
+  // once, perhaps at once; ResourceExhausted, PermissionDenied name the path. A later begin() takes
+  // the place of one that is not ready.
   using Ready = std::function<void(const Result<void>&)>;
-  virtual void begin(std::uint32_t generation, const std::vector<RankPlace>& places,
-                     int max_attempts, Ready ready) = 0;
+  void begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
+             Ready ready);
+  // In the background: the stream goes on after its first `bytes` bytes; what its file already had
+  // beyond them when it was opened is skipped. Returns how many of these bytes the file lacks.
+  std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
-  virtual void worker_bytes(int rank, int stream, std::string_view bytes, bool end) = 0;
+  void worker_bytes(int rank, int stream, std::string_view bytes, bool end);
   // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
   // Control characters are escaped here, so the text cannot have colours of its own.
-  virtual void say(std::string_view text) = 0;
+  void say(std::string_view text);
   // The one status line of a terminal (replaced each time, empty removes it). On anything but a
   // terminal nothing is shown; the caller says plain lines instead.
-  virtual void status_line(const std::string& text) = 0;
-  virtual bool has_terminal() const = 0;  // Standard error is a terminal.
+  void status_line(const std::string& text);
+  bool has_terminal() const;  // Standard error is a terminal that the job has not left.
   // The last bytes of a rank's standard error (at most 64 KiB), for the verdict.
-  virtual std::string stderr_tail(int rank) const = 0;
+  std::string stderr_tail(int rank) const;
   // The end of a rank's standard error is among the last few lines that workers have on the
   // console.
-  virtual bool is_just_shown(int rank) const = 0;
-  // Path of a rank's standard error file, or empty.
-  virtual std::string log_path(int rank, int stream) const = 0;
+  bool is_just_shown(int rank) const;
+  // Path of a rank's log file, or empty.
+  std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
+
+  // In the background: once everything said so far has been shown, uses the caller's standard
+  // descriptors no more and calls left(descriptor of ivyrun.log).
+  void leave(std::function<void(int log_fd)> left);
   // Ends partial lines and writes what is queued; calls done when all has left and is in the files,
   // or when it cannot leave within the limit.
-  virtual void finish(std::function<void()> done) = 0;
-  // Limits how long finish() waits for a reader that takes nothing, from now on. Default: without
-  // limit, because output that a paused reader has not taken is not lost; 2 s with
+  void finish(std::function<void()> done);
+  // Limits how long finish() waits for a reader or a file system that takes nothing, from now on.
+  // Default: without limit, because output that a paused reader has not taken is not lost; 2 s with
   // --console-overflow=drop.
-  virtual void limit_finish(std::chrono::milliseconds limit) = 0;
+  void limit_finish(std::chrono::milliseconds limit);
   // Lost console lines because of --console-overflow=drop, and failed file writes, for the summary.
-  virtual std::vector<std::string> complaints() const = 0;
+  std::vector<std::string> complaints() const;
   // Why the console could not take what workers printed (a full disk behind it, say); empty when it
   // took everything, or when its reader went away. Log files do not count: the console has it all.
-  virtual std::string console_failure() const = 0;
+  const std::string& console_failure() const { return console_failure_; }
+
+ private:
+  struct RankRecord {
+    std::array<Lane, 2> lanes;
+    std::string tail;
+    std::uint64_t skipped[2] = {0, 0};  // Bytes to come of each stream that the file has.
+  };
+
+  void add_stream(std::size_t index);
+  ConsoleStream* stream_of(int stream) const;
+  bool is_shown(const RankPlace& place, int stream) const;
+  void add_lanes(const LabelStyle& style, const RankPlace& place);
+  std::function<void()> waker();
+  void writers_moved();
+  void console_failed(bool is_output, int errno_value);
+  void watch_for_stall();
+  std::uint64_t written() const;
+  bool is_all_shown() const;
+  void check_finished();
+  void leave_console();
+
+  boost::asio::io_context& loop_;
+  const OutputOptions options_;
+  const std::string job_id_;
+  Handlers handlers_;
+  Listener listener_;
+  // Threads look at this before they wake the loop for us.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  LogFiles files_;
+  std::unique_ptr<LauncherLog> log_;  // In the background.
+  HostCredit credit_;
+  // Standard output and error, the second only when it is another place; none once they were left.
+  std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
+  std::map<int, RankRecord> ranks_;  // Stable addresses.
+  bool appends_ = false;
+  std::vector<std::string> complaints_;
+  std::string console_failure_;
+  boost::asio::steady_timer finish_timer_;
+  std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: no limit.
+  std::function<void(int log_fd)> left_;                  // Set by leave() until it is done.
+  std::function<void()> done_;                            // Set by finish() until it is done.
 };
 
 }  // namespace ivy

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <limits>
 #include <string_view>
@@ -12,6 +11,7 @@
 #include "launcher/screen/control_filter.h"
 #include "launcher/screen/error_file.h"
 #include "launcher/screen/log_files.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -27,18 +27,8 @@ constexpr std::size_t kMaxNotes = 8;
 std::string elapsed(std::int64_t from_ns, std::int64_t to_ns) {
   const long long tenths = std::max<std::int64_t>(to_ns - from_ns, 0) / 100'000'000;
   const long long seconds = tenths / 10;
-  char text[32];
-  if (seconds < 60) {
-    std::snprintf(text, sizeof text, "%lld.%lld s", seconds, tenths % 10);
-    return text;
-  }
-  std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", seconds / 3600, seconds / 60 % 60,
-                seconds % 60);
-  return text;
-}
-
-std::string count_of(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
+  if (seconds >= 60) return clock_text(seconds);
+  return std::to_string(seconds) + "." + std::to_string(tenths % 10) + " s";
 }
 
 // A worker's line as it may stand in the summary: its newest state, no colours, no commands.
@@ -60,12 +50,7 @@ std::string clean_line(std::string_view line) {
 
 std::vector<std::string> lines_of(std::string_view text) {
   std::vector<std::string> lines;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    lines.push_back(clean_line(text.substr(0, end)));
-    if (end == std::string_view::npos) break;
-    text.remove_prefix(end + 1);
-  }
+  while (!text.empty()) lines.push_back(clean_line(take_part(text, '\n')));
   while (!lines.empty() && lines.back().find_first_not_of(' ') == std::string::npos)
     lines.pop_back();
   return lines;
@@ -85,7 +70,7 @@ std::string evidence_block(std::string_view text) {
     return indented(lines, lines.size() - kMaxEvidenceLines);
   const std::size_t kept = kMaxEvidenceLines - 2;
   const std::size_t left_out = lines.size() - kept - 1;
-  return "    " + lines.front() + "\n      ... " + count_of(left_out, "line") + " left out\n" +
+  return "    " + lines.front() + "\n      ... " + counted(left_out, "line") + " left out\n" +
          indented(lines, lines.size() - kept);
 }
 
@@ -203,10 +188,10 @@ std::string stopped_line(const SummaryInputs& inputs) {
   const std::string noun = inputs.outcome->first ? "other rank" : "rank";
   std::string text;
   if (!failed.empty())
-    text = "  " + count_of(failed.size(), noun) +
+    text = "  " + counted(failed.size(), noun) +
            " failed after the stop had begun: " + folded_ranks(failed) + "\n";
   if (!stopped.empty())
-    text += "  " + count_of(stopped.size(), noun) + (stopped.size() == 1 ? " was" : " were") +
+    text += "  " + counted(stopped.size(), noun) + (stopped.size() == 1 ? " was" : " were") +
             " stopped: " + folded_ranks(stopped) + "\n";
   return text;
 }
@@ -261,7 +246,7 @@ std::string attempts_block(const SummaryInputs& inputs) {
   const std::size_t left_out = count > kMaxNotes ? count - kMaxNotes : 0;
   std::string text;
   for (std::size_t i = 0; i < count; ++i) {
-    if (left_out > 0 && i == 1) text += "  ... " + count_of(left_out, "attempt") + " left out\n";
+    if (left_out > 0 && i == 1) text += "  ... " + counted(left_out, "attempt") + " left out\n";
     if (i >= 1 && i < 1 + left_out) continue;
     text += "  " + attempt_of(inputs.attempts[i].number, inputs) + ": " +
             clean_line(inputs.attempts[i].cause) + "\n";

@@ -1,10 +1,10 @@
 #include "launcher/slurm/allocation.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 
 #include "launcher/slurm/nodelist.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -35,11 +35,9 @@ struct Reader {
   Result<std::optional<Number>> number(std::string_view name) const {
     const std::string* value = find(name);
     if (value == nullptr) return std::optional<Number>{};
-    Number result = 0;
-    const char* const last = value->data() + value->size();
-    const auto [end, error] = std::from_chars(value->data(), last, result);
-    if (error != std::errc{} || end != last || result < 0) return bad(name, *value);
-    return std::optional<Number>{result};
+    const std::optional<Number> number = to_number<Number>(*value);
+    if (number.value_or(-1) < 0) return bad(name, *value);
+    return number;
   }
 
   Error bad(std::string_view name, const std::string& value) const {
@@ -48,9 +46,8 @@ struct Reader {
   }
 };
 
-bool is_number(const std::string& text) {
-  return !text.empty() &&
-         std::all_of(text.begin(), text.end(), [](char c) { return c >= '0' && c <= '9'; });
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == text.npos;
 }
 
 Result<void> read_hosts(const Reader& reader, SlurmAllocation& out) {
@@ -81,17 +78,16 @@ Result<void> read_hosts(const Reader& reader, SlurmAllocation& out) {
   return {};
 }
 
-Result<void> read_cpus(const Reader& reader, SlurmAllocation& out) {
+// The counts of processors say for how many hosts they are.
+Result<void> check_cpus(const Reader& reader, const SlurmAllocation& out) {
   const std::string* text = reader.find("SLURM_JOB_CPUS_PER_NODE");
   if (text == nullptr) return {};
-  Result<std::vector<int>> counts = parse_node_counts(*text);
-  if (!counts.ok() || counts->size() != out.hosts.size())
-    return Error{Code::kInvalidArgument,
-                 "SLURM_JOB_CPUS_PER_NODE=" + *text + " does not fit SLURM_JOB_NODELIST=" +
-                     out.nodelist + " (" + std::to_string(out.hosts.size()) + " hosts)",
-                 kNotMeant};
-  out.cpus = std::move(counts).value();
-  return {};
+  const Result<std::vector<int>> counts = parse_node_counts(*text);
+  if (counts.ok() && counts->size() == out.hosts.size()) return {};
+  return Error{Code::kInvalidArgument,
+               "SLURM_JOB_CPUS_PER_NODE=" + *text + " does not fit SLURM_JOB_NODELIST=" +
+                   out.nodelist + " (" + std::to_string(out.hosts.size()) + " hosts)",
+               kNotMeant};
 }
 
 // More than any host has: a bound, since the variable may hold anything.
@@ -102,15 +98,12 @@ int gpus_in(std::string_view text) {
   const bool has_kinds = text.find("gpu") != text.npos;
   int total = 0;
   while (!text.empty()) {
-    const std::string_view part = text.substr(0, text.find(','));
-    text.remove_prefix(std::min(part.size() + 1, text.size()));
+    const std::string_view part = take_part(text, ',');
     if (has_kinds && part.find("gpu") == part.npos) continue;
     const std::string_view number = part.substr(part.find_last_of(":=") + 1);
-    // A type may begin with a digit, too.
-    int count = 1;
-    if (is_number(std::string(number)))
-      std::from_chars(number.data(), number.data() + number.size(), count);
-    total = std::min(total + std::min(count, kMostGpus), kMostGpus);
+    // A type alone, which may begin with a digit too, is one.
+    const std::optional<int> count = is_number(number) ? to_number<int>(number) : 1;
+    total = std::min(total + std::min(count.value_or(1), kMostGpus), kMostGpus);
   }
   return total;
 }
@@ -194,13 +187,11 @@ Result<std::optional<SlurmAllocation>> read_allocation(const Environment& enviro
                      " components (SLURM_HET_SIZE): ivyrun starts its workers in jobs of one kind",
                  "ask for all hosts in one component (no \":\" and no \"#SBATCH hetjob\")"};
   IVY_CHECK(read_hosts(reader, out));
-  IVY_CHECK(read_cpus(reader, out));
+  IVY_CHECK(check_cpus(reader, out));
   IVY_CHECK(read_place(reader, out));
   read_gpus(reader, out);
   out.array_job_id = reader.text("SLURM_ARRAY_JOB_ID");
   out.array_task_id = reader.text("SLURM_ARRAY_TASK_ID");
-  out.cluster = reader.text("SLURM_CLUSTER_NAME");
-  out.restart_count = IVY_TRY(reader.number<int>("SLURM_RESTART_COUNT")).value_or(0);
   out.gpus_here = IVY_TRY(reader.number<int>("SLURM_GPUS_ON_NODE"));
   out.end_unix_s = IVY_TRY(reader.number<std::int64_t>("SLURM_JOB_END_TIME"));
   return std::optional<SlurmAllocation>{std::move(out)};

@@ -24,11 +24,8 @@ struct SlurmAllocation {
   std::string job_id;        // SLURM_JOB_ID; of an array's element its own.
   std::string array_job_id;  // Empty: no array.
   std::string array_task_id;
-  int restart_count = 0;           // SLURM_RESTART_COUNT: how often it was requeued.
-  std::string cluster;             // SLURM_CLUSTER_NAME; empty: not said.
   std::string nodelist;            // SLURM_JOB_NODELIST as Slurm wrote it.
   std::vector<std::string> hosts;  // In Slurm's order; each once, at least one.
-  std::vector<int> cpus;           // SLURM_JOB_CPUS_PER_NODE, per host; empty: not said.
   std::vector<int> gpus;           // Per host, where --gpus-per-task says it; empty: not said.
   std::string node_name;           // SLURMD_NODENAME: the node we are on; empty in salloc's shell.
   std::optional<int> node_id;      // Its index in hosts; none: not one of them, or not said.

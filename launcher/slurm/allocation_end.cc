@@ -1,8 +1,9 @@
 #include "launcher/slurm/allocation_end.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -19,45 +20,13 @@ constexpr milliseconds kAskPause{60'000};
 // Hosts hear of one signal within this time.
 constexpr milliseconds kSameStep{3'000};
 
-Error not_a_time(std::string_view text) {
-  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is no time"};
-}
-
-std::optional<std::int64_t> to_number(std::string_view text) {
-  // A century in seconds has ten digits.
-  if (text.empty() || text.size() > 10) return {};
-  std::int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc{} || end != text.data() + text.size() || value < 0) return {};
-  return value;
-}
-
 }  // namespace
 
 Result<std::optional<seconds>> parse_time_left(std::string_view text) {
   if (text == "UNLIMITED") return std::optional<seconds>{};
-  std::string_view rest = text;
-  std::int64_t total = 0;
-  const std::size_t dash = rest.find('-');
-  if (dash != std::string_view::npos) {
-    const std::optional<std::int64_t> days = to_number(rest.substr(0, dash));
-    if (!days) return not_a_time(text);
-    total = *days * 24;
-    rest.remove_prefix(dash + 1);
-  }
-  const auto colons = std::count(rest.begin(), rest.end(), ':');
-  if (colons < 1 || colons > 2 || (dash != std::string_view::npos && colons != 2))
-    return not_a_time(text);
-  if (colons == 1) total *= 60;
-  while (true) {
-    const std::size_t colon = std::min(rest.find(':'), rest.size());
-    const std::optional<std::int64_t> number = to_number(rest.substr(0, colon));
-    if (!number) return not_a_time(text);
-    total += *number;
-    if (colon == rest.size()) return std::optional<seconds>{seconds(total)};
-    total *= 60;
-    rest.remove_prefix(colon + 1);
-  }
+  const std::optional<double> left = clock_seconds(text);
+  if (!left) return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is no time"};
+  return std::optional(seconds(static_cast<std::int64_t>(*left)));
 }
 
 bool AllocationEnd::learned(std::optional<std::int64_t> end_ms, std::int64_t now_ms) {

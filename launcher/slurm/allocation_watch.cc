@@ -6,6 +6,7 @@
 
 #include "launcher/slurm/slurm_command.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -16,13 +17,7 @@ using std::chrono::seconds;
 // Pause between questions while the end is awaited but not known yet.
 constexpr seconds kAskAgain{60};
 
-std::int64_t now_ms() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
-std::string clock_text(std::int64_t at_ms) {
+std::string date_text(std::int64_t at_ms) {
   const auto at = static_cast<std::time_t>(at_ms / 1000);
   std::tm local{};
   localtime_r(&at, &local);
@@ -70,12 +65,12 @@ void AllocationWatch::answered(const Result<std::string>& said) {
   if (said.ok() && said->empty())
     left = Error{Code::kNotFound, "squeue does not know " + allocation_.name()};
   if (left.ok())
-    return learned(*left ? std::optional<std::int64_t>(now_ms() + milliseconds(**left).count())
+    return learned(*left ? std::optional<std::int64_t>(wall_ms() + milliseconds(**left).count())
                          : std::nullopt);
   log::debug("the end of " + allocation_.name() + ": " + left.error().message);
   // The end known before still holds.
   if (is_known_) {
-    end_.ask_failed(now_ms());
+    end_.ask_failed(wall_ms());
     return schedule();
   }
   if (!settings_.stop_before) return;
@@ -90,7 +85,7 @@ void AllocationWatch::answered(const Result<std::string>& said) {
 }
 
 void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
-  const std::int64_t now = now_ms();
+  const std::int64_t now = wall_ms();
   const std::optional<std::int64_t> before = end_.end_ms();
   const bool is_too_soon = end_.learned(end_ms, now);
   const bool is_first = !std::exchange(is_known_, true);
@@ -104,10 +99,10 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
                   seconds_text(settings_.stop_before->count()) +
                   " allows: the ranks are told when half of that is over");
   } else if (is_first && tells_) {
-    handlers_.say(allocation_.name() + " ends at " + clock_text(*end_ms) + ", in " +
+    handlers_.say(allocation_.name() + " ends at " + date_text(*end_ms) + ", in " +
                   seconds_text(*end_ms - now));
   } else if (before && *end_ms != *before) {
-    log::debug(allocation_.name() + " ends at " + clock_text(*end_ms) + " now");
+    log::debug(allocation_.name() + " ends at " + date_text(*end_ms) + " now");
   }
   schedule();
 }
@@ -115,14 +110,14 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
 void AllocationWatch::schedule() {
   const std::optional<std::int64_t> next = end_.next_ms();
   if (stopped_ || !next) return;
-  timer_.expires_after(milliseconds(std::max<std::int64_t>(0, *next - now_ms())));
+  timer_.expires_after(milliseconds(std::max<std::int64_t>(0, *next - wall_ms())));
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) step();
   });
 }
 
 void AllocationWatch::step() {
-  switch (end_.due(now_ms())) {
+  switch (end_.due(wall_ms())) {
     case EndStep::kNothing:
       break;
     case EndStep::kAsk:
@@ -140,7 +135,7 @@ void AllocationWatch::step() {
 }
 
 void AllocationWatch::received(int signal, SignalSource source, bool ranks_have_it) {
-  switch (end_.received(signal, source, now_ms())) {
+  switch (end_.received(signal, source, wall_ms())) {
     case SignalMeaning::kInterrupt:
       return handlers_.interrupt(signal);
     case SignalMeaning::kPassOn:
@@ -159,10 +154,10 @@ void AllocationWatch::received(int signal, SignalSource source, bool ranks_have_
 }
 
 milliseconds AllocationWatch::grace(milliseconds usual) const {
-  return end_.grace(usual, now_ms());
+  return end_.grace(usual, wall_ms());
 }
 
-bool AllocationWatch::is_last_call() const { return end_.is_last_call(now_ms()); }
+bool AllocationWatch::is_last_call() const { return end_.is_last_call(wall_ms()); }
 
 void AllocationWatch::requeue(std::function<void()> begins,
                               std::function<void(Result<void>)> done) {

@@ -1,10 +1,10 @@
 #include "launcher/slurm/nodelist.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
 
 #include "proto/contract/host_ranges.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -31,13 +31,9 @@ Result<void> add_item(const TextPiece& item, std::vector<std::string>& names) {
   return {};
 }
 
-// A number that fills the whole text; no node has a billion of anything.
 std::optional<int> to_count(std::string_view text) {
-  int count = 0;
-  const char* const end = text.data() + text.size();
-  const auto [stop, error] = std::from_chars(text.data(), end, count);
-  if (error != std::errc{} || stop != end || count < 0 || count > 1'000'000'000) return {};
-  return count;
+  const std::optional<int> count = to_number<int>(text);
+  return count.value_or(-1) < 0 ? std::nullopt : count;
 }
 
 Error too_long() {

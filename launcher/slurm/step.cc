@@ -1,10 +1,9 @@
 #include "launcher/slurm/step.h"
 
 #include <algorithm>
-#include <charconv>
-#include <iterator>
 
 #include "launcher/slurm/nodelist.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -14,76 +13,24 @@ constexpr SlurmVersion kOverlap{20, 11};
 
 // What srun takes for an option of its own step (srun(1), "input environment variables"). Left in:
 // what names the job, the cluster and the way to it.
-constexpr std::string_view kHidden[] = {"SLURM_ACCTG_FREQ",
-                                        "SLURM_BCAST*",
-                                        "SLURM_COMPRESS",
-                                        "SLURM_CONSTRAINT",
-                                        "SLURM_CONTAINER*",
-                                        "SLURM_CORE_SPEC",
-                                        "SLURM_CPUS_PER_GPU",
-                                        "SLURM_CPUS_PER_TASK",
-                                        "SLURM_CPU_BIND*",
-                                        "SLURM_CPU_FREQ_REQ",
-                                        "SLURM_DEBUG*",
-                                        "SLURM_DEPENDENCY",
-                                        "SLURM_DISABLE_STATUS",
-                                        "SLURM_DIST*",
-                                        "SLURM_EPILOG",
-                                        "SLURM_EXACT",
-                                        "SLURM_EXCLUSIVE",
-                                        "SLURM_EXIT_*",
-                                        "SLURM_EXPORT_ENV",
-                                        "SLURM_GPUS",
-                                        "SLURM_GPUS_PER_*",
-                                        "SLURM_GPU_*",
-                                        "SLURM_GRES*",
-                                        "SLURM_HINT",
-                                        "SLURM_HOSTFILE",
-                                        "SLURM_IMMEDIATE",
-                                        "SLURM_KILL_BAD_EXIT",
-                                        "SLURM_LABELIO",
-                                        "SLURM_MEM_BIND*",
-                                        "SLURM_MEM_PER_*",
-                                        "SLURM_MPI_TYPE",
-                                        "SLURM_MULTI_PROG",
-                                        "SLURM_NETWORK",
-                                        "SLURM_NO_KILL",
-                                        "SLURM_NPROCS",
-                                        "SLURM_NTASKS*",
-                                        "SLURM_OPEN_MODE",
-                                        "SLURM_OVERCOMMIT",
-                                        "SLURM_OVERLAP",
-                                        "SLURM_POWER",
-                                        "SLURM_PROFILE",
-                                        "SLURM_PROLOG",
-                                        "SLURM_REMOTE_CWD",
-                                        "SLURM_REQ_SWITCH",
-                                        "SLURM_RESV_PORTS",
-                                        "SLURM_SEND_LIBS",
-                                        "SLURM_SIGNAL",
-                                        "SLURM_SPREAD_JOB",
-                                        "SLURM_SRUN_REDUCE_TASK_EXIT_MSG",
-                                        "SLURM_STDERRMODE",
-                                        "SLURM_STDINMODE",
-                                        "SLURM_STDOUTMODE",
-                                        "SLURM_STEP_GRES",
-                                        "SLURM_TASK_EPILOG",
-                                        "SLURM_TASK_PROLOG",
-                                        "SLURM_TEST_EXEC",
-                                        "SLURM_THREADS*",
-                                        "SLURM_THREAD_SPEC",
-                                        "SLURM_TIMELIMIT",
-                                        "SLURM_TRES_*",
-                                        "SLURM_UNBUFFEREDIO",
-                                        "SLURM_USE_MIN_NODES",
-                                        "SLURM_WAIT*",
-                                        "SLURM_WORKING_DIR",
-                                        "SRUN_*"};
+constexpr std::string_view kHidden =
+    "SLURM_ACCTG_FREQ SLURM_BCAST* SLURM_COMPRESS SLURM_CONSTRAINT SLURM_CONTAINER* "
+    "SLURM_CORE_SPEC SLURM_CPUS_PER_GPU SLURM_CPUS_PER_TASK SLURM_CPU_BIND* SLURM_CPU_FREQ_REQ "
+    "SLURM_DEBUG* SLURM_DEPENDENCY SLURM_DISABLE_STATUS SLURM_DIST* SLURM_EPILOG SLURM_EXACT "
+    "SLURM_EXCLUSIVE SLURM_EXIT_* SLURM_EXPORT_ENV SLURM_GPUS SLURM_GPUS_PER_* SLURM_GPU_* "
+    "SLURM_GRES* SLURM_HINT SLURM_HOSTFILE SLURM_IMMEDIATE SLURM_KILL_BAD_EXIT SLURM_LABELIO "
+    "SLURM_MEM_BIND* SLURM_MEM_PER_* SLURM_MPI_TYPE SLURM_MULTI_PROG SLURM_NETWORK "
+    "SLURM_NO_KILL SLURM_NPROCS SLURM_NTASKS* SLURM_OPEN_MODE SLURM_OVERCOMMIT SLURM_OVERLAP "
+    "SLURM_POWER SLURM_PROFILE SLURM_PROLOG SLURM_REMOTE_CWD SLURM_REQ_SWITCH SLURM_RESV_PORTS "
+    "SLURM_SEND_LIBS SLURM_SIGNAL SLURM_SPREAD_JOB SLURM_SRUN_REDUCE_TASK_EXIT_MSG "
+    "SLURM_STDERRMODE SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STEP_GRES SLURM_TASK_EPILOG "
+    "SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS* SLURM_THREAD_SPEC SLURM_TIMELIMIT "
+    "SLURM_TRES_* SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES SLURM_WAIT* SLURM_WORKING_DIR SRUN_*";
 
 // Slurm gives each node its own; one that it does not manage would hear of this node's.
-constexpr std::string_view kVisibleDevices[] = {"CUDA_VISIBLE_DEVICES", "HIP_VISIBLE_DEVICES",
-                                                "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK",
-                                                "GPU_DEVICE_ORDINAL"};
+constexpr std::string_view kVisibleDevices =
+    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK "
+    "GPU_DEVICE_ORDINAL";
 
 constexpr std::string_view kMarker = "\001ivy:";
 
@@ -156,23 +103,11 @@ tried="$tried $b" lost="$lost$why"
 need
 )script";
 
-// In single quotes, whatever the text holds.
-std::string quoted(const std::string& text) {
-  std::string out = "'";
-  for (const char c : text) {
-    if (c == '\'') {
-      out += "'\\''";
-    } else {
-      out += c;
-    }
-  }
-  return out + "'";
-}
-
-template <class Patterns>
-bool matches_any(const Patterns& patterns, std::string_view name) {
-  return std::any_of(std::begin(patterns), std::end(patterns),
-                     [&](std::string_view pattern) { return env_pattern_matches(pattern, name); });
+bool is_one_of(std::string_view patterns, std::string_view name) {
+  const std::vector<std::string_view> words = words_of(patterns);
+  return std::any_of(words.begin(), words.end(), [name](std::string_view pattern) {
+    return env_pattern_matches(pattern, name);
+  });
 }
 
 std::optional<std::string_view> behind(std::string_view text, std::string_view prefix) {
@@ -180,29 +115,13 @@ std::optional<std::string_view> behind(std::string_view text, std::string_view p
   return text.substr(prefix.size());
 }
 
-std::string_view take_word(std::string_view& text) {
-  const std::size_t blank = text.find(' ');
-  const std::string_view word = text.substr(0, blank);
-  text.remove_prefix(blank == std::string_view::npos ? text.size() : blank + 1);
-  return word;
-}
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    const std::string_view line = text.substr(0, end);
-    if (line.find_first_not_of(" \t\r") != std::string_view::npos) lines.push_back(line);
-    text.remove_prefix(end == std::string_view::npos ? text.size() : end + 1);
-  }
-  return lines;
-}
-
 // srun's last error is mostly what follows from the first.
 std::string_view telling_line_of(std::string_view said) {
   std::string_view telling;
-  for (const std::string_view line : lines_of(said)) {
-    if (is_srun_noise(line) || parse_tasks_ended(line)) continue;
+  while (!said.empty()) {
+    const std::string_view line = take_part(said, '\n');
+    const bool is_blank = line.find_first_not_of(" \t\r") == std::string_view::npos;
+    if (is_blank || is_srun_noise(line) || parse_tasks_ended(line)) continue;
     const bool is_error = line.find("error:") != std::string_view::npos ||
                           line.find("fatal:") != std::string_view::npos ||
                           line.find("CANCELLED") != std::string_view::npos ||
@@ -237,13 +156,11 @@ std::optional<SlurmVersion> parse_slurm_version(std::string_view text) {
   const std::size_t begin = text.find_first_of("0123456789");
   if (begin == std::string_view::npos) return std::nullopt;
   text = text.substr(begin);
-  SlurmVersion version;
-  const char* const end = text.data() + text.size();
-  const auto year = std::from_chars(text.data(), end, version.year);
-  if (year.ec != std::errc() || year.ptr == end || *year.ptr != '.') return std::nullopt;
-  const auto month = std::from_chars(year.ptr + 1, end, version.month);
-  if (month.ec != std::errc()) return std::nullopt;
-  return version;
+  text = text.substr(0, text.find_first_not_of("0123456789."));
+  const std::optional<int> year = to_number<int>(take_part(text, '.'));
+  const std::optional<int> month = to_number<int>(take_part(text, '.'));
+  if (!year || !month) return std::nullopt;
+  return SlurmVersion{*year, *month};
 }
 
 std::vector<std::string> srun_command(const StepRequest& request) {
@@ -268,13 +185,13 @@ std::vector<std::string> srun_command(const StepRequest& request) {
   return words;
 }
 
-bool is_hidden_from_srun(std::string_view name) { return matches_any(kHidden, name); }
+bool is_hidden_from_srun(std::string_view name) { return is_one_of(kHidden, name); }
 
 Environment srun_environment(const Environment& caller, bool is_here_alone) {
   Environment kept;
   for (const EnvVariable& variable : caller) {
     if (is_hidden_from_srun(variable.name)) continue;
-    if (!is_here_alone && matches_any(kVisibleDevices, variable.name)) continue;
+    if (!is_here_alone && is_one_of(kVisibleDevices, variable.name)) continue;
     kept.push_back(variable);
   }
   return kept;
@@ -282,8 +199,8 @@ Environment srun_environment(const Environment& caller, bool is_here_alone) {
 
 std::string step_script(const std::string& own_binary, const std::string& version_line,
                         const std::string& bundle_name) {
-  return "p=" + quoted(own_binary) + " v=" + quoted(version_line) + " h=" + quoted(bundle_name) +
-         " lost=" + std::string(kScript);
+  return "p=" + quoted_word(own_binary) + " v=" + quoted_word(version_line) +
+         " h=" + quoted_word(bundle_name) + " lost=" + std::string(kScript);
 }
 
 std::string bundle_header(const std::string& architecture, std::size_t bytes,
@@ -298,11 +215,11 @@ std::optional<StepAnswer> parse_step_answer(std::string_view line) {
   line = line.substr(marker + kMarker.size());
   StepAnswer answer;
   if (auto rest = behind(line, "need ")) {
-    answer.architecture = take_word(*rest);
+    answer.architecture = take_part(*rest, ' ');
     answer.node = *rest;
   } else if (auto failed = behind(line, "fail ")) {
     answer.kind = StepAnswer::Kind::kFail;
-    answer.node = take_word(*failed);
+    answer.node = take_part(*failed, ' ');
     answer.text = *failed;
   } else {
     return std::nullopt;

@@ -1,6 +1,6 @@
 // The one srun that starts a supervisor on every host of an allocation: its words, its environment,
 // what its hosts run before there is an ivy-node, and what its own words mean. Pure; thread: any.
-// See "The step" in launcher/slurm/README.md.
+// See "The srun step" in launcher/links/README.md.
 #pragma once
 
 #include <cstdint>

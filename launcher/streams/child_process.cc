@@ -84,16 +84,17 @@ std::vector<char*> pointers_of(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-Pipe::~Pipe() {
-  for (const int end : ends_)
-    if (end >= 0) ::close(end);
+bool Pipe::open() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  for (const int which : {0, 1}) ends_[which].reset(ends[which]);
+  return true;
 }
 
-bool Pipe::open() { return pipe2(ends_, O_CLOEXEC) == 0; }
-
 int Pipe::take(int which) {
-  fcntl(ends_[which], F_SETFL, fcntl(ends_[which], F_GETFL) | O_NONBLOCK);
-  return std::exchange(ends_[which], -1);
+  const int end = ends_[which].release();
+  fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK);
+  return end;
 }
 
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
@@ -174,6 +175,21 @@ void ChildProcess::reap() {
     // Our parent had SIGCHLD ignored, which we inherit: the kernel reaps and keeps no status.
     status_ = ExitStatus{};
   }
+}
+
+Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request) {
+  Pipe input, output, errors;
+  if (!input.open() || !output.open() || !errors.open())
+    return errno_error(Code::kResourceExhausted, "pipes for " + request.arguments.front(), errno);
+  request.stdin_fd = input.read_end();
+  request.stdout_fd = output.write_end();
+  request.stderr_fd = errors.write_end();
+  PipedChild child;
+  child.process = IVY_TRY(ChildProcess::start(loop, request));
+  child.input.reset(input.take_write());
+  child.output.reset(output.take_read());
+  child.errors.reset(errors.take_read());
+  return child;
 }
 
 }  // namespace ivy

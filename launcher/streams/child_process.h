@@ -18,28 +18,24 @@
 
 #include "proto/contract/exit_code.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
 // A pipe to or from a child. Its ends are closed with it unless they are taken away.
 class Pipe {
  public:
-  Pipe() = default;
-  ~Pipe();
-  Pipe(const Pipe&) = delete;
-  Pipe& operator=(const Pipe&) = delete;
-
   // False: errno says why.
   bool open();
-  int read_end() const { return ends_[0]; }
-  int write_end() const { return ends_[1]; }
+  int read_end() const { return ends_[0].get(); }
+  int write_end() const { return ends_[1].get(); }
   // The caller's from now on, and non-blocking.
   int take_read() { return take(0); }
   int take_write() { return take(1); }
 
  private:
   int take(int which);
-  int ends_[2] = {-1, -1};
+  Descriptor ends_[2];
 };
 
 struct ChildRequest {
@@ -86,5 +82,15 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   std::optional<ExitStatus> status_;
   std::function<void(const ExitStatus&)> on_end_;
 };
+
+// A child whose standard streams are pipes. Our ends are non-blocking.
+struct PipedChild {
+  std::shared_ptr<ChildProcess> process;
+  Descriptor input;
+  Descriptor output;
+  Descriptor errors;
+};
+// The same errors as ChildProcess::start(). The request's descriptors are set here.
+Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request);
 
 }  // namespace ivy

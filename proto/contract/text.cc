@@ -1,6 +1,7 @@
 #include "proto/contract/text.h"
 
 #include <algorithm>
+#include <cstdio>
 
 namespace ivy {
 
@@ -13,17 +14,81 @@ std::string help_entry(std::string typed, std::string_view text, std::size_t col
     line.clear();
   }
   line.resize(column, ' ');
-  while (!text.empty()) {
-    const std::size_t end = std::min(text.find(' '), text.size());
-    if (line.size() + end + 1 > kWidth) {
+  for (const std::string_view word : words_of(text)) {
+    if (line.size() + word.size() + 1 > kWidth) {
       out += line + "\n";
       line.assign(column, ' ');
     }
     if (line.size() > column) line += " ";
-    line += text.substr(0, end);
-    text.remove_prefix(std::min(end + 1, text.size()));
+    line += word;
   }
   return out + line + "\n";
+}
+
+std::string_view take_part(std::string_view& text, char separator) {
+  const std::string_view part = text.substr(0, text.find(separator));
+  text.remove_prefix(std::min(part.size() + 1, text.size()));
+  return part;
+}
+
+std::vector<std::string_view> words_of(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n";
+  std::vector<std::string_view> words;
+  while (true) {
+    text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
+    if (text.empty()) return words;
+    words.push_back(text.substr(0, text.find_first_of(kBlanks)));
+    text.remove_prefix(words.back().size());
+  }
+}
+
+std::string counted(std::size_t count, std::string_view noun) {
+  return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
+}
+
+std::string with_port(const std::string& address, int port) {
+  const bool is_ipv6 = address.find(':') != std::string::npos;
+  return (is_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+std::optional<double> clock_seconds(std::string_view text) {
+  const auto whole = [](std::string_view part) -> std::optional<int> {
+    if (part.find_first_not_of("0123456789") != std::string_view::npos) return std::nullopt;
+    return to_number<int>(part);
+  };
+  double days = 0;
+  const bool has_days = text.find('-') != std::string_view::npos;
+  if (has_days) {
+    const std::optional<int> written = whole(take_part(text, '-'));
+    if (!written) return std::nullopt;
+    days = *written;
+  }
+  double seconds = 0;
+  int parts = 0;
+  while (true) {
+    const bool is_last = text.find(':') == std::string_view::npos;
+    const std::string_view part = take_part(text, ':');
+    const std::optional<int> number = whole(part);
+    if (!number || ++parts > 3 || (parts > 1 && (*number > 59 || part.size() != 2)))
+      return std::nullopt;
+    seconds = seconds * 60 + *number;
+    if (is_last) break;
+  }
+  if (parts < 2 || (has_days && parts != 3)) return std::nullopt;
+  return days * 86400 + seconds;
+}
+
+std::string clock_text(std::int64_t seconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%02lld:%02lld:%02lld", static_cast<long long>(seconds / 3600),
+                static_cast<long long>(seconds / 60 % 60), static_cast<long long>(seconds % 60));
+  return text;
+}
+
+std::string quoted_word(std::string_view word) {
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
 }
 
 std::string quoted_arguments(const std::vector<std::string>& arguments) {
@@ -31,14 +96,9 @@ std::string quoted_arguments(const std::vector<std::string>& arguments) {
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789@%+=:,./-_";
   std::string out;
   for (const std::string& argument : arguments) {
-    if (!out.empty()) out += ' ';
-    if (!argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos) {
-      out += argument;
-      continue;
-    }
-    out += '\'';
-    for (const char c : argument) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    out += '\'';
+    const bool is_plain =
+        !argument.empty() && argument.find_first_not_of(kPlain) == std::string::npos;
+    out += (out.empty() ? "" : " ") + (is_plain ? argument : quoted_word(argument));
   }
   return out;
 }

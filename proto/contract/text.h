@@ -1,6 +1,9 @@
 // Small things that are done to text in several programs. Pure; thread: any.
 #pragma once
 
+#include <charconv>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,6 +23,37 @@ std::string joined(const Words& words, std::string_view separator) {
   return text;
 }
 
+// Cuts the text at its first separator: returns what stands before it, and leaves what follows.
+std::string_view take_part(std::string_view& text, char separator);
+
+// The words of a text, between blanks and line ends.
+std::vector<std::string_view> words_of(std::string_view text);
+
+// A number that fills the whole text; nothing where something else stands there, or it does not
+// fit.
+template <class Number>
+std::optional<Number> to_number(std::string_view text) {
+  Number number{};
+  const char* const end = text.data() + text.size();
+  const auto [stop, error] = std::from_chars(text.data(), end, number);
+  if (error != std::errc{} || stop != end) return std::nullopt;
+  return number;
+}
+
+// "1 host", "3 hosts"
+std::string counted(std::size_t count, std::string_view noun);
+
+// "10.0.0.1:8080", "[::1]:8080"
+std::string with_port(const std::string& address, int port);
+
+// A time as schedulers write it, [days-]hours:minutes:seconds or minutes:seconds, in seconds. Only
+// its first number may be more than a clock shows.
+std::optional<double> clock_seconds(std::string_view text);
+// "01:02:03"
+std::string clock_text(std::int64_t seconds);
+
+// One word of a command line as a shell needs it.
+std::string quoted_word(std::string_view word);
 // A command line as a shell needs it, so that it can be pasted.
 std::string quoted_arguments(const std::vector<std::string>& arguments);
 

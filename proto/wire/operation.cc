@@ -11,16 +11,19 @@ constexpr std::string_view kOperations[] = {
     "reduce_scatter", "reduce_scatterv", "gather", "gatherv",   "scatter",    "scatterv",
     "all_to_all",     "all_to_allv",     "scan",   "barrier",   "send",       "recv",
     "sendrecv",       "split",           "init",   "finalize",  "group"};
-constexpr std::string_view kDtypes[] = {"none", "i8",   "u8",  "i16",  "u16",    "i32",
-                                        "u32",  "i64",  "u64", "f16",  "bf16",   "f32",
-                                        "f64",  "bool", "c64", "c128", "f8e4m3", "f8e5m2"};
-constexpr std::string_view kReductions[] = {"none", "sum",  "avg", "product", "min",
-                                            "max",  "band", "bor", "bxor",    "premul_sum"};
+constexpr std::string_view kDtypes[] = {
+    "none",
+#define IVY_ELEMENT(name, number, enumerator, text, ...) text,
+#include "proto/wire/operations.def"
+};
+constexpr std::string_view kReductions[] = {
+    "none",
+#define IVY_REDUCTION(name, number, enumerator, text, ...) text,
+#include "proto/wire/operations.def"
+};
 constexpr std::string_view kPhases[] = {"at the start", "waiting for the others",
                                         "moving on this host", "moving between hosts", "leaving"};
 static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kGroup) + 1);
-static_assert(std::size(kDtypes) == static_cast<std::size_t>(Dtype::kF8E5m2) + 1);
-static_assert(std::size(kReductions) == static_cast<std::size_t>(Reduction::kPremulSum) + 1);
 static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kLeaving) + 1);
 
 // A worker has written the numbers in the page, so they may be anything.

@@ -1,6 +1,5 @@
 // What a worker is doing inside the comm runtime, as it stands in the status page (status_page.h):
-// written by libivycomm, read by the supervisor, also after the worker's death. The numbers are the
-// page's own; libivycomm maps those of its C ABI to them. Pure. Thread: any.
+// written by libivycomm, read by the supervisor, also after the worker's death. Pure. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -34,38 +33,17 @@ enum class Operation : std::uint8_t {
   kGroup = 22,
 };
 
+// The page's numbers of operations.def begin with "none".
 enum class Dtype : std::uint8_t {
   kNone = 0,
-  kI8 = 1,
-  kU8 = 2,
-  kI16 = 3,
-  kU16 = 4,
-  kI32 = 5,
-  kU32 = 6,
-  kI64 = 7,
-  kU64 = 8,
-  kF16 = 9,
-  kBf16 = 10,
-  kF32 = 11,
-  kF64 = 12,
-  kBool = 13,
-  kC64 = 14,
-  kC128 = 15,
-  kF8E4m3 = 16,
-  kF8E5m2 = 17,
+#define IVY_ELEMENT(name, number, enumerator, ...) enumerator = number + 1,
+#include "proto/wire/operations.def"
 };
 
 enum class Reduction : std::uint8_t {
   kNone = 0,
-  kSum = 1,
-  kAverage = 2,
-  kProduct = 3,
-  kMin = 4,
-  kMax = 5,
-  kBitAnd = 6,
-  kBitOr = 7,
-  kBitXor = 8,
-  kPremulSum = 9,
+#define IVY_REDUCTION(name, number, enumerator, ...) enumerator = number + 1,
+#include "proto/wire/operations.def"
 };
 
 // The progress of an operation. Every operation has the first and the last phase, the others only

@@ -5,7 +5,7 @@
 #include <charconv>
 #include <utility>
 
-#include "rendezvous/engine/engine_state.h"
+#include "rendezvous/engine/serving.h"
 #include "rendezvous/engine/explanation.h"
 #include "rendezvous/engine/write_once.h"
 

@@ -29,7 +29,7 @@
 #include "proto/contract/status.h"
 #include "proto/wire/store_wire.h"
 #include "rendezvous/engine/journal.h"
-#include "rendezvous/engine/picture.h"
+#include "rendezvous/engine/wait_graph.h"
 #include "rendezvous/engine/requests.h"
 
 namespace ivy::store {

@@ -6,7 +6,7 @@
 #include <string>
 #include <string_view>
 
-#include "rendezvous/engine/picture.h"
+#include "rendezvous/engine/wait_graph.h"
 
 namespace ivy::store {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/engine/picture.h"
+#include "rendezvous/engine/wait_graph.h"
 
 namespace ivy::store {
 

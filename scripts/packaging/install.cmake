@@ -2,7 +2,7 @@
 # tree may be moved, and a build tree has the same form:
 #
 #   bin/ivyrun ivyctl ivy-node ivy-probe ivy-rendezvous ivyrun-agents ivy-agent
-#   include/ivycomm.h ivycomm_types.h ivycomm.hpp ivycomm_*.hpp
+#   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
 #   lib/ivyrun/bundle-ARCH.tar(.sha256)   what is sent to hosts without this build
 #   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
@@ -29,6 +29,8 @@ install(FILES ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.h ${CMAKE_SOURCE_DIR}/co
   ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_buffer.hpp
   ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_collectives.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_messages.hpp
   ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_uneven.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_work.hpp
+  DESTINATION include COMPONENT comm-dev)
+install(FILES ${CMAKE_SOURCE_DIR}/proto/wire/operations.def RENAME ivycomm_operations.def
   DESTINATION include COMPONENT comm-dev)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)

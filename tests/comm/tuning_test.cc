@@ -219,7 +219,7 @@ std::uint64_t chunks_of_all_gather(const std::string& text, std::size_t bytes) {
       ASSERT_EQ(all[i], static_cast<std::uint8_t>(i)) << i;
       ASSERT_EQ(all[bytes + i], static_cast<std::uint8_t>(i + 91)) << i;
     }
-    if (group.self() == 0) chunks = group.take_chunks(0);
+    if (group.self() == 0) chunks = group.slots().take(0);
   });
   return chunks;
 }

@@ -1,7 +1,9 @@
 """The Python package ivycomm inside workers: found without installation, right results, named failures."""
 
+import importlib.util
 import json
 import os
+import re
 
 import pytest
 
@@ -32,6 +34,20 @@ def check_all_equal(done, ranks):
     assert sorted(said) == list(range(ranks)), done
     for lines in said.values():
         assert lines[-1].endswith("all equal"), done
+
+
+def test_element_types_and_reductions_are_those_of_the_table():
+    spec = importlib.util.spec_from_file_location(
+        "element_types", os.path.join(REPOSITORY, "comm", "python", "ivycomm", "element_types.py"))
+    ours = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(ours)
+    with open(os.path.join(REPOSITORY, "proto", "wire", "operations.def"), encoding="utf-8") as file:
+        table = file.read()
+    elements = re.findall(r'^IVY_ELEMENT\(\w+, (\d+), \w+, "\w+", (\d+), \w+, \w+, "(\w+)"\)', table, re.MULTILINE)
+    reductions = re.findall(r'^IVY_REDUCTION\((\w+), (\d+), \w+, "(\w+)"', table, re.MULTILINE)
+    assert ours.DTYPES == {name: (int(number), int(size)) for number, size, name in elements}
+    assert {op.name: int(op) for op in ours.ReduceOp} == {name: int(number) for name, number, _ in reductions}
+    assert all(ours.op_number(text) == int(number) for _, number, text in reductions)
 
 
 @places

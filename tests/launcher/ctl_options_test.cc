@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_verbs.h"
 #include "proto/contract/exit_code.h"
 
 namespace ivy {
@@ -24,10 +25,9 @@ struct Wrong {
 };
 
 TEST(CtlOptions, Verbs) {
-  EXPECT_EQ(parsed({"ps"}).verb, CtlVerb::kPs);
+  EXPECT_EQ(parse_ctl_command_line({"ps"})->run, ctl_ps);
   EXPECT_TRUE(parsed({"ps", "--json"}).json);
   const CtlOptions logs = parsed({"logs", "-f", "3f2a", "--rank", "0,2-3"});
-  EXPECT_EQ(logs.verb, CtlVerb::kLogs);
   EXPECT_TRUE(logs.follow);
   EXPECT_EQ(logs.job, "3f2a");
   EXPECT_EQ(logs.ranks.ranks, (std::vector<int>{0, 2, 3}));
@@ -39,7 +39,7 @@ TEST(CtlOptions, Verbs) {
       EXPECT_EQ(parsed({verb, flag, "1"}).ranks.ranks, std::vector<int>{1}) << verb << flag;
   EXPECT_EQ(parsed({"stop", "3f", "--grace", "2m"}).grace, std::chrono::minutes(2));
   EXPECT_TRUE(parsed({"stop", "--now"}).now);
-  EXPECT_EQ(parsed({"why", "3f"}).verb, CtlVerb::kWhy);
+  EXPECT_EQ(parse_ctl_command_line({"why", "3f"})->run, ctl_why);
   EXPECT_EQ(parsed({"why", "3f"}).job, "3f");
   EXPECT_EQ(parsed({"attach", "--tail=3", "ab"}).tail_lines, 3);
 }
@@ -90,7 +90,7 @@ FoundJob job(const std::string& id) {
 TEST(CtlOptions, Stack) {
   const auto parsed = parse_ctl_command_line({"stack", "3f2a", "--ranks", "0,2-3", "--native"});
   ASSERT_TRUE(parsed.ok()) << parsed.error().message;
-  EXPECT_EQ(parsed->options.verb, CtlVerb::kStack);
+  EXPECT_EQ(parsed->run, ctl_stack);
   EXPECT_EQ(parsed->options.job, "3f2a");
   EXPECT_EQ(parsed->options.ranks.ranks, (std::vector<int>{0, 2, 3}));
   EXPECT_TRUE(parsed->options.native);

@@ -16,7 +16,7 @@
 #include <optional>
 
 #include "launcher/job/log_reader.h"
-#include "launcher/screen/detached_output.h"
+#include "launcher/screen/output.h"
 #include "tests/support/eventually.h"
 #include "tests/support/leak_guard.h"
 
@@ -114,11 +114,9 @@ TEST_F(DetachmentTest, ASignalForTheParentReachesTheLauncher) {
   EXPECT_TRUE(WIFSIGNALED(status) && WTERMSIG(status) == SIGTERM) << status;
 }
 
-// ---- DetachedOutput -----------------------------------------------------------------------------
-
-class DetachedOutputTest : public FolderTest {
+class BackgroundOutputTest : public FolderTest {
  protected:
-  Result<void> begin(DetachedOutput& output, const std::vector<RankPlace>& places) {
+  Result<void> begin(Output& output, const std::vector<RankPlace>& places) {
     std::optional<Result<void>> begun;
     output.begin(0, places, 1, [&](const Result<void>& result) { begun = result; });
     EXPECT_TRUE(run_until([&] { return begun.has_value(); }));
@@ -135,13 +133,13 @@ class DetachedOutputTest : public FolderTest {
   boost::asio::io_context loop_{1};
 };
 
-TEST_F(DetachedOutputTest, BytesGoToFilesAndMessagesToTheLog) {
+TEST_F(BackgroundOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   Options options;
   options.log_dir = folder_ + "/logs";
   std::uint64_t consumed = 0;
   Output::Handlers handlers;
   handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
-  DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
+  Output output(loop_, options, "j", OutputTarget::kBackground, std::move(handlers));
   output.say("before\n");
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}, RankPlace{1, 1, 0, "h"}}).ok());
   output.say("after\n");
@@ -155,16 +153,16 @@ TEST_F(DetachedOutputTest, BytesGoToFilesAndMessagesToTheLog) {
   EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.out"), "one\n");
   EXPECT_EQ(text_of(folder_ + "/logs/j/0/rank00001.err"), "two\n");
   EXPECT_EQ(output.stderr_tail(1), "two\n");
-  const std::string log = text_of(launcher_log_path(options.log_dir));
+  const std::string log = text_of(LauncherLog::path_in(options.log_dir));
   EXPECT_TRUE(log.ends_with("before\nafter\n")) << log;
   EXPECT_TRUE(log.starts_with("ivyrun: job j, launcher pid ")) << log;
 }
 
-TEST_F(DetachedOutputTest, AFolderThatCannotBeMadeIsSaid) {
+TEST_F(BackgroundOutputTest, AFolderThatCannotBeMadeIsSaid) {
   write("file", "");
   Options options;
   options.log_dir = folder_ + "/file/logs";
-  DetachedOutput output(loop_, options, "j", {}, nullptr);
+  Output output(loop_, options, "j", OutputTarget::kBackground, {});
   EXPECT_FALSE(begin(output, {}).ok());
 }
 
@@ -222,7 +220,7 @@ TEST_F(LogReaderTest, NoFileAtAllIsSaid) {
 }
 
 // Nobody reads from the pipe: it stands for a file system whose server is away.
-TEST_F(DetachedOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndBack) {
+TEST_F(BackgroundOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndBack) {
   Options options;
   options.log_dir = folder_ + "/logs";
   std::filesystem::create_directories(folder_ + "/logs/j/0");
@@ -232,7 +230,7 @@ TEST_F(DetachedOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndBac
   std::uint64_t consumed = 0;
   Output::Handlers handlers;
   handlers.consumed = [&](int, std::uint64_t bytes) { consumed += bytes; };
-  DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
+  Output output(loop_, options, "j", OutputTarget::kBackground, std::move(handlers));
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
   const std::string chunk(1u << 20, 'x');
   std::uint64_t given = 0;
@@ -258,7 +256,7 @@ TEST_F(DetachedOutputTest, AFileSystemThatDoesNotAnswerHoldsTheHostsAndTheEndBac
   close(reader);
 }
 
-TEST_F(DetachedOutputTest, TheWaitForAFileSystemCanBeCutShort) {
+TEST_F(BackgroundOutputTest, TheWaitForAFileSystemCanBeCutShort) {
   Options options;
   options.log_dir = folder_ + "/logs";
   std::filesystem::create_directories(folder_ + "/logs/j/0");
@@ -267,7 +265,7 @@ TEST_F(DetachedOutputTest, TheWaitForAFileSystemCanBeCutShort) {
   const int reader = open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   Output::Handlers handlers;
   handlers.consumed = [](int, std::uint64_t) {};
-  DetachedOutput output(loop_, options, "j", std::move(handlers), nullptr);
+  Output output(loop_, options, "j", OutputTarget::kBackground, std::move(handlers));
   ASSERT_TRUE(begin(output, {RankPlace{0, 0, 0, "h"}}).ok());
   output.worker_bytes(0, 1, std::string(1u << 20, 'x'), false);
   bool done = false;
@@ -277,13 +275,13 @@ TEST_F(DetachedOutputTest, TheWaitForAFileSystemCanBeCutShort) {
   close(reader);
 }
 
-TEST_F(DetachedOutputTest, APlantedLinkIsNotFollowed) {
+TEST_F(BackgroundOutputTest, APlantedLinkIsNotFollowed) {
   write("victim", "precious");
   std::filesystem::create_directories(folder_ + "/logs");
   std::filesystem::create_symlink(folder_ + "/victim", folder_ + "/logs/ivyrun.log");
   Options options;
   options.log_dir = folder_ + "/logs";
-  DetachedOutput output(loop_, options, "j", {}, nullptr);
+  Output output(loop_, options, "j", OutputTarget::kBackground, {});
   const Result<void> begun = begin(output, {});
   ASSERT_FALSE(begun.ok());
   EXPECT_NE(begun.error().message.find("ivyrun.log"), std::string::npos) << begun.error().message;

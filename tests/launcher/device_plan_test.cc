@@ -3,7 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/plan/device_text.h"
 #include "launcher/plan/plan.h"
 #include "proto/contract/exit_code.h"
 

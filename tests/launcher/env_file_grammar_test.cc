@@ -1,4 +1,4 @@
-#include "launcher/options/env_file_grammar.h"
+#include "launcher/options/env_files.h"
 
 #include <gtest/gtest.h>
 

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "launcher/links/host_link.h"
-#include "launcher/report/clock.h"
+#include "proto/os/clock.h"
 #include "proto/wire/job.pb.h"
 #include "proto/wire/link.h"
 

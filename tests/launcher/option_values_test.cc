@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/contract/text.h"
+
 #include "launcher/report/label.h"
 
 namespace ivy {
@@ -117,8 +119,8 @@ TEST(OptionValuesTest, PortRanges) {
 }
 
 TEST(OptionValuesTest, Words) {
-  EXPECT_EQ(split_blanks("  ssh -o  X=y\t"), (std::vector<std::string>{"ssh", "-o", "X=y"}));
-  EXPECT_TRUE(split_blanks(" ").empty());
+  EXPECT_EQ(words_of("  ssh -o  X=y\t"), (std::vector<std::string_view>{"ssh", "-o", "X=y"}));
+  EXPECT_TRUE(words_of(" ").empty());
 }
 
 }  // namespace

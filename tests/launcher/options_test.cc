@@ -12,6 +12,7 @@
 #include "launcher/options/option_values.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -200,13 +201,14 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
 }
 
 TEST(OptionsTest, EveryValueArrives) {
-  const Options options = options_of(split_blanks(
+  const auto words = words_of(
       "-H a:2,b -n 3 --nnodes 2 --python /opt/py --wdir /data -x A --export B=c --env-file e1 "
       "--env_file e2 --stdin none --label %r: --color always --show-ranks 0-1 --log-dir logs "
       "--log-to both --raw --timestamps --console-overflow drop -q -v --start-timeout 5 "
       "--timeout 1h --shutdown-timeout 2s --lease 3s --iface eth0 --port-range 1000-2000 "
       "--master-addr 10.0.0.1 --transport ssh --ssh-port 2222 --ssh-command=ssh --fanout 8 "
-      "--dry-run prog"));
+      "--dry-run prog");
+  const Options options = options_of(Words(words.begin(), words.end()));
   EXPECT_EQ(options.hosts.size(), 2u);
   EXPECT_EQ(options.host_source, "-H");
   EXPECT_EQ(options.num_proc, 3);

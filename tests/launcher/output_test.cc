@@ -118,7 +118,8 @@ class OutputTest : public ::testing::Test {
     Output::Handlers handlers;
     handlers.consumed = [this](int, std::uint64_t bytes) { consumed_ += bytes; };
     handlers.closed = [this] { ++closed_; };
-    output_ = Output::make(loop_, options_, "job1", std::move(handlers));
+    output_ = std::make_unique<Output>(loop_, options_, "job1", OutputTarget::kConsole,
+                                       std::move(handlers));
     std::optional<Result<void>> begun;
     output_->begin(0, places, 1, [&](const Result<void>& result) { begun = result; });
     run_until([&] { return begun.has_value(); });

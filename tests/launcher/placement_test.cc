@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "launcher/plan/device_checks.h"
+#include "launcher/plan/plan_context.h"
 #include "launcher/plan/worker_variables.h"
 
 namespace ivy {
@@ -29,7 +29,7 @@ bool is_n2(const std::string& name) { return name == "localhost" || name == "n2"
 
 std::string placed(const std::string& list, const SlurmAllocation& allocation = four()) {
   Options options = with_hosts(list);
-  const Result<void> done = place_in_allocation(allocation, is_n2, options);
+  const Result<void> done = place_in_allocation(allocation_of(allocation), is_n2, options);
   if (!done.ok()) return "error " + done.error().message;
   std::string out = options.host_source + ":";
   for (const Host& host : options.hosts)
@@ -45,6 +45,18 @@ TEST(PlacementTest, TakesAllHostsOrThoseThatAreNamed) {
   SlurmAllocation long_names = four();
   long_names.hosts = {"n1.a", "n1.b"};
   EXPECT_EQ(placed("n1.b", long_names), "-H within Slurm job 1234: n1.b");
+}
+
+TEST(PlacementTest, HostsOfAnotherSchedulerAreReachedAsUsual) {
+  const Allocation other{"batch job 7", {"n1", "n2"}, std::nullopt, std::nullopt};
+  Options all = with_hosts("");
+  ASSERT_TRUE(place_in_allocation(other, is_n2, all).ok());
+  EXPECT_EQ(all.hosts.size(), 2u);
+  EXPECT_EQ(all.host_source, "batch job 7");
+  EXPECT_FALSE(all.allocation.has_value());
+  Options named = with_hosts("me@n1:port=22");
+  ASSERT_TRUE(place_in_allocation(other, is_n2, named).ok());
+  EXPECT_EQ(named.hosts.front().user, "me");
 }
 
 TEST(PlacementTest, RefusesOtherHosts) {
@@ -134,7 +146,8 @@ Planned checked(int workers, std::uint32_t visible, std::optional<int> allocated
   made.options.allocation->gpus_asked = "--gpus-per-task 1";
   made.options.allocation->gpus_bound_by = bound_by;
   made.options.allocation->gpus_here = allocated;
-  check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  PlanContext made_context{made.options, made.answers, made.plan, refusals};
+  check_allocated_devices(made_context);
   return made;
 }
 
@@ -182,7 +195,8 @@ TEST(DeviceChecksTest, LetsTheRestPass) {
   EXPECT_TRUE(refusals.empty()) << "who knows whether any is hidden";
   Planned outside = two_hosts(4, 1);
   outside.options.allocation.reset();
-  check_allocated_devices(outside.options, outside.answers, outside.plan, refusals);
+  PlanContext outside_context{outside.options, outside.answers, outside.plan, refusals};
+  check_allocated_devices(outside_context);
   EXPECT_TRUE(refusals.empty());
 }
 
@@ -190,7 +204,8 @@ TEST(DeviceChecksTest, WarnsWhereNoneAreSeen) {
   Planned made = two_hosts(1, 0);
   made.options.allocation->gpus_here = 4;
   std::vector<Diagnostic> refusals;
-  check_allocated_devices(made.options, made.answers, made.plan, refusals);
+  PlanContext made_context{made.options, made.answers, made.plan, refusals};
+  check_allocated_devices(made_context);
   ASSERT_EQ(made.plan.warnings.size(), 1U);
   EXPECT_EQ(made.plan.warnings[0].where, "n[1-2]");
   EXPECT_EQ(made.plan.warnings[0].cause, "SLURM_GPUS_ON_NODE=4 in Slurm job 1234");

@@ -509,14 +509,15 @@ TEST(TcpDial, SilenceIsUnreachable) {
   }
   boost::asio::io_context loop;
   boost::asio::thread_pool resolvers(1);
-  TcpDial::Limits limits;
-  limits.connect = std::chrono::milliseconds(200);
-  const auto dial = std::make_shared<TcpDial>(loop, resolvers, limits);
+  Sequence sequence(loop);
   std::optional<LinkDown> down;
-  TcpDial::Handlers handlers;
-  handlers.connected = [](const Dialled& dialled) { close(dialled.fd); };
-  handlers.failed = [&](const LinkDown& value) { down = value; };
-  dial->start("127.0.0.1", ntohs(address.sin_port), std::move(handlers));
+  const auto dial = [&]() -> Awaitable<void> {
+    const DialLimits limits{.connect = std::chrono::milliseconds(200), .connect_of_many = {}};
+    const Dialled dialled =
+        co_await dial_tcp(sequence, resolvers, "127.0.0.1", ntohs(address.sin_port), limits);
+    down = dialled.failed;
+  };
+  sequence.start(dial());
   ASSERT_TRUE(run_until(loop, [&] { return down.has_value(); }));
   EXPECT_EQ(down->failure, LinkFailure::kUnreachable);
   EXPECT_NE(down->message.find("no answer"), std::string::npos) << down->message;

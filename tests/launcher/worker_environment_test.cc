@@ -52,7 +52,8 @@ struct Job {
 
   HostPlan host_plan(std::size_t host = 0) {
     std::vector<Diagnostic> refusals;
-    plan_devices(options, answers, plan, refusals);
+    PlanContext context{options, answers, plan, refusals};
+    plan_devices(context);
     const Result<HostPlan> made = make_host_plan(inputs(), plan.hosts[host]);
     EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
     return made.ok() ? made.value() : HostPlan{};

@@ -119,7 +119,7 @@ void HostWorkers::collect(Worker& worker) {
 void HostWorkers::collect_in_order() {
   const std::vector<std::uint32_t> ended = exits_->take();
   for (const std::uint32_t index : ended) {
-    last_end_ns_ = std::max(last_end_ns_ + 1, monotonic_ns());
+    last_end_ns_ = std::max<std::uint64_t>(last_end_ns_ + 1, monotonic_ns());
     workers_[index]->stamp_end(last_end_ns_);
   }
   for (const std::uint32_t index : ended) collect_one(*workers_[index]);

@@ -83,13 +83,13 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
       next_address();
       return {};
     }
-    lookup_ = std::make_shared<AddressLookup>(loop_);
-    lookup_->start(context_->resolvers(), host_.name,
-                   [self = this->shared_from_this()](const auto& addresses) {
-                     if (!addresses.ok()) return self->finish(addresses.error());
-                     self->addresses_ = *addresses;
-                     self->next_address();
-                   });
+    look_up_addresses(loop_, context_->resolvers(), host_.name,
+                      [self = this->shared_from_this()](const Result<Addresses>& addresses) {
+                        if (!self->answered_) return;
+                        if (!addresses.ok()) return self->finish(addresses.error());
+                        self->addresses_ = *addresses;
+                        self->next_address();
+                      });
     return {};
   }
 
@@ -148,7 +148,6 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
     const std::shared_ptr<Question> self = this->shared_from_this();
     gate_->close();
     timer_.cancel();
-    if (lookup_) lookup_->cancel();
     if (call_) {
       call_->context.TryCancel();
       call_->channel->give_up();
@@ -164,8 +163,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
   const std::shared_ptr<LoopGate> gate_;
   asio::steady_timer timer_;
   const AgentIdentity* us_ = nullptr;
-  std::shared_ptr<AddressLookup> lookup_;
-  std::vector<std::string> addresses_;
+  Addresses addresses_;
   std::size_t next_ = 0;
   AgentPlace place_;
   std::shared_ptr<AgentCall<Reply>> call_;

@@ -2,16 +2,14 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <ctime>
 #include <utility>
 
-#include "launcher/links/address_lookup.h"
 #include "launcher/links/agent/agent_channel.h"
 #include "launcher/links/agent/agent_put.h"
 #include "launcher/links/agent/agent_request.h"
 #include "launcher/links/agent/agent_stream.h"
 #include "launcher/links/remote_entry.h"
-#include "proto/contract/log.h"
+#include "proto/os/clock.h"
 #include "proto/trust/agent_target.h"
 
 namespace ivy {
@@ -52,25 +50,33 @@ AgentLink::AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way
       host_(std::move(host)),
       way_(way),
       answer_limit_(answer),
-      handlers_(std::move(handlers)),
-      timer_(context_->loop()) {}
+      reports_(std::move(handlers)),
+      sequence_(context_->loop()) {}
 
 AgentLink::~AgentLink() { close(); }
 
 void AgentLink::open(const OpenRequest& request) {
   request_ = request;
+  sequence_.start(run());
+}
+
+Awaitable<void> AgentLink::run() {
+  const LinkDown down = co_await connect();
+  fail(down);
+}
+
+// From the first address to the end of the connection.
+Awaitable<LinkDown> AgentLink::connect() {
   place_.host = host_.name;
-  place_.redial = request.reattach || request.again;
-  if (const Result<void> ready = prepare(); !ready.ok()) {
-    const LinkDown down = LinkDown::from(LinkFailure::kAuthentication, ready.error());
-    return post([this, down] { fail(down); });
-  }
-  if (way_ == Way::kOwnHost) return post([this] { open_stream(); });
-  context_->handshakes().acquire(alive_, [this, alive = alive_](Slots::Ticket ticket) {
-    if (!*alive) return;
-    place_among_handshakes_ = std::move(ticket);
-    look_up();
-  });
+  place_.redial = request_.reattach || request_.again;
+  if (const Result<void> ready = prepare(); !ready.ok())
+    co_return LinkDown::from(LinkFailure::kAuthentication, ready.error());
+  if (way_ == Way::kOwnHost) co_return co_await open_job();
+  place_among_handshakes_ = co_await context_->handshakes().acquire(sequence_);
+  const Result<Addresses> addresses =
+      co_await addresses_of(sequence_, context_->resolvers(), host_.name);
+  if (!addresses.ok()) co_return LinkDown::from(LinkFailure::kUnresolved, addresses.error());
+  co_return co_await try_addresses(*addresses);
 }
 
 // Everything that can be known without dialling.
@@ -103,115 +109,120 @@ Result<void> AgentLink::prepare() {
   return {};
 }
 
-void AgentLink::look_up() {
-  if (is_numeric_address(host_.name)) {
-    addresses_ = {host_.name};
-    return next_address();
+Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
+  std::vector<LinkDown> failures;
+  for (const std::string& address : addresses) {
+    co_await tell("agent: connecting to " + address);
+    if (const Result<void> dialled = dial(address); !dialled.ok())
+      co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
+    has_other_addresses_ = way_ == Way::kDirect && &address != &addresses.back();
+    const LinkDown down = co_await open_job();
+    // What another address says counts only where none came further.
+    if (place_.opened || !is_about_the_address(down.failure)) co_return down;
+    failures.push_back(down);
+    if (!has_other_addresses_) break;
   }
-  lookup_ = std::make_shared<AddressLookup>(context_->loop());
-  lookup_->start(context_->resolvers(), host_.name,
-                 [this](const Result<std::vector<std::string>>& addresses) {
-                   if (!addresses.ok()) {
-                     return fail(LinkDown::from(LinkFailure::kUnresolved, addresses.error()));
-                   }
-                   addresses_ = *addresses;
-                   next_address();
-                 });
+  co_return worst_of(failures);
 }
 
-void AgentLink::next_address() {
-  place_.address = addresses_[next_++];
-  handlers_.progress("agent: connecting to " + place_.address);
-  if (way_ == Way::kDirect) {
-    if (channel_) channel_->give_up();
-    Result<std::shared_ptr<AgentChannel>> channel =
-        AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port);
-    if (!channel.ok()) {
-      return fail(LinkDown::from(LinkFailure::kAuthentication, channel.error()));
-    }
-    channel_ = std::move(channel).value();
-  }
-  open_stream();
+Result<void> AgentLink::dial(const std::string& address) {
+  place_.address = address;
+  if (way_ != Way::kDirect) return {};
+  if (channel_) channel_->give_up();
+  channel_ =
+      IVY_TRY(AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port));
+  return {};
 }
 
-void AgentLink::open_stream() {
+// Opens the job; where the agent lacks the bundle, sends it once and opens the job again. Ends with
+// the stream.
+Awaitable<LinkDown> AgentLink::open_job() {
+  bool has_put = false;
+  for (int crowded = 0;;) {
+    if (const Result<void> started = start_stream(); !started.ok())
+      co_return LinkDown::from(LinkFailure::kBootstrap, started.error());
+    const AgentStatus status = co_await stream_end();
+    const LinkDown down = agent_failure(place(), channel_->explain(status));
+    leave_stream();
+    const bool lacks_bundle =
+        status.code == static_cast<int>(Code::kFailedPrecondition) && !status.need.empty();
+    if (place_.opened || !lacks_bundle || way_ == Way::kKept || has_put) co_return down;
+    bool is_crowded = false;
+    const std::optional<LinkDown> failed = co_await send_bundle(status.need, is_crowded);
+    if (failed && (!is_crowded || ++crowded > kMostCrowdedPuts)) co_return *failed;
+    has_put = !failed;
+    if (has_put) continue;
+    co_await tell("agent: waiting, it receives ivy-node from others");
+    co_await sequence_.sleep(kCrowdedPause);
+  }
+}
+
+Result<void> AgentLink::start_stream() {
   agent::v1::OpenJob job;
   job.set_job_id(request_.job_id);
   job.set_host(request_.host);
   job.set_reattach(request_.reattach);
   *job.mutable_job() = job_description(context_->options());
-  const Result<NodeUpload*> upload = context_->node_upload();
-  if (!upload.ok()) {
-    return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
-  }
-  job.set_bundle((*upload)->name());
+  NodeUpload* const upload = IVY_TRY(context_->node_upload());
+  job.set_bundle(upload->name());
   if (way_ == Way::kKept)
     job.set_target(agent_target_text({host_.name, place_.address, place_.port}));
   AgentStream::Handlers handlers;
   handlers.opened = [this](const agent::v1::Opened& opened) { on_opened(opened); };
-  handlers.data = [this](std::string bytes) { on_data(std::move(bytes)); };
-  handlers.drained = [this] { handlers_.drained(); };
-  handlers.ended = [this](const AgentStatus& status) { on_ended(status); };
-  place_.timed_out = false;
-  is_patient_ = false;
+  handlers.data = [this](const std::string& bytes) { on_data(bytes); };
+  handlers.drained = [this] { reports_.drained(); };
+  handlers.ended = [this](const AgentStatus& status) { stream_event_(status); };
   stream_ = std::make_unique<AgentStream>(context_->loop(), channel_, job, std::move(handlers));
-  watch_answer();
+  return {};
 }
 
-void AgentLink::watch_answer() {
-  const bool has_others = way_ == Way::kDirect && next_ < addresses_.size();
-  timer_.expires_after(has_others ? std::min(answer_limit_, kAnswerOfMany) : answer_limit_);
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) no_answer();
-  });
+Awaitable<AgentStatus> AgentLink::stream_end() {
+  const auto listen = [this](const auto& arrive) { stream_event_ = arrive; };
+  place_.timed_out = false;
+  std::optional<AgentStatus> ended = co_await first_answer();
+  if (!ended) ended = co_await sequence_.wait<std::optional<AgentStatus>>(listen);
+  co_return *ended;
 }
 
-// An agent whose handshake is done may take its time: it starts a supervisor on a loaded host.
-void AgentLink::no_answer() {
-  // Time and answer may have been due together: then this is about a question that is answered.
-  const bool is_late = timer_.expiry() > std::chrono::steady_clock::now();
-  if (is_late || place_.opened || !stream_) return;
-  const bool asks_elsewhere = way_ == Way::kKept;
-  if (!is_patient_ && channel_->is_connected() && !asks_elsewhere) {
-    is_patient_ = true;
-    timer_.expires_after(kAgentAnswer);
-    timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-      if (!error && *alive) no_answer();
-    });
-    return;
-  }
+// Nothing: the job is open.
+Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
+  const auto listen = [this](const auto& arrive) { stream_event_ = arrive; };
+  const auto limit = has_other_addresses_ ? std::min(answer_limit_, kAnswerOfMany) : answer_limit_;
+  auto answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(limit, listen);
+  // An agent whose handshake is done may take its time: it starts a supervisor on a loaded host.
+  if (!answer && way_ != Way::kKept && channel_->is_connected())
+    answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(kAgentAnswer, listen);
+  if (answer) co_return *answer;
   place_.timed_out = true;
-  on_ended(AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}});
+  co_return AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}};
 }
 
 void AgentLink::on_opened(const agent::v1::Opened& opened) {
   if (place_.opened) return;
-  timer_.cancel();
   place_.opened = true;
   place_.connected = true;
   place_among_handshakes_.reset();
+  stream_event_(std::nullopt);
   const std::string warning =
-      host_expiry_warning(host_.name, opened.certificate_expires_at(), std::time(nullptr));
+      host_expiry_warning(host_.name, opened.certificate_expires_at(), wall_s());
   if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
   up.carrier = way_ == Way::kKept ? Carrier::kKeptAgent : Carrier::kAgent;
   up.peer_address = place_.address;
   if (!place_.address.empty()) up.local_address = own_address_towards(place_.address);
-  handlers_.up(up);
+  reports_.up(up);
 }
 
-void AgentLink::on_data(std::string bytes) {
+void AgentLink::on_data(const std::string& bytes) {
   if (!place_.opened) {
     return fail(LinkDown{LinkFailure::kBootstrap,
                          describe(place()) + " sends data before it has opened the job",
                          "is it an agent of a version that fits?"});
   }
-  if (greeting_.is_past()) return handlers_.bytes(bytes);
-  const std::shared_ptr<bool> alive = alive_;
+  if (greeting_.is_past()) return reports_.bytes(bytes);
   for (const GreetingEvent& event : greeting_.feed(bytes)) {
     if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
-    handlers_.bytes(event.text);
-    if (!*alive) return;
+    reports_.bytes(event.text);
   }
 }
 
@@ -230,102 +241,76 @@ AgentPlace AgentLink::place() const {
   return here;
 }
 
-void AgentLink::on_ended(const AgentStatus& status) {
-  timer_.cancel();
-  const LinkDown down = agent_failure(place(), channel_->explain(status));
-  leave_stream();
-  if (place_.opened) return fail(down);
-  const bool lacks_bundle =
-      status.code == static_cast<int>(Code::kFailedPrecondition) && !status.need.empty();
-  if (lacks_bundle && way_ != Way::kKept && !has_put_) return put(status.need);
-  failures_.push_back(down);
-  if (way_ == Way::kDirect && is_about_the_address(down.failure) && next_ < addresses_.size()) {
-    return next_address();
-  }
-  // What another address says counts only where none came further.
-  fail(is_about_the_address(down.failure) ? worst_of(failures_) : down);
-}
-
-void AgentLink::put(const std::string& architecture) {
+// Nothing: the bundle is there. is_crowded: it has been refused for now.
+Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architecture,
+                                                          bool& is_crowded) {
   if (request_.reattach) {
     // Nothing of ours is on that host any more, so neither is a supervisor of this build.
-    return fail(LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""});
+    co_return LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
   }
   const Result<NodeUpload*> upload = context_->node_upload();
   const Result<NodeBundle> bundle =
       upload.ok() ? (*upload)->bundle(architecture) : Result<NodeBundle>(upload.error());
-  if (!bundle.ok()) {
-    return fail(LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
-  }
-  has_put_ = true;
-  const std::string all = mebibytes(bundle->tar->size());
-  handlers_.progress("agent: sending ivy-node (" + all + ")");
-  put_ = std::make_unique<AgentPut>(
-      context_->loop(), channel_, (*upload)->name(), architecture, *bundle,
-      AgentPut::Handlers{.moved =
-                             [this, all](std::size_t percent) {
-                               handlers_.progress("agent: sending ivy-node (" +
-                                                  std::to_string(percent) + " % of " + all + ")");
-                             },
-                         .ended = [this](const AgentStatus& status) { on_put(status); }});
-}
-
-void AgentLink::on_put(const AgentStatus& status) {
-  const std::shared_ptr<AgentPut> done = std::move(put_);
-  asio::post(context_->loop(), [done] {});
+  if (!bundle.ok()) co_return LinkDown::from(LinkFailure::kBootstrap, bundle.error());
+  const AgentStatus status = co_await put(architecture, *bundle);
+  if (status.code == 0) co_return std::nullopt;
+  is_crowded = status.code == static_cast<int>(Code::kAborted);
   // The agent went away meanwhile: that says nothing about room.
-  if (status.code == static_cast<int>(Code::kUnavailable)) {
-    return fail(agent_failure(place(), status));
-  }
-  if (status.code == static_cast<int>(Code::kAborted) && ++crowded_puts_ <= kMostCrowdedPuts)
-    return open_again();
-  if (status.code != 0) {
-    return fail(
-        LinkDown{LinkFailure::kBootstrap,
-                 "ivy-node cannot be put there: " + describe(place()) + ": " + status.message,
-                 "give " + host_.name + " a cache directory with room: ~/.cache/ivyrun"});
-  }
-  open_stream();
+  if (status.code == static_cast<int>(Code::kUnavailable)) co_return agent_failure(place(), status);
+  co_return LinkDown{LinkFailure::kBootstrap,
+                     "ivy-node cannot be put there: " + describe(place()) + ": " + status.message,
+                     "give " + host_.name + " a cache directory with room: ~/.cache/ivyrun"};
 }
 
-void AgentLink::open_again() {
-  has_put_ = false;
-  handlers_.progress("agent: waiting, it receives ivy-node from others");
-  timer_.expires_after(kCrowdedPause);
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) open_stream();
-  });
+Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundle) {
+  const std::string all = mebibytes(bundle.tar->size());
+  co_await tell("agent: sending ivy-node (" + all + ")");
+  const auto begin = [&](const Arrival<AgentStatus>& arrive) {
+    AgentPut::Handlers handlers;
+    handlers.moved = [this, all](std::size_t percent) {
+      reports_.progress("agent: sending ivy-node (" + std::to_string(percent) + " % of " + all +
+                        ")");
+    };
+    handlers.ended = arrive;
+    put_ =
+        std::make_unique<AgentPut>(context_->loop(), channel_, (*context_->node_upload())->name(),
+                                   architecture, bundle, std::move(handlers));
+  };
+  const AgentStatus status = co_await sequence_.wait<AgentStatus>(begin);
+  asio::post(context_->loop(), [done = std::shared_ptr<AgentPut>(std::move(put_))] {});
+  co_return status;
+}
+
+// The owner may close us when it hears something.
+Awaitable<void> AgentLink::tell(RemoteText text) {
+  reports_.progress(text);
+  co_await sequence_.checkpoint();
 }
 
 // A stream must not be destroyed inside one of its own handlers.
 void AgentLink::leave_stream() {
   if (!stream_) return;
   stream_->close();
-  const std::shared_ptr<AgentStream> old = std::move(stream_);
-  asio::post(context_->loop(), [old] {});
+  asio::post(context_->loop(), [old = std::shared_ptr<AgentStream>(std::move(stream_))] {});
 }
 
-void AgentLink::fail(LinkDown down) {
-  if (!*alive_) return;
-  const auto say = handlers_.down;
-  close();
-  say(down);
+void AgentLink::fail(const LinkDown& down) {
+  if (!reports_.is_open()) return;
+  release();
+  reports_.down(down);
 }
 
 void AgentLink::close() {
-  *alive_ = false;
-  timer_.cancel();
-  if (lookup_) lookup_->cancel();
+  reports_.close();
+  release();
+}
+
+void AgentLink::release() {
+  sequence_.stop();
   leave_stream();
   put_.reset();
   if (way_ == Way::kDirect && channel_) channel_->give_up();
   place_among_handshakes_.reset();
-}
-
-void AgentLink::post(std::function<void()> action) {
-  asio::post(context_->loop(), [alive = alive_, action = std::move(action)] {
-    if (*alive) action();
-  });
 }
 
 }  // namespace ivy

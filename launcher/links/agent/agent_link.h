@@ -7,26 +7,25 @@
 // Thread: the loop's.
 #pragma once
 
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 #include <string>
-#include <vector>
 
+#include "launcher/links/address_lookup.h"
 #include "launcher/links/agent/agent_failure.h"
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
 #include "launcher/links/remote_greeting.h"
 #include "launcher/options/hosts.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
-class AddressLookup;
 class AgentChannel;
 class AgentPut;
 class AgentStream;
-struct AgentIdentity;
 
 namespace agent::v1 {
 class Opened;
@@ -47,45 +46,43 @@ class AgentLink : public HostLink {
   void close() override;
 
  private:
+  Awaitable<void> run();
+  Awaitable<LinkDown> connect();
+  Awaitable<LinkDown> try_addresses(Addresses addresses);
+  Awaitable<LinkDown> open_job();
+  Awaitable<AgentStatus> stream_end();
+  Awaitable<std::optional<AgentStatus>> first_answer();
+  Awaitable<std::optional<LinkDown>> send_bundle(std::string architecture, bool& is_crowded);
+  Awaitable<AgentStatus> put(std::string architecture, NodeBundle bundle);
+  Awaitable<void> tell(RemoteText text);
+
   Result<void> prepare();
-  void look_up();
-  void next_address();
-  void open_stream();
+  Result<void> dial(const std::string& address);
+  Result<void> start_stream();
   void on_opened(const agent::v1::Opened& opened);
-  void on_data(std::string bytes);
-  void on_ended(const AgentStatus& status);
-  void put(const std::string& architecture);
-  void on_put(const AgentStatus& status);
-  void open_again();
-  void watch_answer();
-  void no_answer();
+  void on_data(const std::string& bytes);
   void leave_stream();
-  void fail(LinkDown down);
   AgentPlace place() const;
-  void post(std::function<void()> action);
+  void release();
+  void fail(const LinkDown& down);
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
   const Way way_;
   const std::chrono::milliseconds answer_limit_;
-  Handlers handlers_;
+  LinkReports reports_;
+  Sequence sequence_;
   OpenRequest request_;
   const AgentIdentity* us_ = nullptr;  // Owned by the context; null on our own host.
-  std::shared_ptr<AddressLookup> lookup_;
-  std::vector<std::string> addresses_;
-  std::size_t next_ = 0;
+  Slots::Ticket place_among_handshakes_;
   AgentPlace place_;
-  std::vector<LinkDown> failures_;  // One for each address that was tried.
+  bool has_other_addresses_ = false;  // Which are tried after this one.
   std::shared_ptr<AgentChannel> channel_;
   std::unique_ptr<AgentStream> stream_;
+  // How the stream ended; nothing: the job is open.
+  Arrival<std::optional<AgentStatus>> stream_event_;
   std::unique_ptr<AgentPut> put_;
-  bool has_put_ = false;
-  int crowded_puts_ = 0;     // How often the agent had too many bundles coming in to take ours.
-  bool is_patient_ = false;  // It has shaken hands and is waited for.
-  boost::asio::steady_timer timer_;
-  Slots::Ticket place_among_handshakes_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace ivy

@@ -1,6 +1,5 @@
 #include "launcher/links/srun/dial_back_link.h"
 
-#include <boost/asio/post.hpp>
 #include <utility>
 
 #include "launcher/links/remote_entry.h"
@@ -9,23 +8,26 @@ namespace ivy {
 
 DialBackLink::DialBackLink(boost::asio::io_context& loop, std::shared_ptr<SrunStep> step,
                            std::string host, Handlers handlers)
-    : loop_(loop), step_(std::move(step)), host_(std::move(host)), handlers_(std::move(handlers)) {}
+    : step_(std::move(step)),
+      host_(std::move(host)),
+      reports_(std::move(handlers)),
+      second_dial_(loop) {}
 
 DialBackLink::~DialBackLink() { close(); }
 
 void DialBackLink::open(const OpenRequest& request) {
   request_ = request;
-  guest_.came = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
-  guest_.failed = [this](const LinkDown& down) { fail(down); };
-  guest_.progress = [this](const RemoteText& text) { handlers_.progress(text); };
-  // Not from inside the handler: the new connection waits in the step until a link takes it.
-  guest_.came_again = [this] {
-    boost::asio::post(loop_, [this, alive = alive_] {
-      if (*alive)
-        fail(LinkDown{LinkFailure::kBroken, host_ + " has dialled again: it did not hear us", ""});
-    });
-  };
-  step_->wait_for(request, host_, guest_);
+  client_.came = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
+  client_.failed = [this](const LinkDown& down) { fail(down); };
+  client_.progress = [this](const RemoteText& text) { reports_.progress(text); };
+  client_.came_again = [this] { second_dial_.start(give_way()); };
+  step_->wait_for(request, host_, client_);
+}
+
+// The new connection waits in the step until a link takes it.
+Awaitable<void> DialBackLink::give_way() {
+  fail(LinkDown{LinkFailure::kBroken, host_ + " has dialled again: it did not hear us", ""});
+  co_return;
 }
 
 void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
@@ -33,7 +35,7 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   DialBackStream::Handlers handlers;
   handlers.bytes = [this](std::string_view bytes) { take(bytes); };
   handlers.drained = [this] {
-    if (std::exchange(owes_drained_, false)) handlers_.drained();
+    if (std::exchange(owes_drained_, false)) reports_.drained();
   };
   handlers.ended = [this](const std::string& why) {
     fail(LinkDown{LinkFailure::kBroken, "its connection ended (" + why + ")", ""});
@@ -45,19 +47,15 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   up.local_address = stream_->local_address();
   up.remote_command = step_->command_text();
   up.listening = step_->listening_text();
-  const std::shared_ptr<bool> alive = alive_;
-  const std::shared_ptr<DialBackStream> served = stream_;
-  handlers_.up(up);
-  if (*alive) served->start(std::move(handlers));
+  reports_.up(up);
+  if (reports_.is_open()) stream_->start(std::move(handlers));
 }
 
 void DialBackLink::take(std::string_view bytes) {
-  if (greeting_.is_past()) return handlers_.bytes(bytes);
-  const std::shared_ptr<bool> alive = alive_;
+  if (greeting_.is_past()) return reports_.bytes(bytes);
   for (const GreetingEvent& event : greeting_.feed(bytes)) {
     if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
-    handlers_.bytes(event.text);
-    if (!*alive) return;
+    reports_.bytes(event.text);
   }
 }
 
@@ -67,16 +65,21 @@ void DialBackLink::write(std::string bytes) {
 }
 
 void DialBackLink::close() {
-  if (!std::exchange(*alive_, false)) return;
-  step_->leave(request_.host, guest_);
+  if (!reports_.is_open()) return;
+  reports_.close();
+  release();
+}
+
+void DialBackLink::release() {
+  second_dial_.stop();
+  step_->leave(request_.host, client_);
   if (stream_) stream_->stop();
 }
 
 void DialBackLink::fail(const LinkDown& down) {
-  if (!*alive_) return;
-  const auto report = handlers_.down;
-  close();
-  report(down);
+  if (!reports_.is_open()) return;
+  release();
+  reports_.down(down);
 }
 
 }  // namespace ivy

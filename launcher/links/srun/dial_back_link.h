@@ -27,18 +27,19 @@ class DialBackLink : public HostLink {
  private:
   void serve(std::shared_ptr<DialBackStream> stream);
   void take(std::string_view bytes);
+  Awaitable<void> give_way();
+  void release();
   void fail(const LinkDown& down);
 
-  boost::asio::io_context& loop_;
   const std::shared_ptr<SrunStep> step_;
   const std::string host_;
-  Handlers handlers_;
+  LinkReports reports_;
   OpenRequest request_;
-  SrunStep::Guest guest_;
+  StepClient client_;
   std::shared_ptr<DialBackStream> stream_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
   bool owes_drained_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  Sequence second_dial_;
 };
 
 }  // namespace ivy

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <chrono>
 #include <csignal>
 #include <span>
 #include <utility>
@@ -12,10 +11,12 @@
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/own_interfaces.h"
+#include "launcher/links/remote_greeting.h"
 #include "launcher/links/this_host.h"
 #include "proto/contract/build.h"
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 
 extern char** environ;
 
@@ -24,14 +25,14 @@ namespace {
 
 using std::chrono::milliseconds;
 
-// `srun --version` asks no server; one that has not answered by then is left alone.
-constexpr milliseconds kVersionPatience{3'000};
+// `srun --version` asks no server; it and name servers that have not answered by then are left
+// alone.
+constexpr milliseconds kFactsPatience{3'000};
 // Hosts by whose addresses ours is found: all networks of a cluster show at a few.
 constexpr std::size_t kMostLookups = 8;
 // After the job's end: the step needs a moment to end, then to be ended.
 constexpr milliseconds kEndPatience{2'000};
 constexpr milliseconds kTermPatience{3'000};
-constexpr std::size_t kSaidKeptBytes = 4096;
 // A launcher says something twice a second; a host that has heard nothing for half of the shortest
 // lease that anybody has by default tries another way.
 constexpr milliseconds kSilence{5'000};
@@ -49,150 +50,102 @@ std::string version_line() {
 
 }  // namespace
 
+// What must be known before srun is started.
+struct SrunStep::Facts {
+  std::optional<SlurmVersion> version;
+  Addresses addresses;  // Ours, on the way to the hosts.
+  std::size_t pending = 0;
+  Arrival<bool> all_known;
+
+  void one_known() {
+    if (--pending == 0) all_known(true);
+  }
+  void add_address(const std::string& address) {
+    const bool is_new = std::find(addresses.begin(), addresses.end(), address) == addresses.end();
+    if (is_new && !address.empty()) addresses.push_back(address);
+  }
+};
+
 SrunStep::SrunStep(CarrierContext& context)
-    : context_(context), loop_(context.loop()), key_(random_key()), timer_(context.loop()) {}
+    : context_(context), beginning_(context.loop()), ending_(context.loop()), key_(random_key()) {}
 
 SrunStep::~SrunStep() {
   if (door_) door_->close();
-  for (const auto& lookup : lookups_) lookup->cancel();
+  if (srun_) srun_->forget();
 }
 
-void SrunStep::wait_for(const OpenRequest& request, const std::string& host, Guest& guest) {
-  Place& place = places_[request.host];
-  place.name = host;
-  place.waiting = &guest;
+void SrunStep::wait_for(const OpenRequest& request, const std::string& host, StepClient& client) {
+  hosts_.add(request.host, host, client);
   job_id_ = request.job_id;
-  boost::asio::post(loop_, [self = shared_from_this(), host = request.host] {
-    if (!std::exchange(self->is_started_, true)) return self->start();
-    Place& wanted = self->places_[host];
-    if (wanted.waiting == nullptr) return;
-    if (wanted.parked) return self->deliver(host, std::exchange(wanted.parked, nullptr));
-    if (wanted.lost) std::exchange(wanted.waiting, nullptr)->failed(*wanted.lost);
+  if (!std::exchange(is_started_, true)) return beginning_.start(begin());
+  boost::asio::post(context_.loop(), [weak = weak_from_this(), number = request.host] {
+    if (const auto self = weak.lock()) self->hosts_.serve(number);
   });
 }
 
-void SrunStep::leave(std::uint32_t host, const Guest& guest) {
-  Place& place = places_[host];
-  if (place.waiting == &guest) place.waiting = nullptr;
-  if (place.served == &guest) place.served = nullptr;
-}
-
-void SrunStep::deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
-  const auto known = places_.find(host);
-  if (known == places_.end()) return stream->stop();
-  Place& place = known->second;
-  if (!std::exchange(place.has_come, true) && --hosts_to_come_ == 0) srun_->end_input();
-  if (place.waiting != nullptr) {
-    place.served = std::exchange(place.waiting, nullptr);
-    return place.served->came(std::move(stream));
-  }
-  if (place.parked) place.parked->stop();
-  place.parked = std::move(stream);
-  if (place.served != nullptr) std::exchange(place.served, nullptr)->came_again();
-}
-
-SrunStep::Place* SrunStep::place_of(const std::string& node) {
-  for (auto& [host, place] : places_)
-    if (place.name == node) return &place;
-  return nullptr;
-}
-
-void SrunStep::lose(Place& place, const LinkDown& down) {
-  if (place.lost) return;
-  place.lost = down;
-  // A connection that it still has ends by itself.
-  if (place.waiting != nullptr) std::exchange(place.waiting, nullptr)->failed(down);
-}
-
-void SrunStep::lose_all(const LinkDown& down) {
-  const std::shared_ptr<SrunStep> self = shared_from_this();
-  std::vector<std::uint32_t> hosts;
-  for (const auto& [host, place] : places_) hosts.push_back(host);
-  for (const std::uint32_t host : hosts) lose(places_[host], down);
-}
-
-void SrunStep::progress(const RemoteText& text) {
-  for (auto& [host, place] : places_)
-    if (place.waiting != nullptr && !place.has_come) place.waiting->progress(text);
-}
-
-void SrunStep::start() {
+Awaitable<void> SrunStep::begin() {
   if (!context_.options().allocation) {
-    return lose_all(LinkDown{LinkFailure::kBootstrap, "this is no Slurm allocation",
-                             "start ivyrun inside sbatch or salloc, or leave --transport out"});
+    co_return hosts_.lose_all(
+        LinkDown{LinkFailure::kBootstrap, "this is no Slurm allocation",
+                 "start ivyrun inside sbatch or salloc, or leave --transport out"});
   }
-  hosts_to_come_ = places_.size();
-  progress("asking Slurm for a step");
-  learn_version();
-  look_up_addresses();
+  hosts_.progress("asking Slurm for a step");
+  const auto facts = std::make_shared<Facts>();
+  Result<void> begun = ask(facts);
+  if (begun.ok()) {
+    const auto listen = [facts](const Arrival<bool>& arrive) { facts->all_known = arrive; };
+    co_await beginning_.wait_at_most<bool>(kFactsPatience, listen);
+    version_child_->forget();
+    version_child_->signal(SIGKILL);
+    begun = start(*facts);
+  }
+  if (!begun.ok())
+    co_return hosts_.lose_all(LinkDown::from(LinkFailure::kBootstrap, begun.error()));
+  hosts_.progress("waiting for Slurm to start the step");
 }
 
-void SrunStep::learn_version() {
-  SrunChild::Handlers handlers;
-  handlers.output_line = [self = shared_from_this()](const std::string& line) {
-    if (!self->version_) self->version_ = parse_slurm_version(line);
+// Asks srun for its version and name servers for some hosts, all at once.
+Result<void> SrunStep::ask(const std::shared_ptr<Facts>& facts) {
+  LineChild::Handlers handlers;
+  handlers.output_line = [facts](const std::string& line) {
+    if (!facts->version) facts->version = parse_slurm_version(line);
   };
-  handlers.ended = [self = shared_from_this()](const ExitStatus&) {
-    self->version_known_ = true;
-    self->timer_.cancel();
-    self->begin_when_known();
-  };
-  auto child = SrunChild::start(loop_, {"srun", "--version"},
+  handlers.ended = [facts](const ExitStatus&) { facts->one_known(); };
+  auto child = LineChild::start(context_.loop(), {"srun", "--version"},
                                 srun_environment(environment_of(environ), true), handlers);
   if (!child.ok()) {
     Error error = child.error();
     error.fix = "srun must be on the PATH where ivyrun is started; or --transport ssh";
-    return lose_all(LinkDown::from(LinkFailure::kBootstrap, error));
+    return error;
   }
   version_child_ = *child;
   version_child_->end_input();
-  timer_.expires_after(kVersionPatience);
-  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (error || self->version_known_) return;
-    self->version_child_->forget();
-    self->version_child_->signal(SIGKILL);
-    self->version_known_ = true;
-    self->begin_when_known();
-  });
-}
-
-void SrunStep::look_up_addresses() {
-  std::vector<std::string> names;
-  const std::size_t stride = (places_.size() + kMostLookups - 1) / kMostLookups;
-  std::size_t index = 0;
-  for (const auto& [host, place] : places_)
-    if (index++ % stride == 0) names.push_back(place.name);
-  lookups_left_ = names.size();
-  for (const std::string& name : names) {
-    const auto lookup = std::make_shared<PeerLookup>(loop_);
-    lookups_.push_back(lookup);
-    lookup->start(
-        context_.resolvers(), name, [self = shared_from_this()](const PeerAddresses& addresses) {
-          std::vector<std::string>& found = self->found_addresses_;
-          const bool is_new = std::find(found.begin(), found.end(), addresses.local) == found.end();
-          if (is_new && !addresses.local.empty()) found.push_back(addresses.local);
-          --self->lookups_left_;
-          self->begin_when_known();
-        });
+  facts->pending = 1;
+  const std::vector<std::string> names = hosts_.names();
+  const std::size_t stride = (names.size() + kMostLookups - 1) / kMostLookups;
+  for (std::size_t index = 0; index < names.size(); index += stride) {
+    ++facts->pending;
+    look_up_addresses(context_.loop(), context_.resolvers(), names[index],
+                      [facts](const Result<Addresses>& addresses) {
+                        if (addresses.ok()) facts->add_address(route_to(*addresses).local);
+                        facts->one_known();
+                      });
   }
+  return {};
 }
 
-void SrunStep::begin_when_known() {
-  if (!version_known_ || lookups_left_ > 0 || srun_) return;
-  if (const Result<void> opened = open_door(); !opened.ok())
-    return lose_all(LinkDown::from(LinkFailure::kBootstrap, opened.error()));
-  if (const Result<void> started = start_srun(); !started.ok())
-    return lose_all(LinkDown::from(LinkFailure::kBootstrap, started.error()));
-  progress("waiting for Slurm to start the step");
+Result<void> SrunStep::start(const Facts& facts) {
+  IVY_CHECK(listen(facts));
+  return start_srun(facts);
 }
 
-Result<std::vector<std::string>> SrunStep::own_addresses() const {
+Result<std::vector<std::string>> SrunStep::own_addresses(const Facts& facts) const {
   const std::string& interface = context_.options().interface;
   if (!interface.empty()) return addresses_of_interface(interface);
   // Offer a loopback address only if the step has a single host, which may be this one.
   std::vector<std::string> useful;
-  for (const std::string& address : found_addresses_)
-    if (places_.size() == 1 || !is_loopback(address)) useful.push_back(address);
+  for (const std::string& address : facts.addresses)
+    if (hosts_.names().size() == 1 || !is_loopback(address)) useful.push_back(address);
   if (useful.empty()) useful = addresses_of_interface("").value();
   if (useful.size() > kDialAddressesMax) useful.resize(kDialAddressesMax);
   if (!useful.empty()) return useful;
@@ -200,10 +153,10 @@ Result<std::vector<std::string>> SrunStep::own_addresses() const {
                "--iface NAME names an interface that has one"};
 }
 
-Result<void> SrunStep::open_door() {
+Result<void> SrunStep::listen(const Facts& facts) {
   const Options& options = context_.options();
   DialBackDoorSettings settings;
-  settings.addresses = IVY_TRY(own_addresses());
+  settings.addresses = IVY_TRY(own_addresses(facts));
   // A single port is MASTER_PORT's.
   if (options.port_low < options.port_high) {
     settings.port_low = options.port_low;
@@ -223,23 +176,42 @@ Result<void> SrunStep::open_door() {
     context_.note("stranger", "warning: dropped a connection of " + address +
                                   " to the port where this job's hosts dial back: " + why);
   };
-  door_ = IVY_TRY(DialBackDoor::open(loop_, settings, std::move(handlers)));
+  door_ = IVY_TRY(DialBackDoor::open(context_.loop(), settings, std::move(handlers)));
   return {};
 }
 
-Result<void> SrunStep::start_srun() {
+Result<void> SrunStep::start_srun(const Facts& facts) {
   const Options& options = context_.options();
+  const StepRequest request = step_request(facts);
   DialOrder order;
   order.job_id = job_id_;
   order.key = key_;
   order.silence = options.lease ? std::min(kSilence, *options.lease / 2) : kSilence;
   order.addresses = door_->addresses();
-  StepRequest request;
-  // Hosts are numbered from 0 without gaps: each has a session.
-  for (const auto& [host, place] : places_) request.hosts.push_back(place.name);
   order.hosts = request.hosts;
   order_ = encode_dial_order(order);
-  request.version = version_;
+  const std::vector<std::string> command = srun_command(request);
+  command_text_ = joined(std::span(command).first(command.size() - 3), " ") + " ivy-node dial";
+  log::debug("step: " + command_text_);
+  LineChild::Handlers handlers;
+  handlers.output_line = [this](const std::string& line) { take_answer(line); };
+  handlers.error_line = [this](const std::string& line) { take_error(line); };
+  handlers.ended = [this](const ExitStatus& status) { srun_ended(status); };
+  const std::string& first = request.hosts.front();
+  const bool is_here_alone =
+      request.hosts.size() == 1 && (first == options.allocation->node_name || is_own_name(first));
+  srun_ =
+      IVY_TRY(LineChild::start(context_.loop(), command,
+                               srun_environment(environment_of(environ), is_here_alone), handlers));
+  srun_->write(order_);
+  return {};
+}
+
+StepRequest SrunStep::step_request(const Facts& facts) {
+  const Options& options = context_.options();
+  StepRequest request;
+  request.hosts = hosts_.names();
+  request.version = facts.version;
   std::vector<std::string> allocated = options.allocation->hosts;
   std::vector<std::string> wanted = request.hosts;
   std::sort(allocated.begin(), allocated.end());
@@ -249,29 +221,19 @@ Result<void> SrunStep::start_srun() {
   const Result<NodeUpload*> upload = context_.node_upload();
   request.script =
       step_script(context_.node_binary(), version_line(), upload.ok() ? (*upload)->name() : "none");
-  const std::vector<std::string> command = srun_command(request);
-  command_text_ = joined(std::span(command).first(command.size() - 3), " ") + " ivy-node dial";
-  log::debug("step: " + command_text_);
-  SrunChild::Handlers handlers;
-  handlers.output_line = [this](const std::string& line) { take_answer(line); };
-  handlers.error_line = [this](const std::string& line) { take_error(line); };
-  handlers.ended = [self = shared_from_this()](const ExitStatus& status) {
-    self->srun_ended(status);
-  };
-  const std::string& first = request.hosts.front();
-  const bool is_here_alone =
-      request.hosts.size() == 1 && (first == options.allocation->node_name || is_own_name(first));
-  srun_ = IVY_TRY(SrunChild::start(
-      loop_, command, srun_environment(environment_of(environ), is_here_alone), handlers));
-  srun_->write(order_);
-  return {};
+  return request;
+}
+
+void SrunStep::deliver(std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
+  hosts_.deliver(host, std::move(stream));
+  if (hosts_.missing().empty()) srun_->end_input();
 }
 
 void SrunStep::take_signal(const DialGreeting& greeting) {
-  const auto now = std::chrono::steady_clock::now();
-  const auto before = signalled_at_.find(greeting.signal);
-  if (before != signalled_at_.end() && now - before->second < kSameSignal) return;
-  signalled_at_[greeting.signal] = now;
+  const std::uint64_t now = monotonic_ns();
+  const auto [before, is_first] = signalled_at_ns_.try_emplace(greeting.signal, now);
+  if (!is_first && std::chrono::nanoseconds(now - before->second) < kSameSignal) return;
+  before->second = now;
   log::debug("step: Slurm has sent signal " + std::to_string(greeting.signal) + " to " +
              (greeting.whole_tree ? "every process" : "its tasks"));
   if (on_signal_) on_signal_(greeting.signal, greeting.whole_tree);
@@ -291,32 +253,32 @@ std::string SrunStep::listening_text() const {
 void SrunStep::take_answer(const std::string& line) {
   const std::optional<StepAnswer> answer = parse_step_answer(line);
   if (!answer) return log::debug("step: " + line);
-  Place* const place = place_of(answer->node);
-  if (place == nullptr) return;
+  StepHost* const host = hosts_.find(answer->node);
+  if (host == nullptr) return;
   if (answer->kind == StepAnswer::Kind::kFail) {
-    return lose(*place,
-                LinkDown{LinkFailure::kBootstrap, "ivy-node cannot be put there: " + answer->text,
-                         "give " + place->name +
-                             " a directory with room where programs may run: ~/.cache, "
-                             "$XDG_CACHE_HOME, /tmp or /dev/shm"});
+    return hosts_.lose(
+        *host, LinkDown{LinkFailure::kBootstrap, "ivy-node cannot be put there: " + answer->text,
+                        "give " + host->name +
+                            " a directory with room where programs may run: ~/.cache, "
+                            "$XDG_CACHE_HOME, /tmp or /dev/shm"});
   }
-  const int asked = ++place->bundles_asked[answer->architecture];
-  if (place->waiting != nullptr) place->waiting->progress("srun: sending ivy-node");
+  const int asked = ++host->bundles_asked[answer->architecture];
+  if (host->waiting != nullptr) host->waiting->progress("srun: sending ivy-node");
   // A bundle that one host needs is sent to all: hosts that ask later find it in their input.
   if (asked > bundles_sent_[answer->architecture]) send_bundle(answer->architecture);
 }
 
 void SrunStep::send_bundle(const std::string& architecture) {
   int& sent = bundles_sent_[architecture];
-  if (sent >= kMostBundlesOfAKind || hosts_to_come_ == 0) return;
+  if (sent >= kMostBundlesOfAKind || hosts_.missing().empty()) return;
   ++sent;
   const Result<NodeUpload*> upload = context_.node_upload();
   const Result<NodeBundle> bundle =
       upload.ok() ? (*upload)->bundle(architecture) : Result<NodeBundle>(upload.error());
   if (!bundle.ok()) {
-    for (auto& [host, place] : places_)
-      if (!place.has_come && place.bundles_asked.contains(architecture))
-        lose(place, LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
+    for (StepHost* const host : hosts_.missing())
+      if (host->bundles_asked.contains(architecture))
+        hosts_.lose(*host, LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
     return;
   }
   const std::string_view bytes = *bundle->tar;
@@ -328,31 +290,32 @@ void SrunStep::send_bundle(const std::string& architecture) {
 void SrunStep::take_error(const std::string& line) {
   if (is_srun_noise(line)) return;
   log::debug("srun: " + line);
-  said_ += line + "\n";
-  if (said_.size() > kSaidKeptBytes) said_.erase(0, said_.size() - kSaidKeptBytes);
+  append_tail(said_, line + "\n");
   if (is_waiting_for_resources(line)) {
     const std::string why = why_srun_waits(line);
-    progress("srun waits: " + (why.empty() ? line : why));
+    hosts_.progress("srun waits: " + (why.empty() ? line : why));
     return context_.note("step waits",
                          "note: srun waits" + (why.empty() ? "" : ", " + why) + ": " + line);
   }
   if (const std::optional<HostWords> words = parse_host_words(line)) {
-    Place* const place = place_of(words->node);
-    if (place == nullptr || place->has_come) return;
-    place->words = words->text;
-    if (place->waiting != nullptr) place->waiting->progress("dialling back: " + words->text);
-    return;
+    StepHost* const host = hosts_.find(words->node);
+    if (host == nullptr || host->has_come) return;
+    host->words = words->text;
+    if (host->waiting != nullptr) host->waiting->progress("dialling back: " + words->text);
+  } else if (const std::optional<TasksEnded> ended = parse_tasks_ended(line)) {
+    take_tasks_ended(*ended);
   }
-  const std::optional<TasksEnded> ended = parse_tasks_ended(line);
-  if (!ended) return;
-  for (const std::string& node : ended->nodes) {
-    Place* const place = place_of(node);
-    if (place == nullptr) continue;
+}
+
+void SrunStep::take_tasks_ended(const TasksEnded& ended) {
+  for (const std::string& node : ended.nodes) {
+    StepHost* const host = hosts_.find(node);
+    if (host == nullptr) continue;
     // Before it has come it says itself why.
     const std::string why =
-        place->words.empty() ? "its task of the srun step has ended: " + ended->how : place->words;
-    lose(*place,
-         LinkDown{place->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap, why, ""});
+        host->words.empty() ? "its task of the srun step has ended: " + ended.how : host->words;
+    hosts_.lose(*host, LinkDown{host->has_come ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap,
+                                why, ""});
   }
 }
 
@@ -360,29 +323,29 @@ void SrunStep::srun_ended(const ExitStatus& status) {
   const Error error = srun_failure(said_, "has ended (" + describe(status) + ")");
   log::debug("step: " + error.message);
   if (done_) {
-    timer_.cancel();
+    ending_.stop();
     return std::exchange(done_, {})();
   }
-  lose_all(LinkDown{hosts_to_come_ > 0 ? LinkFailure::kBootstrap : LinkFailure::kNoSuchJob,
-                    error.message, error.fix});
+  hosts_.lose_all(
+      LinkDown{hosts_.missing().empty() ? LinkFailure::kNoSuchJob : LinkFailure::kBootstrap,
+               error.message, error.fix});
 }
 
 void SrunStep::finish(std::function<void()> done) {
   if (!srun_ || srun_->has_ended()) return done();
   done_ = std::move(done);
-  if (hosts_to_come_ > 0) srun_->end_input();
-  press_on(0);
+  if (!hosts_.missing().empty()) srun_->end_input();
+  ending_.start(end_srun());
 }
 
 // srun passes a SIGTERM on to the step as an order to end at once.
-void SrunStep::press_on(int step) {
-  timer_.expires_after(step == 0 ? kEndPatience : kTermPatience);
-  timer_.async_wait([self = shared_from_this(), step](const boost::system::error_code& error) {
-    if (error || !self->done_) return;
-    self->srun_->signal(step == 0 ? SIGTERM : SIGKILL);
-    if (step < 2) return self->press_on(step + 1);
-    std::exchange(self->done_, {})();
-  });
+Awaitable<void> SrunStep::end_srun() {
+  co_await ending_.sleep(kEndPatience);
+  srun_->signal(SIGTERM);
+  co_await ending_.sleep(kTermPatience);
+  srun_->signal(SIGKILL);
+  co_await ending_.sleep(kTermPatience);
+  std::exchange(done_, {})();
 }
 
 }  // namespace ivy

@@ -1,20 +1,17 @@
 #include "launcher/links/ssh/ssh_client_link.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <unistd.h>
-
-#include <array>
-#include <boost/asio/post.hpp>
-#include <cerrno>
-#include <chrono>
+#include <csignal>
 #include <utility>
 
+#include "launcher/links/address_lookup.h"
+#include "launcher/links/remote_greeting.h"
 #include "launcher/links/ssh/ssh_advice.h"
 #include "launcher/links/ssh/ssh_state.h"
 
 namespace ivy {
 namespace {
+
+using std::chrono::steady_clock;
 
 // Time without progress that is allowed from the start of the client to the relay, logging in
 // through several jump hosts included.
@@ -23,7 +20,6 @@ constexpr std::chrono::seconds kEntryTimeout{90};
 constexpr std::chrono::seconds kLook{1};
 // After its output ended: how long its exit code and last words are waited for.
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
-constexpr std::size_t kErrorKeptBytes = 4096;
 
 bool is_named_ssh(const std::string& program) {
   return program.substr(program.rfind('/') + 1) == "ssh";
@@ -71,173 +67,142 @@ SshClientLink::SshClientLink(std::shared_ptr<CarrierContext> context, Host host,
     : context_(std::move(context)),
       host_(std::move(host)),
       target_(std::move(target)),
-      handlers_(std::move(handlers)),
-      timer_(context_->loop()) {}
+      reports_(std::move(handlers)),
+      sequence_(context_->loop()) {}
 
 SshClientLink::~SshClientLink() { close(); }
 
 void SshClientLink::open(const OpenRequest& request) {
   request_ = request;
+  sequence_.start(run());
+}
+
+Awaitable<void> SshClientLink::run() {
   const Result<NodeUpload*> upload = SshState::of(*context_).upload();
-  if (!upload.ok()) {
-    const LinkDown down = LinkDown::from(LinkFailure::kBootstrap, upload.error());
-    boost::asio::post(context_->loop(), [this, down, alive = alive_] {
-      if (*alive) fail(down);
-    });
-    return;
-  }
+  if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
+  place_ = co_await context_->handshakes().acquire(sequence_);
+  co_await tell("ssh client: connecting");
+  const Result<Addresses> addresses =
+      co_await addresses_of(sequence_, context_->resolvers(), target_.host_name);
+  const PeerAddresses route = addresses.ok() ? route_to(*addresses) : PeerAddresses{};
   up_.carrier = Carrier::kSshClient;
   up_.remote_command = (*upload)->remote_command();
-  want_place(**upload);
+  up_.peer_address = route.peer;
+  up_.local_address = route.local;
+  if (const Result<void> started = start_client(**upload); !started) {
+    co_return fail(LinkDown{LinkFailure::kBootstrap, started.error().message,
+                            "install the OpenSSH client, or name yours with --ssh-command"});
+  }
+  const bool gets_on = co_await enter_relay();
+  if (!gets_on) {
+    client_->signal(SIGTERM);
+    co_return fail(
+        client_failure(LinkFailure::kUnreachable, "the ssh client did not get on for 90 s"));
+  }
+  co_await await_end();
+  fail(end_reason());
 }
 
-void SshClientLink::want_place(NodeUpload& upload) {
-  context_->handshakes().acquire(alive_, [this, alive = alive_, &upload](Slots::Ticket place) {
-    if (!*alive) return;
-    place_ = std::move(place);
-    handlers_.progress("ssh client: connecting");
-    if (!*alive) return;
-    lookup_ = std::make_shared<PeerLookup>(context_->loop());
-    lookup_->start(context_->resolvers(), target_.host_name,
-                   [this, &upload](const PeerAddresses& addresses) {
-                     up_.peer_address = addresses.peer;
-                     up_.local_address = addresses.local;
-                     start(upload);
-                   });
-  });
+// Until the relay speaks or the client's output has ended. False: it does not get on.
+Awaitable<bool> SshClientLink::enter_relay() {
+  const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
+  std::size_t unwritten = 0;
+  while (!entry_->is_up() && !output_ended_) {
+    co_await sequence_.wait_at_most<bool>(kLook, stir);
+    const std::size_t left = pump_->unwritten();
+    if (left != std::exchange(unwritten, left)) moved_at_ = steady_clock::now();
+    if (steady_clock::now() - moved_at_ >= kEntryTimeout) co_return false;
+    const std::string moved = entry_->sending(left);
+    if (!moved.empty()) co_await tell(moved);
+  }
+  co_return true;
 }
 
-void SshClientLink::start(NodeUpload& upload) {
+// The client's exit code and last words may be a moment behind the end of its output.
+Awaitable<void> SshClientLink::await_end() {
+  const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
+  if (!output_ended_) co_await sequence_.wait<bool>(stir);
+  const auto exit = [this](const Arrival<bool>& arrive) {
+    client_->on_end([arrive](const ExitStatus&) { arrive(true); });
+  };
+  if (!client_->ended()) co_await sequence_.wait_at_most<bool>(kLastWordsTimeout, exit);
+  // One more turn of the loop reads what it wrote before it ended.
+  co_await sequence_.turn();
+}
+
+// The owner may close us when it hears something.
+Awaitable<void> SshClientLink::tell(std::string text) {
+  reports_.progress(text);
+  co_await sequence_.checkpoint();
+}
+
+Result<void> SshClientLink::start_client(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
-  const std::vector<std::string> command =
-      ssh_client_command(context_->options(), host_, SshState::of(*context_).config().override_path,
-                         upload.remote_command());
-  if (const Result<void> started = start_child(command); !started) {
-    return fail(LinkDown{LinkFailure::kBootstrap, started.error().message,
-                         "install the OpenSSH client, or name yours with --ssh-command"});
-  }
-  start_pumps();
-  moved_at_ = std::chrono::steady_clock::now();
-  watch_entry();
-}
-
-Result<void> SshClientLink::start_child(const std::vector<std::string>& command) {
-  Pipe input, output, error;
-  if (!input.open() || !output.open() || !error.open()) {
-    return errno_error(Code::kResourceExhausted, "pipes for the ssh client", errno);
-  }
   ChildRequest request;
-  request.arguments = command;
-  request.stdin_fd = input.read_end();
-  request.stdout_fd = output.write_end();
-  request.stderr_fd = error.write_end();
-  child_ = IVY_TRY(ChildProcess::start(context_->loop(), request));
-  pump_ =
-      std::make_shared<DescriptorPump>(context_->loop(), output.take_read(), input.take_write());
-  error_pump_ = std::make_shared<DescriptorPump>(context_->loop(), error.take_read(), -1);
+  request.arguments = ssh_client_command(
+      context_->options(), host_, SshState::of(*context_).config_path(), upload.remote_command());
+  start_pumps(IVY_TRY(start_piped(context_->loop(), request)));
+  moved_at_ = steady_clock::now();
   return {};
 }
 
-void SshClientLink::start_pumps() {
+void SshClientLink::start_pumps(PipedChild client) {
+  client_ = client.process;
+  pump_ = std::make_shared<DescriptorPump>(context_->loop(), client.output.release(),
+                                           client.input.release());
   DescriptorPump::Handlers output;
   output.bytes = [this](std::string_view bytes) { take(bytes); };
   output.drained = [this] {
-    if (std::exchange(owes_drained_, false)) handlers_.drained();
+    if (std::exchange(owes_drained_, false)) reports_.drained();
   };
-  output.ended = [this](const std::string&) { output_ended(); };
+  output.ended = [this](const std::string&) {
+    output_ended_ = true;
+    stirred_(true);
+  };
   pump_->start(std::move(output));
+  error_pump_ = std::make_shared<DescriptorPump>(context_->loop(), client.errors.release(), -1);
   DescriptorPump::Handlers errors;
-  errors.bytes = [this](std::string_view bytes) {
-    error_text_.append(bytes);
-    if (error_text_.size() > kErrorKeptBytes) {
-      error_text_.erase(0, error_text_.size() - kErrorKeptBytes);
-    }
-  };
+  errors.bytes = [this](std::string_view bytes) { append_tail(error_text_, bytes); };
   errors.ended = [](const std::string&) {};
   error_pump_->start(std::move(errors));
 }
 
 void SshClientLink::take(std::string_view bytes) {
-  if (!entry_->is_past()) return enter(bytes);
-  handlers_.bytes(bytes);
-}
-
-void SshClientLink::enter(std::string_view bytes) {
-  const std::shared_ptr<bool> alive = alive_;
-  moved_at_ = std::chrono::steady_clock::now();
+  if (entry_->is_past()) return reports_.bytes(bytes);
+  moved_at_ = steady_clock::now();
   const RemoteEntry::Step step = entry_->feed(bytes);
-  if (!step.progress.empty()) handlers_.progress(step.progress);
-  if (!*alive) return;
+  if (!step.progress.empty()) reports_.progress(step.progress);
   if (!step.send.empty()) pump_->write(step.send);
   if (step.up) {
     place_.reset();
-    timer_.cancel();
-    handlers_.up(up_);
+    stirred_(true);
+    reports_.up(up_);
   }
-  if (*alive && !step.bytes.empty()) handlers_.bytes(step.bytes);
-  if (*alive && step.failed) fail(*step.failed);
-}
-
-void SshClientLink::output_ended() {
-  // Its exit code and last words may be a moment behind the end of its output.
-  const std::shared_ptr<bool> alive = alive_;
-  timer_.expires_after(kLastWordsTimeout);
-  timer_.async_wait([this, alive](const boost::system::error_code& error) {
-    if (!error && *alive) report_end();
-  });
-  if (child_->ended()) return report_end();
-  child_->on_end([this, alive](const ExitStatus&) {
-    if (*alive) report_end();
-  });
-}
-
-void SshClientLink::report_end() {
-  timer_.cancel();
-  child_->on_end({});
-  // One more turn of the loop reads what the client wrote before it ended.
-  boost::asio::post(context_->loop(), [this, alive = alive_] {
-    if (*alive) fail(end_reason());
-  });
+  if (!step.bytes.empty()) reports_.bytes(step.bytes);
+  if (step.failed) fail(*step.failed);
 }
 
 LinkDown SshClientLink::end_reason() {
   const bool was_up = entry_->is_up();
-  LinkDown down;
   const std::string said = telling_line(error_text_);
   const std::string noise = last_line(entry_->noise());
-  down.failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
-  if (!was_up && down.failure == LinkFailure::kBroken) down.failure = LinkFailure::kBootstrap;
-  down.message =
-      was_up ? "the ssh client's connection ended" : "the ssh client could not get through";
+  LinkFailure failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
+  if (!was_up && failure == LinkFailure::kBroken) failure = LinkFailure::kBootstrap;
+  LinkDown down = client_failure(failure, was_up ? "the ssh client's connection ended"
+                                                 : "the ssh client could not get through");
   if (!said.empty() || !noise.empty()) down.message += ": " + (said.empty() ? noise : said);
-  if (const auto& status = child_->ended(); status && !status->success()) {
+  if (const auto& status = client_->ended(); status && !status->success()) {
     down.message += " (" + describe(*status) + ")";
   }
-  if (!was_up) down.fix = fix();
+  if (was_up) down.fix.clear();
   return down;
 }
 
-void SshClientLink::watch_entry() {
-  timer_.expires_after(kLook);
-  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (error || !*alive) return;
-    const std::size_t unwritten = pump_->unwritten();
-    if (unwritten != std::exchange(unwritten_, unwritten))
-      moved_at_ = std::chrono::steady_clock::now();
-    if (std::chrono::steady_clock::now() - moved_at_ >= kEntryTimeout) {
-      child_->signal(SIGTERM);
-      return fail(
-          LinkDown{LinkFailure::kUnreachable, "the ssh client did not get on for 90 s", fix()});
-    }
-    const std::string moved = entry_->sending(unwritten);
-    if (!moved.empty()) handlers_.progress(moved);
-    if (*alive) watch_entry();
-  });
-}
-
-std::string SshClientLink::fix() const {
-  return ssh_true(host_, host_.port != 0 ? host_.port : context_->options().ssh_port,
-                  SshState::of(*context_).config().override_path, AskChoice::kNeverAsk);
+LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& message) const {
+  const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
+  return LinkDown{
+      failure, message,
+      ssh_true(host_, port, SshState::of(*context_).config_path(), AskChoice::kNeverAsk)};
 }
 
 void SshClientLink::write(std::string bytes) {
@@ -246,20 +211,23 @@ void SshClientLink::write(std::string bytes) {
 }
 
 void SshClientLink::close() {
-  if (!*alive_) return;
-  *alive_ = false;
-  timer_.cancel();
+  if (!reports_.is_open()) return;
+  reports_.close();
+  release();
+}
+
+void SshClientLink::release() {
+  sequence_.stop();
   place_.reset();
-  if (lookup_) lookup_->cancel();
   if (pump_) pump_->stop();
   if (error_pump_) error_pump_->stop();
-  if (child_) child_->end_within(context_->loop());
+  if (client_) client_->end_within(context_->loop());
 }
 
 void SshClientLink::fail(const LinkDown& down) {
-  const auto report = handlers_.down;
-  close();
-  report(down);
+  if (!reports_.is_open()) return;
+  release();
+  reports_.down(down);
 }
 
 }  // namespace ivy

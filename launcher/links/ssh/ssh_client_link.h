@@ -3,9 +3,7 @@
 // loop's.
 #pragma once
 
-#include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,12 +11,12 @@
 
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
-#include "launcher/links/peer_lookup.h"
 #include "launcher/links/remote_entry.h"
-#include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -42,37 +40,35 @@ class SshClientLink : public HostLink {
   void close() override;
 
  private:
-  void want_place(NodeUpload& upload);
-  void start(NodeUpload& upload);
-  Result<void> start_child(const std::vector<std::string>& command);
-  void start_pumps();
+  Awaitable<void> run();
+  Awaitable<bool> enter_relay();
+  Awaitable<void> await_end();
+  Awaitable<void> tell(std::string text);
+  Result<void> start_client(NodeUpload& upload);
+  void start_pumps(PipedChild client);
   void take(std::string_view bytes);
-  void enter(std::string_view bytes);
-  void output_ended();
-  void report_end();
   LinkDown end_reason();
-  void watch_entry();
+  LinkDown client_failure(LinkFailure failure, const std::string& message) const;
+  void release();
   void fail(const LinkDown& down);
-  std::string fix() const;
 
-  std::shared_ptr<CarrierContext> context_;
+  const std::shared_ptr<CarrierContext> context_;
   const Host host_;
   const SshTarget target_;
-  Handlers handlers_;
+  LinkReports reports_;
+  Sequence sequence_;
   OpenRequest request_;
-  std::shared_ptr<PeerLookup> lookup_;
+  Slots::Ticket place_;
+  LinkUp up_;
+  std::optional<RemoteEntry> entry_;
+  std::shared_ptr<ChildProcess> client_;
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<DescriptorPump> error_pump_;
-  std::shared_ptr<ChildProcess> child_;
-  std::optional<RemoteEntry> entry_;
-  Slots::Ticket place_;
-  boost::asio::steady_timer timer_;
-  std::size_t unwritten_ = 0;  // When it was last looked at.
-  std::chrono::steady_clock::time_point moved_at_;
-  LinkUp up_;
   std::string error_text_;
   bool owes_drained_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  bool output_ended_ = false;
+  std::chrono::steady_clock::time_point moved_at_;
+  Arrival<bool> stirred_;  // The link has come up, or the output has ended.
 };
 
 }  // namespace ivy

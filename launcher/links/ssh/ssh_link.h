@@ -1,29 +1,31 @@
 // The carrier by SSH through libssh, in the loop. Where libssh cannot do it, the OpenSSH client
 // bears the same bytes from then on.
 //
-//   place among the handshakes ─ dial ─ handshake ─ host key (─ question) ─ log in ─ channel ─
-//   command ─ remote_entry (─ upload) ─ up
+//   place among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
+//   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
 // Thread: the loop's.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
-#include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/host_key_question.h"
+#include "launcher/links/ssh/ssh_relay.h"
+#include "launcher/links/ssh/ssh_settings.h"
+#include "launcher/links/ssh/ssh_wire.h"
 #include "launcher/options/hosts.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
-
-class SshConnection;
 
 class SshLink : public HostLink {
  public:
   // attempt: 0 for the first dial; a redial is not retried here, its owner dials again.
-  SshLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target, Handlers handlers,
-          int attempt);
+  SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt);
   ~SshLink() override;
   SshLink(const SshLink&) = delete;
   SshLink& operator=(const SshLink&) = delete;
@@ -33,15 +35,53 @@ class SshLink : public HostLink {
   void close() override;
 
  private:
-  void take_client(const std::string& because);
+  // How one try ended.
+  struct End {
+    LinkDown down;
+    int worth_tries = 1;         // As often as this it is tried before the link is down.
+    std::string client_because;  // Not empty: the OpenSSH client may do what libssh cannot.
+  };
+  using MaybeEnd = std::optional<End>;
 
-  std::shared_ptr<CarrierContext> context_;
+  Awaitable<void> run();
+  Awaitable<End> try_once(NodeUpload& upload);
+  Awaitable<MaybeEnd> dial();
+  template <class Step>
+  Awaitable<MaybeEnd> take(Step step, End (SshLink::*why_failed)());
+  Awaitable<MaybeEnd> check_host_key();
+  Awaitable<bool> is_trusted_by_user(SshHostKey key);
+  Awaitable<End> carry(NodeUpload& upload);
+  Awaitable<void> tell(RemoteText text);
+
+  End handshake_failure();
+  End login_failure();
+  End command_failure();
+  End connection_end();
+  End silence();
+  End host_key_end(const SshHostKey& key);
+  // Once libssh has failed to log in.
+  void try_client(const std::string& because);
+  void start_client(Handlers handlers);
+  void disconnect();
+  void release();
+  void fail(const LinkDown& down);
+  // "node7 (10.0.0.7) port 22".
+  std::string where() const;
+  // The command by which users see the trouble.
+  std::string ssh_command() const;
+
+  const std::shared_ptr<CarrierContext> context_;
   const Host host_;
-  const SshTarget target_;
-  Handlers handlers_;
   const int attempt_;
+  LinkReports reports_;
+  Sequence sequence_;
   OpenRequest request_;
-  std::shared_ptr<SshConnection> connection_;
+  SshTarget target_;
+  Slots::Ticket place_;
+  SshWire wire_;
+  LinkUp up_;
+  std::shared_ptr<HostKeyQuestion> question_;
+  std::optional<SshRelay> relay_;
   std::unique_ptr<HostLink> client_;  // After libssh has given up.
 };
 

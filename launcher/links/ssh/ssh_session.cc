@@ -74,8 +74,7 @@ SshKeys::Key SshKeys::get(const std::string& path) {
 struct SshSession::Handles {
   ssh_session session = nullptr;
   ssh_channel channel = nullptr;
-  int fd = -1;
-  bool given_away = false;  // libssh closes the descriptor from now on.
+  Descriptor socket;  // Until the handshake, which gives it to libssh.
 };
 
 SshSession::SshSession(const SshTarget& target)
@@ -83,15 +82,13 @@ SshSession::SshSession(const SshTarget& target)
 
 SshSession::~SshSession() { close(); }
 
-Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, int fd) {
+Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, Descriptor socket) {
   std::unique_ptr<SshSession> self(new SshSession(target));
   ssh_session session = ssh_new();
-  if (session == nullptr) {
-    ::close(fd);
-    return Error{Code::kResourceExhausted, "libssh: no memory for a session"};
-  }
+  if (session == nullptr) return Error{Code::kInternal, "libssh: no memory for a session"};
   self->handles_->session = session;
-  self->handles_->fd = fd;
+  const int fd = socket.get();
+  self->handles_->socket = std::move(socket);
   const int no_configuration = 0;
   const unsigned port = target.port;
   const std::string known_hosts = without_escapes(target.known_hosts);
@@ -113,13 +110,14 @@ Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, in
 }
 
 SshStep SshSession::handshake() {
-  handles_->given_away = true;
+  handles_->socket.release();
   const SshStep step = step_of(ssh_connect(handles_->session));
   if (step != SshStep::kFailed) {
     // libssh makes the socket blocking once it is connected; a full socket would then stop the
     // loop.
-    const int flags = fcntl(handles_->fd, F_GETFL);
-    if (flags >= 0) fcntl(handles_->fd, F_SETFL, flags | O_NONBLOCK);
+    const int fd = ssh_get_fd(handles_->session);
+    const int flags = fcntl(fd, F_GETFL);
+    if (flags >= 0) fcntl(fd, F_SETFL, flags | O_NONBLOCK);
   }
   return step;
 }
@@ -280,7 +278,6 @@ void SshSession::close() {
   if (handles_->channel != nullptr) ssh_channel_free(handles_->channel);
   ssh_disconnect(handles_->session);
   ssh_free(handles_->session);
-  if (!handles_->given_away) ::close(handles_->fd);
   handles_->channel = nullptr;
   handles_->session = nullptr;
 }

@@ -11,8 +11,9 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_settings.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 struct ssh_session_struct;
 struct ssh_channel_struct;
@@ -51,8 +52,8 @@ struct SshRead {
 
 class SshSession {
  public:
-  // Takes over fd, a connected TCP socket. Internal when libssh cannot be set up.
-  static Result<std::unique_ptr<SshSession>> make(const SshTarget& target, int fd);
+  // Takes over a connected TCP socket. Internal when libssh cannot be set up.
+  static Result<std::unique_ptr<SshSession>> make(const SshTarget& target, Descriptor socket);
   ~SshSession();
   SshSession(const SshSession&) = delete;
   SshSession& operator=(const SshSession&) = delete;

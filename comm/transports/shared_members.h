@@ -1,0 +1,48 @@
+// The ranks of one host in one communicator, and how they share its processors. A *member* is such
+// a rank by its index here; all of them have the same list.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace ivy::comm {
+
+class Selector;
+
+// How a member is called in messages.
+struct MemberName {
+  std::int32_t rank = 0;        // In the communicator.
+  std::int32_t world_rank = 0;  // In the job.
+  std::int32_t pid = 0;
+};
+
+struct SharedGroupOptions {
+  std::string communicator;  // Its name in messages.
+  std::string host;
+  std::vector<MemberName> members;  // In local order.
+  std::uint32_t self = 0;           // Index into members.
+  bool has_processor_each = true;   // At least as many processors as ranks on this host: spin.
+  bool is_crowded = false;          // Several ranks per processor: sleep until the last has come.
+  std::chrono::microseconds spin{1000};
+  // Which way collectives among these members take; all members choose alike. May be null where
+  // there are none.
+  std::shared_ptr<const Selector> selector;
+
+  std::uint32_t size() const { return static_cast<std::uint32_t>(members.size()); }
+};
+
+// The members but oneself, beginning behind oneself so that not everybody visits the same one
+// first. False as soon as visit(member) returns false.
+template <class Visit>
+bool each_other(std::uint32_t self, std::uint32_t size, Visit visit) {
+  for (std::uint32_t step = 1; step < size; ++step) {
+    const std::uint32_t member = self + step;
+    if (!visit(member < size ? member : member - size)) return false;
+  }
+  return true;
+}
+
+}  // namespace ivy::comm

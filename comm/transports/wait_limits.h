@@ -1,0 +1,81 @@
+// What ends a member's wait besides its fulfilment: a failure that is known already, the alarm, the
+// operation's deadline. Knows the operation under way, so that every failure names it, and finds
+// the rank to blame, as far as it can be seen on this host.
+//
+// Thread: the operation's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/contract/failure.h"
+#include "comm/contract/fingerprint.h"
+#include "comm/transports/alarm.h"
+#include "comm/transports/operation_call.h"
+#include "comm/transports/shared_failure.h"
+#include "comm/transports/shared_members.h"
+#include "comm/transports/wait_watch.h"
+
+namespace ivy::comm {
+
+class WaitLimits {
+ public:
+  // `alarm` may be null; it, like the rest, outlives this.
+  WaitLimits(SharedSegment& segment, const SharedGroupOptions& options, SharedFailure& failure,
+             Alarm* alarm)
+      : segment_(segment), options_(options), failure_(failure), alarm_(alarm) {}
+
+  void set_watch(WaitWatch* watch) { watch_ = watch; }
+  // The communicator enters an operation, which takes one step or several here.
+  void enter(const OperationShape& shape, std::uint64_t sequence) {
+    previous_shape_ = entered_shape_;
+    entered_shape_ = shape;
+    segment_.member(options_.self).operation.store(sequence, std::memory_order_relaxed);
+  }
+  void begin_step(const OperationCall& call) {
+    shape_ = call.shape;
+    sequence_ = call.sequence;
+    deadline_ = &call.deadline;
+  }
+
+  const OperationShape& shape() const { return shape_; }
+  Deadline& deadline() const { return *deadline_; }
+  Alarm* alarm() const { return alarm_; }
+  bool is_broken() const { return failure_.is_broken(); }
+
+  // Asked again and again by a wait for that member. False: the communicator is broken, now or
+  // before.
+  bool may_go_on(std::uint32_t member);
+  // Break the communicator, because that member is in another operation, or its memory cannot be
+  // reached.
+  void report_mismatch(std::uint32_t member, const Fingerprint& theirs, const Fingerprint& ours);
+  void report_unreachable(std::uint32_t member, const std::string& why);
+
+ private:
+  std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
+  std::string name_of(std::uint32_t member) const;
+  std::vector<std::uint32_t> absent_members() const;
+  std::optional<std::uint32_t> stopped_member(const std::vector<std::uint32_t>& absent) const;
+  std::uint32_t furthest_behind(const std::vector<std::uint32_t>& absent) const;
+  std::string absence_text(std::uint32_t culprit, const std::vector<std::uint32_t>& absent) const;
+  LongWait long_wait(std::uint32_t member) const;
+  void give_up(std::uint32_t member);
+  Failure timeout_failure(const std::string& because) const;
+  void blame(Failure& failure, std::uint32_t member) const;
+  void add_operation(Failure& failure) const;
+
+  SharedSegment& segment_;
+  const SharedGroupOptions& options_;
+  SharedFailure& failure_;
+  Alarm* const alarm_;
+  WaitWatch* watch_ = nullptr;
+  OperationShape shape_;
+  std::uint64_t sequence_ = 0;  // The communicator's number of the operation.
+  Deadline* deadline_ = nullptr;
+  // The communicator's operation; previous_shape_ has the one before.
+  OperationShape entered_shape_;
+  OperationShape previous_shape_;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,22 @@
+// Asks the agents of hosts, all at once, about jobs. Blocking, with deadlines. Thread: any, one at
+// a time.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "launcher/links/agent/agent_client.h"
+#include "launcher/options/hosts.h"
+
+namespace ivy {
+
+// Calls take() for each job of each host. False: a host refused or did not answer, which has been
+// said.
+bool list_jobs_on(const std::vector<Host>& hosts,
+                  const std::function<void(const Host& host, const JobEntry& job)>& take);
+// The same for what each host answers to the order to stop a job.
+bool stop_job_on(const std::vector<Host>& hosts, const StopOrder& order,
+                 const std::function<void(const Host& host, const StopAnswer& answer)>& take);
+
+}  // namespace ivy

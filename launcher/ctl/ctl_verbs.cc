@@ -1,0 +1,26 @@
+#include "launcher/ctl/ctl_verbs.h"
+
+#include <cstdio>
+
+#include "proto/contract/remote_text.h"
+
+namespace ivy {
+
+void ctl_say(const std::string& text) {
+  std::fputs(("ivyctl: " + escape_control(text) + "\n").c_str(), stderr);
+}
+
+int ctl_complain(const Error& error, int exit_code) {
+  ctl_say("error: " + error.message);
+  if (!error.fix.empty())
+    std::fputs(("  fix:   " + escape_control(error.fix) + "\n").c_str(), stderr);
+  return exit_code;
+}
+
+int ctl_print(const Result<std::string>& text) {
+  if (!text.ok()) return ctl_complain(text.error());
+  std::printf("%s\n", escape_control(*text).c_str());
+  return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
+}
+
+}  // namespace ivy

@@ -1,0 +1,135 @@
+#include "launcher/links/ssh/ssh_relay.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/links/remote_greeting.h"
+
+namespace ivy {
+namespace {
+
+// An upload that makes no progress for this long is stuck.
+constexpr std::chrono::seconds kEntryTimeout{60};
+// After the end of the output: how long the exit status and last words are waited for.
+constexpr std::chrono::milliseconds kLastWordsTimeout{300};
+
+}  // namespace
+
+void SshRelay::write(std::string_view bytes) {
+  outgoing_.append(bytes);
+  owes_drained_ = true;
+  wire_.wake();
+}
+
+Awaitable<std::optional<LinkDown>> SshRelay::carry() {
+  wire_.set_limit(kEntryTimeout);
+  bool in_time = true;
+  while (in_time && move_bytes()) {
+    const bool is_awaited = !is_up() || written_ < outgoing_.size();
+    if (has_more_to_read_) {
+      co_await sequence_.turn();
+    } else {
+      in_time =
+          co_await wire_.ready(is_awaited ? SshWire::Look::kSoonAnyway : SshWire::Look::kWhenReady);
+    }
+  }
+  co_await sequence_.checkpoint();
+  if (failure_ || !in_time) co_return failure_;
+  wire_.set_limit(kLastWordsTimeout);
+  do {
+    while (read_stream(SshStream::kError)) {
+    }
+    if (wire_.session().is_finished()) break;
+    in_time = co_await wire_.ready(SshWire::Look::kWhenReady);
+  } while (in_time);
+  co_return std::nullopt;
+}
+
+// Moves what can be moved now; false at the end of the connection. libssh takes whatever has
+// arrived from the socket, for any stream, whenever it is called, and data that it has taken wakes
+// no handler. So this ends only where the output was looked at last and had nothing, and where a
+// write was not possible right after that.
+bool SshRelay::move_bytes() {
+  int reads = 0;
+  do {
+    bool looked_last = false;
+    while (!looked_last && !is_over_ && reads < kReadsPerTurn) {
+      while (reads < kReadsPerTurn && read_stream(SshStream::kOutput)) ++reads;
+      const bool had_errors = read_stream(SshStream::kError);
+      const bool had_output = read_stream(SshStream::kOutput);
+      if (had_output) ++reads;
+      looked_last = !had_errors && !had_output;
+    }
+  } while (write_some());
+  has_more_to_read_ = reads >= kReadsPerTurn;
+  return !is_over_ && reports_.is_open();
+}
+
+// True when there were bytes and may be more.
+bool SshRelay::read_stream(SshStream stream) {
+  if (!reports_.is_open() || failure_) return false;
+  const SshRead result = wire_.session().read(buffer_->data(), buffer_->size(), stream);
+  if (result.state == SshRead::State::kNothing) return false;
+  if (result.state != SshRead::State::kBytes) {
+    if (stream == SshStream::kOutput) is_over_ = true;
+    return false;
+  }
+  const std::string_view bytes(buffer_->data(), result.count);
+  if (stream == SshStream::kError) {
+    append_tail(error_text_, bytes);
+  } else if (entry_.is_past()) {
+    reports_.bytes(bytes);
+  } else {
+    enter(bytes);
+  }
+  return reports_.is_open();
+}
+
+void SshRelay::enter(std::string_view bytes) {
+  const RemoteEntry::Step step = entry_.feed(bytes);
+  if (!step.progress.empty()) reports_.progress(step.progress);
+  outgoing_ += step.send;
+  if (step.up) {
+    wire_.lift_limit();
+    // What is written from inside follows the opening line in the same packet.
+    came_up_();
+  } else if (!is_up()) {
+    wire_.set_limit(kEntryTimeout);
+  }
+  if (!step.bytes.empty()) reports_.bytes(step.bytes);
+  failure_ = step.failed;
+  is_over_ = is_over_ || failure_;
+}
+
+// True when something was written.
+bool SshRelay::write_some() {
+  if (!reports_.is_open() || is_over_) return false;
+  SshSession& session = wire_.session();
+  bool wrote = false;
+  while (written_ < outgoing_.size() && !session.wants_write()) {
+    const std::size_t room = std::min(session.write_window(), kWriteBytes);
+    if (room == 0) return wrote;
+    const long count = session.write(std::string_view(outgoing_).substr(written_, room));
+    if (count < 0) is_over_ = true;
+    if (count <= 0) return wrote && count == 0;
+    wrote = true;
+    written_ += static_cast<std::size_t>(count);
+    if (is_up()) continue;
+    wire_.set_limit(kEntryTimeout);
+    const std::string moved = entry_.sending(outgoing_.size() - written_);
+    if (!moved.empty()) reports_.progress(moved);
+    if (!reports_.is_open()) return false;
+  }
+  if (written_ < outgoing_.size() || session.wants_write()) return wrote;
+  outgoing_.clear();
+  written_ = 0;
+  if (std::exchange(owes_drained_, false)) reports_.drained();
+  return wrote;
+}
+
+std::string SshRelay::last_words() const {
+  const std::string error = last_line(error_text_);
+  return error.empty() ? last_line(entry_.noise()) : error;
+}
+
+}  // namespace ivy

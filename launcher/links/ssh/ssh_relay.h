@@ -1,0 +1,64 @@
+// The bytes of the command that we run over SSH: first the conversation of remote_entry.h, then
+// those of the relay. Thread: the loop's.
+#pragma once
+
+#include <array>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "launcher/links/host_link.h"
+#include "launcher/links/remote_entry.h"
+#include "launcher/links/ssh/ssh_wire.h"
+
+namespace ivy {
+
+class SshRelay {
+ public:
+  // Entered through `entry`; calls came_up when it is. All but `entry` outlive this.
+  SshRelay(Sequence& sequence, SshWire& wire, LinkReports& reports, RemoteEntry entry,
+           std::function<void()> came_up)
+      : sequence_(sequence),
+        wire_(wire),
+        reports_(reports),
+        entry_(std::move(entry)),
+        came_up_(std::move(came_up)) {}
+
+  void write(std::string_view bytes);
+  // Moves bytes until the connection ends; returns the failure that the far end has named.
+  Awaitable<std::optional<LinkDown>> carry();
+
+  bool is_up() const { return entry_.is_up(); }
+  // What the far end said last, of what is not the relay's output: one line, or nothing.
+  std::string last_words() const;
+
+ private:
+  bool move_bytes();
+  bool read_stream(SshStream stream);
+  void enter(std::string_view bytes);
+  bool write_some();
+
+  static constexpr std::size_t kReadBytes = 64u << 10;
+  static constexpr std::size_t kWriteBytes = 32u << 10;
+  // Reads in a row before others get their turn.
+  static constexpr int kReadsPerTurn = 32;
+
+  Sequence& sequence_;
+  SshWire& wire_;
+  LinkReports& reports_;
+  RemoteEntry entry_;
+  const std::function<void()> came_up_;
+  std::optional<LinkDown> failure_;
+  bool is_over_ = false;
+  bool has_more_to_read_ = false;
+  std::string outgoing_;
+  std::size_t written_ = 0;
+  bool owes_drained_ = false;
+  std::string error_text_;
+  const std::unique_ptr<std::array<char, kReadBytes>> buffer_ =
+      std::make_unique_for_overwrite<std::array<char, kReadBytes>>();
+};
+
+}  // namespace ivy

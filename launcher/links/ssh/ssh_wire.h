@@ -1,0 +1,59 @@
+// libssh's session, and the socket on which its steps wait. Thread: the loop's.
+#pragma once
+
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
+#include <memory>
+
+#include "launcher/links/ssh/ssh_session.h"
+#include "launcher/streams/sequence.h"
+#include "proto/os/descriptor.h"
+
+namespace ivy {
+
+class SshWire {
+ public:
+  explicit SshWire(Sequence& sequence) : sequence_(sequence), socket_(sequence.loop()) {}
+
+  // Takes over a connected TCP socket. ResourceExhausted: too few descriptors. Internal: libssh.
+  Result<void> open(const SshTarget& target, Descriptor connected);
+  // Says goodbye and closes the socket; may be opened again.
+  void close();
+  // Only while it is open.
+  SshSession& session() { return *session_; }
+
+  // The time after which repeat() and ready() give up.
+  void set_limit(std::chrono::steady_clock::duration time);
+  void lift_limit() { limit_ = std::chrono::steady_clock::time_point::max(); }
+  // Repeats a step of libssh whenever the socket is ready. kAgain: the limit is over.
+  template <class Step>
+  Awaitable<SshStep> repeat(Step step) {
+    for (;;) {
+      const SshStep result = step();
+      if (result != SshStep::kAgain) co_return result;
+      const bool in_time = co_await ready(Look::kWhenReady);
+      if (!in_time) co_return SshStep::kAgain;
+    }
+  }
+
+  // Data that libssh has taken from the socket while it did something else wakes nobody. Where the
+  // far end waits for us, we look again without being woken.
+  enum class Look { kWhenReady, kSoonAnyway };
+  // Waits for the socket, or for wake(). False: the limit is over.
+  Awaitable<bool> ready(Look look);
+  // Ends ready(), in the next turn of the loop.
+  void wake();
+
+ private:
+  static constexpr std::chrono::milliseconds kLookAgain{50};
+  void wait_for_socket(const Arrival<bool>& arrive);
+
+  Sequence& sequence_;
+  std::unique_ptr<SshSession> session_;
+  boost::asio::posix::stream_descriptor socket_;  // A copy of libssh's descriptor, to wait on.
+  std::chrono::steady_clock::time_point limit_ = std::chrono::steady_clock::time_point::max();
+  Arrival<bool> arrive_;
+  bool is_woken_ = false;
+};
+
+}  // namespace ivy

@@ -1,0 +1,75 @@
+// Flags of a CLI11 program whose values our own parsers read (option_values.h). Their errors name
+// the flag and come back as an Error.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "launcher/options/option_values.h"
+
+namespace ivy {
+
+// Carries an Error through CLI11; caught in parse_words().
+struct RejectedFlag : CLI::ParseError {
+  explicit RejectedFlag(ivy::Error reason)
+      : ParseError("RejectedFlag", reason.message, CLI::ExitCodes::ValidationError),
+        why(std::move(reason)) {}
+  ivy::Error why;
+};
+
+// The last value counts. take() returns a Result; `shown` is the flag as the user wrote it.
+template <class Take>
+void add_flag_value(CLI::App& app, const std::string& flag, const std::string& shown, Take take) {
+  const auto checked = [shown, take](const std::string& text) {
+    if (const Result<void> taken = take(text); !taken.ok())
+      throw RejectedFlag(taken.error().context(shown));
+  };
+  app.add_option_function<std::string>(flag, checked)->take_last();
+}
+
+// What parse() makes of a text goes to `place`.
+template <class T, class Parse>
+auto stored_in(T& place, Parse parse) {
+  return [&place, parse](const std::string& text) -> Result<void> {
+    place = IVY_TRY(parse(text));
+    return {};
+  };
+}
+
+// A parser of one of these words.
+template <class T>
+auto one_of(std::initializer_list<std::pair<std::string, T>> choices) {
+  return [known = std::vector(choices)](const std::string& text) -> Result<T> {
+    std::string allowed;
+    for (const auto& [word, meaning] : known) {
+      if (word == text) return meaning;
+      allowed += (allowed.empty() ? "" : ", ") + word;
+    }
+    return usage_error("\"" + text + "\" is not one of " + allowed);
+  };
+}
+inline auto parse_colour_choice() {
+  return one_of<ColorChoice>({{"auto", ColorChoice::kAuto},
+                              {"always", ColorChoice::kAlways},
+                              {"never", ColorChoice::kNever}});
+}
+
+// `advice`: what to do about a mistake that CLI11 itself finds.
+inline Result<void> parse_words(CLI::App& app, std::vector<std::string> words,
+                                const std::string& advice = {}) {
+  // CLI11 takes the words from the back.
+  std::reverse(words.begin(), words.end());
+  try {
+    app.parse(words);
+  } catch (const RejectedFlag& rejected) {
+    return rejected.why;
+  } catch (const CLI::ParseError& error) {
+    return usage_error(error.what(), advice);
+  }
+  return {};
+}
+
+}  // namespace ivy

@@ -1,0 +1,277 @@
+#include "launcher/screen/console_stream.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <chrono>
+
+#include "launcher/screen/terminal.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::int64_t kMillisecond = 1'000'000;
+// An unfinished line is shown after this silence of its stream.
+constexpr std::int64_t kPartialDelay = 200 * kMillisecond;
+// Progress bars: how often the newest state is shown on a terminal, and elsewhere.
+constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
+constexpr std::int64_t kStateDelayElsewhere = 5000 * kMillisecond;
+// Least time between two drawings of a terminal's status line: 10 Hz.
+constexpr std::int64_t kDrawDelay = 100 * kMillisecond;
+// --console-overflow=drop: so much may wait for the reader before lines are dropped.
+constexpr std::size_t kDropAboveBytes = 1u << 20;
+// Raw bytes formatted in one go, so that labels cannot make a large chunk much larger in memory.
+constexpr std::size_t kSliceBytes = 64u << 10;
+// Formatted text is written at the latest when there is so much of it.
+constexpr std::size_t kFlushBytes = 64u << 10;
+// What stands so few lines above can be read there, and need not be said again.
+constexpr std::uint64_t kJustShownLines = 3;
+
+std::uint64_t newlines_in(std::string_view bytes) {
+  return static_cast<std::uint64_t>(std::count(bytes.begin(), bytes.end(), '\n'));
+}
+
+}  // namespace
+
+ConsoleStream::ConsoleStream(boost::asio::io_context& loop, int fd, const OutputOptions& options,
+                             Handlers handlers)
+    : loop_(loop),
+      fd_(fd),
+      options_(options),
+      handlers_(std::move(handlers)),
+      console_(loop, fd,
+               {.consumed = handlers_.consumed,
+                .room =
+                    [this] {
+                      drain();
+                      handlers_.moved();
+                    },
+                .failed = [this](int errno_value) { on_failure(errno_value); }}),
+      timer_(loop) {
+  console_.set_style(style());
+}
+
+ConsoleStyle ConsoleStream::style() const {
+  ConsoleStyle style;
+  style.is_terminal = is_capable_terminal(fd_);
+  style.filters_controls = isatty(fd_) != 0 && !options_.raw;
+  style.timestamps = options_.timestamps;
+  style.utf8 = locale_is_utf8();
+  return style;
+}
+
+void ConsoleStream::begin(bool is_alone) {
+  while (!queue_.empty()) process_front();
+  console_.forget_lanes();
+  waiting_.clear();
+  lanes_.clear();
+  ConsoleStyle next = style();
+  next.pass_through = is_alone && !next.timestamps;
+  console_.set_style(next);
+}
+
+void ConsoleStream::add(Lane& lane) {
+  lane.filter = ControlFilter(console_.style().pass_through ? ControlPolicy::kNoStrings
+                                                            : ControlPolicy::kColoursOnly);
+  lane.number = static_cast<std::uint32_t>(lanes_.size());
+  lanes_.push_back(&lane);
+}
+
+void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
+  if (console_.has_failed()) return handlers_.consumed(lane.host_index, bytes.size());
+  if (options_.overflow == OverflowChoice::kDrop) bytes = drop_some(lane, bytes);
+  // What can be shown at once is never copied.
+  while (!bytes.empty() && queue_.empty() && console_.has_room()) {
+    const std::string_view slice = bytes.substr(0, kSliceBytes);
+    bytes.remove_prefix(slice.size());
+    process(lane, ChunkKind::kBytes, slice);
+  }
+  queue_.push(lane.number, ChunkKind::kBytes, bytes);
+  if (end) enqueue_end(lane);
+}
+
+void ConsoleStream::enqueue_end(Lane& lane) {
+  if (queue_.empty()) return process(lane, ChunkKind::kEnd, {});
+  queue_.push(lane.number, ChunkKind::kEnd, {});
+}
+
+void ConsoleStream::end_lanes() {
+  if (console_.has_failed()) return;
+  for (Lane* lane : lanes_)
+    if (lane->shown) enqueue_end(*lane);
+}
+
+// --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that
+// is under way when dropping begins is shown to its end, or cut where its end is not here yet.
+std::string_view ConsoleStream::drop_some(Lane& lane, std::string_view bytes) {
+  if (bytes.empty()) return bytes;
+  const bool is_full = queue_.bytes() > kDropAboveBytes;
+  const std::size_t newline = bytes.find('\n');
+  const bool has_newline = newline != std::string_view::npos;
+  std::string_view kept = bytes;
+  if (!lane.dropping && is_full) {
+    if (lane.is_in_line && !has_newline) queue_.push(lane.number, ChunkKind::kCut, {});
+    kept = bytes.substr(0, lane.is_in_line && has_newline ? newline + 1 : 0);
+    lane.dropping = kept.size() < bytes.size();
+    drop(lane, bytes.substr(kept.size()));
+  } else if (lane.dropping && (is_full || (lane.lost_in_line && !has_newline))) {
+    kept = {};
+    drop(lane, bytes);
+  } else if (lane.dropping) {
+    // The reader takes bytes again: the next whole line is shown.
+    lane.dropping = false;
+    const std::size_t rest_of_line = lane.lost_in_line ? newline + 1 : 0;
+    kept = bytes.substr(rest_of_line);
+    drop(lane, bytes.substr(0, rest_of_line));
+  }
+  lane.is_in_line = !kept.empty() && kept.back() != '\n';
+  return kept;
+}
+
+void ConsoleStream::drop(Lane& lane, std::string_view bytes) {
+  if (bytes.empty()) return;
+  lane.lost_in_line = bytes.back() != '\n';
+  lane.dropped_lines += newlines_in(bytes);
+  handlers_.consumed(lane.host_index, bytes.size());
+}
+
+void ConsoleStream::process(Lane& lane, ChunkKind kind, std::string_view bytes) {
+  if (kind == ChunkKind::kBytes) {
+    lines_ += newlines_in(bytes);
+    lane.last_line = lines_;
+    console_.show(lane, bytes);
+    await_partial(lane);
+  } else if (kind == ChunkKind::kEnd) {
+    console_.end_lane(lane);
+  } else {
+    console_.cut_lane(lane);
+  }
+  schedule_flush();
+}
+
+void ConsoleStream::process_front() {
+  const ChunkQueue::Front front = queue_.front(kSliceBytes);
+  process(*lanes_[front.lane], front.kind, front.bytes);
+  queue_.pop(front.bytes.size());
+}
+
+void ConsoleStream::drain() {
+  while (!queue_.empty() && console_.has_room()) {
+    process_front();
+    console_.flush();
+  }
+}
+
+void ConsoleStream::flush() {
+  console_.flush();
+  drain();
+}
+
+// Small chunks that arrive together leave together; a lone one leaves in the same turn of the loop.
+void ConsoleStream::schedule_flush() {
+  if (console_.unwritten() >= kFlushBytes) return console_.flush();
+  if (std::exchange(flush_scheduled_, true)) return;
+  boost::asio::post(loop_, [this, alive = alive_] {
+    if (!*alive) return;
+    flush_scheduled_ = false;
+    flush();
+    arm_bottom();
+    handlers_.moved();
+  });
+}
+
+void ConsoleStream::on_failure(int errno_value) {
+  while (!queue_.empty()) {
+    const ChunkQueue::Front front = queue_.front(kSliceBytes);
+    handlers_.consumed(lanes_[front.lane]->host_index, front.bytes.size());
+    queue_.pop(front.bytes.size());
+  }
+  handlers_.failed(errno_value);
+}
+
+bool ConsoleStream::is_just_shown(const Lane& lane) const {
+  return lane.last_line && lane.dropped_lines == 0 && queue_.empty() && !console_.has_failed() &&
+         lines_ - *lane.last_line <= kJustShownLines;
+}
+
+std::int64_t ConsoleStream::state_delay() const {
+  return console_.style().is_terminal ? kStateDelayOnTerminal : kStateDelayElsewhere;
+}
+
+void ConsoleStream::await_partial(Lane& lane) {
+  if (console_.style().pass_through || !lane.lines.has_partial()) return;
+  const bool is_update = lane.lines.is_update();
+  // A progress bar is shown at its times however often it moves; a partial line waits for silence.
+  if (!is_update) {
+    lane.due_ns = monotonic_ns() + kPartialDelay;
+  } else if (!lane.is_waiting || !lane.due_is_for_state) {
+    lane.due_ns = monotonic_ns() + state_delay();
+  }
+  lane.due_is_for_state = is_update;
+  if (!std::exchange(lane.is_waiting, true)) waiting_.push_back(&lane);
+  arm(lane.due_ns);
+}
+
+// Shows the lane's unfinished line if its time has come; true: it waits on.
+bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
+  if (!lane.lines.has_partial()) return false;
+  if (lane.due_ns > now_ns || !console_.has_room()) {
+    lane.due_ns = std::max(lane.due_ns, now_ns + kPartialDelay / 2);
+    return true;
+  }
+  if (!lane.lines.is_update()) {
+    console_.show_partial(lane);
+    schedule_flush();
+    return false;
+  }
+  // The bar may go on without a byte that tells: it waits again only when something has come.
+  if (!lane.state_is_new) return false;
+  console_.show_state(lane);
+  schedule_flush();
+  lane.due_ns = now_ns + state_delay();
+  return true;
+}
+
+void ConsoleStream::arm(std::int64_t due_ns) {
+  if (timer_due_ns_ != 0 && timer_due_ns_ <= due_ns) return;
+  timer_due_ns_ = due_ns;
+  timer_.expires_at(std::chrono::steady_clock::time_point(std::chrono::nanoseconds(due_ns)));
+  timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (!error && *alive) on_timer();
+  });
+}
+
+void ConsoleStream::arm_bottom() {
+  if (console_.bottom_is_due()) arm(last_drawn_ns_ + kDrawDelay);
+}
+
+void ConsoleStream::on_timer() {
+  timer_due_ns_ = 0;
+  const std::int64_t now_ns = monotonic_ns();
+  std::erase_if(waiting_, [&](Lane* lane) {
+    lane->is_waiting = show_due(*lane, now_ns);
+    return !lane->is_waiting;
+  });
+  if (console_.bottom_is_due()) {
+    console_.draw_bottom();
+    last_drawn_ns_ = now_ns;
+    arm_bottom();
+  }
+  for (const Lane* lane : waiting_) arm(lane->due_ns);
+}
+
+void ConsoleStream::say(std::string_view text) {
+  console_.say(text);
+  console_.flush();
+  arm_bottom();
+}
+
+void ConsoleStream::set_status(const std::string& text) {
+  console_.set_status(text);
+  if (text.empty()) console_.draw_bottom();
+  arm_bottom();
+}
+
+}  // namespace ivy

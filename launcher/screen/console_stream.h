@@ -1,0 +1,85 @@
+// A console with the workers' bytes that wait for it: what may be shown now, what is dropped, and
+// when unfinished lines and the newest state of progress bars appear.
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers; lanes outlive their generation.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/screen/chunk_queue.h"
+#include "launcher/screen/console.h"
+
+namespace ivy {
+
+class ConsoleStream {
+ public:
+  struct Handlers {
+    std::function<void(int host_index, std::uint64_t bytes)> consumed;
+    std::function<void()> moved;                  // is_idle() may be true now.
+    std::function<void(int errno_value)> failed;  // Once. Then everything is consumed unseen.
+  };
+  ConsoleStream(boost::asio::io_context& loop, int fd, const OutputOptions& options,
+                Handlers handlers);
+  ~ConsoleStream() { *alive_ = false; }
+
+  // Shows what waits of the ended generation and forgets its lanes. is_alone: one rank without a
+  // label, whose bytes pass through.
+  void begin(bool is_alone);
+  // Numbers the lane and gives it its filter.
+  void add(Lane& lane);
+  // Bytes of a lane, and whether its stream ends with them.
+  void accept(Lane& lane, std::string_view bytes, bool end);
+  // Ends the unfinished lines of all lanes behind what waits.
+  void end_lanes();
+  // Shows what there is room for.
+  void flush();
+  void say(std::string_view text);
+  void set_status(const std::string& text);
+
+  bool is_idle() const { return queue_.empty() && console_.is_idle(); }
+  std::uint64_t written() const { return console_.written(); }
+  // The lane's end is among the last few lines, so it can be read there.
+  bool is_just_shown(const Lane& lane) const;
+
+ private:
+  ConsoleStyle style() const;
+  std::string_view drop_some(Lane& lane, std::string_view bytes);
+  void drop(Lane& lane, std::string_view bytes);
+  void process(Lane& lane, ChunkKind kind, std::string_view bytes);
+  void process_front();
+  void enqueue_end(Lane& lane);
+  void drain();
+  void schedule_flush();
+  void await_partial(Lane& lane);
+  bool show_due(Lane& lane, std::int64_t now_ns);
+  std::int64_t state_delay() const;
+  void arm(std::int64_t due_ns);
+  void arm_bottom();
+  void on_timer();
+  void on_failure(int errno_value);
+
+  boost::asio::io_context& loop_;
+  const int fd_;
+  const OutputOptions options_;
+  Handlers handlers_;
+  Console console_;
+  ChunkQueue queue_;
+  std::vector<Lane*> lanes_;    // By lane number.
+  std::vector<Lane*> waiting_;  // Lanes with an unfinished line.
+  std::uint64_t lines_ = 0;     // Workers' lines shown so far.
+  bool flush_scheduled_ = false;
+  boost::asio::steady_timer timer_;
+  std::int64_t timer_due_ns_ = 0;  // 0: not armed.
+  std::int64_t last_drawn_ns_ = 0;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ivy

@@ -1,0 +1,48 @@
+// Bytes of hosts' output that have been disposed of, to be granted again: summed up for a turn of
+// the loop, and held back while the file system is behind. Thread: the loop's.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <utility>
+
+namespace ivy {
+
+class HostCredit {
+ public:
+  // grant: never called from within add(), because granting may send, and sending may end in a call
+  // of its caller. may_grant: false while hosts have to wait; report() is called when that is over.
+  HostCredit(boost::asio::io_context& loop, std::function<void(int, std::uint64_t)> grant,
+             std::function<bool()> may_grant)
+      : loop_(loop), grant_(std::move(grant)), may_grant_(std::move(may_grant)) {}
+  ~HostCredit() { *alive_ = false; }
+
+  void add(int host_index, std::uint64_t bytes) {
+    if (bytes == 0) return;
+    owed_[host_index] += bytes;
+    if (std::exchange(is_scheduled_, true)) return;
+    boost::asio::post(loop_, [this, alive = alive_] {
+      if (*alive) report();
+    });
+  }
+  void report() {
+    is_scheduled_ = false;
+    if (!may_grant_()) return;
+    const std::map<int, std::uint64_t> owed = std::exchange(owed_, {});
+    for (const auto& [host_index, bytes] : owed) grant_(host_index, bytes);
+  }
+
+ private:
+  boost::asio::io_context& loop_;
+  const std::function<void(int, std::uint64_t)> grant_;
+  const std::function<bool()> may_grant_;
+  std::map<int, std::uint64_t> owed_;  // By host, not reported yet.
+  bool is_scheduled_ = false;
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+};
+
+}  // namespace ivy

@@ -1,0 +1,48 @@
+// LOGDIR/ivyrun.log: what ivyrun says of a job that goes into the background. Opened and written on
+// a thread of its own (proto/os/file_writer.h). Thread: the loop's.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/file_writer.h"
+
+namespace ivy {
+
+class LauncherLog {
+ public:
+  // moved: take_done() has something new. On the writer's thread; it must only wake the loop.
+  LauncherLog(std::string folder, std::string job_id, std::function<void()> moved);
+  ~LauncherLog();
+
+  static std::string path_in(const std::string& folder) { return folder + "/ivyrun.log"; }
+
+  // Makes the folder and appends to the file: jobs may share it. take_done() calls `opened` once.
+  void open(std::function<void(const Result<void>&)> opened);
+  bool is_open() const { return file_ != 0; }
+  // Control characters are escaped: the log is read on terminals too. What is said before open() is
+  // kept for the file.
+  void say(std::string_view raw);
+  void take_done();
+  bool is_idle() const { return writer_.is_idle(); }
+  // The number of a descriptor of the file, for standard output and error of the background.
+  int descriptor() const { return descriptor_->get(); }
+  // The first failed write, or the first line that could not be queued.
+  const std::string& complaint() const { return complaint_; }
+
+ private:
+  const std::string folder_;
+  const std::string job_id_;
+  FileWriter writer_;
+  FileWriter::File file_ = 0;                                                // 0: not opened yet.
+  std::shared_ptr<Descriptor> descriptor_ = std::make_shared<Descriptor>();  // The writer sets it.
+  std::function<void(const Result<void>&)> opened_;
+  std::string early_;  // Said before the file was opened.
+  std::string complaint_;
+};
+
+}  // namespace ivy

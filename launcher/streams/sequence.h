@@ -1,0 +1,108 @@
+// Runs one coroutine (which may await others) for an owner, and ends it with the owner.
+//
+// The coroutine waits here only. `wait(start)` calls `start` with a function; the first call of
+// that function resumes the coroutine with its argument, and later calls do nothing, so several
+// callbacks may compete for one wait: a connection, a failure, a time limit.
+//
+// stop(), and the end of the Sequence, ends the coroutine in its wait: it is never resumed. If it
+// is running at that moment (it called the owner, who called stop()) it ends in its next wait. Its
+// frames are destroyed in a later turn of the loop. Therefore locals hold values; what calls the
+// owner back is a member of the owner, and stopped by the owner.
+//
+// GCC 12 destroys capturing lambdas and aggregates inside a co_await expression twice: name them
+// first, then await. scripts/style_rules.py looks for them.
+//
+// Thread: the loop's. Lifetime: a member of what its coroutine uses.
+#pragma once
+
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <utility>
+
+namespace ivy {
+
+using LoopExecutor = boost::asio::io_context::executor_type;
+template <class Value>
+using Awaitable = boost::asio::awaitable<Value, LoopExecutor>;
+
+// Resumes a coroutine with what it waits for. May be copied, called several times, and outlive it.
+template <class Event>
+using Arrival = std::function<void(Event)>;
+
+class Sequence {
+ public:
+  explicit Sequence(boost::asio::io_context& loop) : loop_(loop), timer_(loop) {}
+  Sequence(const Sequence&) = delete;
+  Sequence& operator=(const Sequence&) = delete;
+
+  boost::asio::io_context& loop() { return loop_; }
+
+  // Begins in the next turn of the loop. Called once.
+  void start(Awaitable<void> steps);
+  void stop();
+  bool is_stopped() const { return stopped_; }
+
+  // `start` must not call back before it returns.
+  template <class Event, class Start>
+  Awaitable<Event> wait(Start start) {
+    const auto suspend = [this](auto handler, Start begin) {
+      if (stopped_) return;  // The coroutine goes with its handler.
+      using Handler = decltype(handler);
+      const auto waiting = std::make_shared<Handler>(std::move(handler));
+      waiting_ = waiting;
+      begin(Arrival<Event>([this, weak = std::weak_ptr<Handler>(waiting)](Event event) {
+        // Whoever calls us second finds nothing; neither does anybody after stop().
+        std::shared_ptr<Handler> held = weak.lock();
+        if (!held) return;
+        Handler resume = std::move(*held);
+        held.reset();
+        waiting_.reset();
+        resume(std::move(event));
+      }));
+    };
+    return boost::asio::async_initiate<const boost::asio::use_awaitable_t<LoopExecutor>,
+                                       void(Event)>(
+        suspend, boost::asio::use_awaitable_t<LoopExecutor>(), std::move(start));
+  }
+
+  // Nothing: `limit` was over first.
+  template <class Event, class Start>
+  Awaitable<std::optional<Event>> wait_at_most(std::chrono::steady_clock::duration limit,
+                                               Start start) {
+    using Maybe = std::optional<Event>;
+    const auto both = [this, limit, start](const Arrival<Maybe>& arrive) {
+      timer_.expires_after(limit);
+      timer_.async_wait([arrive](const boost::system::error_code& error) {
+        if (!error) arrive(std::nullopt);
+      });
+      start(Arrival<Event>(
+          [arrive](Event event) { arrive(Maybe(std::in_place, std::move(event))); }));
+    };
+    Maybe event = co_await wait<Maybe>(both);
+    timer_.cancel();
+    co_return event;
+  }
+
+  Awaitable<void> sleep(std::chrono::steady_clock::duration time);
+  // Lets the loop take a turn.
+  Awaitable<void> turn();
+  // Ends the coroutine if what it has just called has stopped it.
+  Awaitable<void> checkpoint();
+
+ private:
+  struct Nothing {};
+
+  boost::asio::io_context& loop_;
+  boost::asio::steady_timer timer_;
+  std::shared_ptr<void> waiting_;  // The suspended coroutine.
+  std::shared_ptr<Sequence*> running_;
+  bool stopped_ = false;
+};
+
+}  // namespace ivy
