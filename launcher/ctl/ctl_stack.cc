@@ -2,6 +2,7 @@
 #include <chrono>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "proto/contract/exit_code.h"
 
