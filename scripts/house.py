@@ -194,7 +194,8 @@ def comments_of(path):
                 blocks.append([number + 1, content])
             previous = number
     trailing = [[number + 1, match.group(1).strip()] for number, line in enumerate(text)
-                if (match := re.search(r"[;,{})>]\s+//\s?(.*)$", line)) and not line.strip().startswith("//")]
+                if (match := re.search(r"[;,{})>]\s+//\s?(.*)$", line)) and not line.strip().startswith("//")
+                and not re.match(r'}  // (namespace|extern "C")', line)]
     return blocks + trailing, taken, sum(1 for line in text if line.strip())
 
 
