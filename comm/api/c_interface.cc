@@ -144,7 +144,7 @@ int check_reduction(int dtype, int op) {
   if (is_reducible(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op))) return IVY_OK;
   return invalid(std::string(reduce_op_name(static_cast<ReduceOp>(op))) + " of " +
                  std::string(dtype_name(static_cast<Dtype>(dtype))) +
-                 " has no meaning; see \"Reduction\" in comm/README.md");
+                 " has no meaning; see \"Reduction\" in docs/collectives.md");
 }
 
 int check_root(const ivy_comm* comm, int root) {

@@ -31,7 +31,7 @@ struct ivy_comm {
 
 struct ivy_work {
   std::shared_ptr<ivy::comm::Work> work;
-  std::shared_ptr<ivy::comm::MessageRequest> message;  // Null: a collective.
+  std::shared_ptr<ivy::comm::MessageRequest> message;  // Null for the work of a collective.
   ivy::comm::Communicator* communicator = nullptr;
 };
 

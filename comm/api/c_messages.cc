@@ -14,8 +14,6 @@ extern "C" {
 
 namespace {
 
-std::size_t size_of(int dtype) { return element_bytes(static_cast<Dtype>(dtype)); }
-
 constexpr int kTagMax = 1 << 30;
 
 int check_peer(const ivy_comm* comm, int rank, const char* name) {
@@ -31,13 +29,17 @@ int check_tag(int tag, const char* name) {
                  std::to_string(kTagMax));
 }
 
-// The names of a call's arguments in the header, for messages.
-struct ArgumentNames {
-  const char* buffer = "buffer";
-  const char* tag = "tag";
+// One message as the caller gave it, and how its arguments are called in the header.
+struct GivenMessage {
+  bool is_send;
+  void* buffer;
+  std::size_t count;
+  int dtype;
+  int peer;
+  int tag;
+  const char* buffer_name = "buffer";
+  const char* tag_name = "tag";
 };
-constexpr ArgumentNames kSendNames = {"send", "send_tag"};
-constexpr ArgumentNames kRecvNames = {"recv", "recv_tag"};
 
 // The struct's size in the first version: it never changes.
 constexpr std::size_t kFirstMessageBytes =
@@ -49,35 +51,23 @@ int check_message(const ivy_message* message) {
   return invalid("ivy_message.struct_bytes is not set to sizeof(ivy_message)");
 }
 
-std::shared_ptr<MessageRequest> request_for(bool is_send, void* buffer, std::size_t count,
-                                            int dtype, int peer, int tag) {
-  auto request = std::make_shared<MessageRequest>();
-  request->is_send = is_send;
-  request->peer = peer;
-  request->tag = tag;
-  request->dtype = static_cast<Dtype>(dtype);
-  request->data = or_nothing(buffer);
-  request->bytes = count * size_of(dtype);
-  return request;
-}
-
-int check_send(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
-               const ArgumentNames& names = {}) {
-  IVY_CHECKED(check_type(dtype));
-  IVY_CHECKED(check_count(count, dtype, 1));
-  IVY_CHECKED(check_peer(comm, to, "to"));
-  IVY_CHECKED(check_tag(tag, names.tag));
-  return check_buffer(buffer, count, names.buffer);
-}
-
-int check_recv(const ivy_comm* comm, const void* buffer, size_t count, int dtype, int from, int tag,
-               const ivy_message* message, const ArgumentNames& names = {}) {
-  IVY_CHECKED(check_type(dtype));
-  IVY_CHECKED(check_count(count, dtype, 1));
-  if (from != IVY_ANY_SOURCE) IVY_CHECKED(check_peer(comm, from, "from"));
-  if (tag != IVY_ANY_TAG) IVY_CHECKED(check_tag(tag, names.tag));
-  IVY_CHECKED(check_buffer(buffer, count, names.buffer));
-  return check_message(message);
+int take_request(const ivy_comm* comm, const GivenMessage& given,
+                 std::shared_ptr<MessageRequest>& request) {
+  IVY_CHECKED(check_type(given.dtype));
+  IVY_CHECKED(check_count(given.count, given.dtype, 1));
+  if (given.is_send || given.peer != IVY_ANY_SOURCE) {
+    IVY_CHECKED(check_peer(comm, given.peer, given.is_send ? "to" : "from"));
+  }
+  if (given.is_send || given.tag != IVY_ANY_TAG) IVY_CHECKED(check_tag(given.tag, given.tag_name));
+  IVY_CHECKED(check_buffer(given.buffer, given.count, given.buffer_name));
+  request = std::make_shared<MessageRequest>();
+  request->is_send = given.is_send;
+  request->peer = given.peer;
+  request->tag = given.tag;
+  request->dtype = static_cast<Dtype>(given.dtype);
+  request->data = or_nothing(given.buffer);
+  request->bytes = given.count * element_bytes(request->dtype);
+  return IVY_OK;
 }
 
 int give_status(const MessageStatus& status, ivy_message* message) {
@@ -87,41 +77,36 @@ int give_status(const MessageStatus& status, ivy_message* message) {
   return IVY_OK;
 }
 
-int run_message(ivy_comm* comm, const std::shared_ptr<MessageRequest>& request,
-                ivy_message* message, const ivy_call* call) {
-  if (call != nullptr && call->work != nullptr) {
-    comm->communicator->post_message(request, options_of(call));
-    *call->work = give_work({request->work, request, comm->communicator.get()});
-    return IVY_OK;
-  }
-  const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));
-  if (outcome.code != IVY_OK) return fail(outcome.failure());
-  return give_status(request->status, message);
+int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
+                const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    std::shared_ptr<MessageRequest> request;
+    IVY_CHECKED(take_request(comm, given, request));
+    IVY_CHECKED(check_message(message));
+    IVY_CHECKED(expect_host(given.is_send ? "send" : "recv", {given.buffer}));
+    if (call != nullptr && call->work != nullptr) {
+      comm->communicator->post_message(request, options_of(call));
+      *call->work = give_work({request->work, request, comm->communicator.get()});
+      return static_cast<int>(IVY_OK);
+    }
+    const Outcome outcome = comm->communicator->exchange_messages({request}, options_of(call));
+    if (outcome.code != IVY_OK) return fail(outcome.failure());
+    return give_status(request->status, message);
+  });
 }
 
 }  // namespace
 
 int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype, int to, int tag,
              const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_send(comm, buffer, count, dtype, to, tag));
-    IVY_CHECKED(expect_host("send", {buffer}));
-    return run_message(comm, request_for(true, const_cast<void*>(buffer), count, dtype, to, tag),
-                       nullptr, call);
-  });
+  return run_message(comm, {true, const_cast<void*>(buffer), count, dtype, to, tag}, nullptr, call);
 }
 
 int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
              ivy_message* message, const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_recv(comm, buffer, count, dtype, from, tag, message));
-    IVY_CHECKED(expect_host("recv", {buffer}));
-    return run_message(comm, request_for(false, buffer, count, dtype, from, tag), message, call);
-  });
+  return run_message(comm, {false, buffer, count, dtype, from, tag}, message, call);
 }
 
 int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
@@ -130,15 +115,18 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
     IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_send(comm, send, send_count, dtype, to, send_tag, kSendNames));
-    IVY_CHECKED(check_recv(comm, recv, recv_count, dtype, from, recv_tag, message, kRecvNames));
+    std::shared_ptr<MessageRequest> sending;
+    IVY_CHECKED(take_request(
+        comm, {true, const_cast<void*>(send), send_count, dtype, to, send_tag, "send", "send_tag"},
+        sending));
+    std::shared_ptr<MessageRequest> receiving;
+    IVY_CHECKED(take_request(
+        comm, {false, recv, recv_count, dtype, from, recv_tag, "recv", "recv_tag"}, receiving));
+    IVY_CHECKED(check_message(message));
     IVY_CHECKED(expect_host("sendrecv", {send, recv}));
     if (call != nullptr && call->work != nullptr) {
       return invalid("sendrecv waits; use ivy_send and ivy_recv with call.work");
     }
-    const auto sending =
-        request_for(true, const_cast<void*>(send), send_count, dtype, to, send_tag);
-    const auto receiving = request_for(false, recv, recv_count, dtype, from, recv_tag);
     const Outcome outcome =
         comm->communicator->exchange_messages({sending, receiving}, options_of(call));
     if (outcome.code != IVY_OK) return fail(outcome.failure());

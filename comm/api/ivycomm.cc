@@ -48,30 +48,20 @@ int ivy_last_failure(ivy_failure* failure) {
 }
 
 const char* ivy_code_name(int code) {
-  switch (code) {
-    case IVY_OK:
-      return "OK";
-    case IVY_CANCELLED:
-      return "Cancelled";
-    case IVY_INVALID_ARGUMENT:
-      return "InvalidArgument";
-    case IVY_DEADLINE_EXCEEDED:
-      return "DeadlineExceeded";
-    case IVY_RESOURCE_EXHAUSTED:
-      return "ResourceExhausted";
-    case IVY_FAILED_PRECONDITION:
-      return "FailedPrecondition";
-    case IVY_ABORTED:
-      return "Aborted";
-    case IVY_INTERNAL:
-      return "Internal";
-    case IVY_UNAVAILABLE:
-      return "Unavailable";
-    case IVY_UNAUTHENTICATED:
-      return "Unauthenticated";
-    default:
-      return "Unknown";
+  constexpr std::pair<int, const char*> kNames[] = {{IVY_OK, "OK"},
+                                                    {IVY_CANCELLED, "Cancelled"},
+                                                    {IVY_INVALID_ARGUMENT, "InvalidArgument"},
+                                                    {IVY_DEADLINE_EXCEEDED, "DeadlineExceeded"},
+                                                    {IVY_RESOURCE_EXHAUSTED, "ResourceExhausted"},
+                                                    {IVY_FAILED_PRECONDITION, "FailedPrecondition"},
+                                                    {IVY_ABORTED, "Aborted"},
+                                                    {IVY_INTERNAL, "Internal"},
+                                                    {IVY_UNAVAILABLE, "Unavailable"},
+                                                    {IVY_UNAUTHENTICATED, "Unauthenticated"}};
+  for (const auto& [known, name] : kNames) {
+    if (known == code) return name;
   }
+  return "Unknown";
 }
 
 const char* ivy_version(void) { return IVY_VERSION_TEXT; }

@@ -223,7 +223,7 @@ class LineReader {
     if (has_choice(row_.operation, row_.aspect, row_.over)) return {};
     return wrong(
         word, subject_of(row_.operation, row_.aspect) + " is no choice over " + std::string(word),
-        "comm/README.md lists what can be chosen; leave the line out");
+        "docs/tuning.md lists what can be chosen; leave the line out");
   }
 
   Result<void> read_way(std::string_view word) {

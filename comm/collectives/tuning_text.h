@@ -7,7 +7,7 @@
 //   all_reduce        2-8      tcp   64K    sliced
 //   broadcast.piece   9-       tcp   0      1M
 //
-// comm/README.md says what each word means. Pure; thread: any.
+// docs/tuning.md says what each word means. Pure; thread: any.
 #pragma once
 
 #include <cstddef>

@@ -10,7 +10,7 @@
 
 namespace ivy::comm {
 
-// 0: not known.
+// A number that is 0 is not known.
 struct Caches {
   std::uint64_t last_bytes = 0;       // The size of one cache of the last level.
   std::uint32_t last_processors = 0;  // How many processors share one.

@@ -18,7 +18,7 @@ struct EnteredOperations {
   std::uint64_t sequence = 0;       // The last operation's number.
   Fingerprint fingerprints[kKept];  // By sequence % kKept.
   std::uint64_t hash = 0;           // A hash of all operations, the last one included.
-  std::int32_t rank = -1;           // In the communicator.
+  std::int32_t rank = -1;           // This rank in the communicator.
   std::int32_t zero = 0;
 
   void enter(std::uint64_t number, const Fingerprint& fingerprint) {
@@ -32,7 +32,7 @@ struct EnteredOperations {
   bool has(std::uint64_t number) const {
     return number > 0 && number <= sequence && sequence - number < kKept;
   }
-  // Only where has(number).
+  // Requires that has(number) is true.
   OperationShape shape(std::uint64_t number) const {
     return shape_of(fingerprints[number % kKept]);
   }

@@ -12,7 +12,7 @@
 
 namespace ivy::comm {
 
-// Numbered as ivy_failure_kind.
+// The numbers are those of ivy_failure_kind.
 enum class FailureKind : std::uint32_t {
   kNone = 0,
   kRankDied = 1,
@@ -27,7 +27,7 @@ enum class FailureKind : std::uint32_t {
 struct Failure {
   FailureKind kind = FailureKind::kNone;
   std::int32_t code = 0;   // ivy_code
-  std::int32_t rank = -1;  // World rank to blame.
+  std::int32_t rank = -1;  // The world rank to blame, or -1.
   std::int32_t pid = 0;
   std::int32_t signal = 0;
   std::int32_t exit_code = -1;

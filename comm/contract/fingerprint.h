@@ -18,7 +18,7 @@ namespace ivy::comm {
 
 using Operation = comm_status::Operation;
 
-// Where the buffers are.
+// Where the buffers of an operation are.
 enum class Place : std::uint8_t { kHost = 0, kDevice = 1 };
 
 struct OperationShape {
@@ -28,7 +28,7 @@ struct OperationShape {
   std::int32_t root = -1;        // World-independent: the rank in the communicator; -1: none.
   // Elements of one rank; of *_v and of several parts: counts_fingerprint(), or 0.
   std::uint64_t count = 0;
-  bool has_parts = false;  // Several all_reduces as one.
+  bool has_parts = false;  // It is several all_reduces as one operation.
   Place place = Place::kHost;
 
   bool operator==(const OperationShape&) const = default;

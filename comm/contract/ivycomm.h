@@ -15,7 +15,7 @@
  *
  * Buffers: dense memory, any alignment, all of a call on the host or all on one device; without
  * elements NULL will do. Device memory is found by its address and travels by NCCL; see
- * ivy_call.stream and "Device memory" in comm/README.md. Where `send` and `recv` may not be the
+ * ivy_call.stream and docs/nccl.md. Where `send` and `recv` may not be the
  * same they must not overlap. In place: `send` = IVY_IN_PLACE means that the input stands where it
  * belongs in `recv`; of scatter, at the root, `recv` = IVY_IN_PLACE that its own part stays where
  * it is. A buffer of an asynchronous call belongs to the library until ivy_work_wait returned.

@@ -35,7 +35,7 @@ typedef enum ivy_dtype {
 #include "ivycomm_operations.def"
 } ivy_dtype;
 
-/* What each means for each type: comm/README.md, "Reduction". */
+/* What each means for each type: docs/collectives.md, "Reduction". */
 typedef enum ivy_op {
 #define IVY_REDUCTION(name, number, ...) IVY_##name = number,
 #include "ivycomm_operations.def"

@@ -10,7 +10,7 @@
 
 namespace ivy::comm {
 
-// Never 0.
+// Returns a number that is never 0.
 std::uint64_t protocol_identity();
 
 // "00112233aabbccdd"

@@ -6,10 +6,11 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cstring>
+
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 namespace {
@@ -35,14 +36,13 @@ std::string source_towards(const char* somewhere) {
   const std::string port = std::to_string(kAnyPort);
   if (getaddrinfo(somewhere, port.c_str(), &hints, &found) != 0) return "";
   std::string own;
-  const int socket = ::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   sockaddr_storage name = {};
   socklen_t length = sizeof name;
-  if (socket >= 0 && connect(socket, found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(socket, reinterpret_cast<sockaddr*>(&name), &length) == 0) {
+  if (socket && connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
+      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0) {
     own = text_of(reinterpret_cast<sockaddr*>(&name));
   }
-  if (socket >= 0) close(socket);
   freeaddrinfo(found);
   return own;
 }

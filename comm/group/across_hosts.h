@@ -51,7 +51,7 @@ class AcrossHosts {
   std::unique_ptr<RollCall> roll_call_;
   std::unique_ptr<TcpMesh> mesh_;
   std::unique_ptr<SpanningGroup> spanning_;
-  std::atomic<int> aborting_{0};  // Threads that are aborting.
+  std::atomic<int> aborting_{0};  // How many threads are aborting now.
   std::atomic<bool> is_to_hang_up_{false};
 };
 

@@ -35,7 +35,7 @@ namespace ivy::comm {
 class DeviceSide;
 
 struct CallOptions {
-  std::chrono::nanoseconds timeout{0};  // Zero: the communicator's.
+  std::chrono::nanoseconds timeout{0};  // Zero stands for the communicator's.
   bool is_async = false;
 };
 

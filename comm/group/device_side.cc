@@ -9,6 +9,7 @@
 #include "comm/nccl/apart.h"
 #include "comm/nccl/reduction_plan.h"
 #include "comm/transports/alarms.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 namespace {
@@ -58,7 +59,7 @@ std::optional<Failure> DeviceSide::trouble() {
   }
   std::optional<Failure> found = alarm_->look();
   if (!found || !has_ended_well(*found)) return found;
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = steady_now();
   if (!left_at_) left_at_ = now;
   if (now - *left_at_ < kLeftPatience) return std::nullopt;
   return found;

@@ -18,7 +18,7 @@ namespace ivy::comm {
 
 class Staging {
  public:
-  // `operation` outlives it.
+  // Keeps a reference to `operation`, which outlives it.
   Staging(const nccl::DeviceOperation& operation, std::int32_t rank);
 
   // Returns when this rank's inputs are in host memory.

@@ -43,7 +43,7 @@ class Job {
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   const TuningTable& tuning() const { return tuning_; }
-  std::uint32_t tcp_streams() const { return tcp_streams_; }  // As in TcpMeshOptions.
+  std::uint32_t tcp_streams() const { return tcp_streams_; }  // What TcpMeshOptions::streams says.
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
   StoreRecords& records() { return records_; }
@@ -83,7 +83,7 @@ class Job {
   std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
   std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have come.
   std::unique_ptr<store::Client> store_;
-  std::unique_ptr<ControlClient> control_;  // Null: no supervisor.
+  std::unique_ptr<ControlClient> control_;  // Null where there is no supervisor.
   std::unique_ptr<PeerListener> listener_;
   std::unique_ptr<JobBell> bell_;  // Ends before control_ or store_, which it watches.
   StoreRecords records_;

@@ -19,7 +19,7 @@ namespace ivy::comm {
 
 class OperationDisplay final : public EntryWatch {
  public:
-  // Both outlive it.
+  // The rows and the ranks outlive it.
   OperationDisplay(StatusRows& rows, const Membership& ranks);
 
   // An operation begins; `shape` lives until finish().
@@ -27,7 +27,7 @@ class OperationDisplay final : public EntryWatch {
     not_shown_ = &shape;
     record_.sequence = sequence;
   }
-  // Shows it, once.
+  // Shows the operation that has begun, once.
   void entered() override {
     if (not_shown_ == nullptr) return;
     const OperationShape& shape = *std::exchange(not_shown_, nullptr);
@@ -47,7 +47,7 @@ class OperationDisplay final : public EntryWatch {
   const Membership& ranks_;
   const StatusRow row_;
   std::optional<comm_status::SlotView> slot_;  // The slot that has row_.
-  comm_status::OperationRecord record_;        // What the slot shows.
+  comm_status::OperationRecord record_;        // What the slot shows at the moment.
   const OperationShape* not_shown_ = nullptr;  // The operation that it does not show yet.
   FastClock clock_;
 };

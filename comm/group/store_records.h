@@ -55,7 +55,7 @@ class StoreRecords {
   std::string prefix_;
   bool stores_failures_ = true;
   JobBell* bell_ = nullptr;
-  std::atomic<std::uint32_t> events_{0};  // Added by this rank.
+  std::atomic<std::uint32_t> events_{0};  // How many this rank has added.
   PatientStore store_;
 };
 

@@ -2,13 +2,14 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "comm/collectives/tuning_text.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 namespace ivy::comm {
 namespace {
@@ -24,28 +25,14 @@ Error unreadable(const std::string& path, const std::string& why) {
 
 Result<std::string> content_of(const std::string& path) {
   // Do not wait for the writer of a pipe.
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-  if (descriptor < 0) return unreadable(path, strerror(errno));
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat about = {};
-  std::string content;
-  std::string why;
-  if (fstat(descriptor, &about) != 0) {
-    why = strerror(errno);
-  } else if (!S_ISREG(about.st_mode)) {
-    why = "it is no file";
-  }
+  if (!file || fstat(file.get(), &about) != 0) return unreadable(path, strerror(errno));
+  if (!S_ISREG(about.st_mode)) return unreadable(path, "it is no file");
   // One byte more than is allowed shows what is too long.
-  while (why.empty() && content.size() <= kTuningTextMax) {
-    char bytes[16 * 1024];
-    const ssize_t count = ::read(descriptor, bytes, sizeof bytes);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0) why = strerror(errno);
-    if (count <= 0) break;
-    content.append(bytes, static_cast<std::size_t>(count));
-  }
-  ::close(descriptor);
-  if (!why.empty()) return unreadable(path, why);
-  return content;
+  std::optional<std::string> content = read_from(file.get(), kTuningTextMax + 1);
+  if (!content) return unreadable(path, strerror(errno));
+  return *std::move(content);
 }
 
 Result<TuningTable> table_from(const std::string& path) {

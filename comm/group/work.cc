@@ -4,6 +4,7 @@
 
 #include "comm/contract/background_thread.h"
 #include "comm/contract/ivycomm.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 
@@ -40,12 +41,12 @@ WorkTiming Work::timing() {
 
 void Work::start() {
   const std::lock_guard lock(mutex_);
-  started_ = steady_clock::now();
+  started_ = steady_now();
 }
 
 void Work::finish(const Outcome& outcome) {
   const std::lock_guard lock(mutex_);
-  ended_ = steady_clock::now();
+  ended_ = steady_now();
   if (started_ == steady_clock::time_point{}) started_ = ended_;
   outcome_ = outcome;
   is_done_.notify_all();

@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "comm/contract/failure.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 
@@ -42,7 +43,7 @@ struct WorkTiming {
 
 class Work {
  public:
-  Work() : called_(std::chrono::steady_clock::now()) {}
+  Work() : called_(steady_now()) {}
 
   // Nothing: not done within that time; negative: without limit.
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);

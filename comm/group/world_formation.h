@@ -38,7 +38,7 @@ struct World {
   std::vector<Seat> seats;
   std::int32_t self = 0;
   std::shared_ptr<SharedSegment> segment;  // Null: no other rank is on this host.
-  std::vector<std::int32_t> local_ranks;   // Those that share it.
+  std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
   std::chrono::milliseconds timeout{0};
   MachineFacts machine;
   TuningTable tuning;  // The rows that all ranks were given beside the built-in table.
@@ -51,7 +51,7 @@ struct Joined {
   std::chrono::milliseconds timeout;
   std::uint32_t number;    // How many times this process has joined before.
   store::Client* store;    // Null: a world of one.
-  ControlClient* control;  // Null: no supervisor.
+  ControlClient* control;  // Null where there is no supervisor.
   PeerListener* listener;  // Null: ranks are on one host.
 };
 

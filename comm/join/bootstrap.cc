@@ -13,6 +13,7 @@
 #include "comm/join/store_listener.h"
 #include "comm/join/torch_store.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
 #include "proto/wire/handshake.h"
@@ -40,8 +41,7 @@ constexpr const char* kPublicJob = "6976792d706c61696e2d7463702d6a6f";
 void pause_for(milliseconds time) { poll(nullptr, 0, static_cast<int>(time.count())); }
 
 milliseconds left_until(TimePoint end) {
-  return std::max(milliseconds(1),
-                  std::chrono::duration_cast<milliseconds>(end - steady_clock::now()));
+  return std::max(milliseconds(1), std::chrono::duration_cast<milliseconds>(end - steady_now()));
 }
 
 std::string seconds_text(milliseconds time) {
@@ -90,10 +90,7 @@ Result<std::string> secret_of(const std::string& path) {
 class Bootstrapping {
  public:
   Bootstrapping(const Identity& identity, std::uint32_t generation, milliseconds timeout)
-      : who_(identity),
-        generation_(generation),
-        timeout_(timeout),
-        end_(steady_clock::now() + timeout) {}
+      : who_(identity), generation_(generation), timeout_(timeout), end_(steady_now() + timeout) {}
 
   Result<Bootstrapped> run() {
     if (who_.bootstrap == Bootstrap::kAddress) {
@@ -243,7 +240,7 @@ class Bootstrapping {
         if (met.ok()) return met;
         last = met.error().message;
       }
-      if (steady_clock::now() + pause >= end_) break;
+      if (steady_now() + pause >= end_) break;
       pause_for(pause);
       pause = std::min(2 * pause, kLongestPause);
     }
@@ -268,7 +265,7 @@ class Bootstrapping {
     const Endpoint endpoint = IVY_TRY(decode_endpoint(*text));
     Result<Bootstrapped> met = try_endpoint(endpoint);
     const auto may_pass = [](const Error& error) { return error.code != Code::kAlreadyExists; };
-    while (!met.ok() && may_pass(met.error()) && steady_clock::now() + kLongestPause < end_) {
+    while (!met.ok() && may_pass(met.error()) && steady_now() + kLongestPause < end_) {
       pause_for(kLongestPause);
       met = try_endpoint(endpoint);
     }
@@ -280,7 +277,7 @@ class Bootstrapping {
   Result<Bootstrapped> find_at_address() const {
     std::string last;
     milliseconds pause = kFirstPause;
-    while (steady_clock::now() < end_) {
+    while (steady_now() < end_) {
       const Result<std::vector<std::string>> addresses = resolve(who_.bootstrap_host);
       if (!addresses.ok()) last = addresses.error().message;
       for (std::size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {

@@ -31,7 +31,7 @@
 namespace ivy::comm {
 
 struct Bootstrapped {
-  std::unique_ptr<PrivateStore> private_store;  // Rank 0's, else null.
+  std::unique_ptr<PrivateStore> private_store;  // Null on every rank but 0.
   std::unique_ptr<EndpointFile> endpoint_file;  // Rank 0's, if there is one.
   std::unique_ptr<store::Client> client;
   std::string job_id;  // Both: random, known to those who have met, and for their connections.

@@ -13,7 +13,7 @@ namespace ivy::comm {
 
 struct Endpoint {
   std::string job_id;  // 32 hexadecimal digits, random: of this endpoint alone.
-  std::string token;   // Any bytes.
+  std::string token;   // A secret of any bytes, not text.
   // How many worlds rank 0's process has had before.
   std::uint32_t generation = 0;
   std::vector<std::string> addresses;  // With ports, the best first; at least one.

@@ -17,7 +17,7 @@ namespace ivy::comm {
 
 // How the ranks find each other.
 enum class Bootstrap : std::uint8_t {
-  kAlone,       // A world of one.
+  kAlone,       // There is one rank and nobody to find.
   kStore,       // The job's store, which ivyrun serves: address, job and token file are known.
   kAddress,     // Rank 0 serves a store at bootstrap_host:bootstrap_port.
   kFile,        // Rank 0 serves one anywhere, and writes where into the file bootstrap_path.

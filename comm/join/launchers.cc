@@ -15,7 +15,7 @@ struct Launcher {
   std::vector<std::string_view> needed;
   // If one of these is set, the source is meant. Empty: one of `needed`.
   std::vector<std::string_view> marks;
-  std::string_view local_size;  // Empty: worked out otherwise.
+  std::string_view local_size;  // Empty where it is worked out otherwise.
 };
 
 std::vector<Launcher> launchers(const EnvironmentLookup& environment) {

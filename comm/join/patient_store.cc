@@ -1,11 +1,11 @@
 #include "comm/join/patient_store.h"
 
+#include "proto/os/clock.h"
+
 namespace ivy::comm {
 namespace {
 
-std::int64_t now_ns() {
-  return std::chrono::steady_clock::now().time_since_epoch() / std::chrono::nanoseconds(1);
-}
+std::int64_t now_ns() { return steady_now().time_since_epoch() / std::chrono::nanoseconds(1); }
 
 }  // namespace
 

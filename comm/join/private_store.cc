@@ -18,6 +18,7 @@
 #include <utility>
 #include <vector>
 
+#include "proto/os/clock.h"
 #include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
@@ -156,10 +157,10 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
 
 // Reads lines until "ready"; any other line says why the store does not serve.
 Result<void> await_ready(int control, const std::string& program) {
-  const auto end = steady_clock::now() + PrivateStore::kStartTime;
+  const auto end = steady_now() + PrivateStore::kStartTime;
   std::string said;
   while (said.find("ready\n") == std::string::npos) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
+    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now()).count();
     pollfd polled = {control, POLLIN, 0};
     const int ready = left > 0 ? poll(&polled, 1, static_cast<int>(left)) : 0;
     if (ready < 0 && errno == EINTR) continue;

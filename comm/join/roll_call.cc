@@ -6,6 +6,8 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/os/clock.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -121,7 +123,7 @@ void RollCall::write(const LongWait& wait, bool is_over) {
   std::memcpy(own_.because, wait.because.data(),
               std::min(wait.because.size(), sizeof own_.because - 1));
   told_sequence_ = wait.sequence;
-  told_at_ = steady_clock::now();
+  told_at_ = steady_now();
   store_.write(entered_.rank, own_);
 }
 
@@ -130,7 +132,7 @@ void RollCall::waits(const LongWait& wait) {
   const bool is_same = told_sequence_ == wait.sequence && own_.waits_for == wait.waits_for &&
                        own_.culprit == wait.culprit;
   // Do not write a record for each of several ranks that are waited for in turn.
-  const auto since = steady_clock::now() - told_at_;
+  const auto since = steady_now() - told_at_;
   // Never later than the last writing has promised.
   if (since < (is_same ? nanoseconds(milliseconds(own_.next_beat_ms)) : nanoseconds(kBeatMin)))
     return;
@@ -138,8 +140,8 @@ void RollCall::waits(const LongWait& wait) {
 }
 
 bool RollCall::pause(nanoseconds time) const {
-  const auto end = steady_clock::now() + time;
-  while (steady_clock::now() < end) {
+  const auto end = steady_now() + time;
+  while (steady_now() < end) {
     if (is_broken_()) return false;
     poll(nullptr, 0, static_cast<int>(kStep.count()));
   }
@@ -184,11 +186,11 @@ std::optional<EnteredOperations> RollCall::ask_for(std::int32_t rank, std::uint6
   wait.sequence = sequence;
   wait.waits_for = rank;
   write(wait, false);
-  const auto end = steady_clock::now() + kAskTime;
+  const auto end = steady_now() + kAskTime;
   while (true) {
     const std::optional<WaitRecord> record = store_.read(rank);
     if (record && record->entered.sequence >= sequence) return record->entered;
-    if (steady_clock::now() >= end || !pause(kStep)) return std::nullopt;
+    if (steady_now() >= end || !pause(kStep)) return std::nullopt;
   }
 }
 

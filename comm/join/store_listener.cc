@@ -9,6 +9,7 @@
 #include "comm/contract/resolve.h"
 #include "comm/join/endpoint.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/os/clock.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/not_inherited.h"
 #include "proto/os/process.h"
@@ -107,10 +108,10 @@ Result<StoreListener> StoreListener::where_told(const Identity& identity) {
 
 Result<StoreListener> StoreListener::at_address(const Identity& identity,
                                                 steady_clock::time_point end) {
-  const auto patience = std::min(end, steady_clock::now() + kPortBusy);
+  const auto patience = std::min(end, steady_now() + kPortBusy);
   Result<StoreListener> listener = where_told(identity);
   while (!listener.ok() && listener.error().code == Code::kAlreadyExists &&
-         steady_clock::now() < patience) {
+         steady_now() < patience) {
     poll(nullptr, 0, static_cast<int>(kPortPause.count()));
     listener = where_told(identity);
   }

@@ -13,6 +13,8 @@
 #include <utility>
 
 #include "comm/join/endpoint.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 namespace {
@@ -51,7 +53,7 @@ std::string sized(const std::string& text) { return number_bytes(text.size()) + 
 
 bool wait_for(int socket, short events, TimePoint end) {
   while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
+    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now()).count();
     if (left <= 0) return false;
     pollfd waiting = {socket, events, 0};
     const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
@@ -94,7 +96,8 @@ Result<std::string> receive(int socket, std::size_t count, TimePoint end) {
 }
 
 Result<int> dial_one(const addrinfo& where, TimePoint end) {
-  const int socket = ::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  Descriptor owner(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  const int socket = owner.get();
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   const int on = 1;
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -106,8 +109,7 @@ Result<int> dial_one(const addrinfo& where, TimePoint end) {
       getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
     }
   }
-  if (failed == 0) return socket;
-  close(socket);
+  if (failed == 0) return owner.release();
   return errno_error(Code::kUnavailable, "connect", failed);
 }
 
@@ -121,10 +123,10 @@ Result<int> dial(const std::string& host, std::uint16_t port, TimePoint end) {
     Result<int> socket = failed == 0 ? Error{Code::kUnavailable, "it has no address"}
                                      : Error{Code::kUnavailable, gai_strerror(failed)};
     for (const addrinfo* each = found; each != nullptr && !socket.ok(); each = each->ai_next) {
-      socket = dial_one(*each, std::min(end, steady_clock::now() + kProbeTime));
+      socket = dial_one(*each, std::min(end, steady_now() + kProbeTime));
     }
     if (found != nullptr) freeaddrinfo(found);
-    if (socket.ok() || steady_clock::now() + kDialPause >= end) return socket;
+    if (socket.ok() || steady_now() + kDialPause >= end) return socket;
     poll(nullptr, 0, static_cast<int>(kDialPause.count()));
   }
 }
@@ -150,7 +152,7 @@ Result<std::unique_ptr<TorchStore>> TorchStore::connect(const std::string& host,
     const Result<int> socket = dial(host, port, end);
     if (!socket.ok()) return socket.error().context(where);
     const bool is_last = dialect != TorchDialect::kUnknown || tried == TorchDialect::kNew;
-    const TimePoint until = is_last ? end : std::min(end, steady_clock::now() + kProbeTime);
+    const TimePoint until = is_last ? end : std::min(end, steady_now() + kProbeTime);
     const Result<void> greeted = greet(*socket, tried, until);
     if (greeted.ok()) return std::unique_ptr<TorchStore>(new TorchStore(*socket, tried));
     close(*socket);

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/contract/background_thread.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -33,7 +34,7 @@ struct State {
   std::condition_variable has_returned;
   bool is_done = false;
   bool is_given_up = false;
-  std::list<std::string>::iterator entry;  // Valid if is_given_up.
+  std::list<std::string>::iterator entry;  // Has a meaning if is_given_up.
 };
 
 void run(const ApartCall& apart, State& state) {
@@ -62,21 +63,21 @@ void give_up(const std::string& what, State& state) {
 std::optional<Failure> call_apart(ApartCall apart) {
   const auto state = std::make_shared<State>();
   const auto shared = std::make_shared<const ApartCall>(std::move(apart));
-  const auto began = steady_clock::now();
+  const auto began = steady_now();
   background_thread([shared, state] { run(*shared, *state); }).detach();
   std::unique_lock lock(state->mutex);
   while (true) {
-    const auto slice = std::min(steady_clock::now() + kLook, shared->deadline);
+    const auto slice = std::min(steady_now() + kLook, shared->deadline);
     if (state->has_returned.wait_until(lock, slice, [&] { return state->is_done; })) return {};
     lock.unlock();
     std::optional<Failure> why = shared->trouble ? shared->trouble() : std::nullopt;
     lock.lock();
     if (state->is_done) return {};
-    if (!why && steady_clock::now() < shared->deadline) continue;
+    if (!why && steady_now() < shared->deadline) continue;
     if (!why) {
       char took[32];
       std::snprintf(took, sizeof took, "%.3g s",
-                    std::chrono::duration<double>(steady_clock::now() - began).count());
+                    std::chrono::duration<double>(steady_now() - began).count());
       why = make_failure(FailureKind::kTimeout, shared->what + ": no return after " + took);
     }
     give_up(shared->what, *state);

@@ -11,6 +11,7 @@
 #include "comm/nccl/ras.h"
 #include "comm/nccl/ready.h"
 #include "comm/transports/relax.h"
+#include "proto/os/clock.h"
 #include "proto/wire/ras.h"
 
 namespace ivy::comm::nccl {
@@ -42,13 +43,13 @@ class Pause {
  public:
   // Call it when one more look has found nothing.
   void rest(microseconds longest) {
-    if (steady_clock::now() - began_ < kSpin) return relax();
+    if (steady_now() - began_ < kSpin) return relax();
     std::this_thread::sleep_for(std::min(next_, longest));
     next_ = std::min(next_ * 2, kLongestSleep);
   }
 
  private:
-  const steady_clock::time_point began_ = steady_clock::now();
+  const steady_clock::time_point began_ = steady_now();
   microseconds next_ = kFirstSleep;
 };
 
@@ -61,6 +62,36 @@ std::string seconds_text(nanoseconds time) {
 bool shows_times() {
   const char* const wanted = std::getenv("IVY_NCCL_TIMES");
   return wanted != nullptr && *wanted == '1';
+}
+
+// Returns NCCL's last warning.
+std::string last_words(const Functions& nccl, Handle handle) {
+  std::string words = own_nccl_warning();
+  const char* const last = nccl.get_last_error(handle);
+  if (words.empty() && last != nullptr) words = last;
+  return words.empty() ? "" : "; NCCL says: " + words.substr(0, kWordsMax);
+}
+
+// Lets one rank ask for all, the first to time out, because each question goes to all processes. If
+// the store does not answer, every rank asks.
+bool may_ask_ras(const DeviceCommunicatorOptions& options) {
+  if (options.store == nullptr) return true;
+  const std::string own = std::to_string(options.rank);
+  const auto first =
+      options.store->compare_set(options.key + "/ras", std::nullopt, own, kStoreLimit);
+  return !first.ok() || first->first;
+}
+
+void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_point began,
+                steady_clock::time_point known, steady_clock::time_point met) {
+  const auto text = [](auto from, auto to) {
+    return std::to_string(duration_cast<microseconds>(to - from).count()) + " us";
+  };
+  const std::string line = "ivycomm: NCCL of communicator " + options.name + ", rank " +
+                           std::to_string(options.rank) + ": libraries " + text(began, known) +
+                           ", ready and id " + text(known, met) + ", init " +
+                           text(met, steady_now()) + "\n";
+  std::fputs(line.c_str(), stderr);
 }
 
 }  // namespace
@@ -86,27 +117,9 @@ Failure DeviceCommunicator::nccl_failure(Status status, const std::string& what)
   return failure;
 }
 
-// Returns NCCL's last warning.
-std::string DeviceCommunicator::last_words(Handle handle) const {
-  std::string words = own_nccl_warning();
-  const char* const last = library_->functions().get_last_error(handle);
-  if (words.empty() && last != nullptr) words = last;
-  return words.empty() ? "" : "; NCCL says: " + words.substr(0, kWordsMax);
-}
-
 Failure DeviceCommunicator::timeout_failure(const std::string& what, const std::string& why) const {
   return make_failure(FailureKind::kTimeout,
                       "NCCL of communicator " + options_.name + ": " + what + ": " + why);
-}
-
-// Lets one rank ask for all, the first to time out, because each question goes to all processes. If
-// the store does not answer, every rank asks.
-bool DeviceCommunicator::may_ask_ras() const {
-  if (options_.store == nullptr) return true;
-  const std::string own = std::to_string(options_.rank);
-  const auto first =
-      options_.store->compare_set(options_.key + "/ras", std::nullopt, own, kStoreLimit);
-  return !first.ok() || first->first;
 }
 
 // Adds what NCCL's health service knows to a timeout inside NCCL. A rank that may not ask waits for
@@ -116,13 +129,12 @@ Failure DeviceCommunicator::with_ras(const Failure& failure) {
   const bool is_inside = failure.kind == FailureKind::kTimeout;
   if (!is_inside || address == nullptr || library_->version() < kRasFrom) return failure;
   const auto has_trouble = [this] { return look_for_trouble(false).has_value(); };
-  const auto end = steady_clock::now() + kRasPatience;
+  const auto end = steady_now() + kRasPatience;
   std::string answer;
-  if (!has_trouble() && may_ask_ras()) {
+  if (!has_trouble() && may_ask_ras(options_)) {
     answer = ask_ras(address, kRasPatience, has_trouble);
   } else {
-    while (!has_trouble() && steady_clock::now() < end)
-      std::this_thread::sleep_for(milliseconds(5));
+    while (!has_trouble() && steady_now() < end) std::this_thread::sleep_for(milliseconds(5));
   }
   if (const std::optional<Failure> trouble = look_for_trouble(false)) return *trouble;
   if (answer.empty()) return failure;
@@ -134,8 +146,8 @@ Failure DeviceCommunicator::with_ras(const Failure& failure) {
 }
 
 Failure DeviceCommunicator::explained(const Failure& failure) {
-  const auto end = steady_clock::now() + kVerdictTime;
-  while (steady_clock::now() < end) {
+  const auto end = steady_now() + kVerdictTime;
+  while (steady_now() < end) {
     if (const std::optional<Failure> trouble = options_.trouble()) return *trouble;
     std::this_thread::sleep_for(milliseconds(5));
   }
@@ -161,7 +173,7 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
                                                       const std::string& what) {
   Pause pause;
   deadline.start();
-  auto looked_at = steady_clock::now();
+  auto looked_at = steady_now();
   while (true) {
     Status status = kSuccess;
     {
@@ -174,14 +186,14 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
     if (is_broken_) return look_for_trouble(false);
     if (status == kSuccess) return std::nullopt;
     if (status != kInProgress) return explained(nccl_failure(status, what));
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
       if (const std::optional<Failure> trouble = look_for_trouble(false)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) {
         return timeout_failure(what, "no end after " + seconds_text(deadline.waited()) +
                                          "; NCCL_DEBUG=INFO tells how far it came" +
-                                         last_words(handle));
+                                         last_words(library_->functions(), handle));
       }
     }
     pause.rest(kLongestSleep);
@@ -192,7 +204,7 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
                                                        const std::string& what) {
   Pause pause;
   deadline.start();
-  auto looked_at = steady_clock::now();
+  auto looked_at = steady_now();
   while (true) {
     const Result<bool> is_done = driver_->is_done(event);
     if (!is_done.ok()) {
@@ -200,7 +212,7 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
                                                        ": " + is_done.error().message);
     }
     if (*is_done) return std::nullopt;
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
       if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
@@ -236,7 +248,7 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
   options.rank = options_.rank;
   options.trouble = [this] { return look_for_trouble(false); };
   deadline.start();
-  options.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
+  options.deadline = steady_now() + duration_cast<steady_clock::duration>(deadline.left());
   options.make_id = [this, &deadline](UniqueId& id) { return make_id(deadline, id); };
   return options;
 }
@@ -250,7 +262,7 @@ std::optional<Failure> DeviceCommunicator::call(const std::string& what, Deadlin
   apart.late = std::move(late);
   apart.what = "NCCL of communicator " + options_.name + ": " + what;
   deadline.start();
-  apart.deadline = steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left());
+  apart.deadline = steady_now() + duration_cast<steady_clock::duration>(deadline.left());
   apart.trouble = [this] { return look_for_trouble(false); };
   return call_apart(std::move(apart));
 }
@@ -286,12 +298,12 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   if (const std::optional<std::string> why = taint()) {
     return make_failure(FailureKind::kOther, *why);
   }
-  const auto began = steady_clock::now();
+  const auto began = steady_now();
   ReadyOptions options = ready_options(deadline);
   report_phase(options, Phase::kBegun);
   RankFacts facts;
   if (std::optional<Failure> failure = find_facts(device, deadline, facts)) return failure;
-  const auto known = steady_clock::now();
+  const auto known = steady_now();
   if (facts.trouble.empty()) {
     library_ = *Library::load();
     driver_ = *Driver::load();
@@ -299,7 +311,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   }
   Ready ready = get_ready(options, facts);
   if (ready.failure) return ready.failure;
-  const auto met = steady_clock::now();
+  const auto met = steady_now();
   if (ready.is_shared) {
     is_shared_ = true;
   } else {
@@ -313,20 +325,8 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     report_phase(options, Phase::kDone);
   }
   device_ = device;
-  if (shows_times()) show_times(began, known, met);
+  if (shows_times()) show_times(options_, began, known, met);
   return std::nullopt;
-}
-
-void DeviceCommunicator::show_times(steady_clock::time_point began, steady_clock::time_point known,
-                                    steady_clock::time_point met) const {
-  const auto text = [](auto from, auto to) {
-    return std::to_string(duration_cast<microseconds>(to - from).count()) + " us";
-  };
-  const std::string line = "ivycomm: NCCL of communicator " + options_.name + ", rank " +
-                           std::to_string(options_.rank) + ": libraries " + text(began, known) +
-                           ", ready and id " + text(known, met) + ", init " +
-                           text(met, steady_clock::now()) + "\n";
-  std::fputs(line.c_str(), stderr);
 }
 
 std::shared_ptr<DeviceCommunicator::Making> DeviceCommunicator::begin_making(
@@ -451,7 +451,7 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
   if (!recorded.ok()) return make_failure(FailureKind::kTransport, recorded.error().message);
   if (operation.is_enqueued) {
     enqueued_.watch({*event, sequence, what,
-                     steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left())});
+                     steady_now() + duration_cast<steady_clock::duration>(deadline.left())});
     return std::nullopt;
   }
   if (const std::optional<Failure> failure = await_event(*event, deadline, what)) {
@@ -463,7 +463,7 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
 
 std::optional<Failure> DeviceCommunicator::look_at(const Enqueued& operation) {
   if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
-  if (steady_clock::now() < operation.deadline) return std::nullopt;
+  if (steady_now() < operation.deadline) return std::nullopt;
   Failure failure =
       timeout_failure(operation.what,
                       "not done on the device in time; all ranks have called it: is something "
@@ -492,13 +492,13 @@ bool DeviceCommunicator::finalize() {
   const Functions& nccl = library_->functions();
   const Status status = nccl.finalize(handle_);
   if (status != kSuccess && status != kInProgress) return false;
-  const auto deadline = steady_clock::now() + kFinalizePatience;
+  const auto deadline = steady_now() + kFinalizePatience;
   Pause pause;
   while (true) {
     Status now = kSuccess;
     if (nccl.get_async_error(handle_, &now) != kSuccess) return false;
     if (now == kSuccess) break;
-    if (now != kInProgress || steady_clock::now() >= deadline) return false;
+    if (now != kInProgress || steady_now() >= deadline) return false;
     pause.rest(kLongestSleep);
   }
   const bool is_well = nccl.destroy(handle_) == kSuccess;
@@ -510,8 +510,8 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   is_broken_ = true;
   // In turns: ThreadSanitizer does not know how a timed mutex is locked.
   std::unique_lock calls(calls_, std::try_to_lock);
-  const auto patience_ends = steady_clock::now() + kCallPatience;
-  while (!calls.owns_lock() && steady_clock::now() < patience_ends) {
+  const auto patience_ends = steady_now() + kCallPatience;
+  while (!calls.owns_lock() && steady_now() < patience_ends) {
     std::this_thread::sleep_for(kAskNccl);
     static_cast<void>(calls.try_lock());
   }

@@ -46,7 +46,7 @@ struct DeviceCommunicatorOptions {
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
   std::vector<std::int32_t> world_ranks;
-  bool spans_hosts = false;  // Pretended hosts count.
+  bool spans_hosts = false;  // Pretended hosts count as hosts, too.
   std::int32_t rank = 0;
   std::string host;
   std::chrono::nanoseconds timeout{0};  // Applies to enqueued operations.
@@ -69,7 +69,7 @@ class DeviceCommunicator {
   // Ranks share devices on purpose: use host memory instead.
   bool is_shared() const { return is_shared_; }
   bool is_prepared() const { return handle_ != nullptr; }
-  // -1: not yet.
+  // Is -1 until NCCL's part is made.
   int device() const { return device_; }
 
   // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
@@ -116,19 +116,14 @@ class DeviceCommunicator {
   std::optional<Failure> call(const std::string& what, Deadline& deadline,
                               std::function<void()> call, std::function<void()> late = {});
   ReadyOptions ready_options(Deadline& deadline);
-  void show_times(std::chrono::steady_clock::time_point began,
-                  std::chrono::steady_clock::time_point known,
-                  std::chrono::steady_clock::time_point met) const;
   std::optional<Failure> connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
   std::optional<Failure> enqueue(const DeviceOperation& operation, Deadline& deadline);
   std::optional<Failure> look_for_trouble(bool asks_nccl);
   std::optional<Failure> await_event(Event event, Deadline& deadline, const std::string& what);
   Failure nccl_failure(Status status, const std::string& what) const;
-  std::string last_words(Handle handle) const;
   Failure explained(const Failure& failure);
   Failure timeout_failure(const std::string& what, const std::string& why) const;
-  bool may_ask_ras() const;
   Failure with_ras(const Failure& failure);
   std::optional<Failure> look_at(const Enqueued& operation);
   bool finalize();

@@ -125,9 +125,9 @@ Result<Driver*> Driver::take(void* library, const std::string& path) {
 #include "comm/nccl/driver_functions.def"
   // The second version tells the slices of one device apart; drivers before 11.4 lack it.
   take_one(library, "cuDeviceGetUuid_v2", functions->get_uuid);
-  driver->functions_ = functions.release();  // Until the process ends.
+  driver->functions_ = functions.release();  // It lives until the process ends.
   driver->functions_->get_version(&driver->version_);
-  return driver.release();  // Until the process ends.
+  return driver.release();  // It lives until the process ends.
 }
 
 Result<Driver*> Driver::open(bool only_if_mapped) {

@@ -21,7 +21,7 @@
 namespace ivy::comm::nccl {
 
 struct Enqueued {
-  Event event = nullptr;  // Recorded behind it.
+  Event event = nullptr;  // Recorded behind the operation on its stream.
   std::uint64_t sequence = 0;
   std::string what;
   std::chrono::steady_clock::time_point deadline;
@@ -34,7 +34,7 @@ class EnqueuedOperations {
   EnqueuedOperations(std::function<std::optional<Failure>(const Enqueued&)> look,
                      std::function<void(const Failure&)> found)
       : look_(std::move(look)), found_(std::move(found)) {}
-  // Call end() before.
+  // Requires that end() was called before.
   ~EnqueuedOperations();
   EnqueuedOperations(const EnqueuedOperations&) = delete;
   EnqueuedOperations& operator=(const EnqueuedOperations&) = delete;

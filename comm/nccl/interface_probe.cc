@@ -9,7 +9,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy::comm::nccl {
@@ -30,11 +33,10 @@ Error refusal_of(int error) {
 
 Result<void> wait_connected(int fd, milliseconds patience) {
   pollfd ready{fd, POLLOUT, 0};
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = steady_now() + patience;
   int count = -1;
   do {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
     count = poll(&ready, 1, static_cast<int>(std::max(left, milliseconds(0)).count()));
   } while (count < 0 && errno == EINTR);
   if (count <= 0)
@@ -47,35 +49,31 @@ Result<void> wait_connected(int fd, milliseconds patience) {
   return {};
 }
 
-// An attempt that is under way; fd -1: it has failed already.
+// An attempt that is under way; without a socket it has failed already.
 struct Attempt {
   const RankFacts* peer = nullptr;
   Interface interface;
-  int fd = -1;
+  Descriptor socket;
   int error = 0;
 };
 
 Attempt begin(const std::string& address, std::uint16_t port) {
   Attempt attempt;
   SocketAddress parsed = parse_address(address, port);
-  attempt.fd = parsed.is_valid() ? parsed.open_socket() : -1;
-  if (attempt.fd < 0) {
+  attempt.socket.reset(parsed.is_valid() ? parsed.open_socket() : -1);
+  if (!attempt.socket) {
     attempt.error = parsed.is_valid() ? errno : EAFNOSUPPORT;
-    return attempt;
-  }
-  if (connect(attempt.fd, parsed.get(), parsed.size) != 0 && errno != EINPROGRESS) {
+  } else if (connect(attempt.socket.get(), parsed.get(), parsed.size) != 0 &&
+             errno != EINPROGRESS) {
     attempt.error = errno;
-    close(attempt.fd);
-    attempt.fd = -1;
+    attempt.socket.reset();
   }
   return attempt;
 }
 
 Result<void> end(const Attempt& attempt, milliseconds patience) {
-  if (attempt.fd < 0) return refusal_of(attempt.error);
-  Result<void> connected = wait_connected(attempt.fd, patience);
-  close(attempt.fd);
-  return connected;
+  if (!attempt.socket) return refusal_of(attempt.error);
+  return wait_connected(attempt.socket.get(), patience);
 }
 
 }  // namespace
@@ -111,14 +109,13 @@ std::string try_peers(const RankFacts& own, const std::vector<RankFacts>& others
     Attempt attempt = begin(chosen->address, peer.probe_port);
     attempt.peer = &peer;
     attempt.interface = *chosen;
-    attempts.push_back(attempt);
+    attempts.push_back(std::move(attempt));
   }
   std::string found;
-  const auto deadline = std::chrono::steady_clock::now() + patience;
+  const auto deadline = steady_now() + patience;
   for (const Attempt& attempt : attempts) {
     // All have had the time that the first one took.
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(deadline - std::chrono::steady_clock::now());
+    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
     const Result<void> reached = end(attempt, std::max(left, milliseconds(0)));
     if (reached.ok() || !found.empty()) continue;
     const bool is_silent = reached.error().code == Code::kDeadlineExceeded;

@@ -186,7 +186,7 @@ Result<const Library*> Library::open() {
   const char* const named = named_library();
   library->path_ = named != nullptr ? named : "libnccl.so.2";
   IVY_CHECK(library->fill(opened.library));
-  return static_cast<const Library*>(library.release());  // Until the process ends.
+  return static_cast<const Library*>(library.release());  // It lives until the process ends.
 }
 
 Result<const Library*> Library::load() {

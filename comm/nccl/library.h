@@ -15,7 +15,7 @@
 
 namespace ivy::comm::nccl {
 
-inline constexpr int kOldest = 21400;     // The first with ncclCommInitRankConfig.
+inline constexpr int kOldest = 21400;     // The first version that has ncclCommInitRankConfig.
 inline constexpr int kMultiRank = 23000;  // NCCL_MULTI_RANK_GPU_ENABLE.
 inline constexpr int kNamedFrom = 22700;  // Config::name.
 

@@ -226,7 +226,7 @@ void find_divergence(const Ranks& ranks, std::vector<Finding>& found) {
       };
       found.push_back(finding_about(rank, "has " + shown(value) + ", others have " + shown(usual),
                                     "set it alike on all ranks (ivyrun -x " + name + ")"));
-      break;  // One rank shows it.
+      break;  // One rank is enough to show it.
     }
   }
 }

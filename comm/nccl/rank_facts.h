@@ -18,15 +18,15 @@ struct Interface {
 
 // ~0: there is no limit.
 struct ResourceLimits {
-  std::uint64_t shared_memory_free = 0;  // Bytes of /dev/shm.
+  std::uint64_t shared_memory_free = 0;  // Bytes that /dev/shm has left.
   std::uint64_t locked_memory = ~0ULL;
   std::uint64_t stack = 8 << 20;
   std::uint64_t open_files = ~0ULL;
 };
 
 struct RankFacts {
-  std::int32_t rank = 0;  // In the world.
-  std::string host;       // Its name, in messages.
+  std::int32_t rank = 0;  // Its number in the world.
+  std::string host;       // The name of its host in messages.
   std::int32_t pid = 0;
   std::string machine;  // Boot id: equal where devices and /dev/shm are shared.
   std::string network;  // Its network namespace: another one, even on this machine, has another lo.
@@ -37,9 +37,9 @@ struct RankFacts {
   int nccl_version = 0;
   std::string nccl_path;
   int driver_version = 0;
-  std::string uuid;  // Its device's.
+  std::string uuid;  // The UUID of the rank's device.
   std::string bus;
-  std::vector<Interface> interfaces;             // In the system's order.
+  std::vector<Interface> interfaces;             // In the order in which the system lists them.
   std::uint16_t probe_port = 0;                  // interface_probe.h; 0: it does not listen.
   std::map<std::string, std::string> variables;  // NCCL_*
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.

@@ -2,6 +2,7 @@
 
 #include <sstream>
 
+#include "proto/os/clock.h"
 #include "proto/wire/ras.h"
 
 namespace ivy::comm::nccl {
@@ -18,8 +19,8 @@ constexpr std::size_t kLineMax = 200;
 
 std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,
                     const std::function<bool()>& is_in_vain) {
-  RasQuestion question(address, steady_clock::now() + patience);
-  while (!question.advance(steady_clock::now())) {
+  RasQuestion question(address, steady_now() + patience);
+  while (!question.advance(steady_now())) {
     if (is_in_vain()) return "";
     question.await(kLook);
   }

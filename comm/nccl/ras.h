@@ -9,7 +9,8 @@
 namespace ivy::comm::nccl {
 
 inline constexpr int kRasFrom = 22400;
-inline constexpr std::chrono::milliseconds kRasPatience{5'000};  // For a whole question.
+inline constexpr std::chrono::milliseconds kRasPatience{
+    5'000};  // The time limit of a whole question.
 
 // As RasQuestion::answer(); `is_in_vain` is asked all the while, and ends it with nothing.
 std::string ask_ras(std::string_view address, std::chrono::milliseconds patience,

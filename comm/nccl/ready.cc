@@ -8,6 +8,7 @@
 #include <set>
 
 #include "comm/nccl/interface_probe.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -189,7 +190,7 @@ class ReadyBarrier {
     ready.failure = failure;
     return ready;
   }
-  // The first finding counts.
+  // Keeps the failure that was found first.
   void fail(const Failure& failure) {
     if (!ready_.failure) ready_.failure = failure;
   }
@@ -198,8 +199,7 @@ class ReadyBarrier {
   template <class Question>
   auto patiently(Question question) {
     while (true) {
-      const auto left =
-          std::chrono::duration_cast<milliseconds>(options_.deadline - steady_clock::now());
+      const auto left = std::chrono::duration_cast<milliseconds>(options_.deadline - steady_now());
       auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
       const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
       if (!is_silent || left <= kPhasePatience) return answer;
@@ -225,7 +225,7 @@ class ReadyBarrier {
   // deadline.
   bool await(const std::vector<std::string>& keys, steady_clock::time_point deadline) {
     while (true) {
-      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_clock::now());
+      const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
       if (left <= milliseconds(0)) return false;
       const Result<void> came = store_.wait(keys, std::min(left, kSlice), kSlice + kPhasePatience);
       if (came.ok()) return true;

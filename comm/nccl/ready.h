@@ -36,7 +36,7 @@ namespace ivy::comm::nccl {
 
 struct ReadyOptions {
   std::string communicator;
-  std::string key;                      // Prefix of the keys.
+  std::string key;                      // The prefix of all its keys.
   store::Client* store = nullptr;       // Null: a world of one.
   std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
   std::vector<std::int32_t> world_ranks;

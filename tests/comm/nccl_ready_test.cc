@@ -135,7 +135,7 @@ TEST(ReadyTest, WhoIsMissingIsNamedWithHowFarItCame) {
   const auto first = store.client(0);
   const auto third = store.client(2);
   ASSERT_TRUE(first != nullptr && third != nullptr);
-  say_phase(options_of(2, third.get(), seconds(1)), Phase::kBegun);
+  report_phase(options_of(2, third.get(), seconds(1)), Phase::kBegun);
   const ReadyOptions options = options_of(0, first.get(), milliseconds(500));
   const Ready ready = get_ready(options, facts_of(0));
   ASSERT_TRUE(ready.failure.has_value());
@@ -151,12 +151,12 @@ TEST(ReadyTest, WhoIsNotDoneIsNamedWithHowFarItCame) {
   const auto first = store.client(0);
   const auto third = store.client(2);
   ASSERT_TRUE(first != nullptr && third != nullptr);
-  say_phase(options_of(2, third.get(), seconds(1)), Phase::kInit);
+  report_phase(options_of(2, third.get(), seconds(1)), Phase::kInit);
   EXPECT_EQ(who_is_not_done(options_of(0, first.get(), seconds(1))),
             "; not done either: rank 5 (a, pid 2) (it has not begun its init), rank 6 (b, pid 3) "
             "(it is in NCCL's init)");
-  say_phase(options_of(2, third.get(), seconds(1)), Phase::kDone);
-  say_phase(options_of(1, third.get(), seconds(1)), Phase::kDone);
+  report_phase(options_of(2, third.get(), seconds(1)), Phase::kDone);
+  report_phase(options_of(1, third.get(), seconds(1)), Phase::kDone);
   EXPECT_EQ(who_is_not_done(options_of(0, first.get(), seconds(1))), "");
 }
 

@@ -1,4 +1,7 @@
-"""Element types and reductions: names and the C interface's numbers."""
+"""Element types and reductions: names and the C interface's numbers.
+
+They are those of proto/wire/operations.def, and test_ivycomm.py compares both.
+"""
 
 import enum
 

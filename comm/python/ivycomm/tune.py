@@ -7,7 +7,7 @@ Start it as the program itself will be started: with as many ranks on as many ho
 Every way is forced for a whole world, the worlds in turn, several rounds. A call's time is the slowest
 rank's; for stores one pass over the result belongs to it, which pays for what left the caches. A row is
 written only where a way's slowest round was faster than the built-in way's fastest, by more than --margin
-in the median, and at two sizes in a row. The table's format: comm/README.md.
+in the median, and at two sizes in a row. The table's format: docs/tuning.md.
 """
 
 import argparse
