@@ -30,7 +30,7 @@ enum class Size : std::uint8_t {
 
 // A value that holds from a size on.
 struct LaterValue {
-  std::uint64_t from = 0;  // 0: there is none.
+  std::uint64_t from = 0;  // 0 stands for none at all.
   std::uint64_t value = 0;
   Size size = Size::kPlain;
 };

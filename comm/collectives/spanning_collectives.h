@@ -33,7 +33,7 @@
 
 namespace ivy::comm {
 
-// Where the ranks are.
+// Which ranks are on which hosts.
 struct HostMap {
   std::vector<std::vector<std::int32_t>> hosts;  // Ranks by host, in rank order.
   std::vector<std::uint32_t> host_of;            // By rank.

@@ -32,7 +32,7 @@ void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t 
   reduce(reduction, {&from, 1, to, nullptr, count});
 }
 
-// Elements of a result.
+// Where elements of a result go.
 struct HostsResult {
   void* to = nullptr;
   std::size_t count = 0;
@@ -306,7 +306,7 @@ class SpanningGroup::Column {
   void* const receive_;
   const std::size_t count_;
   const Wire wire_;
-  const std::size_t chunk_;  // Elements.
+  const std::size_t chunk_;  // In elements, as all sizes here.
   std::uint32_t columns_ = 1;
   Bytes& own_;
   Bytes& theirs_;
@@ -485,8 +485,8 @@ class SpanningGroup::ReduceScatter {
   void* const receive_;
   const Ranges& whole_;
   const Wire wire_;
-  const std::size_t piece_;  // Elements.
-  std::size_t index_ = 0;    // Counts the pieces.
+  const std::size_t piece_;  // In elements of one rank's range.
+  std::size_t index_ = 0;    // The present piece.
   std::size_t rounds_ = 0;
   std::vector<Bytes> results_;  // This host's, by the round in which they were made.
   const void* own_result_ = nullptr;

@@ -13,7 +13,8 @@
 
 namespace ivy::comm {
 
-inline constexpr std::size_t kUnexpectedBytesMax = std::size_t{256} << 20;  // Per communicator.
+inline constexpr std::size_t kUnexpectedBytesMax = std::size_t{256}
+                                                   << 20;  // The most of one communicator.
 
 // A message that arrives, or has arrived, without a receive for it.
 struct UnexpectedMessage {

@@ -8,7 +8,7 @@
 namespace ivy::comm {
 namespace {
 
-constexpr std::uint32_t kChannel = 1;  // Collectives have channel 0.
+constexpr std::uint32_t kChannel = 1;  // The channel of collectives is 0.
 
 }  // namespace
 

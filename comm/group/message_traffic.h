@@ -82,9 +82,9 @@ class MessageTraffic {
   SharedMail* const mail_;
   MessageAlarm& alarm_;
   MessageStreams streams_;
-  std::vector<std::unique_ptr<MessagePeer>> peers_;  // By rank.
+  std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;
-  std::uint64_t messages_ = 0;  // Messages begun so far.
+  std::uint64_t messages_ = 0;  // Counts the requests that have begun.
   std::optional<Failure> found_;
   std::optional<Failure> failure_;
 };

@@ -31,13 +31,13 @@ class PeerPresence {
 
  private:
   using Time = std::chrono::steady_clock::time_point;
-  // Called under the mutex.
+  // These are called while the mutex is held.
   bool is_missed(const MessagePeer& peer) const;
   std::int32_t next_missed();
   std::optional<bool> is_there(const MessagePeer& peer) const;
   bool is_somebody_there(std::vector<std::int32_t>& doubtful);
   void note_presence(std::int32_t rank);
-  // Called without it.
+  // These take the mutex themselves, as far as they need it.
   std::optional<Failure> look_for_absent(std::int32_t& missed);
   bool is_listening(std::int32_t rank) const;
   bool are_all_gone();

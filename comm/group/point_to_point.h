@@ -65,7 +65,7 @@ class PointToPoint {
   void pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
   void move_pending(Lock& lock);
-  bool find_overdue(const Requests& requests);  // Under mutex_.
+  bool find_overdue(const Requests& requests);
   bool tell_found(Lock& lock);
   Outcome fail_thrown(Lock& lock, const std::exception& problem);
   std::uint32_t bell() const { return mail_ != nullptr ? mail_->bell() : 0; }
@@ -75,7 +75,7 @@ class PointToPoint {
   MessageAlarm alarm_;
   std::mutex mutex_;
   MessageTraffic traffic_;  // Guarded by mutex_, like what follows.
-  PeerPresence presence_;   // Takes mutex_ itself.
+  PeerPresence presence_;   // This one takes mutex_ itself.
   Requests pending_;        // Requests that the thread has to complete.
   bool is_ending_ = false;
   std::condition_variable has_work_;

@@ -25,7 +25,7 @@ struct PointToPointOptions {
   std::string communicator;
   std::int32_t self = 0;
   std::vector<std::int32_t> member_of;  // By rank: its index on this host; -1: another host.
-  std::vector<TcpPeer> peers;           // By rank.
+  std::vector<TcpPeer> peers;
   std::chrono::microseconds spin{200};  // Zero: more ranks than processors.
   // Breaks the communicator on every rank; returns what all of them are told, which may be another
   // rank's finding. Calls break_with() itself, or has it called. May be empty: only messages break.

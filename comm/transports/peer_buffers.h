@@ -36,7 +36,8 @@ class PeerBuffers {
   // What works between all members, in PeerMemory's bits. All ask in the same operations, after
   // their entries are published; the first time they try it out and wait for each other.
   std::optional<std::uint64_t> reach() { return reach_ ? reach_ : find_reach(); }
-  const std::optional<std::uint64_t>& known_reach() const { return reach_; }  // Asked before.
+  // The same, if it has been asked for before.
+  const std::optional<std::uint64_t>& known_reach() const { return reach_; }
   // A member's memory in this process, where it is registered and kCanMap; else null.
   bool map(std::uint32_t member, const BufferPlace& place, const std::uint8_t** mapped);
   bool fetch(std::uint32_t member, const PeerCopy& copy);

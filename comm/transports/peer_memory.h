@@ -55,7 +55,7 @@ class PeerMemory {
     std::size_t bytes;
   };
   const std::uint64_t value_;
-  std::deque<Mapping> mappings_;  // The oldest first.
+  std::deque<Mapping> mappings_;  // Begins with the oldest one.
 };
 
 }  // namespace ivy::comm

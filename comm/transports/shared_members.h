@@ -12,20 +12,20 @@ namespace ivy::comm {
 
 class Selector;
 
-// How a member is called in messages.
+// How a member is called in messages: its ranks in the communicator and in the job.
 struct MemberName {
-  std::int32_t rank = 0;        // In the communicator.
-  std::int32_t world_rank = 0;  // In the job.
+  std::int32_t rank = 0;
+  std::int32_t world_rank = 0;
   std::int32_t pid = 0;
 };
 
 struct SharedGroupOptions {
-  std::string communicator;  // Its name in messages.
+  std::string communicator;
   std::string host;
-  std::vector<MemberName> members;  // In local order.
-  std::uint32_t self = 0;           // Index into members.
-  bool has_processor_each = true;   // At least as many processors as ranks on this host: spin.
-  bool is_crowded = false;          // Several ranks per processor: sleep until the last has come.
+  std::vector<MemberName> members;  // In the order that all of them share.
+  std::uint32_t self = 0;
+  bool has_processor_each = true;  // At least as many processors as ranks on this host: spin.
+  bool is_crowded = false;         // Several ranks per processor: sleep until the last has come.
   std::chrono::microseconds spin{1000};
   // Which way collectives among these members take; all members choose alike. May be null where
   // there are none.

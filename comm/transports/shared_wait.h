@@ -87,7 +87,7 @@ class SharedWait {
   const std::uint32_t spins_;  // Rounds of the processor's pause.
   const bool has_remote_barrier_;
   int yields_;                    // For the next wait; see yield().
-  int waits_without_yields_ = 0;  // Since yields_ is 0.
+  int waits_without_yields_ = 0;  // Counts the waits since yields_ became 0.
   EntryWatch* entry_watch_ = nullptr;
 };
 

@@ -142,7 +142,7 @@ class TcpMesh::Exchange {
       sending.header.fingerprint[0] = fingerprint_.words[0];
       sending.header.fingerprint[1] = fingerprint_.words[1];
       sending.header.bytes = message.bytes;
-      // Only read from.
+      // A send only reads from it.
       sending.data = static_cast<std::uint8_t*>(const_cast<void*>(message.data)) + stripe.begin;
       sending.bytes = stripe.bytes();
       sends_.push_back(sending);

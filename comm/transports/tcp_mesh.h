@@ -38,11 +38,11 @@
 namespace ivy::comm {
 
 struct TcpPeer {
-  std::int32_t rank = 0;  // In the communicator.
+  std::int32_t rank = 0;  // The rank in the communicator.
   std::int32_t world_rank = 0;
   std::int32_t pid = 0;
   std::string host;
-  std::string address;  // Its listener's.
+  std::string address;  // The address of its listener.
 };
 
 // One message to or from a rank of the communicator.

@@ -24,7 +24,7 @@ struct LongWait {
 };
 
 struct Suspicion {
-  std::int32_t rank = -1;  // In the communicator.
+  std::int32_t rank = -1;  // The rank in the communicator.
   std::string because;
 };
 

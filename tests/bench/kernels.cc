@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "comm/reduce/kernel_table.h"
+#include "comm/reduce/reduce.h"
 
 namespace ivy::comm {
 namespace {
