@@ -187,7 +187,7 @@ Result<short> wait_ready(int descriptor, short events, std::uint64_t deadline_ns
       if (woken && polled[0].revents == 0) return short{0};
     }
     if (count > 0 && polled[0].revents != 0) return polled[0].revents;
-    if (monotonic_ns() >= deadline_ns) return short{0};
+    if (now_ns >= deadline_ns) return short{0};
   }
 }
 

@@ -156,7 +156,8 @@ Result<std::string> SharedConnection::call(Call& call, Times times) {
 }
 
 bool SharedConnection::is_over(const Call& call) const {
-  return call.done || cancelled_ || fatal_ || monotonic_ns() >= call.give_up_ns;
+  const std::uint64_t now_ns = monotonic_ns();
+  return call.done || cancelled_ || fatal_ || now_ns >= call.give_up_ns;
 }
 
 std::uint32_t SharedConnection::next_id() {

@@ -68,8 +68,8 @@ Server::Server(boost::asio::io_context& loop, ServerOptions options)
                       [this](const std::string& line) { log_(line); }}),
       buffer_(std::make_unique<char[]>(kReadBytes)),
       ready_(loop, dup(readiness_.descriptor())),
-      timer_(loop),
-      progress_{0, monotonic_ns()} {
+      timer_(loop) {
+  progress_.last_ns = monotonic_ns();
   Replies none;
   engine_.begin_generation(options_.generation, none);
   tick();
@@ -244,10 +244,11 @@ void Server::hand_out(Replies& replies) {
 void Server::end_turn() {
   if (alive_.has_ended()) return;  // The front may be gone by now.
   Replies due;
-  const std::uint64_t next_ns = front_.advance(monotonic_ns(), due);
+  const std::uint64_t now_ns = monotonic_ns();
+  const std::uint64_t next_ns = front_.advance(now_ns, due);
   if (!durable_.hold(due)) hand_out(due);
   if (const std::uint64_t changes = front_.changes(); changes != progress_.changes)
-    progress_ = {changes, monotonic_ns()};
+    progress_ = {changes, now_ns};
   durable_.commit();
   serve_touched();
   while (sessions_.torch_bytes() > options_.limits.torch_bytes) {
