@@ -12,12 +12,10 @@
 #include <utility>
 
 #include "proto/contract/core_limit.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
-
-// glibc 2.36 and its kernel headers know pidfds, but have no wrappers for C++ before 2.37.
-int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 class SpawnSetup {
  public:
@@ -84,16 +82,17 @@ std::vector<char*> pointers_of(const std::vector<std::string>& arguments) {
 
 }  // namespace
 
-Pipe::~Pipe() {
-  for (const int end : ends_)
-    if (end >= 0) ::close(end);
+bool Pipe::open() {
+  int ends[2];
+  if (pipe2(ends, O_CLOEXEC) != 0) return false;
+  for (int i = 0; i < 2; ++i) ends_[i].reset(ends[i]);
+  return true;
 }
 
-bool Pipe::open() { return pipe2(ends_, O_CLOEXEC) == 0; }
-
 int Pipe::take(int which) {
-  fcntl(ends_[which], F_SETFL, fcntl(ends_[which], F_GETFL) | O_NONBLOCK);
-  return std::exchange(ends_[which], -1);
+  const int fd = ends_[which].release();
+  fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK);
+  return fd;
 }
 
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,

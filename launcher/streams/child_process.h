@@ -26,21 +26,20 @@ namespace ivy {
 class Pipe {
  public:
   Pipe() = default;
-  ~Pipe();
   Pipe(const Pipe&) = delete;
   Pipe& operator=(const Pipe&) = delete;
 
   // False: errno says why.
   bool open();
-  int read_end() const { return ends_[0]; }
-  int write_end() const { return ends_[1]; }
+  int read_end() const { return ends_[0].get(); }
+  int write_end() const { return ends_[1].get(); }
   // The caller's from now on, and non-blocking.
   int take_read() { return take(0); }
   int take_write() { return take(1); }
 
  private:
   int take(int which);
-  int ends_[2] = {-1, -1};
+  Descriptor ends_[2];
 };
 
 struct ChildRequest {
