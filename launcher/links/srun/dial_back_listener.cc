@@ -22,9 +22,8 @@ constexpr std::size_t kMostReported = 64;
 DialBackListener::DialBackListener(asio::io_context& loop, Handlers handlers)
     : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
 
-Result<std::shared_ptr<DialBackListener>> DialBackListener::open(asio::io_context& loop,
-                                                         const DialBackListenerSettings& settings,
-                                                         Handlers handlers) {
+Result<std::shared_ptr<DialBackListener>> DialBackListener::open(
+    asio::io_context& loop, const DialBackListenerSettings& settings, Handlers handlers) {
   std::shared_ptr<DialBackListener> made(new DialBackListener(loop, std::move(handlers)));
   made->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, settings.identity, settings.key));
   for (const std::string& address : settings.addresses) IVY_CHECK(made->listen(address, settings));
@@ -34,7 +33,7 @@ Result<std::shared_ptr<DialBackListener>> DialBackListener::open(asio::io_contex
 }
 
 Result<void> DialBackListener::listen(const std::string& address,
-                                  const DialBackListenerSettings& settings) {
+                                      const DialBackListenerSettings& settings) {
   Result<int> fd = Error{Code::kUnavailable, "no port"};
   for (int port = settings.port_high; port >= settings.port_low; --port) {
     fd = listen_tcp(address, static_cast<std::uint16_t>(port));
@@ -71,7 +70,7 @@ void DialBackListener::enter(tcp::socket socket) {
   if (half_open_.size() >= kMostHalfOpen) {
     const auto goes = oldest_of_the_fullest_address();
     report_rejected(goes->stream->peer_address(),
-                  "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
+                    "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
     goes->stream->stop();
     half_open_.erase(goes);
   }
@@ -131,7 +130,8 @@ void DialBackListener::drop_late() {
 
 void DialBackListener::report_rejected(const std::string& address, const std::string& why) {
   const std::string both = address + " " + why;
-  if (reported_.size() >= kMostReported || std::find(reported_.begin(), reported_.end(), both) != reported_.end())
+  if (reported_.size() >= kMostReported ||
+      std::find(reported_.begin(), reported_.end(), both) != reported_.end())
     return;
   reported_.push_back(both);
   handlers_.rejected(address, why);
