@@ -2,10 +2,9 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <chrono>
-#include <ctime>
 
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 extern char** environ;
 
@@ -58,7 +57,7 @@ CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& opt
       handshakes_(loop, std::max(1, options.fanout)),
       terminal_(loop, 1),
       // Only pauses are chosen by it: a random_device would ask the processor who it is.
-      random_(static_cast<unsigned>(std::chrono::steady_clock::now().time_since_epoch().count())) {}
+      random_(static_cast<unsigned>(monotonic_ns())) {}
 
 Result<NodeUpload*> CarrierContext::node_upload() {
   if (!upload_) {
@@ -70,12 +69,20 @@ Result<NodeUpload*> CarrierContext::node_upload() {
 
 const Result<std::optional<AgentIdentity>>& CarrierContext::agent_identity() {
   if (agent_identity_) return *agent_identity_;
-  const std::int64_t now = std::time(nullptr);
+  const std::int64_t now = wall_s();
   agent_identity_ = load_agent_identity(environment_of(environ), now);
   const bool has_one = agent_identity_->ok() && agent_identity_->value().has_value();
   const std::string warning = has_one ? own_expiry_warning(*agent_identity_->value(), now) : "";
   if (!warning.empty()) note("own expiry", "warning: " + warning);
   return *agent_identity_;
+}
+
+Result<const AgentIdentity*> CarrierContext::agent_user() {
+  const Result<std::optional<AgentIdentity>>& identity = agent_identity();
+  if (!identity.ok()) return identity.error();
+  if (*identity) return &**identity;
+  return Error{Code::kNotFound, "no agent is configured: there is no agent.toml",
+               "whoever has the CA makes it: ivy-agent cert --user NAME"};
 }
 
 const Result<std::string>& CarrierContext::agent_socket() {

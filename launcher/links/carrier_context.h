@@ -13,6 +13,7 @@
 #include <random>
 #include <set>
 #include <string>
+#include <typeindex>
 
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
@@ -44,11 +45,6 @@ class Slots {
   std::shared_ptr<Slots*> self_ = std::make_shared<Slots*>(this);
 };
 
-class AgentChannel;
-class AgentTunnels;
-class SrunStep;
-class SshState;
-
 class CarrierContext {
  public:
   CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary,
@@ -74,23 +70,18 @@ class CarrierContext {
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
   // Our identity towards agents, read once; what is wrong with it is noted once.
   const Result<std::optional<AgentIdentity>>& agent_identity();
+  // The same where there must be one.
+  Result<const AgentIdentity*> agent_user();
   // The socket of this host's own agent, looked for once.
   const Result<std::string>& agent_socket();
-  // One channel to it for all hosts.
-  const std::shared_ptr<AgentChannel>& agent_socket_channel() const { return socket_channel_; }
-  void keep_agent_socket_channel(std::shared_ptr<AgentChannel> channel) {
-    socket_channel_ = std::move(channel);
+
+  // What the links of one carrier share, such as SshState: made when it is first asked for.
+  template <class Part>
+  std::shared_ptr<Part> part() {
+    std::shared_ptr<void>& kept = parts_[typeid(Part)];
+    if (!kept) kept = std::make_shared<Part>(*this);
+    return std::static_pointer_cast<Part>(kept);
   }
-  // All our connections to agents; null before the first.
-  const std::shared_ptr<AgentTunnels>& agent_tunnels() const { return agent_tunnels_; }
-  void keep_agent_tunnels(std::shared_ptr<AgentTunnels> tunnels) {
-    agent_tunnels_ = std::move(tunnels);
-  }
-  // The state that SSH carriers share, and the srun step of this job; null until first needed.
-  const std::shared_ptr<SshState>& ssh() const { return ssh_; }
-  void keep_ssh(std::shared_ptr<SshState> state) { ssh_ = std::move(state); }
-  const std::shared_ptr<SrunStep>& srun_step() const { return srun_step_; }
-  void keep_srun_step(std::shared_ptr<SrunStep> step) { srun_step_ = std::move(step); }
 
   // kAgent or kSsh: a host that has come up by one is redialled by the same.
   std::optional<Carrier> carrier_of(const Host& host) const;
@@ -114,12 +105,9 @@ class CarrierContext {
   Slots handshakes_;
   Slots terminal_;
   std::optional<NodeUpload> upload_;
-  std::shared_ptr<SshState> ssh_;
+  std::map<std::type_index, std::shared_ptr<void>> parts_;
   std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
   std::optional<Result<std::string>> agent_socket_;
-  std::shared_ptr<AgentChannel> socket_channel_;
-  std::shared_ptr<AgentTunnels> agent_tunnels_;
-  std::shared_ptr<SrunStep> srun_step_;
   std::map<std::string, Carrier> carriers_;
   std::map<std::string, int> notes_;  // How many were noted, by kind.
   std::set<std::string> noted_;       // Each text once.

@@ -450,12 +450,13 @@ TEST_F(SshLinkTest, ClosingEndsTheRelay) {
 // An sshd that turns everybody away before its banner, as above MaxStartups.
 TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
   using tcp = boost::asio::ip::tcp;
-  tcp::acceptor door(loop_, tcp::endpoint(boost::asio::ip::address_v4::loopback(), remote_.port()));
-  int guests = 0;
+  tcp::acceptor listener(loop_,
+                         tcp::endpoint(boost::asio::ip::address_v4::loopback(), remote_.port()));
+  int visitors = 0;
   std::function<void()> welcome = [&] {
-    door.async_accept([&](const boost::system::error_code& error, tcp::socket socket) {
+    listener.async_accept([&](const boost::system::error_code& error, tcp::socket socket) {
       if (error) return;
-      ++guests;
+      ++visitors;
       socket.close();
       welcome();
     });
@@ -464,7 +465,7 @@ TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kRefused, "closed the connection before", "MaxStartups");
-  EXPECT_EQ(guests, 5);
+  EXPECT_EQ(visitors, 5);
 }
 
 TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {
@@ -494,18 +495,18 @@ TEST(SshClientCommand, ForwardsNothingOfTheUsers) {
 
 // A listening socket whose queue is full drops what knocks: the silence of a firewall.
 TEST(TcpDial, SilenceIsUnreachable) {
-  const int door = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int listener = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   socklen_t size = sizeof address;
-  ASSERT_EQ(bind(door, reinterpret_cast<sockaddr*>(&address), size), 0);
-  ASSERT_EQ(listen(door, 0), 0);
-  getsockname(door, reinterpret_cast<sockaddr*>(&address), &size);
-  std::vector<int> guests;
+  ASSERT_EQ(bind(listener, reinterpret_cast<sockaddr*>(&address), size), 0);
+  ASSERT_EQ(listen(listener, 0), 0);
+  getsockname(listener, reinterpret_cast<sockaddr*>(&address), &size);
+  std::vector<int> visitors;
   for (int i = 0; i < 4; ++i) {
-    guests.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-    (void)!connect(guests.back(), reinterpret_cast<sockaddr*>(&address), size);
+    visitors.push_back(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    (void)!connect(visitors.back(), reinterpret_cast<sockaddr*>(&address), size);
   }
   boost::asio::io_context loop;
   boost::asio::thread_pool resolvers(1);
@@ -521,8 +522,8 @@ TEST(TcpDial, SilenceIsUnreachable) {
   ASSERT_TRUE(run_until(loop, [&] { return down.has_value(); }));
   EXPECT_EQ(down->failure, LinkFailure::kUnreachable);
   EXPECT_NE(down->message.find("no answer"), std::string::npos) << down->message;
-  for (const int fd : guests) close(fd);
-  close(door);
+  for (const int fd : visitors) close(fd);
+  close(listener);
 }
 
 }  // namespace

@@ -77,11 +77,9 @@ Result<std::shared_ptr<AgentChannel>> AgentChannel::over_tls(CarrierContext& con
                                                              const std::string& address,
                                                              std::uint16_t port) {
   calm_grpc();
-  if (!context.agent_tunnels()) {
-    context.keep_agent_tunnels(std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us))));
-  }
-  const AgentTunnels::Dialled dialled =
-      IVY_TRY(context.agent_tunnels()->dial(asked, address, port));
+  std::shared_ptr<AgentTunnels>& tunnels = context.part<AgentConnections>()->tunnels;
+  if (!tunnels) tunnels = std::make_shared<AgentTunnels>(IVY_TRY(AgentTls::make(us)));
+  const AgentTunnels::Dialled dialled = IVY_TRY(tunnels->dial(asked, address, port));
   auto channel = std::make_shared<AgentChannel>();
   channel->dialled_ = dialled;
   channel->channel_ = keep_first(grpc::CreateCustomInsecureChannelFromFd(

@@ -52,4 +52,11 @@ class AgentChannel {
   std::optional<AgentTunnels::Dialled> dialled_;  // Nothing: over a Unix socket.
 };
 
+// What the links by agents of one job share.
+struct AgentConnections {
+  explicit AgentConnections(CarrierContext&) {}
+  std::shared_ptr<AgentChannel> to_this_host;  // One channel to this host's own agent for all.
+  std::shared_ptr<AgentTunnels> tunnels;       // All connections to agents that we dial.
+};
+
 }  // namespace ivy

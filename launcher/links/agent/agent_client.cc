@@ -69,13 +69,7 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
       call(AgentChannel::over_unix(place_.socket));
       return {};
     }
-    const Result<std::optional<AgentIdentity>>& identity = context_->agent_identity();
-    if (!identity.ok()) return identity.error();
-    if (!*identity) {
-      return Error{Code::kNotFound, "no agent is configured: there is no agent.toml",
-                   "whoever has the CA makes it: ivy-agent cert --user NAME"};
-    }
-    us_ = &**identity;
+    us_ = IVY_TRY(context_->agent_user());
     place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
     place_.port = host_.port == 0 ? us_->port : host_.port;
     if (is_numeric_address(host_.name)) {

@@ -47,12 +47,13 @@ std::string core_of(const std::string& message) {
   return at == std::string::npos ? message : message.substr(at + kLast.size());
 }
 
-std::string door(const AgentPlace& place) {
+std::string address_of(const AgentPlace& place) {
   return place.address + " port " + std::to_string(place.port);
 }
 
 std::string firewall_fix(const AgentPlace& place) {
-  return "is " + place.host + " switched on, and does a firewall let " + door(place) + " through?";
+  return "is " + place.host + " switched on, and does a firewall let " + address_of(place) +
+         " through?";
 }
 
 LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
@@ -84,17 +85,17 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
 
 LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
   if (place.timed_out) {
-    const std::string where = place.address.empty() ? place.socket : door(place);
+    const std::string where = place.address.empty() ? place.socket : address_of(place);
     return {LinkFailure::kUnreachable, "connect to " + where + ": no answer", firewall_fix(place)};
   }
   if (is_refused(status)) {
-    const std::string where = place.address.empty() ? place.socket : door(place);
+    const std::string where = place.address.empty() ? place.socket : address_of(place);
     return {LinkFailure::kRefused, "no agent listens at " + where + ": Connection refused",
             "start it on " + place.host + ": systemctl start ivy-agent@USER"};
   }
   if (is_closed(status) || is_tls_error(status)) return not_secured(place, status);
-  return {LinkFailure::kUnreachable, "connect to " + door(place) + ": " + core_of(status.message),
-          firewall_fix(place)};
+  return {LinkFailure::kUnreachable,
+          "connect to " + address_of(place) + ": " + core_of(status.message), firewall_fix(place)};
 }
 
 LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
@@ -122,7 +123,7 @@ LinkDown not_opened(const AgentPlace& place, const AgentStatus& status) {
 
 std::string describe(const AgentPlace& place) {
   if (place.address.empty()) return "this host's agent (" + place.socket + ")";
-  return "the agent on " + place.host + " (" + door(place) + ")";
+  return "the agent on " + place.host + " (" + address_of(place) + ")";
 }
 
 LinkDown agent_failure(const AgentPlace& place, const AgentStatus& status) {

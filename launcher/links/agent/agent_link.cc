@@ -82,13 +82,7 @@ Awaitable<LinkDown> AgentLink::connect() {
 // Everything that can be known without dialling.
 Result<void> AgentLink::prepare() {
   if (way_ != Way::kOwnHost) {
-    const Result<std::optional<AgentIdentity>>& identity = context_->agent_identity();
-    if (!identity.ok()) return identity.error();
-    if (!*identity) {
-      return Error{Code::kNotFound, "no agent is configured: there is no agent.toml",
-                   "whoever has the CA makes it: ivy-agent cert --user NAME"};
-    }
-    us_ = &**identity;
+    us_ = IVY_TRY(context_->agent_user());
     place_.self = "user/" + us_->self.name + " serial " + us_->self.serial;
     place_.port = host_.port == 0 ? us_->port : host_.port;
     if (!host_.user.empty() && host_.user != us_->self.name) {
@@ -100,11 +94,9 @@ Result<void> AgentLink::prepare() {
   }
   if (way_ != Way::kDirect) {
     place_.socket = IVY_TRY(context_->agent_socket());
-    channel_ = context_->agent_socket_channel();
-    if (!channel_) {
-      channel_ = AgentChannel::over_unix(place_.socket);
-      context_->keep_agent_socket_channel(channel_);
-    }
+    std::shared_ptr<AgentChannel>& shared = context_->part<AgentConnections>()->to_this_host;
+    if (!shared) shared = AgentChannel::over_unix(place_.socket);
+    channel_ = shared;
   }
   return {};
 }

@@ -7,8 +7,9 @@
 #include <openssl/x509_vfy.h>
 
 #include <array>
-#include <ctime>
 #include <utility>
+
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -123,7 +124,7 @@ int AgentTls::judge(X509_STORE_CTX* shown, void* self) {
       static_cast<SSL*>(X509_STORE_CTX_get_ex_data(shown, SSL_get_ex_data_X509_STORE_CTX_idx()));
   const auto* const dialled = static_cast<Dialled*>(SSL_get_ex_data(connection, dialled_index()));
   const Result<CertificateIdentity> agent =
-      check_agent(tls.us_, dialled->asked, chain_text(shown), std::time(nullptr));
+      check_agent(tls.us_, dialled->asked, chain_text(shown), wall_s());
   dialled->verdict->believes = agent.ok();
   if (agent.ok()) {
     X509_STORE_CTX_set_error(shown, X509_V_OK);

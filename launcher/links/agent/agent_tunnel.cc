@@ -4,7 +4,6 @@
 #include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -14,6 +13,8 @@
 #include <string_view>
 #include <thread>
 #include <utility>
+
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -55,18 +56,19 @@ Result<int> AgentTunnel::start(const std::string& address, std::uint16_t port) {
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0, ends.data()) != 0) {
     return errno_error(Code::kUnavailable, "socketpair", errno);
   }
+  Descriptor ours(ends[0]), grpcs(ends[1]);
   error_code error;
-  inner_.assign(ends[0], error);
+  inner_.assign(ours.get(), error);
   if (error) {
-    for (const int end : ends) ::close(end);
     return Error{Code::kResourceExhausted, "watch the tunnel: " + error.message(), ""};
   }
+  ours.release();
   const tcp::endpoint agent(asio::ip::make_address(address, error), port);
   asio::post(inner_.get_executor(), [self = shared_from_this(), agent, error] {
     if (error) return self->fail(kNotConnected + ("connect: " + error.message()));
     self->connect(agent);
   });
-  return ends[1];
+  return grpcs.release();
 }
 
 void AgentTunnel::connect(const tcp::endpoint& agent) {

@@ -23,11 +23,6 @@
 namespace ivy {
 namespace {
 
-const std::shared_ptr<SrunStep>& srun_step_of(CarrierContext& context) {
-  if (!context.srun_step()) context.keep_srun_step(std::make_shared<SrunStep>(context));
-  return context.srun_step();
-}
-
 std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& context, Host host,
                                         const HostLink::Handlers& handlers, int attempt) {
   if (host.port == 0) host.port = context->options().ssh_port;
@@ -152,12 +147,12 @@ void set_note_handler(const std::shared_ptr<CarrierContext>& context,
 
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler) {
-  srun_step_of(*context)->set_signal_handler(std::move(handler));
+  context->part<SrunStep>()->set_signal_handler(std::move(handler));
 }
 
 void finish_carriers(const std::shared_ptr<CarrierContext>& context, std::function<void()> done) {
   if (!context) return done();
-  srun_step_of(*context)->finish(std::move(done));
+  context->part<SrunStep>()->finish(std::move(done));
 }
 
 std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& context,
@@ -167,7 +162,7 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
     return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
   }
   if (is_carried_by_slurm(context->options(), host)) {
-    return std::make_unique<DialBackLink>(context->loop(), srun_step_of(*context), host.name,
+    return std::make_unique<DialBackLink>(context->loop(), context->part<SrunStep>(), host.name,
                                           handlers);
   }
   switch (context->options().transport) {

@@ -56,14 +56,14 @@ bool DialBackStream::looks_like_tls() {
   if (count <= 0) return true;
   if (header[0] != kHandshakeRecord) return false;
   if (static_cast<std::size_t>(count) < header.size()) return true;
-  return static_cast<std::size_t>(header[3]) * 256 + header[4] <= kStrangerMaxBytes;
+  return static_cast<std::size_t>(header[3]) * 256 + header[4] <= kUnprovedMaxBytes;
 }
 
 void DialBackStream::shake_hands() {
   if (stream_.received_bytes() == 0 && !looks_like_tls())
     return answer(Error{Code::kUnauthenticated, "it does not speak TLS as ivy-node does"});
   const Outcome step = stream_.shake_hands();
-  if (stream_.received_bytes() > kStrangerMaxBytes)
+  if (stream_.received_bytes() > kUnprovedMaxBytes)
     return answer(Error{Code::kUnauthenticated, "it said too much before it was believed"});
   if (step == Outcome::kDone) return read_greeting();
   if (step == Outcome::kWantRead || step == Outcome::kWantWrite)

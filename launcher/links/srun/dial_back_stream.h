@@ -28,7 +28,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
 
   // More than our own peer sends before it is believed. A peer that sends more, or no TLS, is
   // rejected.
-  static constexpr std::size_t kStrangerMaxBytes = 512;
+  static constexpr std::size_t kUnprovedMaxBytes = 512;
 
   DialBackStream(boost::asio::ip::tcp::socket socket, PskTls& tls);
 

@@ -70,7 +70,7 @@ SrunStep::SrunStep(CarrierContext& context)
     : context_(context), beginning_(context.loop()), ending_(context.loop()), key_(random_key()) {}
 
 SrunStep::~SrunStep() {
-  if (door_) door_->close();
+  if (listener_) listener_->close();
   if (srun_) srun_->forget();
 }
 
@@ -155,7 +155,7 @@ Result<std::vector<std::string>> SrunStep::own_addresses(const Facts& facts) con
 
 Result<void> SrunStep::listen(const Facts& facts) {
   const Options& options = context_.options();
-  DialBackDoorSettings settings;
+  DialBackListenerSettings settings;
   settings.addresses = IVY_TRY(own_addresses(facts));
   // A single port is MASTER_PORT's.
   if (options.port_low < options.port_high) {
@@ -164,7 +164,7 @@ Result<void> SrunStep::listen(const Facts& facts) {
   }
   settings.identity = job_id_;
   settings.key = key_;
-  DialBackDoor::Handlers handlers;
+  DialBackListener::Handlers handlers;
   handlers.carrier = [weak = weak_from_this()](std::uint32_t host,
                                                std::shared_ptr<DialBackStream> stream) {
     if (const auto self = weak.lock()) self->deliver(host, std::move(stream));
@@ -172,11 +172,11 @@ Result<void> SrunStep::listen(const Facts& facts) {
   handlers.signal = [weak = weak_from_this()](const DialGreeting& greeting) {
     if (const auto self = weak.lock()) self->take_signal(greeting);
   };
-  handlers.stranger = [this](const std::string& address, const std::string& why) {
-    context_.note("stranger", "warning: dropped a connection of " + address +
-                                  " to the port where this job's hosts dial back: " + why);
+  handlers.rejected = [this](const std::string& address, const std::string& why) {
+    context_.note("rejected peer", "warning: dropped a connection of " + address +
+                                       " to the port where this job's hosts dial back: " + why);
   };
-  door_ = IVY_TRY(DialBackDoor::open(context_.loop(), settings, std::move(handlers)));
+  listener_ = IVY_TRY(DialBackListener::open(context_.loop(), settings, std::move(handlers)));
   return {};
 }
 
@@ -187,7 +187,7 @@ Result<void> SrunStep::start_srun(const Facts& facts) {
   order.job_id = job_id_;
   order.key = key_;
   order.silence = options.lease ? std::min(kSilence, *options.lease / 2) : kSilence;
-  order.addresses = door_->addresses();
+  order.addresses = listener_->addresses();
   order.hosts = request.hosts;
   order_ = encode_dial_order(order);
   const std::vector<std::string> command = srun_command(request);
@@ -241,8 +241,8 @@ void SrunStep::take_signal(const DialGreeting& greeting) {
 
 std::string SrunStep::listening_text() const {
   std::vector<std::string> texts;
-  if (!door_) return {};
-  for (const DialAddress& address : door_->addresses()) {
+  if (!listener_) return {};
+  for (const DialAddress& address : listener_->addresses()) {
     const bool is_v6 = address.address.find(':') != std::string::npos;
     texts.push_back((is_v6 ? "[" + address.address + "]" : address.address) + ":" +
                     std::to_string(address.port));

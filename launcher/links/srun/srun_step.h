@@ -14,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/links/srun/dial_back_door.h"
+#include "launcher/links/srun/dial_back_listener.h"
 #include "launcher/links/srun/step_hosts.h"
 #include "launcher/slurm/step.h"
 #include "launcher/streams/line_child.h"
@@ -77,7 +77,7 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   StepHosts hosts_;
   bool is_started_ = false;
   std::shared_ptr<LineChild> version_child_;
-  std::shared_ptr<DialBackDoor> door_;
+  std::shared_ptr<DialBackListener> listener_;
   std::shared_ptr<LineChild> srun_;
   std::string order_;
   std::string command_text_;

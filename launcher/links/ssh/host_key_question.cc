@@ -7,6 +7,8 @@
 #include <boost/asio/post.hpp>
 #include <utility>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy {
 
 bool HostKeyQuestion::can_ask() {
@@ -17,16 +19,16 @@ bool HostKeyQuestion::can_ask() {
 void HostKeyQuestion::ask(const Subject& subject, std::function<void(bool trusted)> answered) {
   answered_ = std::move(answered);
   fingerprint_ = subject.fingerprint;
-  const int fd = open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK);
+  Descriptor terminal(open("/dev/tty", O_RDWR | O_CLOEXEC | O_NOCTTY | O_NONBLOCK));
   boost::system::error_code error;
-  if (fd >= 0) terminal_.assign(fd, error);
-  if (fd < 0 || error) {
-    if (fd >= 0) ::close(fd);
+  if (terminal) terminal_.assign(terminal.get(), error);
+  if (!terminal || error) {
     boost::asio::post(terminal_.get_executor(), [self = shared_from_this()] {
       if (self->answered_) std::exchange(self->answered_, {})(false);
     });
     return;
   }
+  terminal.release();
   say("The authenticity of host '" + subject.host + " (" + subject.address +
       ")' can't be established.\n" + subject.type + " key fingerprint is " + subject.fingerprint +
       ".\nAre you sure you want to continue connecting (yes/no/[fingerprint])? ");

@@ -6,12 +6,10 @@
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/remote_greeting.h"
 #include "launcher/links/ssh/ssh_advice.h"
-#include "launcher/links/ssh/ssh_state.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
-
-using std::chrono::steady_clock;
 
 // Time without progress that is allowed from the start of the client to the relay, logging in
 // through several jump hosts included.
@@ -78,7 +76,7 @@ void SshClientLink::open(const OpenRequest& request) {
 }
 
 Awaitable<void> SshClientLink::run() {
-  const Result<NodeUpload*> upload = SshState::of(*context_).upload();
+  const Result<NodeUpload*> upload = ssh().upload();
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
   co_await tell("ssh client: connecting");
@@ -110,8 +108,8 @@ Awaitable<bool> SshClientLink::enter_relay() {
   while (!entry_->is_up() && !output_ended_) {
     co_await sequence_.wait_at_most<bool>(kLook, stir);
     const std::size_t left = pump_->unwritten();
-    if (left != std::exchange(unwritten, left)) moved_at_ = steady_clock::now();
-    if (steady_clock::now() - moved_at_ >= kEntryTimeout) co_return false;
+    if (left != std::exchange(unwritten, left)) moved_at_ns_ = monotonic_ns();
+    if (std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= kEntryTimeout) co_return false;
     const std::string moved = entry_->sending(left);
     if (!moved.empty()) co_await tell(moved);
   }
@@ -139,10 +137,10 @@ Awaitable<void> SshClientLink::tell(std::string text) {
 Result<void> SshClientLink::start_client(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
   ChildRequest request;
-  request.arguments = ssh_client_command(
-      context_->options(), host_, SshState::of(*context_).config_path(), upload.remote_command());
+  request.arguments =
+      ssh_client_command(context_->options(), host_, ssh().config_path(), upload.remote_command());
   start_pumps(IVY_TRY(start_piped(context_->loop(), request)));
-  moved_at_ = steady_clock::now();
+  moved_at_ns_ = monotonic_ns();
   return {};
 }
 
@@ -169,7 +167,7 @@ void SshClientLink::start_pumps(PipedChild client) {
 
 void SshClientLink::take(std::string_view bytes) {
   if (entry_->is_past()) return reports_.bytes(bytes);
-  moved_at_ = steady_clock::now();
+  moved_at_ns_ = monotonic_ns();
   const RemoteEntry::Step step = entry_->feed(bytes);
   if (!step.progress.empty()) reports_.progress(step.progress);
   if (!step.send.empty()) pump_->write(step.send);
@@ -200,9 +198,8 @@ LinkDown SshClientLink::end_reason() {
 
 LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& message) const {
   const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
-  return LinkDown{
-      failure, message,
-      ssh_true(host_, port, SshState::of(*context_).config_path(), AskChoice::kNeverAsk)};
+  return LinkDown{failure, message,
+                  ssh_true(host_, port, ssh().config_path(), AskChoice::kNeverAsk)};
 }
 
 void SshClientLink::write(std::string bytes) {

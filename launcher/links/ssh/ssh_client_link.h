@@ -3,7 +3,6 @@
 // loop's.
 #pragma once
 
-#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -13,6 +12,7 @@
 #include "launcher/links/host_link.h"
 #include "launcher/links/remote_entry.h"
 #include "launcher/links/ssh/ssh_settings.h"
+#include "launcher/links/ssh/ssh_state.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
@@ -40,6 +40,7 @@ class SshClientLink : public HostLink {
   void close() override;
 
  private:
+  SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
   Awaitable<bool> enter_relay();
   Awaitable<void> await_end();
@@ -67,7 +68,7 @@ class SshClientLink : public HostLink {
   std::string error_text_;
   bool owes_drained_ = false;
   bool output_ended_ = false;
-  std::chrono::steady_clock::time_point moved_at_;
+  std::uint64_t moved_at_ns_ = 0;
   Arrival<bool> stirred_;  // The link has come up, or the output has ended.
 };
 

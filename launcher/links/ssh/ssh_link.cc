@@ -5,7 +5,6 @@
 #include "launcher/links/remote_greeting.h"
 #include "launcher/links/ssh/ssh_advice.h"
 #include "launcher/links/ssh/ssh_client_link.h"
-#include "launcher/links/ssh/ssh_state.h"
 #include "launcher/links/tcp_dial.h"
 #include "proto/contract/log.h"
 
@@ -38,10 +37,10 @@ void SshLink::open(const OpenRequest& request) {
 }
 
 Awaitable<void> SshLink::run() {
-  const Result<NodeUpload*> upload = SshState::of(*context_).upload();
+  const Result<NodeUpload*> upload = ssh().upload();
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
-  target_ = co_await SshState::of(*context_).target_of(sequence_, host_);
+  target_ = co_await ssh().target_of(sequence_, host_);
   if (!target_.client_because.empty()) {
     log::debug(host_.name + ": the OpenSSH client is used because of " + target_.client_because);
     co_return start_client(reports_.handlers());
@@ -70,7 +69,7 @@ Awaitable<SshLink::End> SshLink::try_once(NodeUpload& upload) {
   if (const MaybeEnd end = co_await take(shake_hands, &SshLink::handshake_failure)) co_return *end;
   if (const MaybeEnd end = co_await check_host_key()) co_return *end;
   co_await tell("ssh: logging in");
-  const auto log_in = [&] { return session.log_in(SshState::of(*context_).keys()); };
+  const auto log_in = [&] { return session.log_in(ssh().keys()); };
   if (const MaybeEnd end = co_await take(log_in, &SshLink::login_failure)) co_return *end;
   const auto open_channel = [&] { return session.open_channel(); };
   if (const MaybeEnd end = co_await take(open_channel, &SshLink::command_failure)) co_return *end;
@@ -175,7 +174,7 @@ SshLink::End SshLink::silence() {
 }
 
 SshLink::End SshLink::host_key_end(const SshHostKey& key) {
-  const std::string& config = SshState::of(*context_).config_path();
+  const std::string& config = ssh().config_path();
   return End{host_key_failure(host_, target_, key, config), 1, ""};
 }
 
@@ -200,7 +199,7 @@ void SshLink::try_client(const std::string& because) {
                     "), trying the OpenSSH client");
   Handlers handlers = reports_.handlers();
   handlers.up = [this](const LinkUp& up) {
-    SshState::of(*context_).prefer_client(host_);
+    ssh().prefer_client(host_);
     reports_.up(up);
   };
   handlers.down = [this, because](const LinkDown& down) {
@@ -253,7 +252,7 @@ std::string SshLink::where() const {
 }
 
 std::string SshLink::ssh_command() const {
-  return ssh_true(host_, host_.port, SshState::of(*context_).config_path(), AskChoice::kMayAsk);
+  return ssh_true(host_, host_.port, ssh().config_path(), AskChoice::kMayAsk);
 }
 
 }  // namespace ivy

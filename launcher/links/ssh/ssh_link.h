@@ -16,6 +16,7 @@
 #include "launcher/links/ssh/host_key_question.h"
 #include "launcher/links/ssh/ssh_relay.h"
 #include "launcher/links/ssh/ssh_settings.h"
+#include "launcher/links/ssh/ssh_state.h"
 #include "launcher/links/ssh/ssh_wire.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/sequence.h"
@@ -43,6 +44,7 @@ class SshLink : public HostLink {
   };
   using MaybeEnd = std::optional<End>;
 
+  SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
   Awaitable<End> try_once(NodeUpload& upload);
   Awaitable<MaybeEnd> dial();

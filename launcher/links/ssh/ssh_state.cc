@@ -59,11 +59,6 @@ Result<void> can_read(const std::string& path) {
 
 }  // namespace
 
-SshState& SshState::of(CarrierContext& context) {
-  if (!context.ssh()) context.keep_ssh(std::make_shared<SshState>(context));
-  return *context.ssh();
-}
-
 SshState::SshState(CarrierContext& context)
     : context_(context), user_(current_user()), config_path_(config_path_of_environment()) {}
 

@@ -20,9 +20,6 @@ namespace ivy {
 
 class SshState {
  public:
-  // The one of this job, made when it is first asked for.
-  static SshState& of(CarrierContext& context);
-
   explicit SshState(CarrierContext& context);
   SshState(const SshState&) = delete;
   SshState& operator=(const SshState&) = delete;

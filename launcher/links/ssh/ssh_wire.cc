@@ -7,10 +7,11 @@
 #include <cerrno>
 #include <utility>
 
+#include "proto/os/clock.h"
+
 namespace ivy {
 namespace asio = boost::asio;
 using asio::posix::stream_descriptor;
-using std::chrono::steady_clock;
 
 Result<void> SshWire::open(const SshTarget& target, Descriptor connected) {
   // libssh has the descriptor itself; the dial may have taken the last one.
@@ -34,14 +35,16 @@ void SshWire::close() {
   session_.reset();
 }
 
-void SshWire::set_limit(steady_clock::duration time) { limit_ = steady_clock::now() + time; }
+void SshWire::set_limit(std::chrono::nanoseconds time) {
+  limit_ns_ = monotonic_ns() + static_cast<std::uint64_t>(time.count());
+}
 
 Awaitable<bool> SshWire::ready(Look look) {
-  const auto now = steady_clock::now();
   if (std::exchange(is_woken_, false)) co_return true;
-  if (now >= limit_) co_return false;
-  auto time = limit_ - now;
-  if (look == Look::kSoonAnyway) time = std::min<steady_clock::duration>(time, kLookAgain);
+  const std::uint64_t now = monotonic_ns();
+  if (limit_ns_ && now >= *limit_ns_) co_return false;
+  std::chrono::nanoseconds time = look == Look::kSoonAnyway ? kLookAgain : kForever;
+  if (limit_ns_) time = std::min(time, std::chrono::nanoseconds(*limit_ns_ - now));
   const auto wait_for_socket = [this](const Arrival<bool>& arrive) {
     this->wait_for_socket(arrive);
   };

@@ -4,6 +4,7 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <chrono>
 #include <memory>
+#include <optional>
 
 #include "launcher/links/ssh/ssh_session.h"
 #include "launcher/streams/sequence.h"
@@ -23,8 +24,8 @@ class SshWire {
   SshSession& session() { return *session_; }
 
   // The time after which repeat() and ready() give up.
-  void set_limit(std::chrono::steady_clock::duration time);
-  void lift_limit() { limit_ = std::chrono::steady_clock::time_point::max(); }
+  void set_limit(std::chrono::nanoseconds time);
+  void lift_limit() { limit_ns_.reset(); }
   // Repeats a step of libssh whenever the socket is ready. kAgain: the limit is over.
   template <class Step>
   Awaitable<SshStep> repeat(Step step) {
@@ -45,13 +46,14 @@ class SshWire {
   void wake();
 
  private:
-  static constexpr std::chrono::milliseconds kLookAgain{50};
+  static constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(50);
+  static constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365);
   void wait_for_socket(const Arrival<bool>& arrive);
 
   Sequence& sequence_;
   std::unique_ptr<SshSession> session_;
   boost::asio::posix::stream_descriptor socket_;  // A copy of libssh's descriptor, to wait on.
-  std::chrono::steady_clock::time_point limit_ = std::chrono::steady_clock::time_point::max();
+  std::optional<std::uint64_t> limit_ns_;         // On the clock of monotonic_ns().
   Arrival<bool> arrive_;
   bool is_woken_ = false;
 };

@@ -19,7 +19,7 @@
 
 namespace ivy {
 
-struct DialBackDoorSettings {
+struct DialBackListenerSettings {
   std::vector<std::string> addresses;  // Numeric; at least one.
   // Ports that may be used, the highest first: MASTER_PORT is taken from the other end. 0: any.
   std::uint16_t port_low = 0;
@@ -28,13 +28,13 @@ struct DialBackDoorSettings {
   std::string key;       // kDialKeyBytes
 };
 
-class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
+class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
  public:
   struct Handlers {
     std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> carrier;
     std::function<void(const DialGreeting&)> signal;
     // A peer that is not a host of the step; called once for each address and reason.
-    std::function<void(const std::string& address, const std::string& why)> stranger;
+    std::function<void(const std::string& address, const std::string& why)> rejected;
   };
 
   // Connections that have proved nothing yet: beyond these, the oldest one of the address with the
@@ -43,11 +43,11 @@ class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
   static constexpr std::chrono::seconds kHalfOpenTime{5};
 
   // Listens. Unavailable names the address and the ports.
-  static Result<std::shared_ptr<DialBackDoor>> open(boost::asio::io_context& loop,
-                                                    const DialBackDoorSettings& settings,
+  static Result<std::shared_ptr<DialBackListener>> open(boost::asio::io_context& loop,
+                                                    const DialBackListenerSettings& settings,
                                                     Handlers handlers);
-  DialBackDoor(const DialBackDoor&) = delete;
-  DialBackDoor& operator=(const DialBackDoor&) = delete;
+  DialBackListener(const DialBackListener&) = delete;
+  DialBackListener& operator=(const DialBackListener&) = delete;
 
   const std::vector<DialAddress>& addresses() const { return addresses_; }
   void close();
@@ -56,17 +56,17 @@ class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
   struct HalfOpen {
     std::uint64_t number = 0;
     std::shared_ptr<DialBackStream> stream;
-    std::chrono::steady_clock::time_point since;
+    std::uint64_t since_ns = 0;
   };
 
-  DialBackDoor(boost::asio::io_context& loop, Handlers handlers);
-  Result<void> listen(const std::string& address, const DialBackDoorSettings& settings);
+  DialBackListener(boost::asio::io_context& loop, Handlers handlers);
+  Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
   void accept(std::size_t listener);
   void enter(boost::asio::ip::tcp::socket socket);
   std::list<HalfOpen>::iterator oldest_of_the_fullest_address();
   void greeted(std::uint64_t number, const Result<DialGreeting>& greeting);
   void drop_late();
-  void tell_stranger(const std::string& address, const std::string& why);
+  void report_rejected(const std::string& address, const std::string& why);
 
   boost::asio::io_context& loop_;
   Handlers handlers_;
@@ -74,7 +74,7 @@ class DialBackDoor : public std::enable_shared_from_this<DialBackDoor> {
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;
   std::vector<DialAddress> addresses_;
   std::list<HalfOpen> half_open_;  // By age.
-  std::vector<std::string> told_;
+  std::vector<std::string> reported_;
   boost::asio::steady_timer timer_;
   std::uint64_t next_number_ = 0;
   bool is_closed_ = false;

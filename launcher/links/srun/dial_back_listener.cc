@@ -1,9 +1,10 @@
-#include "launcher/links/srun/dial_back_door.h"
+#include "launcher/links/srun/dial_back_listener.h"
 
 #include <algorithm>
 #include <map>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/os/listening_socket.h"
 
 namespace ivy {
@@ -14,26 +15,25 @@ using boost::system::error_code;
 namespace {
 
 // At most this many rejected peers are named; a port scanner may come from many addresses.
-constexpr std::size_t kMostTold = 64;
+constexpr std::size_t kMostReported = 64;
 
 }  // namespace
 
-DialBackDoor::DialBackDoor(asio::io_context& loop, Handlers handlers)
+DialBackListener::DialBackListener(asio::io_context& loop, Handlers handlers)
     : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
 
-Result<std::shared_ptr<DialBackDoor>> DialBackDoor::open(asio::io_context& loop,
-                                                         const DialBackDoorSettings& settings,
-                                                         Handlers handlers) {
-  std::shared_ptr<DialBackDoor> door(new DialBackDoor(loop, std::move(handlers)));
-  door->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, settings.identity, settings.key));
-  for (const std::string& address : settings.addresses) IVY_CHECK(door->listen(address, settings));
-  for (std::size_t i = 0; i < door->listeners_.size(); ++i) door->accept(i);
-  door->drop_late();
-  return door;
+Result<std::shared_ptr<DialBackListener>> DialBackListener::open(
+    asio::io_context& loop, const DialBackListenerSettings& settings, Handlers handlers) {
+  std::shared_ptr<DialBackListener> made(new DialBackListener(loop, std::move(handlers)));
+  made->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, settings.identity, settings.key));
+  for (const std::string& address : settings.addresses) IVY_CHECK(made->listen(address, settings));
+  for (std::size_t i = 0; i < made->listeners_.size(); ++i) made->accept(i);
+  made->drop_late();
+  return made;
 }
 
-Result<void> DialBackDoor::listen(const std::string& address,
-                                  const DialBackDoorSettings& settings) {
+Result<void> DialBackListener::listen(const std::string& address,
+                                      const DialBackListenerSettings& settings) {
   Result<int> fd = Error{Code::kUnavailable, "no port"};
   for (int port = settings.port_high; port >= settings.port_low; --port) {
     fd = listen_tcp(address, static_cast<std::uint16_t>(port));
@@ -52,7 +52,7 @@ Result<void> DialBackDoor::listen(const std::string& address,
   return {};
 }
 
-void DialBackDoor::accept(std::size_t listener) {
+void DialBackListener::accept(std::size_t listener) {
   listeners_[listener].async_accept(
       [self = shared_from_this(), listener](const error_code& error, tcp::socket socket) {
         if (self->is_closed_ || error == asio::error::operation_aborted) return;
@@ -66,18 +66,18 @@ void DialBackDoor::accept(std::size_t listener) {
       });
 }
 
-void DialBackDoor::enter(tcp::socket socket) {
+void DialBackListener::enter(tcp::socket socket) {
   if (half_open_.size() >= kMostHalfOpen) {
     const auto goes = oldest_of_the_fullest_address();
-    tell_stranger(goes->stream->peer_address(),
-                  "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
+    report_rejected(goes->stream->peer_address(),
+                    "more than " + std::to_string(kMostHalfOpen) + " connections said nothing");
     goes->stream->stop();
     half_open_.erase(goes);
   }
   const std::uint64_t number = next_number_++;
   HalfOpen& entry = half_open_.emplace_back();
   entry.number = number;
-  entry.since = std::chrono::steady_clock::now();
+  entry.since_ns = monotonic_ns();
   entry.stream = std::make_shared<DialBackStream>(std::move(socket), *tls_);
   entry.stream->greet([self = shared_from_this(), number](const Result<DialGreeting>& greeting) {
     self->greeted(number, greeting);
@@ -85,7 +85,7 @@ void DialBackDoor::enter(tcp::socket socket) {
 }
 
 // Finds the connection to drop: a flooding peer loses its own, not those of the step's hosts.
-std::list<DialBackDoor::HalfOpen>::iterator DialBackDoor::oldest_of_the_fullest_address() {
+std::list<DialBackListener::HalfOpen>::iterator DialBackListener::oldest_of_the_fullest_address() {
   std::map<std::string, std::size_t> counts;
   for (const HalfOpen& entry : half_open_) ++counts[entry.stream->peer_address()];
   const auto fullest =
@@ -96,7 +96,7 @@ std::list<DialBackDoor::HalfOpen>::iterator DialBackDoor::oldest_of_the_fullest_
   });
 }
 
-void DialBackDoor::greeted(std::uint64_t number, const Result<DialGreeting>& greeting) {
+void DialBackListener::greeted(std::uint64_t number, const Result<DialGreeting>& greeting) {
   const auto entry = std::find_if(half_open_.begin(), half_open_.end(),
                                   [&](const HalfOpen& one) { return one.number == number; });
   if (is_closed_ || entry == half_open_.end()) return;
@@ -104,7 +104,7 @@ void DialBackDoor::greeted(std::uint64_t number, const Result<DialGreeting>& gre
   half_open_.erase(entry);
   if (!greeting.ok()) {
     if (greeting.error().code != Code::kCancelled)
-      tell_stranger(stream->peer_address(), greeting.error().message);
+      report_rejected(stream->peer_address(), greeting.error().message);
     return stream->stop();
   }
   if (greeting->kind == DialGreeting::Kind::kCarrier)
@@ -114,12 +114,13 @@ void DialBackDoor::greeted(std::uint64_t number, const Result<DialGreeting>& gre
 }
 
 // Drops connections that are too slow without naming them: a host may be stopped, or we were.
-void DialBackDoor::drop_late() {
+void DialBackListener::drop_late() {
   timer_.expires_after(std::chrono::seconds(1));
   timer_.async_wait([self = shared_from_this()](const error_code& error) {
     if (error || self->is_closed_) return;
-    const auto oldest = std::chrono::steady_clock::now() - kHalfOpenTime;
-    while (!self->half_open_.empty() && self->half_open_.front().since < oldest) {
+    const std::uint64_t oldest =
+        monotonic_ns() - std::uint64_t{std::chrono::nanoseconds(kHalfOpenTime).count()};
+    while (!self->half_open_.empty() && self->half_open_.front().since_ns < oldest) {
       self->half_open_.front().stream->stop();
       self->half_open_.pop_front();
     }
@@ -127,15 +128,16 @@ void DialBackDoor::drop_late() {
   });
 }
 
-void DialBackDoor::tell_stranger(const std::string& address, const std::string& why) {
+void DialBackListener::report_rejected(const std::string& address, const std::string& why) {
   const std::string both = address + " " + why;
-  if (told_.size() >= kMostTold || std::find(told_.begin(), told_.end(), both) != told_.end())
+  if (reported_.size() >= kMostReported ||
+      std::find(reported_.begin(), reported_.end(), both) != reported_.end())
     return;
-  told_.push_back(both);
-  handlers_.stranger(address, why);
+  reported_.push_back(both);
+  handlers_.rejected(address, why);
 }
 
-void DialBackDoor::close() {
+void DialBackListener::close() {
   if (std::exchange(is_closed_, true)) return;
   error_code ignored;
   for (tcp::acceptor& listener : listeners_) listener.close(ignored);

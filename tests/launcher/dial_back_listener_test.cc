@@ -1,5 +1,5 @@
 // Who must leave where too many connections say nothing.
-#include "launcher/links/srun/dial_back_door.h"
+#include "launcher/links/srun/dial_back_listener.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
@@ -13,25 +13,25 @@
 namespace ivy {
 namespace {
 
-class DialBackDoorTest : public testing::Test {
+class DialBackListenerTest : public testing::Test {
  protected:
   void SetUp() override {
-    DialBackDoorSettings settings;
+    DialBackListenerSettings settings;
     settings.addresses = {"127.0.0.1"};
     settings.identity = "step";
     settings.key = std::string(kDialKeyBytes, 'k');
-    DialBackDoor::Handlers handlers;
+    DialBackListener::Handlers handlers;
     handlers.carrier = [](std::uint32_t, const auto&) {};
     handlers.signal = [](const DialGreeting&) {};
-    handlers.stranger = [this](const std::string& address, const std::string&) {
-      strangers_.push_back(address);
+    handlers.rejected = [this](const std::string& address, const std::string&) {
+      rejected_.push_back(address);
     };
-    auto opened = DialBackDoor::open(loop_, settings, std::move(handlers));
+    auto opened = DialBackListener::open(loop_, settings, std::move(handlers));
     ASSERT_TRUE(opened.ok()) << opened.error().message;
-    door_ = *opened;
+    listener_ = *opened;
   }
   void TearDown() override {
-    if (door_) door_->close();
+    if (listener_) listener_->close();
     for (const int fd : clients_) ::close(fd);
     loop_.restart();
     loop_.run_for(std::chrono::milliseconds(10));
@@ -47,7 +47,7 @@ class DialBackDoorTest : public testing::Test {
     EXPECT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&here), sizeof here), 0);
     sockaddr_in there = here;
     inet_pton(AF_INET, "127.0.0.1", &there.sin_addr);
-    there.sin_port = htons(door_->addresses().front().port);
+    there.sin_port = htons(listener_->addresses().front().port);
     EXPECT_EQ(connect(fd, reinterpret_cast<sockaddr*>(&there), sizeof there), 0);
     loop_.restart();
     loop_.run_for(std::chrono::milliseconds(1));
@@ -59,20 +59,20 @@ class DialBackDoorTest : public testing::Test {
   }
 
   boost::asio::io_context loop_;
-  std::shared_ptr<DialBackDoor> door_;
+  std::shared_ptr<DialBackListener> listener_;
   std::vector<int> clients_;
-  std::vector<std::string> strangers_;
+  std::vector<std::string> rejected_;
 };
 
-TEST_F(DialBackDoorTest, AFloodPushesItsOwnConnectionsOut) {
+TEST_F(DialBackListenerTest, AFloodPushesItsOwnConnectionsOut) {
   const int host = connect_from("127.0.0.2");
   std::vector<int> flood;
-  for (std::size_t i = 0; i < DialBackDoor::kMostHalfOpen + 8; ++i)
+  for (std::size_t i = 0; i < DialBackListener::kMostHalfOpen + 8; ++i)
     flood.push_back(connect_from("127.0.0.3"));
   EXPECT_TRUE(is_open(host)) << "the oldest of all, but not of the address that has most";
   EXPECT_FALSE(is_open(flood.front()));
   EXPECT_TRUE(is_open(flood.back()));
-  EXPECT_EQ(strangers_, std::vector<std::string>{"127.0.0.3"});
+  EXPECT_EQ(rejected_, std::vector<std::string>{"127.0.0.3"});
 }
 
 }  // namespace
