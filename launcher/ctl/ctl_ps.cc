@@ -2,6 +2,7 @@
 #include <set>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/hosted_job.h"

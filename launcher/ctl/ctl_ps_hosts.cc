@@ -7,6 +7,7 @@
 
 #include "launcher/ctl/ctl_agents.h"
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "proto/contract/exit_code.h"

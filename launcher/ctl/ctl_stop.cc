@@ -3,6 +3,7 @@
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_launcher.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 
 namespace ivy {

@@ -10,6 +10,7 @@
 
 #include "launcher/ctl/ctl_agents.h"
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/hosted_job.h"
 #include "proto/contract/exit_code.h"

@@ -5,10 +5,11 @@
 #include <optional>
 #include <string>
 
-#include "launcher/ctl/ctl_options.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
+
+struct CtlOptions;
 
 inline constexpr int kCtlFailed = 1;
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/hang/rank_names.h"
 #include "rendezvous/client/client.h"
