@@ -2,10 +2,10 @@
 set(IVY_LAUNCH_CORE_SOURCES
   hang/flight_analysis.cc hang/flight_record.cc hang/operation_lines.cc hang/plain_pickle.cc hang/stack_lines.cc
   hang/stack_text.cc
-  job/job_state.cc job/membership.cc job/news_board.cc
-  options/env_files.cc options/exports.cc options/hosts.cc options/option_scan.cc
+  job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/news_board.cc
+  options/carrier_kind.cc options/env_files.cc options/exports.cc options/hosts.cc options/option_scan.cc
   options/option_table.cc options/option_values.cc options/options.cc
-  plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
+  plan/allocation.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
   plan/explain_env.cc plan/master_address.cc plan/placement.cc plan/plan.cc plan/plan_checks.cc plan/plan_text.cc
   plan/restart_policy.cc plan/worker_environment.cc plan/worker_variables.cc
   report/diagnostic.cc report/label.cc report/text_columns.cc report/verdict.cc

@@ -109,9 +109,9 @@ class Signals {
         if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
         return signal == SIGTERM ? job_.interrupt(signal) : job_.forward_signal(signal);
       case SIGTSTP:
-        return job_.suspend([] { raise(SIGSTOP); });
+        return job_.suspension().begin([] { raise(SIGSTOP); });
       case SIGCONT:
-        return job_.resume();
+        return job_.suspension().end();
       default:
         return job_.interrupt(signal);
     }
@@ -168,7 +168,7 @@ void prepare_to_detach(ivy::JobRequest& request) {
 ivy::Result<void> find_agents(ivy::JobRequest& request, char* const* argv) {
   request.make_agent_link = ivy::agent_link_maker();
   if (request.make_agent_link) return {};
-  if (!ivy::may_use_agents(request.options, request.hosts, request.caller)) return {};
+  if (!ivy::may_use_agents(request.options, request.caller)) return {};
   const ivy::Error failed = ivy::become_agents_program(argv);
   if (request.options.transport != ivy::TransportChoice::kAgent) return {};
   return failed.context("--transport agent needs a second program");
@@ -187,28 +187,31 @@ ivy::Result<std::string> read_hostfile_once(const std::string& path, char* const
 // Null outside of a Slurm allocation.
 std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
                                                  const ivy::Options& options,
-                                                 const std::optional<ivy::SlurmAllocation>& in) {
-  if (!in) return nullptr;
+                                                 const std::optional<ivy::Allocation>& in) {
+  if (!in || !in->slurm) return nullptr;
   ivy::EndSettings settings;
   settings.stop_before = options.stop_before_end;
   settings.preempt_signal = options.preempt_signal.value_or(SIGTERM);
   const bool tells = options.verbose > 0 && !options.quiet;
   const bool asks = options.stop_before_end || options.requeue || tells;
-  return std::make_unique<ivy::AllocationWatch>(loop, *in, settings, asks && !options.dry_run,
-                                                tells && !options.dry_run);
+  return std::make_unique<ivy::AllocationWatch>(
+      loop, *in->slurm, settings, asks && !options.dry_run, tells && !options.dry_run);
 }
 
 void start_watch(ivy::AllocationWatch& watch, ivy::Job& job) {
   ivy::AllocationWatch::Handlers handlers;
-  handlers.notice = [&job](int signal, bool by_slurm) { job.give_notice(signal, by_slurm); };
+  handlers.notice = [&job](int signal, bool by_slurm) {
+    job.preemption().give_notice(signal, by_slurm);
+  };
   handlers.pass_on = [&job](int signal) { job.forward_signal(signal); };
   handlers.interrupt = [&job](int signal) { job.interrupt(signal); };
-  handlers.time_is_up = [&job] { job.end_with_allocation(); };
+  handlers.time_is_up = [&job] { job.preemption().end_with_allocation(); };
   handlers.say = [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); };
   watch.start(std::move(handlers));
 }
 
-int run_job(ivy::JobRequest request, char* const* argv) {
+int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
+            char* const* argv) {
   if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
     return complain(found.error());
   std::unique_ptr<ivy::Detachment> detachment;
@@ -224,7 +227,7 @@ int run_job(ivy::JobRequest request, char* const* argv) {
   boost::asio::io_context loop(1);
   int exit_code = ivy::kExitInternal;
   int death = 0;
-  const auto watch = make_watch(loop, request.options, request.allocation);
+  const auto watch = make_watch(loop, request.options, allocation);
   request.allocation_end = watch.get();
   ivy::Job job(loop, std::move(request));
   Signals signals(loop, job, watch.get());
@@ -254,24 +257,24 @@ ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* 
   return ivy::started_as_tasks(allocation, arguments);
 }
 
-// The Slurm allocation that we are in; its hosts are the job's, unless others are meant.
-ivy::Result<std::optional<ivy::SlurmAllocation>> use_allocation(const ivy::Environment& caller,
-                                                                char* const* argv,
-                                                                ivy::Options& options) {
+// The allocation that we are in; its hosts are the job's, unless others are meant.
+ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
+                                                           char* const* argv,
+                                                           ivy::Options& options) {
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
-  ivy::Result<std::optional<ivy::SlurmAllocation>> read = ivy::read_allocation(caller);
+  ivy::Result<std::optional<ivy::Allocation>> read = ivy::find_allocation(caller);
   // A broken allocation is an error only for a job that uses it.
   if (!read.ok() && (!passes_over || wants_end)) return read.error();
-  const std::optional<ivy::SlurmAllocation> found =
-      read.ok() ? std::move(read).value() : std::nullopt;
-  if (!found && wants_end)
+  const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
+  const bool is_slurms = found && found->slurm;
+  if (!is_slurms && wants_end)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
                           " is for Slurm jobs, and this is none (no SLURM_JOB_ID)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
-  if (found) IVY_CHECK(is_started_once(*found, argv));
-  if (passes_over && !wants_end) return std::optional<ivy::SlurmAllocation>{};
+  if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
+  if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
   if (!found || passes_over) return found;
   const auto is_here = [](const std::string& name) {
     ivy::Host host;
@@ -282,8 +285,8 @@ ivy::Result<std::optional<ivy::SlurmAllocation>> use_allocation(const ivy::Envir
   return found;
 }
 
-ivy::Result<void> fits_slurm(const ivy::Options& options, const std::vector<ivy::Host>& hosts) {
-  if (!ivy::is_carried_by_slurm(options, hosts.front())) return {};
+ivy::Result<void> fits_slurm(const ivy::Options& options) {
+  if (!ivy::is_carried_by_slurm(options, options.hosts.front())) return {};
   if (!options.allocation)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       "--transport slurm: this is no Slurm allocation (SLURM_JOB_ID is not set)",
@@ -297,23 +300,18 @@ ivy::Result<void> fits_slurm(const ivy::Options& options, const std::vector<ivy:
   return {};
 }
 
-int run(const ivy::Options& options, std::optional<ivy::SlurmAllocation> allocation,
+int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,
         const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
-  request.allocation = std::move(allocation);
   request.identity = ivy::make_job_identity();
   request.started_in = absolute_directory("");
   request.options = options;
-  request.hosts = options.hosts;
-  if (request.hosts.empty()) {
-    ivy::Host here;
-    here.name = "localhost";
-    request.hosts.push_back(here);
-  }
-  if (options.num_nodes && request.hosts.size() > static_cast<std::size_t>(*options.num_nodes))
-    request.hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  std::vector<ivy::Host>& hosts = request.options.hosts;
+  if (hosts.empty()) hosts.emplace_back().name = "localhost";
+  if (options.num_nodes && hosts.size() > static_cast<std::size_t>(*options.num_nodes))
+    hosts.resize(static_cast<std::size_t>(*options.num_nodes));
   if (options.transport == ivy::TransportChoice::kLocal) {
-    for (const ivy::Host& host : request.hosts) {
+    for (const ivy::Host& host : hosts) {
       if (ivy::is_this_host(host)) continue;
       return complain(ivy::Error{ivy::Code::kInvalidArgument,
                                  "--transport local: " + host.name + " is not this machine",
@@ -321,7 +319,7 @@ int run(const ivy::Options& options, std::optional<ivy::SlurmAllocation> allocat
                                  "several hosts on one"});
     }
   }
-  if (const ivy::Result<void> fits = fits_slurm(options, request.hosts); !fits.ok())
+  if (const ivy::Result<void> fits = fits_slurm(request.options); !fits.ok())
     return complain(fits.error());
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
@@ -332,7 +330,7 @@ int run(const ivy::Options& options, std::optional<ivy::SlurmAllocation> allocat
                                "build or install both"});
 
   if (options.detach && !options.dry_run) prepare_to_detach(request);
-  return run_job(std::move(request), argv);
+  return run_job(std::move(request), allocation, argv);
 }
 
 // `ivyctl attach` starts us so when the launcher of a job that outlives it is dead.
@@ -341,14 +339,14 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
   if (!read.ok()) return complain(read.error());
   ivy::JobRequest request;
   request.options = ivy::recorded_options(read->options());
-  request.hosts = ivy::recorded_hosts(*read);
+  request.options.hosts = ivy::recorded_hosts(*read);
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";
   request.identity = {read->job_id(), read->token()};
   request.started_in = read->started_in();
   request.timeout_passed = ivy::time_since_start(*read);
   request.record = std::move(read).value();
-  return run_job(std::move(request), argv);
+  return run_job(std::move(request), std::nullopt, argv);
 }
 
 int launch(int argc, char** argv) {
@@ -369,10 +367,10 @@ int launch(int argc, char** argv) {
     return parsed->exit_code;
   }
   ivy::log::set_verbosity(parsed->options.verbose);
-  ivy::Result<std::optional<ivy::SlurmAllocation>> allocation =
+  const ivy::Result<std::optional<ivy::Allocation>> allocation =
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());
-  return run(parsed->options, std::move(allocation).value(), caller, argv);
+  return run(parsed->options, *allocation, caller, argv);
 }
 
 }  // namespace

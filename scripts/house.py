@@ -141,7 +141,8 @@ def classes_of(tags):
              for tag in tags if tag["kind"] in ("class", "struct")}
     for tag in tags:
         scope = known.get(tag.get("scope"))
-        if scope is None:
+        # A lambda in a member's initializer has the class for its scope.
+        if scope is None or tag["name"].startswith("__anon"):
             continue
         if tag["kind"] in ("prototype", "function"):
             # Declaration and definition name default values and parameters differently: their number counts.
@@ -193,7 +194,8 @@ def comments_of(path):
                 blocks.append([number + 1, content])
             previous = number
     trailing = [[number + 1, match.group(1).strip()] for number, line in enumerate(text)
-                if (match := re.search(r"[;,{})>]\s+//\s?(.*)$", line)) and not line.strip().startswith("//")]
+                if (match := re.search(r"[;,{})>]\s+//\s?(.*)$", line)) and not line.strip().startswith("//")
+                and not re.match(r'}  // (namespace|extern "C")', line)]
     return blocks + trailing, taken, sum(1 for line in text if line.strip())
 
 
@@ -213,13 +215,6 @@ def comment_figures(files):
 
 # -- what belongs to the ground floor
 
-OWNED_BY_OS = {
-    "calls of close()": re.compile(r"(?<![\w.>])(?:::)?close\([^)]"),
-    "clocks read": re.compile(r"_clock::now\(|\bclock_gettime\("),
-    "sockaddr_un": re.compile(r"\bsockaddr_un\b"),
-}
-
-
 def strays(files):
     """How often code outside proto/os does what proto/os is for."""
     found = collections.Counter()
@@ -227,8 +222,7 @@ def strays(files):
         if path.startswith("proto/os/"):
             continue
         code = style_rules.without_literals("\n".join(lines_of(path)))
-        for name, pattern in OWNED_BY_OS.items():
-            found[name] += len(pattern.findall(code))
+        found.update(what for what, _ in style_rules.os_calls(code))
     return found
 
 
@@ -270,7 +264,7 @@ def figures():
              if figure[0] > MOST_METHODS or figure[1] > MOST_MEMBERS}
     outside = strays(cxx_files())
     return {
-        **{f"{name} outside proto/os": outside[name] for name in OWNED_BY_OS},
+        **{f"{name} outside proto/os": outside[name] for name in style_rules.OWNED_BY_OS},
         "classes": large,
         "comment openings": comment["openings"],
         "comments of four words": comment["short"],
@@ -352,7 +346,7 @@ def print_table():
 | functions p50/p90/max; over {LONG_FUNCTION} lines; over {MANY_PARAMETERS} parameters | {percentile(sizes, .5)}/{percentile(sizes, .9)}/{sizes[-1]}; {sum(1 for one in sizes if one > LONG_FUNCTION)}; {sum(1 for one in functions if one[1] > MANY_PARAMETERS)} of {len(functions)} |
 | comments, headers and sources | {100 * share['header_comment'] // share['header_lines']} %, {100 * share['source_comment'] // share['source_lines']} % |
 | comments that open with Of, Who, ...; of four words or fewer; rulers | {share['openings']}; {share['short']} of {share['comments']}; {share['rulers']} |
-| outside `proto/os`: {', '.join(OWNED_BY_OS)} | {', '.join(str(outside[name]) for name in OWNED_BY_OS)} |
+| outside `proto/os`: {', '.join(style_rules.OWNED_BY_OS)} | {', '.join(str(outside[name]) for name in style_rules.OWNED_BY_OS)} |
 | {'; '.join(readmes)} | {'; '.join(str(figure) for figure in readmes.values())} |""")
 
 

@@ -7,23 +7,24 @@
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/first_bytes.h"
+#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -44,14 +45,6 @@ constexpr int kTcpUserTimeoutMs = 120'000;
 // above. The kernel answers probes, so a launcher that was suspended stays connected.
 constexpr int kTcpAskAfterS = 30;
 
-union SocketAddress {
-  sockaddr any;
-  sockaddr_in v4;
-  sockaddr_in6 v6;
-  sockaddr_un local;
-  sockaddr_storage room;
-};
-
 // What a socket is connected or bound to, as people write it.
 struct Place {
   std::string address;
@@ -60,41 +53,24 @@ struct Place {
 };
 
 Place describe(const SocketAddress& address) {
-  std::string text(INET6_ADDRSTRLEN, '\0');
-  if (address.any.sa_family == AF_INET) {
-    inet_ntop(AF_INET, &address.v4.sin_addr, text.data(), static_cast<socklen_t>(text.size()));
-    text.resize(std::strlen(text.c_str()));
-    const std::uint16_t port = ntohs(address.v4.sin_port);
-    return {text, text + ":" + std::to_string(port), port};
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.storage.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
+    inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+    const std::uint16_t port = ntohs(v4.sin_port);
+    return {text.data(), std::string(text.data()) + ":" + std::to_string(port), port};
   }
-  if (address.any.sa_family == AF_INET6) {
-    inet_ntop(AF_INET6, &address.v6.sin6_addr, text.data(), static_cast<socklen_t>(text.size()));
-    text.resize(std::strlen(text.c_str()));
-    const std::uint16_t port = ntohs(address.v6.sin6_port);
-    return {text, "[" + text + "]:" + std::to_string(port), port};
+  if (address.storage.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
+    inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
+    const std::uint16_t port = ntohs(v6.sin6_port);
+    return {text.data(), "[" + std::string(text.data()) + "]:" + std::to_string(port), port};
   }
   return {"unix", "unix socket", 0};
 }
 
-std::optional<std::pair<SocketAddress, socklen_t>> parse_numeric(const std::string& address,
-                                                                 std::uint16_t port) {
-  SocketAddress result{};
-  if (inet_pton(AF_INET, address.c_str(), &result.v4.sin_addr) == 1) {
-    result.v4.sin_family = AF_INET;
-    result.v4.sin_port = htons(port);
-    return std::pair{result, static_cast<socklen_t>(sizeof result.v4)};
-  }
-  if (inet_pton(AF_INET6, address.c_str(), &result.v6.sin6_addr) == 1) {
-    result.v6.sin6_family = AF_INET6;
-    result.v6.sin6_port = htons(port);
-    return std::pair{result, static_cast<socklen_t>(sizeof result.v6)};
-  }
-  return std::nullopt;
-}
-
-bool is_loopback(const SocketAddress& address) {
-  if (address.any.sa_family == AF_INET) return ntohl(address.v4.sin_addr.s_addr) >> 24 == 127;
-  return IN6_IS_ADDR_LOOPBACK(&address.v6.sin6_addr);
+bool is_loopback(const std::string& address) {
+  return address.starts_with("127.") || address == "::1";
 }
 
 void set_option(int descriptor, int level, int name, int value) {
@@ -104,9 +80,9 @@ void set_option(int descriptor, int level, int name, int value) {
 }  // namespace
 
 bool is_connected_to(const std::string& peer, int descriptor) {
-  SocketAddress remote{};
-  socklen_t length = sizeof remote;
-  return getpeername(descriptor, &remote.any, &length) == 0 && describe(remote).whole == peer;
+  SocketAddress remote;
+  remote.size = sizeof remote.storage;
+  return getpeername(descriptor, remote.get(), &remote.size) == 0 && describe(remote).whole == peer;
 }
 
 void shut_down_connection(const std::string& peer, int descriptor) {
@@ -115,23 +91,23 @@ void shut_down_connection(const std::string& peer, int descriptor) {
   shutdown(descriptor, SHUT_RDWR);
 }
 
-class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
+class Acceptor::Listener : public std::enable_shared_from_this<Acceptor::Listener> {
  public:
   enum class Kind { kTls, kPlaintext, kUnix };
 
-  Door(io_context& loop, Kind kind, HalfOpen* half_open, AcceptorLimits limits, Deliver deliver)
+  Listener(io_context& loop, Kind kind, HalfOpen* half_open, AcceptorLimits limits, Deliver deliver)
       : kind_(kind),
         half_open_(half_open),
         limits_(limits),
         deliver_(std::move(deliver)),
-        listener_(loop),
+        socket_(loop),
         pause_(loop),
         sweep_(loop) {}
 
   Result<void> open_tcp(const std::string& address, std::uint16_t port);
   Result<void> open_unix(const std::string& path);
   void start();
-  void close_door();
+  void stop();
 
   const Place& place() const { return place_; }
 
@@ -154,7 +130,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   void admit(Descriptor socket, const SocketAddress& from);
   bool within_margin(int descriptor) const;
   void admit_local(Descriptor socket);
-  void admit_stranger(Descriptor socket, Place peer);
+  void await_first_bytes(Descriptor socket, Place peer);
   void look_later(HalfOpen::Id id);
   void look(HalfOpen::Id id);
   void finish(HalfOpen::Id id, const std::string& refusal);
@@ -168,7 +144,7 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   HalfOpen* half_open_;
   AcceptorLimits limits_;
   Deliver deliver_;
-  stream_descriptor listener_;
+  stream_descriptor socket_;
   boost::asio::steady_timer pause_;
   boost::asio::steady_timer sweep_;
   bool sweeping_ = false;
@@ -183,46 +159,45 @@ class Acceptor::Door : public std::enable_shared_from_this<Acceptor::Door> {
   std::vector<char> look_buffer_;
 };
 
-Result<void> Acceptor::Door::listen_on(Descriptor socket, const std::string& what) {
+Result<void> Acceptor::Listener::listen_on(Descriptor socket, const std::string& what) {
   if (listen(socket.get(), SOMAXCONN) != 0)
     return errno_error(Code::kUnavailable, "cannot listen on " + what, errno);
-  SocketAddress bound{};
-  socklen_t length = sizeof bound;
-  getsockname(socket.get(), &bound.any, &length);
+  SocketAddress bound;
+  bound.size = sizeof bound.storage;
+  getsockname(socket.get(), bound.get(), &bound.size);
   place_ = kind_ == Kind::kUnix ? Place{"unix", what, 0} : describe(bound);
   take_reserve();
   if (kind_ == Kind::kTls) look_buffer_.resize(kMaxHelloBytes);
-  listener_.assign(socket.release());
+  socket_.assign(socket.release());
   return {};
 }
 
-Result<void> Acceptor::Door::open_tcp(const std::string& address, std::uint16_t port) {
-  const auto parsed = parse_numeric(address, port);
-  if (!parsed)
+Result<void> Acceptor::Listener::open_tcp(const std::string& address, std::uint16_t port) {
+  SocketAddress where = parse_address(address, port);
+  if (!where.is_valid())
     return Error{Code::kInvalidArgument, "\"" + address + "\" is no numeric address",
                  "write an IPv4 or IPv6 address of this host, such as 0.0.0.0:7411 or [::]:7411"};
-  const auto& [where, length] = *parsed;
-  const std::string what = describe(where).whole;
-  if (kind_ == Kind::kPlaintext && !is_loopback(where))
-    return Error{Code::kInvalidArgument, what + " is not a loopback address",
+  const Place place = describe(where);
+  if (kind_ == Kind::kPlaintext && !is_loopback(place.address))
+    return Error{Code::kInvalidArgument, place.whole + " is not a loopback address",
                  "plaintext is for loopback only; elsewhere use --listen with certificates"};
-  Descriptor socket(::socket(where.any.sa_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + what, errno);
+  Descriptor socket(where.open_socket());
+  if (!socket) return errno_error(Code::kUnavailable, "socket for " + place.whole, errno);
   set_option(socket.get(), SOL_SOCKET, SO_REUSEADDR, 1);
-  if (where.any.sa_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
-  if (bind(socket.get(), &where.any, length) != 0) {
+  if (where.storage.ss_family == AF_INET6) set_option(socket.get(), IPPROTO_IPV6, IPV6_V6ONLY, 1);
+  if (bind(socket.get(), where.get(), where.size) != 0) {
     const int error = errno;
     const Code code = error == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable;
-    Error failure = errno_error(code, "cannot listen on " + what, error);
+    Error failure = errno_error(code, "cannot listen on " + place.whole, error);
     if (code == Code::kAlreadyExists)
       failure.fix = "another program listens there: see `ss -ltnp`, or choose another port";
     if (error == EADDRNOTAVAIL) failure.fix = "no interface has this address: see `ip address`";
     return failure;
   }
-  return listen_on(std::move(socket), what);
+  return listen_on(std::move(socket), place.whole);
 }
 
-Result<void> Acceptor::Door::prepare_directory(const std::string& path) const {
+Result<void> Acceptor::Listener::prepare_directory(const std::string& path) const {
   const std::string directory = std::filesystem::path(path).parent_path().string();
   if (directory.empty() || directory[0] != '/')
     return Error{Code::kInvalidArgument, "socket " + path + " is not an absolute path", {}};
@@ -240,11 +215,10 @@ Result<void> Acceptor::Door::prepare_directory(const std::string& path) const {
   return {};
 }
 
-Result<void> Acceptor::Door::take_lock(const std::string& path) {
+Result<void> Acceptor::Listener::take_lock(const std::string& path) {
   const std::string lock_path = path + ".lock";
   Descriptor lock(open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (lock.get() < 0)
-    return errno_error(Code::kFailedPrecondition, "cannot open " + lock_path, errno);
+  if (!lock) return errno_error(Code::kFailedPrecondition, "cannot open " + lock_path, errno);
   if (flock(lock.get(), LOCK_EX | LOCK_NB) != 0)
     return Error{Code::kAlreadyExists, "another agent serves on " + path,
                  "`ivy-agent status` asks it; one agent is enough for a user and a host"};
@@ -252,64 +226,60 @@ Result<void> Acceptor::Door::take_lock(const std::string& path) {
   return {};
 }
 
-Result<void> Acceptor::Door::open_unix(const std::string& path) {
-  SocketAddress address{};
-  address.local.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.local.sun_path)
-    return Error{Code::kInvalidArgument,
-                 "socket path " + path + " is longer than " +
-                     std::to_string(sizeof address.local.sun_path - 1) + " bytes",
+Result<void> Acceptor::Listener::open_unix(const std::string& path) {
+  SocketAddress address = unix_address(path);
+  if (!address.is_valid())
+    return Error{Code::kInvalidArgument, "socket path " + path + " is longer than 107 bytes",
                  "choose a shorter one with --socket"};
-  std::memcpy(address.local.sun_path, path.data(), path.size());
   IVY_CHECK(prepare_directory(path));
   IVY_CHECK(take_lock(path));
-  Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (socket.get() < 0) return errno_error(Code::kUnavailable, "socket for " + path, errno);
+  Descriptor socket(address.open_socket());
+  if (!socket) return errno_error(Code::kUnavailable, "socket for " + path, errno);
   // A program that answers here does not hold our lock, so we must not replace its socket.
-  const int answer = connect(socket.get(), &address.any, sizeof address.local);
+  const int answer = connect(socket.get(), address.get(), address.size);
   if (answer == 0 || errno == EAGAIN)
     return Error{Code::kAlreadyExists, "another program serves on " + path,
                  "end it, or choose another place with --socket"};
   unlink(path.c_str());
-  socket.reset(::socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  socket.reset(address.open_socket());
   // On Linux the file gets the mode of the descriptor: it never has another mode.
   fchmod(socket.get(), 0600);
-  if (bind(socket.get(), &address.any, sizeof address.local) != 0)
+  if (bind(socket.get(), address.get(), address.size) != 0)
     return errno_error(Code::kUnavailable, "cannot bind " + path, errno);
   chmod(path.c_str(), 0600);
   socket_path_ = path;
   return listen_on(std::move(socket), path);
 }
 
-void Acceptor::Door::start() { wait_for_connection(); }
+void Acceptor::Listener::start() { wait_for_connection(); }
 
-void Acceptor::Door::close_door() {
+void Acceptor::Listener::stop() {
   error_code ignored;
-  listener_.close(ignored);
+  socket_.close(ignored);
   pause_.cancel();
   sweep_.cancel();
   for (const auto& [id, waiting] : waiting_) half_open_->leave(id);
   waiting_.clear();
   if (!socket_path_.empty()) unlink(socket_path_.c_str());
   socket_path_.clear();
-  lock_.reset(-1);
+  lock_.reset();
 }
 
-void Acceptor::Door::wait_for_connection() {
-  listener_.async_wait(stream_descriptor::wait_read,
-                       [self = shared_from_this()](const error_code& error) {
-                         if (error || !self->listener_.is_open()) return;
-                         self->accept_some();
-                       });
+void Acceptor::Listener::wait_for_connection() {
+  socket_.async_wait(stream_descriptor::wait_read,
+                     [self = shared_from_this()](const error_code& error) {
+                       if (error || !self->socket_.is_open()) return;
+                       self->accept_some();
+                     });
 }
 
-void Acceptor::Door::accept_some() {
+void Acceptor::Listener::accept_some() {
   for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    SocketAddress from{};
-    socklen_t length = sizeof from;
+    SocketAddress from;
+    from.size = sizeof from.storage;
     Descriptor socket(
-        accept4(listener_.native_handle(), &from.any, &length, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (socket.get() >= 0) {
+        accept4(socket_.native_handle(), from.get(), &from.size, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    if (socket) {
       admit(std::move(socket), from);
       continue;
     }
@@ -320,15 +290,15 @@ void Acceptor::Door::accept_some() {
 }
 
 // False when accepting continues only after a pause.
-bool Acceptor::Door::accept_failed(int error) {
+bool Acceptor::Listener::accept_failed(int error) {
   // Errors of that one connection, which is gone: accept(2).
   if (error != EMFILE && error != ENFILE && error != ENOBUFS && error != ENOMEM) return true;
   const std::string reason = std::strerror(error);
   if (error == EMFILE || error == ENFILE) {
-    reserve_.reset(-1);
+    reserve_.reset();
     const Descriptor dropped(
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    const bool helped = dropped.get() >= 0;
+        accept4(socket_.native_handle(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    const bool helped = static_cast<bool>(dropped);
     take_reserve();
     if (helped) {
       refuse("a connection", "closed at once: " + reason + "; raise LimitNOFILE of the unit");
@@ -339,14 +309,14 @@ bool Acceptor::Door::accept_failed(int error) {
                      "; the next attempt is in 0.1 s");
   pause_.expires_after(kPause);
   pause_.async_wait([self = shared_from_this()](const error_code& stopped) {
-    if (stopped || !self->listener_.is_open()) return;
-    if (self->reserve_.get() < 0) self->take_reserve();
+    if (stopped || !self->socket_.is_open()) return;
+    if (!self->reserve_) self->take_reserve();
     self->wait_for_connection();
   });
   return false;
 }
 
-bool Acceptor::Door::within_margin(int descriptor) const {
+bool Acceptor::Listener::within_margin(int descriptor) const {
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return false;
   const auto allowed = static_cast<std::int64_t>(limit.rlim_cur);
@@ -356,16 +326,16 @@ bool Acceptor::Door::within_margin(int descriptor) const {
   return descriptor >= allowed - margin;
 }
 
-void Acceptor::Door::admit(Descriptor socket, const SocketAddress& from) {
+void Acceptor::Listener::admit(Descriptor socket, const SocketAddress& from) {
   const Place peer = describe(from);
   if (within_margin(socket.get())) return refuse_for_want_of_room(peer.whole, socket.get());
   if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
   set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
   if (kind_ == Kind::kPlaintext) return deliver(socket.release());
-  admit_stranger(std::move(socket), peer);
+  await_first_bytes(std::move(socket), peer);
 }
 
-void Acceptor::Door::admit_local(Descriptor socket) {
+void Acceptor::Listener::admit_local(Descriptor socket) {
   ucred peer{};
   socklen_t length = sizeof peer;
   if (getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) != 0)
@@ -376,8 +346,8 @@ void Acceptor::Door::admit_local(Descriptor socket) {
   deliver(socket.release());
 }
 
-void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
-  const auto now = Clock::now();
+void Acceptor::Listener::await_first_bytes(Descriptor socket, Place peer) {
+  const auto now = steady_now();
   half_open_->expire(now);
   const HalfOpen::Entrance entrance = half_open_->enter(peer.address, peer.whole, now);
   if (!entrance.id) return refuse(peer.whole, entrance.why);
@@ -389,7 +359,7 @@ void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
       waiting_.erase(evicted);
     }
   }
-  stream_descriptor watched(listener_.get_executor());
+  stream_descriptor watched(socket_.get_executor());
   error_code error;
   watched.assign(socket.get(), error);
   if (error) {
@@ -403,7 +373,7 @@ void Acceptor::Door::admit_stranger(Descriptor socket, Place peer) {
   start_sweep();
 }
 
-void Acceptor::Door::look_later(HalfOpen::Id id) {
+void Acceptor::Listener::look_later(HalfOpen::Id id) {
   const auto found = waiting_.find(id);
   found->second.socket.async_wait(stream_descriptor::wait_read,
                                   [self = shared_from_this(), id](const error_code& error) {
@@ -411,7 +381,7 @@ void Acceptor::Door::look_later(HalfOpen::Id id) {
                                   });
 }
 
-void Acceptor::Door::look(HalfOpen::Id id) {
+void Acceptor::Listener::look(HalfOpen::Id id) {
   const auto found = waiting_.find(id);
   if (found == waiting_.end()) return;
   Waiting& waiting = found->second;
@@ -435,20 +405,20 @@ void Acceptor::Door::look(HalfOpen::Id id) {
     return look_later(id);
   }
   set_option(descriptor, SOL_SOCKET, SO_RCVLOWAT, 1);
-  if (!half_open_->hand_over(id, Clock::now(), descriptor)) return finish(id, kEvicted);
+  if (!half_open_->hand_over(id, steady_now(), descriptor)) return finish(id, kEvicted);
   const int released = waiting.socket.release();
   waiting_.erase(found);
   deliver(released);
 }
 
-void Acceptor::Door::finish(HalfOpen::Id id, const std::string& refusal) {
+void Acceptor::Listener::finish(HalfOpen::Id id, const std::string& refusal) {
   const auto found = waiting_.find(id);
   refuse(found->second.peer.whole, refusal);
   half_open_->leave(id);
   waiting_.erase(found);
 }
 
-void Acceptor::Door::start_sweep() {
+void Acceptor::Listener::start_sweep() {
   if (sweeping_ || waiting_.empty()) return;
   sweeping_ = true;
   sweep_.expires_after(kSweepInterval);
@@ -458,8 +428,8 @@ void Acceptor::Door::start_sweep() {
   });
 }
 
-void Acceptor::Door::sweep() {
-  const auto now = Clock::now();
+void Acceptor::Listener::sweep() {
+  const auto now = steady_now();
   for (auto waiting = waiting_.begin(); waiting != waiting_.end();) {
     const HalfOpen::Id id = waiting++->first;
     if (!half_open_->holds(id)) finish(id, kEvicted);
@@ -476,7 +446,7 @@ void Acceptor::Door::sweep() {
   start_sweep();
 }
 
-void Acceptor::Door::deliver(int descriptor) {
+void Acceptor::Listener::deliver(int descriptor) {
   if (kind_ != Kind::kUnix) {
     set_option(descriptor, IPPROTO_TCP, TCP_USER_TIMEOUT, kTcpUserTimeoutMs);
     set_option(descriptor, IPPROTO_TCP, TCP_KEEPIDLE, kTcpAskAfterS);
@@ -486,33 +456,35 @@ void Acceptor::Door::deliver(int descriptor) {
   deliver_(descriptor);
 }
 
-void Acceptor::Door::refuse(const std::string& from, const std::string& why) {
+void Acceptor::Listener::refuse(const std::string& from, const std::string& why) {
   agent_log::refusal("refused " + from + " on " + place_.whole + ": " + why);
 }
 
 // The administrator must see this refusal, however many others there are.
-void Acceptor::Door::refuse_for_want_of_room(const std::string& from, int descriptor) {
+void Acceptor::Listener::refuse_for_want_of_room(const std::string& from, int descriptor) {
   const std::string why = "too many descriptors are open (this would be number " +
                           std::to_string(descriptor) +
                           "), the rest is kept for running jobs; raise LimitNOFILE of the unit";
   const auto now =
-      std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now().time_since_epoch());
+      std::chrono::duration_cast<std::chrono::milliseconds>(steady_now().time_since_epoch());
   if (!no_room_lines_.admit(now.count())) return refuse(from, why);
   agent_log::warning("refused " + from + " on " + place_.whole + ": " + why);
 }
 
-Acceptor::Acceptor(std::shared_ptr<Door> door) : door_(std::move(door)) { door_->start(); }
-Acceptor::~Acceptor() { door_->close_door(); }
-const std::string& Acceptor::place() const { return door_->place().whole; }
-std::uint16_t Acceptor::port() const { return door_->place().port; }
+Acceptor::Acceptor(std::shared_ptr<Listener> listener) : listener_(std::move(listener)) {
+  listener_->start();
+}
+Acceptor::~Acceptor() { listener_->stop(); }
+const std::string& Acceptor::place() const { return listener_->place().whole; }
+std::uint16_t Acceptor::port() const { return listener_->place().port; }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_tls(io_context& loop, const std::string& address,
                                                        std::uint16_t port, HalfOpen& half_open,
                                                        AcceptorLimits limits, Deliver deliver) {
-  auto door =
-      std::make_shared<Door>(loop, Door::Kind::kTls, &half_open, limits, std::move(deliver));
-  IVY_CHECK(door->open_tcp(address, port));
-  return std::unique_ptr<Acceptor>(new Acceptor(std::move(door)));
+  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kTls, &half_open, limits,
+                                             std::move(deliver));
+  IVY_CHECK(listener->open_tcp(address, port));
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));
 }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_plaintext(io_context& loop,
@@ -520,17 +492,18 @@ Result<std::unique_ptr<Acceptor>> Acceptor::listen_plaintext(io_context& loop,
                                                              std::uint16_t port,
                                                              AcceptorLimits limits,
                                                              Deliver deliver) {
-  auto door =
-      std::make_shared<Door>(loop, Door::Kind::kPlaintext, nullptr, limits, std::move(deliver));
-  IVY_CHECK(door->open_tcp(address, port));
-  return std::unique_ptr<Acceptor>(new Acceptor(std::move(door)));
+  auto listener = std::make_shared<Listener>(loop, Listener::Kind::kPlaintext, nullptr, limits,
+                                             std::move(deliver));
+  IVY_CHECK(listener->open_tcp(address, port));
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));
 }
 
 Result<std::unique_ptr<Acceptor>> Acceptor::listen_unix(io_context& loop, const std::string& path,
                                                         AcceptorLimits limits, Deliver deliver) {
-  auto door = std::make_shared<Door>(loop, Door::Kind::kUnix, nullptr, limits, std::move(deliver));
-  IVY_CHECK(door->open_unix(path));
-  return std::unique_ptr<Acceptor>(new Acceptor(std::move(door)));
+  auto listener =
+      std::make_shared<Listener>(loop, Listener::Kind::kUnix, nullptr, limits, std::move(deliver));
+  IVY_CHECK(listener->open_unix(path));
+  return std::unique_ptr<Acceptor>(new Acceptor(std::move(listener)));
 }
 
 }  // namespace ivy

@@ -69,9 +69,9 @@ class Acceptor {
   std::uint16_t port() const;
 
  private:
-  class Door;
-  explicit Acceptor(std::shared_ptr<Door> door);
-  std::shared_ptr<Door> door_;
+  class Listener;  // Shared with its pending waits.
+  explicit Acceptor(std::shared_ptr<Listener> listener);
+  std::shared_ptr<Listener> listener_;
 };
 
 }  // namespace ivy

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "agent/daemon/agent_log.h"
+#include "proto/os/clock.h"
 #include "proto/trust/agent_certificate.h"
 #include "proto/trust/agent_config.h"
 #include "proto/wire/agent.grpc.pb.h"
@@ -61,7 +62,7 @@ std::unique_ptr<Stub> connect(const std::string& socket) {
 }
 
 void set_deadline(grpc::ClientContext& context) {
-  context.set_deadline(std::chrono::system_clock::now() + kAnswerTime);
+  context.set_deadline(system_now() + kAnswerTime);
 }
 
 Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
@@ -101,11 +102,11 @@ std::string count_of_jobs(std::uint64_t count) {
 // Waits until no job is left or the patience ends; returns the number of jobs left.
 Result<std::uint64_t> wait_until_empty(Stub& stub, const std::string& socket,
                                        std::chrono::seconds patience) {
-  const auto end = std::chrono::steady_clock::now() + patience;
+  const auto end = steady_now() + patience;
   while (true) {
     const v1::ListReply reply = IVY_TRY(list_jobs(stub, socket));
     const auto left = static_cast<std::uint64_t>(reply.jobs_size());
-    if (left == 0 || std::chrono::steady_clock::now() >= end) return left;
+    if (left == 0 || steady_now() >= end) return left;
     std::this_thread::sleep_for(kPollInterval);
   }
 }

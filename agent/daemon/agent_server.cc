@@ -3,6 +3,8 @@
 #include <absl/synchronization/mutex.h>
 #include <grpcpp/resource_quota.h>
 
+#include "proto/os/clock.h"
+
 namespace ivy {
 namespace {
 
@@ -99,7 +101,7 @@ Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HalfOpen& ha
                                      const AgentServerOptions& options) {
   auto local = IVY_TRY(
       Acceptor::listen_unix(loop, options.socket_path, options.limits, deliver_to(*plain_intake_)));
-  doors_.push_back(std::move(local));
+  acceptors_.push_back(std::move(local));
   const auto open_tls = [&](const std::string& address, std::uint16_t port) {
     return Acceptor::listen_tls(loop, address, port, half_open, options.limits,
                                 deliver_to(*tls_intake_));
@@ -124,13 +126,13 @@ Result<void> AgentServer::open_everywhere(
     const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
         open) {
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    auto door = open(addresses[i], port);
-    if (!door.ok()) {
-      if (i > 0 && door.error().code != Code::kAlreadyExists) continue;
-      return door.error();
+    auto acceptor = open(addresses[i], port);
+    if (!acceptor.ok()) {
+      if (i > 0 && acceptor.error().code != Code::kAlreadyExists) continue;
+      return acceptor.error();
     }
-    if (port == 0) port = (*door)->port();
-    doors_.push_back(std::move(*door));
+    if (port == 0) port = (*acceptor)->port();
+    acceptors_.push_back(std::move(*acceptor));
   }
   return {};
 }
@@ -142,20 +144,20 @@ AgentServer::~AgentServer() {
 
 std::vector<std::string> AgentServer::places() const {
   std::vector<std::string> result;
-  for (const auto& door : doors_) result.push_back(door->place());
+  for (const auto& acceptor : acceptors_) result.push_back(acceptor->place());
   return result;
 }
 
 std::uint16_t AgentServer::port() const {
-  for (const auto& door : doors_)
-    if (door->port() != 0) return door->port();
+  for (const auto& acceptor : acceptors_)
+    if (acceptor->port() != 0) return acceptor->port();
   return 0;
 }
 
-void AgentServer::stop_accepting() { doors_.clear(); }
+void AgentServer::stop_accepting() { acceptors_.clear(); }
 
 void AgentServer::shut_down(std::chrono::milliseconds patience) {
-  if (server_ != nullptr) server_->Shutdown(std::chrono::system_clock::now() + patience);
+  if (server_ != nullptr) server_->Shutdown(system_now() + patience);
 }
 
 }  // namespace ivy

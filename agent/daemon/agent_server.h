@@ -28,7 +28,7 @@ namespace ivy {
 
 struct AgentServerOptions {
   std::string socket_path;
-  std::vector<ListenAddress> listen;               // With TLS.
+  std::vector<ListenAddress> listen;               // The addresses served with TLS.
   std::optional<std::uint16_t> insecure_loopback;  // Without TLS, on 127.0.0.1 and ::1.
   AcceptorLimits limits;
 };
@@ -65,7 +65,7 @@ class AgentServer {
   std::unique_ptr<Intake> tls_intake_;
   std::unique_ptr<Intake> plain_intake_;
   std::unique_ptr<grpc::Server> server_;
-  std::vector<std::unique_ptr<Acceptor>> doors_;
+  std::vector<std::unique_ptr<Acceptor>> acceptors_;
 };
 
 }  // namespace ivy

@@ -20,7 +20,6 @@
 #include "agent/daemon/job_registry.h"
 #include "agent/daemon/open_call.h"
 #include "agent/daemon/open_stream.h"
-#include "agent/daemon/put_call.h"
 
 namespace ivy {
 namespace {
@@ -61,7 +60,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   Result<void> open_registry();
   void stop();
   void close();
-  // Called from gRPC's threads.
+  // Called from any of gRPC's threads.
   Result<AgentPeer> peer(const grpc::CallbackServerContext& context) const {
     return options_.peer(context);
   }
@@ -103,7 +102,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   std::set<std::shared_ptr<JobCarrier>> carriers_;
   std::vector<std::weak_ptr<AgentForward>> forwards_;
   bool stopping_ = false;
-  // The thread of the bundle cache: see put_call.h.
+  // The thread of the bundle cache, for PutCall.
   boost::asio::thread_pool bundle_thread_{1};
   const std::shared_ptr<std::atomic<int>> puts_under_way_ = std::make_shared<std::atomic<int>>(0);
 };
@@ -247,6 +246,80 @@ void AgentService::Core::drain(const agent::v1::DrainRequest& request,
 }
 
 namespace {
+
+// A Put call: receives a bundle message by message on the bundle cache's own thread, because a home
+// on a network may keep a write waiting for seconds. It deletes itself when gRPC is done with it.
+class PutCall final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
+ public:
+  // Each may take the largest bundle's room on disk.
+  static constexpr int kMaxAtOnce = 16;
+
+  // under_way: the number of calls in progress, shared by all calls. Everything here outlives the
+  // call.
+  PutCall(boost::asio::thread_pool& thread, const BundleCache& cache,
+          std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply);
+  ~PutCall() override;
+
+ private:
+  void OnReadDone(bool ok) override;
+  void OnDone() override;
+  void take();
+  Result<void> take_message();
+  void put();
+
+  boost::asio::thread_pool& thread_;
+  const BundleCache& cache_;
+  const std::shared_ptr<std::atomic<int>> under_way_;
+  agent::v1::PutReply* const reply_;
+  agent::v1::PutRequest request_;
+  std::unique_ptr<BundleCache::Arrival> arrival_;
+};
+
+PutCall::PutCall(boost::asio::thread_pool& thread, const BundleCache& cache,
+                 std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply)
+    : thread_(thread), cache_(cache), under_way_(std::move(under_way)), reply_(reply) {
+  if (++*under_way_ > kMaxAtOnce)
+    Finish(grpc_status({Code::kAborted,
+                        "more than " + std::to_string(kMaxAtOnce) + " bundles are coming in",
+                        "try again"}));
+  else
+    StartRead(&request_);
+}
+
+PutCall::~PutCall() { --*under_way_; }
+
+void PutCall::OnReadDone(bool ok) {
+  boost::asio::post(thread_, [this, ok] { ok ? take() : put(); });
+}
+
+void PutCall::OnDone() { delete this; }
+
+void PutCall::take() {
+  const Result<void> taken = take_message();
+  if (!taken.ok()) return Finish(grpc_status(taken.error()));
+  StartRead(&request_);
+}
+
+Result<void> PutCall::take_message() {
+  if (arrival_) return arrival_->take(request_.data());
+  const agent::v1::PutBundle& bundle = request_.bundle();
+  if (!request_.has_bundle())
+    return Error{Code::kInvalidArgument, "the first message names no bundle"};
+  arrival_ = IVY_TRY(cache_.accept({.bundle = bundle.bundle(),
+                                    .architecture = bundle.architecture(),
+                                    .sha256 = bundle.sha256(),
+                                    .bytes = bundle.bytes()}));
+  return {};
+}
+
+void PutCall::put() {
+  if (!arrival_) return Finish(grpc_status({Code::kInvalidArgument, "no bundle was named"}));
+  const Result<std::string> directory = arrival_->put();
+  arrival_.reset();
+  if (!directory.ok()) return Finish(grpc_status(directory.error()));
+  reply_->set_directory(*directory);
+  Finish(grpc::Status::OK);
+}
 
 // A stream that was refused before its first message was read.
 class RefusedOpen final

@@ -213,7 +213,7 @@ Result<void> prepare_out(const std::string& out, const Subject& subject,
 struct Order {
   Subject subject;
   CertificateRequest request;
-  std::string out;  // Absolute, prepared.
+  std::string out;  // An absolute path, prepared for use.
   std::vector<FileContents> beside;
 };
 
@@ -423,8 +423,8 @@ Result<std::string> signed_list(const Authority& authority, std::int64_t now_uni
   }
   // The list is valid as long as the CA: one that expires would stop every agent on that day. The
   // date is its number too, since lists are made one at a time.
-  return sign_revocation_list(authority.texts, revoked, now_unix_s - kBackdated,
-                              authority.facts.not_after, now_unix_s);
+  return sign_revocation_list(authority.texts, revoked,
+                              {now_unix_s - kBackdated, authority.facts.not_after, now_unix_s});
 }
 
 bool is_meant(const IssuedCertificate& one, const std::optional<Subject>& subject,
@@ -507,7 +507,7 @@ Result<std::string> ca_init(const CaInitArguments& arguments) {
                  directory + "/" + file + " exists: a CA is never overwritten",
                  "use it as it is, or name another directory with --ca DIR"};
   }
-  authority.texts = IVY_TRY(make_authority(name, now - kBackdated, now + arguments.days * kDay));
+  authority.texts = make_authority(name, now - kBackdated, now + arguments.days * kDay);
   authority.facts = IVY_TRY(authority_facts(authority.texts.certificate_pem));
   const std::string list = IVY_TRY(signed_list(authority, now));
   // The key comes last: with it the CA exists.

@@ -23,31 +23,36 @@ struct CertificateRequest {
   std::string common_name;  // For people; left out when it is longer than the 64 bytes it may have.
   std::vector<std::string> uris;
   std::vector<std::string> dns_names;
-  std::vector<std::string> addresses;        // Numeric.
-  std::vector<std::string> extended_usages;  // "serverAuth", "clientAuth".
+  std::vector<std::string> addresses;        // In numbers, without a port.
+  std::vector<std::string> extended_usages;  // Such as "serverAuth" and "clientAuth".
   std::int64_t not_before = 0;               // Seconds since 1970.
   std::int64_t not_after = 0;
 };
 
 struct RevokedSerial {
-  std::string serial;  // Hexadecimal.
+  std::string serial;  // In lower-case hexadecimal digits.
   std::int64_t revoked_at = 0;
 };
 
-// A CA: a key and a certificate signed by it. It signs leaves only. Internal when libcrypto fails.
-Result<KeyAndCertificate> make_authority(const std::string& name, std::int64_t not_before,
-                                         std::int64_t not_after);
+// A CA: a key and a certificate signed by it. It signs leaves only.
+KeyAndCertificate make_authority(const std::string& name, std::int64_t not_before,
+                                 std::int64_t not_after);
 
 // A new key and its certificate. FailedPrecondition when key and certificate of the authority do
 // not belong together or cannot be read.
 Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority,
                                             const CertificateRequest& request);
 
-// The whole list, signed; `number` must grow from list to list.
+struct RevocationListDates {
+  std::int64_t last_update = 0;  // Seconds since 1970.
+  std::int64_t next_update = 0;
+  std::int64_t number = 0;  // Must grow from list to list.
+};
+
+// The whole list, signed by the CA.
 Result<std::string> sign_revocation_list(const KeyAndCertificate& authority,
                                          const std::vector<RevokedSerial>& revoked,
-                                         std::int64_t last_update, std::int64_t next_update,
-                                         std::int64_t number);
+                                         const RevocationListDates& dates);
 
 // The name of the CA's certificate and the end of its validity.
 struct AuthorityFacts {

@@ -16,6 +16,7 @@
 
 #include "agent/node/spawn/job_directory.h"
 #include "proto/contract/core_limit.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/process.h"
 
 namespace ivy {
@@ -115,7 +116,7 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
     environment.push_back(variable.name + "=" + variable.value);
   const std::string program = request.directory + "/ivy-node";
   pid_t pid = -1;
-  const UsersCoreLimit inherited;  // For the job's workers.
+  const UsersCoreLimit inherited;  // The job's workers shall have it.
   const int error = posix_spawn(&pid, program.c_str(), &plan.actions, &plan.attributes,
                                 pointers_to(arguments).data(), pointers_to(environment).data());
   if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);
@@ -144,18 +145,11 @@ Result<OpenStep> decide_open(const OpenFacts& facts) {
 Result<StartedWarden> start_warden(const WardenRequest& request) {
   // Jobs must start even if the unit's empty cgroups have been removed.
   if (!request.cgroup.empty()) mkdir(request.cgroup.c_str(), 0755);
-  std::array<int, 2> ends{};
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends.data()) != 0)
-    return errno_error(Code::kUnavailable, "socketpair", errno);
-  const Result<pid_t> pid = spawn_warden(request, ends[1]);
-  close(ends[1]);
-  if (!pid.ok()) {
-    close(ends[0]);
-    return pid.error();
-  }
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  const int pidfd = open_pidfd(*pid);
-  return StartedWarden{*pid, pidfd, ends[0]};
+  DescriptorPair ends = make_stream_pair();
+  if (!ends) return errno_error(Code::kUnavailable, "socketpair", errno);
+  const pid_t pid = IVY_TRY(spawn_warden(request, ends.theirs.get()));
+  fcntl(ends.ours.get(), F_SETFL, O_NONBLOCK);
+  return StartedWarden{pid, open_pidfd(pid), ends.ours.release()};
 }
 
 Result<int> connect_to_job(const JobKey& key) {

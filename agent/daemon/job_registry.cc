@@ -1,18 +1,13 @@
 #include "agent/daemon/job_registry.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <boost/system/error_code.hpp>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
-#include <ctime>
 #include <vector>
 
 #include "agent/node/spawn/job_directory.h"
@@ -196,9 +191,8 @@ void JobRegistry::look_at(const JobPointer& job) {
   if (warden && warden->exit_code) return end(job, outcome_of(*warden->exit_code));
   // The descriptor is opened first: if pid and start time match after that, it refers to the
   // warden.
-  const int pidfd = warden ? open_pidfd(warden->pid) : -1;
-  if (pidfd >= 0 && is_that_process(*warden)) return watch(job, pidfd);
-  if (pidfd >= 0) close(pidfd);
+  Descriptor pidfd(warden ? open_pidfd(warden->pid) : -1);
+  if (pidfd && is_that_process(*warden)) return watch(job, pidfd.release());
   // There is no warden, or it was killed: then its supervisor ends what is left.
   if (is_directory_held(job->key)) return look_again(job, kLaterLooks);
   if (++job->looks < kLooksBeforeGivenUp) return look_again(job, kFirstLooks);

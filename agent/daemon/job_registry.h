@@ -31,7 +31,7 @@ class JobRegistry {
 
   struct Handlers {
     std::function<void(const std::string&)> audit;  // One line per job, at its end.
-    std::function<void(const std::string&)> warn;   // Warnings for the administrator.
+    std::function<void(const std::string&)> warn;   // A warning for the administrator's log.
     std::function<void(const JobKey&)> ended;       // The job is no longer listed.
   };
 

@@ -8,6 +8,8 @@
 #include <utility>
 
 #include "agent/node/spawn/job_directory.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -52,7 +54,7 @@ void OpenCall::on_read(bool ok) {
     return context_->forward(std::exchange(stream_, nullptr));
   }
   stream_->request().Clear();
-  deadline_ = std::chrono::steady_clock::now() + kConnectWithin;
+  deadline_ = steady_now() + kConnectWithin;
   try_open();
 }
 
@@ -85,7 +87,7 @@ void OpenCall::try_open() {
                      context_->bundles().find(job_.bundle(), context_->architecture()).ok();
   const Result<OpenStep> step = decide_open(facts);
   if (!step.ok()) {
-    if (socket.ok()) close(*socket);
+    if (socket.ok()) Descriptor(*socket).reset();
     return refuse(step.error());
   }
   if (*step == OpenStep::kNeedBundle) return need_bundle();
@@ -97,7 +99,7 @@ void OpenCall::try_open() {
 }
 
 void OpenCall::try_again() {
-  if (std::chrono::steady_clock::now() >= deadline_) {
+  if (steady_now() >= deadline_) {
     return refuse({Code::kUnavailable, "the job's supervisor on this host does not listen"});
   }
   timer_.expires_after(pause_);
@@ -143,7 +145,7 @@ void OpenCall::need_bundle() {
 
 void OpenCall::refuse(const Error& error) {
   timer_.cancel();
-  // finish() releases us.
+  // The call of finish() releases us.
   const std::shared_ptr<OpenCall> self = shared_from_this();
   if (stream_) std::exchange(stream_, nullptr)->finish(grpc_status(error));
 }

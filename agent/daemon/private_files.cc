@@ -12,6 +12,7 @@
 #include <thread>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -169,12 +170,12 @@ Result<DirectoryLock> DirectoryLock::take(const std::string& directory) {
     return file_error(errno == ENOENT ? Code::kNotFound : Code::kUnavailable, "open " + directory,
                       errno);
   }
-  const auto deadline = std::chrono::steady_clock::now() + kLockPatience;
+  const auto deadline = steady_now() + kLockPatience;
   while (flock(fd.get(), LOCK_EX | LOCK_NB) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) {
       return file_error(Code::kUnavailable, "lock " + directory, errno);
     }
-    if (std::chrono::steady_clock::now() > deadline) {
+    if (steady_now() > deadline) {
       return Error{Code::kUnavailable,
                    "another process has been working in " + directory + " for 10 s",
                    "find it with `fuser -v " + directory + "` and try again"};

@@ -3,6 +3,7 @@
 #include <grpcpp/create_channel.h>
 #include <pwd.h>
 #include <sys/stat.h>
+#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,7 +13,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
-#include <cstdlib>
 #include <exception>
 #include <filesystem>
 #include <memory>
@@ -22,15 +22,37 @@
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/agent_server.h"
 #include "agent/daemon/agent_service.h"
-#include "agent/daemon/systemd_notify.h"
 #include "agent/daemon/unit_cgroup.h"
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
+#include "proto/os/clock.h"
 #include "proto/os/process.h"
 
 namespace ivy {
 namespace {
+
+// The states reported to systemd (sd_notify(3)). Without $NOTIFY_SOCKET every call does nothing.
+namespace systemd_notify {
+
+// Status texts are escaped: a newline in one would begin another assignment.
+void notify(const std::string& assignments) { sd_notify(0, assignments.c_str()); }
+std::string status_line(const std::string& status) {
+  return "STATUS=" + agent_log::escaped(status);
+}
+
+std::optional<std::chrono::microseconds> watchdog_interval() {
+  std::uint64_t interval_us = 0;
+  if (sd_watchdog_enabled(0, &interval_us) <= 0 || interval_us == 0) return std::nullopt;
+  return std::chrono::microseconds(interval_us);
+}
+
+void say_ready(const std::string& status) { notify("READY=1\n" + status_line(status)); }
+void say_status(const std::string& status) { notify(status_line(status)); }
+void say_alive() { notify("WATCHDOG=1"); }
+void say_stopping(const std::string& status) { notify("STOPPING=1\n" + status_line(status)); }
+
+}  // namespace systemd_notify
 
 using boost::asio::io_context;
 using boost::system::error_code;
@@ -62,7 +84,7 @@ class SelfCheck {
     asking_ = true;
     // Kept until the answer: gRPC uses it until then, even after this object is gone.
     auto question = std::make_shared<Question>();
-    question->context.set_deadline(std::chrono::system_clock::now() + kCheckTime);
+    question->context.set_deadline(system_now() + kCheckTime);
     question->context.set_wait_for_ready(true);
     current_ = question;
     stub_->async()->Facts(&question->context, &question->request, &question->reply,
@@ -267,14 +289,14 @@ void Serving::tick() {
     credentials_->reread(false);
     credentials_->say_expiry();
   }
-  half_open_.expire(std::chrono::steady_clock::now());
+  half_open_.expire(steady_now());
   agent_log::say_left_out();
   check();
   tick_later();
 }
 
 void Serving::check() {
-  const auto now = std::chrono::steady_clock::now();
+  const auto now = steady_now();
   if (now < next_check_) return;
   next_check_ = now + check_interval_;
   self_check_->ask([this](const grpc::Status& status) { answered(status); });

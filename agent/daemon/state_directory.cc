@@ -27,7 +27,7 @@ constexpr char kRecordSuffix[] = ".job";
 constexpr char kWardenSuffix[] = ".warden";
 constexpr char kEndedSuffix[] = ".ended";
 constexpr char kDamagedSuffix[] = ".damaged";
-constexpr char kFreshSuffix[] = ".new";  // As write_whole() has it.
+constexpr char kFreshSuffix[] = ".new";  // The suffix that write_whole() uses.
 constexpr char kFreshWardenSuffix[] = ".warden.new";
 constexpr char kDraining[] = "draining";
 

@@ -9,6 +9,7 @@
 #include <cstring>
 
 #include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -27,11 +28,8 @@ bool make_directory(const std::string& path) {
 
 // Returns 0 or an errno.
 int move_this_process(const std::string& directory) {
-  const int fd = open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC);
-  if (fd < 0) return errno;
-  const int error = write(fd, "0", 1) == 1 ? 0 : errno;
-  close(fd);
-  return error;
+  const Descriptor fd(open((directory + "/cgroup.procs").c_str(), O_WRONLY | O_CLOEXEC));
+  return fd && write(fd.get(), "0", 1) == 1 ? 0 : errno;
 }
 
 // Tries in a child, which then exits, what a warden will do: 0, or an errno.

@@ -10,6 +10,7 @@
 #include <fstream>
 #include <sstream>
 #include <string>
+#include <utility>
 
 #include "comm/nccl/library.h"
 
@@ -109,9 +110,9 @@ int expect_host(const char* operation, std::initializer_list<const void*> buffer
   return IVY_OK;
 }
 
-nccl::DeviceOperation Placed::operation(const OperationShape& shape, const ivy_call* call) const {
+nccl::DeviceOperation Placed::operation(Collective collective, const ivy_call* call) const {
   nccl::DeviceOperation operation;
-  operation.shape = shape;
+  operation.collective = std::move(collective);
   operation.device = device;
   if (has_device_fields(call)) {
     operation.stream = call->stream;

@@ -148,10 +148,10 @@ int check_reduction(int dtype, int op) {
 }
 
 int check_root(const ivy_comm* comm, int root) {
-  if (root >= 0 && root < comm->communicator->size()) return IVY_OK;
-  return invalid("root " + std::to_string(root) + " is no rank of communicator " +
-                 comm->communicator->name() + ", which has " +
-                 std::to_string(comm->communicator->size()));
+  const Membership& ranks = comm->communicator->ranks();
+  if (root >= 0 && root < ranks.size()) return IVY_OK;
+  return invalid("root " + std::to_string(root) + " is no rank of communicator " + ranks.name() +
+                 ", which has " + std::to_string(ranks.size()));
 }
 
 int check_buffer(const void* buffer, std::size_t count, const char* name) {
@@ -179,7 +179,6 @@ CallOptions options_of(const ivy_call* call) {
   if (call->timeout_ms != 0) options.timeout = timeout_of(call->timeout_ms);
   options.is_async = call->work != nullptr;
   if (options.is_async && next_work == nullptr) next_work = std::make_unique<ivy_work>();
-  options.factor = call->factor;
   return options;
 }
 

@@ -19,9 +19,10 @@ std::size_t size_of(int dtype) { return element_bytes(static_cast<Dtype>(dtype))
 constexpr int kTagMax = 1 << 30;
 
 int check_peer(const ivy_comm* comm, int rank, const char* name) {
-  if (rank >= 0 && rank < comm->communicator->size()) return IVY_OK;
+  const Membership& ranks = comm->communicator->ranks();
+  if (rank >= 0 && rank < ranks.size()) return IVY_OK;
   return invalid(std::string(name) + " " + std::to_string(rank) + " is no rank of communicator " +
-                 comm->communicator->name());
+                 ranks.name());
 }
 
 int check_tag(int tag, const char* name) {

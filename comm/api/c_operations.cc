@@ -1,4 +1,4 @@
-// The collectives of the C interface: what the caller gave, checked and turned into values.
+// The collectives of the C interface: what the caller gave, checked and turned into a Collective.
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -12,130 +12,237 @@ namespace {
 
 std::size_t size_of(int dtype) { return element_bytes(static_cast<Dtype>(dtype)); }
 
-OperationShape shape_for(Operation operation, int dtype, std::size_t count, int root = -1) {
-  OperationShape shape;
-  shape.operation = operation;
-  shape.dtype = static_cast<Dtype>(dtype);
-  shape.count = count;
-  shape.root = root;
-  return shape;
+// A call's arguments. An operation has only some of them.
+struct Arguments {
+  const void* send = nullptr;
+  void* recv = nullptr;
+  std::size_t count = 0;
+  int dtype = IVY_U8;
+  int op = IVY_SUM;
+  int root = -1;
+
+  OperationShape shape(Operation operation, std::uint64_t elements) const {
+    OperationShape shape;
+    shape.operation = operation;
+    shape.dtype = static_cast<Dtype>(dtype);
+    shape.op = static_cast<ReduceOp>(op);
+    shape.root = root;
+    shape.count = elements;
+    return shape;
+  }
+};
+
+// The counts of all ranks, and where each rank's block begins (null: one behind the other).
+// `which` is the beginning of the arrays' names in the header.
+struct Counts {
+  const std::size_t* counts = nullptr;
+  const std::size_t* displacements = nullptr;
+  const char* which = "";
+};
+
+int check_call_on(const ivy_comm* comm, const ivy_call* call) {
+  IVY_CHECKED(check_comm(comm));
+  return check_call(call);
 }
 
-Blocks even_blocks(std::int32_t size, std::size_t bytes) {
-  return Blocks::even(static_cast<std::size_t>(size), bytes);
-}
-
-// An array of counts, one for each rank, and one of displacements where it is given: no sum of them
-// may wrap around. `which`: "", "send_" or "recv_". `total` are all elements.
-int check_counts(const ivy_comm* comm, const std::string& which, const std::size_t* counts,
-                 const std::size_t* displacements, int dtype, std::size_t& total) {
-  if (counts == nullptr) return invalid(which + "counts is NULL");
+// Turns counts into blocks; no sum of them may wrap around. `total`: all elements.
+int take_blocks(const ivy_comm* comm, const Counts& given, int dtype, Blocks& blocks,
+                std::size_t& total) {
+  if (given.counts == nullptr) return invalid(std::string(given.which) + "counts is NULL");
   const std::size_t most = most_elements(dtype);
   const auto is_too_large = [&](const char* array, std::size_t rank, std::size_t value) {
-    return invalid(which + array + "[" + std::to_string(rank) + "] is " + std::to_string(value) +
-                   ", which is too large");
+    return invalid(std::string(given.which) + array + "[" + std::to_string(rank) + "] is " +
+                   std::to_string(value) + ", which is too large");
   };
+  std::vector<Block> list(static_cast<std::size_t>(comm->communicator->ranks().size()));
   total = 0;
-  for (std::size_t rank = 0; rank < static_cast<std::size_t>(comm->communicator->size()); ++rank) {
-    if (counts[rank] > most - total) return is_too_large("counts", rank, counts[rank]);
-    total += counts[rank];
-    if (displacements != nullptr && displacements[rank] > most - counts[rank]) {
-      return is_too_large("displacements", rank, displacements[rank]);
+  for (std::size_t rank = 0; rank < list.size(); ++rank) {
+    const std::size_t count = given.counts[rank];
+    if (count > most - total) return is_too_large("counts", rank, count);
+    std::size_t begin = total;
+    if (given.displacements != nullptr) {
+      begin = given.displacements[rank];
+      if (begin > most - count) return is_too_large("displacements", rank, begin);
     }
+    list[rank] = {begin * size_of(dtype), count * size_of(dtype)};
+    total += count;
   }
+  blocks = std::move(list);
   return IVY_OK;
 }
 
-std::vector<Block> uneven_blocks(std::int32_t size, const std::size_t* counts,
-                                 const std::size_t* displacements, std::size_t element) {
-  std::vector<Block> blocks(static_cast<std::size_t>(size));
-  std::size_t next = 0;
-  for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
-    const std::size_t begin = displacements != nullptr ? displacements[rank] : next;
-    blocks[rank] = {begin * element, counts[rank] * element};
-    next += counts[rank];
+std::uint64_t hash_of(const ivy_comm* comm, const std::size_t* counts) {
+  return counts_fingerprint({counts, static_cast<std::size_t>(comm->communicator->ranks().size())});
+}
+
+// Where a rank's own block stands in a buffer of blocks.
+char* at_block(const void* buffer, const Block& block) {
+  return static_cast<char*>(const_cast<void*>(or_nothing(buffer))) + block.offset;
+}
+
+int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
+                    Collective& collective) {
+  const bool is_in_place = collective.send.data == collective.receive.data;
+  if (collective.shape.operation == Operation::kAllToAll && is_in_place &&
+      collective.shape.count != 0) {
+    return invalid("all_to_all of device memory cannot work in place; give another recv");
   }
-  return blocks;
+  return finish(comm, call,
+                comm->communicator->carry_out(placed.operation(std::move(collective), call),
+                                              options_of(call)));
 }
 
-nccl::DeviceOperation reduction(Operation operation, std::vector<nccl::Part> parts, int dtype,
-                                int op, int root, const Placed& placed, const ivy_call* call) {
-  std::size_t total = 0;
-  for (const nccl::Part& part : parts) total += part.count;
-  OperationShape shape = shape_for(operation, dtype, total, root);
-  shape.op = static_cast<ReduceOp>(op);
-  nccl::DeviceOperation made = placed.operation(shape, call);
-  made.parts = std::move(parts);
-  return made;
+// Calls the operation where its buffers are: `send` and `recv`, or null where a buffer does not
+// matter on this rank.
+int start(ivy_comm* comm, const ivy_call* call, Collective& collective, const void* send,
+          const void* recv) {
+  Placed placed;
+  IVY_CHECKED(find_place(call, {send, recv}, placed));
+  if (call != nullptr) collective.factor = call->factor;
+  if (placed.is_device) return start_on_device(comm, call, placed, collective);
+  collective.send.data = or_nothing(collective.send.data);
+  collective.receive.data = or_nothing(collective.receive.data);
+  return finish(comm, call, comm->communicator->carry_out(std::move(collective), options_of(call)));
 }
 
-// A buffer as blocks, or as this rank's bytes.
-struct Buffer {
-  const void* data;
-  std::vector<Block> blocks;
-  std::size_t bytes;
+// What an operation of equal parts is made of: which buffer has a block for each rank, whether only
+// the root's result matters, and whether an input in place stands in its own block.
+struct Row {
+  Operation operation = Operation::kNone;
+  bool divides_send = false;
+  bool divides_recv = false;
+  bool is_recv_the_roots = false;
+  bool is_in_place_in_own_block = false;
 };
 
-int on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
-              const OperationShape& shape, Buffer send, Buffer receive) {
-  nccl::DeviceOperation operation = placed.operation(shape, call);
-  operation.send = send.data;
-  operation.send_blocks = std::move(send.blocks);
-  operation.send_bytes = send.bytes;
-  operation.receive = const_cast<void*>(receive.data);
-  operation.receive_blocks = std::move(receive.blocks);
-  operation.receive_bytes = receive.bytes;
-  return finish(comm, call, comm->communicator->on_device(std::move(operation), options_of(call)));
+template <Row row>
+int start_even(ivy_comm* comm, Arguments given, const ivy_call* call) {
+  return guarded([&] {
+    constexpr bool kReduces = reduces(row.operation);
+    auto& [send, recv, count, dtype, op, root] = given;
+    IVY_CHECKED(check_call_on(comm, call));
+    IVY_CHECKED(kReduces ? check_reduction(dtype, op) : check_type(dtype));
+    if (row.is_recv_the_roots) IVY_CHECKED(check_root(comm, root));
+    const Membership& ranks = comm->communicator->ranks();
+    const auto size = static_cast<std::size_t>(ranks.size());
+    IVY_CHECKED(check_count(count, dtype, row.divides_send || row.divides_recv ? size : 1));
+    const bool has_result = !row.is_recv_the_roots || ranks.rank() == root;
+    if (has_result) IVY_CHECKED(check_buffer(recv, count, "recv"));
+    const std::size_t bytes = count * size_of(dtype);
+    if (send == IVY_IN_PLACE) {
+      send = recv;
+      if (row.is_in_place_in_own_block) {
+        send = at_block(recv, {static_cast<std::size_t>(ranks.rank()) * bytes, bytes});
+      }
+    }
+    IVY_CHECKED(check_buffer(send, count, "send"));
+    Collective collective{
+        given.shape(row.operation, count),
+        {send, row.divides_send ? 0 : bytes, Blocks::even(row.divides_send ? size : 0, bytes)},
+        {recv, row.divides_recv ? 0 : bytes, Blocks::even(row.divides_recv ? size : 0, bytes)},
+        1,
+        {}};
+    return start(comm, call, collective, send, has_result ? recv : nullptr);
+  });
 }
 
-int scatter_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
-                      const OperationShape& shape, const void* send, void* recv,
-                      std::vector<std::size_t> counts) {
-  nccl::DeviceOperation operation = placed.operation(shape, call);
-  operation.send = send;
-  operation.receive = recv;
-  operation.counts = std::move(counts);
-  return finish(comm, call, comm->communicator->on_device(std::move(operation), options_of(call)));
+// Gather and scatter: the root has a block for each rank, every rank its own part.
+struct Rooted {
+  Operation operation = Operation::kGather;
+  const void* all = nullptr;
+  const void* own = nullptr;
+  std::size_t own_count = 0;
+  int dtype = IVY_U8;
+  int root = 0;
+  std::optional<Counts> counts;  // Nothing: the parts are equal.
+};
+
+int start_rooted(ivy_comm* comm, Rooted given, const ivy_call* call) {
+  return guarded([&] {
+    auto& [operation, all, own, own_count, dtype, root, counts] = given;
+    IVY_CHECKED(check_call_on(comm, call));
+    IVY_CHECKED(check_type(dtype));
+    IVY_CHECKED(check_root(comm, root));
+    const Membership& ranks = comm->communicator->ranks();
+    const auto size = static_cast<std::size_t>(ranks.size());
+    IVY_CHECKED(check_count(own_count, dtype, counts ? 1 : size));
+    const bool gathers = operation == Operation::kGather || operation == Operation::kGatherV;
+    const bool is_root = ranks.rank() == root;
+    Blocks blocks;
+    if (is_root) {
+      std::size_t total = own_count;
+      blocks = Blocks::even(size, own_count * size_of(dtype));
+      if (counts) IVY_CHECKED(take_blocks(comm, *counts, dtype, blocks, total));
+      IVY_CHECKED(check_buffer(all, total, gathers ? "recv" : "send"));
+    }
+    if (own == IVY_IN_PLACE) {
+      if (!is_root) {
+        return invalid(gathers ? "only the root can gather in place"
+                               : "only the root can scatter in place");
+      }
+      const Block block = blocks[static_cast<std::size_t>(root)];
+      own = at_block(all, block);
+      own_count = block.bytes / size_of(dtype);
+    }
+    IVY_CHECKED(check_buffer(own, own_count, gathers ? "send" : "recv"));
+    const std::size_t bytes = own_count * size_of(dtype);
+    Collective collective;
+    collective.shape =
+        Arguments{.dtype = dtype, .root = root}.shape(operation, counts ? 0 : own_count);
+    const void* const all_here = is_root ? all : nullptr;
+    if (gathers) {
+      collective.send = {own, bytes, {}};
+      collective.receive = {const_cast<void*>(all), 0, std::move(blocks)};
+      return start(comm, call, collective, own, all_here);
+    }
+    collective.send = {all, 0, std::move(blocks)};
+    collective.receive = {const_cast<void*>(own), bytes, {}};
+    return start(comm, call, collective, all_here, own);
+  });
 }
 
-int check_parts(std::size_t parts, const void* const* send, void* const* recv,
-                const std::size_t* counts, int dtype) {
-  if (parts == 0) return IVY_OK;
+// The parts of an all_reduce_coalesced, whose arrays and counts are checked.
+int take_parts(std::size_t count, const Arguments& arrays, const std::size_t* counts,
+               std::vector<Part>& parts) {
+  if (count == 0) return IVY_OK;
+  const auto* const send = static_cast<const void* const*>(arrays.send);
+  auto* const recv = static_cast<void* const*>(arrays.recv);
   if (send == nullptr) return invalid("send is NULL");
   if (recv == nullptr) return invalid("recv is NULL");
   if (counts == nullptr) return invalid("counts is NULL");
   const auto name = [](const char* array, std::size_t part) {
     return array + ("[" + std::to_string(part) + "]");
   };
-  const auto has_room = [](const void* buffer, std::size_t count) {
-    return buffer != IVY_IN_PLACE && (buffer != nullptr || count == 0);
+  const auto has_room = [](const void* buffer, std::size_t elements) {
+    return buffer != IVY_IN_PLACE && (buffer != nullptr || elements == 0);
   };
-  for (std::size_t part = 0; part < parts; ++part) {
-    const std::size_t count = counts[part];
+  const std::size_t most = most_elements(arrays.dtype) / count;
+  for (std::size_t part = 0; part < count; ++part) {
     const void* const input = send[part] == IVY_IN_PLACE ? recv[part] : send[part];
-    if (count > most_elements(dtype) / parts) {
-      return invalid(name("counts", part) + " is " + std::to_string(count) +
+    if (counts[part] > most) {
+      return invalid(name("counts", part) + " is " + std::to_string(counts[part]) +
                      ", which is too large");
     }
     // Names are made for errors only: there may be thousands of parts.
-    if (!has_room(recv[part], count)) {
-      return check_buffer(recv[part], count, name("recv", part).c_str());
+    if (!has_room(recv[part], counts[part])) {
+      return check_buffer(recv[part], counts[part], name("recv", part).c_str());
     }
-    if (!has_room(input, count)) return check_buffer(input, count, name("send", part).c_str());
+    if (!has_room(input, counts[part])) {
+      return check_buffer(input, counts[part], name("send", part).c_str());
+    }
+    parts.push_back({input, recv[part], counts[part]});
   }
   return IVY_OK;
 }
 
 // All parts are in one place; those that are empty and NULL are in none.
-int find_parts(const ivy_call* call, const std::vector<const void*>& from,
-               const std::vector<void*>& to, Placed& placed) {
-  const std::size_t parts = from.size();
-  std::size_t first = parts;  // The first part that is not NULL.
-  for (std::size_t part = 0; part < parts; ++part) {
-    if (from[part] == nullptr && to[part] == nullptr) continue;
+int find_parts(const ivy_call* call, const std::vector<Part>& parts, Placed& placed) {
+  std::size_t first = parts.size();  // The first part that is not NULL.
+  for (std::size_t part = 0; part < parts.size(); ++part) {
+    if (parts[part].send == nullptr && parts[part].receive == nullptr) continue;
     Placed own;
-    IVY_CHECKED(find_place(call, {from[part], to[part]}, own));
-    if (first == parts) {
+    IVY_CHECKED(find_place(call, {parts[part].send, parts[part].receive}, own));
+    if (first == parts.size()) {
       first = part;
       placed = own;
     } else if (own.is_device != placed.is_device || own.device != placed.device) {
@@ -143,33 +250,7 @@ int find_parts(const ivy_call* call, const std::vector<const void*>& from,
                      std::to_string(part) + " is not where part " + std::to_string(first) + " is");
     }
   }
-  return first < parts || parts == 0 ? IVY_OK : find_place(call, {}, placed);
-}
-
-int gather_blocks(ivy_comm* comm, const ivy_call* call, const OperationShape& shape,
-                  const void* send, std::size_t bytes, void* recv, Blocks blocks) {
-  const bool is_root = comm->communicator->rank() == shape.root;
-  Placed placed;
-  IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
-  if (placed.is_device) {
-    return on_device(comm, call, placed, shape, {send, {}, bytes}, {recv, blocks.list(), 0});
-  }
-  return finish(comm, call,
-                comm->communicator->gather(shape, or_nothing(send), bytes, or_nothing(recv),
-                                           std::move(blocks), options_of(call)));
-}
-
-int scatter_blocks(ivy_comm* comm, const ivy_call* call, const OperationShape& shape,
-                   const void* send, Blocks blocks, void* recv, std::size_t bytes) {
-  const bool is_root = comm->communicator->rank() == shape.root;
-  Placed placed;
-  IVY_CHECKED(find_place(call, {is_root ? send : nullptr, recv}, placed));
-  if (placed.is_device) {
-    return on_device(comm, call, placed, shape, {send, blocks.list(), 0}, {recv, {}, bytes});
-  }
-  return finish(comm, call,
-                comm->communicator->scatter(shape, or_nothing(send), std::move(blocks),
-                                            or_nothing(recv), bytes, options_of(call)));
+  return first < parts.size() || parts.empty() ? IVY_OK : find_place(call, {}, placed);
 }
 
 }  // namespace
@@ -178,331 +259,134 @@ extern "C" {
 
 int ivy_barrier(ivy_comm* comm, const ivy_call* call) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    return finish(comm, call, comm->communicator->barrier(options_of(call)));
+    IVY_CHECKED(check_call_on(comm, call));
+    Collective collective;
+    collective.shape.operation = Operation::kBarrier;
+    return finish(comm, call,
+                  comm->communicator->carry_out(std::move(collective), options_of(call)));
   });
 }
 
 int ivy_all_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
                    const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_reduction(dtype, op));
-    IVY_CHECKED(check_count(count, dtype, 1));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
-    if (send == IVY_IN_PLACE) send = recv;
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return finish(
-          comm, call,
-          comm->communicator->on_device(
-              reduction(Operation::kAllReduce, {{send, recv, count}}, dtype, op, -1, placed, call),
-              options_of(call)));
-    }
-    return finish(comm, call,
-                  comm->communicator->all_reduce(or_nothing(send), or_nothing(recv), count,
-                                                 static_cast<Dtype>(dtype),
-                                                 static_cast<ReduceOp>(op), options_of(call)));
-  });
+  constexpr Row kRow{.operation = Operation::kAllReduce};
+  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
 }
 
 int ivy_reduce(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
                int root, const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_reduction(dtype, op));
-    IVY_CHECKED(check_root(comm, root));
-    IVY_CHECKED(check_count(count, dtype, 1));
-    const bool is_root = comm->communicator->rank() == root;
-    if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
-    if (send == IVY_IN_PLACE) send = recv;
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, is_root ? recv : nullptr}, placed));
-    if (placed.is_device) {
-      return finish(
-          comm, call,
-          comm->communicator->on_device(
-              reduction(Operation::kReduce, {{send, recv, count}}, dtype, op, root, placed, call),
-              options_of(call)));
-    }
-    return finish(comm, call,
-                  comm->communicator->reduce(or_nothing(send), or_nothing(recv), count,
-                                             static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
-                                             root, options_of(call)));
-  });
+  constexpr Row kRow{.operation = Operation::kReduce, .is_recv_the_roots = true};
+  return start_even<kRow>(comm, {send, recv, count, dtype, op, root}, call);
+}
+
+int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
+             const ivy_call* call) {
+  constexpr Row kRow{.operation = Operation::kScan};
+  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
+}
+
+int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                   const ivy_call* call) {
+  constexpr Row kRow{
+      .operation = Operation::kAllGather, .divides_recv = true, .is_in_place_in_own_block = true};
+  return start_even<kRow>(comm, {send, recv, count, dtype, IVY_SUM, -1}, call);
+}
+
+int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                       int op, const ivy_call* call) {
+  constexpr Row kRow{.operation = Operation::kReduceScatter, .divides_send = true};
+  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
+}
+
+int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                   const ivy_call* call) {
+  constexpr Row kRow{.operation = Operation::kAllToAll, .divides_send = true, .divides_recv = true};
+  return start_even<kRow>(comm, {send, recv, count, dtype, IVY_SUM, -1}, call);
+}
+
+int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
+               const ivy_call* call) {
+  return start_rooted(comm, {Operation::kGather, recv, send, count, dtype, root, {}}, call);
+}
+
+int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv,
+                 const size_t* counts, const size_t* displacements, int dtype, int root,
+                 const ivy_call* call) {
+  return start_rooted(
+      comm,
+      {Operation::kGatherV, recv, send, send_count, dtype, root, Counts{counts, displacements}},
+      call);
+}
+
+int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
+                const ivy_call* call) {
+  return start_rooted(comm, {Operation::kScatter, send, recv, count, dtype, root, {}}, call);
+}
+
+int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
+                  const size_t* displacements, void* recv, size_t recv_count, int dtype, int root,
+                  const ivy_call* call) {
+  return start_rooted(
+      comm,
+      {Operation::kScatterV, send, recv, recv_count, dtype, root, Counts{counts, displacements}},
+      call);
 }
 
 int ivy_broadcast(ivy_comm* comm, void* buffer, size_t count, int dtype, int root,
                   const ivy_call* call) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_call_on(comm, call));
     IVY_CHECKED(check_type(dtype));
     IVY_CHECKED(check_root(comm, root));
     IVY_CHECKED(check_count(count, dtype, 1));
     IVY_CHECKED(check_buffer(buffer, count, "buffer"));
-    Placed placed;
-    IVY_CHECKED(find_place(call, {buffer}, placed));
-    if (placed.is_device) {
-      nccl::DeviceOperation operation =
-          placed.operation(shape_for(Operation::kBroadcast, dtype, count, root), call);
-      operation.receive = buffer;
-      operation.receive_bytes = count * size_of(dtype);
-      return finish(comm, call,
-                    comm->communicator->on_device(std::move(operation), options_of(call)));
-    }
-    return finish(comm, call,
-                  comm->communicator->broadcast(or_nothing(buffer), count,
-                                                static_cast<Dtype>(dtype), root, options_of(call)));
-  });
-}
-
-int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
-                   const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_type(dtype));
-    const std::int32_t size = comm->communicator->size();
-    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
-    const std::size_t bytes = count * size_of(dtype);
-    if (send == IVY_IN_PLACE) {
-      send = static_cast<char*>(or_nothing(recv)) +
-             static_cast<std::size_t>(comm->communicator->rank()) * bytes;
-    }
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    const OperationShape shape = shape_for(Operation::kAllGather, dtype, count);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, {}, bytes},
-                       {recv, even_blocks(size, bytes).list(), 0});
-    }
-    return finish(comm, call,
-                  comm->communicator->all_gather(shape, or_nothing(send), or_nothing(recv),
-                                                 even_blocks(size, bytes), options_of(call)));
+    Collective collective;
+    collective.shape = Arguments{.dtype = dtype, .root = root}.shape(Operation::kBroadcast, count);
+    collective.receive = {buffer, count * size_of(dtype), {}};
+    return start(comm, call, collective, nullptr, buffer);
   });
 }
 
 int ivy_all_gather_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                      const size_t* displacements, int dtype, const ivy_call* call) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_call_on(comm, call));
     IVY_CHECKED(check_type(dtype));
+    Collective collective;
+    Blocks& blocks = collective.receive.blocks;
     std::size_t total = 0;
-    IVY_CHECKED(check_counts(comm, "", counts, displacements, dtype, total));
-    const std::int32_t size = comm->communicator->size();
-    const auto rank = static_cast<std::size_t>(comm->communicator->rank());
-    std::vector<Block> blocks = uneven_blocks(size, counts, displacements, size_of(dtype));
+    IVY_CHECKED(take_blocks(comm, {counts, displacements}, dtype, blocks, total));
+    const Block own = blocks[static_cast<std::size_t>(comm->communicator->ranks().rank())];
     IVY_CHECKED(check_buffer(recv, total, "recv"));
-    if (send == IVY_IN_PLACE) send = static_cast<char*>(or_nothing(recv)) + blocks[rank].offset;
-    IVY_CHECKED(check_buffer(send, counts[rank], "send"));
-    const std::uint64_t hash = counts_fingerprint({counts, static_cast<std::size_t>(size)});
-    const OperationShape shape = shape_for(Operation::kAllGatherV, dtype, hash);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, {}, 0}, {recv, std::move(blocks), 0});
-    }
-    return finish(comm, call,
-                  comm->communicator->all_gather(shape, or_nothing(send), or_nothing(recv),
-                                                 std::move(blocks), options_of(call)));
-  });
-}
-
-int ivy_reduce_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
-                       int op, const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_reduction(dtype, op));
-    const auto size = static_cast<std::size_t>(comm->communicator->size());
-    IVY_CHECKED(check_count(count, dtype, size));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
-    if (send == IVY_IN_PLACE) send = recv;
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    OperationShape shape = shape_for(Operation::kReduceScatter, dtype, count);
-    shape.op = static_cast<ReduceOp>(op);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return scatter_on_device(comm, call, placed, shape, send, recv,
-                               std::vector<std::size_t>(size, count));
-    }
-    return finish(comm, call,
-                  comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
-                                                     Ranges::even(size, count), options_of(call)));
+    if (send == IVY_IN_PLACE) send = at_block(recv, own);
+    IVY_CHECKED(check_buffer(send, own.bytes / size_of(dtype), "send"));
+    collective.shape =
+        Arguments{.dtype = dtype}.shape(Operation::kAllGatherV, hash_of(comm, counts));
+    collective.send = {send, own.bytes, {}};
+    collective.receive.data = recv;
+    return start(comm, call, collective, send, recv);
   });
 }
 
 int ivy_reduce_scatter_v(ivy_comm* comm, const void* send, void* recv, const size_t* counts,
                          int dtype, int op, const ivy_call* call) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_call_on(comm, call));
     IVY_CHECKED(check_reduction(dtype, op));
+    Collective collective;
+    Blocks& blocks = collective.send.blocks;
     std::size_t total = 0;
-    IVY_CHECKED(check_counts(comm, "", counts, nullptr, dtype, total));
-    const auto size = static_cast<std::size_t>(comm->communicator->size());
-    Ranges ranges = consecutive({counts, size});
+    IVY_CHECKED(take_blocks(comm, {counts}, dtype, blocks, total));
+    const Block own = blocks[static_cast<std::size_t>(comm->communicator->ranks().rank())];
     const bool is_in_place = send == IVY_IN_PLACE;
-    IVY_CHECKED(
-        check_buffer(recv, is_in_place ? total : counts[comm->communicator->rank()], "recv"));
+    IVY_CHECKED(check_buffer(recv, is_in_place ? total : own.bytes / size_of(dtype), "recv"));
     if (is_in_place) send = recv;
     IVY_CHECKED(check_buffer(send, total, "send"));
-    OperationShape shape =
-        shape_for(Operation::kReduceScatterV, dtype, counts_fingerprint({counts, size}));
-    shape.op = static_cast<ReduceOp>(op);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return scatter_on_device(comm, call, placed, shape, send, recv, {counts, counts + size});
-    }
-    return finish(comm, call,
-                  comm->communicator->reduce_scatter(shape, or_nothing(send), or_nothing(recv),
-                                                     std::move(ranges), options_of(call)));
-  });
-}
-
-int ivy_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
-               const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_type(dtype));
-    IVY_CHECKED(check_root(comm, root));
-    const std::int32_t size = comm->communicator->size();
-    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
-    const bool is_root = comm->communicator->rank() == root;
-    const std::size_t bytes = count * size_of(dtype);
-    if (is_root) IVY_CHECKED(check_buffer(recv, count, "recv"));
-    if (send == IVY_IN_PLACE) {
-      if (!is_root) return invalid("only the root can gather in place");
-      send = static_cast<char*>(or_nothing(recv)) + static_cast<std::size_t>(root) * bytes;
-    }
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    const OperationShape shape = shape_for(Operation::kGather, dtype, count, root);
-    Blocks blocks = is_root ? even_blocks(size, bytes) : Blocks();
-    return gather_blocks(comm, call, shape, send, bytes, recv, std::move(blocks));
-  });
-}
-
-int ivy_gather_v(ivy_comm* comm, const void* send, size_t send_count, void* recv,
-                 const size_t* counts, const size_t* displacements, int dtype, int root,
-                 const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_type(dtype));
-    IVY_CHECKED(check_root(comm, root));
-    IVY_CHECKED(check_count(send_count, dtype, 1));
-    const bool is_root = comm->communicator->rank() == root;
-    std::vector<Block> blocks;
-    if (is_root) {
-      std::size_t total = 0;
-      IVY_CHECKED(check_counts(comm, "", counts, displacements, dtype, total));
-      IVY_CHECKED(check_buffer(recv, total, "recv"));
-      blocks = uneven_blocks(comm->communicator->size(), counts, displacements, size_of(dtype));
-    }
-    if (send == IVY_IN_PLACE) {
-      if (!is_root) return invalid("only the root can gather in place");
-      send = static_cast<char*>(or_nothing(recv)) + blocks[static_cast<std::size_t>(root)].offset;
-      send_count = counts[root];
-    }
-    IVY_CHECKED(check_buffer(send, send_count, "send"));
-    const OperationShape shape = shape_for(Operation::kGatherV, dtype, 0, root);
-    const std::size_t bytes = send_count * size_of(dtype);
-    return gather_blocks(comm, call, shape, send, bytes, recv, std::move(blocks));
-  });
-}
-
-int ivy_scatter(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int root,
-                const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_type(dtype));
-    IVY_CHECKED(check_root(comm, root));
-    const std::int32_t size = comm->communicator->size();
-    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
-    const bool is_root = comm->communicator->rank() == root;
-    const std::size_t bytes = count * size_of(dtype);
-    if (is_root) IVY_CHECKED(check_buffer(send, count, "send"));
-    if (recv == IVY_IN_PLACE) {
-      if (!is_root) return invalid("only the root can scatter in place");
-      recv = static_cast<char*>(const_cast<void*>(or_nothing(send))) +
-             static_cast<std::size_t>(root) * bytes;
-    }
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
-    const OperationShape shape = shape_for(Operation::kScatter, dtype, count, root);
-    Blocks blocks = is_root ? even_blocks(size, bytes) : Blocks();
-    return scatter_blocks(comm, call, shape, send, std::move(blocks), recv, bytes);
-  });
-}
-
-int ivy_scatter_v(ivy_comm* comm, const void* send, const size_t* counts,
-                  const size_t* displacements, void* recv, size_t recv_count, int dtype, int root,
-                  const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_type(dtype));
-    IVY_CHECKED(check_root(comm, root));
-    IVY_CHECKED(check_count(recv_count, dtype, 1));
-    const bool is_root = comm->communicator->rank() == root;
-    std::vector<Block> blocks;
-    if (is_root) {
-      std::size_t total = 0;
-      IVY_CHECKED(check_counts(comm, "", counts, displacements, dtype, total));
-      IVY_CHECKED(check_buffer(send, total, "send"));
-      blocks = uneven_blocks(comm->communicator->size(), counts, displacements, size_of(dtype));
-    }
-    if (recv == IVY_IN_PLACE) {
-      if (!is_root) return invalid("only the root can scatter in place");
-      recv = static_cast<char*>(const_cast<void*>(or_nothing(send))) +
-             blocks[static_cast<std::size_t>(root)].offset;
-      recv_count = counts[root];
-    }
-    IVY_CHECKED(check_buffer(recv, recv_count, "recv"));
-    const OperationShape shape = shape_for(Operation::kScatterV, dtype, 0, root);
-    const std::size_t bytes = recv_count * size_of(dtype);
-    return scatter_blocks(comm, call, shape, send, std::move(blocks), recv, bytes);
-  });
-}
-
-int ivy_all_to_all(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
-                   const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_type(dtype));
-    const std::int32_t size = comm->communicator->size();
-    IVY_CHECKED(check_count(count, dtype, static_cast<std::size_t>(size)));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
-    if (send == IVY_IN_PLACE) send = recv;
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    const Blocks blocks = even_blocks(size, count * size_of(dtype));
-    const OperationShape shape = shape_for(Operation::kAllToAll, dtype, count);
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      if (send == recv && count != 0) {
-        return invalid("all_to_all of device memory cannot work in place; give another recv");
-      }
-      return on_device(comm, call, placed, shape, {send, blocks.list(), 0},
-                       {recv, blocks.list(), 0});
-    }
-    return finish(comm, call,
-                  comm->communicator->all_to_all(shape, or_nothing(send), blocks, or_nothing(recv),
-                                                 blocks, options_of(call)));
+    collective.shape = Arguments{.dtype = dtype, .op = op}.shape(Operation::kReduceScatterV,
+                                                                 hash_of(comm, counts));
+    collective.send.data = send;
+    collective.receive = {recv, own.bytes, {}};
+    return start(comm, call, collective, send, recv);
   });
 }
 
@@ -510,55 +394,22 @@ int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* send_counts
                      const size_t* send_displacements, void* recv, const size_t* recv_counts,
                      const size_t* recv_displacements, int dtype, const ivy_call* call) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_call_on(comm, call));
     IVY_CHECKED(check_type(dtype));
     if (send == IVY_IN_PLACE) return invalid("all_to_all_v cannot work in place");
+    Collective collective;
     std::size_t sent = 0;
-    IVY_CHECKED(check_counts(comm, "send_", send_counts, send_displacements, dtype, sent));
+    IVY_CHECKED(take_blocks(comm, {send_counts, send_displacements, "send_"}, dtype,
+                            collective.send.blocks, sent));
     std::size_t received = 0;
-    IVY_CHECKED(check_counts(comm, "recv_", recv_counts, recv_displacements, dtype, received));
+    IVY_CHECKED(take_blocks(comm, {recv_counts, recv_displacements, "recv_"}, dtype,
+                            collective.receive.blocks, received));
     IVY_CHECKED(check_buffer(send, sent, "send"));
     IVY_CHECKED(check_buffer(recv, received, "recv"));
-    const std::int32_t size = comm->communicator->size();
-    const OperationShape shape = shape_for(Operation::kAllToAllV, dtype, 0);
-    std::vector<Block> from = uneven_blocks(size, send_counts, send_displacements, size_of(dtype));
-    std::vector<Block> to = uneven_blocks(size, recv_counts, recv_displacements, size_of(dtype));
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return on_device(comm, call, placed, shape, {send, std::move(from), 0},
-                       {recv, std::move(to), 0});
-    }
-    return finish(
-        comm, call,
-        comm->communicator->all_to_all(shape, or_nothing(send), std::move(from), or_nothing(recv),
-                                       std::move(to), options_of(call)));
-  });
-}
-
-int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
-             const ivy_call* call) {
-  return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
-    IVY_CHECKED(check_reduction(dtype, op));
-    IVY_CHECKED(check_count(count, dtype, 1));
-    IVY_CHECKED(check_buffer(recv, count, "recv"));
-    if (send == IVY_IN_PLACE) send = recv;
-    IVY_CHECKED(check_buffer(send, count, "send"));
-    Placed placed;
-    IVY_CHECKED(find_place(call, {send, recv}, placed));
-    if (placed.is_device) {
-      return finish(comm, call,
-                    comm->communicator->on_device(reduction(Operation::kScan, {{send, recv, count}},
-                                                            dtype, op, -1, placed, call),
-                                                  options_of(call)));
-    }
-    return finish(comm, call,
-                  comm->communicator->scan(or_nothing(send), or_nothing(recv), count,
-                                           static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
-                                           options_of(call)));
+    collective.shape = Arguments{.dtype = dtype}.shape(Operation::kAllToAllV, 0);
+    collective.send.data = send;
+    collective.receive.data = recv;
+    return start(comm, call, collective, send, recv);
   });
 }
 
@@ -566,36 +417,20 @@ int ivy_all_reduce_coalesced(ivy_comm* comm, size_t parts, const void* const* se
                              void* const* recv, const size_t* counts, int dtype, int op,
                              const ivy_call* call) {
   return guarded([&] {
-    IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(check_call_on(comm, call));
     IVY_CHECKED(check_reduction(dtype, op));
-    IVY_CHECKED(check_parts(parts, send, recv, counts, dtype));
-    std::vector<const void*> from;
-    std::vector<void*> to;
-    std::vector<std::size_t> list;
-    for (std::size_t part = 0; part < parts; ++part) {
-      from.push_back(send[part] == IVY_IN_PLACE ? recv[part] : send[part]);
-      to.push_back(recv[part]);
-      list.push_back(counts[part]);
-    }
+    const Arguments arrays{
+        .send = send, .recv = const_cast<void**>(recv), .dtype = dtype, .op = op};
+    Collective collective;
+    IVY_CHECKED(take_parts(parts, arrays, counts, collective.parts));
     Placed placed;
-    IVY_CHECKED(find_parts(call, from, to, placed));
-    if (placed.is_device) {
-      std::vector<nccl::Part> all;
-      for (std::size_t part = 0; part < parts; ++part) {
-        all.push_back({from[part], to[part], list[part]});
-      }
-      nccl::DeviceOperation operation =
-          reduction(Operation::kAllReduce, std::move(all), dtype, op, -1, placed, call);
-      operation.shape.has_parts = true;
-      operation.shape.count = counts_fingerprint(list);
-      return finish(comm, call,
-                    comm->communicator->on_device(std::move(operation), options_of(call)));
-    }
+    IVY_CHECKED(find_parts(call, collective.parts, placed));
+    collective.shape = arrays.shape(Operation::kAllReduce, counts_fingerprint({counts, parts}));
+    collective.shape.has_parts = true;
+    if (call != nullptr) collective.factor = call->factor;
+    if (placed.is_device) return start_on_device(comm, call, placed, collective);
     return finish(comm, call,
-                  comm->communicator->all_reduce_coalesced(
-                      std::move(from), std::move(to), std::move(list), static_cast<Dtype>(dtype),
-                      static_cast<ReduceOp>(op), options_of(call)));
+                  comm->communicator->carry_out(std::move(collective), options_of(call)));
   });
 }
 

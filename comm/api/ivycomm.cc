@@ -10,7 +10,6 @@
 
 #include "comm/api/c_interface.h"
 #include "comm/api/struct_growth.h"
-#include "comm/group/world.h"
 #include "comm/join/identity.h"
 #include "comm/transports/registered_memory.h"
 
@@ -103,7 +102,7 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
     Result<std::unique_ptr<Job>> job = Job::join(std::move(identity).value(), timeout);
     if (!job.ok()) return fail(job.error());
-    Result<std::unique_ptr<Communicator>> communicator = make_world(**job);
+    Result<std::unique_ptr<Communicator>> communicator = Communicator::make_world(**job);
     if (!communicator.ok()) {
       const std::optional<Failure>& death = (*job)->init_failure();
       return death ? fail(*death) : fail(communicator.error());
@@ -159,45 +158,38 @@ int ivy_finalize(ivy_comm* world) {
 
 namespace {
 
+// What a communicator's ranks answer; -1, or an empty text, for one that is gone.
 template <class Question>
 int ask(const ivy_comm* comm, const Question& question) {
-  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
-  return communicator != nullptr ? static_cast<int>(question(*communicator)) : -1;
+  if (comm == nullptr || comm->communicator == nullptr) return -1;
+  return std::invoke(question, comm->communicator->ranks());
 }
 
-template <class Question>
-const char* ask_text(const ivy_comm* comm, const Question& question) {
-  const Communicator* const communicator = comm != nullptr ? comm->communicator.get() : nullptr;
-  return communicator != nullptr ? question(*communicator).c_str() : "";
+const char* ask_text(const ivy_comm* comm, const std::string& (*question)(const Communicator&)) {
+  if (comm == nullptr || comm->communicator == nullptr) return "";
+  return question(*comm->communicator).c_str();
 }
 
 }  // namespace
 
 extern "C" {
 
-int ivy_comm_rank(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::rank)); }
-int ivy_comm_size(const ivy_comm* comm) { return ask(comm, std::mem_fn(&Communicator::size)); }
-int ivy_comm_local_rank(const ivy_comm* comm) {
-  return ask(comm, std::mem_fn(&Communicator::local_rank));
-}
-int ivy_comm_local_size(const ivy_comm* comm) {
-  return ask(comm, std::mem_fn(&Communicator::local_size));
-}
-int ivy_comm_node_rank(const ivy_comm* comm) {
-  return ask(comm, std::mem_fn(&Communicator::node_rank));
-}
-int ivy_comm_node_count(const ivy_comm* comm) {
-  return ask(comm, std::mem_fn(&Communicator::node_count));
-}
+int ivy_comm_rank(const ivy_comm* comm) { return ask(comm, &Membership::rank); }
+int ivy_comm_size(const ivy_comm* comm) { return ask(comm, &Membership::size); }
+int ivy_comm_local_rank(const ivy_comm* comm) { return ask(comm, &Membership::local_rank); }
+int ivy_comm_local_size(const ivy_comm* comm) { return ask(comm, &Membership::local_size); }
+int ivy_comm_node_rank(const ivy_comm* comm) { return ask(comm, &Membership::node_rank); }
+int ivy_comm_node_count(const ivy_comm* comm) { return ask(comm, &Membership::node_count); }
 int ivy_comm_world_rank(const ivy_comm* comm, int rank) {
-  return ask(comm, [rank](const Communicator& each) { return each.world_rank(rank); });
+  return ask(comm, [rank](const Membership& ranks) { return ranks.world_rank(rank); });
 }
 const char* ivy_comm_source(const ivy_comm* comm) {
   return ask_text(
       comm, [](const Communicator& each) -> const std::string& { return each.job().source(); });
 }
 const char* ivy_comm_name(const ivy_comm* comm) {
-  return ask_text(comm, std::mem_fn(&Communicator::name));
+  return ask_text(
+      comm, [](const Communicator& each) -> const std::string& { return each.ranks().name(); });
 }
 
 namespace {
@@ -226,13 +218,12 @@ int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy
     if (group == nullptr || (ranks == nullptr && rank_count != 0) || rank_count < 0) {
       return invalid("group or ranks is NULL");
     }
-    std::vector<bool> seen(static_cast<std::size_t>(comm->communicator->size()), false);
+    const Membership& members = comm->communicator->ranks();
+    std::vector<bool> seen(static_cast<std::size_t>(members.size()), false);
     for (std::int32_t i = 0; i < rank_count; ++i) {
-      if (ranks[i] < 0 || ranks[i] >= comm->communicator->size() ||
-          seen[static_cast<std::size_t>(ranks[i])]) {
+      if (ranks[i] < 0 || ranks[i] >= members.size() || seen[static_cast<std::size_t>(ranks[i])]) {
         return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(ranks[i]) +
-                       " is no rank of communicator " + comm->communicator->name() +
-                       ", or stands there twice");
+                       " is no rank of communicator " + members.name() + ", or stands there twice");
       }
       seen[static_cast<std::size_t>(ranks[i])] = true;
     }

@@ -28,13 +28,20 @@ enum class Size : std::uint8_t {
   kFarOnly,      // `from`, where cores are far from each other; else never.
 };
 
-struct BuiltInRow {
+// A value that holds from a size on.
+struct LaterValue {
+  std::uint64_t from = 0;  // 0: there is none.
+  std::uint64_t value = 0;
+  Size size = Size::kPlain;
+};
+
+// What one operation chooses: the value from size 0 on, and later ones in order of their sizes.
+struct BuiltInChoice {
   Operation operation;
   Aspect aspect;
   Over over;
-  std::uint64_t from;
-  std::uint64_t value;
-  Size size = Size::kPlain;
+  std::uint64_t first;
+  LaterValue later[3] = {};
 };
 
 constexpr std::uint64_t number(Algorithm algorithm) {
@@ -54,68 +61,67 @@ constexpr std::uint64_t kStreamingFrom = 4 * kMiB;
 constexpr std::uint64_t kStreamingLeast = kMiB;
 constexpr std::uint64_t kStreamingMost = 16 * kMiB;
 
-// In order of sizes for each operation and aspect; each begins at 0. Where cores are far from each
-// other one copy through the kernel is faster between its thresholds than two through the slots:
-// below, its call costs more; above, the slots' second copy goes past the caches and the kernel's
-// only one does not. Where they are near, two copies take half its time.
-constexpr BuiltInRow kBuiltIn[] = {
-    {Operation::kAllReduce, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kAllReduce, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOneShot},
-    {Operation::kReduce, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kReduce, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOneShot},
-    {Operation::kReduceScatter, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kReduceScatter, kAlgorithm, Over::kShm, kPastEager, kSlotted},
-    {Operation::kBroadcast, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kBroadcast, kAlgorithm, Over::kShm, kPastEager, kSlotted},
-    {Operation::kAllGather, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kAllGather, kAlgorithm, Over::kShm, 8 * kKiB + 1, kSlotted},
-    {Operation::kAllGather, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel, Size::kFarOnly},
-    {Operation::kAllGather, kAlgorithm, Over::kShm, 4 * kMiB + 1, kSlotted},
-    {Operation::kGather, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kGather, kAlgorithm, Over::kShm, kPastEager, kSlotted},
-    {Operation::kAllToAll, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kAllToAll, kAlgorithm, Over::kShm, kPastEager, kSlotted, Size::kOfAllBlocks},
-    {Operation::kAllToAll, kAlgorithm, Over::kShm, 64 * kKiB, kByKernel, Size::kFarOnly},
-    {Operation::kAllToAll, kAlgorithm, Over::kShm, 16 * kMiB + 1, kSlotted},
-    {Operation::kScan, kAlgorithm, Over::kShm, 0, kEager},
-    {Operation::kScan, kAlgorithm, Over::kShm, kPastEager, kSlotted},
+constexpr LaterValue slots_from(std::uint64_t from, Size size = Size::kPlain) {
+  return {from, kSlotted, size};
+}
+constexpr BuiltInChoice stores_of(Operation operation, Size size) {
+  return {
+      operation, kStores, Over::kShm, kCachedStores, {{kStreamingFrom, kStreamingStores, size}}};
+}
 
-    {Operation::kAllReduce, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kAllReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
-     Size::kReduction},
-    {Operation::kReduce, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kReduce, kStores, Over::kShm, kStreamingFrom, kStreamingStores, Size::kReduction},
-    {Operation::kReduceScatter, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kReduceScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
-     Size::kAllAndShare},
-    {Operation::kBroadcast, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kBroadcast, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
-     Size::kOneBuffer},
-    {Operation::kAllGather, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kAllGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
-     Size::kShareAndAll},
-    {Operation::kGather, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kGather, kStores, Over::kShm, kStreamingFrom, kStreamingStores, Size::kOneBuffer},
-    {Operation::kScatter, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kScatter, kStores, Over::kShm, kStreamingFrom, kStreamingStores, Size::kOneBuffer},
-    {Operation::kAllToAll, kStores, Over::kShm, 0, kCachedStores},
-    {Operation::kAllToAll, kStores, Over::kShm, kStreamingFrom, kStreamingStores,
-     Size::kTwoBuffers},
+// Where cores are far from each other one copy through the kernel is faster between its thresholds
+// than two through the slots: below, its call costs more; above, the slots' second copy goes past
+// the caches and the kernel's only one does not. Where they are near, two copies take half its
+// time.
+constexpr BuiltInChoice kBuiltIn[] = {
+    {Operation::kAllReduce,
+     kAlgorithm,
+     Over::kShm,
+     kEager,
+     {slots_from(kPastEager, Size::kOneShot)}},
+    {Operation::kReduce, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager, Size::kOneShot)}},
+    {Operation::kReduceScatter, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
+    {Operation::kBroadcast, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
+    {Operation::kAllGather,
+     kAlgorithm,
+     Over::kShm,
+     kEager,
+     {slots_from(8 * kKiB + 1), {64 * kKiB, kByKernel, Size::kFarOnly}, slots_from(4 * kMiB + 1)}},
+    {Operation::kGather, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
+    {Operation::kAllToAll,
+     kAlgorithm,
+     Over::kShm,
+     kEager,
+     {slots_from(kPastEager, Size::kOfAllBlocks),
+      {64 * kKiB, kByKernel, Size::kFarOnly},
+      slots_from(16 * kMiB + 1)}},
+    {Operation::kScan, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
 
-    {Operation::kAllReduce, kRegistered, Over::kShm, 0, 1},
-    {Operation::kReduceScatter, kRegistered, Over::kShm, 0, 1},
-    {Operation::kBroadcast, kRegistered, Over::kShm, 0, 1},
-    {Operation::kAllGather, kRegistered, Over::kShm, 0, 1},
-    {Operation::kAllToAll, kRegistered, Over::kShm, 0, 1},
+    stores_of(Operation::kAllReduce, Size::kReduction),
+    stores_of(Operation::kReduce, Size::kReduction),
+    stores_of(Operation::kReduceScatter, Size::kAllAndShare),
+    stores_of(Operation::kBroadcast, Size::kOneBuffer),
+    stores_of(Operation::kAllGather, Size::kShareAndAll),
+    stores_of(Operation::kGather, Size::kOneBuffer),
+    stores_of(Operation::kScatter, Size::kOneBuffer),
+    stores_of(Operation::kAllToAll, Size::kTwoBuffers),
 
-    {Operation::kAllReduce, kAlgorithm, Over::kTcp, 0, number(Algorithm::kWhole)},
-    {Operation::kAllReduce, kAlgorithm, Over::kTcp, 32 * kKiB + 1, number(Algorithm::kSliced),
-     Size::kOfTwoRanks},
+    {Operation::kAllReduce, kRegistered, Over::kShm, 1},
+    {Operation::kReduceScatter, kRegistered, Over::kShm, 1},
+    {Operation::kBroadcast, kRegistered, Over::kShm, 1},
+    {Operation::kAllGather, kRegistered, Over::kShm, 1},
+    {Operation::kAllToAll, kRegistered, Over::kShm, 1},
 
-    {Operation::kAllReduce, kPiece, Over::kTcp, 0, 2 * kMiB},
-    {Operation::kReduce, kPiece, Over::kTcp, 0, kMiB},
-    {Operation::kReduceScatter, kPiece, Over::kTcp, 0, kMiB},
-    {Operation::kBroadcast, kPiece, Over::kTcp, 0, 512 * kKiB},
+    {Operation::kAllReduce,
+     kAlgorithm,
+     Over::kTcp,
+     number(Algorithm::kWhole),
+     {{32 * kKiB + 1, number(Algorithm::kSliced), Size::kOfTwoRanks}}},
+
+    {Operation::kAllReduce, kPiece, Over::kTcp, 2 * kMiB},
+    {Operation::kReduce, kPiece, Over::kTcp, kMiB},
+    {Operation::kReduceScatter, kPiece, Over::kTcp, kMiB},
+    {Operation::kBroadcast, kPiece, Over::kTcp, 512 * kKiB},
 };
 
 // The participants: ranks of a host, or hosts.
@@ -134,7 +140,7 @@ std::uint64_t past_caches(const Crew& crew, std::uint64_t times) {
   return room == 0 ? kStreamingFrom : std::clamp(room / times, kStreamingLeast, kStreamingMost);
 }
 
-std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
+std::uint64_t size_for(const LaterValue& row, const Crew& crew) {
   const std::uint64_t count = std::max<std::uint32_t>(1, crew.members);
   switch (row.size) {
     case Size::kPlain:
@@ -166,13 +172,12 @@ std::uint64_t size_for(const BuiltInRow& row, const Crew& crew) {
 // The size where each value begins; the first at 0.
 using Starts = std::map<std::uint64_t, std::uint64_t>;
 
-Starts built_in_starts(Operation operation, Aspect aspect, Over over, const Crew& crew) {
-  Starts starts;
-  for (const BuiltInRow& row : kBuiltIn) {
-    if (row.operation == operation && row.aspect == aspect && row.over == over) {
-      const std::uint64_t start = size_for(row, crew);
-      if (start != kNoEnd) starts[start] = row.value;
-    }
+Starts starts_of(const BuiltInChoice& choice, const Crew& crew) {
+  Starts starts = {{0, choice.first}};
+  for (const LaterValue& later : choice.later) {
+    if (later.from == 0) break;
+    const std::uint64_t start = size_for(later, crew);
+    if (start != kNoEnd) starts[start] = later.value;
   }
   return starts;
 }
@@ -229,16 +234,24 @@ void keep_possible(Starts& starts, const Starts& built_in, Operation operation,
   starts[0] = smallest;
 }
 
-bool concerns(const TuningRow& row, Operation operation, Aspect aspect, Over over,
-              std::uint32_t members) {
-  return row.operation == operation && row.aspect == aspect && row.over == over &&
-         members >= row.members_least && members <= row.members_most;
+// The rows of a table that say something about that choice among so many members.
+TuningTable rows_for(const BuiltInChoice& choice, const TuningTable& table, std::uint32_t members) {
+  TuningTable rows;
+  for (const TuningRow& row : table) {
+    if (row.operation == choice.operation && row.aspect == choice.aspect &&
+        row.over == choice.over && members >= row.members_least && members <= row.members_most) {
+      rows.push_back(row);
+    }
+  }
+  return rows;
 }
 
 }  // namespace
 
 bool has_choice(Operation operation, Aspect aspect, Over over) {
-  return !built_in_starts(operation, aspect, over, Crew()).empty();
+  return std::any_of(std::begin(kBuiltIn), std::end(kBuiltIn), [&](const BuiltInChoice& choice) {
+    return choice.operation == operation && choice.aspect == aspect && choice.over == over;
+  });
 }
 
 bool may_be(const TuningRow& row) {
@@ -272,24 +285,22 @@ std::uint64_t built_in_fingerprint() {
     hash = (hash ^ number) * 0x9e3779b97f4a7c15U;
     hash ^= hash >> 29;
   };
-  // A row's size may depend on how many take part, up to where it is at its least.
-  const auto add_all = [&](const BuiltInRow& first, const Crew& crew) {
-    add(static_cast<std::uint64_t>(first.operation));
-    add(static_cast<std::uint64_t>(first.aspect));
-    add(static_cast<std::uint64_t>(first.over));
-    for (const auto& [from, value] :
-         built_in_starts(first.operation, first.aspect, first.over, crew)) {
+  // A size may depend on how many take part, up to where it is at its least.
+  const auto add_all = [&](const BuiltInChoice& choice, const Crew& crew) {
+    add(static_cast<std::uint64_t>(choice.operation));
+    add(static_cast<std::uint64_t>(choice.aspect));
+    add(static_cast<std::uint64_t>(choice.over));
+    for (const auto& [from, value] : starts_of(choice, crew)) {
       add(from);
       add(value);
     }
   };
   const Caches all_caches[] = {{}, {32 * kMiB, 8, true}, {32 * kMiB, 8, false}};
   for (const std::uint32_t members : {1U, 2U, 3U, 4U, 5U, 8U, 16U, 64U, 1024U}) {
-    for (const BuiltInRow& first : kBuiltIn) {
-      if (first.from != 0) continue;
+    for (const BuiltInChoice& choice : kBuiltIn) {
       for (const bool is_one_rank_each : {false, true}) {
         for (const Caches& caches : all_caches) {
-          add_all(first, {members, is_one_rank_each, caches});
+          add_all(choice, {members, is_one_rank_each, caches});
         }
       }
     }
@@ -300,18 +311,13 @@ std::uint64_t built_in_fingerprint() {
 
 Selector::Selector(Over over, std::uint32_t members, const TuningTable& table,
                    bool is_one_rank_each, const Caches& caches) {
-  for (const BuiltInRow& first : kBuiltIn) {
-    if (first.over != over || first.from != 0) continue;
-    TuningTable rows;
-    for (const TuningRow& row : table) {
-      if (concerns(row, first.operation, first.aspect, over, members)) rows.push_back(row);
-    }
-    const Starts built_in =
-        built_in_starts(first.operation, first.aspect, over, {members, is_one_rank_each, caches});
-    Starts starts = with_rows(built_in, rows);
-    if (first.aspect == kAlgorithm) keep_possible(starts, built_in, first.operation, members);
-    Step* step =
-        &first_[static_cast<std::size_t>(first.aspect)][static_cast<std::size_t>(first.operation)];
+  for (const BuiltInChoice& choice : kBuiltIn) {
+    if (choice.over != over) continue;
+    const Starts built_in = starts_of(choice, {members, is_one_rank_each, caches});
+    Starts starts = with_rows(built_in, rows_for(choice, table, members));
+    if (choice.aspect == kAlgorithm) keep_possible(starts, built_in, choice.operation, members);
+    Step* step = &first_[static_cast<std::size_t>(choice.aspect)]
+                        [static_cast<std::size_t>(choice.operation)];
     step->value = static_cast<std::uint32_t>(starts.begin()->second);
     for (auto start = std::next(starts.begin()); start != starts.end(); ++start) {
       step->end = start->first;

@@ -23,6 +23,7 @@
 #include <cstdint>
 
 #include "comm/collectives/blocks.h"
+#include "comm/collectives/collective.h"
 #include "comm/reduce/reduce.h"
 #include "comm/transports/operation_call.h"
 #include "comm/transports/shared_group.h"
@@ -44,46 +45,57 @@ struct ReduceRule {
   }
 };
 
+// The vectors of a reduction on this rank, and how their elements become one.
+struct Vectors {
+  const ReduceRule& rule;
+  const void* send;
+  void* receive;  // May be `send`.
+  std::size_t count;
+
+  std::size_t bytes() const { return count * rule.input_bytes(); }
+};
+
+// The buffers of an operation with a root: a member, and between hosts a rank.
+struct RootedBlocks {
+  const Side<const void>& send;
+  const Side<void>& receive;
+  std::int32_t root;
+};
+
 bool shared_barrier(SharedGroup& group, const OperationCall& call);
 
-// `receive` may be `send`. output_form is kElement.
-bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                       const void* send, void* receive, std::size_t count);
+// output_form is kElement.
+bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors);
 
-// Only `root` (a member) gets the result; `receive` may be null elsewhere.
-bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                   const void* send, void* receive, std::size_t count, std::uint32_t root);
+// Only `root` gets the result; `receive` may be null elsewhere.
+bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+                   std::uint32_t root);
 
 // ranges[m] of every member's `send` is reduced for member m, to whose `receive` it goes. `receive`
 // may be `send` where no range begins before the first one or is longer than it.
-bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, const Ranges& ranges);
+bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+                           const Ranges& ranges);
 
-bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
-                      std::size_t bytes, std::uint32_t root);
+bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<void>& buffer,
+                      std::uint32_t root);
 
-// Member m's block goes to receive + blocks[m].offset on every member. `send` may be its place
-// there.
+// Member m's block goes to receive.blocks[m] on every member. `send` may be its place there.
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                       void* receive, const Blocks& blocks);
+                       const Side<void>& receive);
 
-// As all_gather, only to `root`. The other members use only their own entry of `blocks`.
-bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                   std::size_t send_bytes, void* receive, const Blocks& blocks, std::uint32_t root);
+// As all_gather, only to the root. The other members use only their own block of `receive`.
+bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers);
 
 // The root's block m goes to member m; on the root `receive` may be its place there. Elsewhere
-// `blocks` is empty.
-bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
-                    const Blocks& blocks, void* receive, std::size_t receive_bytes,
-                    std::uint32_t root);
+// send.blocks is empty.
+bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers);
 
-// Block m of send_blocks goes to member m. In place (`send` == `receive`) when both lists are equal
-// and all blocks of all members have one size.
-bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
-                       const Blocks& send_blocks, void* receive, const Blocks& receive_blocks);
+// Block m of `send` goes to member m. In place when both lists of blocks are equal and all blocks
+// of all members have one size.
+bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+                       const Side<void>& receive);
 
-// `receive` = the members up to and with this one, reduced. May be `send`.
-bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                 const void* send, void* receive, std::size_t count);
+// `receive` = the members up to and with this one, reduced.
+bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& vectors);
 
 }  // namespace ivy::comm

@@ -20,8 +20,8 @@ std::size_t broadcast_piece(std::size_t bytes) {
   return std::clamp<std::size_t>(quarter, 8 * 1024, kSlotBytes);
 }
 
-std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t chunk) {
-  const std::size_t begin = chunk * piece;
+// The bytes of a block that its piece from `begin` on has.
+std::size_t piece_bytes(std::size_t total, std::size_t piece, std::size_t begin) {
   return begin < total ? std::min(piece, total - begin) : 0;
 }
 
@@ -35,12 +35,11 @@ constexpr std::size_t kReadTwiceBytes = std::size_t{16} << 10;
 // Copies into the own result and into the slot. In one loop, lines of the slot that do not begin
 // where the result's do would be written by halves, and each fetched from the processor that has
 // read it.
-void copy_to_both(std::uint8_t* result, Stores stores, std::uint8_t* slot, const std::uint8_t* from,
-                  std::size_t bytes) {
-  for (std::size_t begin = 0; begin < bytes; begin += kReadTwiceBytes) {
-    const std::size_t piece = std::min(kReadTwiceBytes, bytes - begin);
-    copy(slot + begin, from + begin, piece, Stores::kCached);
-    copy(result + begin, from + begin, piece, stores);
+void copy_to_both(const Copy& result, Stores stores, std::uint8_t* slot) {
+  for (std::size_t begin = 0; begin < result.bytes; begin += kReadTwiceBytes) {
+    const std::size_t piece = std::min(kReadTwiceBytes, result.bytes - begin);
+    copy(slot + begin, at(result.from, begin), piece, Stores::kCached);
+    copy(at(result.to, begin), at(result.from, begin), piece, stores);
   }
 }
 
@@ -54,20 +53,28 @@ std::uint64_t read_size(const SharedGroup& group, std::uint32_t member) {
   return size;
 }
 
-// A size mismatch, found by one of the two members, which blames the other.
-Failure size_mismatch(const SharedGroup& group, const OperationCall& call, std::uint32_t from,
-                      std::uint32_t to, std::uint64_t sent, std::uint64_t expected) {
-  Failure failure = make_failure(
-      FailureKind::kMismatch,
-      "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
-          ", differs between ranks: rank " + std::to_string(group.member(from).rank) + " sends " +
-          std::to_string(sent) + " bytes to rank " + std::to_string(group.member(to).rank) +
-          ", which expects " + std::to_string(expected));
-  failure.rank = group.member(from == group.self() ? to : from).world_rank;
-  failure.sequence = call.sequence;
-  set_operation(failure, comm_status::name_of(call.shape.operation));
-  return failure;
-}
+// What one member sends to another, and what that one expects.
+struct Sizes {
+  std::uint64_t sent;
+  std::uint64_t expected;
+
+  // False: they differ. This member, one of the two, breaks the communicator and blames the other.
+  bool agree(SharedGroup& group, const OperationCall& call, std::uint32_t from,
+             std::uint32_t to) const {
+    if (sent == expected) return true;
+    Failure failure = make_failure(
+        FailureKind::kMismatch,
+        "operation " + std::to_string(call.sequence) + ", " + describe(call.shape) +
+            ", differs between ranks: rank " + std::to_string(group.member(from).rank) + " sends " +
+            std::to_string(sent) + " bytes to rank " + std::to_string(group.member(to).rank) +
+            ", which expects " + std::to_string(expected));
+    failure.rank = group.member(from == group.self() ? to : from).world_rank;
+    failure.sequence = call.sequence;
+    set_operation(failure, comm_status::name_of(call.shape.operation));
+    group.break_with(failure);
+    return false;
+  }
+};
 
 }  // namespace
 
@@ -79,64 +86,77 @@ bool shared_barrier(SharedGroup& group, const OperationCall& call) {
 
 namespace {
 
+// One buffer of a root, and where the others want it.
+struct Spread {
+  void* buffer;
+  std::size_t bytes;
+  std::uint32_t root;
+};
+
 // Copies out of the root's registered buffer, which all members can map.
-bool broadcast_directly(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  if (group.self() == root) return group.buffers().await_fetched();
-  const BufferPlace place = places_of(group, root).send;
-  const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
-  if (!group.buffers().fetch(root, {place, buffer, bytes, stores})) return false;
+bool broadcast_directly(SharedGroup& group, const Spread& call) {
+  if (group.self() == call.root) return group.buffers().await_fetched();
+  const BufferPlace place = places_of(group, call.root).send;
+  const Stores stores = group.selector().stores(Operation::kBroadcast, call.bytes);
+  if (!group.buffers().fetch(call.root, {place, call.buffer, call.bytes, stores})) return false;
   group.buffers().publish_fetched();
   return true;
 }
 
-bool broadcast_large(SharedGroup& group, void* buffer, std::size_t bytes, std::uint32_t root) {
-  const bool is_root = group.self() == root;
-  const std::size_t piece = broadcast_piece(bytes);
-  const std::size_t chunks = divide_up(bytes, piece);
-  const Stores stores = group.selector().stores(Operation::kBroadcast, bytes);
-  if (is_root) {
-    const bool maps = group.selector().maps(Operation::kBroadcast, bytes);
-    show_places(group, {maps ? registered_memory::place_of(buffer, bytes) : BufferPlace(), {}});
-  }
-  group.entries().publish();
-  if (!is_root && !group.entries().await(root)) return false;
-  if (places_of(group, root).send.is_registered()) {
-    const std::optional<std::uint64_t> reach = group.buffers().reach();
-    if (!reach) return false;
-    if ((*reach & PeerMemory::kCanMap) != 0) {
-      return broadcast_directly(group, buffer, bytes, root);
-    }
-  }
+// A loop of its own, because nobody waits for anybody but the root.
+bool broadcast_by_chunks(SharedGroup& group, const Spread& call) {
+  const std::size_t piece = broadcast_piece(call.bytes);
+  const std::size_t chunks = divide_up(call.bytes, piece);
+  const Stores stores = group.selector().stores(Operation::kBroadcast, call.bytes);
   const std::uint64_t first = group.slots().take(chunks);
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    std::uint8_t* const place = at(buffer, chunk * piece);
-    const std::size_t length = piece_bytes(bytes, piece, chunk);
-    if (group.self() == root) {
-      if (!group.slots().await_room(first + chunk)) return false;
-      copy(group.slots().slot(root, first + chunk), place, length, Stores::kCached);
-      group.slots().publish_filled(first + chunk);
+  for (std::size_t index = 0; index < chunks; ++index) {
+    const std::uint64_t chunk = first + index;
+    std::uint8_t* const place = at(call.buffer, index * piece);
+    const std::size_t length = piece_bytes(call.bytes, piece, index * piece);
+    if (group.self() == call.root) {
+      if (!group.slots().await_room(chunk)) return false;
+      copy(group.slots().own_slot(chunk), place, length, Stores::kCached);
+      group.slots().publish_filled(chunk);
     } else {
-      if (!group.slots().await_filled(root, first + chunk)) return false;
-      copy(place, group.slots().slot(root, first + chunk), length, stores);
+      if (!group.slots().await_filled(call.root, chunk)) return false;
+      copy(place, group.slots().slot(call.root, chunk), length, stores);
     }
-    group.slots().publish_drained(first + chunk);
+    group.slots().publish_drained(chunk);
   }
   return true;
 }
 
+bool broadcast_large(SharedGroup& group, const Spread& call) {
+  if (group.self() == call.root) {
+    const bool maps = group.selector().maps(Operation::kBroadcast, call.bytes);
+    show_places(group,
+                {maps ? registered_memory::place_of(call.buffer, call.bytes) : BufferPlace(), {}});
+  }
+  group.entries().publish();
+  if (group.self() != call.root && !group.entries().await(call.root)) return false;
+  if (places_of(group, call.root).send.is_registered()) {
+    const std::optional<std::uint64_t> reach = group.buffers().reach();
+    if (!reach) return false;
+    if ((*reach & PeerMemory::kCanMap) != 0) return broadcast_directly(group, call);
+  }
+  return broadcast_by_chunks(group, call);
+}
+
 }  // namespace
 
-bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffer,
-                      std::size_t bytes, std::uint32_t root) {
+bool shared_broadcast(SharedGroup& group, const OperationCall& call, const Side<void>& buffer,
+                      std::uint32_t root) {
   if (!group.begin(call)) return false;
+  void* const data = buffer.data;
+  const std::size_t bytes = buffer.bytes;
   if (group.selector().algorithm(Operation::kBroadcast, bytes) != Algorithm::kEager) {
-    return broadcast_large(group, buffer, bytes, root);
+    return broadcast_large(group, {data, bytes, root});
   }
   group.entries().expect_shown(bytes);
   const bool is_inline = bytes <= kInlineBytes;
   if (group.self() == root) {
     if (bytes > 0)
-      std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), buffer,
+      std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), data,
                   bytes);
     group.entries().publish();
     return true;
@@ -144,112 +164,163 @@ bool shared_broadcast(SharedGroup& group, const OperationCall& call, void* buffe
   group.entries().publish();
   if (!group.entries().await(root)) return false;
   if (bytes > 0)
-    std::memcpy(buffer, is_inline ? group.entries().payload(root) : group.entries().eager(root),
+    std::memcpy(data, is_inline ? group.entries().payload(root) : group.entries().eager(root),
                 bytes);
   return true;
 }
 
 namespace {
 
-// Blocks too long to be shown: everybody fills, everybody copies the others' blocks. Not entered
-// yet: the entry goes out behind the first chunk.
-bool all_gather_by_chunks(SharedGroup& group, const void* send, void* receive, const Blocks& blocks,
-                          bool is_entered) {
-  const std::uint32_t self = group.self();
-  const std::size_t chunks = divide_up(blocks.longest(), kSlotBytes);
-  const std::uint64_t first = group.slots().take(chunks);
-  const Stores stores =
-      group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    if (!group.slots().await_room(first + chunk)) return false;
-    const std::size_t begin = chunk * kSlotBytes;
-    const std::size_t own_bytes = piece_bytes(blocks[self].bytes, kSlotBytes, chunk);
-    if (own_bytes > 0) {
-      std::uint8_t* const own_place = at(receive, blocks[self].offset + begin);
-      std::uint8_t* const slot = group.slots().slot(self, first + chunk);
-      if (own_place == at(send, begin)) {
-        copy(slot, own_place, own_bytes, Stores::kCached);
-      } else {
-        copy_to_both(own_place, stores, slot, at(send, begin), own_bytes);
+// How blocks are cut so that they go through the slots.
+struct SlotCut {
+  std::size_t piece = kSlotBytes;  // Bytes of each block in one chunk.
+  std::size_t longest = 0;  // Bytes of the longest block: it decides how many chunks there are.
+  Stores stores = Stores::kCached;
+  bool fills = true;  // This member has data for others.
+};
+
+// What this member takes from another one's slots.
+struct Taken {
+  std::uint8_t* to = nullptr;
+  std::size_t bytes = 0;
+  std::size_t place = 0;  // Where it lies in each slot.
+};
+
+// Blocks on their way through the slots, a piece of each block per chunk. In every chunk
+// fill(slot, begin) writes this member's bytes from `begin` of its blocks on, and from each other
+// member comes what take(member) says. show() is called once, behind the first chunk.
+template <class Fill, class Show, class Take>
+struct SlotMove {
+  SharedGroup& group;
+  SlotCut cut;
+  Fill fill;
+  Show show;
+  Take take;
+
+  bool run() {
+    const std::size_t chunks = divide_up(cut.longest, cut.piece);
+    const std::uint64_t first = group.slots().take(chunks);
+    for (std::size_t index = 0; index < chunks; ++index) {
+      const std::uint64_t chunk = first + index;
+      const std::size_t begin = index * cut.piece;
+      if (cut.fills) {
+        if (!group.slots().await_room(chunk)) return false;
+        fill(group.slots().own_slot(chunk), begin);
+        group.slots().publish_filled(chunk);
       }
+      if (index == 0) show();
+      if (!each_other(group, [&](std::uint32_t from) { return collect(from, chunk, begin); })) {
+        return false;
+      }
+      group.slots().publish_drained(chunk);
     }
-    group.slots().publish_filled(first + chunk);
-    if (!is_entered) group.entries().publish();
-    is_entered = true;
-    const bool is_whole = each_other(group, [&](std::uint32_t member) {
-      if (!group.entries().await(member)) return false;
-      const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
-      if (bytes == 0) return true;
-      if (!group.slots().await_filled(member, first + chunk)) return false;
-      copy(at(receive, blocks[member].offset + begin), group.slots().slot(member, first + chunk),
-           bytes, stores);
-      return true;
-    });
-    if (!is_whole) return false;
-    group.slots().publish_drained(first + chunk);
+    return true;
   }
-  return true;
+
+ private:
+  bool collect(std::uint32_t from, std::uint64_t chunk, std::size_t begin) {
+    if (!group.entries().await(from)) return false;
+    const Taken taken = take(from);
+    const std::size_t bytes = piece_bytes(taken.bytes, cut.piece, begin);
+    if (bytes == 0) return true;
+    if (!group.slots().await_filled(from, chunk)) return false;
+    copy(taken.to + begin, group.slots().slot(from, chunk) + taken.place, bytes, cut.stores);
+    return true;
+  }
+};
+
+// The buffers of an all_gather.
+struct Gathered {
+  const void* send;
+  void* receive;
+  const Blocks& blocks;
+
+  Stores stores(const SharedGroup& group) const {
+    return group.selector().stores(Operation::kAllGather, blocks.longest() * blocks.size());
+  }
+};
+
+// Blocks too long to be shown. If this member has not entered yet, its entry goes out behind the
+// first chunk.
+bool all_gather_by_chunks(SharedGroup& group, const Gathered& call, bool is_entered) {
+  const Blocks& blocks = call.blocks;
+  const Block own = blocks[group.self()];
+  const Stores stores = call.stores(group);
+  const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+    const std::size_t bytes = piece_bytes(own.bytes, kSlotBytes, begin);
+    if (bytes == 0) return;
+    std::uint8_t* const result = at(call.receive, own.offset + begin);
+    if (result == at(call.send, begin)) {
+      copy(slot, result, bytes, Stores::kCached);
+    } else {
+      copy_to_both({result, at(call.send, begin), bytes}, stores, slot);
+    }
+  };
+  const auto show = [&] {
+    if (!is_entered) group.entries().publish();
+  };
+  const auto take = [&](std::uint32_t member) {
+    return Taken{at(call.receive, blocks[member].offset), blocks[member].bytes, 0};
+  };
+  return SlotMove{group, SlotCut{kSlotBytes, blocks.longest(), stores}, fill, show, take}.run();
 }
 
-bool all_gather_directly(SharedGroup& group, void* receive, const Blocks& blocks, Stores stores) {
+bool all_gather_directly(SharedGroup& group, const Gathered& call) {
   const bool is_whole = each_other(group, [&](std::uint32_t member) {
-    const Block block = blocks[member];
+    const Block block = call.blocks[member];
     return group.buffers().fetch(
-        member, {places_of(group, member).send, at(receive, block.offset), block.bytes, stores});
+        member, {places_of(group, member).send, at(call.receive, block.offset), block.bytes,
+                 call.stores(group)});
   });
   if (!is_whole) return false;
   group.buffers().publish_fetched();
   return group.buffers().await_fetched();
 }
 
-bool all_gather_large(SharedGroup& group, const void* send, void* receive, const Blocks& blocks) {
-  const Block own = blocks[group.self()];
-  const std::size_t longest = blocks.longest();
-  const Stores stores = group.selector().stores(Operation::kAllGather, longest * blocks.size());
-  const BufferPlace place = registered_memory::place_of(send, own.bytes);
+bool all_gather_large(SharedGroup& group, const Gathered& call) {
+  const Block own = call.blocks[group.self()];
+  const std::size_t longest = call.blocks.longest();
+  const BufferPlace place = registered_memory::place_of(call.send, own.bytes);
   show_places(group, {place, {}});
   if (is_surely_by_slots(group, Operation::kAllGather, longest, place)) {
-    return all_gather_by_chunks(group, send, receive, blocks, false);
+    return all_gather_by_chunks(group, call, false);
   }
   group.entries().publish();
-  const auto copy_own = [&] { copy_unless_same(at(receive, own.offset), send, own.bytes, stores); };
+  const auto copy_own = [&] {
+    copy_unless_same(at(call.receive, own.offset), call.send, own.bytes, call.stores(group));
+  };
   const bool is_copied = is_copied_by_kernel(group, Operation::kAllGather, longest);
   if (is_copied) copy_own();
-  switch (way_of_copy(group, Operation::kAllGather, longest)) {
-    case Way::kBroken:
-      return false;
-    case Way::kSlots:
-      return all_gather_by_chunks(group, send, receive, blocks, true);
-    case Way::kDirect:
-      if (!is_copied) copy_own();
-      return all_gather_directly(group, receive, blocks, stores);
-  }
-  return false;
+  const Way way = way_of_copy(group, Operation::kAllGather, longest);
+  if (way == Way::kBroken) return false;
+  if (way == Way::kSlots) return all_gather_by_chunks(group, call, true);
+  if (!is_copied) copy_own();
+  return all_gather_directly(group, call);
 }
 
 }  // namespace
 
 bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                       void* receive, const Blocks& blocks) {
+                       const Side<void>& receive) {
   if (!group.begin(call)) return false;
-  const std::size_t longest = blocks.longest();
+  const std::size_t longest = receive.blocks.longest();
   if (group.selector().algorithm(Operation::kAllGather, longest) != Algorithm::kEager) {
-    return all_gather_large(group, send, receive, blocks);
+    return all_gather_large(group, {send, receive.data, receive.blocks});
   }
   group.entries().expect_shown(longest);
   const bool is_inline = longest <= kInlineBytes;
-  const Block own = blocks[group.self()];
+  const Block own = receive.blocks[group.self()];
   if (own.bytes > 0) {
     std::memcpy(is_inline ? group.entries().own_payload() : group.entries().own_eager(), send,
                 own.bytes);
   }
   group.entries().publish();
-  copy_unless_same(at(receive, own.offset), send, own.bytes, Stores::kCached);
+  copy_unless_same(at(receive.data, own.offset), send, own.bytes, Stores::kCached);
   return each_other(group, [&](std::uint32_t member) {
     if (!group.entries().await(member)) return false;
-    const Block block = blocks[member];
+    const Block block = receive.blocks[member];
     if (block.bytes > 0) {
-      std::memcpy(at(receive, block.offset),
+      std::memcpy(at(receive.data, block.offset),
                   is_inline ? group.entries().payload(member) : group.entries().eager(member),
                   block.bytes);
     }
@@ -257,138 +328,174 @@ bool shared_all_gather(SharedGroup& group, const OperationCall& call, const void
   });
 }
 
-bool shared_gather(SharedGroup& group, const OperationCall& call, const void* send,
-                   std::size_t send_bytes, void* receive, const Blocks& blocks,
-                   std::uint32_t root) {
-  if (!group.begin(call)) return false;
-  const std::uint32_t self = group.self();
-  const auto is_shown = [&](std::size_t bytes) {
-    return group.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
-  };
-  const bool is_eager = is_shown(send_bytes);
-  write_size(group, send_bytes);
-  if (is_eager && send_bytes > 0 && self != root)
-    std::memcpy(group.entries().own_eager(), send, send_bytes);
-  group.entries().publish();
-  if (!group.entries().await_all()) return false;
-  // Everybody knows every size now, and so how many chunks there are.
-  std::size_t longest = 0;
-  for (std::uint32_t member = 0; member < group.size(); ++member) {
-    const std::uint64_t bytes = member == self ? send_bytes : read_size(group, member);
-    if (self == root && bytes != blocks[member].bytes) {
-      group.break_with(size_mismatch(group, call, member, root, bytes, blocks[member].bytes));
-      return false;
-    }
-    if (member != root && !is_shown(bytes)) longest = std::max<std::size_t>(longest, bytes);
+namespace {
+
+// A gather, of which only the root knows all sizes before the entries are there.
+class Gather {
+ public:
+  Gather(SharedGroup& group, const RootedBlocks& buffers)
+      : group_(group),
+        send_(buffers.send.data),
+        send_bytes_(buffers.send.bytes),
+        receive_(buffers.receive.data),
+        blocks_(buffers.receive.blocks),
+        root_(static_cast<std::uint32_t>(buffers.root)) {}
+
+  bool is_root() const { return group_.self() == root_; }
+  // True if a block of that length is shown in the eager area.
+  bool is_shown(std::size_t bytes) const {
+    return group_.selector().algorithm(Operation::kGather, bytes) == Algorithm::kEager;
   }
-  const std::size_t chunks = divide_up(longest, kSlotBytes);
-  const std::uint64_t first = group.slots().take(chunks);
-  if (self == root) {
-    copy_unless_same(at(receive, blocks[root].offset), send, send_bytes, Stores::kCached);
-    each_other(group, [&](std::uint32_t member) {
-      if (is_shown(blocks[member].bytes) && blocks[member].bytes > 0) {
-        std::memcpy(at(receive, blocks[member].offset), group.entries().eager(member),
-                    blocks[member].bytes);
+
+  void show() const {
+    write_size(group_, send_bytes_);
+    if (!is_root() && send_bytes_ > 0 && is_shown(send_bytes_)) {
+      std::memcpy(group_.entries().own_eager(), send_, send_bytes_);
+    }
+    group_.entries().publish();
+  }
+
+  std::size_t size_of(std::uint32_t member) const {
+    return member == group_.self() ? send_bytes_ : read_size(group_, member);
+  }
+  // The longest block that goes through the slots. Every member works it out of the same sizes.
+  std::size_t longest_by_slots() const {
+    std::size_t longest = 0;
+    for (std::uint32_t member = 0; member < group_.size(); ++member) {
+      const std::size_t bytes = size_of(member);
+      if (member != root_ && !is_shown(bytes)) longest = std::max(longest, bytes);
+    }
+    return longest;
+  }
+
+  void take_shown() const {
+    copy_unless_same(at(receive_, blocks_[root_].offset), send_, send_bytes_, Stores::kCached);
+    each_other(group_, [&](std::uint32_t member) {
+      const Block block = blocks_[member];
+      if (is_shown(block.bytes) && block.bytes > 0) {
+        std::memcpy(at(receive_, block.offset), group_.entries().eager(member), block.bytes);
       }
       return true;
     });
   }
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t begin = chunk * kSlotBytes;
-    if (self != root) {
-      const std::size_t bytes = is_eager ? 0 : piece_bytes(send_bytes, kSlotBytes, chunk);
-      if (bytes > 0) {
-        if (!group.slots().await_room(first + chunk)) return false;
-        copy(group.slots().slot(self, first + chunk), at(send, begin), bytes, Stores::kCached);
-      }
-      group.slots().publish_filled(first + chunk);
-    } else {
-      const bool is_whole = each_other(group, [&](std::uint32_t member) {
-        if (is_shown(blocks[member].bytes)) return true;
-        const std::size_t bytes = piece_bytes(blocks[member].bytes, kSlotBytes, chunk);
-        if (bytes == 0) return true;
-        if (!group.slots().await_filled(member, first + chunk)) return false;
-        copy(at(receive, blocks[member].offset + begin), group.slots().slot(member, first + chunk),
-             bytes, group.selector().stores(Operation::kGather, longest * group.size()));
-        return true;
-      });
-      if (!is_whole) return false;
-    }
-    group.slots().publish_drained(first + chunk);
+
+  bool move() const {
+    const std::size_t longest = longest_by_slots();
+    const Stores stores = group_.selector().stores(Operation::kGather, longest * group_.size());
+    const bool fills = !is_root() && !is_shown(send_bytes_);
+    const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+      const std::size_t bytes = piece_bytes(send_bytes_, kSlotBytes, begin);
+      if (bytes > 0) copy(slot, at(send_, begin), bytes, Stores::kCached);
+    };
+    const auto take = [&](std::uint32_t member) {
+      if (!is_root() || is_shown(blocks_[member].bytes)) return Taken();
+      return Taken{at(receive_, blocks_[member].offset), blocks_[member].bytes, 0};
+    };
+    return SlotMove{group_, SlotCut{kSlotBytes, longest, stores, fills}, fill, [] {}, take}.run();
   }
-  return true;
+
+ private:
+  SharedGroup& group_;
+  const void* const send_;
+  const std::size_t send_bytes_;
+  void* const receive_;
+  const Blocks& blocks_;
+  const std::uint32_t root_;
+};
+
+}  // namespace
+
+bool shared_gather(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers) {
+  if (!group.begin(call)) return false;
+  const Gather gather(group, buffers);
+  const Blocks& blocks = buffers.receive.blocks;
+  gather.show();
+  if (!group.entries().await_all()) return false;
+  if (gather.is_root()) {
+    for (std::uint32_t member = 0; member < group.size(); ++member) {
+      const Sizes sizes = {gather.size_of(member), blocks[member].bytes};
+      if (!sizes.agree(group, call, member, group.self())) return false;
+    }
+    gather.take_shown();
+  }
+  return gather.move();
 }
 
 namespace {
 
-// A slot cut so that it holds a piece for every member.
+// Blocks of which each slot holds a piece for every member.
+struct Dealt {
+  const void* send;
+  const Blocks& blocks;
+  std::size_t piece;
+  std::size_t begin;  // Where the piece begins in every block.
+};
+
 std::size_t dealt_piece(std::uint32_t members) {
   return std::max<std::size_t>(kSliceBytes, kSlotBytes / members / kSliceBytes * kSliceBytes);
 }
 
+// Writes the piece of each block that goes to another member into its place in a slot.
+void deal(const SharedGroup& group, std::uint8_t* slot, const Dealt& dealt) {
+  each_other(group, [&](std::uint32_t member) {
+    const Block block = dealt.blocks[member];
+    const std::size_t bytes = piece_bytes(block.bytes, dealt.piece, dealt.begin);
+    if (bytes > 0) {
+      copy(slot + member * dealt.piece, at(dealt.send, block.offset + dealt.begin), bytes,
+           Stores::kCached);
+    }
+    return true;
+  });
+}
+
 }  // namespace
 
-bool shared_scatter(SharedGroup& group, const OperationCall& call, const void* send,
-                    const Blocks& blocks, void* receive, std::size_t receive_bytes,
-                    std::uint32_t root) {
+bool shared_scatter(SharedGroup& group, const OperationCall& call, const RootedBlocks& buffers) {
+  const auto& [send, send_bytes, blocks] = buffers.send;
+  void* const receive = buffers.receive.data;
+  const std::size_t receive_bytes = buffers.receive.bytes;
+  const auto root = static_cast<std::uint32_t>(buffers.root);
   if (!group.begin(call)) return false;
   const std::uint32_t self = group.self();
+  const bool is_root = self == root;
   // The root shows its longest block, the others what they expect.
-  write_size(group, self == root ? blocks.longest() : receive_bytes);
+  write_size(group, is_root ? blocks.longest() : receive_bytes);
   group.entries().publish();
   if (!group.entries().await_all()) return false;
-  const std::size_t longest = self == root ? blocks.longest() : read_size(group, root);
-  if (self == root) {
+  if (is_root) {
     for (std::uint32_t member = 0; member < group.size(); ++member) {
       const std::uint64_t expected = member == self ? receive_bytes : read_size(group, member);
-      if (expected == blocks[member].bytes) continue;
-      group.break_with(size_mismatch(group, call, root, member, blocks[member].bytes, expected));
-      return false;
+      const Sizes sizes = {blocks[member].bytes, expected};
+      if (!sizes.agree(group, call, root, member)) return false;
     }
     copy_unless_same(receive, at(send, blocks[root].offset), receive_bytes, Stores::kCached);
   }
   const std::size_t piece = dealt_piece(group.size());
-  const std::size_t chunks = divide_up(longest, piece);
-  const std::uint64_t first = group.slots().take(chunks);
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t begin = chunk * piece;
-    if (self == root) {
-      if (!group.slots().await_room(first + chunk)) return false;
-      each_other(group, [&](std::uint32_t member) {
-        const std::size_t bytes = piece_bytes(blocks[member].bytes, piece, chunk);
-        if (bytes > 0) {
-          copy(group.slots().slot(root, first + chunk) + member * piece,
-               at(send, blocks[member].offset + begin), bytes, Stores::kCached);
-        }
-        return true;
-      });
-      group.slots().publish_filled(first + chunk);
-    } else {
-      if (!group.slots().await_filled(root, first + chunk)) return false;
-      const std::size_t bytes = piece_bytes(receive_bytes, piece, chunk);
-      if (bytes > 0) {
-        copy(at(receive, begin), group.slots().slot(root, first + chunk) + self * piece, bytes,
-             group.selector().stores(Operation::kScatter, receive_bytes));
-      }
-    }
-    group.slots().publish_drained(first + chunk);
-  }
-  return true;
+  const SlotCut cut = {piece, is_root ? blocks.longest() : read_size(group, root),
+                       group.selector().stores(Operation::kScatter, receive_bytes), is_root};
+  const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+    deal(group, slot, {buffers.send.data, buffers.send.blocks, piece, begin});
+  };
+  const auto take = [&](std::uint32_t member) {
+    return !is_root && member == root ? Taken{at(receive, 0), receive_bytes, self * piece}
+                                      : Taken();
+  };
+  return SlotMove{group, cut, fill, [] {}, take}.run();
 }
 
 namespace {
 
 class AllToAll {
  public:
-  AllToAll(SharedGroup& group, const OperationCall& call, const void* send,
-           const Blocks& send_blocks, void* receive, const Blocks& receive_blocks)
+  AllToAll(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+           const Side<void>& receive)
       : group_(group),
         call_(call),
         is_even_(call.shape.operation != Operation::kAllToAllV),
-        send_(send),
-        send_blocks_(send_blocks),
-        receive_(receive),
-        receive_blocks_(receive_blocks) {}
+        send_(send.data),
+        send_blocks_(send.blocks),
+        receive_(receive.data),
+        receive_blocks_(receive.blocks) {}
 
   bool run() {
     std::size_t end = 0;
@@ -459,11 +566,8 @@ class AllToAll {
       for (std::uint32_t to = 0; to < group_.size(); ++to) {
         if (from != to) longest_ = std::max<std::size_t>(longest_, sizes[to]);
       }
-      const std::uint64_t to_self = sizes[group_.self()];
-      if (to_self == receive_blocks_[from].bytes) continue;
-      group_.break_with(
-          size_mismatch(group_, call_, from, group_.self(), to_self, receive_blocks_[from].bytes));
-      return false;
+      const Sizes to_self = {sizes[group_.self()], receive_blocks_[from].bytes};
+      if (!to_self.agree(group_, call_, from, group_.self())) return false;
     }
     return true;
   }
@@ -490,41 +594,19 @@ class AllToAll {
 
   bool run_by_chunks() {
     const std::size_t piece = dealt_piece(group_.size());
-    const std::size_t chunks = divide_up(longest_, piece);
-    const std::uint64_t first = group_.slots().take(chunks);
-    const Stores stores = this->stores();
-    for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-      if (!group_.slots().await_room(first + chunk)) return false;
-      std::uint8_t* const slot = group_.slots().slot(group_.self(), first + chunk);
-      each_other(group_, [&](std::uint32_t member) {
-        const Block block = send_blocks_[member];
-        const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
-        if (bytes > 0) {
-          copy(slot + member * piece, at(send_, block.offset + chunk * piece), bytes,
-               Stores::kCached);
-        }
-        return true;
-      });
-      group_.slots().publish_filled(first + chunk);
-      if (!is_entered_) {
-        group_.entries().publish();
-        is_entered_ = true;
-        copy_own();
-      }
-      const bool is_whole = each_other(group_, [&](std::uint32_t member) {
-        if (!group_.entries().await(member)) return false;
-        const Block block = receive_blocks_[member];
-        const std::size_t bytes = piece_bytes(block.bytes, piece, chunk);
-        if (bytes == 0) return true;
-        if (!group_.slots().await_filled(member, first + chunk)) return false;
-        copy(at(receive_, block.offset + chunk * piece),
-             group_.slots().slot(member, first + chunk) + group_.self() * piece, bytes, stores);
-        return true;
-      });
-      if (!is_whole) return false;
-      group_.slots().publish_drained(first + chunk);
-    }
-    return true;
+    const auto fill = [&](std::uint8_t* slot, std::size_t begin) {
+      deal(group_, slot, {send_, send_blocks_, piece, begin});
+    };
+    const auto show = [&] {
+      if (is_entered_) return;
+      group_.entries().publish();
+      copy_own();
+    };
+    const auto take = [&](std::uint32_t member) {
+      const Block block = receive_blocks_[member];
+      return Taken{at(receive_, block.offset), block.bytes, group_.self() * piece};
+    };
+    return SlotMove{group_, SlotCut{piece, longest_, stores()}, fill, show, take}.run();
   }
 
   SharedGroup& group_;
@@ -539,9 +621,9 @@ class AllToAll {
 };
 
 // Blocks of one size that all fit into an eager area: one exchange.
-bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send_blocks,
-                        void* receive, const Blocks& receive_blocks) {
-  const std::size_t bytes = send_blocks[0].bytes;
+bool all_to_all_eagerly(SharedGroup& group, const Side<const void>& send,
+                        const Side<void>& receive) {
+  const std::size_t bytes = send.blocks[0].bytes;
   const std::uint32_t self = group.self();
   group.entries().expect_shown(bytes * (group.size() - 1));
   const bool is_inline = bytes * (group.size() - 1) <= kInlineBytes;
@@ -553,33 +635,34 @@ bool all_to_all_eagerly(SharedGroup& group, const void* send, const Blocks& send
   };
   each_other(group, [&](std::uint32_t member) {
     if (bytes > 0)
-      std::memcpy(shown + place(self, member), at(send, send_blocks[member].offset), bytes);
+      std::memcpy(shown + place(self, member), at(send.data, send.blocks[member].offset), bytes);
     return true;
   });
-  copy_unless_same(at(receive, receive_blocks[self].offset), at(send, send_blocks[self].offset),
-                   bytes, Stores::kCached);
+  copy_unless_same(at(receive.data, receive.blocks[self].offset),
+                   at(send.data, send.blocks[self].offset), bytes, Stores::kCached);
   group.entries().publish();
   return each_other(group, [&](std::uint32_t member) {
     if (!group.entries().await(member)) return false;
     if (bytes == 0) return true;
     const std::uint8_t* const theirs =
         is_inline ? group.entries().payload(member) : group.entries().eager(member);
-    std::memcpy(at(receive, receive_blocks[member].offset), theirs + place(member, self), bytes);
+    std::memcpy(at(receive.data, receive.blocks[member].offset), theirs + place(member, self),
+                bytes);
     return true;
   });
 }
 
 }  // namespace
 
-bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const void* send,
-                       const Blocks& send_blocks, void* receive, const Blocks& receive_blocks) {
+bool shared_all_to_all(SharedGroup& group, const OperationCall& call, const Side<const void>& send,
+                       const Side<void>& receive) {
   if (!group.begin(call)) return false;
   const bool is_even = call.shape.operation != Operation::kAllToAllV;
   if (is_even &&
-      group.selector().algorithm(Operation::kAllToAll, send_blocks[0].bytes) == Algorithm::kEager) {
-    return all_to_all_eagerly(group, send, send_blocks, receive, receive_blocks);
+      group.selector().algorithm(Operation::kAllToAll, send.blocks[0].bytes) == Algorithm::kEager) {
+    return all_to_all_eagerly(group, send, receive);
   }
-  return AllToAll(group, call, send, send_blocks, receive, receive_blocks).run();
+  return AllToAll(group, call, send, receive).run();
 }
 
 }  // namespace ivy::comm

@@ -45,59 +45,69 @@ Reduction reduction_of(const ReduceRule& rule, const Inputs& inputs, Stores stor
   return reduction;
 }
 
-void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members, void* output,
-         void* second, std::size_t count, Stores stores) {
-  reduce(reduction_of(rule, inputs, stores), inputs.pointers(), members, output, second, count);
+// Where a reduction of members' inputs goes.
+struct Output {
+  void* first = nullptr;
+  std::size_t count = 0;
+  Stores stores = Stores::kCached;
+  void* second = nullptr;  // Gets the same, unless it is null.
+};
+
+void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members,
+         const Output& output) {
+  reduce(reduction_of(rule, inputs, output.stores),
+         {inputs.pointers(), members, output.first, output.second, output.count});
 }
 
-// Shows this member's whole input in its entry or eager area; `begin` has been called.
-bool show_input(SharedGroup& group, const ReduceRule& rule, const void* send, std::size_t bytes) {
+// True if inputs of that length are shown in the entry itself.
+bool is_inline(const ReduceRule& rule, std::size_t bytes) {
+  return bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
+}
+
+// Shows this member's whole input in its entry or eager area.
+void show_input(SharedGroup& group, const Vectors& vectors) {
+  const std::size_t bytes = vectors.bytes();
   group.entries().expect_shown(bytes);
-  if (bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum) {
-    std::memcpy(group.entries().own_payload(), send, bytes);
+  if (is_inline(vectors.rule, bytes)) {
+    std::memcpy(group.entries().own_payload(), vectors.send, bytes);
   } else {
-    write_factor(group, rule);
-    std::memcpy(group.entries().own_eager(), send, bytes);
+    write_factor(group, vectors.rule);
+    std::memcpy(group.entries().own_eager(), vectors.send, bytes);
   }
   group.entries().publish();
-  return true;
 }
 
-const void* shown_input(const SharedGroup& group, const ReduceRule& rule, std::uint32_t member,
-                        std::size_t bytes) {
-  const bool is_inline = bytes <= kInlineBytes && rule.op != ReduceOp::kPremulSum;
-  return is_inline ? group.entries().payload(member) : group.entries().eager(member);
+const void* shown_by(const SharedGroup& group, std::uint32_t member, bool in_entries) {
+  return in_entries ? group.entries().payload(member) : group.entries().eager(member);
 }
 
-// Reduces what members 0..members-1 show into `receive`.
-void reduce_shown(const SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                  std::size_t count, std::uint32_t members) {
-  const std::size_t bytes = count * rule.input_bytes();
+// Reduces what members 0..members-1 show.
+void reduce_shown(const SharedGroup& group, const Vectors& vectors, std::uint32_t members) {
+  const bool in_entries = is_inline(vectors.rule, vectors.bytes());
   Inputs inputs;
   for (std::uint32_t member = 0; member < members; ++member) {
-    inputs.set(member, member == group.self() ? send : shown_input(group, rule, member, bytes));
+    inputs.set(member, member == group.self() ? vectors.send : shown_by(group, member, in_entries));
   }
-  read_factors(group, rule, inputs);
-  run(rule, inputs, members, receive, nullptr, count, Stores::kCached);
+  read_factors(group, vectors.rule, inputs);
+  run(vectors.rule, inputs, members, {vectors.receive, vectors.count});
 }
 
 // One all_reduce (or reduce) by chunks.
 class ChunkedReduce {
  public:
-  ChunkedReduce(SharedGroup& group, Operation operation, const ReduceRule& rule, const void* send,
-                void* receive, std::size_t count)
+  ChunkedReduce(SharedGroup& group, Operation operation, const Vectors& vectors)
       : group_(group),
-        rule_(rule),
-        send_(send),
-        receive_(receive),
-        count_(count),
-        element_(rule.input_bytes()),
-        result_(rule.output_bytes()),
+        rule_(vectors.rule),
+        send_(vectors.send),
+        receive_(vectors.receive),
+        count_(vectors.count),
+        element_(rule_.input_bytes()),
+        result_(rule_.output_bytes()),
         cell_(std::max(element_, result_)),
         chunk_elements_(slot_elements(cell_)),
-        chunks_(divide_up(count, chunk_elements_)),
+        chunks_(divide_up(count_, chunk_elements_)),
         first_(group.slots().take(chunks_)),
-        stores_(group.selector().stores(operation, count * element_)) {}
+        stores_(group.selector().stores(operation, count_ * element_)) {}
 
   // `root`: a member, or kEverybody.
   static constexpr std::uint32_t kEverybody = ~std::uint32_t{0};
@@ -224,7 +234,7 @@ class ChunkedReduce {
     if (is_past_caches) {
       reduce_with_copies(output(chunk, own), nullptr, own.count);
     } else {
-      run(rule_, inputs_, group_.size(), output(chunk, own), nullptr, own.count, Stores::kCached);
+      run(rule_, inputs_, group_.size(), {output(chunk, own), own.count});
     }
     group_.slots().publish_reduced(first_ + chunk);
   }
@@ -265,20 +275,20 @@ class ChunkedReduce {
     std::uint8_t* to_others = shown(chunk, group_.self(), own);
     const bool is_shown = root_ != group_.self();
     if (!is_receiver()) {
-      run(rule_, inputs_, group_.size(), to_others, nullptr, own.count, Stores::kCached);
+      run(rule_, inputs_, group_.size(), {to_others, own.count});
     } else if (!copies_.empty()) {
       reduce_with_copies(output(chunk, own), is_shown ? to_others : nullptr, own.count);
     } else {
-      run(rule_, inputs_, group_.size(), output(chunk, own), is_shown ? to_others : nullptr,
-          own.count, stores_);
+      run(rule_, inputs_, group_.size(),
+          {output(chunk, own), own.count, stores_, is_shown ? to_others : nullptr});
     }
     group_.slots().publish_reduced(first_ + chunk);
     return true;
   }
 
   void reduce_with_copies(void* output, void* second, std::size_t count) {
-    reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming), inputs_.pointers(),
-                  group_.size(), output, second, count, copies_.data(), copies_.size());
+    reduce_beside(reduction_of(rule_, inputs_, Stores::kStreaming),
+                  {inputs_.pointers(), group_.size(), output, second, count}, copies_);
     copies_.clear();
   }
 
@@ -327,30 +337,27 @@ class ChunkedReduce {
 
 }  // namespace
 
-bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                       const void* send, void* receive, std::size_t count) {
+bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
   if (!group.begin(call)) return false;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (group.selector().algorithm(Operation::kAllReduce, bytes) != Algorithm::kEager) {
-    return ChunkedReduce(group, Operation::kAllReduce, rule, send, receive, count)
-        .run_for(ChunkedReduce::kEverybody);
+  if (group.selector().algorithm(Operation::kAllReduce, vectors.bytes()) != Algorithm::kEager) {
+    return ChunkedReduce(group, Operation::kAllReduce, vectors).run_for(ChunkedReduce::kEverybody);
   }
-  if (!show_input(group, rule, send, bytes) || !group.entries().await_all()) return false;
-  reduce_shown(group, rule, send, receive, count, group.size());
+  show_input(group, vectors);
+  if (!group.entries().await_all()) return false;
+  reduce_shown(group, vectors, group.size());
   return true;
 }
 
-bool shared_reduce(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                   const void* send, void* receive, std::size_t count, std::uint32_t root) {
+bool shared_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+                   std::uint32_t root) {
   if (!group.begin(call)) return false;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (group.selector().algorithm(Operation::kReduce, bytes) != Algorithm::kEager) {
-    return ChunkedReduce(group, Operation::kReduce, rule, send, receive, count).run_for(root);
+  if (group.selector().algorithm(Operation::kReduce, vectors.bytes()) != Algorithm::kEager) {
+    return ChunkedReduce(group, Operation::kReduce, vectors).run_for(root);
   }
-  show_input(group, rule, send, bytes);
+  show_input(group, vectors);
   if (group.self() != root) return true;
   if (!group.entries().await_all()) return false;
-  reduce_shown(group, rule, send, receive, count, group.size());
+  reduce_shown(group, vectors, group.size());
   return true;
 }
 
@@ -379,18 +386,21 @@ std::size_t piece_of(std::size_t count, const BlockCut& cut, std::size_t chunk) 
 
 class ReduceScatter {
  public:
-  ReduceScatter(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                const Ranges& ranges)
-      : group_(group), rule_(rule), send_(send), receive_(receive), ranges_(ranges) {}
+  ReduceScatter(SharedGroup& group, const Vectors& vectors, const Ranges& ranges)
+      : group_(group),
+        rule_(vectors.rule),
+        send_(vectors.send),
+        receive_(vectors.receive),
+        ranges_(ranges) {}
 
   std::size_t bytes() const { return ranges_.total() * element_; }
 
   // The pieces of all members stand one after the other in the entry or the eager area.
   bool run_eagerly() {
     group_.entries().expect_shown(bytes());
-    const bool is_inline = bytes() <= kInlineBytes && rule_.op != ReduceOp::kPremulSum;
+    const bool in_entries = is_inline(rule_, bytes());
     std::uint8_t* const shown =
-        is_inline ? group_.entries().own_payload() : group_.entries().own_eager();
+        in_entries ? group_.entries().own_payload() : group_.entries().own_eager();
     write_factor(group_, rule_);
     // A member shows nothing for itself.
     const std::uint32_t self = group_.self();
@@ -412,11 +422,11 @@ class ReduceScatter {
       // The offset is the same in all members' areas, but for the part that the shower leaves out.
       const std::size_t begin = before_own - (member < self ? ranges_[member].count * element_ : 0);
       const std::uint8_t* const theirs =
-          is_inline ? group_.entries().payload(member) : group_.entries().eager(member);
+          in_entries ? group_.entries().payload(member) : group_.entries().eager(member);
       inputs_.set(member, member == self ? at(send_, own.begin * element_) : theirs + begin);
     }
     read_factors(group_, rule_, inputs_);
-    run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, Stores::kCached);
+    run(rule_, inputs_, group_.size(), {receive_, own.count});
     return true;
   }
 
@@ -463,7 +473,7 @@ class ReduceScatter {
     const std::size_t bytes = own.count * rule_.output_bytes();
     if (bytes > 0) {
       const Stores stores = group_.selector().stores(Operation::kReduceScatter, bytes);
-      run(rule_, inputs_, group_.size(), receive_, nullptr, own.count, stores);
+      run(rule_, inputs_, group_.size(), {receive_, own.count, stores});
     }
     if (cut_.chunks > 0) group_.slots().publish_drained(first_ + cut_.chunks - 1);
     group_.buffers().publish_fetched();
@@ -497,8 +507,8 @@ class ReduceScatter {
     });
     if (!all_are_here) return false;
     if (piece > 0) {
-      run(rule_, inputs_, group_.size(), at(receive_, chunk * cut_.each * rule_.output_bytes()),
-          nullptr, piece, Stores::kCached);
+      run(rule_, inputs_, group_.size(),
+          {at(receive_, chunk * cut_.each * rule_.output_bytes()), piece});
     }
     group_.slots().publish_drained(first_ + chunk);
     return true;
@@ -517,10 +527,10 @@ class ReduceScatter {
 
 }  // namespace
 
-bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                           const void* send, void* receive, const Ranges& ranges) {
+bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const Vectors& vectors,
+                           const Ranges& ranges) {
   if (!group.begin(call)) return false;
-  ReduceScatter scatter(group, rule, send, receive, ranges);
+  ReduceScatter scatter(group, vectors, ranges);
   const bool is_eager =
       group.selector().algorithm(Operation::kReduceScatter, scatter.bytes()) == Algorithm::kEager;
   return is_eager ? scatter.run_eagerly() : scatter.run_by_chunks();
@@ -528,48 +538,46 @@ bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const 
 
 namespace {
 
-bool scan_by_chunks(SharedGroup& group, const ReduceRule& rule, const void* send, void* receive,
-                    std::size_t count) {
+bool scan_by_chunks(SharedGroup& group, const Vectors& vectors) {
+  const ReduceRule& rule = vectors.rule;
   const std::size_t element = rule.input_bytes();
   const std::size_t each = slot_elements(element);
-  const std::size_t chunks = divide_up(count, each);
+  const std::size_t chunks = divide_up(vectors.count, each);
   const std::uint64_t first = group.slots().take(chunks);
   write_factor(group, rule);
   group.entries().publish();
   if (!group.entries().await_all()) return false;
   Inputs inputs;
   read_factors(group, rule, inputs);
-  for (std::size_t chunk = 0; chunk < chunks; ++chunk) {
-    const std::size_t offset = chunk * each * element;
-    const std::size_t elements = std::min(each, count - chunk * each);
-    if (!group.slots().await_room(first + chunk)) return false;
-    copy(group.slots().slot(group.self(), first + chunk), at(send, offset), elements * element,
-         Stores::kCached);
-    group.slots().publish_filled(first + chunk);
+  for (std::size_t index = 0; index < chunks; ++index) {
+    const std::uint64_t chunk = first + index;
+    const void* const own = at(vectors.send, index * each * element);
+    const std::size_t elements = std::min(each, vectors.count - index * each);
+    if (!group.slots().await_room(chunk)) return false;
+    copy(group.slots().own_slot(chunk), own, elements * element, Stores::kCached);
+    group.slots().publish_filled(chunk);
     for (std::uint32_t member = 0; member < group.self(); ++member) {
-      if (!group.slots().await_filled(member, first + chunk)) return false;
-      inputs.set(member, group.slots().slot(member, first + chunk));
+      if (!group.slots().await_filled(member, chunk)) return false;
+      inputs.set(member, group.slots().slot(member, chunk));
     }
-    inputs.set(group.self(), at(send, offset));
-    run(rule, inputs, group.self() + 1, at(receive, chunk * each * rule.output_bytes()), nullptr,
-        elements, Stores::kCached);
-    group.slots().publish_drained(first + chunk);
+    inputs.set(group.self(), own);
+    run(rule, inputs, group.self() + 1,
+        {at(vectors.receive, index * each * rule.output_bytes()), elements});
+    group.slots().publish_drained(chunk);
   }
   return true;
 }
 
 }  // namespace
 
-bool shared_scan(SharedGroup& group, const OperationCall& call, const ReduceRule& rule,
-                 const void* send, void* receive, std::size_t count) {
+bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
   if (!group.begin(call)) return false;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (group.selector().algorithm(Operation::kScan, bytes) != Algorithm::kEager) {
-    return scan_by_chunks(group, rule, send, receive, count);
+  if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != Algorithm::kEager) {
+    return scan_by_chunks(group, vectors);
   }
-  show_input(group, rule, send, bytes);
+  show_input(group, vectors);
   if (!group.entries().await_all()) return false;
-  reduce_shown(group, rule, send, receive, count, group.self() + 1);
+  reduce_shown(group, vectors, group.self() + 1);
   return true;
 }
 

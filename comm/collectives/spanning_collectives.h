@@ -59,47 +59,65 @@ class SpanningGroup {
         selector_(Over::kTcp, map_.host_count(), tuning, map_.rank_count() == map_.host_count()) {}
 
   bool barrier(const OperationCall& call);
-  bool all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
-                  void* receive, std::size_t count);
-  bool reduce(const OperationCall& call, const ReduceRule& rule, const void* send, void* receive,
-              std::size_t count, std::int32_t root);
-  bool broadcast(const OperationCall& call, void* buffer, std::size_t bytes, std::int32_t root);
+  bool all_reduce(const OperationCall& call, const Vectors& vectors);
+  bool reduce(const OperationCall& call, const Vectors& vectors, std::int32_t root);
+  bool broadcast(const OperationCall& call, const Side<void>& buffer, std::int32_t root);
   // Blocks by rank, in bytes.
-  bool all_gather(const OperationCall& call, const void* send, void* receive, const Blocks& blocks);
-  bool reduce_scatter(const OperationCall& call, const ReduceRule& rule, const void* send,
-                      void* receive, const Ranges& ranges);
-  bool gather(const OperationCall& call, const void* send, std::size_t send_bytes, void* receive,
-              const Blocks& blocks, std::int32_t root);
-  bool scatter(const OperationCall& call, const void* send, const Blocks& blocks, void* receive,
-               std::size_t receive_bytes, std::int32_t root);
-  bool all_to_all(const OperationCall& call, const void* send, const Blocks& send_blocks,
-                  void* receive, const Blocks& receive_blocks);
-  bool scan(const OperationCall& call, const ReduceRule& rule, const void* send, void* receive,
-            std::size_t count);
+  bool all_gather(const OperationCall& call, const void* send, const Side<void>& receive);
+  bool reduce_scatter(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
+  bool gather(const OperationCall& call, const RootedBlocks& buffers);
+  bool scatter(const OperationCall& call, const RootedBlocks& buffers);
+  bool all_to_all(const OperationCall& call, const Side<const void>& send,
+                  const Side<void>& receive);
+  bool scan(const OperationCall& call, const Vectors& vectors);
 
  private:
   class Column;
+  class ReduceScatter;
   std::uint32_t members() const { return static_cast<std::uint32_t>(map_.own_ranks().size()); }
   std::int32_t rank_at(std::uint32_t host, std::uint32_t member) const {
     return map_.hosts[host][member];
   }
-  bool is_one_rank_each() const;
+  // The root as a member of its host.
+  std::int32_t local_root(std::int32_t root) const {
+    return static_cast<std::int32_t>(map_.member_of[static_cast<std::size_t>(root)]);
+  }
+  // How the elements of a reduction travel between hosts.
+  struct Wire {
+    Form form;            // As they are, or as partials.
+    std::size_t element;  // Bytes of one.
+    bool is_raw() const { return form == Form::kElement; }
+  };
+  Wire wire_of(const ReduceRule& rule) const;
   // How many of `count` elements are under way at once.
   std::size_t piece_elements(Operation operation, const ReduceRule& rule, std::size_t count) const;
   bool exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
-                const std::vector<Incoming>& incoming);
-  bool all_reduce_small(const OperationCall& call, const ReduceRule& rule, const void* send,
-                        void* receive, std::size_t count);
-  bool all_reduce_large(const OperationCall& call, const ReduceRule& rule, const void* send,
-                        void* receive, std::size_t count);
-  bool reduce_inside(const OperationCall& call, const ReduceRule& rule, const void* send,
-                     void* made, const Ranges& ranges);
+                const std::vector<Incoming>& incoming) {
+    return mesh_.exchange(call, outgoing, incoming, local_);
+  }
+  template <class Message, class Memory>
+  std::vector<Block> between_hosts(std::vector<Message>& messages, Memory* data,
+                                   const Blocks& blocks) const;
+  bool all_reduce_small(const OperationCall& call, const Vectors& vectors);
+  bool all_reduce_large(const OperationCall& call, const Vectors& vectors);
+  bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* shown);
+  // One rank of each host stands for it in a reduce; the root for its own.
+  std::int32_t delegate_of(std::uint32_t host, std::int32_t root) const;
+  // A host's result on its way to the root.
+  struct HostResult {
+    std::int32_t root;
+    const void* data;
+    std::uint32_t step;
+  };
+  bool reduce_to_delegate(const OperationCall& call, const Vectors& vectors, std::int32_t root,
+                          std::vector<std::uint8_t>& made);
+  bool reduce_to_root(const OperationCall& call, const Vectors& vectors, const HostResult& own);
+  bool reduce_inside(const OperationCall& call, const Vectors& vectors, const Ranges& ranges);
 
   const HostMap map_;
   SharedGroup* const local_;
   TcpMesh& mesh_;
   const Selector selector_;
-  std::uint32_t step_ = 0;  // The current step of the operation under way.
   // Scratch memory of large operations, kept because fresh memory would be faulted in page by page.
   std::vector<std::uint8_t> own_scratch_;
   std::vector<std::uint8_t> their_scratch_;

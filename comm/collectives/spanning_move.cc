@@ -18,6 +18,14 @@ void copy_unless_same(void* to, const void* from, std::size_t bytes) {
   if (to != from && bytes > 0) std::memcpy(to, from, bytes);
 }
 
+std::vector<std::uint8_t> copy_of(const void* data, const Blocks& blocks) {
+  std::size_t bytes = 0;
+  for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
+    bytes = std::max(bytes, blocks[rank].offset + blocks[rank].bytes);
+  }
+  return {at(data, 0), at(data, bytes)};
+}
+
 }  // namespace
 
 HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32_t self) {
@@ -38,11 +46,6 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
   return map;
 }
 
-bool SpanningGroup::exchange(const OperationCall& call, const std::vector<Outgoing>& outgoing,
-                             const std::vector<Incoming>& incoming) {
-  return mesh_.exchange(call, outgoing, incoming, local_);
-}
-
 // Members meet, one of each host goes round the hosts by dissemination, members meet again.
 bool SpanningGroup::barrier(const OperationCall& call) {
   if (local_ != nullptr && !shared_barrier(*local_, call)) return false;
@@ -59,59 +62,85 @@ bool SpanningGroup::barrier(const OperationCall& call) {
   return local_ == nullptr || shared_barrier(*local_, call);
 }
 
-bool SpanningGroup::broadcast(const OperationCall& call, void* buffer, std::size_t bytes,
-                              std::int32_t root) {
-  const std::uint32_t hosts = map_.host_count();
-  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
-  const auto delegate = [&](std::uint32_t distance) {
-    const std::uint32_t host = (root_host + distance) % hosts;
-    return host == root_host ? root : rank_at(host, 0);
-  };
-  // Binomial tree over the distance from the root's host: the parent lacks the lowest bit.
-  const std::uint32_t own = (map_.own_host() + hosts - root_host) % hosts;
-  const std::uint32_t lowest = own == 0 ? std::bit_ceil(hosts) : own & (~own + 1);
-  std::vector<std::int32_t> children;
-  for (std::uint32_t bit = lowest / 2; bit > 0; bit /= 2) {
-    if (own + bit < hosts) children.push_back(delegate(own + bit));
+namespace {
+
+// A binomial tree over the hosts, by their distance from the root's host: the parent's distance
+// lacks the lowest bit. One rank of each host, its delegate, stands in the tree.
+class HostTree {
+ public:
+  HostTree(const HostMap& map, std::int32_t root) : map_(map), root_(root) {
+    const std::uint32_t hosts = map_.host_count();
+    distance_ = (map_.own_host() + hosts - root_host()) % hosts;
+    lowest_ = distance_ == 0 ? std::bit_ceil(hosts) : distance_ & (~distance_ + 1);
+    for (std::uint32_t bit = lowest_ / 2; bit > 0; bit /= 2) {
+      if (distance_ + bit < hosts) children_.push_back(delegate(distance_ + bit));
+    }
   }
-  const bool is_delegate = delegate(own) == map_.self;
-  const std::uint32_t own_delegate = map_.member_of[static_cast<std::size_t>(delegate(own))];
-  // The next piece arrives while this one is sent on.
+
+  bool is_root_host() const { return distance_ == 0; }
+  std::int32_t own_delegate() const { return delegate(distance_); }
+  std::int32_t parent() const { return delegate(distance_ - lowest_); }
+  const std::vector<std::int32_t>& children() const { return children_; }
+
+ private:
+  std::uint32_t root_host() const { return map_.host_of[static_cast<std::size_t>(root_)]; }
+  std::int32_t delegate(std::uint32_t distance) const {
+    const std::uint32_t host = (root_host() + distance) % map_.host_count();
+    return host == root_host() ? root_ : map_.hosts[host][0];
+  }
+
+  const HostMap& map_;
+  const std::int32_t root_;
+  std::uint32_t distance_ = 0;
+  std::uint32_t lowest_ = 0;
+  std::vector<std::int32_t> children_;
+};
+
+}  // namespace
+
+bool SpanningGroup::broadcast(const OperationCall& call, const Side<void>& buffer,
+                              std::int32_t root) {
+  const std::size_t bytes = buffer.bytes;
+  const HostTree tree(map_, root);
+  const bool is_delegate = tree.own_delegate() == map_.self;
+  const std::uint32_t member = map_.member_of[static_cast<std::size_t>(tree.own_delegate())];
   const std::size_t cut = selector_.piece(Operation::kBroadcast, bytes);
   const std::size_t pieces = std::max<std::size_t>(1, divide_up(bytes, cut));
   const auto piece_bytes = [&](std::size_t piece) { return std::min(cut, bytes - piece * cut); };
-  const auto send_on = [&](std::size_t piece, std::vector<Outgoing>& outgoing) {
-    for (const std::int32_t child : children) {
-      outgoing.push_back(
-          {child, at(buffer, piece * cut), piece_bytes(piece), static_cast<std::uint32_t>(piece)});
+  std::vector<Outgoing> outgoing;
+  const auto send_on = [&](std::size_t piece) {
+    outgoing.clear();
+    for (const std::int32_t child : tree.children()) {
+      outgoing.push_back({child, at(buffer.data, piece * cut), piece_bytes(piece),
+                          static_cast<std::uint32_t>(piece)});
     }
   };
   for (std::size_t piece = 0; piece < pieces; ++piece) {
-    if (is_delegate) {
-      std::vector<Outgoing> outgoing;
-      std::vector<Incoming> incoming;
-      if (own == 0) {
-        send_on(piece, outgoing);
-      } else {
-        incoming.push_back({delegate(own - lowest), at(buffer, piece * cut), piece_bytes(piece),
-                            static_cast<std::uint32_t>(piece)});
-        if (piece > 0) send_on(piece - 1, outgoing);
-      }
-      if (!exchange(call, outgoing, incoming)) return false;
+    void* const place = at(buffer.data, piece * cut);
+    std::vector<Incoming> incoming;
+    if (tree.is_root_host()) {
+      send_on(piece);
+    } else {
+      // The next piece arrives while this one is sent on.
+      incoming.push_back(
+          {tree.parent(), place, piece_bytes(piece), static_cast<std::uint32_t>(piece)});
+      if (piece > 0) send_on(piece - 1);
     }
-    if (local_ != nullptr && !shared_broadcast(*local_, call, at(buffer, piece * cut),
-                                               piece_bytes(piece), own_delegate)) {
+    if (is_delegate && !exchange(call, outgoing, incoming)) return false;
+    if (local_ != nullptr &&
+        !shared_broadcast(*local_, call, {place, piece_bytes(piece), {}}, member)) {
       return false;
     }
   }
-  if (!is_delegate || own == 0) return true;
-  std::vector<Outgoing> last;
-  send_on(pieces - 1, last);
-  return exchange(call, last, {});
+  if (!is_delegate || tree.is_root_host()) return true;
+  send_on(pieces - 1);
+  return exchange(call, outgoing, {});
 }
 
-bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void* receive,
-                               const Blocks& blocks) {
+bool SpanningGroup::all_gather(const OperationCall& call, const void* send,
+                               const Side<void>& whole) {
+  void* const receive = whole.data;
+  const Blocks& blocks = whole.blocks;
   const std::uint32_t own_host = map_.own_host();
   const std::uint32_t own_member = map_.own_member();
   const Block own = blocks[static_cast<std::size_t>(map_.self)];
@@ -141,95 +170,90 @@ bool SpanningGroup::all_gather(const OperationCall& call, const void* send, void
         round[member] = blocks[static_cast<std::size_t>(rank_at(host, first + member))];
       }
       const void* const shown = host == own_host ? send : at(receive, round[own_member].offset);
-      if (!shared_all_gather(*local_, call, shown, receive, round)) return false;
+      if (!shared_all_gather(*local_, call, shown, {receive, 0, round})) return false;
     }
   }
   return true;
 }
 
-bool SpanningGroup::gather(const OperationCall& call, const void* send, std::size_t send_bytes,
-                           void* receive, const Blocks& blocks, std::int32_t root) {
-  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
+// What a rooted operation moves between hosts, and the blocks of the root's own host.
+template <class Message, class Memory>
+std::vector<Block> SpanningGroup::between_hosts(std::vector<Message>& messages, Memory* data,
+                                                const Blocks& blocks) const {
+  std::vector<Block> inside;
+  for (std::uint32_t rank = 0; rank < map_.rank_count(); ++rank) {
+    const Block block = blocks[rank];
+    if (map_.host_of[rank] == map_.own_host()) {
+      inside.push_back(block);
+    } else {
+      messages.push_back({static_cast<std::int32_t>(rank), at(data, block.offset), block.bytes, 0});
+    }
+  }
+  return inside;
+}
+
+bool SpanningGroup::gather(const OperationCall& call, const RootedBlocks& buffers) {
+  const auto& [send, receive, root] = buffers;
+  const bool is_inside = map_.host_of[static_cast<std::size_t>(root)] == map_.own_host();
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  std::vector<Block> local_blocks;
-  if (map_.own_host() != root_host) {
-    outgoing.push_back({root, send, send_bytes, 0});
-  } else if (map_.self == root) {
-    for (std::uint32_t rank = 0; rank < map_.rank_count(); ++rank) {
-      if (map_.host_of[rank] == root_host) {
-        local_blocks.push_back(blocks[rank]);
-      } else {
-        incoming.push_back({static_cast<std::int32_t>(rank), at(receive, blocks[rank].offset),
-                            blocks[rank].bytes, 0});
-      }
-    }
-  }
+  std::vector<Block> inside;
+  if (!is_inside) outgoing.push_back({root, send.data, send.bytes, 0});
+  if (map_.self == root) inside = between_hosts(incoming, receive.data, receive.blocks);
   if (!exchange(call, outgoing, incoming)) return false;
-  if (map_.own_host() != root_host) return true;
+  if (!is_inside) return true;
   if (local_ != nullptr) {
-    return shared_gather(*local_, call, send, send_bytes, receive, local_blocks,
-                         map_.member_of[static_cast<std::size_t>(root)]);
+    const Side<void> local_receive = {receive.data, 0, std::move(inside)};
+    return shared_gather(*local_, call, {send, local_receive, local_root(root)});
   }
-  copy_unless_same(at(receive, blocks[static_cast<std::size_t>(root)].offset), send, send_bytes);
+  copy_unless_same(at(receive.data, inside[0].offset), send.data, send.bytes);
   return true;
 }
 
-bool SpanningGroup::scatter(const OperationCall& call, const void* send, const Blocks& blocks,
-                            void* receive, std::size_t receive_bytes, std::int32_t root) {
-  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
+bool SpanningGroup::scatter(const OperationCall& call, const RootedBlocks& buffers) {
+  const auto& [send, receive, root] = buffers;
+  const bool is_inside = map_.host_of[static_cast<std::size_t>(root)] == map_.own_host();
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
-  std::vector<Block> local_blocks;
-  if (map_.own_host() != root_host) {
-    incoming.push_back({root, receive, receive_bytes, 0});
-  } else if (map_.self == root) {
-    for (std::uint32_t rank = 0; rank < map_.rank_count(); ++rank) {
-      if (map_.host_of[rank] == root_host) {
-        local_blocks.push_back(blocks[rank]);
-      } else {
-        outgoing.push_back({static_cast<std::int32_t>(rank), at(send, blocks[rank].offset),
-                            blocks[rank].bytes, 0});
-      }
-    }
-  }
+  std::vector<Block> inside;
+  if (!is_inside) incoming.push_back({root, receive.data, receive.bytes, 0});
+  if (map_.self == root) inside = between_hosts(outgoing, send.data, send.blocks);
   if (!exchange(call, outgoing, incoming)) return false;
-  if (map_.own_host() != root_host) return true;
+  if (!is_inside) return true;
   if (local_ != nullptr) {
-    return shared_scatter(*local_, call, send, local_blocks, receive, receive_bytes,
-                          map_.member_of[static_cast<std::size_t>(root)]);
+    const Side<const void> local_send = {send.data, 0, std::move(inside)};
+    return shared_scatter(*local_, call, {local_send, receive, local_root(root)});
   }
-  copy_unless_same(receive, at(send, blocks[static_cast<std::size_t>(root)].offset), receive_bytes);
+  copy_unless_same(receive.data, at(send.data, inside[0].offset), receive.bytes);
   return true;
 }
 
-bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
-                               const Blocks& send_blocks, void* receive,
-                               const Blocks& receive_blocks) {
+bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>& from,
+                               const Side<void>& to) {
+  const void* send = from.data;
+  const Blocks& send_blocks = from.blocks;
+  void* const receive = to.data;
+  const Blocks& receive_blocks = to.blocks;
   std::vector<std::uint8_t> kept;
   if (send == receive) {
     // In place, arriving data would be written over data that has not left yet.
-    std::size_t bytes = 0;
-    for (std::size_t rank = 0; rank < send_blocks.size(); ++rank) {
-      bytes = std::max(bytes, send_blocks[rank].offset + send_blocks[rank].bytes);
-    }
-    kept.resize(bytes);
-    std::memcpy(kept.data(), send, bytes);
+    kept = copy_of(send, send_blocks);
     send = kept.data();
   }
   std::vector<Outgoing> outgoing;
   std::vector<Incoming> incoming;
   const std::uint32_t ranks = map_.rank_count();
   for (std::uint32_t step = 1; step < ranks; ++step) {
-    const std::uint32_t to = (static_cast<std::uint32_t>(map_.self) + step) % ranks;
-    const std::uint32_t from = (static_cast<std::uint32_t>(map_.self) + ranks - step) % ranks;
-    if (map_.host_of[to] != map_.own_host()) {
-      outgoing.push_back({static_cast<std::int32_t>(to), at(send, send_blocks[to].offset),
-                          send_blocks[to].bytes, 0});
+    const std::uint32_t target = (static_cast<std::uint32_t>(map_.self) + step) % ranks;
+    const std::uint32_t source = (static_cast<std::uint32_t>(map_.self) + ranks - step) % ranks;
+    if (map_.host_of[target] != map_.own_host()) {
+      outgoing.push_back({static_cast<std::int32_t>(target), at(send, send_blocks[target].offset),
+                          send_blocks[target].bytes, 0});
     }
-    if (map_.host_of[from] != map_.own_host()) {
-      incoming.push_back({static_cast<std::int32_t>(from), at(receive, receive_blocks[from].offset),
-                          receive_blocks[from].bytes, 0});
+    if (map_.host_of[source] != map_.own_host()) {
+      incoming.push_back({static_cast<std::int32_t>(source),
+                          at(receive, receive_blocks[source].offset), receive_blocks[source].bytes,
+                          0});
     }
   }
   if (!exchange(call, outgoing, incoming)) return false;
@@ -240,7 +264,7 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const void* send,
     from_members.push_back(receive_blocks[static_cast<std::size_t>(rank)]);
   }
   if (local_ != nullptr) {
-    return shared_all_to_all(*local_, call, send, to_members, receive, from_members);
+    return shared_all_to_all(*local_, call, {send, 0, to_members}, {receive, 0, from_members});
   }
   copy_unless_same(at(receive, from_members[0].offset), at(send, to_members[0].offset),
                    to_members[0].bytes);

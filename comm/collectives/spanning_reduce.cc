@@ -29,18 +29,24 @@ void to_partial(const ReduceRule& rule, const void* from, void* to, std::size_t 
   reduction.op = rule.op;
   reduction.output_form = Form::kPartial;
   reduction.factors = rule.op == ReduceOp::kPremulSum ? &rule.factor : nullptr;
-  reduce(reduction, &from, 1, to, nullptr, count);
+  reduce(reduction, {&from, 1, to, nullptr, count});
 }
+
+// Elements of a result.
+struct HostsResult {
+  void* to = nullptr;
+  std::size_t count = 0;
+};
 
 // Reduces the hosts' results, of that form, to elements.
 void reduce_hosts(const ReduceRule& rule, Form form, const std::vector<const void*>& inputs,
-                  void* to, std::size_t count) {
+                  const HostsResult& result) {
   Reduction reduction;
   reduction.dtype = rule.dtype;
   reduction.op = rule.op;
   reduction.input_form = form;
   reduction.divisor = rule.divisor;
-  reduce(reduction, inputs.data(), inputs.size(), to, nullptr, count);
+  reduce(reduction, {inputs.data(), inputs.size(), result.to, nullptr, result.count});
 }
 
 ReduceRule partial_rule(ReduceRule rule) {
@@ -50,8 +56,14 @@ ReduceRule partial_rule(ReduceRule rule) {
 
 }  // namespace
 
-// True if ranks may send their elements as they are: only if no host reduces them first.
-bool SpanningGroup::is_one_rank_each() const { return map_.host_count() == map_.rank_count(); }
+// Ranks may send their elements as they are only if no host reduces them first.
+SpanningGroup::Wire SpanningGroup::wire_of(const ReduceRule& rule) const {
+  const bool is_one_rank_each = map_.host_count() == map_.rank_count();
+  if (is_one_rank_each && rule.op != ReduceOp::kPremulSum) {
+    return {Form::kElement, rule.input_bytes()};
+  }
+  return {Form::kPartial, partial_bytes(rule.dtype, rule.op)};
+}
 
 std::size_t SpanningGroup::piece_elements(Operation operation, const ReduceRule& rule,
                                           std::size_t count) const {
@@ -59,77 +71,76 @@ std::size_t SpanningGroup::piece_elements(Operation operation, const ReduceRule&
   return std::max<std::size_t>(1, bytes / rule.input_bytes());
 }
 
-bool SpanningGroup::all_reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
-                               void* receive, std::size_t count) {
-  step_ = 0;
-  const std::size_t bytes = count * rule.input_bytes();
-  if (selector_.algorithm(Operation::kAllReduce, bytes) == Algorithm::kWhole) {
-    return all_reduce_small(call, rule, send, receive, count);
+bool SpanningGroup::all_reduce(const OperationCall& call, const Vectors& vectors) {
+  if (selector_.algorithm(Operation::kAllReduce, vectors.bytes()) == Algorithm::kWhole) {
+    return all_reduce_small(call, vectors);
   }
-  return all_reduce_large(call, rule, send, receive, count);
+  return all_reduce_large(call, vectors);
 }
 
-bool SpanningGroup::all_reduce_small(const OperationCall& call, const ReduceRule& rule,
-                                     const void* send, void* receive, std::size_t count) {
-  const bool is_raw = is_one_rank_each() && rule.op != ReduceOp::kPremulSum;
-  const Form form = is_raw ? Form::kElement : Form::kPartial;
-  const std::size_t bytes =
-      count * (is_raw ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op));
-  Bytes own(is_raw ? 0 : bytes);
-  const void* shown = is_raw ? send : own.data();
+bool SpanningGroup::all_reduce_small(const OperationCall& call, const Vectors& vectors) {
+  const auto& [rule, send, receive, count] = vectors;
+  const Wire wire = wire_of(rule);
+  Bytes own(wire.is_raw() ? 0 : count * wire.element);
+  const void* const shown = wire.is_raw() ? send : own.data();
   if (local_ != nullptr) {
-    if (!shared_reduce(*local_, call, partial_rule(rule), send, own.data(), count, 0)) return false;
-  } else if (!is_raw) {
+    const ReduceRule inside = partial_rule(rule);
+    if (!shared_reduce(*local_, call, {inside, send, own.data(), count}, 0)) return false;
+  } else if (!wire.is_raw()) {
     to_partial(rule, send, own.data(), count);
   }
-  if (map_.own_member() == 0) {
-    // Not in place, where it would be written over before it has left.
-    const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
-    const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
-      const std::size_t wire = bytes / count;
-      std::vector<const void*> parts(2, at(shown, begin));
-      parts[1 - map_.own_host()] = part;
-      reduce_hosts(rule, form, parts, at(receive, begin / wire * rule.input_bytes()),
-                   (end - begin) / wire);
-    };
-    Bytes& theirs = their_scratch_;
-    if (!on_arrival) reach_size(theirs, bytes * map_.host_count());
-    std::vector<Outgoing> outgoing;
-    std::vector<Incoming> incoming;
-    std::vector<const void*> inputs(map_.host_count(), shown);
-    for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
-      const std::uint32_t host = (map_.own_host() + step) % map_.host_count();
-      outgoing.push_back({rank_at(host, 0), shown, bytes, 0});
-      if (on_arrival) {
-        incoming.push_back({rank_at(host, 0), nullptr, bytes, 0, &take});
-      } else {
-        inputs[host] = theirs.data() + host * bytes;
-        incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0});
-      }
+  if (map_.own_member() == 0 && !exchange_whole(call, vectors, shown)) return false;
+  return local_ == nullptr || shared_broadcast(*local_, call, {receive, vectors.bytes(), {}}, 0);
+}
+
+// Sends this host's whole result to every other one, and reduces theirs.
+bool SpanningGroup::exchange_whole(const OperationCall& call, const Vectors& vectors,
+                                   const void* shown) {
+  const auto& [rule, send, receive, count] = vectors;
+  const Wire wire = wire_of(rule);
+  const std::size_t bytes = count * wire.element;
+  // Not in place, where it would be written over before it has left.
+  const bool on_arrival = map_.host_count() == 2 && send != receive && count > 0;
+  const TakePart take = [&](std::size_t begin, std::size_t end, const std::uint8_t* part) {
+    std::vector<const void*> parts(2, at(shown, begin));
+    parts[1 - map_.own_host()] = part;
+    void* const to = at(vectors.receive, begin / wire.element * vectors.rule.input_bytes());
+    reduce_hosts(vectors.rule, wire.form, parts, {to, (end - begin) / wire.element});
+  };
+  Bytes& theirs = their_scratch_;
+  if (!on_arrival) reach_size(theirs, bytes * map_.host_count());
+  std::vector<Outgoing> outgoing;
+  std::vector<Incoming> incoming;
+  std::vector<const void*> inputs(map_.host_count(), shown);
+  for (std::uint32_t step = 1; step < map_.host_count(); ++step) {
+    const std::uint32_t host = (map_.own_host() + step) % map_.host_count();
+    outgoing.push_back({rank_at(host, 0), shown, bytes, 0});
+    if (on_arrival) {
+      incoming.push_back({rank_at(host, 0), nullptr, bytes, 0, &take});
+    } else {
+      inputs[host] = theirs.data() + host * bytes;
+      incoming.push_back({rank_at(host, 0), theirs.data() + host * bytes, bytes, 0});
     }
-    if (!exchange(call, outgoing, incoming)) return false;
-    if (!on_arrival) reduce_hosts(rule, form, inputs, receive, count);
   }
-  return local_ == nullptr ||
-         shared_broadcast(*local_, call, receive, count * rule.input_bytes(), 0);
+  if (!exchange(call, outgoing, incoming)) return false;
+  if (!on_arrival) reduce_hosts(rule, wire.form, inputs, {receive, count});
+  return true;
 }
 
 // A large all_reduce, chunk after chunk. While the hosts' slices of one chunk are exchanged, the
 // results of the chunk before are handed round.
 class SpanningGroup::Column {
  public:
-  Column(SpanningGroup& group, const OperationCall& call, const ReduceRule& rule, const void* send,
-         void* receive, std::size_t count)
+  Column(SpanningGroup& group, const OperationCall& call, const Vectors& vectors)
       : group_(group),
         map_(group.map_),
         call_(call),
-        rule_(rule),
-        send_(send),
-        receive_(receive),
-        count_(count),
-        is_raw_(group.is_one_rank_each() && rule.op != ReduceOp::kPremulSum),
-        wire_bytes_(is_raw_ ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op)),
-        chunk_(group.piece_elements(Operation::kAllReduce, rule, count)),
+        rule_(vectors.rule),
+        send_(vectors.send),
+        receive_(vectors.receive),
+        count_(vectors.count),
+        wire_(group.wire_of(rule_)),
+        chunk_(group.piece_elements(Operation::kAllReduce, rule_, count_)),
         own_(group.own_scratch_),
         theirs_(group.their_scratch_) {
     columns_ = map_.rank_count();
@@ -183,69 +194,75 @@ class SpanningGroup::Column {
       ranges[column] = {slice.begin, slice.count};
     }
     const Range own = ranges[map_.own_member()];
-    if (is_raw_) return true;
-    reach_size(own_, own.count * wire_bytes_);
-    if (group_.local_ != nullptr) {
-      return shared_reduce_scatter(*group_.local_, call_, partial_rule(rule_), send_, own_.data(),
-                                   ranges);
-    }
-    to_partial(rule_, at(send_, own.begin * rule_.input_bytes()), own_.data(), own.count);
-    return true;
+    if (wire_.is_raw()) return true;
+    reach_size(own_, own.count * wire_.element);
+    return group_.reduce_inside(call_, {rule_, send_, own_.data(), 0}, ranges);
   }
 
   const std::uint8_t* shown(const Slice& slice, const Slice& part) const {
-    return is_raw_ ? at(send_, (slice.begin + part.begin) * wire_bytes_)
-                   : own_.data() + part.begin * wire_bytes_;
+    return wire_.is_raw() ? at(send_, (slice.begin + part.begin) * wire_.element)
+                          : own_.data() + part.begin * wire_.element;
+  }
+
+  static std::uint32_t step_of(std::size_t chunk, std::uint32_t phase) {
+    return static_cast<std::uint32_t>(chunk * 2 + phase);
+  }
+
+  // Calls visit(host, rank) for the ranks of this column on the other hosts, beginning behind the
+  // own one.
+  template <class Visit>
+  void each_other_host(Visit visit) const {
+    for (std::uint32_t distance = 1; distance < map_.host_count(); ++distance) {
+      const std::uint32_t host = (map_.own_host() + distance) % map_.host_count();
+      visit(host, group_.rank_at(host, map_.own_member()));
+    }
   }
 
   bool exchange(std::size_t chunk, bool has_new, bool has_old) {
-    std::vector<Outgoing> outgoing;
-    std::vector<Incoming> incoming;
-    TakePart take;
-    const std::uint32_t hosts = map_.host_count();
-    const std::uint32_t column = map_.own_member();
-    const auto step_of = [](std::size_t of_chunk, std::uint32_t phase) {
-      return static_cast<std::uint32_t>(of_chunk * 2 + phase);
-    };
-    if (has_old) {
-      const Slice slice = column_slice(chunk - 1, column);
-      const Slice own = host_part(slice, map_.own_host());
-      for (std::uint32_t distance = 1; distance < hosts; ++distance) {
-        const std::uint32_t host = (map_.own_host() + distance) % hosts;
-        const std::int32_t rank = group_.rank_at(host, column);
-        const Slice part = host_part(slice, host);
-        const std::size_t element = rule_.input_bytes();
-        outgoing.push_back(
-            {rank, result(slice.begin + own.begin), own.count * element, step_of(chunk - 1, 1)});
-        incoming.push_back(
-            {rank, result(slice.begin + part.begin), part.count * element, step_of(chunk - 1, 1)});
-      }
+    outgoing_.clear();
+    incoming_.clear();
+    if (has_old) hand_round_results(chunk - 1);
+    if (has_new) exchange_slices(chunk);
+    return group_.exchange(call_, outgoing_, incoming_);
+  }
+
+  void hand_round_results(std::size_t chunk) {
+    const Slice slice = column_slice(chunk, map_.own_member());
+    const Slice own = host_part(slice, map_.own_host());
+    const std::size_t element = rule_.input_bytes();
+    each_other_host([&](std::uint32_t host, std::int32_t rank) {
+      const Slice part = host_part(slice, host);
+      outgoing_.push_back(
+          {rank, result(slice.begin + own.begin), own.count * element, step_of(chunk, 1)});
+      incoming_.push_back(
+          {rank, result(slice.begin + part.begin), part.count * element, step_of(chunk, 1)});
+    });
+  }
+
+  void exchange_slices(std::size_t chunk) {
+    const Slice slice = column_slice(chunk, map_.own_member());
+    const Slice own = host_part(slice, map_.own_host());
+    const std::size_t bytes = own.count * wire_.element;
+    if (reduces_on_arrival()) {
+      take_ = [this, slice, own](std::size_t begin, std::size_t end, const std::uint8_t* part) {
+        const Slice arrived = {begin / wire_.element, (end - begin) / wire_.element};
+        reduce_part(slice, own, arrived, part);
+      };
+    } else {
+      reach_size(theirs_, bytes * map_.host_count());
     }
-    if (has_new) {
-      const Slice slice = column_slice(chunk, column);
-      const Slice own = host_part(slice, map_.own_host());
+    each_other_host([&](std::uint32_t host, std::int32_t rank) {
+      const Slice part = host_part(slice, host);
+      outgoing_.push_back(
+          {rank, shown(slice, part), part.count * wire_.element, step_of(chunk, 0)});
+      Incoming theirs = {rank, nullptr, bytes, step_of(chunk, 0)};
       if (reduces_on_arrival()) {
-        take = [this, slice, own](std::size_t begin, std::size_t end, const std::uint8_t* part) {
-          reduce_part(slice, own, begin / wire_bytes_, end / wire_bytes_, part);
-        };
+        theirs.take = &take_;
       } else {
-        reach_size(theirs_, own.count * wire_bytes_ * hosts);
+        theirs.data = theirs_.data() + host * bytes;
       }
-      for (std::uint32_t distance = 1; distance < hosts; ++distance) {
-        const std::uint32_t host = (map_.own_host() + distance) % hosts;
-        const std::int32_t rank = group_.rank_at(host, column);
-        const Slice part = host_part(slice, host);
-        outgoing.push_back({rank, shown(slice, part), part.count * wire_bytes_, step_of(chunk, 0)});
-        Incoming theirs = {rank, nullptr, own.count * wire_bytes_, step_of(chunk, 0)};
-        if (reduces_on_arrival()) {
-          theirs.take = &take;
-        } else {
-          theirs.data = theirs_.data() + host * own.count * wire_bytes_;
-        }
-        incoming.push_back(theirs);
-      }
-    }
-    return group_.exchange(call_, outgoing, incoming);
+      incoming_.push_back(theirs);
+    });
   }
 
   void reduce_between(std::size_t chunk) {
@@ -255,19 +272,18 @@ class SpanningGroup::Column {
     std::vector<const void*> inputs(map_.host_count());
     for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
       inputs[host] = host == map_.own_host() ? shown(slice, own)
-                                             : theirs_.data() + host * own.count * wire_bytes_;
+                                             : theirs_.data() + host * own.count * wire_.element;
     }
-    reduce_hosts(rule_, is_raw_ ? Form::kElement : Form::kPartial, inputs,
-                 result(slice.begin + own.begin), own.count);
+    reduce_hosts(rule_, wire_.form, inputs, {result(slice.begin + own.begin), own.count});
   }
 
-  // Reduces the elements [begin, end) of this host's part with the other host's.
-  void reduce_part(const Slice& slice, const Slice& own, std::size_t begin, std::size_t end,
+  // Reduces the elements of this host's part that have arrived from the other host.
+  void reduce_part(const Slice& slice, const Slice& own, const Slice& arrived,
                    const std::uint8_t* theirs) {
-    std::vector<const void*> inputs(2, shown(slice, own) + begin * wire_bytes_);
+    std::vector<const void*> inputs(2, shown(slice, own) + arrived.begin * wire_.element);
     inputs[1 - map_.own_host()] = theirs;
-    reduce_hosts(rule_, is_raw_ ? Form::kElement : Form::kPartial, inputs,
-                 result(slice.begin + own.begin + begin), end - begin);
+    reduce_hosts(rule_, wire_.form, inputs,
+                 {result(slice.begin + own.begin + arrived.begin), arrived.count});
   }
 
   bool share_inside(std::size_t chunk) {
@@ -279,7 +295,7 @@ class SpanningGroup::Column {
       blocks[column] = {slice.begin * element, slice.count * element};
     }
     return shared_all_gather(*group_.local_, call_, at(receive_, blocks[map_.own_member()].offset),
-                             receive_, blocks);
+                             {receive_, 0, blocks});
   }
 
   SpanningGroup& group_;
@@ -289,145 +305,214 @@ class SpanningGroup::Column {
   const void* const send_;
   void* const receive_;
   const std::size_t count_;
-  const bool is_raw_;
-  const std::size_t wire_bytes_;  // Bytes of one element between hosts.
-  const std::size_t chunk_;       // Elements.
+  const Wire wire_;
+  const std::size_t chunk_;  // Elements.
   std::uint32_t columns_ = 1;
   Bytes& own_;
   Bytes& theirs_;
+  std::vector<Outgoing> outgoing_;
+  std::vector<Incoming> incoming_;
+  TakePart take_;
 };
 
-bool SpanningGroup::all_reduce_large(const OperationCall& call, const ReduceRule& rule,
-                                     const void* send, void* receive, std::size_t count) {
-  return Column(*this, call, rule, send, receive, count).run();
+bool SpanningGroup::all_reduce_large(const OperationCall& call, const Vectors& vectors) {
+  return Column(*this, call, vectors).run();
 }
 
-bool SpanningGroup::reduce(const OperationCall& call, const ReduceRule& rule, const void* send,
-                           void* receive, std::size_t count, std::int32_t root) {
-  const std::uint32_t root_host = map_.host_of[static_cast<std::size_t>(root)];
-  const auto delegate = [&](std::uint32_t host) {
-    return host == root_host ? root : rank_at(host, 0);
-  };
-  const std::uint32_t own_host = map_.own_host();
-  const bool is_raw = is_one_rank_each() && rule.op != ReduceOp::kPremulSum;
-  const std::size_t wire = is_raw ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op);
-  const std::size_t piece = piece_elements(Operation::kReduce, rule, count);
-  const std::size_t pieces = std::max<std::size_t>(1, divide_up(count, piece));
+// One piece after the other: inside each host to its delegate, from the delegates to the root.
+bool SpanningGroup::reduce(const OperationCall& call, const Vectors& whole, std::int32_t root) {
+  const ReduceRule& rule = whole.rule;
+  const std::size_t piece = piece_elements(Operation::kReduce, rule, whole.count);
+  const std::size_t pieces = std::max<std::size_t>(1, divide_up(whole.count, piece));
   Bytes own;
-  Bytes theirs;
   for (std::size_t index = 0; index < pieces; ++index) {
-    const std::size_t elements = std::min(piece, count - index * piece);
-    const void* const input = at(send, index * piece * rule.input_bytes());
-    const void* shown = input;
-    if (!is_raw) {
-      own.resize(elements * wire);
-      shown = own.data();
-      const std::int32_t to = delegate(own_host);
-      if (local_ == nullptr) {
-        to_partial(rule, input, own.data(), elements);
-      } else if (!shared_reduce(*local_, call, partial_rule(rule), input, own.data(), elements,
-                                map_.member_of[static_cast<std::size_t>(to)])) {
-        return false;
-      }
+    const std::size_t begin = index * piece * rule.input_bytes();
+    const Vectors vectors = {rule, at(whole.send, begin), at(whole.receive, begin),
+                             std::min(piece, whole.count - index * piece)};
+    if (!reduce_to_delegate(call, vectors, root, own)) return false;
+    const void* const shown = wire_of(rule).is_raw() ? vectors.send : own.data();
+    if (!reduce_to_root(call, vectors, {root, shown, static_cast<std::uint32_t>(index)})) {
+      return false;
     }
-    if (delegate(own_host) != map_.self) continue;
-    const auto step = static_cast<std::uint32_t>(index);
-    if (map_.self != root) {
-      if (!exchange(call, {{root, shown, elements * wire, step}}, {})) return false;
-      continue;
-    }
-    theirs.resize(elements * wire * map_.host_count());
-    std::vector<Incoming> incoming;
-    std::vector<const void*> inputs(map_.host_count(), shown);
-    for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
-      if (host == own_host) continue;
-      inputs[host] = theirs.data() + host * elements * wire;
-      incoming.push_back(
-          {delegate(host), theirs.data() + host * elements * wire, elements * wire, step});
-    }
-    if (!exchange(call, {}, incoming)) return false;
-    reduce_hosts(rule, is_raw ? Form::kElement : Form::kPartial, inputs,
-                 at(receive, index * piece * rule.input_bytes()), elements);
   }
   return true;
 }
 
-// Leaves this host's partials of its own member's range in `made`.
-bool SpanningGroup::reduce_inside(const OperationCall& call, const ReduceRule& rule,
-                                  const void* send, void* made, const Ranges& ranges) {
+std::int32_t SpanningGroup::delegate_of(std::uint32_t host, std::int32_t root) const {
+  return host == map_.host_of[static_cast<std::size_t>(root)] ? root : rank_at(host, 0);
+}
+
+// Leaves this host's partials in `made` on its delegate.
+bool SpanningGroup::reduce_to_delegate(const OperationCall& call, const Vectors& vectors,
+                                       std::int32_t root, std::vector<std::uint8_t>& made) {
+  const auto& [rule, send, receive, count] = vectors;
+  const Wire wire = wire_of(rule);
+  if (wire.is_raw()) return true;
+  made.resize(count * wire.element);
+  if (local_ == nullptr) {
+    to_partial(rule, send, made.data(), count);
+    return true;
+  }
+  const std::int32_t to = delegate_of(map_.own_host(), root);
+  const ReduceRule inside = partial_rule(rule);
+  return shared_reduce(*local_, call, {inside, send, made.data(), count},
+                       map_.member_of[static_cast<std::size_t>(to)]);
+}
+
+bool SpanningGroup::reduce_to_root(const OperationCall& call, const Vectors& vectors,
+                                   const HostResult& own) {
+  const Wire wire = wire_of(vectors.rule);
+  const std::size_t bytes = vectors.count * wire.element;
+  if (delegate_of(map_.own_host(), own.root) != map_.self) return true;
+  if (map_.self != own.root) return exchange(call, {{own.root, own.data, bytes, own.step}}, {});
+  Bytes& theirs = their_scratch_;
+  reach_size(theirs, bytes * map_.host_count());
+  std::vector<Incoming> incoming;
+  std::vector<const void*> inputs(map_.host_count(), own.data);
+  for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
+    if (host == map_.own_host()) continue;
+    inputs[host] = theirs.data() + host * bytes;
+    incoming.push_back(
+        {delegate_of(host, own.root), theirs.data() + host * bytes, bytes, own.step});
+  }
+  if (!exchange(call, {}, incoming)) return false;
+  reduce_hosts(vectors.rule, wire.form, inputs, {vectors.receive, vectors.count});
+  return true;
+}
+
+// A reduce_scatter, piece after piece of every rank's range: each host reduces the pieces for all
+// ranks, in rounds of as many ranks as it has members, and sends each to the rank that owns it.
+class SpanningGroup::ReduceScatter {
+ public:
+  ReduceScatter(SpanningGroup& group, const OperationCall& call, const Vectors& vectors,
+                const Ranges& whole)
+      : group_(group),
+        map_(group.map_),
+        call_(call),
+        rule_(vectors.rule),
+        send_(vectors.send),
+        receive_(vectors.receive),
+        whole_(whole),
+        wire_(group.wire_of(rule_)),
+        piece_(group.piece_elements(Operation::kReduceScatter, rule_, whole.total())) {}
+
+  bool run() {
+    const std::size_t pieces = std::max<std::size_t>(1, divide_up(whole_.longest(), piece_));
+    for (std::size_t index = 0; index < pieces; ++index) {
+      index_ = index;
+      if (!reduce_inside() || !reduce_between()) return false;
+    }
+    return true;
+  }
+
+ private:
+  const std::uint8_t* input(const Range& range) const {
+    return at(send_, range.begin * rule_.input_bytes());
+  }
+  std::uint32_t step() const { return static_cast<std::uint32_t>(index_); }
+  // The present piece of a rank's range.
+  Range piece_of(std::int32_t rank) const {
+    const Range all = whole_[static_cast<std::size_t>(rank)];
+    const std::size_t begin = std::min(index_ * piece_, all.count);
+    return {all.begin + begin, std::min(piece_, all.count - begin)};
+  }
+
+  // Makes this host's results for the ranks of all hosts.
+  bool reduce_inside() {
+    outgoing_.clear();
+    rounds_ = 0;
+    for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
+      for (std::uint32_t first = 0; first < map_.hosts[host].size(); first += group_.members()) {
+        if (!reduce_round(host, first)) return false;
+      }
+    }
+    return true;
+  }
+
+  // Makes this member's result of one round: for the rank that has its place among the next ones
+  // of that host.
+  bool reduce_round(std::uint32_t host, std::uint32_t first) {
+    const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
+    std::vector<Range> ranges(group_.members());
+    for (std::uint32_t member = 0; member < ranges.size() && first + member < size; ++member) {
+      ranges[member] = piece_of(group_.rank_at(host, first + member));
+    }
+    const Range mine = ranges[map_.own_member()];
+    const void* result = input(mine);
+    if (!wire_.is_raw()) {
+      if (results_.size() <= rounds_) results_.emplace_back();
+      Bytes& made = results_[rounds_++];
+      made.resize(std::max<std::size_t>(1, mine.count * wire_.element));
+      if (!group_.reduce_inside(call_, {rule_, send_, made.data(), 0}, ranges)) return false;
+      result = made.data();
+    }
+    if (host == map_.own_host()) {
+      own_result_ = result;
+    } else if (first + map_.own_member() < size) {
+      outgoing_.push_back({group_.rank_at(host, first + map_.own_member()), result,
+                           mine.count * wire_.element, step()});
+    }
+    return true;
+  }
+
+  // Sends the results to their ranks, and reduces what the hosts have made for this one.
+  bool reduce_between() {
+    const Range own = piece_of(map_.self);
+    const std::size_t bytes = own.count * wire_.element;
+    Bytes& theirs = group_.their_scratch_;
+    reach_size(theirs, std::max<std::size_t>(1, bytes * map_.host_count()));
+    std::vector<Incoming> incoming;
+    std::vector<const void*> inputs(map_.host_count(), own_result_);
+    for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
+      if (host == map_.own_host()) continue;
+      const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
+      inputs[host] = theirs.data() + host * bytes;
+      incoming.push_back({group_.rank_at(host, map_.own_member() % size),
+                          theirs.data() + host * bytes, bytes, step()});
+    }
+    if (!group_.exchange(call_, outgoing_, incoming)) return false;
+    if (own.count == 0) return true;
+    reduce_hosts(rule_, wire_.form, inputs,
+                 {at(receive_, index_ * piece_ * rule_.input_bytes()), own.count});
+    return true;
+  }
+
+  SpanningGroup& group_;
+  const HostMap& map_;
+  const OperationCall& call_;
+  const ReduceRule& rule_;
+  const void* const send_;
+  void* const receive_;
+  const Ranges& whole_;
+  const Wire wire_;
+  const std::size_t piece_;  // Elements.
+  std::size_t index_ = 0;    // Counts the pieces.
+  std::size_t rounds_ = 0;
+  std::vector<Bytes> results_;  // This host's, by the round in which they were made.
+  const void* own_result_ = nullptr;
+  std::vector<Outgoing> outgoing_;
+};
+
+// Leaves this host's partials of its own member's range in vectors.receive.
+bool SpanningGroup::reduce_inside(const OperationCall& call, const Vectors& vectors,
+                                  const Ranges& ranges) {
+  const auto& [rule, send, made, count] = vectors;
   if (local_ != nullptr) {
-    return shared_reduce_scatter(*local_, call, partial_rule(rule), send, made, ranges);
+    const ReduceRule inside = partial_rule(rule);
+    return shared_reduce_scatter(*local_, call, {inside, send, made, count}, ranges);
   }
   const Range mine = ranges[map_.own_member()];
   to_partial(rule, at(send, mine.begin * rule.input_bytes()), made, mine.count);
   return true;
 }
 
-bool SpanningGroup::reduce_scatter(const OperationCall& call, const ReduceRule& rule,
-                                   const void* send, void* receive, const Ranges& whole) {
-  const std::size_t longest = whole.longest();
-  const bool is_raw = is_one_rank_each() && rule.op != ReduceOp::kPremulSum;
-  const std::size_t wire = is_raw ? rule.input_bytes() : partial_bytes(rule.dtype, rule.op);
-  const std::size_t piece = piece_elements(Operation::kReduceScatter, rule, whole.total());
-  const std::size_t pieces = std::max<std::size_t>(1, divide_up(longest, piece));
-  const auto piece_range = [&](std::int32_t rank, std::size_t index) {
-    const Range all = whole[static_cast<std::size_t>(rank)];
-    const std::size_t begin = std::min(index * piece, all.count);
-    return Range{all.begin + begin, std::min(piece, all.count - begin)};
-  };
-  std::vector<Bytes> results;  // This host's results, by the round in which they were made.
-  Bytes& theirs = their_scratch_;
-  for (std::size_t index = 0; index < pieces; ++index) {
-    const auto step = static_cast<std::uint32_t>(index);
-    const Range own = piece_range(map_.self, index);
-    const void* own_result = at(send, own.begin * rule.input_bytes());
-    std::vector<Outgoing> outgoing;
-    std::size_t round = 0;
-    for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
-      const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
-      for (std::uint32_t first = 0; first < size; first += members()) {
-        std::vector<Range> ranges(members());
-        for (std::uint32_t member = 0; member < members() && first + member < size; ++member) {
-          ranges[member] = piece_range(rank_at(host, first + member), index);
-        }
-        const Range mine = ranges[map_.own_member()];
-        const void* result = at(send, mine.begin * rule.input_bytes());
-        if (!is_raw) {
-          if (results.size() <= round) results.emplace_back();
-          Bytes& made = results[round++];
-          made.resize(std::max<std::size_t>(1, mine.count * wire));
-          if (!reduce_inside(call, rule, send, made.data(), ranges)) return false;
-          result = made.data();
-        }
-        if (host == map_.own_host()) {
-          own_result = result;
-        } else if (first + map_.own_member() < size) {
-          outgoing.push_back(
-              {rank_at(host, first + map_.own_member()), result, mine.count * wire, step});
-        }
-      }
-    }
-    reach_size(theirs, std::max<std::size_t>(1, own.count * wire * map_.host_count()));
-    std::vector<Incoming> incoming;
-    std::vector<const void*> inputs(map_.host_count(), own_result);
-    for (std::uint32_t host = 0; host < map_.host_count(); ++host) {
-      if (host == map_.own_host()) continue;
-      const auto size = static_cast<std::uint32_t>(map_.hosts[host].size());
-      inputs[host] = theirs.data() + host * own.count * wire;
-      incoming.push_back({rank_at(host, map_.own_member() % size),
-                          theirs.data() + host * own.count * wire, own.count * wire, step});
-    }
-    if (!exchange(call, outgoing, incoming)) return false;
-    if (own.count > 0) {
-      reduce_hosts(rule, is_raw ? Form::kElement : Form::kPartial, inputs,
-                   at(receive, index * piece * rule.input_bytes()), own.count);
-    }
-  }
-  return true;
+bool SpanningGroup::reduce_scatter(const OperationCall& call, const Vectors& vectors,
+                                   const Ranges& ranges) {
+  return ReduceScatter(*this, call, vectors, ranges).run();
 }
 
-bool SpanningGroup::scan(const OperationCall& call, const ReduceRule& rule, const void* send,
-                         void* receive, std::size_t count) {
+bool SpanningGroup::scan(const OperationCall& call, const Vectors& vectors) {
+  const auto& [rule, send, receive, count] = vectors;
   const std::size_t wire = partial_bytes(rule.dtype, rule.op);
   const std::size_t ranks = map_.rank_count();
   const std::size_t piece = std::max<std::size_t>(1, (std::size_t{4} << 20) / ranks / wire);
@@ -442,12 +527,12 @@ bool SpanningGroup::scan(const OperationCall& call, const ReduceRule& rule, cons
     for (std::size_t rank = 0; rank < ranks; ++rank) {
       blocks[rank] = {rank * elements * wire, elements * wire};
     }
-    if (!all_gather(call, own.data(), all.data(), blocks)) return false;
+    if (!all_gather(call, own.data(), {all.data(), 0, blocks})) return false;
     std::vector<const void*> inputs;
     for (std::int32_t rank = 0; rank <= map_.self; ++rank) {
       inputs.push_back(all.data() + static_cast<std::size_t>(rank) * elements * wire);
     }
-    reduce_hosts(rule, Form::kPartial, inputs, at(receive, begin * rule.input_bytes()), elements);
+    reduce_hosts(rule, Form::kPartial, inputs, {at(receive, begin * rule.input_bytes()), elements});
   }
   return true;
 }

@@ -96,11 +96,6 @@ auto sort_key(const TuningRow& row) {
                     row.from);
 }
 
-struct Word {
-  std::string_view text;
-  std::size_t column = 1;
-};
-
 std::string quoted(std::string_view text) {
   std::string shown = "\"";
   for (const char c : text.substr(0, 40)) shown += c >= ' ' && c <= '~' ? c : '?';
@@ -133,75 +128,84 @@ class LineReader {
 
   // Nothing: an empty line, or only a comment.
   Result<std::optional<TuningRow>> read() {
-    split();
-    if (words_.empty()) return std::optional<TuningRow>();
+    const std::vector<std::string_view> words = split();
+    if (words.empty()) return std::optional<TuningRow>();
     constexpr std::size_t kColumns = 5;
-    if (words_.size() != kColumns) {
-      const std::size_t at = words_.size() < kColumns ? text_.size() + 1 : words_[kColumns].column;
-      return wrong(at, std::to_string(words_.size()) + " words where 5 belong",
+    if (words.size() != kColumns) {
+      const std::string_view at =
+          words.size() < kColumns ? text_.substr(text_.size()) : words[kColumns];
+      return wrong(at, std::to_string(words.size()) + " words where 5 belong",
                    "OPERATION MEMBERS shm|tcp FROM_BYTES WAY, as in: all_gather 2 shm 64K slots");
     }
-    IVY_CHECK(read_subject(words_[0]));
-    IVY_CHECK(read_members(words_[1]));
-    IVY_CHECK(read_over(words_[2]));
-    const std::optional<std::uint64_t> from = size_from(words_[3].text);
+    IVY_CHECK(read_subject(words[0]));
+    IVY_CHECK(read_members(words[1]));
+    IVY_CHECK(read_over(words[2]));
+    const std::optional<std::uint64_t> from = size_from(words[3]);
     if (!from) {
-      return wrong(words_[3].column, quoted(words_[3].text) + " is no number of bytes",
+      return wrong(words[3], quoted(words[3]) + " is no number of bytes",
                    "write it as 0, 65536, 64K, 8M or 1G");
     }
     row_.from = *from;
-    IVY_CHECK(read_way(words_[4]));
+    IVY_CHECK(read_way(words[4]));
     return std::optional(row_);
   }
 
-  Error wrong(std::size_t column, const std::string& what, const std::string& fix) const {
+  // `at` is a part of the line: what is wrong stands there.
+  Error wrong(std::string_view at, const std::string& what, const std::string& fix) const {
+    const auto column = at.data() - text_.data() + 1;
     return Error{Code::kInvalidArgument,
                  name_ + ":" + std::to_string(line_) + ":" + std::to_string(column) + ": " + what,
                  fix};
   }
+  // The same of the whole line.
+  Error wrong(const std::string& what, const std::string& fix) const {
+    return wrong(text_, what, fix);
+  }
 
  private:
-  void split() {
+  std::vector<std::string_view> split() const {
+    std::vector<std::string_view> words;
     const std::string_view text = text_.substr(0, text_.find('#'));
     constexpr std::string_view kBlanks = " \t\r";
     std::size_t begin = text.find_first_not_of(kBlanks);
     while (begin != std::string_view::npos) {
       const std::size_t end = std::min(text.find_first_of(kBlanks, begin), text.size());
-      words_.push_back({text.substr(begin, end - begin), begin + 1});
+      words.push_back(text.substr(begin, end - begin));
       begin = text.find_first_not_of(kBlanks, end);
     }
+    return words;
   }
 
-  Result<void> read_subject(const Word& word) {
-    const std::size_t dot = std::min(word.text.find('.'), word.text.size());
-    const std::string_view operation = word.text.substr(0, dot);
-    const std::string_view ending = word.text.substr(dot);
+  Result<void> read_subject(std::string_view word) {
+    const std::size_t dot = std::min(word.find('.'), word.size());
+    const std::string_view operation = word.substr(0, dot);
+    const std::string_view ending = word.substr(dot);
     std::vector<std::string> names;
     for (const Operation known : kOperations) {
       names.emplace_back(comm_status::name_of(known));
       if (operation == names.back()) row_.operation = known;
     }
     if (row_.operation == Operation::kNone) {
-      return wrong(word.column, quoted(operation) + " is no operation that has a choice",
+      return wrong(operation, quoted(operation) + " is no operation that has a choice",
                    "it may be " + list_text(names));
     }
     for (const AspectWord& aspect : kAspectWords) {
       row_.aspect = aspect.aspect;
       if (aspect.ending == ending) return {};
     }
-    return wrong(word.column + dot, quoted(ending) + " is nothing that can be chosen",
+    return wrong(ending, quoted(ending) + " is nothing that can be chosen",
                  "it may be .stores, .registered, .piece or nothing");
   }
 
-  Result<void> read_members(const Word& word) {
-    if (word.text == "any") return {};
-    const std::size_t dash = std::min(word.text.find('-'), word.text.size());
-    const std::string_view most = dash < word.text.size() ? word.text.substr(dash + 1) : "";
-    const std::optional<std::uint64_t> least = number_from(word.text.substr(0, dash));
-    std::optional<std::uint64_t> last = dash == word.text.size() ? least : number_from(most);
-    if (dash < word.text.size() && most.empty()) last = kAnyMost;
+  Result<void> read_members(std::string_view word) {
+    if (word == "any") return {};
+    const std::size_t dash = std::min(word.find('-'), word.size());
+    const std::string_view most = dash < word.size() ? word.substr(dash + 1) : "";
+    const std::optional<std::uint64_t> least = number_from(word.substr(0, dash));
+    std::optional<std::uint64_t> last = dash == word.size() ? least : number_from(most);
+    if (dash < word.size() && most.empty()) last = kAnyMost;
     if (!least || !last || *least == 0 || *least > *last || *last > kAnyMost) {
-      return wrong(word.column, quoted(word.text) + " is no number of members",
+      return wrong(word, quoted(word) + " is no number of members",
                    "write it as any, 4, 2-8 or 9-");
     }
     row_.members_least = static_cast<std::uint32_t>(*least);
@@ -209,24 +213,23 @@ class LineReader {
     return {};
   }
 
-  Result<void> read_over(const Word& word) {
-    const bool is_tcp = word.text == "tcp";
-    if (!is_tcp && word.text != "shm") {
-      return wrong(word.column, quoted(word.text) + " is no way between ranks",
+  Result<void> read_over(std::string_view word) {
+    const bool is_tcp = word == "tcp";
+    if (!is_tcp && word != "shm") {
+      return wrong(word, quoted(word) + " is no way between ranks",
                    "it may be shm (ranks of one host) or tcp (between hosts)");
     }
     row_.over = is_tcp ? Over::kTcp : Over::kShm;
     if (has_choice(row_.operation, row_.aspect, row_.over)) return {};
     return wrong(
-        word.column,
-        subject_of(row_.operation, row_.aspect) + " is no choice over " + std::string(word.text),
+        word, subject_of(row_.operation, row_.aspect) + " is no choice over " + std::string(word),
         "comm/README.md lists what can be chosen; leave the line out");
   }
 
-  Result<void> read_way(const Word& word) {
-    row_.is_built_in = word.text == kBuiltInWord;
+  Result<void> read_way(std::string_view word) {
+    row_.is_built_in = word == kBuiltInWord;
     if (row_.is_built_in) return {};
-    const std::optional<std::uint64_t> bytes = size_from(word.text);
+    const std::optional<std::uint64_t> bytes = size_from(word);
     row_.value = bytes.value_or(0);
     if (row_.aspect == kPiece && bytes && may_be(row_)) return {};
     std::vector<std::string> names;
@@ -234,14 +237,14 @@ class LineReader {
       if (way.aspect != row_.aspect) continue;
       row_.value = way.value;
       if (!may_be(row_)) continue;
-      if (way.word == word.text) return {};
+      if (way.word == word) return {};
       names.emplace_back(way.word);
     }
     if (row_.aspect == kPiece)
       names.push_back(size_text(kPieceLeast) + " to " + size_text(kPieceMost));
     names.emplace_back(kBuiltInWord);
-    return wrong(word.column,
-                 quoted(word.text) + " is no way of " + subject_of(row_.operation, row_.aspect) +
+    return wrong(word,
+                 quoted(word) + " is no way of " + subject_of(row_.operation, row_.aspect) +
                      " over " + std::string(over_word(row_.over)),
                  "it may be " + list_text(names));
   }
@@ -249,7 +252,6 @@ class LineReader {
   const std::string& name_;
   const std::size_t line_;
   const std::string_view text_;
-  std::vector<Word> words_;
   TuningRow row_;
 };
 
@@ -272,13 +274,12 @@ Result<void> check_beside(const PlacedRow& placed, const std::vector<PlacedRow>&
     if (!is_same_choice || !shares) continue;
     const std::string line = "line " + std::to_string(earlier.line);
     if (row.members_least != other.members_least || row.members_most != other.members_most) {
-      return reader.wrong(1,
-                          "members " + members_text(row) + " and those of " + line + ", " +
+      return reader.wrong("members " + members_text(row) + " and those of " + line + ", " +
                               members_text(other) + ", have some in common",
                           "give both lines the same members, or members that they do not share");
     }
     if (row.from == other.from) {
-      return reader.wrong(1, "says the same as " + line + ", or something else of the same sizes",
+      return reader.wrong("says the same as " + line + ", or something else of the same sizes",
                           "leave one of the two out");
     }
   }
@@ -302,7 +303,7 @@ Result<TuningTable> parse_tuning(std::string_view text, const std::string& name)
     const std::optional<TuningRow> row = IVY_TRY(reader.read());
     if (!row) continue;
     if (rows.size() == kTuningRowsMax) {
-      return reader.wrong(1, "more than " + std::to_string(kTuningRowsMax) + " rows",
+      return reader.wrong("more than " + std::to_string(kTuningRowsMax) + " rows",
                           "write fewer thresholds");
     }
     IVY_CHECK(check_beside({*row, line}, rows, reader));

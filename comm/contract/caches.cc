@@ -48,8 +48,8 @@ bool is_near_processor() {
 
 Caches own_caches(const std::string& root) {
   Caches caches;
-  const Processors processors = own_processors();
-  const std::uint32_t processor = processors.empty() ? 0 : processors.front();
+  const CoreList processors = own_processors();
+  const int processor = processors.empty() ? 0 : processors.front();
   const std::string all =
       root + "/sys/devices/system/cpu/cpu" + std::to_string(processor) + "/cache/index";
   std::uint64_t last_level = 1;  // A first level is never shared.
@@ -61,7 +61,7 @@ Caches own_caches(const std::string& root) {
     if (level <= last_level || first_word(one + "type") == "Instruction") continue;
     last_level = level;
     caches.last_bytes = size_from(first_word(one + "size"));
-    const auto sharers = processors_from(first_word(one + "shared_cpu_list")).size();
+    const auto sharers = parse_core_list(first_word(one + "shared_cpu_list")).size();
     caches.last_processors = static_cast<std::uint32_t>(sharers);
   }
   if (caches.last_processors == 0 || caches.last_bytes == 0) return {};

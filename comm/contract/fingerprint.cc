@@ -43,19 +43,6 @@ std::string name_of(ReduceOp op) {
 
 }  // namespace
 
-bool reduces(Operation operation) {
-  switch (operation) {
-    case Operation::kAllReduce:
-    case Operation::kReduce:
-    case Operation::kReduceScatter:
-    case Operation::kReduceScatterV:
-    case Operation::kScan:
-      return true;
-    default:
-      return false;
-  }
-}
-
 bool has_data(Operation operation) {
   switch (operation) {
     case Operation::kNone:

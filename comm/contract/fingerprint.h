@@ -44,7 +44,26 @@ OperationShape shape_of(const Fingerprint& fingerprint);
 // True if it names an existing type and reduction: a fingerprint from outside need not.
 bool is_possible(const Fingerprint& fingerprint);
 
-bool reduces(Operation operation);
+// The numbers of the status page, which begin with "none".
+constexpr comm_status::Dtype page_number(Dtype dtype) {
+  return static_cast<comm_status::Dtype>(static_cast<std::uint8_t>(dtype) + 1);
+}
+constexpr comm_status::Reduction page_number(ReduceOp op) {
+  return static_cast<comm_status::Reduction>(static_cast<std::uint8_t>(op) + 1);
+}
+
+constexpr bool reduces(Operation operation) {
+  switch (operation) {
+    case Operation::kAllReduce:
+    case Operation::kReduce:
+    case Operation::kReduceScatter:
+    case Operation::kReduceScatterV:
+    case Operation::kScan:
+      return true;
+    default:
+      return false;
+  }
+}
 bool has_data(Operation operation);
 // The elements of the call, as far as the shape tells them: those of all ranks together, or 0, for
 // *_v; those of all parts.

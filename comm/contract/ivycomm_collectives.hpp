@@ -97,6 +97,15 @@ class Calls {
                   "both buffers must be of one type");
     return type(from);
   }
+  // Calls a function of the C interface whose arguments are two buffers, a count, their type and
+  // what else it takes. The buffers may be one: then it works in place.
+  template <class Function, class From, class To, class... Others>
+  Result pass(Function function, const From& from, const To& to, std::size_t count,
+              Others... others) {
+    return run([&](const ivy_call* how) {
+      return function(comm_, from.data(), to.data(), count, type(from, to), others..., how);
+    });
+  }
   std::size_t ranks() const { return static_cast<std::size_t>(size()); }
   static void expect(bool is_so) {
     if (!is_so) throw std::invalid_argument("ivycomm: a buffer or counts of the wrong length");
@@ -111,7 +120,7 @@ class Collectives : public Calls<Result> {
   using Base = Calls<Result>;
 
  protected:
-  using Base::comm_, Base::expect, Base::memory, Base::ranks, Base::run, Base::type;
+  using Base::comm_, Base::expect, Base::memory, Base::pass, Base::ranks, Base::run, Base::type;
 
  public:
   using Base::Base, Base::rank;
@@ -123,19 +132,14 @@ class Collectives : public Calls<Result> {
   template <Buffer B>
   Result all_reduce(B&& buffer, ivy_op op = IVY_SUM) {
     const auto data = memory(std::forward<B>(buffer));
-    return run([&](const ivy_call* how) {
-      return ivy_all_reduce(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data, data), op,
-                            how);
-    });
+    return pass(ivy_all_reduce, data, data, data.size(), op);
   }
   template <Buffer Send, Buffer Recv>
   Result all_reduce(Send&& send, Recv&& recv, ivy_op op = IVY_SUM) {
     const auto from = memory(std::forward<Send>(send));
     const auto to = memory(std::forward<Recv>(recv));
     expect(from.size() == to.size());
-    return run([&](const ivy_call* how) {
-      return ivy_all_reduce(comm_, from.data(), to.data(), to.size(), type(from, to), op, how);
-    });
+    return pass(ivy_all_reduce, from, to, to.size(), op);
   }
   // Several buffers of one type, in place, as one operation: a std::vector<std::span<float>>, say.
   template <class Buffers>
@@ -176,9 +180,7 @@ class Collectives : public Calls<Result> {
   template <Buffer B>
   Result scan(B&& buffer, ivy_op op = IVY_SUM) {
     const auto data = memory(std::forward<B>(buffer));
-    return run([&](const ivy_call* how) {
-      return ivy_scan(comm_, IVY_IN_PLACE, data.data(), data.size(), type(data, data), op, how);
-    });
+    return pass(ivy_scan, data, data, data.size(), op);
   }
   // recv holds size() times as many elements as send.
   template <Buffer Send, Buffer Recv>
@@ -186,9 +188,7 @@ class Collectives : public Calls<Result> {
     const auto from = memory(std::forward<Send>(send));
     const auto to = memory(std::forward<Recv>(recv));
     expect(from.size() * ranks() == to.size());
-    return run([&](const ivy_call* how) {
-      return ivy_all_gather(comm_, from.data(), to.data(), from.size(), type(from, to), how);
-    });
+    return pass(ivy_all_gather, from, to, from.size());
   }
   // send holds size() times as many elements as recv.
   template <Buffer Send, Buffer Recv>
@@ -196,9 +196,7 @@ class Collectives : public Calls<Result> {
     const auto from = memory(std::forward<Send>(send));
     const auto to = memory(std::forward<Recv>(recv));
     expect(to.size() * ranks() == from.size());
-    return run([&](const ivy_call* how) {
-      return ivy_reduce_scatter(comm_, from.data(), to.data(), to.size(), type(from, to), op, how);
-    });
+    return pass(ivy_reduce_scatter, from, to, to.size(), op);
   }
   // recv matters at the root only.
   template <Buffer Send, Buffer Recv>
@@ -206,9 +204,7 @@ class Collectives : public Calls<Result> {
     const auto from = memory(std::forward<Send>(send));
     const auto to = memory(std::forward<Recv>(recv));
     expect(rank() != root || from.size() * ranks() == to.size());
-    return run([&](const ivy_call* how) {
-      return ivy_gather(comm_, from.data(), to.data(), from.size(), type(from, to), root, how);
-    });
+    return pass(ivy_gather, from, to, from.size(), root);
   }
   // send matters at the root only.
   template <Buffer Send, Buffer Recv>
@@ -216,19 +212,14 @@ class Collectives : public Calls<Result> {
     const auto from = memory(std::forward<Send>(send));
     const auto to = memory(std::forward<Recv>(recv));
     expect(rank() != root || to.size() * ranks() == from.size());
-    return run([&](const ivy_call* how) {
-      return ivy_scatter(comm_, from.data(), to.data(), to.size(), type(from, to), root, how);
-    });
+    return pass(ivy_scatter, from, to, to.size(), root);
   }
   template <Buffer Send, Buffer Recv>
   Result all_to_all(Send&& send, Recv&& recv) {
     const auto from = memory(std::forward<Send>(send));
     const auto to = memory(std::forward<Recv>(recv));
     expect(from.size() == to.size() && to.size() % ranks() == 0);
-    return run([&](const ivy_call* how) {
-      return ivy_all_to_all(comm_, from.data(), to.data(), to.size() / ranks(), type(from, to),
-                            how);
-    });
+    return pass(ivy_all_to_all, from, to, to.size() / ranks());
   }
 };
 

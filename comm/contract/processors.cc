@@ -4,33 +4,24 @@
 #include <sys/stat.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <map>
 #include <optional>
 #include <sstream>
-#include <string_view>
 #include <utility>
 
 namespace ivy::comm {
 namespace {
 
-constexpr std::uint32_t kProcessorsMax = 8192;  // What Linux may be built for.
-
-std::optional<std::uint32_t> number_from(std::string_view text) {
-  std::uint32_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number < kProcessorsMax ? std::optional(number) : std::nullopt;
-}
+constexpr std::size_t kProcessorsMax = kMaxProcessorNumber + 1;
 
 // An assignment of processors to ranks that grows by augmenting paths (Kuhn's algorithm).
 class Assignment {
  public:
-  explicit Assignment(const std::vector<Processors>& ranks)
-      : ranks_(ranks), holder_(kProcessorsMax, kNobody), tried_(kProcessorsMax, kNobody) {}
+  explicit Assignment(const std::vector<CoreList>& ranks)
+      : ranks_(ranks), holder_(kProcessorsMax, kNone), tried_(kProcessorsMax, kNone) {}
 
   bool place(std::size_t rank) {
     round_ = rank;
@@ -40,12 +31,14 @@ class Assignment {
  private:
   bool place_again(std::size_t rank) {
     // Try free processors first: then no other rank has to move.
-    for (const std::uint32_t processor : ranks_[rank]) {
-      if (holder_[processor] != kNobody) continue;
+    for (const int number : ranks_[rank]) {
+      const auto processor = static_cast<std::size_t>(number);
+      if (holder_[processor] != kNone) continue;
       holder_[processor] = rank;
       return true;
     }
-    for (const std::uint32_t processor : ranks_[rank]) {
+    for (const int number : ranks_[rank]) {
+      const auto processor = static_cast<std::size_t>(number);
       if (std::exchange(tried_[processor], round_) == round_) continue;
       if (!place_again(holder_[processor])) continue;
       holder_[processor] = rank;
@@ -54,11 +47,11 @@ class Assignment {
     return false;
   }
 
-  static constexpr std::size_t kNobody = ~std::size_t{0};
-  const std::vector<Processors>& ranks_;
+  static constexpr std::size_t kNone = ~std::size_t{0};
+  const std::vector<CoreList>& ranks_;
   std::vector<std::size_t> holder_;  // By processor: the rank that has it.
   std::vector<std::size_t> tried_;   // By processor: the round in which it was asked for last.
-  std::size_t round_ = kNobody;
+  std::size_t round_ = kNone;
 };
 
 // Where a hierarchy of cgroups that knows of processor time is mounted.
@@ -166,49 +159,21 @@ constexpr std::size_t kCrowdEach = 2;
 
 }  // namespace
 
-Processors own_processors() {
+CoreList own_processors() {
   std::vector<unsigned long> words(kProcessorsMax / (8 * sizeof(unsigned long)));
   const std::size_t bytes = words.size() * sizeof(unsigned long);
   auto* const set = reinterpret_cast<cpu_set_t*>(words.data());
-  Processors processors;
+  CoreList processors;
   if (sched_getaffinity(0, bytes, set) != 0) return processors;
-  for (std::uint32_t processor = 0; processor < kProcessorsMax; ++processor) {
-    if (CPU_ISSET_S(processor, bytes, set)) processors.push_back(processor);
-  }
-  return processors;
-}
-
-std::string processors_text(const Processors& processors) {
-  std::string text;
-  for (std::size_t i = 0; i < processors.size();) {
-    std::size_t last = i;
-    while (last + 1 < processors.size() && processors[last + 1] == processors[last] + 1) ++last;
-    text += (i == 0 ? "" : ",") + std::to_string(processors[i]);
-    if (last > i) text += "-" + std::to_string(processors[last]);
-    i = last + 1;
-  }
-  return text;
-}
-
-Processors processors_from(const std::string& text) {
-  Processors processors;
-  std::string_view rest = text;
-  while (!rest.empty()) {
-    const std::string_view part = rest.substr(0, rest.find(','));
-    rest.remove_prefix(std::min(rest.size(), part.size() + 1));
-    const std::size_t dash = part.find('-');
-    const std::optional<std::uint32_t> first = number_from(part.substr(0, dash));
-    const std::optional<std::uint32_t> last =
-        dash == std::string_view::npos ? first : number_from(part.substr(dash + 1));
-    if (!first || !last) return {};
-    for (std::uint32_t processor = *first; processor <= *last; ++processor) {
+  for (int processor = 0; processor <= kMaxProcessorNumber; ++processor) {
+    if (CPU_ISSET_S(static_cast<std::size_t>(processor), bytes, set)) {
       processors.push_back(processor);
     }
   }
   return processors;
 }
 
-bool have_processor_each(const std::vector<Processors>& ranks) {
+bool have_processor_each(const std::vector<CoreList>& ranks) {
   Assignment assignment(ranks);
   for (std::size_t rank = 0; rank < ranks.size(); ++rank) {
     if (!assignment.place(rank)) return false;
@@ -216,15 +181,13 @@ bool have_processor_each(const std::vector<Processors>& ranks) {
   return true;
 }
 
-std::size_t count_processors(const std::vector<Processors>& ranks) {
-  std::vector<bool> is_used(kProcessorsMax, false);
-  for (const Processors& processors : ranks) {
-    for (const std::uint32_t processor : processors) is_used[processor] = true;
-  }
-  return static_cast<std::size_t>(std::count(is_used.begin(), is_used.end(), true));
+std::size_t count_processors(const std::vector<CoreList>& ranks) {
+  CoreList used;
+  for (const CoreList& processors : ranks) used = joined_cores(used, processors);
+  return used.size();
 }
 
-bool are_crowded(const std::vector<Processors>& ranks) {
+bool are_crowded(const std::vector<CoreList>& ranks) {
   const std::size_t used = count_processors(ranks);
   return used > 0 && ranks.size() > kCrowdEach * used;
 }

@@ -8,27 +8,22 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/core_list.h"
+
 namespace ivy::comm {
 
-// Numbers of processors, ascending.
-using Processors = std::vector<std::uint32_t>;
-
 // The processors that this process may run on.
-Processors own_processors();
-
-// "0-3,8"; what is no such list is empty.
-std::string processors_text(const Processors& processors);
-Processors processors_from(const std::string& text);
+CoreList own_processors();
 
 // True if every rank can have a processor of its own (each may run on those of its list). An empty
 // list means that nothing is known of that rank; it then counts as one without a processor.
-bool have_processor_each(const std::vector<Processors>& ranks);
+bool have_processor_each(const std::vector<CoreList>& ranks);
 
 // The number of processors that any of the ranks may run on.
-std::size_t count_processors(const std::vector<Processors>& ranks);
+std::size_t count_processors(const std::vector<CoreList>& ranks);
 
 // True if there are more than two ranks for each of those processors.
-bool are_crowded(const std::vector<Processors>& ranks);
+bool are_crowded(const std::vector<CoreList>& ranks);
 
 // Processor time that the processes of a cgroup share: 0.5 is half of a processor's.
 struct Quota {

@@ -3,16 +3,15 @@
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy::comm {
 namespace {
@@ -21,7 +20,7 @@ using std::chrono::milliseconds;
 
 struct Answer {
   control::Reply reply;
-  int descriptor = -1;  // The receiver's to close.
+  Descriptor descriptor;  // The one that came with it, or none.
 };
 
 bool send_packet(int socket, const std::string& packet) {
@@ -32,36 +31,32 @@ bool send_packet(int socket, const std::string& packet) {
   return sent == static_cast<ssize_t>(packet.size());
 }
 
-int take_descriptor(msghdr& message) {
-  int taken = -1;
+Descriptor take_descriptor(msghdr& message) {
+  Descriptor first;
   for (cmsghdr* part = CMSG_FIRSTHDR(&message); part != nullptr;
        part = CMSG_NXTHDR(&message, part)) {
     if (part->cmsg_level != SOL_SOCKET || part->cmsg_type != SCM_RIGHTS) continue;
     const std::size_t count = (part->cmsg_len - CMSG_LEN(0)) / sizeof(int);
     for (std::size_t i = 0; i < count; ++i) {
-      int descriptor = -1;
-      std::memcpy(&descriptor, CMSG_DATA(part) + i * sizeof(int), sizeof descriptor);
-      if (taken < 0) {
-        taken = descriptor;
-      } else {
-        close(descriptor);
-      }
+      int number = -1;
+      std::memcpy(&number, CMSG_DATA(part) + i * sizeof(int), sizeof number);
+      Descriptor taken(number);
+      if (!first) first = std::move(taken);
     }
   }
-  return taken;
+  return first;
 }
 
 Result<Answer> receive(int socket, milliseconds at_most) {
-  const auto end = std::chrono::steady_clock::now() + at_most;
-  while (true) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(end - std::chrono::steady_clock::now());
-    pollfd waiting = {socket, POLLIN, 0};
-    const int ready = poll(&waiting, 1, static_cast<int>(std::max<std::int64_t>(0, left.count())));
-    if (ready < 0 && errno == EINTR) continue;
-    if (ready <= 0) return Error{Code::kUnavailable, "the supervisor does not answer"};
-    break;
-  }
+  const std::uint64_t end =
+      monotonic_ns() + static_cast<std::uint64_t>(at_most.count()) * 1'000'000;
+  pollfd waiting = {socket, POLLIN, 0};
+  int ready = -1;
+  do {
+    const std::uint64_t now = monotonic_ns();
+    ready = poll(&waiting, 1, now < end ? static_cast<int>((end - now) / 1'000'000) : 0);
+  } while (ready < 0 && errno == EINTR);
+  if (ready <= 0) return Error{Code::kUnavailable, "the supervisor does not answer"};
   char bytes[control::kMaxPacketBytes];
   alignas(cmsghdr) char ancillary[CMSG_SPACE(4 * sizeof(int))];
   iovec part = {bytes, sizeof bytes};
@@ -72,18 +67,13 @@ Result<Answer> receive(int socket, milliseconds at_most) {
   message.msg_controllen = sizeof ancillary;
   const ssize_t received = recvmsg(socket, &message, MSG_CMSG_CLOEXEC);
   if (received <= 0) return Error{Code::kUnavailable, "the supervisor closed the control socket"};
-  const int descriptor = take_descriptor(message);
-  Result<control::Reply> reply =
-      control::decode_reply(std::string_view(bytes, static_cast<std::size_t>(received)));
-  if (!reply.ok()) {
-    if (descriptor >= 0) close(descriptor);
-    return reply.error();
-  }
-  return Answer{std::move(reply).value(), descriptor};
+  Descriptor descriptor = take_descriptor(message);
+  control::Reply reply =
+      IVY_TRY(control::decode_reply(std::string_view(bytes, static_cast<std::size_t>(received))));
+  return Answer{std::move(reply), std::move(descriptor)};
 }
 
 Error unexpected(const Answer& answer) {
-  if (answer.descriptor >= 0) close(answer.descriptor);
   if (const auto* refused = std::get_if<control::Refused>(&answer.reply)) {
     return Error{refused->code, "the supervisor refused: " + refused->text};
   }
@@ -91,16 +81,14 @@ Error unexpected(const Answer& answer) {
 }
 
 Result<int> connect_to(const std::string& path) {
-  sockaddr_un address = {};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) {
+  SocketAddress address = unix_address(path);
+  if (!address.is_valid()) {
     return Error{Code::kInvalidArgument, "IVY_CONTROL is longer than a socket's path may be"};
   }
-  std::memcpy(address.sun_path, path.data(), path.size());
   const int descriptor =
       not_inherited::open([] { return ::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0); });
   if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  if (::connect(descriptor, reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) {
+  if (::connect(descriptor, address.get(), address.size) != 0) {
     const int failed = errno;
     not_inherited::close(descriptor);
     return errno_error(Code::kUnavailable, "connect to the supervisor's control socket", failed);
@@ -133,10 +121,9 @@ Result<std::unique_ptr<ControlClient>> ControlClient::connect(const std::string&
   const Result<Answer> answer = receive(socket, at_most);
   if (!answer.ok()) return give_up(answer.error());
   const auto* attached = std::get_if<control::Attached>(&answer->reply);
-  if (attached == nullptr || answer->descriptor < 0) return give_up(unexpected(*answer));
-  void* const memory =
-      mmap(nullptr, attached->bytes, PROT_READ | PROT_WRITE, MAP_SHARED, answer->descriptor, 0);
-  close(answer->descriptor);
+  if (attached == nullptr || !answer->descriptor) return give_up(unexpected(*answer));
+  void* const memory = mmap(nullptr, attached->bytes, PROT_READ | PROT_WRITE, MAP_SHARED,
+                            answer->descriptor.get(), 0);
   if (memory == MAP_FAILED) {
     return give_up(errno_error(Code::kResourceExhausted, "map the status page", errno));
   }
@@ -154,12 +141,12 @@ Result<int> ControlClient::segment(const control::Segment& request, milliseconds
   if (!send_packet(socket_, control::encode(control::Request(request)))) {
     return errno_error(Code::kUnavailable, "ask the supervisor for shared memory", errno);
   }
-  const Answer answer = IVY_TRY(receive(socket_, at_most));
+  Answer answer = IVY_TRY(receive(socket_, at_most));
   const auto* ready = std::get_if<control::SegmentReady>(&answer.reply);
-  if (ready == nullptr || ready->name != request.name || answer.descriptor < 0) {
+  if (ready == nullptr || ready->name != request.name || !answer.descriptor) {
     return unexpected(answer);
   }
-  return answer.descriptor;
+  return answer.descriptor.release();
 }
 
 void ControlClient::report(const control::Report& report) {
@@ -170,8 +157,7 @@ void ControlClient::report(const control::Report& report) {
 void ControlClient::leave(milliseconds at_most) {
   const std::lock_guard lock(mutex_);
   if (!send_packet(socket_, control::encode(control::Request(control::Leave{})))) return;
-  const Result<Answer> answer = receive(socket_, at_most);
-  if (answer.ok() && answer->descriptor >= 0) close(answer->descriptor);
+  static_cast<void>(receive(socket_, at_most));
 }
 
 }  // namespace ivy::comm

@@ -1,46 +1,98 @@
-// What a communicator has for operations on device memory: made at the first of them.
+// A communicator's collectives on device memory. All ranks meet as for any operation, so that
+// mismatches and deaths are found before NCCL is asked; then NCCL does it, or, where NCCL has no
+// such reduction or devices are shared, the data go through host memory (device_staging.h).
 //
-// Thread: any; the mutex guards what is named under it.
+// Thread: the communicator's lock, unless a function says otherwise.
 #pragma once
 
 #include <atomic>
 #include <chrono>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
 
-#include "comm/nccl/apart.h"
+#include "comm/group/first_failure.h"
+#include "comm/group/host_collectives.h"
+#include "comm/group/job.h"
+#include "comm/group/membership.h"
+#include "comm/group/work.h"
 #include "comm/nccl/communicator.h"
+#include "comm/nccl/operation.h"
 #include "comm/transports/alarm.h"
 
 namespace ivy::comm {
 
-struct DeviceSide {
-  DeviceSide() = default;
-  ~DeviceSide() {
-    nccl.reset();
-    if (stream == nullptr || nccl::is_tainted()) return;
-    const nccl::Driver* const driver = nccl::Driver::in_use();
-    const nccl::Driver::Current current(*driver, stream_device);
-    driver->free_stream(stream);
-  }
+// What the communicator lends it; all outlive it.
+struct DeviceContext {
+  Job& job;
+  const Membership& ranks;
+  HostCollectives& host;
+  FirstFailure& failure;
+  std::function<void(const Failure&)> break_all;  // Breaks the communicator on every rank.
+};
+
+class DeviceSide {
+ public:
+  explicit DeviceSide(DeviceContext context) : context_(std::move(context)) {}
+  ~DeviceSide();
   DeviceSide(const DeviceSide&) = delete;
   DeviceSide& operator=(const DeviceSide&) = delete;
 
-  std::mutex alarm_mutex;
-  std::unique_ptr<Alarm> alarm;  // A separate alarm, because threads outside the operation ask it.
+  // Readies an operation for carry_out(). A failure: it is refused, and nothing was sent. An
+  // operation that runs behind the caller's back gets a stream of its own, which begins where the
+  // caller's stream is now: what the caller puts there later does not mix with it. Any thread.
+  std::optional<Failure> admit(nccl::DeviceOperation& operation, bool is_async);
+  // False, as for the next two: the communicator is broken.
+  bool carry_out(const OperationCall& call, const nccl::DeviceOperation& operation);
+  // Makes what the first operation would make.
+  bool prepare(const OperationCall& call, int device);
+  bool is_prepared();
+  // Gives a group its part, `name`, where NCCL can split this one's. `color` < 0: this rank is in
+  // no group.
+  bool split(const OperationCall& call, std::int32_t color, std::int32_t key,
+             const std::string& name, std::unique_ptr<nccl::DeviceCommunicator>& child);
+  // Takes what split() of another communicator made; null is nothing.
+  void adopt(std::unique_ptr<nccl::DeviceCommunicator> device);
 
-  // When a rank was first seen to have left; guarded by alarm_mutex.
-  std::optional<std::chrono::steady_clock::time_point> left_at;
+  // The communicator is broken: aborts what runs on the device, and says so where the device does
+  // not come back. Any thread.
+  void abort();
+  // A call has returned why the communicator is broken. Any thread.
+  void failure_was_returned() { is_failure_returned_ = true; }
+  // Ends NCCL's part before this rank's seat ends: waits for what was enqueued, or returns the
+  // failure that no call has returned yet.
+  Outcome end();
 
-  // True once a call has returned why the communicator is broken.
-  std::atomic<bool> is_told{false};
+ private:
+  nccl::DeviceCommunicatorOptions options();
+  nccl::DeviceCommunicator& communicator();
+  nccl::DeviceCommunicator* existing();
+  std::optional<Failure> trouble();
+  bool has_ended_well(const Failure& found) const;
+  bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
+  bool fail(Failure failure, const OperationCall& call);
+  bool check(const std::optional<Failure>& failure, const OperationCall& call) {
+    return !failure || fail(*failure, call);
+  }
+  Result<nccl::Stream> stream_behind(nccl::Stream stream, int device);
 
-  std::mutex mutex;
-  nccl::Stream stream = nullptr;  // For asynchronous operations.
-  int stream_device = 0;
-  // Made and used in the communicator's turn; the pointer is read under `mutex` elsewhere.
-  std::unique_ptr<nccl::DeviceCommunicator> nccl;
+  const DeviceContext context_;
+  // Once a call has returned why the communicator is broken.
+  std::atomic<bool> is_failure_returned_{false};
+
+  std::mutex alarm_mutex_;
+  std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation ask it, too.
+  // When a rank was first seen to have left; guarded by alarm_mutex_, as alarm_.
+  std::optional<std::chrono::steady_clock::time_point> left_at_;
+
+  std::mutex mutex_;
+  nccl::Stream stream_ = nullptr;  // For asynchronous operations; guarded by mutex_, as the next.
+  int stream_device_ = 0;
+  // Made and used in the communicator's turn; the pointer is read under mutex_ elsewhere.
+  std::unique_ptr<nccl::DeviceCommunicator> nccl_;
 };
 
 }  // namespace ivy::comm

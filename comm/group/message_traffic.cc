@@ -4,6 +4,8 @@
 #include <cstring>
 #include <utility>
 
+#include "proto/os/clock.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -42,7 +44,7 @@ MessageTraffic::MessageTraffic(const PointToPointOptions& options, SharedMail* m
 void MessageTraffic::enter(const Request& request, std::chrono::nanoseconds timeout) {
   request->number = ++messages_;
   request->timeout = timeout;
-  request->until = std::chrono::steady_clock::now() + timeout;
+  request->until = steady_now() + timeout;
   request->work->start();
   if (failure_) {
     request->is_done = true;

@@ -3,12 +3,12 @@
 #include <algorithm>
 
 #include "comm/group/message_texts.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 namespace {
 
 using std::chrono::milliseconds;
-using std::chrono::steady_clock;
 
 // A rank may leave as soon as it has sent, and its connection may still wait for its greeting here.
 constexpr milliseconds kGoneGrace{150};
@@ -46,7 +46,7 @@ std::optional<Failure> PeerPresence::look_for_absent(std::int32_t& missed) {
   std::vector<std::int32_t> suspects;
   {
     const std::lock_guard lock(mutex_);
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     if (now - probed_at_ < PeerListener::kProbePause) return std::nullopt;
     probed_at_ = now;
     for (const std::unique_ptr<MessagePeer>& peer : traffic_.peers()) {
@@ -96,7 +96,7 @@ bool PeerPresence::are_all_gone() {
   std::vector<std::int32_t> doubtful;
   {
     const std::lock_guard lock(mutex_);
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     const milliseconds pause = gone_since_ ? kGoneGrace : PeerListener::kProbePause;
     if (traffic_.matching().receive_from_anyone() == nullptr || traffic_.peers().size() == 1 ||
         now - counted_at_ < pause) {
@@ -112,8 +112,8 @@ bool PeerPresence::are_all_gone() {
     note_presence(*present);
     return false;
   }
-  if (!gone_since_) gone_since_ = steady_clock::now();
-  return steady_clock::now() - *gone_since_ >= kGoneGrace;
+  if (!gone_since_) gone_since_ = steady_now();
+  return steady_now() - *gone_since_ >= kGoneGrace;
 }
 
 // A receive from any rank waits for no rank in particular, but in vain once all others have left.

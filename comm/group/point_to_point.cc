@@ -9,6 +9,7 @@
 #include "comm/group/message_texts.h"
 #include "comm/transports/alarms.h"
 #include "comm/transports/relax.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 namespace {
@@ -107,7 +108,7 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, nanoseco
       idle_since = kMoving;
       continue;
     }
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     idle_since = std::min(idle_since, now);
     const MessageRequest& open = **std::find_if(
         requests.begin(), requests.end(), [](const auto& request) { return !request->is_done; });
@@ -135,7 +136,7 @@ void PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_poin
     if (sockets) {
       poll(sockets->data(), sockets->size(), static_cast<int>(kSocketSlice.count()));
     } else if (mail_ != nullptr) {
-      const nanoseconds left = std::max(nanoseconds(0), until - steady_clock::now());
+      const nanoseconds left = std::max(nanoseconds(0), until - steady_now());
       mail_->sleep(bell, std::min<nanoseconds>(alarm_.poll_interval(kLocalSlice), left));
     } else {
       poll(nullptr, 0, static_cast<int>(kSocketSlice.count()));
@@ -193,7 +194,7 @@ void PointToPoint::move_pending(Lock& lock) {
 
 // Breaks the communicator if one of the requests is overdue.
 bool PointToPoint::find_overdue(const Requests& requests) {
-  const auto now = steady_clock::now();
+  const auto now = steady_now();
   const auto overdue = std::find_if(requests.begin(), requests.end(), [&](const auto& request) {
     return !request->is_done && now >= request->until;
   });

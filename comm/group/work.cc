@@ -59,7 +59,7 @@ WorkQueue::~WorkQueue() {
     is_ending_ = true;
     abandoned.swap(tasks_);
     thread.swap(thread_);
-    has_news_.notify_all();
+    has_more_.notify_all();
   }
   for (Task& task : abandoned) {
     const Failure failure =
@@ -76,14 +76,14 @@ bool WorkQueue::push(std::shared_ptr<Work> work, std::function<Outcome()> body) 
   if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
   tasks_.push_back({std::move(work), std::move(body)});
   pending_.fetch_add(1, std::memory_order_acq_rel);
-  has_news_.notify_all();
+  has_more_.notify_all();
   return true;
 }
 
 void WorkQueue::run() {
   std::unique_lock lock(mutex_);
   while (true) {
-    has_news_.wait(lock, [this] { return is_ending_ || !tasks_.empty(); });
+    has_more_.wait(lock, [this] { return is_ending_ || !tasks_.empty(); });
     if (is_ending_) return;
     Task task = std::move(tasks_.front());
     tasks_.pop_front();

@@ -88,7 +88,7 @@ class WorkQueue {
 
   const Outcome no_memory_{failure_of(std::bad_alloc())};
   std::mutex mutex_;
-  std::condition_variable has_news_;
+  std::condition_variable has_more_;
   std::deque<Task> tasks_;  // Guarded by mutex_.
   bool is_ending_ = false;  // Guarded by mutex_.
   std::thread thread_;      // Guarded by mutex_.

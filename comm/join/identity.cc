@@ -54,7 +54,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
   identity.spans_hosts = environment("IVY_NUM_NODES").value_or("1") != "1";
   identity.control_path = environment("IVY_CONTROL").value_or("");
   if (identity.world_size == 1) return identity;
-  identity.meeting = Meeting::kStore;
+  identity.bootstrap = Bootstrap::kStore;
   const std::optional<std::string> store = environment("IVY_STORE");
   if (!store) {
     return Error{Code::kFailedPrecondition, "this job has no store (IVY_STORE is not set)",
@@ -89,9 +89,9 @@ Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
 Result<void> meet_at_master(const EnvironmentLookup& environment, Identity& identity) {
   const std::string port = value_of(environment, "MASTER_PORT");
   IVY_CHECK(port_of("MASTER_PORT", port));
-  identity.meeting = Meeting::kAddress;
-  identity.meeting_host = value_of(environment, "MASTER_ADDR");
-  identity.meeting_port = port_by(identity.meeting_key + " at " + port);
+  identity.bootstrap = Bootstrap::kAddress;
+  identity.bootstrap_host = value_of(environment, "MASTER_ADDR");
+  identity.bootstrap_port = port_by(identity.bootstrap_key + " at " + port);
   return {};
 }
 
@@ -102,19 +102,19 @@ bool has_master(const EnvironmentLookup& environment) {
 
 Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_one_host,
                                  Identity& identity) {
-  identity.meeting_key = "torchrun " + value_of(environment, "TORCHELASTIC_RUN_ID") + " " +
-                         value_of(environment, "TORCHELASTIC_RESTART_COUNT");
+  identity.bootstrap_key = "torchrun " + value_of(environment, "TORCHELASTIC_RUN_ID") + " " +
+                           value_of(environment, "TORCHELASTIC_RESTART_COUNT");
   if (is_one_host) {
-    identity.meeting = Meeting::kHostFile;
-    identity.meeting_key += " " + value_of(environment, "MASTER_PORT");
+    identity.bootstrap = Bootstrap::kHostFile;
+    identity.bootstrap_key += " " + value_of(environment, "MASTER_PORT");
     return {};
   }
   if (value_of(environment, "TORCHELASTIC_USE_AGENT_STORE") != "True") {
     return meet_at_master(environment, identity);
   }
-  identity.meeting = Meeting::kTorchStore;
-  identity.meeting_host = value_of(environment, "MASTER_ADDR");
-  identity.meeting_port = IVY_TRY(port_of("MASTER_PORT", value_of(environment, "MASTER_PORT")));
+  identity.bootstrap = Bootstrap::kTorchStore;
+  identity.bootstrap_host = value_of(environment, "MASTER_ADDR");
+  identity.bootstrap_port = IVY_TRY(port_of("MASTER_PORT", value_of(environment, "MASTER_PORT")));
   // torchrun sets the one or the other for its workers; the name changed with the dialect.
   identity.is_new_torch = environment("TORCH_NCCL_ASYNC_ERROR_HANDLING").has_value() &&
                           !environment("NCCL_ASYNC_ERROR_HANDLING").has_value();
@@ -124,7 +124,7 @@ Result<void> meet_under_torchrun(const EnvironmentLookup& environment, bool is_o
 Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup& environment,
                             bool is_one_host, Identity& identity) {
   if (!is_one_host) {
-    identity.meeting_key = claim.key;
+    identity.bootstrap_key = claim.key;
     if (has_master(environment)) return meet_at_master(environment, identity);
     const std::string give = claim.key == "openmpi"
                                  ? "-x MASTER_ADDR=HOST_OF_RANK_0 -x MASTER_PORT=29500"
@@ -133,14 +133,14 @@ Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup&
                  claim.text() + " does not say on which host rank 0 is, and not all ranks are here",
                  "start with " + give + ", or set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT"};
   }
-  identity.meeting = Meeting::kHostFile;
+  identity.bootstrap = Bootstrap::kHostFile;
   if (claim.key == "mpich") {
-    identity.meeting_key = claim.key;
+    identity.bootstrap_key = claim.key;
     identity.launcher_process = "hydra_pmi_proxy";
     return {};
   }
   const std::string job = value_of(environment, "PMIX_NAMESPACE");
-  identity.meeting_key =
+  identity.bootstrap_key =
       claim.key + " " + job + " " + value_of(environment, "OMPI_MCA_orte_hnp_uri");
   if (!job.empty()) return {};
   return Error{Code::kFailedPrecondition,
@@ -150,18 +150,18 @@ Result<void> meet_under_mpi(const LauncherClaim& claim, const EnvironmentLookup&
 
 Result<void> meet_under_slurm(const EnvironmentLookup& environment, bool is_one_host,
                               Identity& identity) {
-  identity.meeting_key = "slurm " + value_of(environment, "SLURM_JOB_ID") + "." +
-                         value_of(environment, "SLURM_STEP_ID") + " " +
-                         value_of(environment, "SLURM_RESTART_COUNT");
+  identity.bootstrap_key = "slurm " + value_of(environment, "SLURM_JOB_ID") + "." +
+                           value_of(environment, "SLURM_STEP_ID") + " " +
+                           value_of(environment, "SLURM_RESTART_COUNT");
   if (is_one_host) {
-    identity.meeting = Meeting::kHostFile;
+    identity.bootstrap = Bootstrap::kHostFile;
     return {};
   }
   if (has_master(environment)) return meet_at_master(environment, identity);
-  identity.meeting = Meeting::kAddress;
-  identity.meeting_host = first_host(value_of(environment, "SLURM_STEP_NODELIST"));
-  identity.meeting_port = port_by(identity.meeting_key);
-  if (!identity.meeting_host.empty()) return {};
+  identity.bootstrap = Bootstrap::kAddress;
+  identity.bootstrap_host = first_host(value_of(environment, "SLURM_STEP_NODELIST"));
+  identity.bootstrap_port = port_by(identity.bootstrap_key);
+  if (!identity.bootstrap_host.empty()) return {};
   return Error{Code::kFailedPrecondition,
                "SLURM_STEP_ID is set but SLURM_STEP_NODELIST is not, so that nobody says on which "
                "host rank 0 is",
@@ -269,11 +269,11 @@ Result<void> take_address(std::string_view text, const std::string& method, Iden
     return Error{Code::kInvalidArgument, method + " lacks the host or the port of rank 0",
                  "tcp://HOST:PORT"};
   }
-  identity.meeting_port = IVY_TRY(port_of(method, text.substr(colon + 1)));
+  identity.bootstrap_port = IVY_TRY(port_of(method, text.substr(colon + 1)));
   std::string_view host = text.substr(0, colon);
   if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  identity.meeting_host = host;
-  identity.meeting = Meeting::kAddress;
+  identity.bootstrap_host = host;
+  identity.bootstrap = Bootstrap::kAddress;
   return {};
 }
 
@@ -281,9 +281,9 @@ Result<void> take_method(const std::string& method, Identity& identity) {
   const std::string_view text = method;
   if (text.starts_with(kTcp)) return take_address(text.substr(kTcp.size()), method, identity);
   if (!text.starts_with(kFile)) return unknown_method(method);
-  identity.meeting_path = text.substr(kFile.size());
-  identity.meeting = Meeting::kFile;
-  if (identity.meeting_path.starts_with('/')) return {};
+  identity.bootstrap_path = text.substr(kFile.size());
+  identity.bootstrap = Bootstrap::kFile;
+  if (identity.bootstrap_path.starts_with('/')) return {};
   return Error{Code::kInvalidArgument, method + " is no absolute path", "file:///home/me/meet"};
 }
 
@@ -320,7 +320,7 @@ Result<Identity> from_method(const IdentityRequest& request, const std::string& 
   identity.token_file = value_of(environment, "IVY_TOKEN_FILE");
   identity.spans_hosts = true;
   IVY_CHECK(take_method(method, identity));
-  if (identity.world_size == 1) identity.meeting = Meeting::kAlone;
+  if (identity.world_size == 1) identity.bootstrap = Bootstrap::kAlone;
   return identity;
 }
 

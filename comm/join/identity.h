@@ -16,19 +16,19 @@
 namespace ivy::comm {
 
 // How the ranks find each other.
-enum class Meeting : std::uint8_t {
+enum class Bootstrap : std::uint8_t {
   kAlone,       // A world of one.
   kStore,       // The job's store, which ivyrun serves: address, job and token file are known.
-  kAddress,     // Rank 0 serves a store at meeting_host:meeting_port.
-  kFile,        // Rank 0 serves one anywhere, and writes where into the file meeting_path.
-  kHostFile,    // The same with a private file of this host, whose name comes of meeting_key.
-  kTorchStore,  // The same through torchrun's own TCPStore at meeting_host:meeting_port.
+  kAddress,     // Rank 0 serves a store at bootstrap_host:bootstrap_port.
+  kFile,        // Rank 0 serves one anywhere, and writes where into the file bootstrap_path.
+  kHostFile,    // The same with a private file of this host, whose name comes of bootstrap_key.
+  kTorchStore,  // The same through torchrun's own TCPStore at bootstrap_host:bootstrap_port.
 };
 
 struct Identity {
   std::string source = "a world of one";  // "ivyrun", "torchrun", ...: in messages.
   std::string said;                       // "RANK=1, WORLD_SIZE=4"; empty: no source.
-  Meeting meeting = Meeting::kAlone;
+  Bootstrap bootstrap = Bootstrap::kAlone;
   std::uint32_t rank = 0;
   std::uint32_t world_size = 1;
   // True if ranks may be on other hosts; otherwise nothing listens for them.
@@ -44,12 +44,12 @@ struct Identity {
   std::string control_path;  // The supervisor's control socket; empty: none.
 
   // For the other ways to meet.
-  std::string meeting_host;
-  std::uint16_t meeting_port = 0;
-  std::string meeting_path;
-  std::string meeting_key;
+  std::string bootstrap_host;
+  std::uint16_t bootstrap_port = 0;
+  std::string bootstrap_path;
+  std::string bootstrap_key;
   // The job has no name in the environment: it is the process of this name above us that makes
-  // meeting_key unique.
+  // bootstrap_key unique.
   std::string launcher_process;
   bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
 

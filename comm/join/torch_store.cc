@@ -12,7 +12,7 @@
 #include <cstring>
 #include <utility>
 
-#include "comm/join/meeting_note.h"
+#include "comm/join/endpoint.h"
 
 namespace ivy::comm {
 namespace {
@@ -182,8 +182,8 @@ Result<std::string> TorchStore::wait_get(const std::string& key, TimePoint end) 
   const std::string length = IVY_TRY(receive(socket_, sizeof(std::uint64_t), end));
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, length.data(), sizeof bytes);
-  if (bytes > kNoteBytesMax)
-    return Error{Code::kDataLoss, "torchrun's store gives no note of ours"};
+  if (bytes > kEndpointBytesMax)
+    return Error{Code::kDataLoss, "torchrun's store gives no value of ours"};
   return receive(socket_, static_cast<std::size_t>(bytes), end);
 }
 

@@ -6,6 +6,7 @@
 #include <climits>
 #include <cstddef>
 #include <cstdint>
+#include <type_traits>
 
 namespace ivy::comm::nccl {
 
@@ -64,38 +65,8 @@ struct Config {
 static_assert(offsetof(Config, min_ctas) == 24 && sizeof(Config) == 56);
 
 struct Functions {
-  Status (*get_version)(int*) = nullptr;
-  Status (*get_unique_id)(UniqueId*) = nullptr;
-  Status (*init_rank_config)(Handle*, int size, UniqueId, int rank, Config*) = nullptr;
-  Status (*finalize)(Handle) = nullptr;
-  Status (*destroy)(Handle) = nullptr;
-  Status (*abort)(Handle) = nullptr;
-  Status (*get_async_error)(Handle, Status*) = nullptr;
-  const char* (*get_error_string)(Status) = nullptr;
-  const char* (*get_last_error)(Handle) = nullptr;
-  Status (*group_start)() = nullptr;
-  Status (*group_end)() = nullptr;
-  Status (*all_reduce)(const void*, void*, std::size_t, Element, int op, Handle, void*) = nullptr;
-  Status (*reduce)(const void*, void*, std::size_t, Element, int op, int root, Handle,
-                   void*) = nullptr;
-  Status (*broadcast)(const void*, void*, std::size_t, Element, int root, Handle, void*) = nullptr;
-  Status (*all_gather)(const void*, void*, std::size_t, Element, Handle, void*) = nullptr;
-  Status (*reduce_scatter)(const void*, void*, std::size_t, Element, int op, Handle,
-                           void*) = nullptr;
-  Status (*send)(const void*, std::size_t, Element, int peer, Handle, void*) = nullptr;
-  Status (*receive)(void*, std::size_t, Element, int peer, Handle, void*) = nullptr;
-  Status (*make_premul_sum)(int* op, void* factor, Element, int residence, Handle) = nullptr;
-  Status (*free_op)(int op, Handle) = nullptr;
-
-  // Null where the library is older.
-  Status (*split)(Handle, int color, int key, Handle*, Config*) = nullptr;  // 2.18
-  Status (*init_rank_scalable)(Handle*, int size, int rank, int ids, UniqueId*,
-                               Config*) = nullptr;                                          // 2.23
-  Status (*all_to_all)(const void*, void*, std::size_t, Element, Handle, void*) = nullptr;  // 2.28
-  Status (*gather)(const void*, void*, std::size_t, Element, int root, Handle,
-                   void*) = nullptr;  // 2.28
-  Status (*scatter)(const void*, void*, std::size_t, Element, int root, Handle,
-                    void*) = nullptr;  // 2.28
+#define IVY_NCCL(member, name, is_required, ...) std::add_pointer_t<__VA_ARGS__> member = nullptr;
+#include "comm/nccl/functions.def"
 };
 
 }  // namespace ivy::comm::nccl

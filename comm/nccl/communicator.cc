@@ -66,15 +66,12 @@ bool shows_times() {
 }  // namespace
 
 DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
-    : options_(std::move(options)), driver_(Driver::in_use()) {}
+    : options_(std::move(options)),
+      driver_(Driver::in_use()),
+      enqueued_([this](const Enqueued& operation) { return look_at(operation); },
+                [this](const Failure& failure) { options_.found(failure); }) {}
 
-DeviceCommunicator::~DeviceCommunicator() {
-  static_cast<void>(end());
-  if (event_device_ < 0 || is_tainted()) return;
-  const Driver::Current current(*driver_, event_device_);
-  for (const Pending& pending : pending_) driver_->free_event(pending.event);
-  for (const Event event : free_events_) driver_->free_event(event);
-}
+DeviceCommunicator::~DeviceCommunicator() { static_cast<void>(end()); }
 
 void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
 
@@ -118,13 +115,14 @@ Failure DeviceCommunicator::with_ras(const Failure& failure) {
   const char* const address = std::getenv("NCCL_RAS_ADDR");
   const bool is_inside = failure.kind == FailureKind::kTimeout;
   if (!is_inside || address == nullptr || library_->version() < kRasFrom) return failure;
-  const auto has_news = [this] { return look_for_trouble(false).has_value(); };
+  const auto has_trouble = [this] { return look_for_trouble(false).has_value(); };
   const auto end = steady_clock::now() + kRasPatience;
   std::string answer;
-  if (!has_news() && may_ask_ras()) {
-    answer = ask_ras(address, kRasPatience, has_news);
+  if (!has_trouble() && may_ask_ras()) {
+    answer = ask_ras(address, kRasPatience, has_trouble);
   } else {
-    while (!has_news() && steady_clock::now() < end) std::this_thread::sleep_for(milliseconds(5));
+    while (!has_trouble() && steady_clock::now() < end)
+      std::this_thread::sleep_for(milliseconds(5));
   }
   if (const std::optional<Failure> trouble = look_for_trouble(false)) return *trouble;
   if (answer.empty()) return failure;
@@ -219,22 +217,12 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
 
 std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, int device,
                                                         Deadline& deadline) {
-  event_device_ = device;
-  const Result<Event> event = take_event();
+  const Result<Event> event = enqueued_.take_event(*driver_, device);
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
   std::optional<Failure> failure = await_event(*event, deadline, "a copy");
-  const std::lock_guard lock(pending_mutex_);
-  free_events_.push_back(*event);
+  enqueued_.give_back(*event);
   return failure;
-}
-
-Result<Event> DeviceCommunicator::take_event() {
-  const std::lock_guard lock(pending_mutex_);
-  if (free_events_.empty()) return driver_->make_event();
-  const Event event = free_events_.back();
-  free_events_.pop_back();
-  return event;
 }
 
 ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
@@ -300,7 +288,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   }
   const auto began = steady_clock::now();
   ReadyOptions options = ready_options(deadline);
-  say_phase(options, Phase::kBegun);
+  report_phase(options, Phase::kBegun);
   RankFacts facts;
   if (std::optional<Failure> failure = find_facts(device, deadline, facts)) return failure;
   const auto known = steady_clock::now();
@@ -315,14 +303,14 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   if (ready.is_shared) {
     is_shared_ = true;
   } else {
-    say_phase(options, Phase::kInit);
+    report_phase(options, Phase::kInit);
     if (std::optional<Failure> failure = connect(ready.ids, device, deadline)) {
       if (failure->kind == FailureKind::kTimeout) {
         set_text(*failure, failure->text + who_is_not_done(options));
       }
       return with_ras(*failure);
     }
-    say_phase(options, Phase::kDone);
+    report_phase(options, Phase::kDone);
   }
   device_ = device;
   if (shows_times()) show_times(began, known, met);
@@ -423,7 +411,7 @@ std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operat
   const Handle handle = handle_;
   const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
-  const std::string what(comm_status::name_of(operation.shape.operation));
+  const std::string what(comm_status::name_of(operation.collective.shape.operation));
   int premul_sum = -1;
   CallResult called;
   {
@@ -452,92 +440,40 @@ std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& oper
   if (!current.result().ok()) {
     return make_failure(FailureKind::kOther, current.result().error().message);
   }
-  event_device_ = device_;
   if (const std::optional<Failure> failure = enqueue(operation, deadline)) {
     return with_ras(*failure);
   }
-  const std::string what = describe(operation.shape) + ", operation " + std::to_string(sequence);
-  const Result<Event> event = take_event();
+  const std::string what =
+      describe(operation.collective.shape) + ", operation " + std::to_string(sequence);
+  const Result<Event> event = enqueued_.take_event(*driver_, device_);
   const Result<void> recorded =
       event.ok() ? driver_->record(*event, operation.stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kTransport, recorded.error().message);
   if (operation.is_enqueued) {
-    watch({*event, sequence, what,
-           steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left())});
+    enqueued_.watch({*event, sequence, what,
+                     steady_clock::now() + duration_cast<steady_clock::duration>(deadline.left())});
     return std::nullopt;
   }
   if (const std::optional<Failure> failure = await_event(*event, deadline, what)) {
     return with_ras(*failure);
   }
-  const std::lock_guard lock(pending_mutex_);
-  free_events_.push_back(*event);
+  enqueued_.give_back(*event);
   return std::nullopt;
 }
 
-void DeviceCommunicator::watch(Pending pending) {
-  const std::lock_guard lock(pending_mutex_);
-  pending_.push_back(std::move(pending));
-  if (!watcher_.joinable()) watcher_ = background_thread([this] { run_watcher(); });
-  has_news_.notify_all();
-}
-
-std::optional<Failure> DeviceCommunicator::look_at(const Pending& pending) {
+std::optional<Failure> DeviceCommunicator::look_at(const Enqueued& operation) {
   if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
-  if (steady_clock::now() < pending.deadline) return std::nullopt;
+  if (steady_clock::now() < operation.deadline) return std::nullopt;
   Failure failure =
-      timeout_failure(pending.what,
+      timeout_failure(operation.what,
                       "not done on the device in time; all ranks have called it: is something "
                       "before it on a stream stuck?");
-  failure.sequence = pending.sequence;
+  failure.sequence = operation.sequence;
   return with_ras(failure);
 }
 
-// Looks at the oldest only: operations of a communicator end in the order of their calls.
-void DeviceCommunicator::run_watcher() {
-  const Driver::Current current(*driver_, device_);
-  std::unique_lock lock(pending_mutex_);
-  microseconds sleep = kAskNccl;
-  while (true) {
-    has_news_.wait(lock, [this] { return is_ending_ || !pending_.empty(); });
-    if (is_ending_) return;
-    const Pending oldest = pending_.front();
-    lock.unlock();
-    const Result<bool> is_done = driver_->is_done(oldest.event);
-    std::optional<Failure> failure;
-    if (!is_done.ok()) {
-      failure = make_failure(FailureKind::kTransport, oldest.what + ": " + is_done.error().message);
-    } else if (!*is_done) {
-      failure = look_at(oldest);
-    }
-    if (failure) {
-      options_.found(*failure);
-      lock.lock();
-      has_found_ = true;
-      has_less_.notify_all();
-      return;
-    }
-    lock.lock();
-    if (*is_done) {
-      free_events_.push_back(pending_.front().event);
-      pending_.pop_front();
-      has_less_.notify_all();
-      sleep = kAskNccl;
-    } else {
-      has_news_.wait_for(lock, sleep, [this] { return is_ending_; });
-      sleep = std::min(sleep * 2, kLongestSleep);
-    }
-  }
-}
-
 std::optional<Failure> DeviceCommunicator::end() {
-  {
-    std::unique_lock lock(pending_mutex_);
-    // Each has a deadline, and the watcher looks for everything that may be in its way.
-    has_less_.wait(lock, [this] { return pending_.empty() || has_found_; });
-    is_ending_ = true;
-    has_news_.notify_all();
-  }
-  if (watcher_.joinable()) watcher_.join();
+  enqueued_.end();
   if (handle_ == nullptr) return std::nullopt;
   if (is_broken_ || device_ < 0) {
     break_with();
@@ -549,11 +485,6 @@ std::optional<Failure> DeviceCommunicator::end() {
                                          " after this rank's last operation, so it was aborted; "
                                          "what other ranks still had to do may be lost" +
                                          (why ? "; " + *why : ""));
-}
-
-bool DeviceCommunicator::has_lost() {
-  const std::lock_guard lock(pending_mutex_);
-  return !pending_.empty();
 }
 
 bool DeviceCommunicator::finalize() {

@@ -15,21 +15,19 @@
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
-#include <thread>
 #include <vector>
 
 #include "comm/contract/failure.h"
 #include "comm/nccl/abi.h"
 #include "comm/nccl/apart.h"
 #include "comm/nccl/driver.h"
+#include "comm/nccl/enqueued.h"
 #include "comm/nccl/library.h"
 #include "comm/nccl/operation.h"
 #include "comm/nccl/ready.h"
@@ -97,15 +95,9 @@ class DeviceCommunicator {
   // is told by `found` as ever. Later calls do nothing.
   std::optional<Failure> end();
   // True if enqueued work was never confirmed complete.
-  bool has_lost();
+  bool has_lost() { return enqueued_.has_lost(); }
 
  private:
-  struct Pending {
-    Event event = nullptr;
-    std::uint64_t sequence = 0;
-    std::string what;
-    std::chrono::steady_clock::time_point deadline;
-  };
   // What NCCL reads and writes while it makes a handle and for as long as that lives, also by
   // threads of its own: kept alive by every holder that may still let them run.
   struct Making {
@@ -138,18 +130,14 @@ class DeviceCommunicator {
   Failure timeout_failure(const std::string& what, const std::string& why) const;
   bool may_ask_ras() const;
   Failure with_ras(const Failure& failure);
-  void watch(Pending pending);
-  void run_watcher();
-  std::optional<Failure> look_at(const Pending& pending);
+  std::optional<Failure> look_at(const Enqueued& operation);
   bool finalize();
-  Result<Event> take_event();
 
   DeviceCommunicatorOptions options_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
   std::atomic<int> device_{-1};  // Where NCCL's part is made.
   std::atomic<int> chosen_{-1};  // Set as soon as a handle may exist.
-  int event_device_ = -1;        // Where events were made; before device_ where data were staged.
   bool is_shared_ = false;
 
   std::mutex calls_;                     // Held while NCCL is called to put something on a stream.
@@ -159,15 +147,7 @@ class DeviceCommunicator {
   // Its own, and those of splits under way. Guarded by handle_mutex_.
   std::vector<std::shared_ptr<Making>> makings_;
 
-  std::mutex pending_mutex_;
-  std::condition_variable has_news_;
-  std::condition_variable has_less_;
-  std::deque<Pending> pending_;     // Guarded by pending_mutex_.
-  std::vector<Event> free_events_;  // Guarded by pending_mutex_.
-  bool is_ending_ = false;          // Guarded by pending_mutex_.
-  // The watcher has found a failure and stopped. Guarded by pending_mutex_.
-  bool has_found_ = false;
-  std::thread watcher_;
+  EnqueuedOperations enqueued_;
 };
 
 }  // namespace ivy::comm::nccl

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 
 namespace ivy::comm::nccl {
 namespace {
@@ -43,41 +44,17 @@ std::uint64_t libraries_loaded() {
 }  // namespace
 
 struct Driver::Functions {
-  int (*init)(unsigned) = nullptr;
-  int (*get_version)(int*) = nullptr;
-  int (*get_count)(int*) = nullptr;
-  int (*get_device)(int*, int) = nullptr;
-  int (*get_uuid)(unsigned char*, int) = nullptr;
-  int (*get_bus)(char*, int, int) = nullptr;
-  int (*get_current)(Context*) = nullptr;
-  int (*set_current)(Context) = nullptr;
-  int (*get_context_device)(int*) = nullptr;
-  int (*retain_primary)(Context*, int) = nullptr;
-  int (*get_attributes)(unsigned, int*, void**, std::uintptr_t) = nullptr;
-  int (*make_event)(Event*, unsigned) = nullptr;
-  int (*free_event)(Event) = nullptr;
-  int (*record)(Event, Stream) = nullptr;
-  int (*query)(Event) = nullptr;
-  int (*make_stream)(Stream*, unsigned) = nullptr;
-  int (*free_stream)(Stream) = nullptr;
-  int (*wait)(Stream, Event, unsigned) = nullptr;
-  int (*copy_to_host)(void*, std::uintptr_t, std::size_t, Stream) = nullptr;
-  int (*copy_to_device)(std::uintptr_t, const void*, std::size_t, Stream) = nullptr;
-  int (*copy_on_device)(std::uintptr_t, std::uintptr_t, std::size_t, Stream) = nullptr;
-  int (*get_error_text)(int, const char**) = nullptr;
-
-  // The first name that is missing, or null.
-  const char* take(void* library, std::size_t column);
+#define IVY_DRIVER(member, cuda, hip, ...) std::add_pointer_t<__VA_ARGS__> member = nullptr;
+#include "comm/nccl/driver_functions.def"
 };
 
 namespace {
 
 template <class Function>
-const char* take_one(void* library, std::size_t column, Function& function, const char* cuda,
-                     const char* hip) {
-  const char* const name = column == 0 ? cuda : hip;
-  function = reinterpret_cast<Function>(dlsym(library, name));
-  return function == nullptr ? name : nullptr;
+bool take_one(void* library, const char* name, Function& function) {
+  void* const found = dlsym(library, name);
+  if (found != nullptr) function = reinterpret_cast<Function>(found);
+  return found != nullptr;
 }
 
 std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
@@ -125,38 +102,6 @@ std::mutex opening;
 
 }  // namespace
 
-const char* Driver::Functions::take(void* library, std::size_t column) {
-  const char* missing = nullptr;
-  const auto want = [&](auto& function, const char* cuda, const char* hip) {
-    if (missing == nullptr) missing = take_one(library, column, function, cuda, hip);
-  };
-  want(init, "cuInit", "hipInit");
-  want(get_version, "cuDriverGetVersion", "hipDriverGetVersion");
-  want(get_count, "cuDeviceGetCount", "hipGetDeviceCount");
-  want(get_device, "cuDeviceGet", "hipDeviceGet");
-  // The second version tells the slices of one device apart; drivers before 11.4 lack it.
-  take_one(library, column, get_uuid, "cuDeviceGetUuid_v2", "hipDeviceGetUuid");
-  if (get_uuid == nullptr) want(get_uuid, "cuDeviceGetUuid", "hipDeviceGetUuid");
-  want(get_bus, "cuDeviceGetPCIBusId", "hipDeviceGetPCIBusId");
-  want(get_current, "cuCtxGetCurrent", "hipCtxGetCurrent");
-  want(set_current, "cuCtxSetCurrent", "hipCtxSetCurrent");
-  want(get_context_device, "cuCtxGetDevice", "hipCtxGetDevice");
-  want(retain_primary, "cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain");
-  want(get_attributes, "cuPointerGetAttributes", "hipDrvPointerGetAttributes");
-  want(make_event, "cuEventCreate", "hipEventCreateWithFlags");
-  want(free_event, "cuEventDestroy_v2", "hipEventDestroy");
-  want(record, "cuEventRecord", "hipEventRecord");
-  want(query, "cuEventQuery", "hipEventQuery");
-  want(make_stream, "cuStreamCreate", "hipStreamCreateWithFlags");
-  want(free_stream, "cuStreamDestroy_v2", "hipStreamDestroy");
-  want(wait, "cuStreamWaitEvent", "hipStreamWaitEvent");
-  want(copy_to_host, "cuMemcpyDtoHAsync_v2", "hipMemcpyDtoHAsync");
-  want(copy_to_device, "cuMemcpyHtoDAsync_v2", "hipMemcpyHtoDAsync");
-  want(copy_on_device, "cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync");
-  want(get_error_text, "cuGetErrorString", "hipDrvGetErrorString");
-  return missing;
-}
-
 Error Driver::error(const char* what, int status) const {
   const char* text = nullptr;
   if (functions_->get_error_text(status, &text) != 0 || text == nullptr) text = "unknown error";
@@ -171,9 +116,15 @@ Result<Driver*> Driver::take(void* library, const std::string& path) {
     driver->column_ = 1;
   }
   auto functions = std::make_unique<Functions>();
-  if (const char* const missing = functions->take(library, driver->column_); missing != nullptr) {
-    return no_driver(path + " is no driver of GPUs: it lacks " + missing);
-  }
+  const auto find = [&](auto& function, const char* cuda, const char* hip) -> Result<void> {
+    const char* const name = driver->column_ == 0 ? cuda : hip;
+    if (take_one(library, name, function)) return {};
+    return no_driver(path + " is no driver of GPUs: it lacks " + name);
+  };
+#define IVY_DRIVER(member, cuda, hip, ...) IVY_CHECK(find(functions->member, cuda, hip));
+#include "comm/nccl/driver_functions.def"
+  // The second version tells the slices of one device apart; drivers before 11.4 lack it.
+  take_one(library, "cuDeviceGetUuid_v2", functions->get_uuid);
   driver->functions_ = functions.release();  // Until the process ends.
   driver->functions_->get_version(&driver->version_);
   return driver.release();  // Until the process ends.

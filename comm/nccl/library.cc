@@ -41,7 +41,7 @@ std::string mapped_file(std::string_view name) {
 }
 
 std::mutex folders_mutex;
-std::string& told_folders() {
+std::string& package_folders() {
   static std::string folders;
   return folders;
 }
@@ -61,7 +61,7 @@ std::vector<std::string> pip_files() {
   std::vector<std::string> folders;
   {
     const std::lock_guard lock(folders_mutex);
-    add_folders(told_folders(), folders);
+    add_folders(package_folders(), folders);
   }
   dl_iterate_phdr(
       [](dl_phdr_info* one, std::size_t, void* where) {
@@ -143,7 +143,7 @@ Error unusable(const std::string& what) {
 
 void set_package_folders(const std::string& folders) {
   const std::lock_guard lock(folders_mutex);
-  told_folders() = folders;
+  package_folders() = folders;
 }
 
 std::string version_text(int version) {
@@ -161,41 +161,13 @@ Result<void> Library::fill(void* library) {
   path_ = file_of(reinterpret_cast<void*>(f.get_version));
   // Check the version first: it explains missing functions.
   IVY_CHECK(check());
-  struct Wanted {
-    const char* name;
-    bool is_there;
-  };
-  const Wanted wanted[] = {
-      {"ncclGetUniqueId", take(library, "ncclGetUniqueId", f.get_unique_id)},
-      {"ncclCommInitRankConfig", take(library, "ncclCommInitRankConfig", f.init_rank_config)},
-      {"ncclCommFinalize", take(library, "ncclCommFinalize", f.finalize)},
-      {"ncclCommDestroy", take(library, "ncclCommDestroy", f.destroy)},
-      {"ncclCommAbort", take(library, "ncclCommAbort", f.abort)},
-      {"ncclCommGetAsyncError", take(library, "ncclCommGetAsyncError", f.get_async_error)},
-      {"ncclGetErrorString", take(library, "ncclGetErrorString", f.get_error_string)},
-      {"ncclGetLastError", take(library, "ncclGetLastError", f.get_last_error)},
-      {"ncclGroupStart", take(library, "ncclGroupStart", f.group_start)},
-      {"ncclGroupEnd", take(library, "ncclGroupEnd", f.group_end)},
-      {"ncclAllReduce", take(library, "ncclAllReduce", f.all_reduce)},
-      {"ncclReduce", take(library, "ncclReduce", f.reduce)},
-      {"ncclBroadcast", take(library, "ncclBroadcast", f.broadcast)},
-      {"ncclAllGather", take(library, "ncclAllGather", f.all_gather)},
-      {"ncclReduceScatter", take(library, "ncclReduceScatter", f.reduce_scatter)},
-      {"ncclSend", take(library, "ncclSend", f.send)},
-      {"ncclRecv", take(library, "ncclRecv", f.receive)},
-      {"ncclRedOpCreatePreMulSum", take(library, "ncclRedOpCreatePreMulSum", f.make_premul_sum)},
-      {"ncclRedOpDestroy", take(library, "ncclRedOpDestroy", f.free_op)},
-  };
-  for (const Wanted& one : wanted) {
-    if (one.is_there) continue;
+  const auto find = [&](const char* name, bool is_required, auto& function) -> Result<void> {
+    if (take(library, name, function) || !is_required) return {};
     return unusable("NCCL " + version_text(version_) + " (" + path_ + ") lacks the function " +
-                    one.name);
-  }
-  take(library, "ncclCommSplit", f.split);
-  take(library, "ncclCommInitRankScalable", f.init_rank_scalable);
-  take(library, "ncclAlltoAll", f.all_to_all);
-  take(library, "ncclGather", f.gather);
-  take(library, "ncclScatter", f.scatter);
+                    name);
+  };
+#define IVY_NCCL(member, name, is_required, ...) IVY_CHECK(find(name, is_required, f.member));
+#include "comm/nccl/functions.def"
   return {};
 }
 

@@ -15,7 +15,7 @@ const char* at(const void* buffer, std::size_t bytes) {
 }
 char* at(void* buffer, std::size_t bytes) { return static_cast<char*>(buffer) + bytes; }
 
-bool are_even(const std::vector<Block>& blocks) {
+bool are_even(const Blocks& blocks) {
   for (std::size_t rank = 0; rank < blocks.size(); ++rank) {
     if (blocks[rank].bytes != blocks[0].bytes || blocks[rank].offset != rank * blocks[0].bytes) {
       return false;
@@ -30,7 +30,10 @@ constexpr std::size_t kWholeBytes = 16;
 class Calls {
  public:
   Calls(const Caller& caller, const DeviceOperation& operation)
-      : caller_(caller), nccl_(caller.nccl), operation_(operation), stream_(operation.stream) {}
+      : caller_(caller),
+        nccl_(caller.nccl),
+        collective_(operation.collective),
+        stream_(operation.stream) {}
 
   CallResult run(int& premul_sum) {
     if (!make_op(premul_sum)) return result_;
@@ -44,7 +47,7 @@ class Calls {
 
  private:
   std::size_t rank() const { return static_cast<std::size_t>(caller_.rank); }
-  std::int32_t root() const { return operation_.shape.root; }
+  std::int32_t root() const { return collective_.shape.root; }
 
   // Inside a group a call of a communicator that does not block is "in progress" when it is well.
   void check(Status status) {
@@ -52,17 +55,16 @@ class Calls {
   }
 
   bool make_op(int& premul_sum) {
-    const OperationShape& shape = operation_.shape;
-    const bool reduces = !operation_.parts.empty() || !operation_.counts.empty();
-    if (!reduces) return true;
+    const OperationShape& shape = collective_.shape;
+    if (!reduces(shape.operation)) return true;
     plan_ = plan_reduction(shape.operation, shape.dtype, shape.op);
     IVY_ASSERT(!plan_.is_staged);
     // The mean of one is a copy, which needs no kernel (see alone()).
     const bool is_mean_of_one = caller_.size == 1 && plan_.reduce == Reduce::kAvg;
     op_ = static_cast<int>(is_mean_of_one ? Reduce::kSum : plan_.reduce);
     if (!plan_.is_premultiplied) return true;
-    auto single = static_cast<float>(operation_.factor);
-    double twice = operation_.factor;
+    auto single = static_cast<float>(collective_.factor);
+    double twice = collective_.factor;
     void* const factor = plan_.element == Element::kF32 ? static_cast<void*>(&single) : &twice;
     constexpr int kHostImmediate = 1;
     check(
@@ -72,29 +74,21 @@ class Calls {
   }
 
   void call() {
-    switch (operation_.shape.operation) {
+    const auto& [shape, send, receive, factor, parts] = collective_;
+    switch (shape.operation) {
       case Operation::kAllReduce:
-        for (const Part& part : operation_.parts) {
-          // The same on all ranks. NCCL may look at its pointers, which may be NULL.
-          if (part.count == 0 && operation_.parts.size() > 1) continue;
-          if (caller_.size == 1) {
-            alone(part.send, part.receive, part.count);
-          } else {
-            all_reduce(part.send, part.receive, part.count);
-          }
-        }
+        all_reduce_parts();
         break;
       case Operation::kReduce:
-        reduce(operation_.parts[0].send, operation_.parts[0].receive, operation_.parts[0].count,
-               root());
+        reduce(send.data, receive.data, collective_.shape.count, root());
         break;
       case Operation::kReduceScatter:
       case Operation::kReduceScatterV:
         reduce_scatter();
         break;
       case Operation::kBroadcast:
-        check(nccl_.broadcast(operation_.receive, operation_.receive, operation_.receive_bytes,
-                              Element::kU8, root(), caller_.handle, stream_));
+        check(nccl_.broadcast(receive.data, receive.data, receive.bytes, Element::kU8, root(),
+                              caller_.handle, stream_));
         break;
       case Operation::kAllGather:
       case Operation::kAllGatherV:
@@ -117,10 +111,23 @@ class Calls {
     }
   }
 
+  void all_reduce_parts() {
+    const auto& [shape, send, receive, factor, parts] = collective_;
+    if (!shape.has_parts) return all_reduce_part({send.data, receive.data, shape.count});
+    for (const Part& part : parts) {
+      // The same on all ranks. NCCL may look at its pointers, which may be NULL.
+      if (part.count > 0 || parts.size() == 1) all_reduce_part(part);
+    }
+  }
+  void all_reduce_part(const Part& part) {
+    if (caller_.size == 1) return alone(part.send, part.receive, part.count);
+    all_reduce(part.send, part.receive, part.count);
+  }
+
   // In a world of one. NCCL's kernel for a factor there (2.28.9; not 2.32.3) leaves what is behind
   // the last 16 bytes of a large buffer unwritten, but a small one is whole: the rest goes alone.
   void alone(const void* send, void* receive, std::size_t count) {
-    const std::size_t element = element_bytes(operation_.shape.dtype);
+    const std::size_t element = element_bytes(collective_.shape.dtype);
     const std::size_t rest = plan_.is_premultiplied ? count % (kWholeBytes / element) : 0;
     const std::size_t whole = count - rest;
     if (whole > 0 || rest == 0) all_reduce(send, receive, whole);
@@ -140,41 +147,36 @@ class Calls {
 
   // In place NCCL wants each result where its input stands; finish_calls() moves it.
   void reduce_scatter() {
-    const std::vector<std::size_t>& counts = operation_.counts;
-    const std::size_t element = element_bytes(operation_.shape.dtype);
-    const bool is_even = std::all_of(counts.begin(), counts.end(),
-                                     [&](std::size_t count) { return count == counts[0]; });
-    const bool is_in_place = operation_.send == operation_.receive;
-    std::size_t begin = 0;
-    for (std::size_t r = 0; r < rank(); ++r) begin += counts[r];
-    void* const own = at(operation_.receive, is_in_place ? begin * element : 0);
-    if (caller_.size == 1) return alone(operation_.send, own, counts[0]);
-    if (is_even) {
-      check(nccl_.reduce_scatter(operation_.send, own, counts[0] * plan_.multiplicity,
-                                 plan_.element, op_, caller_.handle, stream_));
+    const auto& [shape, send, receive, factor, parts] = collective_;
+    const std::size_t element = element_bytes(shape.dtype);
+    const std::size_t count = send.blocks[0].bytes / element;
+    const bool is_in_place = send.data == receive.data;
+    void* const own = at(receive.data, is_in_place ? send.blocks[rank()].offset : 0);
+    if (caller_.size == 1) return alone(send.data, own, count);
+    if (are_even(send.blocks)) {
+      check(nccl_.reduce_scatter(send.data, own, count * plan_.multiplicity, plan_.element, op_,
+                                 caller_.handle, stream_));
       return;
     }
-    std::size_t next = 0;
-    for (std::size_t r = 0; r < counts.size(); ++r) {
-      if (counts[r] > 0) {
-        reduce(at(operation_.send, next * element), own, counts[r], static_cast<std::int32_t>(r));
-      }
-      next += counts[r];
+    for (std::size_t r = 0; r < send.blocks.size(); ++r) {
+      const Block block = send.blocks[r];
+      if (block.bytes == 0) continue;
+      reduce(at(send.data, block.offset), own, block.bytes / element, static_cast<std::int32_t>(r));
     }
   }
 
   void all_gather() {
-    const std::vector<Block>& blocks = operation_.receive_blocks;
+    const auto& [data, bytes, blocks] = collective_.receive;
     if (are_even(blocks)) {
-      check(nccl_.all_gather(operation_.send, operation_.receive, blocks[0].bytes, Element::kU8,
+      check(nccl_.all_gather(collective_.send.data, data, blocks[0].bytes, Element::kU8,
                              caller_.handle, stream_));
       return;
     }
     for (std::size_t r = 0; r < blocks.size(); ++r) {
       if (blocks[r].bytes == 0) continue;
-      void* const to = at(operation_.receive, blocks[r].offset);
-      check(nccl_.broadcast(r == rank() ? operation_.send : to, to, blocks[r].bytes, Element::kU8,
-                            static_cast<int>(r), caller_.handle, stream_));
+      void* const to = at(data, blocks[r].offset);
+      check(nccl_.broadcast(r == rank() ? collective_.send.data : to, to, blocks[r].bytes,
+                            Element::kU8, static_cast<int>(r), caller_.handle, stream_));
     }
   }
 
@@ -191,38 +193,39 @@ class Calls {
   // Uses messages even if NCCL 2.28 has the operation itself: only the root knows how many bytes
   // the others send, and in an even gather NCCL's own does the same.
   void gather() {
-    send(operation_.send, operation_.send_bytes, static_cast<std::size_t>(root()));
-    for (std::size_t r = 0; r < operation_.receive_blocks.size(); ++r) {
-      const Block& block = operation_.receive_blocks[r];
-      receive(at(operation_.receive, block.offset), block.bytes, r);
+    send(collective_.send.data, collective_.send.bytes, static_cast<std::size_t>(root()));
+    const auto& [data, bytes, blocks] = collective_.receive;
+    for (std::size_t r = 0; r < blocks.size(); ++r) {
+      receive(at(data, blocks[r].offset), blocks[r].bytes, r);
     }
   }
 
   void scatter() {
-    receive(operation_.receive, operation_.receive_bytes, static_cast<std::size_t>(root()));
-    for (std::size_t r = 0; r < operation_.send_blocks.size(); ++r) {
-      const Block& block = operation_.send_blocks[r];
-      send(at(operation_.send, block.offset), block.bytes, r);
+    receive(collective_.receive.data, collective_.receive.bytes, static_cast<std::size_t>(root()));
+    const auto& [data, bytes, blocks] = collective_.send;
+    for (std::size_t r = 0; r < blocks.size(); ++r) {
+      send(at(data, blocks[r].offset), blocks[r].bytes, r);
     }
   }
 
   void all_to_all() {
-    const std::vector<Block>& to = operation_.send_blocks;
-    const std::vector<Block>& from = operation_.receive_blocks;
-    if (nccl_.all_to_all != nullptr && operation_.shape.operation == Operation::kAllToAll) {
-      check(nccl_.all_to_all(operation_.send, operation_.receive, to[0].bytes, Element::kU8,
-                             caller_.handle, stream_));
+    const Blocks& to = collective_.send.blocks;
+    const Blocks& from = collective_.receive.blocks;
+    const void* const sent = collective_.send.data;
+    void* const received = collective_.receive.data;
+    if (nccl_.all_to_all != nullptr && collective_.shape.operation == Operation::kAllToAll) {
+      check(nccl_.all_to_all(sent, received, to[0].bytes, Element::kU8, caller_.handle, stream_));
       return;
     }
     for (std::size_t r = 0; r < to.size(); ++r) {
-      send(at(operation_.send, to[r].offset), to[r].bytes, r);
-      receive(at(operation_.receive, from[r].offset), from[r].bytes, r);
+      send(at(sent, to[r].offset), to[r].bytes, r);
+      receive(at(received, from[r].offset), from[r].bytes, r);
     }
   }
 
   const Caller& caller_;
   const Functions& nccl_;
-  const DeviceOperation& operation_;
+  const Collective& collective_;
   const Stream stream_;
   ReductionPlan plan_;
   int op_ = 0;
@@ -236,35 +239,29 @@ struct OwnPart {
   std::size_t bytes = 0;
 };
 
-OwnPart own_part(const Caller& caller, const DeviceOperation& operation) {
+OwnPart own_part(const Caller& caller, const Collective& collective) {
   const auto rank = static_cast<std::size_t>(caller.rank);
-  switch (operation.shape.operation) {
+  const auto& [shape, send, receive, factor, parts] = collective;
+  const auto sent = [&] { return at(send.data, send.blocks[rank].offset); };
+  const auto received = [&] { return at(receive.data, receive.blocks[rank].offset); };
+  switch (shape.operation) {
     case Operation::kGather:
     case Operation::kGatherV:
-      if (operation.shape.root != caller.rank) return {};
-      return {operation.send, at(operation.receive, operation.receive_blocks[rank].offset),
-              operation.send_bytes};
+      if (shape.root != caller.rank) return {};
+      return {send.data, received(), send.bytes};
     case Operation::kScatter:
     case Operation::kScatterV:
-      if (operation.shape.root != caller.rank) return {};
-      return {at(operation.send, operation.send_blocks[rank].offset), operation.receive,
-              operation.receive_bytes};
+      if (shape.root != caller.rank) return {};
+      return {sent(), receive.data, receive.bytes};
     case Operation::kAllToAll:
       if (caller.nccl.all_to_all != nullptr) return {};
       [[fallthrough]];
     case Operation::kAllToAllV:
-      return {at(operation.send, operation.send_blocks[rank].offset),
-              at(operation.receive, operation.receive_blocks[rank].offset),
-              operation.send_blocks[rank].bytes};
+      return {sent(), received(), send.blocks[rank].bytes};
     case Operation::kReduceScatter:
-    case Operation::kReduceScatterV: {
-      if (operation.send != operation.receive) return {};
-      std::size_t begin = 0;
-      for (std::size_t r = 0; r < rank; ++r) begin += operation.counts[r];
-      const std::size_t element = element_bytes(operation.shape.dtype);
-      return {at(operation.send, begin * element), operation.receive,
-              operation.counts[rank] * element};
-    }
+    case Operation::kReduceScatterV:
+      if (send.data != receive.data) return {};
+      return {sent(), receive.data, send.blocks[rank].bytes};
     default:
       return {};
   }
@@ -278,7 +275,7 @@ CallResult start_calls(const Caller& caller, const DeviceOperation& operation, i
 
 CallResult finish_calls(const Caller& caller, const DeviceOperation& operation) {
   CallResult result;
-  const OwnPart own = own_part(caller, operation);
+  const OwnPart own = own_part(caller, operation.collective);
   if (own.bytes == 0 || own.from == own.to) return result;
   const auto* const from = static_cast<const char*>(own.from);
   auto* const to = static_cast<char*>(own.to);

@@ -22,18 +22,13 @@
 
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
 
 extern char** environ;
 
 namespace ivy::comm::nccl {
 namespace {
-
-std::string first_line_of(const char* path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
 
 // The number of bits in a network's mask.
 int bits_of(const sockaddr* mask) {
@@ -110,7 +105,8 @@ bool has_line(const std::filesystem::path& path, std::string_view wanted) {
 }
 
 void add_host(RankFacts& facts) {
-  facts.machine = first_line_of("/proc/sys/kernel/random/boot_id");
+  const std::string boot = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
+  facts.machine = boot.substr(0, boot.find('\n'));
   std::error_code unknown;
   facts.network = std::filesystem::read_symlink("/proc/self/ns/net", unknown).string();
   facts.interfaces = interfaces();
@@ -122,13 +118,13 @@ void add_host(RankFacts& facts) {
   facts.has_infiniband = !ignored && adapters != std::filesystem::directory_iterator();
   struct statvfs space = {};
   if (statvfs("/dev/shm", &space) == 0) {
-    facts.shared_memory_free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
+    facts.limits.shared_memory_free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
   }
   facts.user = user_name();
   facts.may_lose_shared_memory = may_lose_shared_memory("/", geteuid(), facts.user);
-  facts.locked_memory_limit = limit_of(RLIMIT_MEMLOCK);
-  facts.stack_limit = limit_of(RLIMIT_STACK);
-  facts.open_files_limit = limit_of(RLIMIT_NOFILE);
+  facts.limits.locked_memory = limit_of(RLIMIT_MEMLOCK);
+  facts.limits.stack = limit_of(RLIMIT_STACK);
+  facts.limits.open_files = limit_of(RLIMIT_NOFILE);
 }
 
 void add_trouble(RankFacts& facts, const Error& error) {
@@ -199,11 +195,9 @@ std::string own_nccl_warning() {
   const char* const pattern = std::getenv("NCCL_DEBUG_FILE");
   if (pattern == nullptr) return "";
   std::string path = pattern;
-  char host[HOST_NAME_MAX + 1] = {};
-  gethostname(host, HOST_NAME_MAX);
   for (const auto& [sign, value] :
        {std::pair<std::string, std::string>("%p", std::to_string(getpid())),
-        std::pair<std::string, std::string>("%h", host)}) {
+        std::pair<std::string, std::string>("%h", own_host_name())}) {
     if (const std::size_t at = path.find(sign); at != std::string::npos)
       path.replace(at, sign.size(), value);
   }

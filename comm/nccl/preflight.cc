@@ -4,6 +4,7 @@
 #include <charconv>
 #include <set>
 #include <sstream>
+#include <type_traits>
 
 #include "comm/nccl/library.h"
 #include "comm/nccl/subnets.h"
@@ -230,52 +231,64 @@ void find_divergence(const Ranks& ranks, std::vector<Finding>& found) {
   }
 }
 
-void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
+void warn_about(const RankFacts& rank, const std::string& text, const std::string& fix,
+                std::vector<Finding>& found) {
+  found.push_back(finding_about(rank, text, fix));
+  found.back().kind = Finding::Kind::kWarning;
+}
+
+// One rank of each machine shows what is wrong with /dev/shm.
+void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
   std::map<std::string, std::uint64_t> on_machine;
   for (const RankFacts& rank : ranks) ++on_machine[rank.machine];
   std::set<std::string> told;
   for (const RankFacts& rank : ranks) {
     const std::uint64_t neighbours = on_machine[rank.machine];
     const std::uint64_t needed = neighbours * kSharedMemoryEach;
-    if (neighbours > 1 && rank.shared_memory_free < needed && told.insert(rank.machine).second) {
+    const std::uint64_t free = rank.limits.shared_memory_free;
+    if (neighbours > 1 && free < needed && told.insert(rank.machine).second) {
       found.push_back(finding_about(
           rank,
-          "/dev/shm has " + mebibytes(rank.shared_memory_free) + " free, " +
-              std::to_string(neighbours) + " ranks need " + mebibytes(needed),
+          "/dev/shm has " + mebibytes(free) + " free, " + std::to_string(neighbours) +
+              " ranks need " + mebibytes(needed),
           "empty it or make it larger: mount -o remount,size=1G /dev/shm (in a container: "
           "--shm-size=1g or --ipc=host)"));
     }
+    if (neighbours > 1 && rank.may_lose_shared_memory && told.insert("ipc" + rank.machine).second) {
+      warn_about(
+          rank,
+          "runs in no login session of user " + rank.user +
+              ": when that user's last one ends, systemd empties /dev/shm under NCCL",
+          "loginctl enable-linger " + rank.user + ", or RemoveIPC=no in /etc/systemd/logind.conf",
+          found);
+    }
+  }
+}
+
+void find_limits(const Ranks& ranks, std::vector<Finding>& found) {
+  const std::uint64_t files = kOpenFilesLeast + kOpenFilesEach * ranks.size();
+  for (const RankFacts& rank : ranks) {
     if (rank.has_infiniband && spans_machines(ranks) && variable(rank, "NCCL_IB_DISABLE") != "1" &&
-        rank.locked_memory_limit < kLockedMemoryLeast) {
+        rank.limits.locked_memory < kLockedMemoryLeast) {
       found.push_back(finding_about(
           rank,
-          "may lock only " + std::to_string(rank.locked_memory_limit >> 10) +
+          "may lock only " + std::to_string(rank.limits.locked_memory >> 10) +
               " KiB of memory, too little for InfiniBand",
           "raise it: ulimit -l unlimited (in a systemd unit: LimitMEMLOCK=infinity; in a "
           "container: --ulimit memlock=-1)"));
     }
-    const std::uint64_t files = kOpenFilesLeast + kOpenFilesEach * ranks.size();
-    if (rank.open_files_limit < files) {
+    if (rank.limits.open_files < files) {
       found.push_back(finding_about(
           rank,
-          "may open only " + std::to_string(rank.open_files_limit) + " files, and connections of " +
-              std::to_string(ranks.size()) + " ranks take about " + std::to_string(files),
+          "may open only " + std::to_string(rank.limits.open_files) +
+              " files, and connections of " + std::to_string(ranks.size()) + " ranks take about " +
+              std::to_string(files),
           "raise it: ulimit -n 65536 (in a systemd unit: LimitNOFILE=65536; in a container: "
           "--ulimit nofile=65536)"));
     }
-    if (neighbours > 1 && rank.may_lose_shared_memory && told.insert("ipc" + rank.machine).second) {
-      found.push_back(finding_about(
-          rank,
-          "runs in no login session of user " + rank.user +
-              ": when that user's last one ends, systemd empties /dev/shm under NCCL",
-          "loginctl enable-linger " + rank.user + ", or RemoveIPC=no in /etc/systemd/logind.conf"));
-      found.back().kind = Finding::Kind::kWarning;
-    }
-    if (rank.stack_limit == ~0ULL) {
-      found.push_back(finding_about(
-          rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
-          "ulimit -s 8192 before the job"));
-      found.back().kind = Finding::Kind::kWarning;
+    if (rank.limits.stack == ~0ULL) {
+      warn_about(rank, "its stack limit is unlimited, which gives NCCL's threads stacks of 2 MiB",
+                 "ulimit -s 8192 before the job", found);
     }
   }
 }
@@ -379,6 +392,7 @@ std::vector<Finding> compare_ranks(const std::vector<RankFacts>& ranks) {
     find_version_skew(ranks, found);
     find_driver_skew(ranks, found);
     find_shared_devices(ranks, found);
+    find_shared_memory(ranks, found);
     find_limits(ranks, found);
     find_known_bad(ranks, found);
     find_interfaces(ranks, found);
@@ -451,61 +465,66 @@ bool read_interface(const std::string& text, RankFacts& facts) {
   return true;
 }
 
+// Every field but the lists, by its name in the text.
+template <class Facts, class Visit>
+void visit_fields(Facts& facts, Visit visit) {
+  visit("rank", facts.rank);
+  visit("host", facts.host);
+  visit("pid", facts.pid);
+  visit("machine", facts.machine);
+  visit("network", facts.network);
+  visit("probe_port", facts.probe_port);
+  visit("trouble", facts.trouble);
+  visit("fix", facts.trouble_fix);
+  visit("nccl_version", facts.nccl_version);
+  visit("nccl_path", facts.nccl_path);
+  visit("driver_version", facts.driver_version);
+  visit("uuid", facts.uuid);
+  visit("bus", facts.bus);
+  visit("shares", facts.shares_devices);
+  visit("user", facts.user);
+  visit("loses_shm", facts.may_lose_shared_memory);
+  visit("infiniband", facts.has_infiniband);
+  visit("shm", facts.limits.shared_memory_free);
+  visit("memlock", facts.limits.locked_memory);
+  visit("stack", facts.limits.stack);
+  visit("open_files", facts.limits.open_files);
+}
+
+// False: the value makes no sense. A newer version may have further fields.
 bool read_field(const std::string& name, const std::string& value, RankFacts& facts) {
-  std::map<std::string_view, std::string*> texts = {
-      {"host", &facts.host},       {"machine", &facts.machine}, {"network", &facts.network},
-      {"trouble", &facts.trouble}, {"fix", &facts.trouble_fix}, {"nccl_path", &facts.nccl_path},
-      {"uuid", &facts.uuid},       {"bus", &facts.bus},         {"user", &facts.user}};
-  if (const auto text = texts.find(name); text != texts.end()) {
-    *text->second = value;
-    return true;
-  }
-  if (name == "rank") return read_number(value, facts.rank);
-  if (name == "pid") return read_number(value, facts.pid);
-  if (name == "nccl_version") return read_number(value, facts.nccl_version);
-  if (name == "driver_version") return read_number(value, facts.driver_version);
-  if (name == "probe_port") return read_number(value, facts.probe_port);
-  if (name == "shm") return read_number(value, facts.shared_memory_free);
-  if (name == "memlock") return read_number(value, facts.locked_memory_limit);
-  if (name == "open_files") return read_number(value, facts.open_files_limit);
-  if (name == "stack") return read_number(value, facts.stack_limit);
-  if (name == "infiniband") facts.has_infiniband = value == "1";
-  if (name == "loses_shm") facts.may_lose_shared_memory = value == "1";
-  if (name == "shares") facts.shares_devices = value == "1";
   if (name == "interface") return read_interface(value, facts);
   if (name == "variable") facts.variables.insert(cut(value));
-  return true;  // A newer version may have further fields.
+  bool is_read = true;
+  visit_fields(facts, [&](std::string_view field, auto& out) {
+    using Value = std::remove_reference_t<decltype(out)>;
+    if (field != name) return;
+    if constexpr (std::is_same_v<Value, std::string>) {
+      out = value;
+    } else if constexpr (std::is_same_v<Value, bool>) {
+      out = value == "1";
+    } else {
+      is_read = read_number(value, out);
+    }
+  });
+  return is_read;
 }
 
 }  // namespace
 
 std::string encode(const RankFacts& facts) {
   Lines lines;
-  lines.add("rank", static_cast<std::uint64_t>(facts.rank));
-  lines.add("host", facts.host);
-  lines.add("pid", static_cast<std::uint64_t>(facts.pid));
-  lines.add("machine", facts.machine);
-  lines.add("network", facts.network);
-  lines.add("probe_port", facts.probe_port);
-  lines.add("trouble", facts.trouble);
-  lines.add("fix", facts.trouble_fix);
-  lines.add("nccl_version", static_cast<std::uint64_t>(facts.nccl_version));
-  lines.add("nccl_path", facts.nccl_path);
-  lines.add("driver_version", static_cast<std::uint64_t>(facts.driver_version));
-  lines.add("uuid", facts.uuid);
-  lines.add("bus", facts.bus);
+  visit_fields(facts, [&](std::string_view field, const auto& value) {
+    if constexpr (std::is_same_v<std::remove_cvref_t<decltype(value)>, std::string>) {
+      lines.add(field, value);
+    } else {
+      lines.add(field, static_cast<std::uint64_t>(value));
+    }
+  });
   for (const Interface& one : facts.interfaces) {
     lines.add("interface", one.name + "=" + one.address + "/" + std::to_string(one.prefix_bits));
   }
   for (const auto& [name, value] : facts.variables) lines.add("variable", name + "=" + value);
-  lines.add("shares", facts.shares_devices ? "1" : "0");
-  lines.add("user", facts.user);
-  lines.add("loses_shm", facts.may_lose_shared_memory ? "1" : "0");
-  lines.add("infiniband", facts.has_infiniband ? "1" : "0");
-  lines.add("shm", facts.shared_memory_free);
-  lines.add("memlock", facts.locked_memory_limit);
-  lines.add("stack", facts.stack_limit);
-  lines.add("open_files", facts.open_files_limit);
   return lines.text();
 }
 

@@ -16,6 +16,14 @@ struct Interface {
   int prefix_bits = 0;  // The length of the address's network prefix; 0: not known.
 };
 
+// ~0: there is no limit.
+struct ResourceLimits {
+  std::uint64_t shared_memory_free = 0;  // Bytes of /dev/shm.
+  std::uint64_t locked_memory = ~0ULL;
+  std::uint64_t stack = 8 << 20;
+  std::uint64_t open_files = ~0ULL;
+};
+
 struct RankFacts {
   std::int32_t rank = 0;  // In the world.
   std::string host;       // Its name, in messages.
@@ -37,11 +45,8 @@ struct RankFacts {
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.
   bool has_infiniband = false;
   std::string user;
-  bool may_lose_shared_memory = false;        // own_facts.h
-  std::uint64_t shared_memory_free = 0;       // Bytes of /dev/shm.
-  std::uint64_t locked_memory_limit = ~0ULL;  // ~0: none, also below.
-  std::uint64_t stack_limit = 8 << 20;
-  std::uint64_t open_files_limit = ~0ULL;
+  bool may_lose_shared_memory = false;  // own_facts.h
+  ResourceLimits limits;
 };
 
 }  // namespace ivy::comm::nccl

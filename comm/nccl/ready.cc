@@ -160,9 +160,9 @@ Failure refusal_of(const std::vector<Finding>& findings, const std::string& comm
   return failure;
 }
 
-class Meeting {
+class ReadyBarrier {
  public:
-  explicit Meeting(const ReadyOptions& options) : options_(options), store_(*options.store) {}
+  explicit ReadyBarrier(const ReadyOptions& options) : options_(options), store_(*options.store) {}
 
   Ready run(const RankFacts& facts) {
     own_ = facts;
@@ -459,7 +459,7 @@ std::int32_t rank_of_root(std::int32_t root, std::int32_t roots, std::int32_t ra
   return root * each + std::min(root, ranks % roots);
 }
 
-void say_phase(const ReadyOptions& options, Phase phase) {
+void report_phase(const ReadyOptions& options, Phase phase) {
   if (options.store == nullptr) return;
   const char* const name = phase == Phase::kBegun  ? "begun"
                            : phase == Phase::kInit ? "init"
@@ -477,7 +477,7 @@ std::string who_is_not_done(const ReadyOptions& options) {
 
 Ready get_ready(const ReadyOptions& options, const RankFacts& own) {
   if (options.store == nullptr) return get_ready_alone(options, own);
-  return Meeting(options).run(own);
+  return ReadyBarrier(options).run(own);
 }
 
 }  // namespace ivy::comm::nccl

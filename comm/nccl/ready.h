@@ -63,7 +63,7 @@ Ready get_ready(const ReadyOptions& options, const RankFacts& own);
 
 // How far this rank is: the others are told so when they wait for it in vain.
 enum class Phase : std::uint8_t { kBegun, kInit, kDone };
-void say_phase(const ReadyOptions& options, Phase phase);
+void report_phase(const ReadyOptions& options, Phase phase);
 // "; not done either: rank 3 (node2, pid 77) (it is in NCCL's init)"; empty: all others are done,
 // or it is not known.
 std::string who_is_not_done(const ReadyOptions& options);

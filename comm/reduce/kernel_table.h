@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "comm/reduce/reduction.h"
 
@@ -56,17 +57,12 @@ const KernelTable* kernel_table(InstructionSet instruction_set);
 
 // The kernel that does a reduction (precondition: is_reducible), and what it is asked for.
 Kernel kernel_of(const KernelTable& table, const Reduction& reduction);
-KernelCall call_of(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-                   void* output, std::size_t count);
+KernelCall call_of(const Reduction& reduction, const Operands& operands);
 
 // The functions of reduce.h with the kernels of one table.
-void reduce_with(const KernelTable& table, const Reduction& reduction, const void* const* inputs,
-                 std::size_t input_count, void* output, void* second_output, std::size_t count);
+void reduce_with(const KernelTable& table, const Reduction& reduction, const Operands& operands);
 void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
-                        const void* const* inputs, std::size_t input_count, void* output,
-                        void* second_output, std::size_t count, const Copy* copies,
-                        std::size_t copy_count);
-void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,
-               Stores stores);
+                        const Operands& operands, std::span<const Copy> copies);
+void copy_with(const KernelTable& table, const Copy& copied, Stores stores);
 
 }  // namespace ivy::comm

@@ -82,25 +82,21 @@ constexpr InstructionSetRow kInstructionSets[] = {
 #endif
 };
 
-Kernel find_kernel(const KernelSet& set, Dtype dtype, ReduceOp op, Form input_form,
-                   Form output_form) {
-  if (!is_reducible(dtype, op)) return nullptr;
-  const Kernel kernel = set.find(dtype, op, input_form, output_form);
-  return kernel != nullptr ? kernel : kScalarKernels.find(dtype, op, input_form, output_form);
-}
-
 KernelTable make_table(const InstructionSetRow& row) {
   KernelTable table;
   table.name = row.name;
   table.set = *row.kernels;
-  for (std::uint8_t dtype = 0; dtype < kDtypeCount; ++dtype) {
-    for (std::uint8_t op = 0; op < kReduceOpCount; ++op) {
-      for (const Form input_form : {Form::kElement, Form::kPartial}) {
-        for (const Form output_form : {Form::kElement, Form::kPartial}) {
-          table.kernels[dtype][op][static_cast<std::size_t>(input_form)]
-                       [static_cast<std::size_t>(output_form)] =
-              find_kernel(*row.kernels, static_cast<Dtype>(dtype), static_cast<ReduceOp>(op),
-                          input_form, output_form);
+  for (std::uint8_t type = 0; type < kDtypeCount; ++type) {
+    for (std::uint8_t operation = 0; operation < kReduceOpCount; ++operation) {
+      const auto dtype = static_cast<Dtype>(type);
+      const auto op = static_cast<ReduceOp>(operation);
+      if (!is_reducible(dtype, op)) continue;
+      for (const Form from : {Form::kElement, Form::kPartial}) {
+        for (const Form to : {Form::kElement, Form::kPartial}) {
+          const Kernel own = row.kernels->find(dtype, op, from, to);
+          table.kernels[type][operation][static_cast<std::size_t>(from)]
+                       [static_cast<std::size_t>(to)] =
+              own != nullptr ? own : kScalarKernels.find(dtype, op, from, to);
         }
       }
     }
@@ -167,55 +163,47 @@ Kernel kernel_of(const KernelTable& table, const Reduction& reduction) {
                       [static_cast<std::size_t>(reduction.output_form)];
 }
 
-KernelCall call_of(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-                   void* output, std::size_t count) {
-  return {.inputs = inputs,
-          .input_count = input_count,
-          .output = output,
-          .count = is_complex(reduction.dtype) ? 2 * count : count,
+KernelCall call_of(const Reduction& reduction, const Operands& operands) {
+  return {.inputs = operands.inputs,
+          .input_count = operands.input_count,
+          .output = operands.output,
+          .second_output = operands.second_output,
+          .count = is_complex(reduction.dtype) ? 2 * operands.count : operands.count,
           .factors = reduction.factors,
           .divisor = reduction.divisor,
           .streaming = reduction.stores == Stores::kStreaming};
 }
 
-void reduce_with(const KernelTable& table, const Reduction& reduction, const void* const* inputs,
-                 std::size_t input_count, void* output, void* second_output, std::size_t count) {
+void reduce_with(const KernelTable& table, const Reduction& reduction, const Operands& operands) {
   IVY_ASSERT(is_reducible(reduction.dtype, reduction.op));
-  IVY_ASSERT(input_count >= 1);
+  IVY_ASSERT(operands.input_count >= 1);
   const bool wants_factors =
       reduction.op == ReduceOp::kPremulSum && reduction.input_form == Form::kElement;
   IVY_ASSERT(wants_factors == (reduction.factors != nullptr));
   IVY_ASSERT(reduction.divisor >= 1);
-  if (count == 0) return;
-  KernelCall call = call_of(reduction, inputs, input_count, output, count);
-  call.second_output = second_output;
-  kernel_of(table, reduction)(call);
+  if (operands.count > 0) kernel_of(table, reduction)(call_of(reduction, operands));
 }
 
-void reduce(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-            void* output, void* second_output, std::size_t count) {
-  reduce_with(chosen_table(), reduction, inputs, input_count, output, second_output, count);
+void reduce(const Reduction& reduction, const Operands& operands) {
+  reduce_with(chosen_table(), reduction, operands);
 }
 
-void reduce_beside(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-                   void* output, void* second_output, std::size_t count, const Copy* copies,
-                   std::size_t copy_count) {
-  reduce_beside_with(chosen_table(), reduction, inputs, input_count, output, second_output, count,
-                     copies, copy_count);
+void reduce_beside(const Reduction& reduction, const Operands& operands,
+                   std::span<const Copy> copies) {
+  reduce_beside_with(chosen_table(), reduction, operands, copies);
 }
 
-void copy_with(const KernelTable& table, void* to, const void* from, std::size_t bytes,
-               Stores stores) {
-  if (bytes == 0) return;
+void copy_with(const KernelTable& table, const Copy& copied, Stores stores) {
+  if (copied.bytes == 0) return;
   if (stores == Stores::kStreaming) {
-    table.set.copy_streaming(to, from, bytes);
+    table.set.copy_streaming(copied.to, copied.from, copied.bytes);
   } else {
-    std::memcpy(to, from, bytes);
+    std::memcpy(copied.to, copied.from, copied.bytes);
   }
 }
 
 void copy(void* to, const void* from, std::size_t bytes, Stores stores) {
-  copy_with(chosen_table(), to, from, bytes, stores);
+  copy_with(chosen_table(), {to, from, bytes}, stores);
 }
 
 const char* kernel_name() { return chosen_table().name; }

@@ -27,6 +27,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 
 #include "comm/reduce/reduction.h"
 
@@ -36,21 +37,18 @@ namespace ivy::comm {
 // AVG of 64-bit integers: 16; all else: element_bytes.
 std::size_t partial_bytes(Dtype dtype, ReduceOp op);
 
-// output[i] = op over k of inputs[k][i], for i < count; second_output, unless null, gets the same.
-// input_count >= 1; with one input this converts (and scales, and divides). `output` and
-// `second_output` may each be exactly one of the inputs when the forms are equal; no other overlap.
-// Pointers need no alignment. Preconditions (asserted): is_reducible, and factors where the
-// operation wants them.
-void reduce(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-            void* output, void* second_output, std::size_t count);
+// output[i] = op over k of inputs[k][i], for i < count. input_count >= 1; with one input this
+// converts (and scales, and divides). `output` and `second_output` may each be exactly one of the
+// inputs when the forms are equal; no other overlap. Pointers need no alignment. Preconditions
+// (asserted): is_reducible, and factors where the operation wants them.
+void reduce(const Reduction& reduction, const Operands& operands);
 
 // reduce(), and copies: output and copies go past the caches whatever reduction.stores says. They
 // take turns, a block each: the reads of one wait for memory beside the reads of the other, and
 // the processor prefetches for all of them at once. What is copied and where to overlaps neither
 // the inputs nor the outputs.
-void reduce_beside(const Reduction& reduction, const void* const* inputs, std::size_t input_count,
-                   void* output, void* second_output, std::size_t count, const Copy* copies,
-                   std::size_t copy_count);
+void reduce_beside(const Reduction& reduction, const Operands& operands,
+                   std::span<const Copy> copies);
 
 // memcpy. No overlap.
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);

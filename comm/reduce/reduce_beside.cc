@@ -27,69 +27,88 @@ struct Common {
   std::size_t end = 0;
 };
 
-Common common_of(const void* output, std::size_t element, std::size_t count, const Copy* copies,
-                 std::size_t copy_count) {
-  if (copy_count == 0 || copy_count >= kInputsMax || to_line(output) % element != 0) return {};
-  Common common = {to_line(output) / element, count};
-  for (std::size_t c = 0; c < copy_count; ++c) {
-    if (to_line(copies[c].to) != to_line(output)) return {};
-    common.end = std::min(common.end, copies[c].bytes / element);
+Common common_of(const Operands& operands, std::size_t element, std::span<const Copy> copies) {
+  const std::size_t first = to_line(operands.output);
+  if (copies.empty() || copies.size() >= kInputsMax || first % element != 0) return {};
+  Common common = {first / element, operands.count};
+  for (const Copy& copied : copies) {
+    if (to_line(copied.to) != first) return {};
+    common.end = std::min(common.end, copied.bytes / element);
   }
   return common.begin < common.end ? common : Common();
 }
 
+Copy part_of(const Copy& whole, std::size_t begin, std::size_t end) {
+  return {moved(whole.to, begin), moved(whole.from, begin), end - begin};
+}
+
+// One after the other: where the copies do not lie as the output does.
+void reduce_then_copy(const KernelTable& table, const Reduction& streaming,
+                      const Operands& operands, std::span<const Copy> copies) {
+  reduce_with(table, streaming, operands);
+  for (const Copy& copied : copies) copy_with(table, copied, Stores::kStreaming);
+}
+
+// Parts of a reduction: the elements [begin, end) of all its operands.
+class ReductionParts {
+ public:
+  ReductionParts(const KernelTable& table, const Reduction& reduction, const Operands& whole)
+      : kernel_(kernel_of(table, reduction)), reduction_(reduction), whole_(whole) {}
+
+  void reduce(const Common& part, std::span<const Copy> beside = {}) {
+    if (part.begin == part.end) return;
+    const std::size_t output_element = element_bytes(reduction_.dtype);
+    const std::size_t input_element = reduction_.input_form == Form::kElement
+                                          ? output_element
+                                          : partial_bytes(reduction_.dtype, reduction_.op);
+    for (std::size_t j = 0; j < whole_.input_count; ++j) {
+      inputs_[j] = moved(whole_.inputs[j], part.begin * input_element);
+    }
+    Operands operands = {inputs_, whole_.input_count,
+                         moved(whole_.output, part.begin * output_element), nullptr,
+                         part.end - part.begin};
+    if (whole_.second_output != nullptr) {
+      operands.second_output = moved(whole_.second_output, part.begin * output_element);
+    }
+    KernelCall call = call_of(reduction_, operands);
+    call.copies = beside.data();
+    call.copy_count = beside.size();
+    kernel_(call);
+  }
+
+ private:
+  const Kernel kernel_;
+  const Reduction& reduction_;
+  const Operands& whole_;
+  const void* inputs_[kInputsMax];
+};
+
 }  // namespace
 
 void reduce_beside_with(const KernelTable& table, const Reduction& reduction,
-                        const void* const* inputs, std::size_t input_count, void* output,
-                        void* second_output, std::size_t count, const Copy* copies,
-                        std::size_t copy_count) {
+                        const Operands& operands, std::span<const Copy> copies) {
   Reduction streaming = reduction;
   streaming.stores = Stores::kStreaming;
   const std::size_t element = element_bytes(reduction.dtype);
   // The average of integers is a loop of its own, which divides and never waits for memory.
   const bool is_division = reduction.op == ReduceOp::kAvg && reduction.dtype <= Dtype::kU64;
   const bool is_with_copies =
-      input_count <= kInputsMax && reduction.output_form == Form::kElement && !is_division;
-  const Common common =
-      is_with_copies ? common_of(output, element, count, copies, copy_count) : Common();
-  if (common.end == 0) {
-    reduce_with(table, streaming, inputs, input_count, output, second_output, count);
-    for (std::size_t c = 0; c < copy_count; ++c) {
-      copy_with(table, copies[c].to, copies[c].from, copies[c].bytes, Stores::kStreaming);
-    }
-    return;
-  }
-  const std::size_t input_element = reduction.input_form == Form::kElement
-                                        ? element
-                                        : partial_bytes(reduction.dtype, reduction.op);
-  const auto call_of_part = [&](std::size_t begin, std::size_t end, const void** from) {
-    for (std::size_t j = 0; j < input_count; ++j) {
-      from[j] = moved(inputs[j], begin * input_element);
-    }
-    KernelCall call =
-        call_of(streaming, from, input_count, moved(output, begin * element), end - begin);
-    if (second_output != nullptr) call.second_output = moved(second_output, begin * element);
-    return call;
-  };
-  const Kernel kernel = kernel_of(table, streaming);
-  const void* from[kInputsMax];
-  if (common.begin > 0) kernel(call_of_part(0, common.begin, from));
-  Copy beside[kInputsMax];
+      operands.input_count <= kInputsMax && reduction.output_form == Form::kElement && !is_division;
+  const Common common = is_with_copies ? common_of(operands, element, copies) : Common();
+  if (common.end == 0) return reduce_then_copy(table, streaming, operands, copies);
   const std::size_t begin = common.begin * element;
-  const std::size_t bytes = common.end * element - begin;
-  for (std::size_t c = 0; c < copy_count; ++c) {
-    beside[c] = {moved(copies[c].to, begin), moved(copies[c].from, begin), bytes};
-    copy_with(table, copies[c].to, copies[c].from, begin, Stores::kCached);
+  const std::size_t end = common.end * element;
+  ReductionParts parts(table, streaming, operands);
+  parts.reduce({0, common.begin});
+  Copy beside[kInputsMax];
+  for (std::size_t c = 0; c < copies.size(); ++c) {
+    beside[c] = part_of(copies[c], begin, end);
+    copy_with(table, part_of(copies[c], 0, begin), Stores::kCached);
   }
-  KernelCall call = call_of_part(common.begin, common.end, from);
-  call.copies = beside;
-  call.copy_count = copy_count;
-  kernel(call);
-  if (common.end < count) kernel(call_of_part(common.end, count, from));
-  for (std::size_t c = 0; c < copy_count; ++c) {
-    copy_with(table, moved(copies[c].to, begin + bytes), moved(copies[c].from, begin + bytes),
-              copies[c].bytes - begin - bytes, Stores::kStreaming);
+  parts.reduce(common, {beside, copies.size()});
+  parts.reduce({common.end, operands.count});
+  for (const Copy& copied : copies) {
+    copy_with(table, part_of(copied, end, copied.bytes), Stores::kStreaming);
   }
 }
 

@@ -34,7 +34,16 @@ struct Reduction {
       Stores::kCached;  // For `output`; `second_output` is always stored through the caches.
 };
 
-// Done beside a reduction (reduce_beside).
+// Where the elements of one reduction come from and go to.
+struct Operands {
+  const void* const* inputs = nullptr;
+  std::size_t input_count = 0;
+  void* output = nullptr;
+  void* second_output = nullptr;  // Gets the same, unless it is null.
+  std::size_t count = 0;
+};
+
+// Bytes to be copied, perhaps beside a reduction (reduce_beside).
 struct Copy {
   void* to = nullptr;
   const void* from = nullptr;

@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "comm/transports/process_state.h"
+#include "proto/os/clock.h"
 #include "proto/wire/control_wire.h"
 
 namespace ivy::comm {
@@ -85,7 +86,7 @@ class PageAlarm final : public Alarm {
   std::optional<Failure> look(std::int32_t waited_for) override {
     if (found_) return found_;
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     if (news == seen_news_ && now - seen_at_ < kRescan) return std::nullopt;
     seen_news_ = news;
     seen_at_ = now;
@@ -129,7 +130,7 @@ class PageAlarm final : public Alarm {
   // an earlier world and be about to come back.
   bool has_just_left(const RankStatus& status) const {
     const std::chrono::nanoseconds left_at(status.when_ns);
-    return steady_clock::now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
+    return steady_now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
   }
 
   std::optional<Failure> look_for_reports() {
@@ -148,7 +149,7 @@ class PageAlarm final : public Alarm {
   const std::string communicator_;
   const std::vector<Seat> seats_;
   const std::int32_t self_;
-  const std::chrono::nanoseconds made_at_ = steady_clock::now().time_since_epoch();
+  const std::chrono::nanoseconds made_at_ = steady_now().time_since_epoch();
   std::uint32_t seen_news_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;
@@ -233,7 +234,7 @@ class ProcessAlarm final : public Alarm {
 
   // True if the caller waits for that rank, which has left longer ago than kLeftGrace.
   static bool is_missed(Watched& watched, std::int32_t waited_for) {
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     if (!watched.left_at) watched.left_at = now;
     const bool is_waited_for =
         waited_for == kAnyone || waited_for == static_cast<std::int32_t>(watched.seat);
@@ -269,7 +270,7 @@ class AgreedAlarm final : public Alarm {
   std::optional<Failure> look(std::int32_t waited_for) override {
     std::optional<Failure> agreed;
     const bool has_news = count_news_() != seen_news_;
-    if (has_news || steady_clock::now() - asked_at_ >= kStorePoll) agreed = ask();
+    if (has_news || steady_now() - asked_at_ >= kStorePoll) agreed = ask();
     return agreed ? agreed : inner_->look(waited_for);
   }
   // The agreed failure comes first: the death that this host sees may follow from it.
@@ -281,7 +282,7 @@ class AgreedAlarm final : public Alarm {
 
  private:
   std::optional<Failure> ask() {
-    asked_at_ = steady_clock::now();
+    asked_at_ = steady_now();
     seen_news_ = count_news_();  // Read before the question is asked.
     return find_agreed_();
   }
@@ -290,7 +291,7 @@ class AgreedAlarm final : public Alarm {
   const std::function<std::uint64_t()> count_news_;
   const std::function<std::optional<Failure>()> find_agreed_;
   std::uint64_t seen_news_;
-  steady_clock::time_point asked_at_ = steady_clock::now();
+  steady_clock::time_point asked_at_ = steady_now();
 };
 
 }  // namespace

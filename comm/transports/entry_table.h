@@ -20,11 +20,10 @@ namespace ivy::comm {
 
 class EntryTable {
  public:
-  EntryTable(SharedSegment& segment, const SharedGroupOptions& options, SharedWait& wait,
-             WaitLimits& limits)
+  EntryTable(SharedSegment& segment, const SharedGroupOptions& options, SharedWait& wait)
       : segment_(segment),
         wait_(wait),
-        limits_(limits),
+        limits_(wait.limits()),
         size_(options.size()),
         self_(options.self),
         is_crowded_(options.is_crowded),

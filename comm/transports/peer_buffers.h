@@ -24,10 +24,10 @@ struct PeerCopy {
 class PeerBuffers {
  public:
   PeerBuffers(SharedSegment& segment, const SharedGroupOptions& options, SharedWait& wait,
-              WaitLimits& limits, EntryTable& entries)
+              EntryTable& entries)
       : segment_(segment),
         wait_(wait),
-        limits_(limits),
+        limits_(wait.limits()),
         entries_(entries),
         size_(options.size()),
         self_(options.self) {}

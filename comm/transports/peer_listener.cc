@@ -18,6 +18,8 @@
 
 #include "comm/contract/background_thread.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
 #include "proto/wire/handshake.h"
 
@@ -43,7 +45,7 @@ constexpr milliseconds kHangUpPause{100};
 // How often `may_go_on` is asked.
 constexpr milliseconds kAskPause{5};
 
-struct SocketAddress {
+struct PeerAddress {
   sockaddr_storage storage = {};
   socklen_t length = 0;
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
@@ -66,7 +68,7 @@ std::string plain_address(const std::string& host) {
   return is_mapped ? plain.substr(kMapped.size()) : plain;
 }
 
-Result<SocketAddress> numeric_address(const std::string& host, const std::string& port) {
+Result<PeerAddress> numeric_address(const std::string& host, const std::string& port) {
   addrinfo hints = {};
   hints.ai_flags = AI_NUMERICSERV;
   hints.ai_socktype = SOCK_STREAM;
@@ -75,32 +77,32 @@ Result<SocketAddress> numeric_address(const std::string& host, const std::string
   if (failed != 0) {
     return Error{Code::kUnavailable, "find address " + host + ": " + gai_strerror(failed)};
   }
-  SocketAddress address;
+  PeerAddress address;
   std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
   address.length = found->ai_addrlen;
   freeaddrinfo(found);
   return address;
 }
 
-bool is_link_local(SocketAddress& where) {
+bool is_link_local(PeerAddress& where) {
   return where.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&where.v6().sin6_addr);
 }
 
-std::uint32_t scope_of(SocketAddress& where) {
+std::uint32_t scope_of(PeerAddress& where) {
   return is_link_local(where) ? where.v6().sin6_scope_id : 0;
 }
 
-void set_scope(SocketAddress& where, std::uint32_t scope) {
+void set_scope(PeerAddress& where, std::uint32_t scope) {
   if (is_link_local(where)) where.v6().sin6_scope_id = scope;
 }
 
-int make_socket(const SocketAddress& where) {
+int make_socket(const PeerAddress& where) {
   return not_inherited::open([&] {
     return ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   });
 }
 
-std::string address_text(const SocketAddress& address) {
+std::string address_text(const PeerAddress& address) {
   char host[NI_MAXHOST] = {};
   char port[NI_MAXSERV] = {};
   getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length, host,
@@ -111,13 +113,12 @@ std::string address_text(const SocketAddress& address) {
 
 // Tries it out, because the limit (net.core.rmem_max) is not shown in every network namespace.
 bool may_have_buffer(int option) {
-  const int socket = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return false;
+  const Descriptor socket(::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) return false;
   int granted = 0;  // Twice what was asked for: the kernel counts its own records too.
   socklen_t length = sizeof granted;
-  setsockopt(socket, SOL_SOCKET, option, &kSocketBuffer, sizeof kSocketBuffer);
-  getsockopt(socket, SOL_SOCKET, option, &granted, &length);
-  close(socket);
+  setsockopt(socket.get(), SOL_SOCKET, option, &kSocketBuffer, sizeof kSocketBuffer);
+  getsockopt(socket.get(), SOL_SOCKET, option, &granted, &length);
   return granted >= 2 * kSocketBuffer;
 }
 
@@ -152,8 +153,7 @@ struct Patience {
 // Waits until the socket is ready for `events`. False: too late, or called off.
 bool wait_for(int socket, short events, const Patience& patience) {
   while (true) {
-    const auto left =
-        std::chrono::duration_cast<milliseconds>(patience.end - steady_clock::now()).count();
+    const auto left = std::chrono::duration_cast<milliseconds>(patience.end - steady_now()).count();
     if (left <= 0 || patience.is_called_off()) return false;
     const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;
     pollfd waiting = {socket, events, 0};
@@ -165,12 +165,12 @@ bool wait_for(int socket, short events, const Patience& patience) {
 
 // False: called off.
 bool pause_for(milliseconds time, const Patience& patience) {
-  const auto end = std::min(patience.end, steady_clock::now() + time);
-  while (steady_clock::now() < end) {
+  const auto end = std::min(patience.end, steady_now() + time);
+  while (steady_now() < end) {
     if (patience.is_called_off()) return false;
     poll(nullptr, 0, static_cast<int>(kAskPause.count()));
   }
-  return steady_clock::now() < patience.end;
+  return steady_now() < patience.end;
 }
 
 bool write_all(int socket, std::string_view bytes, const Patience& patience) {
@@ -262,12 +262,12 @@ struct PeerListener::Greeting {
   std::size_t wanted() const { return hello.empty() ? kHelloBytes : kProofBytes + kChannelBytes; }
 };
 
-PeerListener::PeerListener(int socket, int wake, std::string address, std::uint32_t scope,
-                           PeerCredentials credentials, milliseconds greeting_time)
+PeerListener::PeerListener(int socket, Place place, PeerCredentials credentials,
+                           milliseconds greeting_time)
     : socket_(socket),
-      wake_(wake),
-      address_(std::move(address)),
-      scope_(scope),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)),
+      address_(std::move(place.address)),
+      scope_(place.scope),
       credentials_(std::move(credentials)),
       greeting_time_(greeting_time) {
   thread_ = background_thread([this] { run(); });
@@ -279,13 +279,12 @@ PeerListener::~PeerListener() {
   thread_.join();
   for (const auto& [channel, connection] : arrived_) not_inherited::close(connection.socket);
   not_inherited::close(socket_);
-  close(wake_);
 }
 
 Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
                                                            PeerCredentials credentials,
                                                            milliseconds greeting_time) {
-  SocketAddress where = IVY_TRY(numeric_address(address, "0"));
+  PeerAddress where = IVY_TRY(numeric_address(address, "0"));
   const int socket = make_socket(where);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
@@ -298,8 +297,7 @@ Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& ad
   getsockname(socket, where.get(), &where.length);
   const std::uint32_t scope = scope_of(where);
   set_scope(where, 0);  // Another host names that interface differently.
-  const int wake = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  return std::unique_ptr<PeerListener>(new PeerListener(socket, wake, address_text(where), scope,
+  return std::unique_ptr<PeerListener>(new PeerListener(socket, {address_text(where), scope},
                                                         std::move(credentials), greeting_time));
 }
 
@@ -313,7 +311,7 @@ void PeerListener::expect(PlacesOfRanks places) {
 
 void PeerListener::wake() {
   const std::uint64_t one = 1;
-  static_cast<void>(!write(wake_, &one, sizeof one));
+  static_cast<void>(!write(wake_.get(), &one, sizeof one));
 }
 
 bool PeerListener::may_greet() {
@@ -324,7 +322,7 @@ bool PeerListener::may_greet() {
 // True if that rank connects from a host where it may be. Called under mutex_.
 bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
   if (!places_) return true;
-  SocketAddress from;
+  PeerAddress from;
   from.length = sizeof from.storage;
   if (getpeername(socket, from.get(), &from.length) != 0 || rank >= places_->size()) return false;
   const std::vector<std::string>& known = (*places_)[rank];
@@ -346,44 +344,55 @@ bool PeerListener::advance(Greeting& greeting) {
     if (greeting.hello.empty() && !check_hello_begin(greeting.received).ok()) break;
     if (greeting.received.size() < greeting.wanted()) continue;
     if (greeting.hello.empty()) {
-      const Result<HandshakeHello> hello = decode_hello(greeting.received);
-      if (!hello.ok() || hello->purpose != "peer" || hello->job_id != credentials_.job_id ||
-          hello->generation != credentials_.generation) {
-        break;
-      }
-      greeting.rank = hello->rank;
-      greeting.hello = std::exchange(greeting.received, {});
-      greeting.challenge =
-          make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
-                         std::string(kEpochBytes, '\0'));
-      // The buffer of a fresh socket takes these few bytes at once.
-      if (!write_all(greeting.socket, greeting.challenge, {steady_clock::now()})) break;
-      continue;
-    }
-    const std::string_view all = greeting.received;
-    if (!check_proof(greeting.hello, greeting.challenge, all.substr(0, kProofBytes),
-                     credentials_.token)
-             .ok()) {
+      if (!challenge(greeting)) break;
+    } else if (accept_proof(greeting)) {
+      return false;
+    } else {
       break;
     }
-    const Announced announced = decode_channel(all.substr(kProofBytes), greeting.rank);
-    if (!announced.is_possible()) break;
-    const PeerSocket connection = {greeting.socket, announced.streams};
-    const std::lock_guard lock(mutex_);
-    if (!is_in_place(greeting.socket, greeting.rank)) break;
-    // A second connection for the same stream would be a peer's mistake: the first one stays.
-    if (!arrived_.emplace(announced.channel, connection).second) break;
-    has_arrived_.notify_all();
-    return false;
   }
   not_inherited::close(greeting.socket);
   return false;
 }
 
+// The hello is here: challenges the dialler. False: it does not belong to this job.
+bool PeerListener::challenge(Greeting& greeting) {
+  const Result<HandshakeHello> hello = decode_hello(greeting.received);
+  if (!hello.ok() || hello->purpose != "peer" || hello->job_id != credentials_.job_id ||
+      hello->generation != credentials_.generation) {
+    return false;
+  }
+  greeting.rank = hello->rank;
+  greeting.hello = std::exchange(greeting.received, {});
+  greeting.challenge = make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
+                                      std::string(kEpochBytes, '\0'));
+  // The buffer of a fresh socket takes these few bytes at once.
+  return write_all(greeting.socket, greeting.challenge, {steady_now()});
+}
+
+// The proof is here, with the channel behind it. True: the connection has been handed on.
+bool PeerListener::accept_proof(const Greeting& greeting) {
+  const std::string_view all = greeting.received;
+  if (!check_proof(greeting.hello, greeting.challenge, all.substr(0, kProofBytes),
+                   credentials_.token)
+           .ok()) {
+    return false;
+  }
+  const Announced announced = decode_channel(all.substr(kProofBytes), greeting.rank);
+  if (!announced.is_possible()) return false;
+  const PeerSocket connection = {greeting.socket, announced.streams};
+  const std::lock_guard lock(mutex_);
+  if (!is_in_place(greeting.socket, greeting.rank)) return false;
+  // A second connection for the same stream would be a peer's mistake: the first one stays.
+  if (!arrived_.emplace(announced.channel, connection).second) return false;
+  has_arrived_.notify_all();
+  return true;
+}
+
 // Reads what has arrived for the greetings, and closes those that timed out.
 void PeerListener::advance_all(std::vector<Greeting>& greetings,
                                const std::vector<pollfd>& waiting) {
-  const auto now = steady_clock::now();
+  const auto now = steady_now();
   std::vector<Greeting> kept;
   for (std::size_t i = 0; i < greetings.size(); ++i) {
     Greeting& greeting = greetings[i];
@@ -402,7 +411,7 @@ void PeerListener::advance_all(std::vector<Greeting>& greetings,
 // Closes the greetings that keep others out: those that have been silent for a while, and those so
 // old that the dialler has given up (see dial_once). The rest goes on.
 void PeerListener::make_room(std::vector<Greeting>& greetings) {
-  const auto now = steady_clock::now();
+  const auto now = steady_now();
   std::vector<Greeting> kept;
   for (Greeting& greeting : greetings) {
     const auto age = now - (greeting.end - greeting_time_);
@@ -427,7 +436,7 @@ void PeerListener::accept_some(std::vector<Greeting>& greetings) {
     set_congestion(socket);
     Greeting greeting;
     greeting.socket = socket;
-    greeting.end = steady_clock::now() + greeting_time_;
+    greeting.end = steady_now() + greeting_time_;
     if (advance(greeting)) greetings.push_back(std::move(greeting));
   }
 }
@@ -437,13 +446,13 @@ void PeerListener::run() {
   while (!is_ending_.load()) {
     const bool is_full = greetings.size() >= kGreetingsMax;
     const bool may_accept = may_greet();
-    std::vector<pollfd> waiting = {{wake_, POLLIN, 0}, {socket_, POLLIN, 0}};
+    std::vector<pollfd> waiting = {{wake_.get(), POLLIN, 0}, {socket_, POLLIN, 0}};
     if (is_full || !may_accept) waiting[1].fd = -1;
     for (const Greeting& greeting : greetings) waiting.push_back({greeting.socket, POLLIN, 0});
     const auto step = std::min(is_full ? kSilentTime : kGreetingStep, greeting_time_).count();
     poll(waiting.data(), waiting.size(), greetings.empty() ? -1 : static_cast<int>(step));
     std::uint64_t ignored = 0;
-    static_cast<void>(!read(wake_, &ignored, sizeof ignored));
+    static_cast<void>(!read(wake_.get(), &ignored, sizeof ignored));
     advance_all(greetings, waiting);
     if (greetings.size() >= kGreetingsMax) make_room(greetings);
     if (may_accept) accept_some(greetings);
@@ -451,51 +460,70 @@ void PeerListener::run() {
   for (const Greeting& greeting : greetings) not_inherited::close(greeting.socket);
 }
 
+// One connection that is being made.
+struct PeerListener::Dial {
+  const std::string& address;
+  const PeerChannel& channel;
+  std::uint32_t streams;
+  Patience patience;
+
+  Error failed(const std::string& why, Code code = Code::kUnavailable) const {
+    return Error{
+        patience.is_called_off() ? Code::kCancelled : code,
+        "connect to rank " + std::to_string(channel.peer_rank) + " at " + address + ": " + why};
+  }
+
+  Result<void> connect_to(int socket, PeerAddress& where) const {
+    set_options(socket);
+    if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
+      return this->failed(strerror(errno));
+    }
+    Patience connecting = patience;
+    connecting.end = std::min(connecting.end, steady_now() + kConnectTime);
+    if (!wait_for(socket, POLLOUT, connecting)) return this->failed("no answer");
+    int failed = 0;
+    socklen_t length = sizeof failed;
+    getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
+    if (failed != 0) return this->failed(strerror(failed));
+    set_congestion(socket);
+    return {};
+  }
+};
+
 Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChannel& channel,
                                       std::uint32_t streams, milliseconds at_most,
                                       const std::function<bool()>& may_go_on) {
-  const auto end = steady_clock::now() + at_most;
+  const Dial dial = {address, channel, streams, {steady_now() + at_most, &may_go_on}};
   int quick_hang_ups = 0;
   while (true) {
-    const auto begun = steady_clock::now();
-    Result<PeerSocket> dialled = dial_once(address, channel, streams, end, may_go_on);
+    const auto begun = steady_now();
+    Result<PeerSocket> dialled = dial_once(dial);
     if (dialled.ok() || dialled.error().code != Code::kAborted) return dialled;
     // If one of the two was stopped in the middle of the greeting, the other one gave it up, sooner
     // if many are greeted.
-    if (steady_clock::now() - begun >= greeting_time_ / 2) continue;
+    if (steady_now() - begun >= greeting_time_ / 2) continue;
     if (++quick_hang_ups == kSilentHangUps) return dialled;
-    if (!pause_for(kHangUpPause * quick_hang_ups, {end, &may_go_on})) return dialled;
+    if (!pause_for(kHangUpPause * quick_hang_ups, dial.patience)) return dialled;
   }
 }
 
 // Aborted: the peer hung up before it had greeted, or may do so before it sees the proof.
-Result<PeerSocket> PeerListener::dial_once(const std::string& address, const PeerChannel& channel,
-                                           std::uint32_t streams, steady_clock::time_point end,
-                                           const std::function<bool()>& may_go_on) {
-  const Patience patience = {end, &may_go_on};
-  const auto begun = steady_clock::now();
-  const auto [host, port] = split_address(address);
-  SocketAddress where = IVY_TRY(numeric_address(host, port));
+Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
+  const auto begun = steady_now();
+  const auto [host, port] = split_address(dial.address);
+  PeerAddress where = IVY_TRY(numeric_address(host, port));
   if (scope_of(where) == 0) set_scope(where, scope_);
   const int socket = make_socket(where);
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  set_options(socket);
-  const auto give_up = [&](const std::string& why, Code why_code = Code::kUnavailable) {
-    not_inherited::close(socket);
-    const Code code = patience.is_called_off() ? Code::kCancelled : why_code;
-    return Error{code, "connect to rank " + std::to_string(channel.peer_rank) + " at " + address +
-                           ": " + why};
-  };
-  if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
-    return give_up(strerror(errno));
-  }
-  const Patience connecting = {std::min(end, steady_clock::now() + kConnectTime), &may_go_on};
-  if (!wait_for(socket, POLLOUT, connecting)) return give_up("no answer");
-  int failed = 0;
-  socklen_t length = sizeof failed;
-  getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
-  if (failed != 0) return give_up(strerror(failed));
-  set_congestion(socket);
+  Result<void> made = dial.connect_to(socket, where);
+  // The peer greets within its own time, which has begun no later than this one's.
+  if (made.ok()) made = greet(socket, dial, begun + greeting_time_ / 2);
+  if (made.ok()) return PeerSocket{socket, dial.streams};
+  not_inherited::close(socket);
+  return made.error();
+}
+
+Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::time_point latest) {
   HandshakeHello hello;
   hello.purpose = "peer";
   hello.job_id = credentials_.job_id;
@@ -505,24 +533,22 @@ Result<PeerSocket> PeerListener::dial_once(const std::string& address, const Pee
   hello.nonce = random_bytes(kNonceBytes);
   const std::string hello_bytes = encode_hello(hello);
   std::string challenge;
-  if (!write_all(socket, hello_bytes, patience) ||
-      !read_all(socket, challenge, kChallengeBytes, patience)) {
-    if (steady_clock::now() >= end) return give_up("it did not greet");
-    return give_up("it hung up on the greeting", Code::kAborted);
+  if (!write_all(socket, hello_bytes, dial.patience) ||
+      !read_all(socket, challenge, kChallengeBytes, dial.patience)) {
+    if (steady_now() >= dial.patience.end) return dial.failed("it did not greet");
+    return dial.failed("it hung up on the greeting", Code::kAborted);
   }
   if (!check_challenge(hello_bytes, challenge, credentials_.token).ok()) {
-    return give_up("it does not know the job's token");
+    return dial.failed("it does not know the job's token");
   }
   // The peer does not answer the proof: if it came too late, this side would keep a connection that
   // the other has closed.
-  if (steady_clock::now() - begun >= greeting_time_ / 2) {
-    return give_up("its greeting came late", Code::kAborted);
-  }
+  if (steady_now() >= latest) return dial.failed("its greeting came late", Code::kAborted);
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
-  if (!write_all(socket, proof + encode_channel(channel, streams), patience)) {
-    return give_up("it hung up");
+  if (!write_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {
+    return dial.failed("it hung up");
   }
-  return PeerSocket{socket, streams};
+  return {};
 }
 
 std::string PeerListener::host() const { return split_address(address_).first; }
@@ -539,18 +565,17 @@ bool PeerListener::is_peer_there(const std::string& address) const {
 
 bool PeerListener::is_there(const std::string& address, std::uint32_t scope) {
   const auto [host, port] = split_address(address);
-  Result<SocketAddress> where = numeric_address(host, port);
+  Result<PeerAddress> where = numeric_address(host, port);
   if (!where.ok()) return true;
   if (scope_of(*where) == 0) set_scope(*where, scope);
-  const int socket =
-      ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (socket < 0) return true;
-  int failed = connect(socket, where->get(), where->length) == 0 ? 0 : errno;
-  if (failed == EINPROGRESS && wait_for(socket, POLLOUT, {steady_clock::now() + kProbeTime})) {
+  const Descriptor socket(
+      ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  if (!socket) return true;
+  int failed = connect(socket.get(), where->get(), where->length) == 0 ? 0 : errno;
+  if (failed == EINPROGRESS && wait_for(socket.get(), POLLOUT, {steady_now() + kProbeTime})) {
     socklen_t length = sizeof failed;
-    getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
+    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
   }
-  close(socket);
   return failed != ECONNREFUSED;
 }
 
@@ -578,17 +603,15 @@ void PeerListener::forget(const std::string& communicator) {
 
 Result<std::string> own_address_towards(const std::string& address) {
   const auto [host, port] = split_address(address);
-  SocketAddress where = IVY_TRY(numeric_address(host, port));
+  PeerAddress where = IVY_TRY(numeric_address(host, port));
   // Connecting a datagram socket sends nothing; it only asks the routing table.
-  const int socket = ::socket(where.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  SocketAddress own;
+  const Descriptor socket(::socket(where.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  PeerAddress own;
   own.length = sizeof own.storage;
-  const bool is_known = connect(socket, where.get(), where.length) == 0 &&
-                        getsockname(socket, own.get(), &own.length) == 0;
-  const int failed = errno;
-  close(socket);
-  if (!is_known) return errno_error(Code::kUnavailable, "find the way to " + address, failed);
+  const bool is_known = connect(socket.get(), where.get(), where.length) == 0 &&
+                        getsockname(socket.get(), own.get(), &own.length) == 0;
+  if (!is_known) return errno_error(Code::kUnavailable, "find the way to " + address, errno);
   return split_address(address_text(own)).first;
 }
 

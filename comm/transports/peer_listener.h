@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 
@@ -104,15 +105,22 @@ class PeerListener {
   void forget(const std::string& communicator);
 
  private:
-  PeerListener(int socket, int wake, std::string address, std::uint32_t scope,
-               PeerCredentials credentials, std::chrono::milliseconds greeting_time);
+  // Where it listens; see the members.
+  struct Place {
+    std::string address;
+    std::uint32_t scope;
+  };
+  PeerListener(int socket, Place place, PeerCredentials credentials,
+               std::chrono::milliseconds greeting_time);
   static bool is_there(const std::string& address, std::uint32_t scope);
   void run();
-  Result<PeerSocket> dial_once(const std::string& address, const PeerChannel& channel,
-                               std::uint32_t streams, std::chrono::steady_clock::time_point end,
-                               const std::function<bool()>& may_go_on);
+  struct Dial;
+  Result<PeerSocket> dial_once(const Dial& dial);
+  Result<void> greet(int socket, const Dial& dial, std::chrono::steady_clock::time_point latest);
   struct Greeting;
   bool advance(Greeting& greeting);
+  bool challenge(Greeting& greeting);
+  bool accept_proof(const Greeting& greeting);
   void advance_all(std::vector<Greeting>& greetings, const std::vector<pollfd>& waiting);
   void make_room(std::vector<Greeting>& greetings);
   void accept_some(std::vector<Greeting>& greetings);
@@ -121,7 +129,7 @@ class PeerListener {
   bool is_in_place(int socket, std::uint32_t rank) const;
 
   const int socket_;
-  const int wake_;
+  const Descriptor wake_;
   const std::string address_;
   const std::uint32_t scope_;  // The interface of a link-local address; 0: another address.
   const PeerCredentials credentials_;

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "comm/transports/huge_pages.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 namespace {
@@ -22,9 +23,9 @@ std::uint64_t random_value() {
   return value | 1;  // Never that of fresh memory.
 }
 
-int open_of(std::int32_t pid, std::int32_t descriptor) {
+Descriptor open_of(std::int32_t pid, std::int32_t descriptor) {
   const std::string path = "/proc/" + std::to_string(pid) + "/fd/" + std::to_string(descriptor);
-  return open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  return Descriptor(open(path.c_str(), O_RDONLY | O_CLOEXEC));
 }
 
 }  // namespace
@@ -45,13 +46,12 @@ std::uint64_t PeerMemory::try_out(const Probe& theirs, int segment) const {
   if (read(theirs.pid, &value, theirs.address, sizeof value) == 0 && value == theirs.value) {
     works |= kCanRead;
   }
-  const int opened = open_of(theirs.pid, theirs.descriptor);
-  if (opened < 0) return works;
+  const Descriptor opened = open_of(theirs.pid, theirs.descriptor);
+  if (!opened) return works;
   struct stat own = {};
   struct stat other = {};
-  const bool is_same = fstat(segment, &own) == 0 && fstat(opened, &other) == 0 &&
+  const bool is_same = fstat(segment, &own) == 0 && fstat(opened.get(), &other) == 0 &&
                        own.st_dev == other.st_dev && own.st_ino == other.st_ino;
-  close(opened);
   return is_same ? works | kCanMap : works;
 }
 
@@ -69,15 +69,15 @@ const std::uint8_t* PeerMemory::map(std::int32_t pid, const BufferPlace& place) 
       return mapping->memory + place.offset;
     }
   }
-  const int opened = open_of(pid, place.descriptor);
-  if (opened < 0) return nullptr;
+  const Descriptor opened = open_of(pid, place.descriptor);
+  if (!opened) return nullptr;
   struct stat status = {};
-  const bool is_there =
-      fstat(opened, &status) == 0 && place.offset < static_cast<std::uint64_t>(status.st_size);
+  const bool is_there = fstat(opened.get(), &status) == 0 &&
+                        place.offset < static_cast<std::uint64_t>(status.st_size);
   const auto bytes = static_cast<std::size_t>(status.st_size);
   void* const memory =
-      is_there ? huge_pages::map(opened, bytes, PROT_READ, MAP_SHARED | MAP_POPULATE) : nullptr;
-  close(opened);
+      is_there ? huge_pages::map(opened.get(), bytes, PROT_READ, MAP_SHARED | MAP_POPULATE)
+               : nullptr;
   if (memory == nullptr) return nullptr;
   mappings_.push_back({pid, place.serial, static_cast<std::uint8_t*>(memory), bytes});
   return mappings_.back().memory + place.offset;

@@ -13,9 +13,9 @@ SharedGroup::SharedGroup(std::shared_ptr<SharedSegment> segment, SharedGroupOpti
       failure_(*segment_, options_.self),
       limits_(*segment_, options_, failure_, alarm),
       wait_(*segment_, options_, limits_),
-      entries_(*segment_, options_, wait_, limits_),
+      entries_(*segment_, options_, wait_),
       slots_(*segment_, options_, wait_),
-      buffers_(*segment_, options_, wait_, limits_, entries_),
+      buffers_(*segment_, options_, wait_, entries_),
       mail_(*segment_, options_.self) {
   MemberBlock& own = segment_->member(options_.self);
   own.pid = options_.members[options_.self].pid;
@@ -31,7 +31,7 @@ bool SharedGroup::take_turn(std::uint64_t sequence, std::chrono::nanoseconds pau
   // One word holds both: milliseconds, and enough of the number to tell neighbours apart.
   constexpr int kSequenceBits = 16;
   const auto pause_ms = static_cast<std::uint64_t>(pause / std::chrono::milliseconds(1));
-  const auto now = monotonic_ns() / 1'000'000;
+  const auto now = static_cast<std::uint64_t>(monotonic_ns() / 1'000'000);
   std::atomic<std::uint64_t>& asked = segment_->header().asked;
   const std::uint64_t number = sequence & ((std::uint64_t{1} << kSequenceBits) - 1);
   std::uint64_t last = asked.load(std::memory_order_relaxed);

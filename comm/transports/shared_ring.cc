@@ -9,6 +9,8 @@
 #include <cstring>
 #include <string>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -120,12 +122,10 @@ Result<std::unique_ptr<ByteSink>> make_ring(const RingPlace& place) {
 }
 
 Result<RingEnds> make_ring_in_one_mapping() {
-  const int descriptor = memfd_create("ivycomm-ring", MFD_CLOEXEC);
-  if (descriptor < 0) return errno_error(Code::kResourceExhausted, "make a ring", errno);
-  const Result<std::shared_ptr<Ring>> ring = reserve_ring(descriptor, 0);
-  close(descriptor);
-  if (!ring.ok()) return ring.error();
-  return RingEnds{std::make_unique<RingSink>(*ring), std::make_unique<RingSource>(*ring)};
+  const Descriptor file(memfd_create("ivycomm-ring", MFD_CLOEXEC));
+  if (!file) return errno_error(Code::kResourceExhausted, "make a ring", errno);
+  const std::shared_ptr<Ring> ring = IVY_TRY(reserve_ring(file.get(), 0));
+  return RingEnds{std::make_unique<RingSink>(ring), std::make_unique<RingSource>(ring)};
 }
 
 Result<std::unique_ptr<ByteSource>> find_ring(const RingPlace& place) {

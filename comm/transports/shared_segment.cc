@@ -15,21 +15,6 @@
 namespace ivy::comm {
 namespace {
 
-class Descriptor {
- public:
-  explicit Descriptor(int value) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-
- private:
-  int value_;
-};
-
 // Reserves every page but the rings' now: a full memory is an error here, and SIGBUS at the first
 // touch otherwise.
 Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
@@ -62,37 +47,35 @@ Result<void> check_protocol(std::uint64_t theirs) {
 
 }  // namespace
 
-SharedSegment::SharedSegment(std::uint8_t* memory, int descriptor, std::uint32_t member_count)
-    : memory_(memory), descriptor_(descriptor) {
+SharedSegment::SharedSegment(std::uint8_t* memory, Descriptor descriptor,
+                             std::uint32_t member_count)
+    : memory_(memory), descriptor_(std::move(descriptor)) {
   geometry_.member_count = member_count;
 }
 
 SharedSegment::~SharedSegment() {
   unlink_name();
   munmap(memory_, geometry_.total_bytes());
-  close(descriptor_);
-  if (rings_descriptor_ >= 0) close(rings_descriptor_);
 }
 
-Result<std::unique_ptr<SharedSegment>> SharedSegment::map(int descriptor,
+Result<std::unique_ptr<SharedSegment>> SharedSegment::map(Descriptor descriptor,
                                                           std::uint32_t member_count) {
-  Descriptor owned(descriptor);
   SegmentGeometry geometry;
   geometry.member_count = member_count;
   struct stat status = {};
-  if (fstat(owned.get(), &status) != 0 ||
+  if (fstat(descriptor.get(), &status) != 0 ||
       static_cast<std::size_t>(status.st_size) < geometry.total_bytes()) {
     return Error{Code::kDataLoss, "the shared memory has " + std::to_string(status.st_size) +
                                       " bytes where " + std::to_string(geometry.total_bytes()) +
                                       " belong"};
   }
-  void* memory =
-      mmap(nullptr, geometry.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED, owned.get(), 0);
+  void* memory = mmap(nullptr, geometry.total_bytes(), PROT_READ | PROT_WRITE, MAP_SHARED,
+                      descriptor.get(), 0);
   if (memory == MAP_FAILED) {
     return errno_error(Code::kResourceExhausted, "map shared memory", errno);
   }
   return std::unique_ptr<SharedSegment>(
-      new SharedSegment(static_cast<std::uint8_t*>(memory), owned.release(), member_count));
+      new SharedSegment(static_cast<std::uint8_t*>(memory), std::move(descriptor), member_count));
 }
 
 // Every member that adopts a segment does this, and all write the same values.
@@ -118,7 +101,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create(std::uint32_t membe
   if (descriptor.get() < 0) return errno_error(Code::kResourceExhausted, "memfd_create", errno);
   IVY_CHECK(reserve(descriptor.get(), geometry));
   fcntl(descriptor.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
-  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor.release(), member_count));
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(std::move(descriptor), member_count));
   IVY_CHECK(segment->write_header());
   return segment;
 }
@@ -143,7 +126,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t
     unlink(path.c_str());
     return reserved.error();
   }
-  Result<std::unique_ptr<SharedSegment>> segment = map(descriptor.release(), member_count);
+  Result<std::unique_ptr<SharedSegment>> segment = map(std::move(descriptor), member_count);
   if (!segment.ok()) {
     unlink(path.c_str());
     return segment;
@@ -155,7 +138,7 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::create_named(std::uint32_t
 
 Result<std::unique_ptr<SharedSegment>> SharedSegment::attach(int descriptor,
                                                              std::uint32_t member_count) {
-  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(Descriptor(descriptor), member_count));
   const SegmentHeader& header = segment->header();
   if (header.magic == kSegmentMagic) IVY_CHECK(check_protocol(header.protocol.load()));
   if (header.magic != kSegmentMagic || header.version != kSegmentVersion ||
@@ -181,15 +164,15 @@ Result<std::unique_ptr<SharedSegment>> SharedSegment::attach_path(const std::str
 Result<std::unique_ptr<SharedSegment>> SharedSegment::adopt(int descriptor, int rings_descriptor,
                                                             std::uint32_t member_count) {
   Descriptor rings(rings_descriptor);
-  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(descriptor, member_count));
-  segment->rings_descriptor_ = rings.release();
+  std::unique_ptr<SharedSegment> segment = IVY_TRY(map(Descriptor(descriptor), member_count));
+  segment->rings_descriptor_ = std::move(rings);
   IVY_CHECK(segment->write_header());
   return segment;
 }
 
 std::string SharedSegment::path() const {
   if (!name_.empty()) return name_;
-  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_);
+  return "/proc/" + std::to_string(getpid()) + "/fd/" + std::to_string(descriptor_.get());
 }
 
 void SharedSegment::unlink_name() {

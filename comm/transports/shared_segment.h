@@ -12,6 +12,7 @@
 
 #include "comm/transports/shared_layout.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 
@@ -56,8 +57,8 @@ class SharedSegment {
   RingPlace ring(std::size_t from, std::size_t to) const {
     return {*reinterpret_cast<RingEntry*>(memory_ + geometry_.ring_offset(from, to)),
             header().rings_made, geometry_.ring_count(),
-            rings_descriptor_ >= 0 ? rings_descriptor_ : descriptor_,
-            rings_descriptor_ >= 0 ? 0 : geometry_.rings_offset()};
+            rings_descriptor_ ? rings_descriptor_.get() : descriptor_.get(),
+            rings_descriptor_ ? 0 : geometry_.rings_offset()};
   }
   std::uint8_t* eager(std::size_t index, std::uint64_t sequence) const {
     return memory_ + geometry_.data_offset(index) + (sequence & 1) * kEagerBytes;
@@ -66,20 +67,21 @@ class SharedSegment {
     return memory_ + geometry_.data_offset(index) + 2 * kEagerBytes +
            chunk % kSlotsPerMember * kSlotBytes;
   }
-  int descriptor() const { return descriptor_; }
+  int descriptor() const { return descriptor_.get(); }
   std::uint32_t member_count() const { return geometry_.member_count; }
   // Where another process of this user can open it: "/proc/PID/fd/N", or the name.
   std::string path() const;
   void unlink_name();
 
  private:
-  SharedSegment(std::uint8_t* memory, int descriptor, std::uint32_t member_count);
-  static Result<std::unique_ptr<SharedSegment>> map(int descriptor, std::uint32_t member_count);
+  SharedSegment(std::uint8_t* memory, Descriptor descriptor, std::uint32_t member_count);
+  static Result<std::unique_ptr<SharedSegment>> map(Descriptor descriptor,
+                                                    std::uint32_t member_count);
   Result<void> write_header();
 
   std::uint8_t* memory_;
-  int descriptor_;
-  int rings_descriptor_ = -1;  // -1: they are in the same file.
+  Descriptor descriptor_;
+  Descriptor rings_descriptor_;  // None: they are in the same file.
   SegmentGeometry geometry_;
   std::string name_;  // A path; empty: none.
 };

@@ -21,7 +21,7 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
     constexpr int kRounds = 2000;
     double best = 1e9;
     for (int attempt = 0; attempt < 3; ++attempt) {
-      const std::uint64_t start = monotonic_ns();
+      const std::int64_t start = monotonic_ns();
       for (int round = 0; round < kRounds; ++round) relax();
       best = std::min(best, static_cast<double>(monotonic_ns() - start) / kRounds);
     }

@@ -31,6 +31,7 @@ class SharedWait {
  public:
   SharedWait(SharedSegment& segment, const SharedGroupOptions& options, WaitLimits& limits);
 
+  WaitLimits& limits() const { return limits_; }
   // Is told once that the operation has been entered; null, or longer-lived than the operation.
   void set_entry_watch(EntryWatch* watch) { entry_watch_ = watch; }
   void tell_entry() {

@@ -12,6 +12,7 @@
 
 #include "comm/transports/tcp_mesh.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 namespace {
@@ -309,15 +310,16 @@ class TcpMesh::Exchange {
       sizes = ", with " + std::to_string(theirs.bytes) + " bytes for this rank, which expects " +
               std::to_string(receiving.whole);
     }
-    return mesh_.fail(mesh_.difference(receiving.rank, call_, theirs.sequence, shape, sizes));
+    return mesh_.fail(mesh_.difference(receiving.rank, call_, {theirs.sequence, shape, sizes}));
   }
 
   // Waits when nothing moves: retries for a short time, then sleeps until a socket is ready.
   bool wait() {
-    const auto now = steady_clock::now();
+    const auto now = steady_now();
     if (!idle_since_) idle_since_ = now;
     if (now - *idle_since_ < mesh_.options_.spin) return true;
-    std::vector<pollfd> sockets = {{mesh_.interruption_, POLLIN, 0}, {mesh_.bell_, POLLIN, 0}};
+    std::vector<pollfd> sockets = {{mesh_.interruption_.get(), POLLIN, 0},
+                                   {mesh_.bell_.get(), POLLIN, 0}};
     std::int32_t incomplete = -1;  // A rank of which streams are missing.
     const auto add = [&](const Half& half, short events) {
       const int socket = stream_of(half).socket;
@@ -338,7 +340,7 @@ class TcpMesh::Exchange {
       if (sockets[0].revents != 0) return false;
       if (sockets[1].revents == 0) return true;
       std::uint64_t rung = 0;
-      static_cast<void>(!read(mesh_.bell_, &rung, sizeof rung));
+      static_cast<void>(!read(mesh_.bell_.get(), &rung, sizeof rung));
     }
     return may_wait_for_streams_of(incomplete) && may_go_on();
   }
@@ -347,8 +349,8 @@ class TcpMesh::Exchange {
   // first stream is watched.
   bool may_wait_for_streams_of(std::int32_t rank) {
     if (rank < 0 || !has_hung_up(mesh_.connection(rank).streams[0].socket)) return true;
-    if (!hung_up_at_) hung_up_at_ = steady_clock::now();
-    if (steady_clock::now() - *hung_up_at_ < kMissingTime) return true;
+    if (!hung_up_at_) hung_up_at_ = steady_now();
+    if (steady_now() - *hung_up_at_ < kMissingTime) return true;
     return mesh_.fail(mesh_.lost(rank, call_, "it hung up"));
   }
 

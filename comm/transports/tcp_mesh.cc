@@ -8,6 +8,7 @@
 
 #include "comm/transports/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/os/clock.h"
 #include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
@@ -15,7 +16,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::nanoseconds;
-using std::chrono::steady_clock;
 
 constexpr milliseconds kOwnHostTime{20};
 // An awaited connection wakes nobody: the alarm is asked this often.
@@ -44,13 +44,11 @@ TcpMesh::TcpMesh(PeerListener& listener, TcpMeshOptions options, Alarm* alarm)
 TcpMesh::~TcpMesh() {
   hang_up();
   listener_.forget(options_.communicator);
-  close(interruption_);
-  close(bell_);
 }
 
 void TcpMesh::interrupt() {
   const std::uint64_t one = 1;
-  static_cast<void>(!write(interruption_, &one, sizeof one));
+  static_cast<void>(!write(interruption_.get(), &one, sizeof one));
 }
 
 void TcpMesh::hang_up() {
@@ -65,7 +63,7 @@ bool TcpMesh::fail(const Failure& failure) {
 // True, and the mesh broken, if another rank is in another operation. Called by waits that have
 // lasted a while.
 bool TcpMesh::is_other_operation(const OperationCall& call) {
-  const auto now = steady_clock::now();
+  const auto now = steady_now();
   if (compared_sequence_ != call.sequence) {
     compared_sequence_ = call.sequence;
     compared_at_ = now;
@@ -90,10 +88,10 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   // The supervisors' verdict comes a moment after the socket's. Without them only the deaths of
   // this host's own ranks can be known; who hung up first is agreed on by the communicator.
   const bool has_verdicts = alarm_ != nullptr && alarm_->word() != nullptr;
-  const auto end = steady_clock::now() + (has_verdicts ? Alarm::kVerdictTime : kOwnHostTime);
+  const auto end = steady_now() + (has_verdicts ? Alarm::kVerdictTime : kOwnHostTime);
   Failure failure;
   bool is_first = true;
-  while (alarm_ != nullptr && !failure.is_set() && steady_clock::now() < end) {
+  while (alarm_ != nullptr && !failure.is_set() && steady_now() < end) {
     const std::optional<Failure> known =
         is_first ? alarm_->look_closely(Alarm::kAnyone) : alarm_->look();
     is_first = false;
@@ -176,7 +174,7 @@ bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const Shared
 bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
                             const SharedGroup* group) {
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
-  auto probe_at = steady_clock::now() + PeerListener::kProbePause;
+  auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
@@ -189,16 +187,16 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;
     // A rank that died before it dialled has no connection that could break.
-    if (steady_clock::now() >= probe_at) {
+    if (steady_now() >= probe_at) {
       if (!listener_.is_peer_there(peer.address)) return fail(lost(rank, call, "it is gone"));
-      probe_at = steady_clock::now() + PeerListener::kProbePause;
+      probe_at = steady_now() + PeerListener::kProbePause;
     }
     if (!may_wait_on(rank, call)) return false;
   }
 }
 
 bool TcpMesh::is_interrupted() const {
-  pollfd interruption = {interruption_, POLLIN, 0};
+  pollfd interruption = {interruption_.get(), POLLIN, 0};
   return poll(&interruption, 1, 0) > 0;
 }
 
@@ -231,20 +229,18 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   return fail(failure);
 }
 
-// `theirs` is what that rank has as operation `theirs_at` of the communicator. Shows the same
-// operation's two sides wherever both can be known.
-Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::uint64_t theirs_at,
-                            const OperationShape& theirs, const std::string& sizes) {
+// Shows the same operation's two sides wherever both can be known.
+Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs) {
   std::uint64_t number = call.sequence;
   OperationShape ours = call.shape;
-  OperationShape shown = theirs;
-  std::string more = sizes;
+  OperationShape shown = theirs.shape;
+  std::string more = theirs.sizes;
   const EnteredOperations* const own = options_.entered;
-  if (theirs_at < call.sequence && own != nullptr && own->has(theirs_at)) {
+  if (theirs.sequence < call.sequence && own != nullptr && own->has(theirs.sequence)) {
     // The header has stood unread in the connection since an operation that did not need it here.
-    number = theirs_at;
-    ours = own->shape(theirs_at);
-  } else if (theirs_at > call.sequence || theirs.operation == Operation::kFinalize) {
+    number = theirs.sequence;
+    ours = own->shape(theirs.sequence);
+  } else if (theirs.sequence > call.sequence || theirs.shape.operation == Operation::kFinalize) {
     const std::optional<EnteredOperations> other =
         options_.watch != nullptr ? options_.watch->ask_for(rank, call.sequence) : std::nullopt;
     const std::optional<std::uint64_t> first =
@@ -253,8 +249,8 @@ Failure TcpMesh::difference(std::int32_t rank, const OperationCall& call, std::u
       number = *first;
       ours = own->shape(number);
       shown = other->shape(number);
-    } else if (theirs_at != call.sequence) {
-      more = " as operation " + std::to_string(theirs_at) + more;
+    } else if (theirs.sequence != call.sequence) {
+      more = " as operation " + std::to_string(theirs.sequence) + more;
     }
   }
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];

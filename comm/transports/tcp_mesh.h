@@ -33,6 +33,7 @@
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_group.h"
 #include "comm/transports/wait_watch.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 
@@ -102,7 +103,7 @@ class TcpMesh {
   // Ends an exchange that is under way in another thread, soon. Any thread.
   void interrupt();
   // An eventfd, written to when the alarm has events: it wakes a wait, which then asks the alarm.
-  int bell() const { return bell_; }
+  int bell() const { return bell_.get(); }
 
  private:
   // One socket; -1: not there yet.
@@ -133,8 +134,13 @@ class TcpMesh {
   bool is_other_operation(const OperationCall& call);
   bool is_interrupted() const;
   bool may_wait_on(std::int32_t rank, const OperationCall& call);
-  Failure difference(std::int32_t rank, const OperationCall& call, std::uint64_t theirs_at,
-                     const OperationShape& theirs, const std::string& sizes);
+  // What another rank has as its operation of that number.
+  struct Theirs {
+    std::uint64_t sequence;
+    OperationShape shape;
+    std::string sizes;  // Said behind it, where the sizes of a message differ.
+  };
+  Failure difference(std::int32_t rank, const OperationCall& call, const Theirs& theirs);
   Failure lost(std::int32_t rank, const OperationCall& call, const std::string& why);
 
   PeerListener& listener_;
@@ -146,8 +152,8 @@ class TcpMesh {
   std::chrono::steady_clock::time_point compared_at_;
   std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;
-  const int interruption_;  // An eventfd, readable for ever once interrupt() was called.
-  const int bell_;          // An eventfd.
+  const Descriptor interruption_;  // An eventfd, readable for ever once interrupt() was called.
+  const Descriptor bell_;          // An eventfd.
 };
 
 }  // namespace ivy::comm

@@ -3,6 +3,7 @@
 
 #include "launcher/ctl/ctl_follow.h"
 #include "launcher/ctl/ctl_launcher.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "proto/contract/exit_code.h"
 

@@ -13,6 +13,7 @@
 #include <chrono>
 #include <csignal>
 
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/log_reader.h"
 #include "launcher/screen/output.h"

@@ -2,6 +2,7 @@
 #include <utility>
 
 #include "launcher/ctl/ctl_follow.h"
+#include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/job_record.h"
 #include "launcher/screen/log_files.h"

@@ -75,6 +75,8 @@ std::string detach_notice(const DetachNotice& notice, int launcher_pid) {
 Result<std::unique_ptr<Detachment>> Detachment::begin(const DetachNotice& notice) {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
+  Descriptor parents_end(ends[0]);
+  Descriptor launchers_end(ends[1]);
   const sigset_t set = forwarded_signals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &set, &before);
@@ -84,39 +86,32 @@ Result<std::unique_ptr<Detachment>> Detachment::begin(const DetachNotice& notice
   if (launcher < 0) {
     const Error error = errno_error(Code::kResourceExhausted, "fork", errno);
     sigprocmask(SIG_SETMASK, &before, nullptr);
-    ::close(ends[0]);
-    ::close(ends[1]);
     return error;
   }
   if (launcher > 0) {
-    ::close(ends[1]);
-    stay_in_front(launcher, ends[0], notice);
+    launchers_end.reset();
+    stay_in_front(launcher, parents_end.get(), notice);
   }
-  ::close(ends[0]);
+  parents_end.reset();
   // Until the launcher leaves, killing the parent means killing the job.
   prctl(PR_SET_PDEATHSIG, SIGTERM);
   if (getppid() != parent) raise(SIGTERM);
   sigprocmask(SIG_SETMASK, &before, nullptr);
-  return std::unique_ptr<Detachment>(new Detachment(ends[1]));
-}
-
-Detachment::~Detachment() {
-  if (pipe_fd_ >= 0) ::close(pipe_fd_);
+  return std::unique_ptr<Detachment>(new Detachment(std::move(launchers_end)));
 }
 
 void Detachment::leave(int log_fd) {
-  if (pipe_fd_ < 0) return;
+  if (has_left()) return;
   prctl(PR_SET_PDEATHSIG, 0);
   setsid();
-  const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
-  if (null_fd >= 0) dup2(null_fd, STDIN_FILENO);
-  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) dup2(log_fd >= 0 ? log_fd : null_fd, fd);
-  if (null_fd > STDERR_FILENO) ::close(null_fd);
+  Descriptor null(open("/dev/null", O_RDWR | O_CLOEXEC));
+  if (null) dup2(null.get(), STDIN_FILENO);
+  for (const int fd : {STDOUT_FILENO, STDERR_FILENO}) dup2(log_fd >= 0 ? log_fd : null.get(), fd);
+  if (null.get() <= STDERR_FILENO) null.release();
   const char left = 1;
   // The parent may have been killed meanwhile: a failed write does not matter.
-  [[maybe_unused]] const ssize_t written = ::write(pipe_fd_, &left, 1);
-  ::close(pipe_fd_);
-  pipe_fd_ = -1;
+  [[maybe_unused]] const ssize_t written = ::write(pipe_.get(), &left, 1);
+  pipe_.reset();
 }
 
 }  // namespace ivy

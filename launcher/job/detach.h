@@ -10,29 +10,29 @@
 #include <string>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
 struct DetachNotice {
   std::string job_id;
-  std::string log_dir;  // Absolute.
+  std::string log_dir;  // An absolute path.
 };
 
 class Detachment {
  public:
   // Forks. Returns in the launcher only: the parent waits, prints the notice and exits.
   static Result<std::unique_ptr<Detachment>> begin(const DetachNotice& notice);
-  ~Detachment();
   Detachment(const Detachment&) = delete;
   Detachment& operator=(const Detachment&) = delete;
 
   // All workers run: go into the background. log_fd: becomes standard output and error.
   void leave(int log_fd);
-  bool has_left() const { return pipe_fd_ < 0; }
+  bool has_left() const { return !pipe_; }
 
  private:
-  explicit Detachment(int pipe_fd) : pipe_fd_(pipe_fd) {}
-  int pipe_fd_;
+  explicit Detachment(Descriptor pipe) : pipe_(std::move(pipe)) {}
+  Descriptor pipe_;  // To the parent; none once the launcher has left.
 };
 
 // What the parent prints when the launcher has left. Pure.

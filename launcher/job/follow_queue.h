@@ -22,7 +22,7 @@ class FollowQueue {
 
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   void output(int rank, int stream, std::string_view bytes, bool end);
-  // Any other reply.
+  // Every other kind of reply.
   void reply(const ctl::Reply& reply);
 
   bool empty() const { return frames_.empty(); }

@@ -25,10 +25,6 @@ constexpr int kMaxEarlyLosses = 3;
 // Bytes handed to a link at once: enough to fill a socket, little enough to keep commands in front.
 constexpr std::size_t kWriteBytes = 256u << 10;
 
-std::int64_t to_ns(milliseconds duration) {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(duration).count();
-}
-
 std::string seconds_text(std::int64_t ns) {
   char text[32];
   std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(ns) / 1e9);
@@ -50,43 +46,32 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
       options_(std::move(options)),
       handlers_(std::move(handlers)),
       session_(options_.host, options_.window_bytes),
+      carriers_(loop, options_.make_link,
+                {[this](const LinkUp& up) { on_up(up); },
+                 [this](std::string_view bytes) { on_bytes(bytes); }, [this] { pump(); },
+                 [this](const LinkDown& down) { carrier_lost(down); },
+                 [this](const LinkDown& down) {
+                   if (!was_up_) return fail(down);
+                   redial_failed(down);
+                 },
+                 handlers_.progress}),
       tick_timer_(loop),
       redial_timer_(loop) {}
 
-HostSession::~HostSession() { *alive_ = false; }
-
-void HostSession::open() { dialing_ = dial(); }
+void HostSession::open() { dial(); }
 
 // Until its supervisor has answered it is not known whether there is one: `new` finds it or starts
 // it.
-std::unique_ptr<HostLink> HostSession::dial() {
-  const int serial = next_serial_++;
-  dialing_serial_ = serial;
-  HostLink::Handlers handlers;
-  handlers.up = [this, serial](const LinkUp& up) { on_up(serial, up); };
-  handlers.bytes = [this, serial](std::string_view bytes) { on_bytes(serial, bytes); };
-  handlers.drained = [this, serial] { on_drained(serial); };
-  handlers.down = [this, serial](const LinkDown& down) { on_down(serial, down); };
-  handlers.progress = [this](const RemoteText& text) { handlers_.progress(text); };
-  std::unique_ptr<HostLink> link = options_.make_link(handlers, serial);
+void HostSession::dial() {
+  if (state_ == State::kOver || carriers_.is_dialing()) return;
   const bool reattach = was_attached_ || options_.takeover != 0;
-  link->open(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
-  return link;
+  carriers_.dial(OpenRequest{options_.job_id, options_.host, reattach, was_up_});
 }
 
-void HostSession::on_up(int serial, const LinkUp& up) {
-  if (state_ == State::kOver || state_ == State::kEnding || serial != dialing_serial_) return;
-  // The new way is there before the old one is given up: a supervisor must not see an end between.
-  retire(std::move(link_));
-  link_ = std::move(dialing_);
-  link_serial_ = serial;
-  dialing_serial_ = -1;
-  writing_ = false;
+void HostSession::on_up(const LinkUp& up) {
   paused_ = false;
   const bool first = !std::exchange(was_up_, true);
   attach_sent_ns_ = monotonic_ns();
-  // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
-  if (first) last_heard_ns_ = attach_sent_ns_;
   session_.carrier_up();
   session_.send_handshake(link::FrameType::kAttach,
                           link::encode_attach({options_.job_id, options_.token,
@@ -96,39 +81,38 @@ void HostSession::on_up(int serial, const LinkUp& up) {
   // What waited for this carrier may be the farewell alone.
   state_ = over_ ? State::kEnding : State::kUp;
   if (first) {
+    // A carrier that is up proves a living host, not a living supervisor: only its bytes do.
+    silence_.begin(options_.lease(up.carrier), attach_sent_ns_);
     handlers_.up(up);
-    last_ticked_ns_ = attach_sent_ns_;
     schedule_tick();
   }
   pump();
 }
 
-void HostSession::on_bytes(int serial, std::string_view bytes) {
-  if (state_ == State::kOver || serial != link_serial_) return;
-  last_heard_ns_ = monotonic_ns();
-  const std::shared_ptr<bool> alive = alive_;
+void HostSession::on_bytes(std::string_view bytes) {
+  silence_.heard(monotonic_ns());
+  const std::weak_ptr<void> alive = alive_;
+  const int serial = carriers_.serial();
   std::string_view rest = bytes;
   for (;;) {
     Result<std::vector<link::Frame>> frames = session_.receive(rest);
     if (!frames.ok()) {
-      carrier_lost(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
-      return;
+      carriers_.drop();
+      return carrier_lost(LinkDown{LinkFailure::kBroken, frames.error().message, ""});
     }
     if (frames->empty()) break;
     rest = {};
     for (const link::Frame& frame : *frames) {
       on_frame(frame);
-      if (!*alive || state_ == State::kOver || serial != link_serial_) return;
+      if (alive.expired() || serial != carriers_.serial()) return;
     }
   }
   handlers_.input_room();
-  if (*alive) pump();
+  if (!alive.expired()) pump();
 }
 
 void HostSession::on_frame(const link::Frame& frame) {
-  const std::int64_t delay = monotonic_ns() - static_cast<std::int64_t>(frame.header.sent_at_ns);
-  if (!clock_known_ || delay < smallest_delay_ns_) smallest_delay_ns_ = delay;
-  clock_known_ = true;
+  clock_.heard(frame.header.sent_at_ns, monotonic_ns());
   switch (frame.header.type) {
     case link::FrameType::kAttached:
       on_attached(frame);
@@ -162,21 +146,15 @@ void HostSession::on_attached(const link::Frame& frame) {
     return;
   }
   was_attached_ = true;
-  round_trip_ns_ = monotonic_ns() - attach_sent_ns_;
+  clock_.answered(monotonic_ns() - attach_sent_ns_);
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
   // The new carrier itself was a word: it took an earlier pause back.
   if (pausing_ && !paused_) queue_pause();
 }
 
-void HostSession::on_drained(int serial) {
-  if (state_ == State::kOver || serial != link_serial_) return;
-  writing_ = false;
-  pump();
-}
-
 void HostSession::pump() {
-  if ((state_ != State::kUp && state_ != State::kEnding) || !link_ || writing_ || paused_ ||
+  if ((state_ != State::kUp && state_ != State::kEnding) || !carriers_.can_write() || paused_ ||
       !session_.has_bytes())
     return;
   std::string bytes = session_.take_bytes(static_cast<std::uint64_t>(monotonic_ns()),
@@ -184,8 +162,7 @@ void HostSession::pump() {
   if (bytes.empty()) return;
   // Before the supervisor has answered a new carrier, this was the handshake alone.
   paused_ = pausing_ && session_.is_attached();
-  writing_ = true;
-  link_->write(std::move(bytes));
+  carriers_.write(std::move(bytes));
 }
 
 void HostSession::send(const Command& command) {
@@ -209,7 +186,9 @@ void HostSession::queue_pause() {
   pausing_ = session_.send(link::FrameType::kCommand, command.SerializeAsString()).ok();
 }
 
-bool HostSession::has_paused() const { return !pausing_ || !is_open() || (paused_ && !writing_); }
+bool HostSession::has_paused() const {
+  return !pausing_ || !is_open() || (paused_ && carriers_.has_written());
+}
 
 void HostSession::resume() {
   pausing_ = false;
@@ -230,26 +209,8 @@ void HostSession::send_input(std::string bytes) {
   pump();
 }
 
-RelatedTime HostSession::relate(std::uint64_t host_ns) const {
-  // The smallest delay is the clocks' difference plus at least nothing and at most a round trip.
-  return RelatedTime{static_cast<std::int64_t>(host_ns) + smallest_delay_ns_, round_trip_ns_};
-}
-
-void HostSession::on_down(int serial, const LinkDown& down) {
-  if (state_ == State::kOver) return;
-  if (serial == link_serial_) return carrier_lost(down);
-  if (serial != dialing_serial_) return;
-  dialing_serial_ = -1;
-  retire(std::move(dialing_));
-  if (!was_up_) return fail(down);
-  redial_failed(down);
-}
-
 void HostSession::carrier_lost(const LinkDown& down) {
-  link_serial_ = -1;
-  retire(std::move(link_));
   session_.carrier_down();
-  writing_ = false;
   last_failure_ = down.message;
   if (state_ == State::kEnding) {
     close();
@@ -263,12 +224,7 @@ void HostSession::carrier_lost(const LinkDown& down) {
   state_ = State::kRedialing;
   carrier_lost_ns_ = monotonic_ns();
   handlers_.progress("connection lost, dialling again");
-  if (!dialing_) redial();
-}
-
-void HostSession::redial() {
-  if (state_ == State::kOver || dialing_) return;
-  dialing_ = dial();
+  dial();
 }
 
 void HostSession::redial_failed(const LinkDown& down) {
@@ -287,53 +243,40 @@ void HostSession::redial_failed(const LinkDown& down) {
       if (state_ == State::kRedialing && now - carrier_lost_ns_ > kRefusedPatienceNs)
         return lose(HostLoss::kHost, down.message);
       // It lives: only silence of a host that does not answer at all runs against the lease.
-      if (state_ == State::kRedialing) last_heard_ns_ = now;
+      if (state_ == State::kRedialing) silence_.heard(now);
       break;
     default:
       break;
   }
   redial_timer_.expires_after(kRedialPause);
-  redial_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) redial();
+  redial_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& error) {
+    if (!error && !alive.expired()) dial();
   });
 }
 
 void HostSession::schedule_tick() {
   tick_timer_.expires_after(kLauncherTick);
-  tick_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
-    if (!error && *alive) tick();
+  tick_timer_.async_wait([this, alive = std::weak_ptr(alive_)](const auto& error) {
+    if (!error && !alive.expired()) tick();
   });
 }
 
 void HostSession::tick() {
   if (state_ == State::kOver || state_ == State::kEnding) return;
   const std::int64_t now = monotonic_ns();
-  // Time in which this process itself was stopped does not count as the host's silence.
-  if (now - last_ticked_ns_ > 4 * to_ns(kLauncherTick)) last_heard_ns_ += now - last_ticked_ns_;
-  last_ticked_ns_ = now;
+  silence_.tick(now);
   schedule_tick();
   if (!options_.on_this_host) {
-    const std::int64_t silence = now - last_heard_ns_;
-    if (silence > to_ns(options_.lease)) {
+    if (silence_.is_over(now)) {
       const RemoteText why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
-      return lose(HostLoss::kHost, "nothing was heard for " + seconds_text(silence) + why);
+      const std::string silent = seconds_text(now - silence_.last_heard_ns());
+      return lose(HostLoss::kHost, "nothing was heard for " + silent + why);
     }
-    // Half the lease of silence: try another way while the old one stays open. A way that is new
-    // has a quarter of the lease to bring an answer.
-    if (was_attached_ && state_ == State::kUp && silence > to_ns(options_.lease) / 2 &&
-        now - attach_sent_ns_ > to_ns(options_.lease) / 4)
-      redial();
+    if (was_attached_ && state_ == State::kUp && silence_.wants_another_way(now, attach_sent_ns_))
+      dial();
   }
   if (!pausing_) session_.send_heartbeat();
   pump();
-}
-
-void HostSession::retire(std::unique_ptr<HostLink> link) {
-  if (!link) return;
-  link->close();
-  // A link must not be destroyed inside one of its own handlers.
-  std::shared_ptr<HostLink> shared = std::move(link);
-  boost::asio::post(loop_, [shared] {});
 }
 
 void HostSession::fail(const LinkDown& down) {
@@ -355,22 +298,19 @@ void HostSession::expect_end(std::function<void()> over) {
     over_ = std::move(over);
     return;
   }
-  if (state_ != State::kUp || !link_) {
+  if (state_ != State::kUp) {
     close();
     return over();
   }
   state_ = State::kEnding;
-  dialing_serial_ = -1;
-  retire(std::move(dialing_));
+  carriers_.give_up_dialing();
   over_ = std::move(over);
 }
 
 void HostSession::close() {
   state_ = State::kOver;
-  link_serial_ = -1;
-  dialing_serial_ = -1;
-  retire(std::move(link_));
-  retire(std::move(dialing_));
+  carriers_.drop();
+  carriers_.give_up_dialing();
   tick_timer_.cancel();
   redial_timer_.cancel();
 }

@@ -14,17 +14,12 @@
 #include <string>
 #include <vector>
 
-#include "launcher/links/host_link.h"
+#include "launcher/job/host_carriers.h"
+#include "launcher/job/host_clock.h"
 #include "proto/wire/job.pb.h"
 #include "proto/wire/link.h"
 
 namespace ivy {
-
-// A stamp of the host's clock on the launcher's clock, and by how much it may be wrong.
-struct RelatedTime {
-  std::int64_t at_ns = 0;
-  std::int64_t error_ns = 0;
-};
 
 enum class HostLoss {
   kHost,        // Silence beyond the lease, or nothing answers any more.
@@ -33,17 +28,16 @@ enum class HostLoss {
 
 struct HostSessionOptions {
   std::uint32_t host = 0;
-  std::string name;
   bool on_this_host = false;  // No redial: its end of file is final.
   std::string job_id;
   std::string token;
   // Not 0: the job runs already and this launcher takes it over (proto/wire/link.h); the first link
   // reattaches, and the first event is TakenOver.
   std::uint32_t takeover = 0;
-  std::uint64_t window_bytes = 0;     // Output bytes that may be under way from this host.
-  std::chrono::milliseconds lease{};  // Silence beyond it is a loss.
-  // attempt: 0 for the first link, then 1, 2...
-  std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&, int attempt)> make_link;
+  std::uint64_t window_bytes = 0;  // Output bytes that may be under way from this host.
+  // Silence beyond it is a loss. Asked once, when the first link is up.
+  std::function<std::chrono::milliseconds(Carrier carrier)> lease;
+  MakeHostLink make_link;
 };
 
 class HostSession {
@@ -53,13 +47,12 @@ class HostSession {
     std::function<void(const Event&)> event;
     std::function<void(const link::OutputChunk&)> output;
     std::function<void(const LinkDown&)> failed;            // It never came up. Final.
-    std::function<void(HostLoss, const RemoteText&)> lost;  // It was up. Final.
+    std::function<void(HostLoss, const RemoteText&)> lost;  // It was up before; final.
     std::function<void(const RemoteText&)> progress;        // What it is doing now.
-    std::function<void()> input_room;                       // input_room() may have grown.
+    std::function<void()> input_room;  // What input_room() returns may have grown.
   };
 
   HostSession(boost::asio::io_context& loop, HostSessionOptions options, Handlers handlers);
-  ~HostSession();
   HostSession(const HostSession&) = delete;
   HostSession& operator=(const HostSession&) = delete;
 
@@ -69,7 +62,7 @@ class HostSession {
   void grant(std::uint64_t bytes);
   // Bytes of standard input that the host will take now.
   std::uint64_t input_room() const { return session_.flow_room(); }
-  void send_input(std::string bytes);  // Empty: its end.
+  void send_input(std::string bytes);  // Empty bytes are the end of the input.
   // Call after telling the host to forget the job: its end of file is expected now. Calls `over`
   // when that has come (at once when there is no carrier), and no other handler any more.
   void expect_end(std::function<void()> over);
@@ -80,28 +73,26 @@ class HostSession {
   bool has_paused() const;
   void resume();
   // When the host was last heard, on our clock.
-  std::int64_t last_heard_ns() const { return last_heard_ns_; }
+  std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
+  // What the host was given; 0: no link was up yet.
+  std::chrono::milliseconds lease() const { return silence_.lease(); }
   // Ends the conversation without waiting; nothing is called any more.
   void close();
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
-  RelatedTime relate(std::uint64_t host_ns) const;
+  RelatedTime relate(std::uint64_t host_ns) const { return clock_.relate(host_ns); }
 
  private:
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };
 
-  std::unique_ptr<HostLink> dial();
-  void on_up(int serial, const LinkUp& up);
-  void on_bytes(int serial, std::string_view bytes);
-  void on_down(int serial, const LinkDown& down);
-  void on_drained(int serial);
+  void dial();
+  void on_up(const LinkUp& up);
+  void on_bytes(std::string_view bytes);
   void on_frame(const link::Frame& frame);
   void on_attached(const link::Frame& frame);
   void carrier_lost(const LinkDown& down);
-  void redial();
   void redial_failed(const LinkDown& down);
   void tick();
   void schedule_tick();
-  void retire(std::unique_ptr<HostLink> link);
   void pump();
   void queue_pause();
   void fail(const LinkDown& down);
@@ -112,30 +103,21 @@ class HostSession {
   Handlers handlers_;
   State state_ = State::kDialing;
   link::Session session_;
-  std::unique_ptr<HostLink> link_;     // Bears the session now (or is silent).
-  std::unique_ptr<HostLink> dialing_;  // On its way to replace link_.
-  int link_serial_ = -1;
-  int dialing_serial_ = -1;
-  int next_serial_ = 0;
-  bool writing_ = false;
+  HostCarriers carriers_;
   bool pausing_ = false;  // Pause is queued, or will be when the host is there again...
   bool paused_ = false;   // ...and has left: any later frame would take it back.
   bool was_up_ = false;
-  bool was_attached_ = false;  // Its supervisor has answered.
+  bool was_attached_ = false;  // Its supervisor has answered at least once.
   int early_losses_ = 0;       // Carriers that were up and broke before it had.
-  std::int64_t last_heard_ns_ = 0;
-  std::int64_t last_ticked_ns_ = 0;
+  HostSilence silence_;
   std::int64_t carrier_lost_ns_ = 0;
   RemoteText last_failure_;
   std::function<void()> over_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;
-  // Smallest and second bound of (received here - sent there) in nanoseconds.
-  bool clock_known_ = false;
-  std::int64_t smallest_delay_ns_ = 0;
-  std::int64_t round_trip_ns_ = 0;
+  HostClock clock_;
   std::int64_t attach_sent_ns_ = 0;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  std::shared_ptr<void> alive_ = std::make_shared<int>(0);  // Our handlers may destroy us.
 };
 
 }  // namespace ivy

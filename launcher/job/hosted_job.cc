@@ -6,7 +6,6 @@
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +13,6 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
-#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <memory>
@@ -22,6 +20,9 @@
 #include <sstream>
 #include <tuple>
 
+#include "proto/os/descriptor.h"
+#include "proto/os/process.h"
+#include "proto/os/socket_address.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -50,27 +51,22 @@ std::optional<HostedJob> parse_name(const std::string& parent, std::string_view 
 // True if a supervisor holds the directory's lock (agent/node/spawn/job_directory.h). Its socket is
 // not asked: a stopped supervisor accepts no connection, and each question would fill its backlog.
 bool is_lived_in(const HostedJob& job) {
-  const int fd = open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return errno != ENOENT;
-  const bool is_held = flock(fd, LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-  close(fd);
-  return is_held;
+  const Descriptor lock(
+      open(job.directory.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!lock) return errno != ENOENT;
+  return flock(lock.get(), LOCK_SH | LOCK_NB) != 0 && errno == EWOULDBLOCK;
 }
 
 // The process that listens on the job's command socket: its warden. Nothing: there is none.
 std::optional<pid_t> warden_of(const HostedJob& job) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  const std::string path = job.directory + "/command.sock";
-  if (path.size() >= sizeof address.sun_path) return std::nullopt;
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  SocketAddress address = unix_address(job.directory + "/command.sock");
+  if (!address.is_valid()) return std::nullopt;
+  const Descriptor socket(address.open_socket());
   ucred peer{};
   socklen_t length = sizeof peer;
-  const bool answers =
-      fd >= 0 && connect(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 && peer.uid == geteuid();
-  if (fd >= 0) close(fd);
+  const bool answers = socket && connect(socket.get(), address.get(), address.size) == 0 &&
+                       getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
+                       peer.uid == geteuid();
   return answers && peer.pid > 0 ? std::optional<pid_t>(peer.pid) : std::nullopt;
 }
 
@@ -84,7 +80,7 @@ struct ProcessLine {
   char state = 0;
   pid_t parent = 0;
   int threads = 0;
-  std::uint64_t start_time = 0;  // Clock ticks since boot.
+  std::uint64_t start_time = 0;  // The start time in clock ticks since boot.
 };
 
 std::optional<ProcessLine> line_of(pid_t pid) {
@@ -97,7 +93,7 @@ std::optional<ProcessLine> line_of(pid_t pid) {
   std::istringstream rest(all.substr(end + 1));
   std::string skipped;
   rest >> line.state >> line.parent;
-  for (int field = 5; field < 20; ++field) rest >> skipped;  // num_threads is the 20th.
+  for (int field = 5; field < 20; ++field) rest >> skipped;  // The field num_threads is the 20th.
   rest >> line.threads >> skipped >> line.start_time;
   return rest ? std::optional<ProcessLine>(line) : std::nullopt;
 }
@@ -133,12 +129,9 @@ bool is_supervisor_of(pid_t pid, pid_t warden) {
 
 // A pid that ends and is given to another between the look and the signal is not signalled.
 bool terminate_supervisor(pid_t pid, pid_t warden) {
-  const int pidfd = static_cast<int>(syscall(SYS_pidfd_open, pid, 0u));
-  if (pidfd < 0) return false;
-  const bool done = is_supervisor_of(pid, warden) &&
-                    syscall(SYS_pidfd_send_signal, pidfd, SIGTERM, nullptr, 0u) == 0;
-  close(pidfd);
-  return done;
+  const Descriptor process(open_pidfd(pid));
+  return process && is_supervisor_of(pid, warden) &&
+         syscall(SYS_pidfd_send_signal, process.get(), SIGTERM, nullptr, 0u) == 0;
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Finds what runs of any launcher's jobs on this host, by the directories of supervisors
-// (JOBID-HOST, "Job directory" in agent/README.md). For ivyctl, when a job has no launcher here.
+// (JOBID-HOST, "Job directory" in docs/agents.md). For ivyctl, when a job has no launcher here.
 // Blocking, for milliseconds. Thread: any, one at a time.
 #pragma once
 

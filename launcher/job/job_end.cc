@@ -1,7 +1,6 @@
 #include "launcher/job/job_end.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "proto/os/files.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -75,15 +75,10 @@ void remember_end(const JobPlace& place, const EndedJob& end) {
   const std::string parent = place.path.substr(0, place.path.rfind('/'));
   for (const EndFile& file : end_files_in(parent))
     if (file.is_old) unlink(file.path.c_str());
-  const std::string path = place.path + std::string(kSuffix);
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return;
   const std::string cause = end.cause.substr(0, std::min(end.cause.find('\n'), kMaxCauseBytes));
-  const std::string text =
-      std::string(kExit) + std::to_string(end.exit_code) + "\n" + cause + "\n" + end.description;
-  const bool is_whole = write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
-  close(fd);
-  if (!is_whole) unlink(path.c_str());
+  write_whole(
+      place.path + std::string(kSuffix),
+      std::string(kExit) + std::to_string(end.exit_code) + "\n" + cause + "\n" + end.description);
 }
 
 std::optional<EndedJob> find_ended_job(const std::string& prefix) {

@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <ctime>
 #include <memory>
+#include <utility>
 
+#include "proto/os/descriptor.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -60,18 +62,17 @@ bool has_ended_before(const std::string& record, std::time_t when) {
   return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
 }
 
-// Returns the lock's descriptor, or -1 when another process holds it or the directory is gone.
-int lock_directory(const std::string& path) {
-  const int fd = open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
-  if (fd < 0) return -1;
+// Holds the lock; none when another process holds it or the directory is gone.
+Descriptor lock_directory(const std::string& path) {
+  Descriptor lock(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
+  if (!lock) return lock;
   struct stat ours {};
   struct stat named {};
   // Another may have removed it between our open and our lock.
-  if (flock(fd, LOCK_EX | LOCK_NB) == 0 && fstat(fd, &ours) == 0 &&
-      lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino)
-    return fd;
-  close(fd);
-  return -1;
+  const bool is_ours = flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && fstat(lock.get(), &ours) == 0 &&
+                       lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino;
+  if (!is_ours) lock.reset();
+  return lock;
 }
 
 void remove_files(const std::string& path) {
@@ -93,10 +94,9 @@ std::vector<FoundJob> look_into(const std::string& parent) {
     if (is_job_id(job.place.job_id) && is_private(job.place.path)) found.push_back(std::move(job));
   }
   for (FoundJob& job : found) {
-    const int lock = lock_directory(job.place.path);
-    job.is_alive = lock < 0;
+    const Descriptor lock = lock_directory(job.place.path);
+    job.is_alive = !lock;
     job.has_record = !has_ended_before(job.place.record(), std::time(nullptr));
-    if (lock >= 0) close(lock);
   }
   return found;
 }
@@ -105,10 +105,7 @@ void remove_dead_places(const std::string& parent) {
   for (const FoundJob& job : look_into(parent)) {
     if (job.is_alive || !is_settled(job.place.path)) continue;
     if (!has_ended_before(job.place.record(), std::time(nullptr) - kClockStep)) continue;
-    const int lock = lock_directory(job.place.path);
-    if (lock < 0) continue;
-    remove_files(job.place.path);
-    close(lock);
+    if (const Descriptor lock = lock_directory(job.place.path)) remove_files(job.place.path);
   }
 }
 
@@ -122,7 +119,7 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
   // ivyctl tries the lock for an instant to see who lives; a launcher keeps it.
   for (int tries = 0; place.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
-    place.lock_fd = lock_directory(place.path);
+    place.lock_fd = lock_directory(place.path).release();
   }
   if (place.lock_fd < 0)
     return Error{Code::kAlreadyExists, "a launcher of this job lives already: " + place.path};
@@ -145,9 +142,8 @@ Result<JobPlace> make_job_place(const std::string& job_id) {
 
 void remove_job_place(JobPlace& place) {
   if (place.lock_fd < 0) return;
+  const Descriptor lock(std::exchange(place.lock_fd, -1));
   remove_files(place.path);
-  close(place.lock_fd);
-  place.lock_fd = -1;
 }
 
 std::vector<FoundJob> find_job_places() {

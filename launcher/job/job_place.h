@@ -1,5 +1,5 @@
 // The launcher's own 0700 directory of a job on this host, where ivyctl finds it. It lies beside
-// those of supervisors (JOBID-HOST, agent/README.md) and is named JOBID alone, so neither side's
+// those of supervisors (JOBID-HOST, docs/agents.md) and is named JOBID alone, so neither side's
 // sweep of dead directories touches the other's. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID    locked (flock) while the launcher lives
@@ -31,7 +31,7 @@ void remove_job_place(JobPlace& place);
 
 struct FoundJob {
   JobPlace place;
-  bool is_alive = false;    // Its launcher lives.
+  bool is_alive = false;    // Its launcher is still there.
   bool has_record = false;  // A new launcher can take it over: its hosts may still wait for one.
 };
 // Jobs of this user on this host, by id. What is neither alive nor recorded is removed as above.

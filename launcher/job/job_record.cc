@@ -11,6 +11,8 @@
 #include <iterator>
 
 #include "proto/contract/build.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {
@@ -32,13 +34,11 @@ Result<void> write_job_record(const JobPlace& place, const ctl::JobRecord& recor
   const std::string fresh = path + ".new";
   const std::string bytes = record.SerializeAsString();
   unlink(fresh.c_str());
-  const int fd = open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600);
-  if (fd < 0) return errno_error(Code::kUnavailable, "open " + fresh, errno);
-  const ssize_t count = write(fd, bytes.data(), bytes.size());
-  const int error = count < 0 ? errno : ENOSPC;
-  close(fd);
-  if (count != static_cast<ssize_t>(bytes.size()))
-    return errno_error(Code::kResourceExhausted, "write " + fresh, error);
+  const Descriptor file(
+      open(fresh.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0600));
+  if (!file) return errno_error(Code::kUnavailable, "open " + fresh, errno);
+  if (!write_all(file.get(), bytes))
+    return errno_error(Code::kResourceExhausted, "write " + fresh, errno);
   renew_job_record(
       place, milliseconds(record.options().lease_ms() + record.options().shutdown_timeout_ms()));
   if (rename(fresh.c_str(), path.c_str()) == 0) return {};
@@ -69,10 +69,14 @@ void renew_job_record(const JobPlace& place, milliseconds patience) {
     utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
+std::int64_t unix_ms() {
+  return std::chrono::duration_cast<milliseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+
 milliseconds time_since_start(const ctl::JobRecord& record) {
-  const auto now =
-      std::chrono::duration_cast<milliseconds>(std::chrono::system_clock::now().time_since_epoch());
-  return std::max(now - milliseconds(record.started_unix_ms()), milliseconds(0));
+  return std::max(milliseconds(unix_ms() - record.started_unix_ms()), milliseconds(0));
 }
 
 void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {

@@ -1,8 +1,6 @@
 #include "launcher/job/job_socket.h"
 
-#include <fcntl.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,11 +8,12 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
 #include <utility>
 
 #include "launcher/job/ctl_wire.h"
 #include "launcher/job/follow_queue.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/listening_socket.h"
 
 namespace ivy {
 namespace {
@@ -37,22 +36,6 @@ bool is_allowed(int fd) {
   socklen_t length = sizeof peer;
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
          (peer.uid == geteuid() || peer.uid == 0);
-}
-
-Result<int> listen_at(const std::string& path) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    return Error{Code::kInvalidArgument, "socket path is too long: " + path};
-  std::memcpy(address.sun_path, path.data(), path.size());
-  const int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (fd < 0) return errno_error(Code::kUnavailable, "socket", errno);
-  if (bind(fd, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 &&
-      listen(fd, kBacklog) == 0)
-    return fd;
-  const Error error = errno_error(Code::kUnavailable, "listen on " + path, errno);
-  ::close(fd);
-  return error;
 }
 
 ctl::Reply refused(const Error& error) {
@@ -82,7 +65,7 @@ struct JobSocket::Client {
   bool is_writing = false;
   bool has_asked = false;
   bool follows = false;         // Hears messages and the end.
-  bool follows_output = false;  // And what workers print.
+  bool follows_output = false;  // Hears what workers print as well.
   bool shows_messages = false;  // To its user: what it has been sent has been heard.
   bool closes = false;          // When everything has been written.
   bool is_closed = false;
@@ -91,7 +74,7 @@ struct JobSocket::Client {
 Result<std::unique_ptr<JobSocket>> JobSocket::open(boost::asio::io_context& loop,
                                                    const std::string& job_id, Handlers handlers) {
   JobPlace place = IVY_TRY(make_job_place(job_id));
-  const Result<int> fd = listen_at(place.socket());
+  const Result<int> fd = listen_unix(place.socket(), SOCK_STREAM, kBacklog);
   if (!fd.ok()) {
     remove_job_place(place);
     return fd.error();
@@ -127,16 +110,13 @@ void JobSocket::accept() {
 void JobSocket::accept_pending() {
   int failure = 0;
   while (clients_.size() < kMaxClients) {
-    const int fd =
-        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd < 0 && (errno == EINTR || errno == ECONNABORTED)) continue;
-    failure = fd < 0 ? errno : 0;
-    if (fd < 0) break;
-    if (!is_allowed(fd)) {
-      ::close(fd);
-      continue;
-    }
-    const auto client = std::make_shared<Client>(loop_, fd);
+    Descriptor socket(
+        accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+    failure = socket ? 0 : errno;
+    if (failure == EINTR || failure == ECONNABORTED) continue;
+    if (!socket) break;
+    if (!is_allowed(socket.get())) continue;
+    const auto client = std::make_shared<Client>(loop_, socket.release());
     clients_.push_back(client);
     client->patience.expires_after(kRequestPatience);
     client->patience.async_wait(

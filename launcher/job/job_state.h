@@ -19,10 +19,10 @@ namespace ivy {
 enum class JobState {
   kConnecting,  // Hosts are dialled and greeted.
   kChecking,    // Every host tests the address that workers will be given.
-  kRunning,     // Start has gone out.
+  kRunning,     // Start has gone out to every host.
   kCollecting,  // A worker failed; evidence is gathered, no worker has been stopped yet.
   kStopping,    // Stop has gone out; the grace runs.
-  kKilling,     // Kill has gone out.
+  kKilling,     // Kill has gone out to every host.
   kConfirming,  // All workers have ended by themselves; hosts prove that nothing is left.
   kRestarting,  // Nothing of the last generation is left; the next one is waiting to start.
   kDone,
@@ -34,10 +34,10 @@ enum class JobEvent {
   kRefused,        // No worker has started and none will: hosts, plan, input, or --dry-run.
   kWorkerFailed,   // A worker ended badly, or could not be started.
   kEvidenceReady,  // All awaited evidence is there, or has timed out.
-  kAllEnded,       // Every worker has ended.
+  kAllEnded,       // Every worker of the group has ended.
   kHostLost,       // A host, or its supervisor, is gone, and the job cannot do without it.
   kMemberLost,     // The same, and those that are left are enough (launcher/job/membership.h).
-  kInterrupted,    // Ctrl-C, TERM, HUP, QUIT.
+  kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.
   kTimeUp,         // --timeout, or the reader of our output went away.
   kAllReported,    // Every living host has proved that nothing is left, and all output is here.
   kGroupGone,      // The same, and the group shall run again.
@@ -51,7 +51,7 @@ enum class JobAction {
   kCollectEvidence,
   kStopAfterFailure,  // Stop with the short grace.
   kStopByRequest,     // Stop with the long grace.
-  kKill,              // Stop with no grace.
+  kKill,              // Stop without any grace at all.
   kFinish,            // Tell every host that it may forget the job; show the summary.
   kLeave,             // Exit at once; leases end what is left.
   kPrepareRestart,    // The store begins the next generation; the pause runs.
@@ -67,5 +67,9 @@ struct JobStep {
 JobStep job_step(JobState state, JobEvent event);
 
 const char* name(JobState state);
+// No worker has been started yet.
+inline bool is_before_start(JobState state) {
+  return state == JobState::kConnecting || state == JobState::kChecking;
+}
 
 }  // namespace ivy

@@ -10,6 +10,7 @@
 
 #include "launcher/screen/log_files.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace {
@@ -43,12 +44,10 @@ LogReader::LogReader(const std::string& folder, const std::vector<int>& ranks) {
 
 void LogReader::begin_with_last(int lines) {
   for (File& file : files_) {
-    const int fd = open(file.path.c_str(), O_RDONLY | O_CLOEXEC);
-    if (fd < 0) continue;
+    const Descriptor opened(open(file.path.c_str(), O_RDONLY | O_CLOEXEC));
     struct stat status {};
-    if (fstat(fd, &status) == 0)
-      file.offset = offset_of_last(fd, static_cast<std::uint64_t>(status.st_size), lines);
-    close(fd);
+    if (opened && fstat(opened.get(), &status) == 0)
+      file.offset = offset_of_last(opened.get(), static_cast<std::uint64_t>(status.st_size), lines);
   }
 }
 
@@ -59,8 +58,8 @@ bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
     any_opened_ = true;
     return true;
   }
-  const int fd = is_there ? open(file.path.c_str(), O_RDONLY | O_CLOEXEC) : -1;
-  if (fd < 0) {
+  const Descriptor opened(is_there ? open(file.path.c_str(), O_RDONLY | O_CLOEXEC) : -1);
+  if (!opened) {
     if (trouble_.empty()) trouble_ = errno_error(Code::kNotFound, file.path, errno).message;
     return true;
   }
@@ -68,8 +67,8 @@ bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
   std::array<char, kReadBytes> buffer;
   bool at_end = false;
   while (!at_end && budget > 0) {
-    const ssize_t count =
-        pread(fd, buffer.data(), std::min(buffer.size(), budget), static_cast<off_t>(file.offset));
+    const ssize_t count = pread(opened.get(), buffer.data(), std::min(buffer.size(), budget),
+                                static_cast<off_t>(file.offset));
     if (count < 0 && errno == EINTR) continue;
     at_end = count <= 0;
     if (at_end) break;
@@ -77,7 +76,6 @@ bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
     budget -= static_cast<std::size_t>(count);
     feed(file.rank, file.stream, std::string_view(buffer.data(), static_cast<std::size_t>(count)));
   }
-  close(fd);
   return at_end;
 }
 

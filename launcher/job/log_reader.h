@@ -15,7 +15,7 @@ class LogReader {
  public:
   using Feed = std::function<void(int rank, int stream, std::string_view bytes)>;
 
-  // folder: where rank00000.out lies.
+  // folder: the one in which rank00000.out lies.
   LogReader(const std::string& folder, const std::vector<int>& ranks);
   // Begins with the last lines of each file; a long last line is cut at its beginning.
   void begin_with_last(int lines);
@@ -37,7 +37,7 @@ class LogReader {
   bool read_file(File& file, std::size_t& budget, const Feed& feed);
 
   std::vector<File> files_;
-  std::size_t next_ = 0;  // Where read() goes on.
+  std::size_t next_ = 0;  // Where the next read() goes on.
   bool any_opened_ = false;
   std::string trouble_;
 };

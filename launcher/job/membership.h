@@ -41,7 +41,7 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
 // Why one host takes no part.
 struct GoneMember {
   std::string name;
-  std::string step;  // "connecting"; may be empty.
+  std::string step;  // Such as "connecting"; may be empty.
   RemoteText reason;
 };
 

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <chrono>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy {
 namespace {
 
@@ -36,15 +38,14 @@ void StdinFeed::start() {
   if (!is_file_) {
     // Asio makes what it watches non-blocking, and that flag would be shared with our caller's
     // shell: it watches an epoll descriptor that watches standard input.
-    const int watcher = epoll_create1(EPOLL_CLOEXEC);
+    Descriptor watcher(epoll_create1(EPOLL_CLOEXEC));
     epoll_event readable{};
     readable.events = EPOLLIN;
-    if (watcher < 0 || epoll_ctl(watcher, EPOLL_CTL_ADD, STDIN_FILENO, &readable) != 0) {
-      if (watcher >= 0) close(watcher);
+    if (!watcher || epoll_ctl(watcher.get(), EPOLL_CTL_ADD, STDIN_FILENO, &readable) != 0) {
       ended_ = true;
       return handlers_.bytes("");
     }
-    descriptor_.assign(watcher);
+    descriptor_.assign(watcher.release());
   }
   resume();
 }

@@ -1,11 +1,15 @@
 #include "launcher/links/address_lookup.h"
 
+#include <sys/socket.h>
+
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/ip/udp.hpp>
 #include <boost/asio/post.hpp>
 #include <memory>
 #include <utility>
+
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -93,14 +97,14 @@ std::string numeric_address(const asio::ip::address& address) {
 
 std::string own_address_towards(const std::string& numeric) {
   boost::system::error_code error;
-  const asio::ip::address address = asio::ip::make_address(numeric, error);
+  udp::endpoint end(asio::ip::make_address(numeric, error), kAnyPort);
   if (error) return {};
-  asio::io_context here;
-  udp::socket socket(here);
-  socket.connect(udp::endpoint(address, kAnyPort), error);
-  if (error) return {};
-  const udp::endpoint own = socket.local_endpoint(error);
-  return error ? std::string() : numeric_address(own.address());
+  const Descriptor socket(::socket(end.protocol().family(), SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || connect(socket.get(), end.data(), static_cast<socklen_t>(end.size())) != 0)
+    return {};
+  auto size = static_cast<socklen_t>(end.capacity());
+  if (getsockname(socket.get(), end.data(), &size) != 0) return {};
+  return numeric_address(end.address());
 }
 
 PeerAddresses route_to(const Addresses& addresses) {

@@ -40,8 +40,8 @@ void Slots::grant_next() {
   const Arrival<Ticket> granted = std::move(waiting_.front());
   waiting_.pop_front();
   --free_;
-  // The ticket's own pointer means nothing; its deleter gives the place back.
-  granted(Ticket(static_cast<void*>(nullptr), [weak = std::weak_ptr<Slots*>(self_)](void*) {
+  // The deleter gives the place back.
+  granted(Ticket(static_cast<void*>(this), [weak = std::weak_ptr<Slots*>(self_)](void*) {
     const auto self = weak.lock();
     if (!self) return;
     ++(*self)->free_;

@@ -2,8 +2,7 @@
 // name. Pure; thread: any.
 #pragma once
 
-#include <algorithm>
-#include <iterator>
+#include <chrono>
 #include <string>
 #include <string_view>
 
@@ -11,18 +10,12 @@ namespace ivy {
 
 enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun };
 
-// In the order of the enumeration.
-inline constexpr std::string_view kCarrierNames[] = {
-    "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun"};
-
-inline std::string carrier_name(Carrier carrier) {
-  return std::string(kCarrierNames[static_cast<std::size_t>(carrier)]);
-}
+// "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun".
+std::string carrier_name(Carrier carrier);
+// How long the workers of a host live without hearing from their launcher, unless --lease says it.
+// is_attended: a user at a terminal sees the job.
+std::chrono::milliseconds usual_lease(Carrier carrier, bool is_attended);
 // The carrier with this name; an unknown name, as another version may have written it, is kSsh.
-inline Carrier carrier_named(std::string_view name) {
-  const auto found = std::find(std::begin(kCarrierNames), std::end(kCarrierNames), name);
-  if (found == std::end(kCarrierNames)) return Carrier::kSsh;
-  return static_cast<Carrier>(found - std::begin(kCarrierNames));
-}
+Carrier carrier_named(std::string_view name);
 
 }  // namespace ivy

@@ -19,7 +19,9 @@ namespace ivy {
 
 // Which hosts, and how many workers on each.
 struct HostOptions {
-  std::vector<Host> hosts;  // From -H, --hostfile or --fake-hosts; empty: this host.
+  // From -H, --hostfile, --fake-hosts or an allocation, in rank order, and cut to --nnodes. Main
+  // makes this host of an empty list.
+  std::vector<Host> hosts;
   std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;

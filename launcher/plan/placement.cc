@@ -13,13 +13,13 @@ std::string_view first_label(std::string_view name) { return name.substr(0, name
 
 // The allocation's name of a host that was written: the same, this machine by any of its names, or
 // the same machine with or without its domain. Null: not in the allocation.
-const std::string* name_in(const SlurmAllocation& allocation, const std::string& written,
+const std::string* name_in(const Allocation& allocation, const std::string& written,
                            const std::function<bool(const std::string&)>& is_here) {
   const std::vector<std::string>& hosts = allocation.hosts;
   const auto same = std::find(hosts.begin(), hosts.end(), written);
   if (same != hosts.end()) return &*same;
   if (is_here(written)) {
-    if (allocation.node_id) return &hosts[static_cast<std::size_t>(*allocation.node_id)];
+    if (allocation.own) return &hosts[*allocation.own];
     const auto here = std::find_if(hosts.begin(), hosts.end(), is_here);
     return here == hosts.end() ? nullptr : &*here;
   }
@@ -31,30 +31,30 @@ const std::string* name_in(const SlurmAllocation& allocation, const std::string&
   return alike == hosts.end() ? nullptr : &*alike;
 }
 
-Error not_allocated(const SlurmAllocation& allocation, const Options& options,
-                    const std::vector<std::string>& strangers) {
+Error not_allocated(const Allocation& allocation, const Options& options,
+                    const std::vector<std::string>& names) {
   return Error{Code::kInvalidArgument,
-               options.host_source + ": " + fold_host_names(strangers) + " " +
-                   (strangers.size() == 1 ? "is" : "are") + " not in " + allocation.name() + " (" +
+               options.host_source + ": " + fold_host_names(names) + " " +
+                   (names.size() == 1 ? "is" : "are") + " not in " + allocation.name + " (" +
                    fold_host_names(allocation.hosts) + ")",
                "leave " + options.host_source + " out to use all of them, or name some of them\n" +
                    "--transport ssh reaches hosts outside the allocation"};
 }
 
-Result<void> take_subset(const SlurmAllocation& allocation,
+Result<void> take_subset(const Allocation& allocation,
                          const std::function<bool(const std::string&)>& is_here, Options& options) {
-  std::vector<std::string> strangers;
+  std::vector<std::string> unknown;
   std::set<std::string> taken;
   for (Host& host : options.hosts) {
-    if (!host.user.empty() || host.port != 0)
+    if (allocation.slurm && (!host.user.empty() || host.port != 0))
       return Error{Code::kInvalidArgument,
                    options.host_source + ": " + host.name + " is written with " +
                        (host.port != 0 ? "a port" : "a user") + ", which only SSH knows; in " +
-                       allocation.name() + " hosts are reached by Slurm",
+                       allocation.name + " hosts are reached by Slurm",
                    "write its name alone, or add --transport ssh"};
     const std::string* name = name_in(allocation, host.name, is_here);
     if (name == nullptr) {
-      strangers.push_back(host.name);
+      unknown.push_back(host.name);
       continue;
     }
     if (!taken.insert(*name).second)
@@ -64,8 +64,8 @@ Result<void> take_subset(const SlurmAllocation& allocation,
           "write it once"};
     host.name = *name;
   }
-  if (!strangers.empty()) return not_allocated(allocation, options, strangers);
-  options.host_source += " within " + allocation.name();
+  if (!unknown.empty()) return not_allocated(allocation, options, unknown);
+  options.host_source += " within " + allocation.name;
   return {};
 }
 
@@ -78,12 +78,12 @@ bool passes_allocation_over(const Options& options) {
   return options.transport == TransportChoice::kSsh || options.transport == TransportChoice::kAgent;
 }
 
-Result<void> place_in_allocation(const SlurmAllocation& allocation,
+Result<void> place_in_allocation(const Allocation& allocation,
                                  const std::function<bool(const std::string&)>& is_here,
                                  Options& options) {
-  options.allocation = allocation;
+  options.allocation = allocation.slurm;
   if (!options.hosts.empty()) return take_subset(allocation, is_here, options);
-  options.host_source = allocation.name();
+  options.host_source = allocation.name;
   for (const std::string& name : allocation.hosts) {
     Host host;
     host.name = name;

@@ -1,4 +1,4 @@
-// Which hosts a job gets that was started in a Slurm allocation. Pure; thread: any.
+// Which hosts a job gets that was started in an allocation. Pure; thread: any.
 #pragma once
 
 #include <functional>
@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/options/options.h"
-#include "launcher/slurm/allocation.h"
+#include "launcher/plan/allocation.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -16,10 +16,10 @@ namespace ivy {
 bool passes_allocation_over(const Options& options);
 
 // options.hosts becomes the allocation's hosts, or what -H or a hostfile names of them;
-// options.allocation and options.host_source say so. Written slots stay; counts of Slurm's are
+// options.allocation and options.host_source say so. Written slots stay; a scheduler's counts are
 // never used. is_here: is this name this machine? InvalidArgument: a host that is named is not in
 // the allocation, or is to be reached in another way.
-Result<void> place_in_allocation(const SlurmAllocation& allocation,
+Result<void> place_in_allocation(const Allocation& allocation,
                                  const std::function<bool(const std::string& name)>& is_here,
                                  Options& options);
 

@@ -57,7 +57,7 @@ class Sequence {
       const auto waiting = std::make_shared<Handler>(std::move(handler));
       waiting_ = waiting;
       begin(Arrival<Event>([this, weak = std::weak_ptr<Handler>(waiting)](Event event) {
-        // Whoever calls us second finds nothing; neither does anybody after stop().
+        // A second call finds nothing, and neither does a call after stop().
         std::shared_ptr<Handler> held = weak.lock();
         if (!held) return;
         Handler resume = std::move(*held);

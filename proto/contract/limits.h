@@ -15,7 +15,8 @@ inline constexpr std::chrono::milliseconds kLauncherTick = kHeartbeat / 2;
 inline constexpr std::chrono::milliseconds kSupervisorTick = kHeartbeat / 4;
 
 // The lease: how long workers live without hearing from their launcher, and how long the launcher
-// keeps a host that is silent. It is shorter where a user at a terminal sees the job.
+// keeps a host that is silent. It is shorter where a user at a terminal sees the job; a carrier may
+// have another one (launcher/options/carrier_kind.cc).
 inline constexpr std::chrono::milliseconds kLeaseAttended{10'000};
 inline constexpr std::chrono::milliseconds kLeaseUnattended{60'000};
 inline constexpr std::chrono::milliseconds kShortestLease = 2 * kHeartbeat;
@@ -34,8 +35,11 @@ inline constexpr std::chrono::milliseconds kFirstAttachTimeout{30'000};
 inline constexpr std::chrono::milliseconds kAttachTimeout{5'000};
 inline constexpr std::chrono::milliseconds kHelloTimeout{30'000};
 
-// Stopping workers: TERM, then KILL after the grace. INT comes this long before TERM for Ctrl-C.
+// Stopping workers: TERM, then KILL after the grace, which is longer when the user or a scheduler
+// asks for the end, and may be set with --shutdown-timeout. INT comes this long before TERM for
+// Ctrl-C.
 inline constexpr std::chrono::milliseconds kGraceAfterFailure{5'000};
+inline constexpr std::chrono::milliseconds kGraceByRequest{30'000};
 inline constexpr std::chrono::milliseconds kInterruptGrace{1'000};
 // A supervisor names what it cannot end this long after KILL...
 inline constexpr std::chrono::milliseconds kUnkillableAfter{30'000};

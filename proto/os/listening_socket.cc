@@ -25,7 +25,9 @@ Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
   // Set explicitly either way: net.ipv6.bindv6only may have changed the default.
   if (family == AF_INET6) setsockopt(fd, IPPROTO_IPV6, IPV6_V6ONLY, &only_v6, sizeof only_v6);
   if (bind(fd, place.get(), place.size) == 0 && listen(fd, SOMAXCONN) == 0) return socket.release();
-  const Code code = errno == EADDRINUSE ? Code::kAlreadyExists : Code::kUnavailable;
+  const Code code = errno == EADDRINUSE      ? Code::kAlreadyExists
+                    : errno == EADDRNOTAVAIL ? Code::kNotFound
+                                             : Code::kUnavailable;
   return errno_error(code, "listen on " + address + " port " + std::to_string(port), errno);
 }
 

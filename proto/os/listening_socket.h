@@ -12,7 +12,7 @@ namespace ivy {
 // `address` is numeric and without brackets; port 0: the kernel chooses. "::" takes IPv4 as well,
 // every other IPv6 address only what it says. The descriptor takes an address over whose last
 // connections are still in TIME_WAIT. Errors: InvalidArgument (no numeric address), AlreadyExists
-// (another program listens there), Unavailable.
+// (another program listens there), NotFound (this host has no such address), Unavailable.
 Result<int> listen_tcp(const std::string& address, std::uint16_t port);
 
 // `type` is SOCK_STREAM or SOCK_SEQPACKET. A file in its place is an error: the caller knows

@@ -1,9 +1,11 @@
 #include "proto/os/socket_address.h"
 
 #include <arpa/inet.h>
+#include <net/if.h>
 #include <netinet/in.h>
 #include <sys/un.h>
 
+#include <array>
 #include <charconv>
 #include <cstring>
 
@@ -22,7 +24,13 @@ SocketAddress parse_address(const std::string& address, std::uint16_t port) {
     v4.sin_port = htons(port);
     std::memcpy(&parsed.storage, &v4, sizeof v4);
     parsed.size = sizeof v4;
-  } else if (inet_pton(AF_INET6, address.c_str(), &v6.sin6_addr) == 1) {
+    return parsed;
+  }
+  const std::size_t percent = address.find('%');
+  const bool is_scoped = percent != std::string::npos;
+  if (is_scoped) v6.sin6_scope_id = if_nametoindex(address.c_str() + percent + 1);
+  if ((!is_scoped || v6.sin6_scope_id != 0) &&
+      inet_pton(AF_INET6, address.substr(0, percent).c_str(), &v6.sin6_addr) == 1) {
     v6.sin6_family = AF_INET6;
     v6.sin6_port = htons(port);
     std::memcpy(&parsed.storage, &v6, sizeof v6);
@@ -52,6 +60,29 @@ SocketAddress unix_address(std::string_view path) {
   std::memcpy(&made.storage, &address, sizeof address);
   made.size = sizeof address;
   return made;
+}
+
+std::string host_text(const sockaddr_storage& address) {
+  std::array<char, INET6_ADDRSTRLEN> text{};
+  if (address.ss_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+    return inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
+  }
+  if (address.ss_family != AF_INET6) return "unix socket";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  const std::uint8_t* const bytes = v6.sin6_addr.s6_addr;
+  return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)
+             ? inet_ntop(AF_INET, bytes + 12, text.data(), text.size())
+             : inet_ntop(AF_INET6, bytes, text.data(), text.size());
+}
+
+std::string address_text(const sockaddr_storage& address) {
+  const std::string host = host_text(address);
+  if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return host;
+  // The port lies at the same place in both kinds.
+  const std::uint16_t port = ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
+  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
+         std::to_string(port);
 }
 
 }  // namespace ivy

@@ -20,12 +20,18 @@ struct SocketAddress {
   int open_socket() const;
 };
 
-// "10.0.0.1", "fd00::1". The result is not valid if the text is no numeric address.
+// "10.0.0.1", "fd00::1", "fe80::1%eth0". The result is not valid if the text is no numeric address.
 SocketAddress parse_address(const std::string& address, std::uint16_t port);
 // "10.0.0.1:28028", "[fd00::1]:28028", "localhost:28028"; other names are not looked up.
 SocketAddress parse_with_port(std::string_view text);
 
 // The result is not valid if the path is too long for a socket.
 SocketAddress unix_address(std::string_view path);
+
+// "10.0.0.1", "fd00::1"; "unix socket" for any other kind. An IPv4 address that is mapped into IPv6
+// is shown as IPv4.
+std::string host_text(const sockaddr_storage& address);
+// "10.0.0.1:28028", "[fd00::1]:28028", "unix socket".
+std::string address_text(const sockaddr_storage& address);
 
 }  // namespace ivy

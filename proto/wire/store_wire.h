@@ -11,35 +11,7 @@
 // Integers are little endian. A text (key, value, name, prefix) is u32 length and bytes. An error's
 // payload is one text.
 //
-// A client that may send a SET, SET_ONCE, MULTI_SET or DELETE again adds kNumberedOp to the op and
-// puts before the payload: u64 number, from 1 on in its session (handshake.h) | u64 lowest number
-// to which it has heard no answer | u8 1: it was sent before. Such a request is done once.
-//
-//   op            payload of the request                 payload of the reply
-//   SET           key, value                             -
-//   SET_ONCE      key, value                             -     AlreadyExists unless equal
-//   GET           key                                    value; NotFound
-//   WAIT          u64 timeout_ms, u32 n, n keys          -     DeadlineExceeded names missing keys
-//   WAIT_GET      u64 timeout_ms, key                    value
-//   CHECK         u32 n, n keys                          u8 1: all exist
-//   ADD           key, i64 delta                         i64 new value
-//   COMPARE_SET   key, u8 expects, expected, desired     u8 stored, u8 exists, current
-//   APPEND        key, value                             u64 new length
-//   DELETE        key                                    u8 1: it was there
-//   MULTI_GET     u32 n, n keys                          n values; NotFound names the first missing
-//   MULTI_SET     u32 n, n (key, value)                  -     all or nothing
-//   QUEUE_PUSH    key, value                             u64 new length
-//   QUEUE_POP     u64 timeout_ms, key                    value
-//   QUEUE_LENGTH  key                                    u64
-//   LIST          prefix, u32 limit, after               u8 more, u32 n, n keys in order, behind after
-//   COUNT         prefix                                 u64
-//   BARRIER       u64 timeout_ms, name, u32 size,        u64 round; reusable; a member counts once
-//                 u32 member, u64 call
-//   WATCH         prefix                                 -, then one reply per change with this id:
-//                                                        u8 1 set 2 deleted 3 overflow, key, value
-//   CANCEL        u32 id                                 -     that request answers Cancelled first
-//   PING          text                                   text
-//   WHY           -                                      text: who waits for whom
+// rendezvous/engine/requests.h has the requests and their fields.
 // clang-format on
 //
 // Pure. Thread: any.
@@ -57,32 +29,6 @@
 
 namespace ivy::store {
 
-enum class Op : std::uint8_t {
-  kSet = 1,
-  kSetOnce = 2,
-  kGet = 3,
-  kWait = 4,
-  kWaitGet = 5,
-  kCheck = 6,
-  kAdd = 7,
-  kCompareSet = 8,
-  kAppend = 9,
-  kDelete = 10,
-  kMultiGet = 11,
-  kMultiSet = 12,
-  kQueuePush = 13,
-  kQueuePop = 14,
-  kQueueLength = 15,
-  kList = 16,
-  kCount = 17,
-  kBarrier = 18,
-  kWatch = 19,
-  kCancel = 20,
-  kPing = 21,
-  kWhy = 22,
-};
-
-inline constexpr std::uint8_t kNumberedOp = 0x80;
 // A client repeats a numbered request for at most this long, and the store recognizes it for longer
 // (rendezvous/engine/answered_requests.h).
 inline constexpr std::chrono::minutes kRepeatFor{5};
@@ -98,10 +44,10 @@ inline constexpr std::size_t kReplyTextBytes = 8;
 inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
 inline constexpr std::size_t kMaxKeys = 1u << 20;
-inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};
+inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};  // No timeout.
 
 struct FrameHead {
-  std::uint8_t kind = 0;  // Op or status.
+  std::uint8_t kind = 0;  // The request's op or the reply's status.
   std::uint32_t id = 0;
 };
 

@@ -2,8 +2,7 @@
 // what comm and the tests use; no Asio, no protobuf, no thread of its own.
 //
 // Threads: any number may call at once; they share one connection, and each call gets its own
-// reply. cancel() may be called from any thread and makes every call, present and to come, return
-// Cancelled. Lifetime: no call may be under way when it is destroyed.
+// reply. Lifetime: no call may be under way when it is destroyed.
 //
 // Deadlines: a call with a timeout returns DeadlineExceeded by then, with the text in which the
 // store names what is missing; a call to a store that does not answer fails kAnswerGrace later.
@@ -31,92 +30,127 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "proto/contract/status.h"
-#include "proto/wire/store_wire.h"
+#include "rendezvous/client/shared_connection.h"
+#include "rendezvous/engine/requests.h"
 
 namespace ivy::store {
-
-struct ClientOptions {
-  std::string address;  // "10.0.0.1:4123", "[fd00::1]:4123", "unix:/path".
-  std::string job_id;
-  std::string token;
-  std::uint32_t generation = 0;
-  std::optional<std::uint32_t> rank;
-  std::chrono::milliseconds connect_timeout{30'000};
-  std::chrono::milliseconds request_timeout{60'000};  // For calls without a timeout.
-  // False: the store would not be started again, so a lost connection is final, and every later
-  // call fails with Unavailable at once.
-  bool may_redial = true;
-  // How long after it was first sent a set, set_once, multi_set or remove is sent again; at most
-  // kRepeatFor.
-  std::chrono::milliseconds repeat_for{kRepeatFor};
-};
-
-// How long after a call's own timeout the store may take to answer that the call has timed out.
-inline constexpr std::chrono::milliseconds kAnswerGrace{2'000};
 
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  using Limit = std::optional<Milliseconds>;  // Nothing: request_timeout.
+  using Limit = std::optional<Milliseconds>;  // Without one request_timeout holds.
+  using Entries = std::vector<std::pair<std::string, std::string>>;
+  using Names = std::vector<std::string>;
+
   // Dials until connect_timeout. InvalidArgument: the options are wrong; Unauthenticated: the store
   // does not know the token, or closes the connection on the greeting (another job or version);
   // FailedPrecondition: another generation; Unavailable: no store answers.
   static Result<std::unique_ptr<Client>> connect(const ClientOptions& options);
-  ~Client();
-  Client(const Client&) = delete;
-  Client& operator=(const Client&) = delete;
 
-  Result<void> set(std::string_view key, std::string_view value, Limit limit = std::nullopt);
-  Result<void> set_once(std::string_view key, std::string_view value, Limit limit = std::nullopt);
-  Result<std::string> get(std::string_view key, Limit limit = std::nullopt);  // NotFound.
-  Result<std::string> wait_get(std::string_view key, Milliseconds timeout);
+  // Any request of requests.h that the native dialect has, and its answer. The calls below are
+  // these requests by name.
+  template <class Kind>
+  Result<typename Kind::Answer> ask(Kind request, SharedConnection::Times times = {}) {
+    ReplyBody body = IVY_TRY(connection_->ask(Request(std::move(request)), times));
+    return std::get<typename Kind::Answer>(std::move(body));
+  }
+
+  Result<void> set(std::string_view key, std::string_view value, Limit limit = std::nullopt) {
+    return done(ask(Set{std::string(key), std::string(value)}, {.limit = limit}));
+  }
+  Result<void> set_once(std::string_view key, std::string_view value, Limit limit = std::nullopt) {
+    return done(ask(Set{std::string(key), std::string(value), true}, {.limit = limit}));
+  }
+  // NotFound if the key is missing.
+  Result<std::string> get(std::string_view key, Limit limit = std::nullopt) {
+    return IVY_TRY(ask(Get{std::string(key), std::nullopt}, {.limit = limit})).bytes;
+  }
+  Result<std::string> wait_get(std::string_view key, Milliseconds timeout) {
+    return IVY_TRY(ask(Get{std::string(key), kNever}, {.timeout = timeout})).bytes;
+  }
   // `limit`: how long the store may stay silent, from the call on; the default is kAnswerGrace
   // beyond the timeout.
-  Result<void> wait(const std::vector<std::string>& keys, Milliseconds timeout,
-                    Limit limit = std::nullopt);
-  Result<bool> check(const std::vector<std::string>& keys, Limit limit = std::nullopt);
-  Result<std::int64_t> add(std::string_view key, std::int64_t delta);
+  Result<void> wait(const Names& keys, Milliseconds timeout, Limit limit = std::nullopt) {
+    return done(ask(Wait{keys}, {timeout, limit}));
+  }
+  Result<bool> check(const Names& keys, Limit limit = std::nullopt) {
+    return IVY_TRY(ask(Check{keys}, {.limit = limit})).value == 1;
+  }
+  Result<std::int64_t> add(std::string_view key, std::int64_t delta) {
+    return IVY_TRY(ask(Add{std::string(key), delta})).value;
+  }
   // Returns whether `desired` was stored, and the value afterwards (nothing: the key is missing).
   Result<std::pair<bool, std::optional<std::string>>> compare_set(
       std::string_view key, const std::optional<std::string>& expected, std::string_view desired,
-      Limit limit = std::nullopt);
-  Result<std::uint64_t> append(std::string_view key, std::string_view value);
-  Result<bool> remove(std::string_view key);
-  Result<std::vector<std::string>> multi_get(const std::vector<std::string>& keys,
-                                             Limit limit = std::nullopt);
-  Result<void> multi_set(const std::vector<std::pair<std::string, std::string>>& entries);
-  Result<std::uint64_t> push(std::string_view queue, std::string_view value);
-  Result<std::string> pop(std::string_view queue, Milliseconds timeout);
-  Result<std::uint64_t> queue_length(std::string_view queue);
-  Result<std::vector<std::string>> list(std::string_view prefix,
-                                        Limit limit = std::nullopt);  // Per page.
-  Result<std::uint64_t> count(std::string_view prefix);
+      Limit limit = std::nullopt) {
+    Compared found = IVY_TRY(
+        ask(CompareSet{std::string(key), expected, std::string(desired)}, {.limit = limit}));
+    return std::pair(found.stored, std::move(found.current));
+  }
+  Result<std::uint64_t> append(std::string_view key, std::string_view value) {
+    return counted(ask(Append{std::string(key), std::string(value)}));
+  }
+  Result<bool> remove(std::string_view key) {
+    return IVY_TRY(ask(Delete{std::string(key)})).value == 1;
+  }
+  Result<Names> multi_get(const Names& keys, Limit limit = std::nullopt) {
+    return IVY_TRY(ask(MultiGet{keys}, {.limit = limit})).bytes;
+  }
+  Result<void> multi_set(const Entries& entries) { return done(ask(MultiSet{entries})); }
+  Result<std::uint64_t> push(std::string_view queue, std::string_view value) {
+    return counted(ask(QueuePush{std::string(queue), std::string(value)}));
+  }
+  Result<std::string> pop(std::string_view queue, Milliseconds timeout) {
+    return IVY_TRY(ask(QueuePop{std::string(queue), kNever}, {.timeout = timeout})).bytes;
+  }
+  Result<std::uint64_t> queue_length(std::string_view queue) {
+    return counted(ask(QueueLength{std::string(queue)}));
+  }
+  // The limit is that of each page.
+  Result<Names> list(std::string_view prefix, Limit limit = std::nullopt);
+  Result<std::uint64_t> count(std::string_view prefix) {
+    return counted(ask(Count{std::string(prefix)}));
+  }
   // Returns the number of the round, from 1. A caller that waits in several short calls passes the
   // same `arrival`, from new_arrival(), in each, so that they are one wait: the answer to one call
   // may arrive only in the next.
   Result<std::uint64_t> barrier(std::string_view name, std::uint32_t size, std::uint32_t member,
                                 Milliseconds timeout,
-                                std::optional<std::uint64_t> arrival = std::nullopt);
-  std::uint64_t new_arrival();
-  struct Meeting {
-    std::uint64_t round = 0;
+                                std::optional<std::uint64_t> arrival = std::nullopt) {
+    return counted(ask(Barrier{std::string(name), size, member, arrival ? *arrival : new_arrival()},
+                       {.timeout = timeout}));
+  }
+  std::uint64_t new_arrival() { return connection_->new_arrival(); }
+  struct Round {
+    std::uint64_t number = 0;
     std::optional<std::uint32_t> lost_member;  // Set: no further round will complete.
   };
   // A barrier that ends for good, for all members, when a client that waits in it is lost.
-  Result<Meeting> barrier_without_losses(std::string_view name, std::uint32_t size,
-                                         std::uint32_t member, Milliseconds timeout);
-  Result<std::string> why();
-  Result<void> ping();
+  Result<Round> barrier_without_losses(std::string_view name, std::uint32_t size,
+                                       std::uint32_t member, Milliseconds timeout);
+  // Returns the wait graph as text.
+  Result<std::string> why() { return IVY_TRY(ask(Why{})).bytes; }
+  Result<void> ping() { return connection_->ping(); }
 
-  void cancel();
+  // Makes every call, present and to come, return Cancelled. Any thread.
+  void cancel() { connection_->cancel(); }
 
  private:
-  struct State;
-  explicit Client(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  explicit Client(std::unique_ptr<SharedConnection> connection)
+      : connection_(std::move(connection)) {}
+  static Result<void> done(const Result<Done>& answer) {
+    return answer.ok() ? Result<void>() : answer.error();
+  }
+  static Result<std::uint64_t> counted(const Result<Number>& answer) {
+    if (!answer.ok()) return answer.error();
+    return static_cast<std::uint64_t>(answer->value);
+  }
+
+  const std::unique_ptr<SharedConnection> connection_;
 };
 
 }  // namespace ivy::store

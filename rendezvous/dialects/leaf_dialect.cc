@@ -1,20 +1,9 @@
 #include "rendezvous/dialects/leaf_dialect.h"
 
-#include <array>
-#include <optional>
-#include <set>
-#include <unordered_map>
-#include <utility>
-
-#include "proto/wire/store_wire.h"
-#include "rendezvous/dialects/leaf_wire.h"
+#include "rendezvous/dialects/codec.h"
 
 namespace ivy::store {
 namespace {
-
-// Ids of the leaf's own watches begin above those of the frames.
-constexpr RequestId kFirstWatch = RequestId{1} << 32;
-constexpr std::array<Space, 2> kFollowed = {Space::kNative, Space::kTorch};
 
 Error damaged(const std::string& what) {
   return Error{Code::kDataLoss, "a leaf's connection: " + what};
@@ -30,127 +19,67 @@ std::string address_on_host(const std::string& leaf, const std::string& client) 
 
 }  // namespace
 
-struct LeafDialect::State {
-  // A request that reads, whose values the leaf may be allowed to keep.
-  struct OpenRead {
-    Space space = Space::kNative;
-    std::vector<std::string> keys;
-    std::uint32_t client = 0;
-  };
-  struct Member {
-    ClientId id = 0;
-    Space space = Space::kNative;
-  };
-
-  Result<void> serve(const WireFrame& frame, std::uint64_t now_ns, Replies& out);
-  Result<void> join(PayloadReader& in, std::uint64_t now_ns);
-  Result<void> leave(PayloadReader& in);
-  Result<void> companions(PayloadReader& in, std::uint64_t now_ns);
-  Result<void> follow(const FrameHead& head, PayloadReader& in, std::uint64_t now_ns, Replies& out);
-  Result<void> request(const FrameHead& head, PayloadReader& in, std::uint64_t now_ns,
-                       Replies& out);
-  Result<const Member*> member(std::uint32_t number) const;
-  void note_read(std::uint32_t id, std::uint32_t client, Space space, const Request& request);
-  bool may_keep(Space space, const std::string& key, const std::string* value,
-                std::uint64_t now_ns);
-  std::optional<bool> watch(Space space, const std::string& key, std::uint64_t now_ns);
-  void put_marks(const OpenRead& read, const Reply& reply, std::string& payload);
-  std::optional<Space> own_space(ClientId id) const {
-    for (std::size_t i = 0; i < own.size(); ++i)
-      if (own[i] == id) return kFollowed[i];
-    return std::nullopt;
-  }
-
-  Engine& engine;
-  std::uint32_t generation = 0;
-  std::string address;
-  std::array<ClientId, 2> own{};
-  WireDecoder decoder{kMaxLeafFrameBytes};
-  std::unordered_map<std::uint32_t, Member> members = {};
-  std::unordered_map<std::uint32_t, OpenRead> reads = {};
-  std::array<std::set<std::string>, 2> followed = {};  // Keys that will be told by FORGET.
-  std::vector<ClientId> joined = {};
-  std::vector<ClientId> left = {};
-  RequestId next_watch = kFirstWatch;
-  std::uint64_t now = 0;  // The time of the last turn.
-  bool turn_over = false;
-};
-
-LeafDialect::LeafDialect(std::unique_ptr<State> state) : state_(std::move(state)) {}
-
 LeafDialect::~LeafDialect() {
-  for (const auto& [number, member] : state_->members) state_->engine.leave(member.id);
-  for (const ClientId id : state_->own) state_->engine.leave(id);
+  for (const auto& [number, member] : members_) engine_.leave(member.id);
+  for (const ClientId id : own_) engine_.leave(id);
 }
-
-ClientId LeafDialect::client() const { return state_->own.front(); }
-std::size_t LeafDialect::client_count() const { return state_->members.size(); }
-bool LeafDialect::has_more() const { return state_->turn_over; }
-std::vector<ClientId> LeafDialect::take_joined() { return std::exchange(state_->joined, {}); }
-std::vector<ClientId> LeafDialect::take_left() { return std::exchange(state_->left, {}); }
 
 Result<std::unique_ptr<LeafDialect>> LeafDialect::make(Engine& engine, std::uint32_t generation,
                                                        const std::string& address,
                                                        std::uint64_t now_ns) {
-  auto state = std::make_unique<State>(
-      State{.engine = engine, .generation = generation, .address = address, .now = now_ns});
-  for (std::size_t i = 0; i < kFollowed.size(); ++i) {
+  std::unique_ptr<LeafDialect> made(new LeafDialect(engine, generation, address));
+  for (std::size_t i = 0; i < kFollowedSpaces; ++i) {
     ClientInfo info;
-    info.space = kFollowed[i];
+    info.space = static_cast<Space>(i);
     info.generation = generation;
     info.address = address;
     info.is_leaf = true;
-    state->own[i] = IVY_TRY(engine.join(std::move(info), now_ns));
-    state->joined.push_back(state->own[i]);
+    made->own_[i] = IVY_TRY(engine.join(std::move(info), now_ns));
+    made->joined_.push_back(made->own_[i]);
   }
-  return std::unique_ptr<LeafDialect>(new LeafDialect(std::move(state)));
+  return made;
 }
 
 Result<void> LeafDialect::receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) {
-  if (!bytes.empty()) state_->decoder.feed(bytes);
-  state_->turn_over = false;
-  state_->now = now_ns;
+  if (!bytes.empty()) decoder_.feed(bytes);
+  turn_over_ = false;
+  now_ns_ = now_ns;
   Turn turn(out);
   while (!turn.over()) {
-    const std::optional<WireFrame> frame = IVY_TRY(state_->decoder.next());
+    const std::optional<WireFrame> frame = IVY_TRY(decoder_.next());
     if (!frame) return {};
-    IVY_CHECK(state_->serve(*frame, now_ns, out));
+    IVY_CHECK(serve(*frame, out));
     turn.count();
   }
-  state_->turn_over = true;
+  turn_over_ = true;
   return {};
 }
 
-Result<void> LeafDialect::State::serve(const WireFrame& frame, std::uint64_t now_ns, Replies& out) {
+Result<void> LeafDialect::serve(const WireFrame& frame, Replies& out) {
   PayloadReader in(frame.payload);
   switch (static_cast<LeafOp>(frame.head.kind)) {
     case LeafOp::kJoin:
-      return join(in, now_ns);
+      return join(in);
     case LeafOp::kLeave:
       return leave(in);
-    case LeafOp::kDescribe: {
-      const Member* of = IVY_TRY(member(in.u32()));
-      const std::uint32_t pid = in.u32();
-      if (!in.done()) return damaged("a description is damaged");
-      engine.describe(of->id, pid, std::nullopt);
-      return {};
-    }
+    case LeafOp::kDescribe:
+      return describe(in);
     case LeafOp::kCompanions:
-      return companions(in, now_ns);
+      return set_companions(in);
     case LeafOp::kFollow:
-      return follow(frame.head, in, now_ns, out);
+      return follow(frame.head.id, in, out);
     default:
-      return request(frame.head, in, now_ns, out);
+      return request(frame.head, in, out);
   }
 }
 
-Result<const LeafDialect::State::Member*> LeafDialect::State::member(std::uint32_t number) const {
-  const auto found = members.find(number);
-  if (found == members.end()) return damaged("no client " + std::to_string(number));
+Result<const LeafDialect::Member*> LeafDialect::member(std::uint32_t number) const {
+  const auto found = members_.find(number);
+  if (found == members_.end()) return damaged("no client " + std::to_string(number));
   return &found->second;
 }
 
-Result<void> LeafDialect::State::join(PayloadReader& in, std::uint64_t now_ns) {
+Result<void> LeafDialect::join(PayloadReader& in) {
   const std::uint32_t number = in.u32();
   ClientInfo info;
   const std::uint8_t space = in.u8();
@@ -158,152 +87,145 @@ Result<void> LeafDialect::State::join(PayloadReader& in, std::uint64_t now_ns) {
   const std::uint32_t rank = in.u32();
   info.pid = in.u32();
   info.session = in.u64();
-  info.address = address_on_host(address, std::string(in.text()));
-  if (!in.done() || space > static_cast<std::uint8_t>(Space::kPmi))
-    return damaged("a client that joins is damaged");
-  if (members.contains(number)) return damaged("client " + std::to_string(number) + " is there");
-  if (members.size() >= kMaxLeafClients)
+  info.address = address_on_host(address_, std::string(in.text()));
+  if (!in.done() || space >= kSpaces) return damaged("a client that joins is damaged");
+  if (members_.contains(number)) return damaged("client " + std::to_string(number) + " is there");
+  if (members_.size() >= kMaxLeafClients)
     return damaged("more than " + std::to_string(kMaxLeafClients) + " clients");
   info.space = static_cast<Space>(space);
-  info.generation = generation;
+  info.generation = generation_;
   if (has_rank) info.rank = rank;
-  Member member{0, info.space};
-  member.id = IVY_TRY(engine.join(std::move(info), now_ns));
-  members.emplace(number, member);
-  joined.push_back(member.id);
+  const ClientId id = IVY_TRY(engine_.join(std::move(info), now_ns_));
+  members_.emplace(number, Member{id, static_cast<Space>(space)});
+  joined_.push_back(id);
   return {};
 }
 
-Result<void> LeafDialect::State::leave(PayloadReader& in) {
+Result<void> LeafDialect::leave(PayloadReader& in) {
   const std::uint32_t number = in.u32();
   const Member* gone = IVY_TRY(member(number));
   if (!in.done()) return damaged("a client that leaves is damaged");
-  engine.leave(gone->id);
-  left.push_back(gone->id);
-  members.erase(number);
-  std::erase_if(reads, [&](const auto& read) { return read.second.client == number; });
+  engine_.leave(gone->id);
+  left_.push_back(gone->id);
+  members_.erase(number);
+  std::erase_if(reads_, [&](const auto& read) { return read.second.client == number; });
   return {};
 }
 
-Result<void> LeafDialect::State::companions(PayloadReader& in, std::uint64_t now_ns) {
+Result<void> LeafDialect::describe(PayloadReader& in) {
+  const Member* described = IVY_TRY(member(in.u32()));
+  const std::uint32_t pid = in.u32();
+  if (!in.done()) return damaged("a description is damaged");
+  engine_.describe(described->id, pid, std::nullopt);
+  return {};
+}
+
+Result<void> LeafDialect::set_companions(PayloadReader& in) {
   const std::uint32_t leader = in.u32();
   const std::uint32_t id = in.u32();
   const std::uint32_t count = in.u32();
   if (count > kMaxLeafClients * 16u) return damaged("too many companions");
   std::vector<Companion> all;
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
-    const auto found = members.find(in.u32());
+    const auto found = members_.find(in.u32());
     const std::uint64_t waited = in.u64();
-    if (found != members.end())
-      all.push_back({found->second.id, waited < now_ns ? now_ns - waited : 0});
+    if (found != members_.end())
+      all.push_back({found->second.id, waited < now_ns_ ? now_ns_ - waited : 0});
   }
   if (!in.done()) return damaged("companions are damaged");
-  const Member* of = IVY_TRY(member(leader));
-  engine.set_companions(of->id, id, std::move(all));
+  engine_.set_companions(IVY_TRY(member(leader))->id, id, std::move(all));
   return {};
+}
+
+// Asks the engine in the name of the leaf itself.
+ReplyBody LeafDialect::ask(Space space, Request request) {
+  Replies replies;
+  engine_.apply(own_[static_cast<std::size_t>(space)], next_own_++, std::move(request), now_ns_,
+                replies);
+  return std::move(replies.front().body);
 }
 
 // Watches the key and returns whether it exists now; FORGET is sent when that, or its value,
 // changes. Returns nothing if there are too many watches.
-std::optional<bool> LeafDialect::State::watch(Space space, const std::string& key,
-                                              std::uint64_t now_ns) {
+std::optional<bool> LeafDialect::watch(Space space, const std::string& key) {
   const auto index = static_cast<std::size_t>(space);
-  Replies replies;
-  if (index < followed.size() && followed[index].contains(key)) {
-    engine.apply(own[index], next_watch++, Check{{key}}, now_ns, replies);
-    return std::get<Number>(replies.front().body).value == 1;
-  }
-  if (index >= followed.size()) return std::nullopt;
-  engine.apply(own[index], next_watch++, Watch{key, true, true}, now_ns, replies);
-  const auto* present = std::get_if<Compared>(&replies.front().body);
+  if (index >= kFollowedSpaces) return std::nullopt;
+  if (followed_[index].contains(key)) return std::get<Number>(ask(space, Check{{key}})).value == 1;
+  const ReplyBody answer = ask(space, Watch{key, true, true});
+  const auto* present = std::get_if<Compared>(&answer);
   if (present == nullptr) return std::nullopt;
-  followed[index].insert(key);
+  followed_[index].insert(key);
   return present->current.has_value();
 }
 
 // True if the leaf may keep the value: the key must still have it, as it may have changed since the
 // engine answered.
-bool LeafDialect::State::may_keep(Space space, const std::string& key, const std::string* value,
-                                  std::uint64_t now_ns) {
-  const std::string* lasting = engine.lasting_value(space, key);
+bool LeafDialect::may_keep(Space space, const std::string& key, const std::string* value) {
+  const std::string* lasting = engine_.lasting_value(space, key);
   if (lasting == nullptr || (value != nullptr && *lasting != *value)) return false;
-  return watch(space, key, now_ns).has_value();
+  return watch(space, key).has_value();
 }
 
-Result<void> LeafDialect::State::follow(const FrameHead& head, PayloadReader& in,
-                                        std::uint64_t now_ns, Replies& out) {
-  const std::uint8_t space = in.u8();
+Result<void> LeafDialect::follow(std::uint32_t id, PayloadReader& in, Replies& out) {
+  const std::uint8_t index = in.u8();
   std::string key(in.text());
-  if (!in.done() || space >= kFollowed.size()) return damaged("a key to follow is damaged");
-  engine.count_request();
-  Replies replies;
-  engine.apply(own[space], next_watch++, Check{{key}}, now_ns, replies);
-  const auto* number = std::get_if<Number>(&replies.front().body);
-  std::int64_t answer = number == nullptr ? kMissing : number->value;
-  if (answer == kMissing && watch(kFollowed[space], key, now_ns)) answer = kMissingAndFollowed;
-  Reply& reply = out.emplace_back();
-  reply.client = own.front();
-  reply.request = head.id;
-  reply.body = Number{answer};
+  if (!in.done() || index >= kFollowedSpaces) return damaged("a key to follow is damaged");
+  const auto space = static_cast<Space>(index);
+  engine_.count_request();
+  const ReplyBody answer = ask(space, Check{{key}});
+  const auto* number = std::get_if<Number>(&answer);
+  std::int64_t found = number == nullptr ? kMissing : number->value;
+  if (found == kMissing && watch(space, key)) found = kMissingAndFollowed;
+  answer_to(own_.front(), id, Number{found}, out);
   return {};
 }
 
-void LeafDialect::State::note_read(std::uint32_t id, std::uint32_t client, Space space,
-                                   const Request& request) {
-  OpenRead read{space, {}, client};
-  if (const auto* get = std::get_if<Get>(&request)) read.keys = {get->key};
-  if (const auto* wait = std::get_if<Wait>(&request); wait != nullptr && wait->keys.size() == 1)
-    read.keys = wait->keys;
-  if (const auto* many = std::get_if<MultiGet>(&request)) read.keys = many->keys;
-  if (!read.keys.empty()) reads[id] = std::move(read);
-}
-
-Result<void> LeafDialect::State::request(const FrameHead& head, PayloadReader& in,
-                                         std::uint64_t now_ns, Replies& out) {
+Result<void> LeafDialect::request(const FrameHead& head, PayloadReader& in, Replies& out) {
   const std::uint32_t number = in.u32();
   const Member* from = IVY_TRY(member(number));
-  Request asked = IVY_TRY(take_request(head.kind, in, now_ns));
-  note_read(head.id, number, from->space, asked);
-  engine.apply(from->id, head.id, std::move(asked), now_ns, out);
+  const std::size_t index =
+      std::size_t{head.kind} - static_cast<std::size_t>(LeafOp::kFirstRequest);
+  Request asked = IVY_TRY(take_leaf_request(index, in, now_ns_));
+  std::vector<std::string> keys = keys_shown(asked);
+  if (!keys.empty()) reads_[head.id] = {from->space, std::move(keys), number};
+  engine_.apply(from->id, head.id, std::move(asked), now_ns_, out);
   return {};
 }
 
 // Appends to the values of a read a mark for each: whether the leaf may keep it. The reply to a
 // wait has no value, so the mark brings it.
-void LeafDialect::State::put_marks(const OpenRead& read, const Reply& reply, std::string& payload) {
+void LeafDialect::put_marks(const OpenRead& read, const Reply& reply, std::string& payload) {
   if (const auto* value = std::get_if<Value>(&reply.body)) {
-    put_u8(payload, may_keep(read.space, read.keys.front(), &value->bytes, now) ? 1 : 0);
+    put_u8(payload, may_keep(read.space, read.keys.front(), &value->bytes) ? 1 : 0);
   } else if (std::holds_alternative<Done>(reply.body)) {
-    const bool keeps = may_keep(read.space, read.keys.front(), nullptr, now);
+    const bool keeps = may_keep(read.space, read.keys.front(), nullptr);
     put_u8(payload, keeps ? 1 : 0);
-    if (keeps) put_text(payload, *engine.lasting_value(read.space, read.keys.front()));
+    if (keeps) put_text(payload, *engine_.lasting_value(read.space, read.keys.front()));
   } else if (const auto* values = std::get_if<Values>(&reply.body)) {
     for (std::size_t i = 0; i < values->bytes.size() && i < read.keys.size(); ++i)
-      put_u8(payload, may_keep(read.space, read.keys[i], &values->bytes[i], now) ? 1 : 0);
+      put_u8(payload, may_keep(read.space, read.keys[i], &values->bytes[i]) ? 1 : 0);
   }
 }
 
 void LeafDialect::reply(const Reply& reply, std::string& bytes) {
-  State& state = *state_;
   std::string payload;
-  if (const auto* change = std::get_if<Changed>(&reply.body)) {
-    if (const std::optional<Space> space = state.own_space(reply.client)) {
-      state.followed[static_cast<std::size_t>(*space)].erase(change->key);
-      put_u8(payload, static_cast<std::uint8_t>(*space));
-      put_text(payload, change->key);
-      return append_frame(bytes, {kForgetFrame, 0}, payload);
-    }
+  const auto* change = std::get_if<Changed>(&reply.body);
+  for (std::size_t i = 0; change != nullptr && i < own_.size(); ++i) {
+    if (own_[i] != reply.client) continue;
+    followed_[i].erase(change->key);
+    put_u8(payload, static_cast<std::uint8_t>(i));
+    put_text(payload, change->key);
+    return append_frame(bytes, {kForgetFrame, 0}, payload);
   }
   const auto id = static_cast<std::uint32_t>(reply.request);
   const auto* error = std::get_if<Error>(&reply.body);
-  put_reply(payload, reply);
-  if (const auto read = state.reads.find(id); read != state.reads.end()) {
-    if (error == nullptr) state.put_marks(read->second, reply, payload);
-    state.reads.erase(read);
+  put_leaf_reply(payload, reply.body);
+  if (const auto read = reads_.find(id); read != reads_.end()) {
+    if (error == nullptr) put_marks(read->second, reply, payload);
+    reads_.erase(read);
   }
-  append_frame(bytes,
-               {error == nullptr ? std::uint8_t{0} : static_cast<std::uint8_t>(error->code), id},
-               payload);
+  const int status = error == nullptr ? 0 : static_cast<int>(error->code);
+  append_frame(bytes, {static_cast<std::uint8_t>(status), id}, payload);
 }
 
 }  // namespace ivy::store

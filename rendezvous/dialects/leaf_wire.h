@@ -1,6 +1,6 @@
 // The messages between a leaf and the store, in frames of proto/wire/store_wire.h, after the
-// handshake for the purpose "leaf". The engine's requests and replies travel whole, so that a
-// request means the same through a leaf as without one.
+// handshake for the purpose "leaf". The engine's requests and replies travel whole (codec.h), so
+// that a request means the same through a leaf as without one.
 //
 // clang-format off
 //   up    JOIN        -    u32 client, u8 space, u8 has rank, u32 rank, u32 pid, u64 session,
@@ -20,12 +20,8 @@
 #pragma once
 
 #include <cstdint>
-#include <string>
-#include <string_view>
 
-#include "proto/contract/status.h"
 #include "proto/wire/store_wire.h"
-#include "rendezvous/engine/engine.h"
 
 namespace ivy::store {
 
@@ -35,7 +31,7 @@ enum class LeafOp : std::uint8_t {
   kDescribe = 3,
   kCompanions = 4,
   kFollow = 5,
-  kFirstRequest = 16,
+  kFirstRequest = 16,  // And the index in Request.
 };
 inline constexpr std::uint8_t kForgetFrame = 255;
 // Answers to FOLLOW, besides 1 (the key exists). kMissing: no FORGET will come.
@@ -46,15 +42,5 @@ inline constexpr std::int64_t kMissingAndFollowed = 2;
 inline constexpr std::size_t kMaxLeafFrameBytes = kMaxFrameBytes + (1u << 20);
 // The most connections of one host, which has at most 4,096 workers.
 inline constexpr std::size_t kMaxLeafClients = 16'384;
-
-std::uint8_t request_kind(const Request& request);
-void put_request(std::string& out, Request& request, std::uint64_t now_ns);
-// Reads the whole payload; fails with DataLoss if it is no request of ours.
-Result<Request> take_request(std::uint8_t kind, PayloadReader& in, std::uint64_t now_ns);
-
-// An Error is put by its code and text, anything else by its kind.
-void put_reply(std::string& out, const Reply& reply);
-// Reads the reply's body and leaves what follows it in `in`.
-Result<decltype(Reply::body)> take_reply(std::uint8_t status, PayloadReader& in);
 
 }  // namespace ivy::store

@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "proto/contract/status.h"
+#include "proto/wire/store_wire.h"
 #include "rendezvous/engine/engine.h"
 
 namespace ivy::store {
@@ -16,19 +17,25 @@ class NativeDialect {
  public:
   static Result<std::unique_ptr<NativeDialect>> make(StoreFront& engine, ClientInfo info,
                                                      std::uint64_t now_ns);
-  ~NativeDialect();  // Leaves the engine.
+  ~NativeDialect() { engine_.leave(client_); }
+  NativeDialect(const NativeDialect&) = delete;
+  NativeDialect& operator=(const NativeDialect&) = delete;
 
-  // See TorchDialect.
+  // Both are as in TorchDialect.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out);
   void reply(const Reply& reply, std::string& bytes);
   // True if frames have arrived that are left for another turn: call receive({}).
-  bool has_more() const;
-  ClientId client() const;
+  bool has_more() const { return turn_over_; }
+  ClientId client() const { return client_; }
 
  private:
-  struct State;
-  explicit NativeDialect(std::unique_ptr<State> state);
-  std::unique_ptr<State> state_;
+  NativeDialect(StoreFront& engine, ClientId client) : engine_(engine), client_(client) {}
+  Result<void> serve(const WireFrame& frame, std::uint64_t now_ns, Replies& out);
+
+  StoreFront& engine_;
+  const ClientId client_;
+  WireDecoder decoder_{kMaxFrameBytes};
+  bool turn_over_ = false;
 };
 
 }  // namespace ivy::store

@@ -1,7 +1,7 @@
 // torch's TCPStore protocol on the engine: bytes of one connection in, engine calls and bytes out.
 // Dialect C (torch 2.2 and later, opcodes 0-18) and A (up to 2.0) are told apart by the first
 // bytes; others are refused in one line. Facts and quirks: the protocol table in
-// rendezvous/README.md.
+// docs/store.md.
 //
 // A connection's requests are answered in order; only CANCEL_WAIT overtakes a wait. Requests may
 // arrive in any cut and pipelined; each is applied once, when its last byte is there. Lengths are
@@ -11,9 +11,14 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
+#include <deque>
+#include <map>
+#include <optional>
+#include <set>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
 #include "proto/contract/status.h"
 #include "rendezvous/engine/engine.h"
@@ -25,11 +30,36 @@ inline constexpr std::size_t kMaxTorchRequestBytes = 64u << 20;
 // The most bytes that may follow a WAIT or BARRIER before its answer: torch sends only its cancel.
 inline constexpr std::size_t kMaxBehindTorchWait = 1u << 20;
 
+// Numbers of dialect C; those of A are mapped to them.
+enum class TorchOp : std::uint8_t {
+  kValidate = 0,
+  kSet = 1,
+  kCompareSet = 2,
+  kGet = 3,
+  kAdd = 4,
+  kCheck = 5,
+  kWait = 6,
+  kCount = 7,
+  kDelete = 8,
+  kAppend = 9,
+  kMultiGet = 10,
+  kMultiSet = 11,
+  kCancelWait = 12,
+  kPing = 13,
+  kQueuePush = 14,
+  kQueuePop = 15,
+  kQueueLength = 16,
+  kListKeys = 17,
+  kBarrier = 18,
+  kWatchKey = 19,  // Dialect A only; not a number on the wire.
+};
+
 class TorchDialect {
  public:
   // Joins the engine, as a client of the torch space, when the first request is there.
-  TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address);
-  ~TorchDialect();  // Leaves.
+  TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address)
+      : engine_(engine), generation_(generation), address_(std::move(address)) {}
+  ~TorchDialect();  // Its client leaves the engine.
   TorchDialect(const TorchDialect&) = delete;
   TorchDialect& operator=(const TorchDialect&) = delete;
 
@@ -41,17 +71,65 @@ class TorchDialect {
   // protocol cannot express it.
   Result<void> reply(const Reply& reply, std::string& bytes);
   // True if a wait was answered while more requests had come: call receive({}).
-  bool has_more() const;
+  bool has_more() const { return waiting_ == 0 && has_more_; }
   // The bytes that are kept of incomplete or waiting requests and of watched values.
   std::size_t kept_bytes() const;
   // Returns 0 before the first request.
-  ClientId client() const;
-  // "torch 2.2 or later", "torch 2.0 or before", or empty.
-  std::string_view dialect() const;
+  ClientId client() const { return client_; }
 
  private:
-  struct State;
-  std::unique_ptr<State> state_;
+  enum class Dialect { kUnknown, kA, kC };
+  // A request that has not wholly arrived.
+  struct Incoming {
+    std::optional<TorchOp> op;
+    std::size_t field = 0;   // Index into the fields of the op, after any '*'.
+    bool counted = false;    // The count has been read.
+    std::uint64_t left = 1;  // Repetitions that have not been read.
+    std::vector<std::string> texts;
+    std::int64_t number = 0;
+    std::size_t bytes = 0;
+  };
+
+  Result<bool> recognize();
+  Result<bool> read_request();
+  Result<bool> read_op();
+  Result<bool> read_count();
+  Result<bool> read_field(char kind);
+  Result<void> serve_all(std::uint64_t now_ns, Replies& out);
+  Result<void> serve(std::uint64_t now_ns, Replies& out);
+  RequestId apply(TorchOp op, Request request, std::uint64_t now_ns, Replies& out);
+  Request request_of(TorchOp op);
+  std::string text(std::size_t index);
+  std::vector<std::pair<std::string, std::string>> entries();
+  Result<void> note_watch();
+  Result<void> encode_watch(const ReplyBody& body, std::string& bytes);
+  Result<void> watched_now(const Compared& present, std::string& bytes);
+  Result<void> changed(const Changed& change, std::string& bytes);
+  Result<void> count_watched(std::size_t before, std::size_t after);
+  std::string_view rest() const { return std::string_view(buffer_).substr(consumed_); }
+  void compact();
+  // Dialect A has no CANCEL_WAIT: its client gives up a wait by sending another request on the same
+  // connection.
+  bool has_given_up() const;
+  void give_up(std::uint64_t now_ns, Replies& out);
+  bool next_is_cancel() const;
+
+  StoreFront& engine_;
+  const std::uint32_t generation_;
+  const std::string address_;
+  ClientId client_ = 0;
+  Dialect dialect_ = Dialect::kUnknown;
+  bool validated_ = false;
+  std::string buffer_;
+  std::size_t consumed_ = 0;
+  Incoming incoming_;
+  std::uint64_t requests_ = 0;
+  RequestId waiting_ = 0;         // The waiting request that delays those after it.
+  std::set<RequestId> given_up_;  // Waits of dialect A that were given up.
+  bool has_more_ = false;         // Bytes that have arrived were left for another turn.
+  std::map<std::string, std::optional<std::string>> watched_;  // Dialect A: key to its last value.
+  std::size_t watched_bytes_ = 0;
+  std::deque<std::string> watches_asked_;  // Keys without an answer yet, in order.
 };
 
 }  // namespace ivy::store

@@ -31,14 +31,14 @@ namespace ivy::store {
 class AnsweredRequests {
  public:
   struct Limits {
-    std::size_t answers = 256u << 10;  // About 150 bytes each.
+    std::size_t answers = 256u << 10;  // Each takes about 150 bytes.
     std::size_t answers_per_session = 4096;
     std::uint64_t kept_ns = 600'000'000'000;
   };
   using Answer = std::variant<Done, Number, Error>;
   enum class Known {
     kNew,       // Serve it, and remember the answer.
-    kAnswered,  // The answer is `answer`.
+    kAnswered,  // It was served: give the same answer again.
     kPast,      // Its client has heard the answer, or has given up.
     kUnclear,   // It was sent before, and its session may have been forgotten since.
     kTooMany,   // No room to remember: do not serve it.
@@ -73,7 +73,7 @@ class AnsweredRequests {
     SessionId session = 0;
     std::uint64_t number = 0;
     std::uint64_t lowest = 0;
-    bool is_number = false;  // Number{1}; else Done.
+    bool is_number = false;  // The answer is the number 1; otherwise Done.
   };
   // Returns nothing if this answer need not be kept, because doing the request anew gives the same.
   static std::optional<Kept> kept(SessionId session, const Numbered& request, const Answer& answer);
@@ -107,7 +107,7 @@ class AnsweredRequests {
   std::size_t answers_ = 0;
   bool forgot_early_ = false;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t started_ns_ = 0;  // Restored sessions ended then.
+  std::uint64_t started_ns_ = 0;  // The time at which restored sessions ended.
 };
 
 }  // namespace ivy::store

@@ -5,8 +5,6 @@
 namespace ivy::store {
 namespace {
 
-constexpr std::uint32_t kSpaces = 3;
-
 bool has_value(EffectKind kind) {
   return kind == EffectKind::kPut || kind == EffectKind::kAppend || kind == EffectKind::kPush;
 }
@@ -103,6 +101,28 @@ Result<Effect> read_effect(PayloadReader& in) {
   if (effect.key.size() > kMaxKeyBytes || effect.value.size() > kMaxValueBytes)
     return damaged("beyond the store's limits");
   return effect;
+}
+
+Result<void> EffectRecord::room_for(std::size_t more_bytes, Journal::Use use) const {
+  // Room for an effect's kind, space and two lengths, and for the effect "answered".
+  constexpr std::size_t kHeadBytes = 16 + 32;
+  if (journal_ == nullptr || journal_->has_room(more_bytes + kHeadBytes, use)) return {};
+  return Error{Code::kResourceExhausted,
+               "the disk of the store's log is full: nothing can be written until there is room"};
+}
+
+void EffectRecord::end() {
+  if (!effects_.empty()) journal_->record(std::exchange(effects_, {}));
+}
+
+void EffectWriter::write(const Effect& effect) {
+  append_effect(record_, effect);
+  if (record_.size() >= kSnapshotRecordBytes) end_record();
+}
+
+void EffectWriter::end_record() {
+  bytes_ += record_.size();
+  if (!record_.empty()) records_.push_back(std::exchange(record_, {}));
 }
 
 std::optional<std::string> covered_effects(std::string_view effects, const SnapshotCursor& cursor) {

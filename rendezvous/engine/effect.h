@@ -49,11 +49,11 @@ enum class EffectKind : std::uint8_t {
 struct Effect {
   EffectKind kind = EffectKind::kPut;
   Space space = Space::kNative;
-  std::string_view key;
-  std::string_view value;
+  std::string_view key = {};
+  std::string_view value = {};
   std::uint32_t number = 0;  // A barrier's size; the generation.
   std::uint64_t round = 0;
-  std::vector<std::pair<std::uint32_t, std::uint64_t>> calls;  // The last round's, by member.
+  std::vector<std::pair<std::uint32_t, std::uint64_t>> calls = {};  // The last round's, by member.
   AnsweredRequests::Kept answered = {};
 };
 Effect effect_of(const AnsweredRequests::Kept& answered);
@@ -61,6 +61,43 @@ Effect effect_of(const AnsweredRequests::Kept& answered);
 void append_effect(std::string& out, const Effect& effect);
 // Reads the next effect. DataLoss: these bytes are no effect, or one beyond the store's limits.
 Result<Effect> read_effect(PayloadReader& in);
+
+// The effects of the request that is being served, on their way to the journal as one record.
+class EffectRecord {
+ public:
+  // From now on; null: effects are kept nowhere.
+  void keep_in(Journal* journal) { journal_ = journal; }
+  bool is_kept() const { return journal_ != nullptr; }
+  bool empty() const { return effects_.empty(); }
+  Result<void> room_for(std::size_t more_bytes, Journal::Use use = Journal::Use::kMore) const;
+  void note(const Effect& effect) {
+    if (journal_ != nullptr) append_effect(effects_, effect);
+  }
+  void end();
+
+ private:
+  Journal* journal_ = nullptr;
+  std::string effects_;
+};
+
+// Collects effects into records of about kSnapshotRecordBytes.
+class EffectWriter {
+ public:
+  explicit EffectWriter(std::vector<std::string>& records) : records_(records) {}
+  ~EffectWriter() { end_record(); }
+  EffectWriter(const EffectWriter&) = delete;
+  EffectWriter& operator=(const EffectWriter&) = delete;
+
+  void write(const Effect& effect);
+  std::size_t bytes() const { return bytes_ + record_.size(); }
+
+ private:
+  void end_record();
+
+  std::vector<std::string>& records_;
+  std::string record_;
+  std::size_t bytes_ = 0;
+};
 
 // Returns those of `effects` that concern parts that a snapshot has passed already; the answers are
 // its first part. Returns nothing if a generation begins in them, which makes the snapshot useless.

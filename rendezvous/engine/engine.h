@@ -15,26 +15,22 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <map>
-#include <memory>
 #include <optional>
-#include <set>
 #include <string>
 #include <string_view>
-#include <unordered_map>
-#include <variant>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/status.h"
-#include "proto/wire/store_wire.h"
+#include "rendezvous/engine/answered_requests.h"
+#include "rendezvous/engine/contents.h"
 #include "rendezvous/engine/journal.h"
-#include "rendezvous/engine/wait_graph.h"
 #include "rendezvous/engine/requests.h"
+#include "rendezvous/engine/wait_graph.h"
+#include "rendezvous/engine/waiters.h"
+#include "rendezvous/engine/watches.h"
 
 namespace ivy::store {
-
-struct EngineState;
 
 // The interface that connections send their requests to: the engine, or a leaf in front of one
 // (leaf.h), which answers later what an engine answers at once. Engine documents the functions.
@@ -57,8 +53,7 @@ class StoreFront {
 
 class Engine : public StoreFront {
  public:
-  explicit Engine(EngineLimits limits = {});
-  ~Engine() override;
+  explicit Engine(EngineLimits limits = {}) : limits_(limits), contents_(limits) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
@@ -82,9 +77,9 @@ class Engine : public StoreFront {
   std::uint64_t advance(std::uint64_t now_ns, Replies& out) override;
 
   // Cancels a watch, without an answer.
-  void end_watch(ClientId client, RequestId request) override;
+  void end_watch(ClientId client, RequestId request) override { watches_.end(client, request); }
   void begin_generation(std::uint32_t generation, Replies& out) override;
-  std::uint32_t generation() const override;
+  std::uint32_t generation() const override { return generation_; }
 
   // For leaves: the value of a key that was set once or is written once by its name
   // (write_once_by_name()), so that it keeps its value until a client removes it or writes it in
@@ -94,33 +89,54 @@ class Engine : public StoreFront {
   // Replaces the companions that were set before; they are forgotten with the request.
   void set_companions(ClientId client, RequestId request, std::vector<Companion> companions);
 
-  // Returns a snapshot of waits and clients. It leaves out `asker`, the client that asks for it, if
-  // that has sent no other request: it takes no part in the job.
-  Picture picture(ClientId asker = 0) const;
-  std::size_t bytes() const;
-  std::size_t key_count() const;
-  std::size_t open_requests() const;
-  std::size_t waiting_bytes() const;
+  // Returns who waits for what, without `asker` if that has only asked for this (wait_graph.h).
+  WaitGraph wait_graph(ClientId asker = 0) const {
+    return wait_graph_of(waiters_, contents_, clients_, asker);
+  }
+  std::size_t bytes() const { return contents_.bytes(); }
+  std::size_t key_count() const { return contents_.keys(); }
+  std::size_t open_requests() const { return waiters_.size(); }
+  // Returns nothing if no client waits.
+  std::optional<std::uint64_t> longest_wait_since_ns() const { return waiters_.oldest_ns(); }
+  std::size_t waiting_bytes() const { return waiters_.bytes(); }
   // Grows with every write and every satisfied wait, so it shows whether the job makes progress.
-  std::uint64_t changes() const override;
+  std::uint64_t changes() const override { return contents_.changes(); }
   // Requests that were applied, those of leaves for themselves (FOLLOW) included.
-  std::uint64_t requests() const;
-  void count_request();
+  std::uint64_t requests() const { return requests_; }
+  void count_request() { requests_ += 1; }
 
   // Records every change in this journal from now on; nullptr: in none. The journal must outlive
   // the engine, or be replaced by nullptr.
-  void journal_to(Journal* journal);
+  void journal_to(Journal* journal) { contents_.record().keep_in(journal); }
   // Replays one record, before any client has joined. DataLoss: these are no effects, or do not fit
   // the contents; the engine is unusable then.
   Result<void> replay(std::string_view effects);
   // Adds the next piece, of about most_bytes, of the whole contents to `records`, whose replay in a
   // new engine gives the same contents. For changes between two pieces see covered_effects
   // (effect.h).
-  void snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
-                std::vector<std::string>& records) const;
+  void write_snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
+                      std::vector<std::string>& records) const;
 
  private:
-  std::unique_ptr<EngineState> state_;
+  void serve(const Numbered& numbered, SessionId session, Request request, Serving& here);
+  std::string overdue_text(const Waiting& overdue, std::uint64_t now_ns);
+  bool may_explain(std::uint64_t now_ns);
+  void note_loss(const Waiter& waiter);
+  void answer_lost_barriers(Replies& out);
+  void forget_everything(std::uint32_t next_generation);
+
+  const EngineLimits limits_;
+  std::uint32_t generation_ = 0;
+  Contents contents_;
+  mutable Waiters waiters_;  // A look at them brings them up to date.
+  Watches watches_;
+  AnsweredRequests answered_;
+  Clients clients_;
+  ClientId next_client_ = 1;
+  std::vector<std::pair<Space, std::string>> lost_barriers_;  // Their waiters must be told.
+  std::uint64_t requests_ = 0;
+  std::uint64_t explained_since_ns_ = 0;  // Start of the window for...
+  std::size_t explained_ = 0;             // ...the count of explained timeouts.
 };
 
 }  // namespace ivy::store

@@ -2,8 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
+
+#include "rendezvous/engine/shown_text.h"
 
 namespace ivy::store {
 namespace {
@@ -34,31 +37,34 @@ Person person(const ClientInfo& info) {
   return {"a client at " + info.address};
 }
 
-std::string list_of(const std::vector<std::string>& names, std::size_t count) {
-  std::string text;
-  const std::size_t named = std::min(names.size(), kNamedPerLine);
-  for (std::size_t i = 0; i < named; ++i) text += (i == 0 ? "" : ", ") + names[i];
-  if (count > named) text += " and " + std::to_string(count - named) + " more";
-  return text;
-}
-
 struct Wanted {
-  std::map<Person, std::uint64_t> waiting;  // Since when.
+  std::map<Person, std::uint64_t> waiting;  // Each since this time.
   std::vector<std::uint32_t> absent;        // Members absent from a barrier, the first few.
   std::size_t absent_count = 0;
 };
+
+// The last request of each, of one dialect only or of all.
+using People = std::map<Person, const LastRequest*>;
+People people_of(const WaitGraph& graph, std::optional<Space> only) {
+  People people;
+  for (const LastRequest& last : graph.clients) {
+    if (only && last.client.space != *only) continue;
+    const LastRequest*& known = people[person(last.client)];
+    if (known == nullptr || known->last_ns < last.last_ns) known = &last;
+  }
+  return people;
+}
 
 std::string absent_members(const Wanted& wanted) {
   std::vector<std::string> members;
   for (const std::uint32_t member : wanted.absent) members.push_back(std::to_string(member));
   return (wanted.absent_count == 1 ? "this member has not come: "
                                    : "these members have not come: ") +
-         list_of(members, wanted.absent_count);
+         shown_list(members, wanted.absent_count, kNamedPerLine);
 }
 
 // Names the clients that are connected and do not wait for this, and how long each has been silent.
-std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& people,
-                   std::uint64_t now_ns) {
+std::string others(const Wanted& wanted, const People& people, std::uint64_t now_ns) {
   std::vector<std::string> names;
   for (const auto& [name, seen] : people) {
     if (wanted.waiting.contains(name)) continue;
@@ -66,11 +72,11 @@ std::string others(const Wanted& wanted, const std::map<Person, const Seen*>& pe
                     ", last: " + shown_key(seen->last_what) + ")");
   }
   if (names.empty()) return "all connected clients are blocked on it";
-  return "not waiting for it: " + list_of(names, names.size());
+  return "not waiting for it: " + shown_list(names, names.size(), kNamedPerLine);
 }
 
-std::string line_of(const std::string& what, const Wanted& wanted,
-                    const std::map<Person, const Seen*>& people, std::uint64_t now_ns) {
+std::string line_of(const std::string& what, const Wanted& wanted, const People& people,
+                    std::uint64_t now_ns) {
   std::vector<std::string> names;
   std::uint64_t oldest = now_ns;
   for (const auto& [name, since] : wanted.waiting) {
@@ -78,41 +84,21 @@ std::string line_of(const std::string& what, const Wanted& wanted,
     oldest = std::min(oldest, since);
   }
   const bool one = names.size() == 1;
-  return what + ": " + list_of(names, names.size()) +
+  return what + ": " + shown_list(names, names.size(), kNamedPerLine) +
          (one ? " has waited for " : " have waited, the longest for ") + seconds(oldest, now_ns) +
          "; " + (wanted.absent.empty() ? others(wanted, people, now_ns) : absent_members(wanted));
 }
 
 }  // namespace
 
-std::string shown_key(std::string_view key) {
-  constexpr std::size_t kShownBytes = 120;
-  std::string text;
-  for (const char c : key.substr(0, kShownBytes)) {
-    text.push_back(c >= ' ' && c <= '~' ? c : '?');
-  }
-  if (key.size() > kShownBytes) text += "...";
-  return text;
-}
-
-std::string shown_seconds(std::uint64_t ns) {
-  const std::uint64_t tenths = ns / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
-std::string explain_absence(const Picture& picture, const Waiting& overdue, std::uint64_t now_ns) {
-  std::map<Person, const Seen*> people;
-  for (const Seen& seen : picture.clients) {
-    if (seen.client.space != overdue.client.space) continue;
-    const Seen*& known = people[person(seen.client)];
-    if (known == nullptr || known->last_ns < seen.last_ns) known = &seen;
-  }
+std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std::uint64_t now_ns) {
+  const People people = people_of(graph, overdue.client.space);
   const auto is_wanted = [&](const std::string& key) {
     return std::find(overdue.missing.begin(), overdue.missing.end(), key) != overdue.missing.end();
   };
   Wanted wanted;
   wanted.waiting.emplace(person(overdue.client), overdue.since_ns);
-  for (const Waiting& waiting : picture.waiting) {
+  for (const Waiting& waiting : graph.waiting) {
     const bool is_same = overdue.missing.empty() ? waiting.what == overdue.what
                                                  : std::any_of(waiting.missing.begin(),
                                                                waiting.missing.end(), is_wanted);
@@ -121,14 +107,10 @@ std::string explain_absence(const Picture& picture, const Waiting& overdue, std:
   return others(wanted, people, now_ns);
 }
 
-std::string explain(const Picture& picture, std::uint64_t now_ns) {
-  std::map<Person, const Seen*> people;
-  for (const Seen& seen : picture.clients) {
-    const Seen*& known = people[person(seen.client)];
-    if (known == nullptr || known->last_ns < seen.last_ns) known = &seen;
-  }
+std::string explain(const WaitGraph& graph, std::uint64_t now_ns) {
+  const People people = people_of(graph, std::nullopt);
   std::map<std::string, Wanted> by_what;
-  for (const Waiting& waiting : picture.waiting) {
+  for (const Waiting& waiting : graph.waiting) {
     std::vector<std::string> whats;
     for (const std::string& key : waiting.missing)
       whats.push_back(waiting.what + " '" + shown_key(key) + "'");
@@ -142,8 +124,8 @@ std::string explain(const Picture& picture, std::uint64_t now_ns) {
     }
   }
   if (by_what.empty())
-    return picture.clients.empty() ? "store: no blocked requests (no clients connected)"
-                                   : "store: no blocked requests";
+    return graph.clients.empty() ? "store: no blocked requests (no clients connected)"
+                                 : "store: no blocked requests";
   std::string text;
   std::size_t lines = 0;
   for (const auto& [what, wanted] : by_what) {

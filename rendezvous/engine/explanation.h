@@ -4,25 +4,19 @@
 
 #include <cstdint>
 #include <string>
-#include <string_view>
 
 #include "rendezvous/engine/wait_graph.h"
 
 namespace ivy::store {
 
-// Returns a key for people, without terminal controls and with at most 120 bytes.
-std::string shown_key(std::string_view key);
-// "41.3 s".
-std::string shown_seconds(std::uint64_t ns);
-
 // Returns several lines without the last newline; "store: no blocked requests" if there are none.
 // At most 64 lines. Clients are "rank R", "pid P at ADDRESS" (launcher/hang/rank_names.h reads
 // that) or "a client at ADDRESS:PORT".
-std::string explain(const Picture& picture, std::uint64_t now_ns);
+std::string explain(const WaitGraph& graph, std::uint64_t now_ns);
 
 // Returns the end of a timeout's text: which clients of that dialect are connected and wait for
-// none of its keys (or not at its barrier), and how long each has been silent. `picture` still
+// none of its keys (or not at its barrier), and how long each has been silent. `graph` still
 // holds the wait.
-std::string explain_absence(const Picture& picture, const Waiting& overdue, std::uint64_t now_ns);
+std::string explain_absence(const WaitGraph& graph, const Waiting& overdue, std::uint64_t now_ns);
 
 }  // namespace ivy::store

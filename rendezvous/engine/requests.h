@@ -1,5 +1,20 @@
-// The requests of clients to the store and its replies: values, the same for every dialect, for the
-// engine and for a leaf in front of it. engine.h has the rules.
+// The store's requests and replies: values, the same for every dialect, for the engine, for a leaf
+// in front of it and for the client. engine.h has the rules.
+//
+// A struct per request says once what everybody needs: its command (names and numbers), its answer,
+// its fields in the order in which they travel, and that the engine serves it. dialects/codec.h
+// turns the fields into bytes and back, in both forms:
+//
+//   native   after the frame's head (proto/wire/store_wire.h): for the op that is `timed` a u64
+//            timeout in milliseconds, then the fields. Fields marked "inner" are left out.
+//   leaf     between a leaf and the store (dialects/leaf_wire.h): every field
+//
+// Beside these the native dialect has PING (text, answered by the same text) and CANCEL (u32 id of
+// a request, which answers Cancelled first).
+//
+// A client that may send a SET, SET_ONCE, MULTI_SET or DELETE again adds kNumberedOp to the op and
+// puts before all else: u64 number, from 1 on in its session (handshake.h) | u64 lowest number to
+// which it has heard no answer | u8 1: it was sent before. Such a request is done once.
 //
 // Pure. Thread: any.
 #pragma once
@@ -7,6 +22,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <variant>
 #include <vector>
@@ -21,15 +37,54 @@ using RequestId = std::uint64_t;  // Unique among a client's open requests.
 using SessionId = std::uint64_t;  // A client has one over all its connections; 0: it has none.
 
 enum class Space : std::uint8_t { kNative, kTorch, kPmi };
+inline constexpr std::size_t kSpaces = 3;
 
 struct ClientInfo {
   Space space = Space::kNative;
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
-  std::uint32_t pid = 0;  // 0: unknown.
+  std::uint32_t pid = 0;  // 0 if it is unknown.
   std::string address;    // Where it connected from, for messages.
-  bool is_leaf = false;   // A leaf's own client: left out of every Picture.
+  bool is_leaf = false;   // A leaf's own client: left out of every wait graph.
   SessionId session = 0;
+};
+
+// The request's number in the native dialect.
+enum class Op : std::uint8_t {
+  kNone = 0,  // The native dialect does not have this request.
+  kSet = 1,
+  kSetOnce = 2,
+  kGet = 3,
+  kWait = 4,
+  kWaitGet = 5,
+  kCheck = 6,
+  kAdd = 7,
+  kCompareSet = 8,
+  kAppend = 9,
+  kDelete = 10,
+  kMultiGet = 11,
+  kMultiSet = 12,
+  kQueuePush = 13,
+  kQueuePop = 14,
+  kQueueLength = 15,
+  kList = 16,
+  kCount = 17,
+  kBarrier = 18,
+  kWatch = 19,
+  kCancel = 20,
+  kPing = 21,
+  kWhy = 22,
+};
+inline constexpr std::uint8_t kNumberedOp = 0x80;
+
+// The properties that all requests of a kind share.
+struct Command {
+  const char* name;  // As the wait graph shows it.
+  Op op = Op::kNone;
+  Op other = Op::kNone;    // A second number: a Set that is `once`, a Get that waits.
+  Op timed = Op::kNone;    // The one of the two that waits for at most a timeout.
+  bool writes = false;     // It may change the keys that it names.
+  bool is_yes_no = false;  // Its answer is the Number 0 or 1, natively a u8.
 };
 
 // deadline_ns is on the clock of `now`; kNever means no timeout.
@@ -38,30 +93,117 @@ inline constexpr std::uint64_t kNever = ~std::uint64_t{0};
 // The number of a request that may be sent again, by a client with a session (answered_requests.h).
 struct Numbered {
   std::uint64_t number = 0;  // 0: it is not repeated.
-  std::uint64_t lowest = 0;  // 1 to number.
+  std::uint64_t lowest = 0;  // Between 1 and the number.
   bool again = false;        // It was sent before, over another connection.
 };
+
+// Lets a visitor `f` see the fields of `self`, in the order in which they travel. A visitor that
+// reads gets them to change, one that writes as constants.
+#define IVY_FIELDS(...)                                                         \
+  template <class Fields, class Self>                                           \
+  static void fields([[maybe_unused]] Fields& f, [[maybe_unused]] Self& self) { \
+    __VA_ARGS__;                                                                \
+  }
+
+struct Done {
+  IVY_FIELDS()
+};
+struct Value {
+  std::string bytes;
+  IVY_FIELDS(f.text(self.bytes))
+};
+struct Values {  // Natively without their number, which is that of the keys asked for.
+  std::vector<std::string> bytes;
+  IVY_FIELDS(f.values(self.bytes))
+};
+struct Number {
+  std::int64_t value = 0;
+  IVY_FIELDS(f.answer(self.value))
+};
+struct Compared {
+  bool stored = false;
+  std::optional<std::string> current;  // Nothing: the key is missing.
+  IVY_FIELDS(f.flag(self.stored), f.optional_text(self.current))
+};
+struct Keys {
+  std::vector<std::string> keys;
+  bool more = false;
+  IVY_FIELDS(f.page(self.keys, self.more))
+};
+struct Changed {  // A change that a watch reports; the request stays open. A session whose client
+                  // does not read sends one kOverflow instead and cancels the watch.
+  enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
+  What what = What::kSet;
+  std::string key, value;
+  IVY_FIELDS(f.kind(self.what), f.text(self.key), f.text(self.value))
+};
+struct Popped {  // `length` is the queue's before the pop.
+  std::int64_t length = 0;
+  std::optional<std::string> item;
+  IVY_FIELDS(f.number(self.length), f.optional_text(self.item))
+};
+// Between leaf and store a reply's kind is its index here: new ones go to the end.
+using ReplyBody = std::variant<Done, Value, Values, Number, Compared, Keys, Changed, Error, Popped>;
+struct Reply {
+  ClientId client = 0;
+  RequestId request = 0;
+  ReplyBody body;
+};
+using Replies = std::vector<Reply>;
+
+template <class Body>
+void answer_to(ClientId client, RequestId request, Body body, Replies& out) {
+  Reply& reply = out.emplace_back();
+  reply.client = client;
+  reply.request = request;
+  reply.body = std::move(body);
+}
+
+struct Serving;  // serving.h: what the engine gives a request to serve itself with.
+
+// What every request has, with its fields: the kind of its answer, and how the engine serves it.
+#define IVY_REQUEST(Kind, ...) \
+  using Answer = Kind;         \
+  IVY_FIELDS(__VA_ARGS__)      \
+  void serve(Serving& here)&&;
+
 struct Set {
+  static constexpr Command kCommand{
+      .name = "set", .op = Op::kSet, .other = Op::kSetOnce, .writes = true};
+  IVY_REQUEST(Done, f.key(self.key), f.text(self.value), f.by_op(self.once),
+              f.numbered(self.numbered))
   std::string key, value;
   bool once = false;  // AlreadyExists unless the value is the same.
   Numbered numbered = {};
 };
 struct Get {
+  static constexpr Command kCommand{
+      .name = "get", .op = Op::kGet, .other = Op::kWaitGet, .timed = Op::kWaitGet};
+  IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
+  std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
 };
 struct Wait {
+  static constexpr Command kCommand{.name = "wait", .op = Op::kWait, .timed = Op::kWait};
+  IVY_REQUEST(Done, f.keys(self.keys), f.deadline(self.deadline_ns))
   std::vector<std::string> keys;
   std::uint64_t deadline_ns = kNever;
 };
 struct Check {
+  static constexpr Command kCommand{.name = "check", .op = Op::kCheck, .is_yes_no = true};
+  IVY_REQUEST(Number, f.keys(self.keys))
   std::vector<std::string> keys;
 };
 struct Add {
+  static constexpr Command kCommand{.name = "add", .op = Op::kAdd, .writes = true};
+  IVY_REQUEST(Number, f.key(self.key), f.number(self.delta))
   std::string key;
   std::int64_t delta = 0;  // InvalidArgument if the value is no number, or would overflow.
 };
 struct CompareSet {
+  static constexpr Command kCommand{.name = "compare_set", .op = Op::kCompareSet, .writes = true};
+  IVY_REQUEST(Compared, f.key(self.key), f.optional_text(self.expected), f.text(self.desired),
+              f.inner(self.as_torch))
   std::string key;
   std::optional<std::string> expected;  // Nothing: the key must be missing.
   std::string desired;
@@ -70,39 +212,63 @@ struct CompareSet {
   bool as_torch = false;
 };
 struct Append {
+  static constexpr Command kCommand{.name = "append", .op = Op::kAppend, .writes = true};
+  IVY_REQUEST(Number, f.key(self.key), f.text(self.value))
   std::string key, value;
 };
 struct Delete {
+  static constexpr Command kCommand{
+      .name = "delete", .op = Op::kDelete, .writes = true, .is_yes_no = true};
+  IVY_REQUEST(Number, f.key(self.key), f.numbered(self.numbered))
   std::string key;
   Numbered numbered = {};
 };
 struct MultiGet {
+  static constexpr Command kCommand{.name = "multi_get", .op = Op::kMultiGet};
+  IVY_REQUEST(Values, f.keys(self.keys))
   std::vector<std::string> keys;
 };
 struct MultiSet {
+  static constexpr Command kCommand{.name = "multi_set", .op = Op::kMultiSet, .writes = true};
+  IVY_REQUEST(Done, f.entries(self.entries), f.numbered(self.numbered))
   std::vector<std::pair<std::string, std::string>> entries;
   Numbered numbered = {};
 };
 struct QueuePush {
+  static constexpr Command kCommand{.name = "queue_push", .op = Op::kQueuePush, .writes = true};
+  IVY_REQUEST(Number, f.key(self.key), f.text(self.value))
   std::string key, value;
 };
 struct QueuePop {
+  static constexpr Command kCommand{
+      .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
+  IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns),
+              f.inner(self.counted))
   std::string key;
-  std::optional<std::uint64_t> wait_until_ns;  // Nothing: NotFound at once.
+  std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
   bool counted = false;                        // torch's rules: answered at once, with Popped.
 };
 struct QueueLength {
+  static constexpr Command kCommand{.name = "queue_len", .op = Op::kQueueLength};
+  IVY_REQUEST(Number, f.key(self.key))
   std::string key;
 };
 struct List {
+  static constexpr Command kCommand{.name = "list", .op = Op::kList};
+  IVY_REQUEST(Keys, f.key(self.prefix), f.number(self.limit), f.text(self.after))
   std::string prefix;
-  std::uint32_t limit = 0;
-  std::string after;
+  std::uint32_t limit = 0;  // 0: as many keys as one reply has room for.
+  std::string after;        // Only keys behind this one are listed.
 };
 struct Count {
+  static constexpr Command kCommand{.name = "count", .op = Op::kCount};
+  IVY_REQUEST(Number, f.key(self.prefix))
   std::string prefix;
 };
-struct Barrier {
+struct Barrier {  // Answered with the round's number, from 1.
+  static constexpr Command kCommand{.name = "barrier", .op = Op::kBarrier, .timed = Op::kBarrier};
+  IVY_REQUEST(Number, f.key(self.name), f.number(self.size), f.number(self.member),
+              f.number(self.call), f.deadline(self.deadline_ns), f.last_flag(self.ends_with_a_loss))
   std::string name;
   std::uint32_t size = 0;    // Fixed by a round's first member; may change between rounds.
   std::uint32_t member = 0;  // Below size. Counts once per round, however often it asks.
@@ -113,67 +279,105 @@ struct Barrier {
   bool ends_with_a_loss = false;
 };
 struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_least.
+  static constexpr Command kCommand{.name = "add_and_wait", .writes = true};
+  IVY_REQUEST(Done, f.key(self.key), f.number(self.at_least))
   std::string key;
   std::int64_t at_least = 0;
 };
-struct Watch {
+struct Watch {  // Answered with Done, then with one Changed per change.
+  static constexpr Command kCommand{.name = "watch", .op = Op::kWatch};
+  IVY_REQUEST(Done, f.key(self.prefix), f.inner(self.exact), f.inner(self.one_shot))
   std::string prefix;
   bool exact = false;     // This key only; answered with Compared: its present value.
   bool one_shot = false;  // Ends with the first change. Exact ones only.
 };
-struct Cancel {
+struct Cancel {  // The native dialect names the request in another way.
+  static constexpr Command kCommand{.name = "cancel"};
+  IVY_REQUEST(Done, f.number(self.request), f.numbers(self.or_these))
   RequestId request = 0;
   std::vector<RequestId> or_these = {};  // Cancels those of them that wait.
 };
-struct Why {};  // Answered with a Value: the wait graph as text.
-
+struct Why {  // Answered with the wait graph as text.
+  static constexpr Command kCommand{.name = "why", .op = Op::kWhy};
+  IVY_REQUEST(Value)
+};
+// Between leaf and store a request's kind is its index here: new ones go to the end.
 using Request = std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet,
                              MultiSet, QueuePush, QueuePop, QueueLength, List, Count, Barrier,
                              AddAndWait, Watch, Cancel, Why>;
 
-// Returns null if the request is of a kind that is never numbered.
-inline Numbered* numbered_of(Request& request) {
-  if (auto* set = std::get_if<Set>(&request)) return &set->numbered;
-  if (auto* many = std::get_if<MultiSet>(&request)) return &many->numbered;
-  if (auto* gone = std::get_if<Delete>(&request)) return &gone->numbered;
-  return nullptr;
+inline const Command& command_of(const Request& request) {
+  return std::visit([](const auto& kind) -> const Command& { return kind.kCommand; }, request);
 }
 
-struct Done {};
-struct Value {
-  std::string bytes;
-};
-struct Values {
-  std::vector<std::string> bytes;
-};
-struct Number {
-  std::int64_t value = 0;
-};
-struct Compared {
-  bool stored = false;
-  std::optional<std::string> current;  // Nothing: the key is missing.
-};
-struct Keys {
-  std::vector<std::string> keys;
-  bool more = false;
-};
-struct Popped {  // `length` is the queue's before the pop.
-  std::int64_t length = 0;
-  std::optional<std::string> item;
-};
-struct Changed {  // A change that a watch reports; the request stays open. A session whose client
-                  // does not read sends one kOverflow instead and cancels the watch.
-  enum class What : std::uint8_t { kSet = 1, kDeleted = 2, kOverflow = 3 };
-  What what = What::kSet;
-  std::string key, value;
+// Returns null if the request is of a kind that is never numbered.
+template <class AnyRequest>
+auto numbered_of(AnyRequest& request) {
+  using Found = std::conditional_t<std::is_const_v<AnyRequest>, const Numbered*, Numbered*>;
+  return std::visit(
+      [](auto& kind) -> Found {
+        if constexpr (requires { kind.numbered; }) {
+          return &kind.numbered;
+        } else {
+          return nullptr;
+        }
+      },
+      request);
+}
+
+// The keys that a request names, in order; prefixes and names of barriers are among them. A visitor
+// of fields. It points into the request.
+class NamedKeys {
+ public:
+  explicit NamedKeys(const Request& request) {
+    std::visit([this](const auto& kind) { kind.fields(*this, kind); }, request);
+  }
+  // Returns null if the request names no key.
+  const std::string* first() const {
+    if (many_ != nullptr && !many_->empty()) return &many_->front();
+    if (pairs_ != nullptr && !pairs_->empty()) return &pairs_->front().first;
+    return one_;
+  }
+  std::vector<std::string> all() const {
+    std::vector<std::string> names;
+    if (one_ != nullptr) names.push_back(*one_);
+    if (many_ != nullptr) names = *many_;
+    if (pairs_ != nullptr)
+      for (const auto& [key, value] : *pairs_) names.push_back(key);
+    return names;
+  }
+
+  void key(const std::string& name) { one_ = &name; }
+  void keys(const std::vector<std::string>& names) { many_ = &names; }
+  void entries(const std::vector<std::pair<std::string, std::string>>& pairs) { pairs_ = &pairs; }
+  void text(const std::string&) {}
+  void optional_text(const std::optional<std::string>&) {}
+  void by_op(bool) {}
+  void inner(bool) {}
+  void last_flag(bool) {}
+  void number(std::int64_t) {}
+  void number(std::uint64_t) {}
+  void number(std::uint32_t) {}
+  void numbers(const std::vector<RequestId>&) {}
+  void numbered(const Numbered&) {}
+  void deadline(std::uint64_t) {}
+  void optional_deadline(const std::optional<std::uint64_t>&) {}
+
+ private:
+  const std::string* one_ = nullptr;
+  const std::vector<std::string>* many_ = nullptr;
+  const std::vector<std::pair<std::string, std::string>>* pairs_ = nullptr;
 };
 
-struct Reply {
-  ClientId client = 0;
-  RequestId request = 0;
-  std::variant<Done, Value, Values, Number, Compared, Keys, Changed, Error, Popped> body;
-};
-using Replies = std::vector<Reply>;
+// The keys whose values the answer to this request shows, which a leaf may keep if the store allows
+// it. The answer to a wait for one key is that the key has a value.
+inline std::vector<std::string> keys_shown(const Request& request) {
+  const auto* wait = std::get_if<Wait>(&request);
+  const bool shows = std::holds_alternative<Get>(request) ||
+                     std::holds_alternative<MultiGet>(request) ||
+                     (wait != nullptr && wait->keys.size() == 1);
+  return shows ? NamedKeys(request).all() : std::vector<std::string>();
+}
 
 // A connection's turn ends when its requests and replies have cost this much; it gets another one
 // (has_more) when its replies have left. So no client fills the memory or holds up the others by
@@ -198,5 +402,8 @@ class Turn {
   std::size_t counted_;
   std::size_t cost_ = 0;
 };
+
+#undef IVY_REQUEST
+#undef IVY_FIELDS
 
 }  // namespace ivy::store

@@ -1,15 +1,26 @@
-// A snapshot of an engine's waits and clients (which client waits for what, and since when), and
-// the engine's limits. Values only.
+// Which client waits for what, and what the others did last: the engine's state in values that can
+// be put in words (explanation.h). Also the table of clients that it is made from. Pure.
 #pragma once
 
 #include <cstdint>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
-#include "proto/wire/store_wire.h"
+#include "rendezvous/engine/contents.h"
 #include "rendezvous/engine/requests.h"
+#include "rendezvous/engine/waiters.h"
 
 namespace ivy::store {
+
+struct KnownClient {
+  ClientInfo info;
+  std::uint64_t last_ns = 0;
+  const char* last_op = kConnected;
+  std::string last_key = {};
+  static constexpr const char* kConnected = "connected";  // It has sent no request yet.
+};
+using Clients = std::unordered_map<ClientId, KnownClient>;
 
 struct Waiting {
   ClientInfo client;
@@ -19,32 +30,22 @@ struct Waiting {
   std::vector<std::uint32_t> absent;  // Barrier: members that have not come, at most 16.
   std::uint64_t since_ns = 0;
 };
-struct Seen {  // A client's last request.
+struct LastRequest {
   ClientInfo client;
   std::uint64_t last_ns = 0;
   std::string last_what;  // "set /default_pg/0//cuda//0"
 };
-struct Picture {
+struct WaitGraph {
   std::vector<Waiting> waiting;
-  std::vector<Seen> clients;
+  std::vector<LastRequest> clients;
 };
 
-// Another client that waits for the same as a leaf's request.
-struct Companion {
-  ClientId client = 0;
-  std::uint64_t since_ns = 0;
-};
+// Describes one wait. The waiters are brought up to date: a key that existed may be gone.
+Waiting describe(WaiterId id, Waiters& waiters, const Contents& contents, const Clients& clients);
 
-struct EngineLimits {
-  std::size_t store_bytes = kMaxStoreBytes;
-  std::size_t keys = kMaxKeys;
-  std::size_t waits_per_client = 4096;
-  std::size_t watches_per_client = 1024;      // Every write looks at all of them.
-  std::size_t watches_per_leaf = 128u << 10;  // Exact ones: found by key.
-  // Keys that requests wait for, kept until they are answered.
-  std::size_t waiting_bytes_per_client = 64u << 20;
-  std::size_t waiting_bytes = 1u << 30;
-  std::size_t torch_waiting_bytes = 256u << 20;  // Part of those: torch does not authenticate.
-};
+// Leaves out `asker`, the client that asks for it, if that has sent no other request: it takes no
+// part in the job.
+WaitGraph wait_graph_of(Waiters& waiters, const Contents& contents, const Clients& clients,
+                        ClientId asker);
 
 }  // namespace ivy::store

@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
@@ -13,14 +14,20 @@
 #include <utility>
 #include <vector>
 
-#include "rendezvous/engine/wait_graph.h"
+#include "rendezvous/engine/requests.h"
 
 namespace ivy::store {
+
+// Another client that waits for the same as a leaf's request.
+struct Companion {
+  ClientId client = 0;
+  std::uint64_t since_ns = 0;
+};
 
 using WaiterId = std::uint64_t;  // Increases: a smaller id has waited longer.
 
 enum class WaitKind {
-  kKeys,     // Until every key exists.
+  kKeys,     // Waits until every key exists.
   kValue,    // Until the key exists; answered with its value.
   kItem,     // Until the queue has an item for it.
   kNumber,   // Until the key's number is at_least.
@@ -63,6 +70,11 @@ class Waiters {
   WaiterId due(std::uint64_t now_ns) const;
   std::uint64_t next_deadline_ns() const;
   std::vector<WaiterId> all() const;
+  // Returns when the longest wait began; nothing if there is none.
+  std::optional<std::uint64_t> oldest_ns() const {
+    if (waiters_.empty()) return std::nullopt;
+    return waiters_.begin()->second.since_ns;
+  }
   std::size_t size() const { return waiters_.size(); }
   std::size_t count(ClientId client) const;
   // The memory that the waiters take.
@@ -82,11 +94,11 @@ class Waiters {
 
   WaiterId next_id_ = 1;
   std::map<WaiterId, Waiter> waiters_;
-  std::array<std::unordered_map<std::string, std::set<WaiterId>>, 3> by_key_;
+  std::array<std::unordered_map<std::string, std::set<WaiterId>>, kSpaces> by_key_;
   std::unordered_map<ClientId, OfClient> by_client_;
   std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
   std::size_t bytes_ = 0;
-  std::array<std::size_t, 3> bytes_of_{};  // By space.
+  std::array<std::size_t, kSpaces> bytes_of_{};  // Indexed by the space.
 };
 
 template <class Exists>

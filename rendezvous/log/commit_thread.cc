@@ -81,9 +81,9 @@ void commit(CommitBatch& batch) {
 }  // namespace
 
 Result<std::unique_ptr<CommitThread>> CommitThread::start() {
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  if (fd < 0) return errno_error(Code::kInternal, "make an event descriptor", errno);
-  std::unique_ptr<CommitThread> made(new CommitThread(fd));
+  Descriptor ready(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
+  if (!ready) return errno_error(Code::kInternal, "make an event descriptor", errno);
+  std::unique_ptr<CommitThread> made(new CommitThread(std::move(ready)));
   // The loop's thread handles signals.
   sigset_t all;
   sigset_t before;
@@ -107,7 +107,6 @@ CommitThread::~CommitThread() {
   }
   changed_.notify_one();
   if (thread_.joinable()) thread_.join();
-  close(ready_fd_);
 }
 
 void CommitThread::submit(CommitBatch batch) {
@@ -119,7 +118,7 @@ void CommitThread::submit(CommitBatch batch) {
 
 std::optional<CommitBatch> CommitThread::take() {
   std::uint64_t count = 0;
-  if (read(ready_fd_, &count, sizeof count) < 0) return std::nullopt;
+  if (read(ready_.get(), &count, sizeof count) < 0) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return std::exchange(done_, std::nullopt);
 }
@@ -136,7 +135,7 @@ void CommitThread::run() {
     lock.lock();
     done_ = std::move(batch);
     const std::uint64_t one = 1;
-    if (write(ready_fd_, &one, sizeof one) < 0) return;  // The eventfd cannot be full.
+    if (write(ready_.get(), &one, sizeof one) < 0) return;  // The eventfd cannot be full.
   }
 }
 

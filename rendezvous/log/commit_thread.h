@@ -12,9 +12,11 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::store {
 
@@ -44,21 +46,19 @@ class CommitThread {
   // Fails with Internal if no thread can be started.
   static Result<std::unique_ptr<CommitThread>> start();
   ~CommitThread();
-  CommitThread(const CommitThread&) = delete;
-  CommitThread& operator=(const CommitThread&) = delete;
 
   // Hands over one batch; call it again only after take() has returned that batch.
   void submit(CommitBatch batch);
-  // Returns the finished batch, or nothing if there is none. Empties ready_fd.
+  // Returns the finished batch, or nothing if there is none. Empties ready_fd().
   std::optional<CommitBatch> take();
   // Readable when a batch is done.
-  int ready_fd() const { return ready_fd_; }
+  int ready_fd() const { return ready_.get(); }
 
  private:
-  explicit CommitThread(int ready_fd) : ready_fd_(ready_fd) {}
+  explicit CommitThread(Descriptor ready) : ready_(std::move(ready)) {}
   void run();
 
-  const int ready_fd_;
+  const Descriptor ready_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::optional<CommitBatch> submitted_;

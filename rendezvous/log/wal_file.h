@@ -21,9 +21,12 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 #include "rendezvous/engine/engine.h"
 #include "rendezvous/engine/journal.h"
 #include "rendezvous/log/commit_thread.h"
+#include "rendezvous/log/log_file.h"
+#include "rendezvous/log/log_rewrite.h"
 #include "rendezvous/log/write_ahead_log.h"
 
 namespace ivy::store {
@@ -50,7 +53,7 @@ class WalFile : public Journal {
   std::uint64_t recorded() const { return recorded_; }
   std::uint64_t committed() const { return committed_; }
   // Bytes that are recorded and not yet on the disk.
-  std::size_t pending_bytes() const { return pending_bytes_ + batch_bytes_; }
+  std::size_t pending_bytes() const { return pending_bytes_ + batch_.bytes; }
 
   // Hands the recorded changes to the thread if it is idle. Call it after every turn of the loop.
   void commit();
@@ -62,53 +65,37 @@ class WalFile : public Journal {
   std::string take_note() { return std::exchange(note_, {}); }
 
  private:
-  struct File {
-    int fd = -1;
-    std::uint64_t end = 0;  // Where the thread's writes end.
-    std::uint64_t next_sequence = 1;
-    std::uint64_t reserved_end = 0;
+  // What is out with the commit thread.
+  struct Batch {
+    bool is_out = false;
+    std::size_t bytes = 0;
+    std::uint64_t recorded = 0;  // recorded(), when it went out.
   };
-  enum class Anew { kNo, kWriting, kReplacing };
 
-  WalFile(std::string directory, std::string name, Engine& engine);
-  Result<void> open_file();
-  Result<void> lock(int fd) const;
-  Result<void> recover(const std::string& job_id);
-  Result<LogReader::End> replay(std::uint64_t& good_end);
-  Result<void> write_head(File& file, const std::string& job_id) const;
-  bool reserve(File& file, std::uint64_t until);
-  void begin_anew();
-  void give_up_anew(const Error& error);
-  static RecordsToWrite work_of(File& file, std::vector<std::string>& records);
-  Error in_words(const Error& error) const;
+  WalFile(std::string directory, std::string job_id, Engine& engine);
+  Result<void> recover();
+  Result<LogReader::End> replay(std::uint64_t& good_end, std::uint64_t& next_sequence);
+  void begin_rewrite();
+  void give_up_rewrite(const Error& error);
+  std::string rewrite_name() const { return name_ + ".new"; }
 
   const std::string directory_;
+  const std::string job_id_;
   const std::string name_;
   Engine& engine_;
-  int directory_fd_ = -1;
-  File log_;
-  std::string job_id_;
+  Descriptor directory_fd_;
+  LogFile log_;
+  LogRewrite rewrite_;
   std::string epoch_;
   std::string found_;
   std::string note_;
   bool is_new_ = false;
-  bool can_reserve_ = true;
   std::unique_ptr<CommitThread> thread_;
-
   std::vector<std::string> pending_;
-  std::size_t pending_bytes_ = 0;  // Includes the records' heads.
+  std::size_t pending_bytes_ = 0;  // The heads of the records are counted.
   std::uint64_t recorded_ = 0;
   std::uint64_t committed_ = 0;
-  bool batch_out_ = false;
-  std::size_t batch_bytes_ = 0;
-  std::uint64_t batch_recorded_ = 0;  // recorded_, when it went out.
-
-  Anew anew_ = Anew::kNo;
-  File second_;
-  SnapshotCursor cursor_;
-  std::vector<std::string> second_pending_;
-  std::vector<int> former_;  // Descriptors of rewrites that failed; closed when idle.
-  std::uint64_t anew_not_before_bytes_ = 0;  // After a failed rewrite: grow first.
+  Batch batch_;
 };
 
 }  // namespace ivy::store

@@ -35,8 +35,8 @@ inline constexpr std::size_t kMaxRecordBytes = 96u << 20;
 std::uint32_t crc32c(std::string_view bytes);
 
 struct LogHead {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string epoch;   // kEpochBytes.
+  std::string job_id;  // It has 32 hexadecimal digits.
+  std::string epoch;   // It has kEpochBytes bytes.
 };
 std::string encode_log_head(const LogHead& head);
 // Fails with DataLoss if the bytes are no head of ours.

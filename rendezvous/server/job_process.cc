@@ -66,35 +66,29 @@ JobProcess::~JobProcess() { end(); }
 void JobProcess::end() {
   boost::system::error_code ignored;
   if (channel_.is_open()) channel_.close(ignored);
-  drop_waiting();
+  waiting_.clear();
   if (pid_ == 0) return;
   kill(pid_, SIGKILL);
   waitpid(std::exchange(pid_, 0), nullptr, 0);
 }
 
-void JobProcess::drop_waiting() {
-  for (const Knock& knock : std::exchange(waiting_, {})) ::close(knock.fd);
-}
-
 Result<void> JobProcess::pass(Knock knock) {
-  if (asked_to_rest_ && waiting_.size() >= kMaxWaiting) {
-    ::close(knock.fd);
+  if (asked_to_rest_ && waiting_.size() >= kMaxWaiting)
     return Error{Code::kResourceExhausted, "too many connections wait for the job's store"};
-  }
   if (asked_to_rest_) {
     waiting_.push_back(std::move(knock));
     return {};
   }
-  Result<void> passed = pid_ == 0 ? spawn() : Result<void>();
-  if (passed.ok()) passed = send(knock);
-  ::close(knock.fd);
-  return passed;
+  if (pid_ == 0) IVY_CHECK(spawn());
+  return send(knock);
 }
 
 Result<void> JobProcess::spawn() {
   std::array<int, 2> ends{};
   if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return errno_error(Code::kUnavailable, "start the job's store", errno);
+  Descriptor ours(ends[0]);
+  const Descriptor theirs(ends[1]);
   std::vector<std::string> words = arguments_;
   words.insert(words.end(), {"--adopt-fd", std::to_string(ends[1])});
   const pid_t parent = getpid();
@@ -103,15 +97,10 @@ Result<void> JobProcess::spawn() {
     fcntl(ends[1], F_SETFD, 0);
     become_store(std::move(words), limits_, parent);
   }
-  const int error = errno;
-  ::close(ends[1]);
-  if (child < 0) {
-    ::close(ends[0]);
-    return errno_error(Code::kUnavailable, "start the job's store", error);
-  }
+  if (child < 0) return errno_error(Code::kUnavailable, "start the job's store", errno);
   pid_ = child;
   asked_to_rest_ = false;
-  channel_.assign(ends[0]);
+  channel_.assign(ours.release());
   wait();
   return {};
 }
@@ -128,7 +117,8 @@ Result<void> JobProcess::send(Knock& knock) {
   head->cmsg_level = SOL_SOCKET;
   head->cmsg_type = SCM_RIGHTS;
   head->cmsg_len = CMSG_LEN(sizeof(int));
-  std::memcpy(CMSG_DATA(head), &knock.fd, sizeof knock.fd);
+  const int fd = knock.socket.get();
+  std::memcpy(CMSG_DATA(head), &fd, sizeof fd);
   // The send must not block: if the channel is full, this job's process is stuck, and the front
   // must go on.
   if (sendmsg(channel_.native_handle(), &message, MSG_NOSIGNAL | MSG_DONTWAIT) >= 0) return {};
@@ -152,28 +142,21 @@ void JobProcess::on_readable() {
                             MSG_NOSIGNAL | MSG_DONTWAIT) >= 0;
   } else if (word == kBusy) {
     asked_to_rest_ = false;
-    for (Knock& knock : std::exchange(waiting_, {})) {
-      const Result<void> sent = send(knock);
-      ::close(knock.fd);
-      if (!sent.ok()) continue;  // The client dials again.
-    }
+    for (Knock& knock : std::exchange(waiting_, {}))
+      (void)send(knock).ok();  // A client that is not passed on dials again.
   }
   wait();
 }
 
 void JobProcess::on_ended() {
-  const auto self = shared_from_this();  // `over` may forget us.
+  const auto self = shared_from_this();  // The caller may forget us in over_().
   channel_.close();
   int status = 0;
   waitpid(std::exchange(pid_, 0), &status, 0);
   const bool rests = WIFEXITED(status) && WEXITSTATUS(status) == 0 && asked_to_rest_;
   asked_to_rest_ = false;
-  if (!rests) drop_waiting();
-  std::vector<Knock> waiting = std::exchange(waiting_, {});
-  for (Knock& knock : waiting) {
-    const Result<void> passed = pass(std::move(knock));
-    if (!passed.ok()) continue;
-  }
+  if (!rests) waiting_.clear();
+  for (Knock& knock : std::exchange(waiting_, {})) (void)pass(std::move(knock)).ok();
   if (pid_ != 0) return;
   over_(rests ? std::string()
         : WIFSIGNALED(status)

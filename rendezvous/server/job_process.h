@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::store {
 
@@ -32,7 +33,7 @@ inline constexpr std::string_view kBusy = "busy";
 
 // A connection whose greeting has been read.
 struct Knock {
-  int fd = -1;
+  Descriptor socket;
   std::string greeting;
 };
 
@@ -48,8 +49,6 @@ class JobProcess : public std::enable_shared_from_this<JobProcess> {
   JobProcess(boost::asio::io_context& loop, std::vector<std::string> arguments, Limits limits,
              std::function<void(const std::string& how)> over);
   ~JobProcess();
-  JobProcess(const JobProcess&) = delete;
-  JobProcess& operator=(const JobProcess&) = delete;
 
   // Takes the connection over. Starts the process if it is not running.
   Result<void> pass(Knock knock);
@@ -62,7 +61,6 @@ class JobProcess : public std::enable_shared_from_this<JobProcess> {
   void wait();
   void on_readable();
   void on_ended();
-  void drop_waiting();
 
   boost::asio::io_context& loop_;
   const std::vector<std::string> arguments_;

@@ -4,168 +4,90 @@
 #include <unistd.h>
 
 #include <array>
-#include <boost/asio/posix/stream_descriptor.hpp>
-#include <boost/asio/steady_timer.hpp>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
-#include <list>
-#include <map>
 #include <string_view>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/wire/handshake.h"
-#include "rendezvous/server/job_process.h"
 
 namespace ivy::store {
 namespace {
 
 using boost::asio::posix::stream_descriptor;
-using Clock = std::chrono::steady_clock;
 
-constexpr int kAcceptsPerTurn = 64;
 constexpr auto kTick = std::chrono::milliseconds(250);
-constexpr int kLogLinesPerTick = 4;
 // The descriptors that a job's process needs besides its connections.
 constexpr std::uint64_t kOwnDescriptors = 32;
 
 }  // namespace
 
-class JobServer::Core : public std::enable_shared_from_this<JobServer::Core> {
- public:
-  Core(boost::asio::io_context& loop, TokenDirectory tokens, JobServerOptions options)
-      : loop_(loop), tokens_(std::move(tokens)), options_(std::move(options)), timer_(loop) {}
-
-  void start() { wait_for_tick(); }
-  void listen(int fd) {
-    listeners_.emplace_back(stream_descriptor(loop_, fd));
-    wait_for_clients(listeners_.back());
-  }
-  void stop() {
-    stopped_ = true;
-    timer_.cancel();
-    boost::system::error_code ignored;
-    for (Listener& listener : listeners_) listener.socket.close(ignored);
-    while (!guests_.empty()) forget(guests_.front());
-    for (auto& [id, job] : jobs_) job.process->end();
-    jobs_.clear();
-  }
-
- private:
-  struct Listener {
-    explicit Listener(stream_descriptor listening) : socket(std::move(listening)) {}
-    stream_descriptor socket;
-    bool paused = false;  // No descriptor was left; tried again at the next tick.
-  };
-  // A connection that has not sent its greeting yet.
-  struct Guest {
-    Guest(boost::asio::io_context& loop, int fd) : socket(loop, fd) {}
-    stream_descriptor socket;
-    std::string greeting;
-    Clock::time_point since = Clock::now();
-    std::list<std::shared_ptr<Guest>>::iterator place;
-  };
-  using GuestPointer = std::shared_ptr<Guest>;
-  struct Job {
-    TokenStamp token;
-    std::shared_ptr<JobProcess> process;
-  };
-
-  void wait_for_clients(Listener& listener);
-  void take_clients(Listener& listener);
-  void take_client(int fd);
-  void wait_for_greeting(const GuestPointer& guest);
-  void read_greeting(const GuestPointer& guest);
-  void show_in(const GuestPointer& guest);
-  Result<Job*> job_of(const std::string& id);
-  void forget(const GuestPointer& guest);
-  void refuse(const GuestPointer& guest, const std::string& because);
-  void end_job(const std::string& id, const std::string& because);
-  std::vector<std::string> arguments(const std::string& id) const;
-  void wait_for_tick();
-  void tick();
-  void log(const std::string& text);
-
-  boost::asio::io_context& loop_;
-  const TokenDirectory tokens_;
-  const JobServerOptions options_;
-  boost::asio::steady_timer timer_;
-  std::list<Listener> listeners_;
-  std::list<GuestPointer> guests_;  // Oldest first.
-  std::map<std::string, Job> jobs_;
-  int log_lines_left_ = kLogLinesPerTick;
-  std::size_t log_lines_dropped_ = 0;
-  bool stopped_ = false;
-};
-
-void JobServer::Core::wait_for_clients(Listener& listener) {
-  listener.socket.async_wait(
-      stream_descriptor::wait_read,
-      [self = shared_from_this(), &listener](const boost::system::error_code& error) {
-        if (error || self->stopped_) return;
-        self->take_clients(listener);
-        if (!listener.paused) self->wait_for_clients(listener);
-      });
+JobServer::JobServer(boost::asio::io_context& loop, TokenDirectory tokens, JobServerOptions options)
+    : loop_(loop),
+      tokens_(std::move(tokens)),
+      options_(std::move(options)),
+      log_(options_.log),
+      listeners_(loop, log_),
+      timer_(loop) {
+  wait_for_tick();
 }
 
-void JobServer::Core::take_clients(Listener& listener) {
-  for (int i = 0; i < kAcceptsPerTurn; ++i) {
-    const int fd =
-        accept4(listener.socket.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) {
-      take_client(fd);
-    } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
-      log(std::string("no connection can be taken: ") + std::strerror(errno));
-      listener.paused = true;
-      return;
-    } else if (errno != ECONNABORTED && errno != EINTR) {
-      return;
-    }
-  }
+void JobServer::listen(int listening_fd) {
+  listeners_.add(listening_fd, [this](Descriptor connection, const sockaddr_storage&) {
+    take_client(std::move(connection));
+  });
 }
 
-void JobServer::Core::take_client(int fd) {
-  if (guests_.size() >= options_.half_open)
-    refuse(guests_.front(), "too many clients that have not greeted");
-  auto guest = std::make_shared<Guest>(loop_, fd);
-  guest->place = guests_.insert(guests_.end(), guest);
-  wait_for_greeting(guest);
+void JobServer::stop() {
+  alive_.end();
+  timer_.cancel();
+  listeners_.close();
+  while (!greeters_.empty()) forget(greeters_.front());
+  for (auto& [id, job] : jobs_) job.process->end();
+  jobs_.clear();
 }
 
-void JobServer::Core::wait_for_greeting(const GuestPointer& guest) {
-  guest->socket.async_wait(
-      stream_descriptor::wait_read,
-      [self = shared_from_this(), guest](const boost::system::error_code& error) {
-        if (!error) self->read_greeting(guest);
-      });
+void JobServer::take_client(Descriptor connection) {
+  if (greeters_.size() >= options_.half_open)
+    refuse(greeters_.front(), "too many clients that have not greeted");
+  auto greeter = std::make_shared<Greeter>(loop_, connection.release());
+  greeter->since_ns = monotonic_ns();
+  greeter->place = greeters_.insert(greeters_.end(), greeter);
+  wait_for_greeting(greeter);
+}
+
+void JobServer::wait_for_greeting(const GreeterPointer& greeter) {
+  greeter->socket.async_wait(stream_descriptor::wait_read,
+                             alive_.guard([this, greeter] { read_greeting(greeter); }));
 }
 
 // Reads not a byte more than the greeting: the rest belongs to the job's process.
-void JobServer::Core::read_greeting(const GuestPointer& guest) {
+void JobServer::read_greeting(const GreeterPointer& greeter) {
   std::array<char, kHelloBytes> bytes;
-  const ssize_t count = recv(guest->socket.native_handle(), bytes.data(),
-                             kHelloBytes - guest->greeting.size(), MSG_DONTWAIT);
-  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for_greeting(guest);
-  if (count <= 0) return forget(guest);
-  guest->greeting.append(bytes.data(), static_cast<std::size_t>(count));
-  const Result<void> begin = check_hello_begin(guest->greeting);
-  if (!begin.ok()) return refuse(guest, begin.error().message);
-  if (guest->greeting.size() < kHelloBytes) return wait_for_greeting(guest);
-  show_in(guest);
+  const ssize_t count = recv(greeter->socket.native_handle(), bytes.data(),
+                             kHelloBytes - greeter->greeting.size(), MSG_DONTWAIT);
+  if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_for_greeting(greeter);
+  if (count <= 0) return forget(greeter);
+  greeter->greeting.append(bytes.data(), static_cast<std::size_t>(count));
+  const Result<void> begin = check_hello_begin(greeter->greeting);
+  if (!begin.ok()) return refuse(greeter, begin.error().message);
+  if (greeter->greeting.size() < kHelloBytes) return wait_for_greeting(greeter);
+  pass_to_job(greeter);
 }
 
-void JobServer::Core::show_in(const GuestPointer& guest) {
-  const Result<HandshakeHello> hello = decode_hello(guest->greeting);
-  if (!hello.ok()) return refuse(guest, hello.error().message);
+void JobServer::pass_to_job(const GreeterPointer& greeter) {
+  const Result<HandshakeHello> hello = decode_hello(greeter->greeting);
+  if (!hello.ok()) return refuse(greeter, hello.error().message);
   const Result<Job*> job = job_of(hello->job_id);
-  if (!job.ok()) return refuse(guest, job.error().message);
-  Knock knock{guest->socket.release(), std::move(guest->greeting)};
-  guests_.erase(guest->place);
+  if (!job.ok()) return refuse(greeter, job.error().message);
+  Knock knock{Descriptor(greeter->socket.release()), std::move(greeter->greeting)};
+  greeters_.erase(greeter->place);
   const Result<void> passed = (*job)->process->pass(std::move(knock));
-  if (!passed.ok()) log("job " + hello->job_id.substr(0, 12) + ": " + passed.error().message);
+  if (!passed.ok()) log_("job " + hello->job_id.substr(0, 12) + ": " + passed.error().message);
 }
 
-Result<JobServer::Core::Job*> JobServer::Core::job_of(const std::string& id) {
+Result<JobServer::Job*> JobServer::job_of(const std::string& id) {
   const Result<TokenStamp> token = tokens_.look(id);
   const auto known = jobs_.find(id);
   if (known != jobs_.end()) {
@@ -179,7 +101,7 @@ Result<JobServer::Core::Job*> JobServer::Core::job_of(const std::string& id) {
                                                std::to_string(jobs_.size()) + " jobs already"};
   }
   const auto over = [this, id](const std::string& how) {
-    if (!how.empty()) log("job " + id.substr(0, 12) + ": its store has ended: " + how);
+    if (!how.empty()) log_("job " + id.substr(0, 12) + ": its store has ended: " + how);
     jobs_.erase(id);
   };
   const JobProcess::Limits limits{options_.memory_bytes, options_.connections + kOwnDescriptors};
@@ -189,7 +111,7 @@ Result<JobServer::Core::Job*> JobServer::Core::job_of(const std::string& id) {
   return &job;
 }
 
-std::vector<std::string> JobServer::Core::arguments(const std::string& id) const {
+std::vector<std::string> JobServer::arguments(const std::string& id) const {
   std::vector<std::string> words = {"ivy-rendezvous", "serve",
                                     "--job",          id,
                                     "--token-file",   tokens_.path_of(id),
@@ -199,22 +121,22 @@ std::vector<std::string> JobServer::Core::arguments(const std::string& id) const
   return words;
 }
 
-void JobServer::Core::forget(const GuestPointer& held) {
-  const GuestPointer guest = held;  // `held` may be the list's own.
+void JobServer::forget(const GreeterPointer& held) {
+  const GreeterPointer greeter = held;  // `held` may be the list's own.
   boost::system::error_code ignored;
-  guest->socket.close(ignored);
-  guests_.erase(guest->place);
+  greeter->socket.close(ignored);
+  greeters_.erase(greeter->place);
 }
 
-void JobServer::Core::refuse(const GuestPointer& guest, const std::string& because) {
-  log("a client is refused: " + because);
-  forget(guest);
+void JobServer::refuse(const GreeterPointer& greeter, const std::string& because) {
+  log_("a client is refused: " + because);
+  forget(greeter);
 }
 
 // Ends a job whose token is gone. Its contents are useless then: its clients could not authenticate
 // any more.
-void JobServer::Core::end_job(const std::string& id, const std::string& because) {
-  log("job " + id.substr(0, 12) + " is over: " + because);
+void JobServer::end_job(const std::string& id, const std::string& because) {
+  log_("job " + id.substr(0, 12) + " is over: " + because);
   jobs_.at(id).process->end();
   jobs_.erase(id);
   if (options_.wal.empty()) return;
@@ -222,20 +144,18 @@ void JobServer::Core::end_job(const std::string& id, const std::string& because)
   for (const std::string& name : {path, path + ".new"}) unlink(name.c_str());
 }
 
-void JobServer::Core::wait_for_tick() {
+void JobServer::wait_for_tick() {
   timer_.expires_after(kTick);
-  timer_.async_wait([self = shared_from_this()](const boost::system::error_code& error) {
-    if (error || self->stopped_) return;
-    self->tick();
-    self->wait_for_tick();
-  });
+  timer_.async_wait(alive_.guard([this] {
+    tick();
+    wait_for_tick();
+  }));
 }
 
-void JobServer::Core::tick() {
-  const auto now = Clock::now();
-  const std::chrono::nanoseconds patience(options_.greeting_ns);
-  while (!guests_.empty() && now - guests_.front()->since > patience)
-    refuse(guests_.front(), "it has not greeted in time");
+void JobServer::tick() {
+  const std::uint64_t now_ns = monotonic_ns();
+  while (!greeters_.empty() && now_ns - greeters_.front()->since_ns > options_.greeting_ns)
+    refuse(greeters_.front(), "it has not greeted in time");
   std::vector<std::pair<std::string, std::string>> ended;
   for (const auto& [id, job] : jobs_) {
     const Result<TokenStamp> token = tokens_.look(id);
@@ -243,33 +163,8 @@ void JobServer::Core::tick() {
     if (token.ok() && *token != job.token) ended.emplace_back(id, "its token has changed");
   }
   for (const auto& [id, because] : ended) end_job(id, because);
-  for (Listener& listener : listeners_) {
-    if (!std::exchange(listener.paused, false)) continue;
-    take_clients(listener);
-    if (!listener.paused) wait_for_clients(listener);
-  }
-  log_lines_left_ = kLogLinesPerTick;
-  if (log_lines_dropped_ > 0)
-    log("and " + std::to_string(std::exchange(log_lines_dropped_, 0)) + " more such lines");
+  listeners_.retry();
+  log_.tick();
 }
-
-void JobServer::Core::log(const std::string& text) {
-  if (!options_.log) return;
-  if (log_lines_left_ == 0) {
-    ++log_lines_dropped_;
-    return;
-  }
-  --log_lines_left_;
-  options_.log(text);
-}
-
-JobServer::JobServer(boost::asio::io_context& loop, TokenDirectory tokens, JobServerOptions options)
-    : core_(std::make_shared<Core>(loop, std::move(tokens), std::move(options))) {
-  core_->start();
-}
-
-JobServer::~JobServer() { core_->stop(); }
-void JobServer::listen(int listening_fd) { core_->listen(listening_fd); }
-void JobServer::stop() { core_->stop(); }
 
 }  // namespace ivy::store

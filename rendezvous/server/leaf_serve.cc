@@ -21,9 +21,11 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "rendezvous/client/dial.h"
 #include "rendezvous/dialects/leaf.h"
 #include "rendezvous/server/server.h"
+#include "rendezvous/server/sessions.h"
 #include "rendezvous/server/supervisor_socket.h"
 
 namespace ivy::store {
@@ -34,19 +36,14 @@ using boost::system::error_code;
 
 constexpr std::size_t kReadBytes = 256u << 10;
 // The timeout of one attempt; the control descriptor is served between two attempts.
-constexpr std::chrono::seconds kDialTime{1};
+constexpr std::uint64_t kDialNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kDialPause{200};
 constexpr std::chrono::seconds kNoteDelay{1};
 
-std::uint64_t steady_ns() {
-  return static_cast<std::uint64_t>(std::chrono::steady_clock::now().time_since_epoch() /
-                                    std::chrono::nanoseconds(1));
-}
-
 class LeafProcess {
  public:
-  LeafProcess(LeafStart start, DialTarget target)
-      : start_(std::move(start)),
+  LeafProcess(ServeOptions options, DialTarget target)
+      : options_(std::move(options)),
         target_(std::move(target)),
         buffer_(std::make_unique<char[]>(kReadBytes)) {}
 
@@ -58,8 +55,8 @@ class LeafProcess {
     if (supervisor_.is_there()) {
       supervisor_.start();
     } else {
-      for (const int fd : start_.native_fds) say("listening on " + address_of(fd));
-      for (const int fd : start_.torch_fds) say("listening for torch on " + address_of(fd));
+      for (const int fd : options_.native_fds) say("listening on " + address_of(fd));
+      for (const int fd : options_.torch_fds) say("listening for torch on " + address_of(fd));
     }
     dial();
     say("ready");
@@ -71,8 +68,8 @@ class LeafProcess {
  private:
   void dial() {
     const Interrupt never{-1, &never_, false};
-    target_.generation = start_.generation;
-    Result<Dialled> made = dial_until(target_, std::chrono::steady_clock::now() + kDialTime, never);
+    target_.generation = options_.generation;
+    Result<Dialled> made = dial_until(target_, monotonic_ns() + kDialNs, never);
     if (made.ok()) return serve(std::move(*made));
     // Another generation has begun in the store; the supervisor will tell this process, too.
     const bool is_known = made.error().code == Code::kFailedPrecondition;
@@ -86,25 +83,25 @@ class LeafProcess {
 
   void serve(Dialled dialled) {
     said_.clear();
-    leaf_ = std::make_unique<Leaf>(start_.generation);
-    root_.assign(dialled.descriptor);
+    leaf_ = std::make_unique<Leaf>(options_.generation);
+    root_.assign(dialled.socket.release());
     ServerOptions options;
-    options.job_id = start_.job_id;
-    options.token = start_.token;
-    options.generation = start_.generation;
-    options.limits = start_.limits;
+    options.job_id = options_.job_id;
+    options.token = target_.token;
+    options.generation = options_.generation;
+    options.limits = server_limits(options_.torch_connections);
     options.front = leaf_.get();
     options.epoch = std::move(dialled.epoch);
     options.log = [this](const std::string& text) { say("log leaf: " + text); };
     options.turn_ended = [this] { send_some(); };
     server_ = std::make_unique<Server>(loop_, std::move(options));
-    for (const int fd : start_.native_fds) listen(fd, Server::Dialect::kNative);
-    for (const int fd : start_.torch_fds) listen(fd, Server::Dialect::kTorch);
+    for (const int fd : options_.native_fds) listen(fd, Dialect::kNative);
+    for (const int fd : options_.torch_fds) listen(fd, Dialect::kTorch);
     wait_readable();
   }
 
   // Listens on a copy of the descriptor: the socket outlives this server.
-  void listen(int fd, Server::Dialect dialect) {
+  void listen(int fd, Dialect dialect) {
     const int copy = fcntl(fd, F_DUPFD_CLOEXEC, 0);
     if (copy >= 0) server_->listen(copy, dialect);
   }
@@ -155,40 +152,29 @@ class LeafProcess {
     if (count <= 0) return lose(count == 0 ? "it hung up" : std::strerror(errno));
     Replies replies;
     const Result<void> taken = leaf_->receive(
-        std::string_view(buffer_.get(), static_cast<std::size_t>(count)), steady_ns(), replies);
+        std::string_view(buffer_.get(), static_cast<std::size_t>(count)), monotonic_ns(), replies);
     server_->answer(replies);
     if (!taken.ok()) return lose(taken.error().message);
     wait_readable();
   }
 
   void send_some() {
-    std::string& unsent = leaf_->unsent;
-    while (!writing_ && !lost_ && sent_ < unsent.size()) {
-      const ssize_t count = send(root_.native_handle(), unsent.data() + sent_,
-                                 unsent.size() - sent_, MSG_NOSIGNAL | MSG_DONTWAIT);
-      if (count > 0) {
-        sent_ += static_cast<std::size_t>(count);
-        continue;
-      }
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0 && errno != EAGAIN) return lose(std::strerror(errno));
-      writing_ = true;
-      root_.async_wait(stream_descriptor::wait_write, [this](const error_code& error) {
-        if (error || lost_ || leaf_ == nullptr) return;
-        writing_ = false;
-        send_some();
-        go_on();
-      });
-    }
-    if (sent_ == unsent.size()) {
-      if (unsent.capacity() > kReadBytes) unsent = {};
-      unsent.clear();
-      sent_ = 0;
-    } else if (sent_ > unsent.size() / 2) {
-      unsent.erase(0, sent_);
-      sent_ = 0;
+    if (!writing_ && !lost_) {
+      const Sent sent = store::send_some(root_.native_handle(), leaf_->unsent, sent_);
+      if (sent == Sent::kBroken) return lose(std::strerror(errno));
+      writing_ = sent == Sent::kNotAll;
+      if (writing_) wait_writable();
     }
     was_full_ |= !leaf_->takes_more();
+  }
+
+  void wait_writable() {
+    root_.async_wait(stream_descriptor::wait_write, [this](const error_code& error) {
+      if (error || lost_ || leaf_ == nullptr) return;
+      writing_ = false;
+      send_some();
+      go_on();
+    });
   }
 
   // Reads again from clients that were paused because too much was unsent.
@@ -202,7 +188,7 @@ class LeafProcess {
 
   // Begins the generation at once, so that the old one greets no client of the new one.
   void begin(std::uint32_t generation) {
-    start_.generation = generation;
+    options_.generation = generation;
     timer_.cancel();
     drop();
     dial();
@@ -218,7 +204,7 @@ class LeafProcess {
     });
   }
 
-  LeafStart start_;
+  ServeOptions options_;
   DialTarget target_;
   std::unique_ptr<char[]> buffer_;
   boost::asio::io_context loop_{1};
@@ -226,7 +212,7 @@ class LeafProcess {
   boost::asio::signal_set asked_{loop_, SIGUSR1};
   boost::asio::steady_timer timer_{loop_};
   boost::asio::steady_timer note_timer_{loop_};
-  SupervisorSocket supervisor_{loop_, start_.control_fd,
+  SupervisorSocket supervisor_{loop_, options_.control_fd,
                                [this](std::uint32_t generation) { begin(generation); },
                                [this] { loop_.stop(); }};
   stream_descriptor root_{loop_};
@@ -242,14 +228,13 @@ class LeafProcess {
 
 }  // namespace
 
-Result<int> run_leaf(LeafStart start) {
+Result<int> run_leaf(ServeOptions options, const std::string& token) {
   DialTarget target;
-  IVY_CHECK(parse_address(start.root, target));
-  target.job_id = start.job_id;
-  target.token = start.token;
+  IVY_CHECK(parse_target(options.root, target));
+  target.job_id = options.job_id;
+  target.token = token;
   target.purpose = "leaf";
-  LeafProcess process(std::move(start), std::move(target));
-  return process.run();
+  return LeafProcess(std::move(options), std::move(target)).run();
 }
 
 }  // namespace ivy::store

@@ -11,28 +11,15 @@
 // Thread: the process's only one; dialling blocks it for a second at most.
 #pragma once
 
-#include <cstdint>
 #include <string>
-#include <vector>
 
 #include "proto/contract/status.h"
-#include "rendezvous/server/server.h"
+#include "rendezvous/server/serve_options.h"
 
 namespace ivy::store {
 
-struct LeafStart {
-  std::string job_id;
-  std::string token;
-  std::uint32_t generation = 0;
-  std::string root;     // The store's native socket, "10.0.0.1:4123".
-  int control_fd = -1;  // As in serve.h; -1: none.
-  std::vector<int> native_fds;
-  std::vector<int> torch_fds;  // On loopback only.
-  ServerLimits limits;
-};
-
 // Runs until "quit", SIGTERM or the end of the control descriptor. Returns the process's exit code;
 // InvalidArgument if the address of the store is wrong.
-Result<int> run_leaf(LeafStart start);
+Result<int> run_leaf(ServeOptions options, const std::string& token);
 
 }  // namespace ivy::store

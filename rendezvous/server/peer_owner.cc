@@ -6,7 +6,6 @@
 #include <linux/sock_diag.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <array>
 #include <cerrno>
@@ -22,7 +21,7 @@ constexpr std::uint32_t kAllStates = ~std::uint32_t{0};
 struct End {
   int family = AF_UNSPEC;
   std::array<std::uint32_t, 4> address{};
-  std::uint16_t port = 0;  // As on the wire.
+  std::uint16_t port = 0;  // In the byte order of the wire.
   std::uint32_t interface = 0;
 };
 
@@ -92,20 +91,16 @@ struct PeerOwners::Found {
 
 PeerOwners::PeerOwners()
     : netlink_(socket(AF_NETLINK, SOCK_RAW | SOCK_CLOEXEC, NETLINK_SOCK_DIAG)) {
-  if (netlink_ < 0) why_unknown_ = std::strerror(errno);
-}
-
-PeerOwners::~PeerOwners() {
-  if (netlink_ >= 0) ::close(netlink_);
+  if (!netlink_) why_unknown_ = std::strerror(errno);
 }
 
 PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
   const Question question = question_of(ends.from, ends.to);
   Found found;
-  if (send(netlink_, &question, sizeof question, 0) < 0) return {errno, {}};
+  if (send(netlink_.get(), &question, sizeof question, 0) < 0) return {errno, {}};
   // The kernel answers within the call that asks.
   alignas(nlmsghdr) std::array<char, 8192> answer;
-  const ssize_t count = recv(netlink_, answer.data(), answer.size(), MSG_DONTWAIT);
+  const ssize_t count = recv(netlink_.get(), answer.data(), answer.size(), MSG_DONTWAIT);
   if (count < 0) return {errno, {}};
   nlmsghdr head{};
   if (static_cast<std::size_t>(count) < sizeof head) return {EPROTO, {}};
@@ -134,7 +129,7 @@ PeerOwners::Owner PeerOwners::of(int fd) {
     return getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_bytes) == 0 &&
            getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) == 0;
   };
-  if (netlink_ < 0) return {};
+  if (!netlink_) return {};
   if (!named()) return {Where::kGone, 0};
   const Ends ends{end_of(there), end_of(here)};
   const Found found = look_up(ends);

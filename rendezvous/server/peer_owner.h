@@ -6,6 +6,8 @@
 
 #include <string>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy::store {
 
 class PeerOwners {
@@ -22,9 +24,6 @@ class PeerOwners {
   };
 
   PeerOwners();
-  ~PeerOwners();
-  PeerOwners(const PeerOwners&) = delete;
-  PeerOwners& operator=(const PeerOwners&) = delete;
 
   // Returns the owner of the peer of a connected TCP socket.
   Owner of(int fd);
@@ -35,7 +34,7 @@ class PeerOwners {
   struct Found;
   Found look_up(const Ends& ends);
 
-  int netlink_ = -1;
+  const Descriptor netlink_;
   std::string why_unknown_;
 };
 

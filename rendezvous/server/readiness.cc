@@ -1,7 +1,6 @@
 #include "rendezvous/server/readiness.h"
 
 #include <sys/epoll.h>
-#include <unistd.h>
 
 #include <array>
 
@@ -23,27 +22,25 @@ epoll_event event_of(void* owner, Wanted wanted) {
 }  // namespace
 
 Readiness::Readiness() : set_(epoll_create1(EPOLL_CLOEXEC)) {
-  IVY_ASSERT(set_ >= 0);
+  IVY_ASSERT(static_cast<bool>(set_));
   events_.reserve(kEventsPerTurn);
 }
 
-Readiness::~Readiness() { ::close(set_); }
-
 bool Readiness::add(int fd, void* owner, Wanted wanted) const {
   epoll_event event = event_of(owner, wanted);
-  return epoll_ctl(set_, EPOLL_CTL_ADD, fd, &event) == 0;
+  return epoll_ctl(set_.get(), EPOLL_CTL_ADD, fd, &event) == 0;
 }
 
 void Readiness::change(int fd, void* owner, Wanted wanted) const {
   epoll_event event = event_of(owner, wanted);
-  IVY_ASSERT(epoll_ctl(set_, EPOLL_CTL_MOD, fd, &event) == 0);
+  IVY_ASSERT(epoll_ctl(set_.get(), EPOLL_CTL_MOD, fd, &event) == 0);
 }
 
-void Readiness::remove(int fd) const { epoll_ctl(set_, EPOLL_CTL_DEL, fd, nullptr); }
+void Readiness::remove(int fd) const { epoll_ctl(set_.get(), EPOLL_CTL_DEL, fd, nullptr); }
 
 std::vector<Readiness::Event>& Readiness::take() {
   std::array<epoll_event, kEventsPerTurn> ready;
-  const int count = epoll_wait(set_, ready.data(), static_cast<int>(ready.size()), 0);
+  const int count = epoll_wait(set_.get(), ready.data(), static_cast<int>(ready.size()), 0);
   events_.clear();
   for (int i = 0; i < count; ++i) {
     const epoll_event& event = ready[static_cast<std::size_t>(i)];

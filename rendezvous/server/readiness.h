@@ -9,6 +9,8 @@
 #include <cstdint>
 #include <vector>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy::store {
 
 struct Wanted {
@@ -27,11 +29,8 @@ class Readiness {
   };
 
   Readiness();  // Aborts when the system has no descriptor left.
-  ~Readiness();
-  Readiness(const Readiness&) = delete;
-  Readiness& operator=(const Readiness&) = delete;
 
-  int descriptor() const { return set_; }
+  int descriptor() const { return set_.get(); }
   // Returns false if the kernel cannot watch one more.
   bool add(int fd, void* owner, Wanted wanted) const;
   void change(int fd, void* owner, Wanted wanted) const;
@@ -43,7 +42,7 @@ class Readiness {
   std::vector<Event>& take();
 
  private:
-  int set_;
+  const Descriptor set_;
   std::vector<Event> events_;
 };
 

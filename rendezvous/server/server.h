@@ -15,16 +15,25 @@
 #pragma once
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "rendezvous/dialects/connection.h"
 #include "rendezvous/engine/engine.h"
+#include "rendezvous/server/admission.h"
+#include "rendezvous/server/alive.h"
+#include "rendezvous/server/durable_replies.h"
+#include "rendezvous/server/limited_log.h"
+#include "rendezvous/server/listeners.h"
+#include "rendezvous/server/readiness.h"
+#include "rendezvous/server/sessions.h"
 
 namespace ivy::store {
 
@@ -40,12 +49,13 @@ struct ServerLimits {
   std::size_t torch_bytes = 1u << 30;
 };
 
-// Returns the torch_bytes limit for a job with this many torch connections.
-std::size_t torch_bytes_for(std::size_t connections);
+// Returns the limits for a job with this many torch connections (0: the default). torch's clients
+// leave at least half of the process's descriptors to those that have proved themselves.
+ServerLimits server_limits(std::size_t torch_connections);
 
 struct ServerOptions {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string token;   // 32 bytes.
+  std::string job_id;  // It has 32 hexadecimal digits.
+  std::string token;   // It has 32 bytes.
   std::uint32_t generation = 0;
   // Numeric addresses that may use the torch socket; loopback always may.
   std::vector<std::string> torch_peers;
@@ -68,10 +78,8 @@ class Server {
  public:
   Server(boost::asio::io_context& loop, ServerOptions options);
   ~Server();
-  Server(const Server&) = delete;
-  Server& operator=(const Server&) = delete;
 
-  enum class Dialect { kNative, kTorch };
+  using Dialect = store::Dialect;
   // Call it before listen(): replays the log in this directory (wal_file.h) and takes its epoch;
   // changes that are acknowledged from now on are in the log and outlive this process.
   // FailedPrecondition: the log is of a later generation than ServerOptions.
@@ -79,33 +87,68 @@ class Server {
   // Takes a listening socket over.
   void listen(int listening_fd, Dialect dialect);
   // Takes over a connection of the native dialect, and the bytes that were already read from it.
-  void adopt(int fd, std::string_view arrived);
+  void adopt(Descriptor socket, std::string_view arrived);
   // Forgets everything of the generation before, and closes its connections.
   void begin_generation(std::uint32_t generation);
   // Sends replies of `front` that came later than their request.
   void answer(Replies& replies);
   // Tells that `front` takes requests again.
   void go_on();
-  // Returns the wait graph as text.
-  std::string why() const;
+  // The server's own engine: unused if there is another front.
+  const Engine& engine() const { return engine_; }
   // For the stall watchdog: when a reply was last sent to a client that had waited, or a request
-  // last changed something, on the steady clock; and whether any client waits.
-  std::uint64_t last_progress_ns() const;
-  bool anybody_waits() const;
-  // Returns the start of the longest wait, or nothing if no client waits. Looks at every wait.
-  std::optional<std::uint64_t> longest_wait_since_ns() const;
-  std::size_t connection_count() const;
+  // last changed something, on the monotonic clock.
+  std::uint64_t last_progress_ns() const { return progress_.last_ns; }
+  std::size_t connection_count() const { return sessions_.size(); }
   // Takes no more clients; those that are there are served on.
-  void stop_listening();
+  void stop_listening() { listeners_.close(); }
   // Refuses new clients; native ones are told why, once they have proved that they know the token.
-  void refuse_joins(std::string why);
-  // The number of requests served since the start.
-  std::uint64_t request_count() const;
+  void refuse_joins(std::string why) { identity_.refusal = std::move(why); }
   void stop();
 
  private:
-  class Core;
-  std::shared_ptr<Core> core_;
+  SessionPointer take_client(Descriptor socket, const sockaddr_storage& from, Dialect dialect);
+  void wait_for_events();
+  void serve_event(const SessionPointer& session, const Readiness::Event& event);
+  void wait_readable(const SessionPointer& session);
+  void read_some(const SessionPointer& session);
+  void receive(const SessionPointer& session, std::string_view bytes);
+  void hand_out(Replies& replies);
+  void touch(const SessionPointer& session);
+  void end_turn();
+  void serve_touched();
+  void send_some(const SessionPointer& session);
+  void disconnect(const SessionPointer& session, const std::string& because);
+  void tick();
+  void set_timer(std::uint64_t next_ns);
+  bool reads_its_replies(const Session& session) const;
+  void lose_log(const Error& error, Replies& failed);
+
+  struct Progress {
+    std::uint64_t changes = 0;  // The front's, at the end of the last turn.
+    std::uint64_t last_ns = 0;
+  };
+
+  boost::asio::io_context& loop_;
+  const ServerOptions options_;
+  StoreIdentity identity_;
+  Engine engine_;
+  StoreFront& front_;
+  LimitedLog log_;
+  Admission admission_;
+  Listeners listeners_;
+  Sessions sessions_;
+  DurableReplies durable_;
+  const std::unique_ptr<char[]> buffer_;
+  Readiness readiness_;
+  boost::asio::posix::stream_descriptor ready_;
+  boost::asio::steady_timer timer_;
+  std::uint64_t timer_ns_ = kNever;      // When tick() comes at the latest.
+  std::vector<SessionPointer> closed_;   // In this turn; pending events may name them.
+  std::vector<SessionPointer> touched_;  // They have replies to send or requests to serve.
+  bool turn_posted_ = false;
+  Progress progress_;
+  Alive alive_;
 };
 
 // "10.0.0.1:4123" of a bound socket.

@@ -22,7 +22,6 @@ class SupervisorSocket {
                    std::function<void()> complete = nullptr);
 
   bool is_there() const { return fd_ >= 0; }
-  // Starts to read.
   void start();
   // Sends `text` as one line: its line feeds become vertical tabs. If the socket is full the line
   // is lost: the store must not wait for its reader.

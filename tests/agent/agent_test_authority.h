@@ -77,7 +77,7 @@ class CapturedLog {
 class TestAuthority {
  public:
   explicit TestAuthority(const std::string& name = "test CA")
-      : authority_(*make_authority(name, now() - kDay, now() + 100 * kDay)) {}
+      : authority_(make_authority(name, now() - kDay, now() + 100 * kDay)) {}
 
   static std::int64_t now() { return static_cast<std::int64_t>(std::time(nullptr)); }
   const std::string& certificate() const { return authority_.certificate_pem; }
@@ -102,8 +102,8 @@ class TestAuthority {
   }
   std::string revocation_of(const std::string& certificate_pem) {
     const auto identity = read_certificate(certificate_pem);
-    return *sign_revocation_list(authority_, {{identity->serial, now()}}, now() - 60,
-                                 now() + 30 * kDay, ++revocation_number_);
+    return *sign_revocation_list(authority_, {{identity->serial, now()}},
+                                 {now() - 60, now() + 30 * kDay, ++revocation_number_});
   }
 
  private:

@@ -107,8 +107,8 @@ class Bench {
     print_row(
         options_, what, bytes, (inputs + 1) * bytes,
         [&] {
-          reduce_with(*options_.table, reduction, pointers, inputs, memory_[4].data(), nullptr,
-                      bytes / element_bytes(dtype));
+          reduce_with(*options_.table, reduction,
+                      {pointers, inputs, memory_[4].data(), nullptr, bytes / element_bytes(dtype)});
         },
         [&] { std::memcpy(memory_[4].data(), memory_[0].data(), bytes); });
   }
@@ -119,7 +119,9 @@ class Bench {
       const std::string how = stores == Stores::kStreaming ? ", streaming" : "";
       print_row(
           options_, "copy" + how, bytes, 2 * bytes,
-          [&] { copy_with(*options_.table, memory_[4].data(), memory_[0].data(), bytes, stores); },
+          [&] {
+            copy_with(*options_.table, {memory_[4].data(), memory_[0].data(), bytes}, stores);
+          },
           plain);
     }
   }

@@ -7,7 +7,7 @@
 #include <string>
 #include <string_view>
 
-#include "proto/wire/store_wire.h"
+#include "rendezvous/engine/requests.h"
 
 namespace ivy::bench {
 

@@ -40,8 +40,8 @@ class ConversionTest : public ::testing::TestWithParam<Param> {
   Bytes narrow(const std::vector<float>& values) {
     Bytes codes_out(values.size() * bytes());
     const void* const input = values.data();
-    reduce_with(table(), {.dtype = dtype(), .input_form = Form::kPartial}, &input, 1,
-                codes_out.data(), nullptr, values.size());
+    reduce_with(table(), {.dtype = dtype(), .input_form = Form::kPartial},
+                {&input, 1, codes_out.data(), nullptr, values.size()});
     return codes_out;
   }
 
@@ -58,8 +58,8 @@ TEST_P(ConversionTest, EveryCodeWidensExactly) {
   const Bytes memory = all_codes();
   const void* const input = memory.data();
   std::vector<float> values(codes());
-  reduce_with(table(), {.dtype = dtype(), .output_form = Form::kPartial}, &input, 1, values.data(),
-              nullptr, values.size());
+  reduce_with(table(), {.dtype = dtype(), .output_form = Form::kPartial},
+              {&input, 1, values.data(), nullptr, values.size()});
   for (std::uint32_t code = 0; code < codes(); ++code) {
     const float expected = decode_small(dtype(), code);
     if (std::isnan(expected)) {
@@ -75,7 +75,7 @@ TEST_P(ConversionTest, EveryCodeStaysWhatItIs) {
   const Bytes memory = all_codes();
   const void* const input = memory.data();
   Bytes output(memory.size());
-  reduce_with(table(), {.dtype = dtype()}, &input, 1, output.data(), nullptr, codes());
+  reduce_with(table(), {.dtype = dtype()}, {&input, 1, output.data(), nullptr, codes()});
   for (std::uint32_t code = 0; code < codes(); ++code) {
     const float value = decode_small(dtype(), code);
     ASSERT_EQ(std::isnan(value) ? encode_small(dtype(), value) : code, code_at(output, code));

@@ -29,7 +29,7 @@ TEST_P(CopyTest, CopiesEveryByteAndNoOther) {
       for (const Stores stores : {Stores::kCached, Stores::kStreaming}) {
         SCOPED_TRACE(std::to_string(size) + " bytes at " + std::to_string(offset));
         GuardedBuffer to(size, offset);
-        copy_with(*GetParam(), to.data(), source.data() + offset / 2, size, stores);
+        copy_with(*GetParam(), {to.data(), source.data() + offset / 2, size}, stores);
         ASSERT_EQ(0, std::memcmp(to.data(), source.data() + offset / 2, size));
         ASSERT_TRUE(to.is_intact());
       }
@@ -43,7 +43,7 @@ TEST_P(CopyTest, ReadsNothingOutside) {
       FencedBuffer from(size, at_start);
       FencedBuffer to(size, at_start);
       std::memset(from.data(), 0x5c, size);
-      copy_with(*GetParam(), to.data(), from.data(), size, Stores::kStreaming);
+      copy_with(*GetParam(), {to.data(), from.data(), size}, Stores::kStreaming);
       EXPECT_EQ(0, std::memcmp(to.data(), from.data(), size));
     }
   }

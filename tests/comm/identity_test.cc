@@ -80,7 +80,7 @@ struct Right {
   const char* name;
   Variables variables;
   IdentityRequest request;
-  Meeting meeting;
+  Bootstrap bootstrap;
   std::uint32_t rank;
   std::uint32_t world_size;
   const char* source;
@@ -89,82 +89,83 @@ struct Right {
 const IdentityRequest nothing;
 
 const Right kRight[] = {
-    {"nothing", {}, nothing, Meeting::kAlone, 0, 1, "a world of one"},
-    {"env is nothing", {}, asks("env://"), Meeting::kAlone, 0, 1, "a world of one"},
-    {"self", kTorchrun, asks("self://"), Meeting::kAlone, 0, 1, "a world of one"},
-    {"ivyrun", kIvyrun, nothing, Meeting::kStore, 3, 4, "ivyrun (IVY_RANK=3, IVY_WORLD_SIZE=4)"},
-    {"ivyrun over an outer srun", kIvyrun + kSlurm + kSlurmOnePerHost, nothing, Meeting::kStore, 3,
-     4, "ivyrun"},
+    {"nothing", {}, nothing, Bootstrap::kAlone, 0, 1, "a world of one"},
+    {"env is nothing", {}, asks("env://"), Bootstrap::kAlone, 0, 1, "a world of one"},
+    {"self", kTorchrun, asks("self://"), Bootstrap::kAlone, 0, 1, "a world of one"},
+    {"ivyrun", kIvyrun, nothing, Bootstrap::kStore, 3, 4, "ivyrun (IVY_RANK=3, IVY_WORLD_SIZE=4)"},
+    {"ivyrun over an outer srun", kIvyrun + kSlurm + kSlurmOnePerHost, nothing, Bootstrap::kStore,
+     3, 4, "ivyrun"},
     {"ivyrun and torch's block of the same", kIvyrun + kTorchrun + Variables{{"RANK", "3"}},
-     nothing, Meeting::kStore, 3, 4, "ivyrun"},
+     nothing, Bootstrap::kStore, 3, 4, "ivyrun"},
     {"ivyrun over what is left of another", kIvyrun + Variables{{"PMI_SIZE", "9"}}, nothing,
-     Meeting::kStore, 3, 4, "ivyrun"},
-    {"torchrun, one host", kTorchrun, nothing, Meeting::kHostFile, 1, 4,
+     Bootstrap::kStore, 3, 4, "ivyrun"},
+    {"torchrun, one host", kTorchrun, nothing, Bootstrap::kHostFile, 1, 4,
      "torchrun (RANK=1, WORLD_SIZE=4)"},
-    {"torchrun, two hosts", kTorchrun + kTwoHosts, nothing, Meeting::kTorchStore, 1, 4, "torchrun"},
+    {"torchrun, two hosts", kTorchrun + kTwoHosts, nothing, Bootstrap::kTorchStore, 1, 4,
+     "torchrun"},
     {"torchrun, two hosts, no store of the agent's",
      kTorchrun + kTwoHosts + Variables{{"TORCHELASTIC_USE_AGENT_STORE", "False"}}, nothing,
-     Meeting::kAddress, 1, 4, "torchrun"},
+     Bootstrap::kAddress, 1, 4, "torchrun"},
     {"torchrun of one",
      {{"RANK", "0"}, {"WORLD_SIZE", "1"}, {"LOCAL_RANK", "0"}},
      nothing,
-     Meeting::kAlone,
+     Bootstrap::kAlone,
      0,
      1,
      "torchrun"},
     {"torchrun, one on each host of srun", kTorchrun + kTwoHosts + kSlurm + kSlurmOnePerHost,
-     nothing, Meeting::kTorchStore, 1, 4, "torchrun"},
+     nothing, Bootstrap::kTorchStore, 1, 4, "torchrun"},
     {"torchrun inside srun --pty",
      kTorchrun + kSlurm + Variables{{"SLURM_PROCID", "0"}, {"SLURM_STEP_NUM_TASKS", "1"}}, nothing,
-     Meeting::kHostFile, 1, 4, "torchrun"},
-    {"Open MPI, one host", kOpenMpi, nothing, Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
+     Bootstrap::kHostFile, 1, 4, "torchrun"},
+    {"Open MPI, one host", kOpenMpi, nothing, Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
     {"Open MPI, two hosts", kOpenMpi + kMaster + Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}},
-     nothing, Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+     nothing, Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
     {"Open MPI whose daemons srun started", kOpenMpi + kSlurm + kSlurmOnePerHost, nothing,
-     Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
+     Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
     {"Open MPI beside a WORLD_SIZE of somebody's", kOpenMpi + Variables{{"WORLD_SIZE", "4"}},
-     nothing, Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
-    {"Hydra, one host", kHydra, nothing, Meeting::kHostFile, 2, 4, "MPICH's mpiexec"},
+     nothing, Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"Hydra, one host", kHydra, nothing, Bootstrap::kHostFile, 2, 4, "MPICH's mpiexec"},
     {"Hydra, two hosts", kHydra + kMaster + Variables{{"MPI_LOCALNRANKS", "2"}}, nothing,
-     Meeting::kAddress, 2, 4, "MPICH's mpiexec"},
-    {"Slurm step", kSlurm, nothing, Meeting::kAddress, 2, 4,
+     Bootstrap::kAddress, 2, 4, "MPICH's mpiexec"},
+    {"Slurm step", kSlurm, nothing, Bootstrap::kAddress, 2, 4,
      "the Slurm step (SLURM_PROCID=2, SLURM_STEP_NUM_TASKS=4)"},
-    {"Slurm step on one host", kSlurm + kSlurmOneHost, nothing, Meeting::kHostFile, 2, 4,
+    {"Slurm step on one host", kSlurm + kSlurmOneHost, nothing, Bootstrap::kHostFile, 2, 4,
      "the Slurm step"},
     {"Slurm step of old", kSlurm + Variables{{"SLURM_STEP_NUM_TASKS", "-"}, {"SLURM_NTASKS", "4"}},
-     nothing, Meeting::kAddress, 2, 4, "the Slurm step (SLURM_PROCID=2, SLURM_NTASKS=4)"},
+     nothing, Bootstrap::kAddress, 2, 4, "the Slurm step (SLURM_PROCID=2, SLURM_NTASKS=4)"},
     {"srun --mpi=pmi2", kSlurm + Variables{{"PMI_RANK", "2"}, {"PMI_SIZE", "4"}}, nothing,
-     Meeting::kAddress, 2, 4, "the Slurm step"},
+     Bootstrap::kAddress, 2, 4, "the Slurm step"},
     {"a batch script is no rank", kSlurm + Variables{{"SLURM_STEP_ID", "-"}}, nothing,
-     Meeting::kAlone, 0, 1, "a world of one"},
+     Bootstrap::kAlone, 0, 1, "a world of one"},
     {"IVY_LAUNCHER ends a quarrel", kTorchrun + kOpenMpi + Variables{{"IVY_LAUNCHER", "openmpi"}},
-     nothing, Meeting::kHostFile, 2, 4, "Open MPI's mpirun"},
-    {"IVY_LAUNCHER=none", kTorchrun + Variables{{"IVY_LAUNCHER", "none"}}, nothing, Meeting::kAlone,
-     0, 1, "a world of one"},
+     nothing, Bootstrap::kHostFile, 2, 4, "Open MPI's mpirun"},
+    {"IVY_LAUNCHER=none", kTorchrun + Variables{{"IVY_LAUNCHER", "none"}}, nothing,
+     Bootstrap::kAlone, 0, 1, "a world of one"},
     {"tcp and both numbers",
      {},
      asks("tcp://node1:4000", 1, 2),
-     Meeting::kAddress,
+     Bootstrap::kAddress,
      1,
      2,
      "the program (rank=1, world_size=2)"},
     {"what the program says beats every launcher", kTorchrun, asks("tcp://10.0.0.1:4000", 0, 2),
-     Meeting::kAddress, 0, 2, "the program"},
-    {"tcp, and a launcher's numbers", kTorchrun, asks("tcp://10.0.0.1:4000"), Meeting::kAddress, 1,
-     4, "torchrun"},
-    {"file", {}, asks("file:///home/me/meet", 1, 2), Meeting::kFile, 1, 2, "the program"},
-    {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Meeting::kAlone, 0, 1, "the program"},
+     Bootstrap::kAddress, 0, 2, "the program"},
+    {"tcp, and a launcher's numbers", kTorchrun, asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress,
+     1, 4, "torchrun"},
+    {"file", {}, asks("file:///home/me/meet", 1, 2), Bootstrap::kFile, 1, 2, "the program"},
+    {"tcp of one", {}, asks("tcp://10.0.0.1:4000", 0, 1), Bootstrap::kAlone, 0, 1, "the program"},
     {"IVY_INIT_METHOD", kOpenMpi + Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}}, nothing,
-     Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+     Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
     {"IVY_INIT_METHOD for hosts of which the launcher says nothing",
      kOpenMpi +
          Variables{{"OMPI_COMM_WORLD_LOCAL_SIZE", "2"}, {"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
-     nothing, Meeting::kAddress, 2, 4, "Open MPI's mpirun"},
+     nothing, Bootstrap::kAddress, 2, 4, "Open MPI's mpirun"},
     {"ivyrun --no-store, and a place of the program's", kIvyrun + Variables{{"IVY_STORE", "-"}},
-     asks("tcp://10.0.0.1:4000"), Meeting::kAddress, 3, 4, "ivyrun"},
+     asks("tcp://10.0.0.1:4000"), Bootstrap::kAddress, 3, 4, "ivyrun"},
     {"the program over IVY_INIT_METHOD", Variables{{"IVY_INIT_METHOD", "tcp://10.0.0.1:4000"}},
-     asks("env://"), Meeting::kAlone, 0, 1, "a world of one"},
-    {"the program agrees", kTorchrun, asks("", 1, 4), Meeting::kHostFile, 1, 4, "torchrun"},
+     asks("env://"), Bootstrap::kAlone, 0, 1, "a world of one"},
+    {"the program agrees", kTorchrun, asks("", 1, 4), Bootstrap::kHostFile, 1, 4, "torchrun"},
 };
 
 TEST(IdentityTableTest, TheMostSpecificSourceWins) {
@@ -173,7 +174,7 @@ TEST(IdentityTableTest, TheMostSpecificSourceWins) {
     const Result<Identity> identity = identify_in(right.variables, right.request);
     EXPECT_TRUE(identity.ok()) << identity.error().message;
     if (!identity.ok()) continue;
-    EXPECT_EQ(identity->meeting, right.meeting);
+    EXPECT_EQ(identity->bootstrap, right.bootstrap);
     EXPECT_EQ(identity->rank, right.rank);
     EXPECT_EQ(identity->world_size, right.world_size);
     EXPECT_TRUE(source_text(*identity).starts_with(right.source)) << source_text(*identity);
@@ -274,7 +275,7 @@ TEST(IdentityTableTest, WhatIsWrongIsNamed) {
 
 TEST(IdentityTableTest, AJobsNameIsItsOwn) {
   const auto key = [](const Variables& variables) {
-    return identify_in(variables, {}).value().meeting_key;
+    return identify_in(variables, {}).value().bootstrap_key;
   };
   EXPECT_EQ(key(kTorchrun), key(kTorchrun + Variables{{"RANK", "0"}, {"LOCAL_RANK", "0"}}));
   EXPECT_NE(key(kTorchrun), key(kTorchrun + Variables{{"TORCHELASTIC_RESTART_COUNT", "1"}}));
@@ -290,22 +291,22 @@ TEST(IdentityTableTest, TorchsDialectIsKnownByWhatTorchrunSets) {
   ASSERT_TRUE(old_torch.ok() && new_torch.ok());
   EXPECT_FALSE(old_torch->is_new_torch);
   EXPECT_TRUE(new_torch->is_new_torch);
-  EXPECT_EQ(new_torch->meeting_host, "10.0.0.1");
-  EXPECT_EQ(new_torch->meeting_port, 29500);
+  EXPECT_EQ(new_torch->bootstrap_host, "10.0.0.1");
+  EXPECT_EQ(new_torch->bootstrap_port, 29500);
 }
 
 TEST(IdentityTableTest, SlurmSaysWhereRankZeroIs) {
   const Result<Identity> identity = identify_in(kSlurm, {});
   ASSERT_TRUE(identity.ok());
-  EXPECT_EQ(identity->meeting_host, "node07");
-  EXPECT_GE(identity->meeting_port, 20000);
-  EXPECT_LT(identity->meeting_port, 32000);
-  EXPECT_NE(identity->meeting_port,
-            identify_in(kSlurm + Variables{{"SLURM_STEP_ID", "1"}}, {})->meeting_port);
+  EXPECT_EQ(identity->bootstrap_host, "node07");
+  EXPECT_GE(identity->bootstrap_port, 20000);
+  EXPECT_LT(identity->bootstrap_port, 32000);
+  EXPECT_NE(identity->bootstrap_port,
+            identify_in(kSlurm + Variables{{"SLURM_STEP_ID", "1"}}, {})->bootstrap_port);
   const Result<Identity> numeric = identify_in({}, asks("tcp://[fd00::1]:4000", 0, 2));
   ASSERT_TRUE(numeric.ok());
-  EXPECT_EQ(numeric->meeting_host, "fd00::1");
-  EXPECT_EQ(numeric->meeting_port, 4000);
+  EXPECT_EQ(numeric->bootstrap_host, "fd00::1");
+  EXPECT_EQ(numeric->bootstrap_port, 4000);
 }
 
 TEST(SlurmTextTest, FirstHost) {

@@ -1,7 +1,7 @@
 // Which receive gets which message, without any stream.
-#include <gtest/gtest.h>
-
 #include "comm/group/message_matching.h"
+
+#include <gtest/gtest.h>
 
 namespace ivy::comm {
 namespace {

@@ -40,8 +40,8 @@ RankFacts healthy(std::int32_t rank) {
   facts.bus = "0000:0" + std::to_string(rank) + ":00.0";
   facts.interfaces = {
       {"lo", "127.0.0.1", 8}, {"eth0", "10.0.0.1", 16}, {"docker0", "172.17.0.1", 16}};
-  facts.shared_memory_free = 1ULL << 30;
-  facts.stack_limit = 8 << 20;
+  facts.limits.shared_memory_free = 1ULL << 30;
+  facts.limits.stack = 8 << 20;
   return facts;
 }
 
@@ -111,18 +111,20 @@ const PreflightCase kCases[] = {
      2,
      {"has NCCL_PROTO=LL, others have NCCL_PROTO unset", "-x NCCL_PROTO"}},
     {"small /dev/shm",
-     [](auto& ranks) { ranks[0].shared_memory_free = ranks[1].shared_memory_free = 20 << 20; },
+     [](auto& ranks) {
+       ranks[0].limits.shared_memory_free = ranks[1].limits.shared_memory_free = 20 << 20;
+     },
      0,
      {"/dev/shm has 20 MiB free, 2 ranks need 32 MiB", "--shm-size"}},
     {"locked memory",
      [](auto& ranks) {
        ranks[2].has_infiniband = true;
-       ranks[2].locked_memory_limit = 64 << 10;
+       ranks[2].limits.locked_memory = 64 << 10;
      },
      2,
      {"may lock only 64 KiB", "ulimit -l unlimited"}},
     {"open files",
-     [](auto& ranks) { ranks[3].open_files_limit = 64; },
+     [](auto& ranks) { ranks[3].limits.open_files = 64; },
      3,
      {"may open only 64 files", "4 ranks take about 72", "ulimit -n"}},
     {"RemoveIPC",
@@ -139,7 +141,7 @@ const PreflightCase kCases[] = {
      {"rank 2 (node2, pid 102): has a driver for CUDA 12.4, others have one for 13.0"},
      true},
     {"stack",
-     [](auto& ranks) { ranks[0].stack_limit = ~0ULL; },
+     [](auto& ranks) { ranks[0].limits.stack = ~0ULL; },
      0,
      {"stack limit is unlimited", "ulimit -s"},
      true},
@@ -181,7 +183,7 @@ TEST(PreflightTest, WhatMayDifferMayDiffer) {
   ranks[0].variables = {
       {"NCCL_DEBUG", "INFO"}, {"NCCL_SOCKET_IFNAME", "eth"}, {"NCCL_HOSTID", "7"}};
   ranks[1].has_infiniband = true;
-  ranks[1].locked_memory_limit = ~0ULL;
+  ranks[1].limits.locked_memory = ~0ULL;
   EXPECT_TRUE(compare_ranks(ranks).empty());
 }
 
@@ -225,8 +227,8 @@ TEST(PreflightTest, FactsSurviveTheirBytes) {
   facts.variables = {{"NCCL_X", "a=b\nc"}, {"NCCL_EMPTY", ""}};
   facts.has_infiniband = true;
   facts.shares_devices = true;
-  facts.locked_memory_limit = 12345;
-  facts.stack_limit = ~0ULL;
+  facts.limits.locked_memory = 12345;
+  facts.limits.stack = ~0ULL;
   const std::optional<RankFacts> read = decode(encode(facts));
   ASSERT_TRUE(read.has_value());
   EXPECT_EQ(encode(*read), encode(facts));
@@ -235,7 +237,7 @@ TEST(PreflightTest, FactsSurviveTheirBytes) {
   ASSERT_EQ(read->interfaces.size(), 3U);
   EXPECT_EQ(read->interfaces[1].address, "10.0.0.1");
   EXPECT_EQ(read->interfaces[1].prefix_bits, 16);
-  EXPECT_EQ(read->stack_limit, ~0ULL);
+  EXPECT_EQ(read->limits.stack, ~0ULL);
   for (const char* const junk :
        {"", "x", "rank\n", "rank x\n", "host a\n", "rank 1\nshm -\n",
         "rank 1\ninterface eth0=10.0.0.1\n", "rank 1\ninterface eth0=10.0.0.1/x\n"}) {

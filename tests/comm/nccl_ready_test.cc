@@ -102,7 +102,7 @@ RankFacts facts_of(std::int32_t rank) {
   facts.nccl_version = 23007;
   facts.uuid = "uuid" + std::to_string(rank);
   facts.interfaces = {{"eth0", "10.0.0.1"}};
-  facts.shared_memory_free = 1ULL << 30;
+  facts.limits.shared_memory_free = 1ULL << 30;
   return facts;
 }
 

@@ -12,7 +12,7 @@
 
 #include <cerrno>
 
-#include "comm/join/meeting.h"
+#include "comm/join/bootstrap.h"
 #include "comm/transports/alarms.h"
 #include "comm/transports/peer_listener.h"
 #include "proto/os/listening_socket.h"
@@ -64,7 +64,7 @@ TEST(OldKernelTest, RankZeroStartsAStoreThatGoesWithIt) {
   const pid_t child = fork();
   if (child == 0) {
     forget_pidfd_open();
-    const Result<Meet> met = meet(who, 0, stretched(seconds(20)));
+    const Result<Bootstrapped> met = bootstrap(who, 0, stretched(seconds(20)));
     if (!met.ok()) _exit(1);
     *has_met = true;
     while (true) pause();

@@ -88,14 +88,14 @@ Variables ivyrun_variables() {
 TEST(IdentityTest, NothingSetIsAWorldOfOne) {
   const Result<Identity> identity = identify_in({});
   ASSERT_TRUE(identity.ok());
-  EXPECT_EQ(identity->meeting, Meeting::kAlone);
+  EXPECT_EQ(identity->bootstrap, Bootstrap::kAlone);
   EXPECT_EQ(identity->world_size, 1U);
 }
 
 TEST(IdentityTest, IvyrunSaysEverything) {
   const Result<Identity> identity = identify_in(ivyrun_variables());
   ASSERT_TRUE(identity.ok()) << identity.error().message;
-  EXPECT_EQ(identity->meeting, Meeting::kStore);
+  EXPECT_EQ(identity->bootstrap, Bootstrap::kStore);
   EXPECT_EQ(identity->rank, 3U);
   EXPECT_EQ(identity->world_size, 4U);
   EXPECT_EQ(identity->host_key, "1");

@@ -115,8 +115,9 @@ class ReduceTest : public ::testing::TestWithParam<Param> {
     const std::size_t bytes = count * question.out_bytes;
     GuardedBuffer output(bytes, offsets.output);
     GuardedBuffer second(bytes, offsets.inputs);
-    reduce_with(table(), reduction, inputs.data(), inputs.size(), output.data(),
-                twice ? second.data() : nullptr, count);
+    reduce_with(
+        table(), reduction,
+        {inputs.data(), inputs.size(), output.data(), twice ? second.data() : nullptr, count});
     ASSERT_EQ("", difference(output.data(), question.expected, bytes, question.out_bytes));
     if (twice) {
       ASSERT_EQ("", difference(second.data(), question.expected, bytes, question.out_bytes));
@@ -169,8 +170,8 @@ TEST_P(ReduceTest, OutputsMayBeInputs) {
         std::uint8_t* const output = memory[place].data();
         const std::size_t other = (place + 1) % inputs;
         std::uint8_t* const second = other == place ? nullptr : memory[other].data();
-        reduce_with(table(), question->reduction, pointers.data(), inputs, output, second,
-                    kMostElements);
+        reduce_with(table(), question->reduction,
+                    {pointers.data(), inputs, output, second, kMostElements});
         const std::size_t bytes = kMostElements * question->out_bytes;
         ASSERT_EQ("", difference(output, question->expected, bytes, question->out_bytes));
         if (second != nullptr) {
@@ -193,7 +194,7 @@ TEST_P(ReduceTest, TouchesNothingOutside) {
         std::memcpy(one.data(), question->inputs[0].data(), count * question->in_bytes);
         std::memcpy(other.data(), question->inputs[1].data(), count * question->in_bytes);
         const void* const inputs[] = {one.data(), other.data()};
-        reduce_with(table(), question->reduction, inputs, 2, output.data(), nullptr, count);
+        reduce_with(table(), question->reduction, {inputs, 2, output.data(), nullptr, count});
         ASSERT_EQ("", difference(output.data(), question->expected, count * question->out_bytes,
                                  question->out_bytes));
       }
@@ -231,8 +232,10 @@ TEST_P(ReduceTest, CopiesBesideIt) {
             copies.push_back({to[c]->data(), source.data() + c, length});
           }
           const std::size_t done = offsets.inputs == 0 ? kCopied : 2;
-          reduce_beside_with(table(), question->reduction, from.data(), inputs, output.data(),
-                             has_second ? second.data() : nullptr, count, copies.data(), done);
+          reduce_beside_with(
+              table(), question->reduction,
+              {from.data(), inputs, output.data(), has_second ? second.data() : nullptr, count},
+              {copies.data(), done});
           ASSERT_EQ("", difference(output.data(), question->expected, bytes, question->out_bytes));
           if (has_second) {
             ASSERT_EQ("",
@@ -266,7 +269,7 @@ TEST_P(ReduceTest, TwoLevelsGiveWhatTheReferenceGives) {
     const Bytes expected = reference_reduce(last, partials, kCount);
     const void* const inputs[] = {partials[0].data(), partials[1].data()};
     Bytes output(kCount * element_bytes(dtype()));
-    reduce_with(table(), last, inputs, 2, output.data(), nullptr, kCount);
+    reduce_with(table(), last, {inputs, 2, output.data(), nullptr, kCount});
     EXPECT_EQ("", difference(output.data(), expected, output.size(), element_bytes(dtype())));
   }
 }
@@ -289,7 +292,7 @@ void expect_mean_of_equals(const KernelTable& table, Dtype dtype, T value) {
     const std::vector<const void*> inputs(ranks, each.data());
     std::vector<T> mean(each.size());
     const Reduction reduction = {.dtype = dtype, .op = ReduceOp::kAvg, .divisor = ranks};
-    reduce_with(table, reduction, inputs.data(), ranks, mean.data(), nullptr, mean.size());
+    reduce_with(table, reduction, {inputs.data(), ranks, mean.data(), nullptr, mean.size()});
     ASSERT_EQ(mean, each) << table.name << " of " << ranks;
   }
 }
@@ -311,7 +314,7 @@ TEST(ReduceChoice, UsesTheBestOfTheMachine) {
   const float other[] = {10, 20, 30};
   const void* const inputs[] = {one, other};
   float output[3];
-  reduce({}, inputs, 2, output, nullptr, 3);
+  reduce({}, {inputs, 2, output, nullptr, 3});
   EXPECT_EQ(33.0f, output[2]);
 }
 
@@ -341,12 +344,13 @@ TEST_F(ReduceDeathTest, TheEnvironmentChoosesLesserKernels) {
 
 TEST_F(ReduceDeathTest, PreconditionsAreAsserted) {
   EXPECT_DEATH(
-      reduce({.dtype = Dtype::kF32, .op = ReduceOp::kBand}, &input_, 1, &element_, nullptr, 1),
+      reduce({.dtype = Dtype::kF32, .op = ReduceOp::kBand}, {&input_, 1, &element_, nullptr, 1}),
       "is_reducible");
-  EXPECT_DEATH(reduce({.op = ReduceOp::kPremulSum}, &input_, 1, &element_, nullptr, 1), "factors");
-  EXPECT_DEATH(reduce({.factors = &factor_}, &input_, 1, &element_, nullptr, 1), "factors");
-  EXPECT_DEATH(reduce({}, &input_, 0, &element_, nullptr, 1), "input_count");
-  EXPECT_DEATH(reduce({.op = ReduceOp::kAvg, .divisor = 0}, &input_, 1, &element_, nullptr, 1),
+  EXPECT_DEATH(reduce({.op = ReduceOp::kPremulSum}, {&input_, 1, &element_, nullptr, 1}),
+               "factors");
+  EXPECT_DEATH(reduce({.factors = &factor_}, {&input_, 1, &element_, nullptr, 1}), "factors");
+  EXPECT_DEATH(reduce({}, {&input_, 0, &element_, nullptr, 1}), "input_count");
+  EXPECT_DEATH(reduce({.op = ReduceOp::kAvg, .divisor = 0}, {&input_, 1, &element_, nullptr, 1}),
                "divisor");
 }
 

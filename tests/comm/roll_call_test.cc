@@ -131,10 +131,10 @@ TEST(EnteredOperationsTest, FindsTheFirstDifferenceThatBothKnow) {
 
 TEST(ProcessorsTest, TextThereAndBack) {
   for (const char* const text : {"", "0", "0-3", "0-3,8", "1,3,5-6"}) {
-    EXPECT_EQ(processors_text(processors_from(text)), text);
+    EXPECT_EQ(core_list_text(parse_core_list(text)), text);
   }
   for (const char* const text : {"x", "0-", "1,,2", "9999999", "-1"}) {
-    EXPECT_TRUE(processors_from(text).empty()) << text;
+    EXPECT_TRUE(parse_core_list(text).empty()) << text;
   }
   EXPECT_FALSE(own_processors().empty());
 }
@@ -152,11 +152,11 @@ TEST(ProcessorsTest, EveryRankNeedsOneOfItsOwn) {
 }
 
 TEST(ProcessorsTest, MoreThanTwoToAProcessorAreACrowd) {
-  EXPECT_FALSE(are_crowded(std::vector<Processors>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
-  EXPECT_TRUE(are_crowded(std::vector<Processors>{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
-  EXPECT_TRUE(are_crowded(std::vector<Processors>{{0}, {0}, {0}}));
+  EXPECT_FALSE(are_crowded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_crowded(std::vector<CoreList>{{0, 1}, {0, 1}, {0, 1}, {0, 1}, {0, 1}}));
+  EXPECT_TRUE(are_crowded(std::vector<CoreList>{{0}, {0}, {0}}));
   // Nothing is known of any.
-  EXPECT_FALSE(are_crowded(std::vector<Processors>{{}, {}, {}}));
+  EXPECT_FALSE(are_crowded(std::vector<CoreList>{{}, {}, {}}));
 }
 
 // ---- Quotas

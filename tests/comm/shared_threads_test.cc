@@ -62,19 +62,19 @@ void work(SharedGroup& group) {
       std::vector<std::int32_t> values(count);
       const auto own = static_cast<std::int32_t>(group.self());
       std::iota(values.begin(), values.end(), own + round);
-      ASSERT_TRUE(shared_all_reduce(group, call, rule, values.data(), values.data(), count));
+      ASSERT_TRUE(shared_all_reduce(group, call, {rule, values.data(), values.data(), count}));
       const auto size = static_cast<std::int32_t>(group.size());
       const std::int32_t base = size * round + size * (size - 1) / 2;
       for (std::size_t i = 0; i < count; i += 61) {
         ASSERT_EQ(values[i], base + size * static_cast<std::int32_t>(i)) << i;
       }
       call.sequence = ++sequence;
-      ASSERT_TRUE(shared_broadcast(group, call, values.data(), count * 4, 1));
+      ASSERT_TRUE(shared_broadcast(group, call, {values.data(), count * 4, {}}, 1));
       call.sequence = ++sequence;
       std::vector<std::int32_t> all(count * group.size());
       std::vector<Block> blocks;
       for (std::size_t m = 0; m < group.size(); ++m) blocks.push_back({m * count * 4, count * 4});
-      ASSERT_TRUE(shared_all_gather(group, call, values.data(), all.data(), blocks));
+      ASSERT_TRUE(shared_all_gather(group, call, values.data(), {all.data(), 0, blocks}));
       ASSERT_EQ(all.back(), values.back());
       call.sequence = ++sequence;
       ASSERT_TRUE(shared_barrier(group, call));
@@ -114,7 +114,7 @@ TEST(SharedThreadsTest, BroadcastsGoLineByLine) {
         const auto sent = [&](std::size_t i) { return static_cast<std::uint8_t>(i + sequence); };
         std::vector<std::uint8_t> data(bytes + 1, 0xee);
         for (std::size_t i = 0; i < bytes && group.self() == root; ++i) data[i] = sent(i);
-        ASSERT_TRUE(shared_broadcast(group, call, data.data(), bytes, root));
+        ASSERT_TRUE(shared_broadcast(group, call, {data.data(), bytes, {}}, root));
         for (std::size_t i = 0; i < bytes; ++i) ASSERT_EQ(data[i], sent(i)) << bytes << ": " << i;
         ASSERT_EQ(data[bytes], 0xee) << bytes;
       }
@@ -135,7 +135,7 @@ TEST(SharedThreadsTest, ACrowdDoesNotWaitForAllToCompare) {
     OperationCall call{shape, 1, deadline};
     std::int32_t value = 0;
     if (operation == Operation::kBarrier) return shared_barrier(*groups[member], call);
-    return shared_all_reduce(*groups[member], call, ReduceRule(), &value, &value, 1);
+    return shared_all_reduce(*groups[member], call, {ReduceRule(), &value, &value, 1});
   };
   std::thread first([&] { EXPECT_FALSE(enter(0, Operation::kBarrier)); });
   EXPECT_FALSE(enter(1, Operation::kAllReduce));

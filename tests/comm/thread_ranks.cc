@@ -118,43 +118,45 @@ bool ThreadRank::barrier() {
 
 bool ThreadRank::all_reduce(const void* send, void* receive, std::size_t count) {
   const ReduceRule rule = sum_of(size_);
+  const Vectors vectors = {rule, send, receive, count};
   return run(Operation::kAllReduce, count, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->all_reduce(call, rule, send, receive, count);
-    return shared_all_reduce(*local_, call, rule, send, receive, count);
+    if (spanning_ != nullptr) return spanning_->all_reduce(call, vectors);
+    return shared_all_reduce(*local_, call, vectors);
   });
 }
 
 bool ThreadRank::reduce(const void* send, void* receive, std::size_t count, std::int32_t root) {
   const ReduceRule rule = sum_of(size_);
+  const Vectors vectors = {rule, send, receive, count};
   return run(Operation::kReduce, count, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->reduce(call, rule, send, receive, count, root);
-    return shared_reduce(*local_, call, rule, send, receive, count,
-                         static_cast<std::uint32_t>(root));
+    if (spanning_ != nullptr) return spanning_->reduce(call, vectors, root);
+    return shared_reduce(*local_, call, vectors, static_cast<std::uint32_t>(root));
   });
 }
 
 bool ThreadRank::reduce_scatter(const void* send, void* receive, std::size_t count_each) {
   const ReduceRule rule = sum_of(size_);
+  const Vectors vectors = {rule, send, receive, count_each};
   const Ranges ranges = Ranges::even(static_cast<std::size_t>(size_), count_each);
   return run(Operation::kReduceScatter, count_each, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->reduce_scatter(call, rule, send, receive, ranges);
-    return shared_reduce_scatter(*local_, call, rule, send, receive, ranges);
+    if (spanning_ != nullptr) return spanning_->reduce_scatter(call, vectors, ranges);
+    return shared_reduce_scatter(*local_, call, vectors, ranges);
   });
 }
 
 bool ThreadRank::broadcast(void* buffer, std::size_t count, std::int32_t root) {
   const std::size_t bytes = count * kElement;
   return run(Operation::kBroadcast, count, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->broadcast(call, buffer, bytes, root);
-    return shared_broadcast(*local_, call, buffer, bytes, static_cast<std::uint32_t>(root));
+    if (spanning_ != nullptr) return spanning_->broadcast(call, {buffer, bytes, {}}, root);
+    return shared_broadcast(*local_, call, {buffer, bytes, {}}, static_cast<std::uint32_t>(root));
   });
 }
 
 bool ThreadRank::all_gather(const void* send, void* receive, std::size_t count_each) {
   const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), count_each * kElement);
   return run(Operation::kAllGather, count_each, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive, blocks);
-    return shared_all_gather(*local_, call, send, receive, blocks);
+    if (spanning_ != nullptr) return spanning_->all_gather(call, send, {receive, 0, blocks});
+    return shared_all_gather(*local_, call, send, {receive, 0, blocks});
   });
 }
 
@@ -162,10 +164,12 @@ bool ThreadRank::gather(const void* send, void* receive, std::size_t count_each,
                         std::int32_t root) {
   const std::size_t bytes = count_each * kElement;
   const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), bytes);
+  const Side<const void> own = {send, bytes, {}};
+  const Side<void> all = {receive, 0, blocks};
+  const RootedBlocks buffers = {own, all, root};
   return run(Operation::kGather, count_each, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->gather(call, send, bytes, receive, blocks, root);
-    return shared_gather(*local_, call, send, bytes, receive, blocks,
-                         static_cast<std::uint32_t>(root));
+    if (spanning_ != nullptr) return spanning_->gather(call, buffers);
+    return shared_gather(*local_, call, buffers);
   });
 }
 
@@ -173,26 +177,30 @@ bool ThreadRank::scatter(const void* send, void* receive, std::size_t count_each
                          std::int32_t root) {
   const std::size_t bytes = count_each * kElement;
   const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), bytes);
+  const Side<const void> all = {send, 0, blocks};
+  const Side<void> own = {receive, bytes, {}};
+  const RootedBlocks buffers = {all, own, root};
   return run(Operation::kScatter, count_each, root, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->scatter(call, send, blocks, receive, bytes, root);
-    return shared_scatter(*local_, call, send, blocks, receive, bytes,
-                          static_cast<std::uint32_t>(root));
+    if (spanning_ != nullptr) return spanning_->scatter(call, buffers);
+    return shared_scatter(*local_, call, buffers);
   });
 }
 
 bool ThreadRank::all_to_all(const void* send, void* receive, std::size_t count_each) {
   const Blocks blocks = Blocks::even(static_cast<std::size_t>(size_), count_each * kElement);
   return run(Operation::kAllToAll, count_each, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->all_to_all(call, send, blocks, receive, blocks);
-    return shared_all_to_all(*local_, call, send, blocks, receive, blocks);
+    if (spanning_ != nullptr)
+      return spanning_->all_to_all(call, {send, 0, blocks}, {receive, 0, blocks});
+    return shared_all_to_all(*local_, call, {send, 0, blocks}, {receive, 0, blocks});
   });
 }
 
 bool ThreadRank::scan(const void* send, void* receive, std::size_t count) {
   const ReduceRule rule = sum_of(size_);
+  const Vectors vectors = {rule, send, receive, count};
   return run(Operation::kScan, count, -1, [&](const OperationCall& call) {
-    if (spanning_ != nullptr) return spanning_->scan(call, rule, send, receive, count);
-    return shared_scan(*local_, call, rule, send, receive, count);
+    if (spanning_ != nullptr) return spanning_->scan(call, vectors);
+    return shared_scan(*local_, call, vectors);
   });
 }
 

@@ -213,8 +213,8 @@ std::uint64_t chunks_of_all_gather(const std::string& text, std::size_t bytes) {
     std::iota(send.begin(), send.end(), static_cast<std::uint8_t>(group.self() * 91));
     std::vector<std::uint8_t> all(2 * bytes);
     const Blocks blocks = Blocks::even(2, bytes);
-    ASSERT_TRUE(shared_all_gather(group, OperationCall{shape, 1, deadline}, send.data(), all.data(),
-                                  blocks));
+    ASSERT_TRUE(shared_all_gather(group, OperationCall{shape, 1, deadline}, send.data(),
+                                  {all.data(), 0, blocks}));
     for (std::size_t i = 0; i < bytes; ++i) {
       ASSERT_EQ(all[i], static_cast<std::uint8_t>(i)) << i;
       ASSERT_EQ(all[bytes + i], static_cast<std::uint8_t>(i + 91)) << i;

@@ -114,11 +114,11 @@ class Crowd {
   explicit Crowd(Kind kind, store::EngineLimits limits = small_limits())
       : kind_(kind), engine_(limits) {}
   ~Crowd() {
-    IVY_ASSERT(is_printable(store::explain(engine_.picture(), now_ns_)));
+    IVY_ASSERT(is_printable(store::explain(engine_.wait_graph(), now_ns_)));
     clients_.clear();
     IVY_ASSERT(engine_.open_requests() == 0);
     IVY_ASSERT(engine_.waiting_bytes() == 0);
-    IVY_ASSERT(engine_.picture().clients.empty());
+    IVY_ASSERT(engine_.wait_graph().clients.empty());
     IVY_ASSERT(engine_.bytes() <= small_limits().store_bytes || engine_.key_count() > 0);
   }
   Crowd(const Crowd&) = delete;

@@ -33,7 +33,7 @@ Recovered recover(std::string_view bytes, std::size_t cut) {
 std::vector<std::string> snapshot_of(const store::Engine& engine) {
   std::vector<std::string> records;
   store::SnapshotCursor cursor;
-  engine.snapshot(cursor, std::size_t{1} << 30, records);
+  engine.write_snapshot(cursor, std::size_t{1} << 30, records);
   return records;
 }
 

@@ -227,6 +227,30 @@ TEST_F(AgentLinkTest, AnAgentThatNeverReadsIsLetGoWithinABound) {
   EXPECT_FALSE(probe_.down.has_value());
 }
 
+// Every second Open finds the bundle missing, so that links are closed before, in and behind a Put.
+TEST_F(AgentLinkTest, ReportsNothingAfterItsEndInAnyState) {
+  ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
+    return agent.opened().size() % 2 == 1 ? ScriptedAgent::need(context, "test64")
+                                          : agent.echo(stream);
+  });
+  agent.serve(authority(), good_host());
+  configure(agent.port());
+  for (int turns = 0; turns < 40; ++turns) {
+    probe_ = {};
+    open();
+    loop_.restart();
+    for (int i = 0; i < turns; ++i) loop_.run_one_for(milliseconds(5));
+    const bool was_up = probe_.up.has_value();
+    const std::size_t said = probe_.progress.size();
+    link_.reset();
+    loop_.restart();
+    loop_.run_for(milliseconds(3));
+    EXPECT_EQ(probe_.up.has_value(), was_up);
+    EXPECT_EQ(probe_.progress.size(), said) << probe_.story();
+    EXPECT_FALSE(probe_.down.has_value()) << probe_.story();
+  }
+}
+
 TEST_F(AgentLinkTest, SendsTheBundleThatIsMissing) {
   ScriptedAgent agent([&](grpc::ServerContext& context, auto& stream) {
     return agent.put_bytes().empty() ? ScriptedAgent::need(context, "test64") : agent.echo(stream);

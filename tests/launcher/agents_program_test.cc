@@ -46,7 +46,8 @@ class AgentsProgramTest : public testing::Test {
   bool wanted(TransportChoice transport, const std::vector<Host>& hosts) const {
     Options options;
     options.transport = transport;
-    return may_use_agents(options, hosts, {{"XDG_CONFIG_HOME", directory_.string()}});
+    options.hosts = hosts;
+    return may_use_agents(options, {{"XDG_CONFIG_HOME", directory_.string()}});
   }
 
   std::filesystem::path directory_;

@@ -19,12 +19,11 @@ class HostSessionTest : public ::testing::Test {
  protected:
   void open(milliseconds lease, bool on_this_host = false) {
     HostSessionOptions options;
-    options.name = "node1";
     options.on_this_host = on_this_host;
     options.job_id = std::string(32, 'a');
     options.token = std::string(32, 't');
     options.window_bytes = 64u << 10;
-    options.lease = lease;
+    options.lease = [lease](Carrier) { return lease; };
     options.make_link = [this](const HostLink::Handlers& handlers, int) {
       return std::make_unique<FakeLink>(host_, handlers);
     };

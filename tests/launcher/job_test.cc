@@ -232,8 +232,8 @@ class JobTest : public ::testing::Test {
     lend_terminal();
     log::set_verbosity(options_.verbose);
     JobRequest request;
-    for (const auto& [name, node] : nodes_) request.hosts.emplace_back().name = name;
-    options_.hosts = request.hosts;
+    options_.hosts.clear();
+    for (const auto& [name, node] : nodes_) options_.hosts.emplace_back().name = name;
     request.options = options_;
     request.identity = make_job_identity();
     job_id_ = request.identity.job_id;
@@ -450,7 +450,8 @@ const EvilWord kEvilWords[] = {
     {"StoreLost", says([](Event& event) { event.mutable_store_lost()->set_why(kEvil); })},
     {"Note", says([](Event& event) { event.mutable_note()->set_text(kEvil); })},
     {"Note of a stall", says([](Event& event) {
-       event.mutable_note()->set_text("store: " + kEvil);
+       event.mutable_note()->set_text(kEvil);
+       event.mutable_note()->set_store_stall(true);
        event.mutable_note()->set_warning(true);
      })},
     {"StartFailed", says([](Event& event) {

@@ -29,7 +29,7 @@ bool is_n2(const std::string& name) { return name == "localhost" || name == "n2"
 
 std::string placed(const std::string& list, const SlurmAllocation& allocation = four()) {
   Options options = with_hosts(list);
-  const Result<void> done = place_in_allocation(allocation, is_n2, options);
+  const Result<void> done = place_in_allocation(allocation_of(allocation), is_n2, options);
   if (!done.ok()) return "error " + done.error().message;
   std::string out = options.host_source + ":";
   for (const Host& host : options.hosts)
@@ -45,6 +45,18 @@ TEST(PlacementTest, TakesAllHostsOrThoseThatAreNamed) {
   SlurmAllocation long_names = four();
   long_names.hosts = {"n1.a", "n1.b"};
   EXPECT_EQ(placed("n1.b", long_names), "-H within Slurm job 1234: n1.b");
+}
+
+TEST(PlacementTest, HostsOfAnotherSchedulerAreReachedAsUsual) {
+  const Allocation other{"batch job 7", {"n1", "n2"}, std::nullopt, std::nullopt};
+  Options all = with_hosts("");
+  ASSERT_TRUE(place_in_allocation(other, is_n2, all).ok());
+  EXPECT_EQ(all.hosts.size(), 2u);
+  EXPECT_EQ(all.host_source, "batch job 7");
+  EXPECT_FALSE(all.allocation.has_value());
+  Options named = with_hosts("me@n1:port=22");
+  ASSERT_TRUE(place_in_allocation(other, is_n2, named).ok());
+  EXPECT_EQ(named.hosts.front().user, "me");
 }
 
 TEST(PlacementTest, RefusesOtherHosts) {

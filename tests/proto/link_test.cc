@@ -593,5 +593,53 @@ TEST(LinkReplayTest, RandomLossesLoseAndDoubleNothing) {
   }
 }
 
+TEST(SendQueueTest, FlowWaitsForCreditAndControlDoesNot) {
+  SendQueue queue;
+  queue.push_flow(FrameType::kOutput, "12345");
+  ASSERT_TRUE(queue.push(FrameType::kEvent, "exit").ok());
+  EXPECT_EQ(queue.take_next()->payload, "exit");
+  EXPECT_EQ(queue.take_next(), nullptr);
+  queue.raise_credit(4);
+  EXPECT_FALSE(queue.has_next());
+  queue.raise_credit(9);
+  queue.raise_credit(1);  // A lower number changes nothing.
+  EXPECT_EQ(queue.take_next()->sequence, 2u);
+  EXPECT_EQ(queue.flow_room(), 4u);
+}
+
+TEST(SendQueueTest, SendsAgainWhatIsNotAcknowledged) {
+  SendQueue queue;
+  for (const char* payload : {"a", "b", "c"})
+    ASSERT_TRUE(queue.push(FrameType::kEvent, payload).ok());
+  while (queue.take_next() != nullptr) {
+  }
+  ASSERT_TRUE(queue.acknowledge(1).ok());
+  EXPECT_EQ(queue.control_bytes(), 2u);
+  queue.send_again();
+  EXPECT_EQ(queue.take_next()->payload, "b");
+  EXPECT_EQ(queue.take_next()->sequence, 3u);
+  EXPECT_FALSE(queue.acknowledge(4).ok()) << "it was never sent";
+  EXPECT_FALSE(queue.acknowledge(0).ok()) << "the peer asks for what is gone";
+}
+
+TEST(ReceiveWindowTest, TakesEachSequenceOnceAndInOrder) {
+  ReceiveWindow window(400);
+  const auto take = [&](std::uint64_t sequence) {
+    FrameHeader header;
+    header.sequence = sequence;
+    return window.take(header);
+  };
+  EXPECT_TRUE(take(1).value());
+  EXPECT_FALSE(take(1).value());
+  EXPECT_FALSE(take(3).ok());
+  FrameHeader header;
+  window.write_into(header);
+  EXPECT_EQ(header.acknowledged, 1u);
+  EXPECT_EQ(header.credit, 400u);
+  EXPECT_FALSE(window.ack_due());
+  window.grant(100);  // A quarter of the window.
+  EXPECT_TRUE(window.ack_due());
+}
+
 }  // namespace
 }  // namespace ivy::link

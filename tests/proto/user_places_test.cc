@@ -1,6 +1,10 @@
 #include "proto/os/user_places.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 
 namespace ivy {
 namespace {
@@ -26,6 +30,19 @@ TEST(UserPlaces, JobIds) {
   EXPECT_FALSE(is_job_id("0123456789abcdef0123456789abcde"));
   EXPECT_FALSE(is_job_id("../../../../../../../../../../.."));
   EXPECT_FALSE(is_job_id(""));
+}
+
+TEST(UserPlaces, OnlyAGraceThatASupervisorHasWrittenIsChanged) {
+  const std::string directory = testing::TempDir() + "grace." + std::to_string(getpid());
+  std::filesystem::create_directory(directory);
+  EXPECT_FALSE(change_stop_grace(directory, std::chrono::seconds(1)));
+  EXPECT_FALSE(read_stop_grace(directory).has_value());
+  ASSERT_TRUE(write_stop_grace(directory, std::chrono::seconds(30)));
+  EXPECT_TRUE(change_stop_grace(directory, std::chrono::milliseconds(0)));
+  EXPECT_EQ(read_stop_grace(directory), std::chrono::milliseconds(0));
+  std::ofstream(directory + "/stop-grace-ms") << "soon";
+  EXPECT_FALSE(read_stop_grace(directory).has_value());
+  std::filesystem::remove_all(directory);
 }
 
 }  // namespace

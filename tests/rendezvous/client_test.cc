@@ -144,14 +144,16 @@ TEST_F(StoreClientTest, CancelEndsEveryCall) {
       if (!waited.ok() && waited.error().code == Code::kCancelled) ++cancelled;
     });
   }
-  EXPECT_TRUE(
-      eventually([&] { return server.on_loop([](Server& one) { return one.anybody_waits(); }); }));
+  EXPECT_TRUE(eventually([&] {
+    return server.on_loop([](Server& one) { return one.engine().open_requests() > 0; });
+  }));
   client->cancel();
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(cancelled, 8);
   EXPECT_EQ(client->ping().error().code, Code::kCancelled);
-  EXPECT_TRUE(
-      eventually([&] { return !server.on_loop([](Server& one) { return one.anybody_waits(); }); }));
+  EXPECT_TRUE(eventually([&] {
+    return !server.on_loop([](Server& one) { return one.engine().open_requests() > 0; });
+  }));
 }
 
 TEST_F(StoreClientTest, WhoDoesNotBelongIsToldSo) {
@@ -201,8 +203,9 @@ TEST_F(StoreClientTest, RepeatsWhatMayBeRepeated) {
     const auto value = client->wait_get("late", stretched(20s));
     EXPECT_TRUE(value.ok()) << value.error().message;
   });
-  EXPECT_TRUE(
-      eventually([&] { return server.on_loop([](Server& one) { return one.anybody_waits(); }); }));
+  EXPECT_TRUE(eventually([&] {
+    return server.on_loop([](Server& one) { return one.engine().open_requests() > 0; });
+  }));
   proxy.cut();
   EXPECT_TRUE(eventually([&] { return proxy.connections() > 0; }));
   ASSERT_TRUE(other->set("late", "v").ok());
@@ -290,8 +293,9 @@ TEST_F(StoreClientTest, ALostStoreIsNotTakenForTheOldOne) {
     EXPECT_EQ(value.error().code, Code::kAborted);
     EXPECT_TRUE(value.error().message.starts_with("EpochLost")) << value.error().message;
   });
-  EXPECT_TRUE(
-      eventually([&] { return server->on_loop([](Server& one) { return one.anybody_waits(); }); }));
+  EXPECT_TRUE(eventually([&] {
+    return server->on_loop([](Server& one) { return one.engine().open_requests() > 0; });
+  }));
   server.reset();
   server = std::make_unique<ServerThread>(ServerLimits{}, std::vector<std::string>{}, port);
   waiting.join();

@@ -243,7 +243,7 @@ TEST(EngineWaitTest, AKeyThatWentAgainIsMissing) {
   const RequestId wait = script.ask(waiting, Wait{{"a", "b"}, kNever});
   script.ask(other, Set{"a", ""});
   script.ask(other, Delete{"a"});
-  EXPECT_EQ(script.engine.picture().waiting.at(0).missing, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(script.engine.wait_graph().waiting.at(0).missing, (std::vector<std::string>{"a", "b"}));
   script.ask(other, Set{"b", ""});
   EXPECT_TRUE(script.waits(wait));
   script.ask(other, Set{"a", ""});

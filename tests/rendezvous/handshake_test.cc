@@ -174,7 +174,7 @@ TEST_F(GreetingTest, RefusesWithAReasonWhereItMay) {
   EXPECT_EQ(greet(hello("store", std::string(32, '0')), 1000, kToken).error().code,
             Code::kUnauthenticated);
   EXPECT_EQ(greet(hello("comm"), 1000, kToken).error().code, Code::kUnauthenticated);
-  EXPECT_TRUE(engine.picture().clients.empty());
+  EXPECT_TRUE(engine.wait_graph().clients.empty());
 }
 
 TEST_F(GreetingTest, StrangersAreRefusedAtTheirFirstWrongByte) {

@@ -26,7 +26,7 @@ inline std::string contents_of(const store::Engine& engine) {
   std::string text = std::to_string(engine.bytes()) + " " + std::to_string(engine.key_count());
   store::SnapshotCursor cursor;
   std::vector<std::string> records;
-  while (!cursor.done()) engine.snapshot(cursor, store::kSnapshotRecordBytes, records);
+  while (!cursor.done()) engine.write_snapshot(cursor, store::kSnapshotRecordBytes, records);
   for (const std::string& record : records) {
     store::PayloadReader in(record);
     while (!in.done()) {

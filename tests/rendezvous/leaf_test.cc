@@ -410,7 +410,7 @@ TEST(LeafFlightTest, AClientThatIsGoneLeavesNothingBehind) {
   EXPECT_EQ(script.direct.engine.waiting_bytes(), 0u);
   EXPECT_EQ(script.leaf.open_requests(), 0u);
   EXPECT_EQ(script.dialect->client_count(), 0u);
-  EXPECT_TRUE(script.direct.engine.picture().clients.empty());
+  EXPECT_TRUE(script.direct.engine.wait_graph().clients.empty());
 }
 
 TEST(LeafFlightTest, GetsThatDoNotWaitShareAFlightToo) {
@@ -605,20 +605,20 @@ TEST(LeafCheckTest, TheFirstChecksGoUp) {
 
 // ---- Who waits for whom -------------------------------------------------------------------------
 
-TEST(LeafPictureTest, NamesEveryRankBehindALeaf) {
+TEST(LeafWaitGraphTest, NamesEveryRankBehindALeaf) {
   LeafScript script;
   for (std::uint32_t rank = 0; rank < 3; ++rank) script.ask(script.join(rank), Wait{{"k"}});
   script.join(3);
   script.settle();
   script.pass(2 * kSecond);
   script.settle();
-  const std::string text = explain(script.direct.engine.picture(), script.direct.now_ns);
+  const std::string text = explain(script.direct.engine.wait_graph(), script.direct.now_ns);
   EXPECT_EQ(text,
             "key 'k': rank 0, rank 1, rank 2 have waited, the longest for 2.0 s; not waiting "
             "for it: rank 3 (silent for 2.0 s, last: connected)");
 }
 
-TEST(LeafPictureTest, ACompanionThatGaveUpIsNotNamed) {
+TEST(LeafWaitGraphTest, ACompanionThatGaveUpIsNotNamed) {
   LeafScript script;
   script.ask(script.join(0), Wait{{"k"}});
   const ClientId second = script.join(1);
@@ -629,23 +629,23 @@ TEST(LeafPictureTest, ACompanionThatGaveUpIsNotNamed) {
   script.answer(second, Cancel{shared});
   script.pass(2 * kSecond);
   script.settle();
-  const std::string text = explain(script.direct.engine.picture(), script.direct.now_ns);
+  const std::string text = explain(script.direct.engine.wait_graph(), script.direct.now_ns);
   EXPECT_TRUE(text.starts_with("key 'k': rank 0 has waited for 4.0 s")) << text;
 }
 
-TEST(LeafPictureTest, ATorchClientIsAPidOnItsHost) {
+TEST(LeafWaitGraphTest, ATorchClientIsAPidOnItsHost) {
   LeafScript script;
   const ClientId client = script.join({}, Space::kTorch, "127.0.0.1:777");
   script.ask(client, Wait{{"k"}});
   script.settle();
-  const auto text = [&] { return explain(script.direct.engine.picture(), script.direct.now_ns); };
+  const auto text = [&] { return explain(script.direct.engine.wait_graph(), script.direct.now_ns); };
   EXPECT_NE(text().find("a client at 10.0.0.2:777"), std::string::npos) << text();
   script.leaf.describe(client, 4711, std::nullopt);
   script.settle();
   EXPECT_NE(text().find("pid 4711 at 10.0.0.2"), std::string::npos) << text();
 }
 
-TEST(LeafPictureTest, WhoAsksWhyIsAnsweredByTheStore) {
+TEST(LeafWaitGraphTest, WhoAsksWhyIsAnsweredByTheStore) {
   LeafScript script;
   script.ask(script.join(0), Wait{{"k"}});
   script.settle();

@@ -270,8 +270,9 @@ TEST_F(StoreServerTest, AGenerationEndsWithItsClients) {
                 waited.error().code == Code::kFailedPrecondition)
         << waited.error().message;
   });
-  EXPECT_TRUE(
-      eventually([&] { return server.on_loop([](Server& one) { return one.anybody_waits(); }); }));
+  EXPECT_TRUE(eventually([&] {
+    return server.on_loop([](Server& one) { return one.engine().open_requests() > 0; });
+  }));
   server.on_loop([](Server& one) { one.begin_generation(1); });
   waiting.join();
   EXPECT_TRUE(torch.is_hung_up());
@@ -415,9 +416,9 @@ TEST_F(StoreServerTest, TorchHasBytesOfItsOwn) {
 // Every rank may be sent the longest value, or send it, at the same moment.
 TEST(TorchBytesTest, SufficeForEveryRank) {
   for (const std::size_t ranks : {1, 8, 64, 1000})
-    EXPECT_GT(torch_bytes_for(4 * ranks + 64), ranks * (kMaxValueBytes + kMaxKeyBytes));
-  EXPECT_LT(torch_bytes_for(4 * 8 + 64), std::size_t{300} << 20);
-  EXPECT_LE(torch_bytes_for(~std::size_t{0}), std::size_t{8} << 30);
+    EXPECT_GT(server_limits(4 * ranks + 64).torch_bytes, ranks * (kMaxValueBytes + kMaxKeyBytes));
+  EXPECT_LT(server_limits(4 * 8 + 64).torch_bytes, std::size_t{300} << 20);
+  EXPECT_LE(server_limits(~std::size_t{0}).torch_bytes, std::size_t{8} << 30);
 }
 
 TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {

@@ -193,7 +193,7 @@ class Life : public Network, public Journal {
 
   // What is still open must miss something. A client of our own looks.
   void check_waiters() {
-    for (const Waiting& waiting : engine_->picture().waiting) {
+    for (const Waiting& waiting : engine_->wait_graph().waiting) {
       if (waiting.missing_count == 0 && waiting.absent.empty())
         fail("forgotten: a wait for " + waiting.what + " that misses nothing");
       for (const std::string& key : waiting.missing) {
@@ -219,7 +219,7 @@ class Life : public Network, public Journal {
       snapshot_.emplace();
       anew_.clear();
     }
-    engine_->snapshot(*snapshot_, 1 + pick(64), anew_);
+    engine_->write_snapshot(*snapshot_, 1 + pick(64), anew_);
     if (!snapshot_->done()) return;
     snapshot_.reset();
     journal_ = std::move(anew_);
@@ -243,7 +243,7 @@ class Life : public Network, public Journal {
   void check_counters() {
     if (engine_->open_requests() != 0) fail("waiters of clients that are gone are left");
     if (engine_->waiting_bytes() != 0) fail("bytes of waiters that are gone are left");
-    if (!engine_->picture().clients.empty()) fail("clients that are gone are left");
+    if (!engine_->wait_graph().clients.empty()) fail("clients that are gone are left");
     Replies replies;
     ClientInfo info;
     info.generation = engine_->generation();

@@ -364,7 +364,7 @@ TEST(TorchDialectTest, WhoHangsUpWaitsNoLonger) {
 TEST(TorchDialectTest, PingTellsThePid) {
   TorchScript script;
   script.feed(0, kHello + opcode(13) + word32(4321) + wait({"/a"}));
-  EXPECT_EQ(script.engine.picture().waiting.at(0).client.pid, 4321u);
+  EXPECT_EQ(script.engine.wait_graph().waiting.at(0).client.pid, 4321u);
 }
 
 }  // namespace

@@ -162,7 +162,7 @@ TEST(WriteAheadLogTest, AnswersAreKept) {
     if (piece > 0) records.clear();
     while (piece > 0 && !cursor.done()) {
       ASSERT_LT(records.size(), 100u);
-      script.engine.snapshot(cursor, piece, records);
+      script.engine.write_snapshot(cursor, piece, records);
     }
     EngineScript next;
     for (const std::string& record : records) ASSERT_TRUE(next.engine.replay(record).ok());

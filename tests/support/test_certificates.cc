@@ -23,7 +23,7 @@ T must(Result<T> result) {
 
 TestAuthority::TestAuthority(const std::string& name, std::int64_t now_unix_s)
     : now_(now_unix_s),
-      texts_(must(make_authority(name, now_ - 400 * kTestDay, now_ + 400 * kTestDay))) {}
+      texts_(make_authority(name, now_ - 400 * kTestDay, now_ + 400 * kTestDay)) {}
 
 KeyAndCertificate TestAuthority::issue(const TestRequest& request) const {
   CertificateRequest full;
@@ -70,7 +70,8 @@ std::string TestAuthority::revocation_list(const std::vector<KeyAndCertificate>&
   for (const KeyAndCertificate& one : revoked) {
     serials.push_back({must(read_certificate(one.certificate_pem)).serial, now_});
   }
-  return must(sign_revocation_list(texts_, serials, now_ - kTestDay, now_ + 400 * kTestDay, now_));
+  return must(
+      sign_revocation_list(texts_, serials, {now_ - kTestDay, now_ + 400 * kTestDay, now_}));
 }
 
 TrustAnchor TestAuthority::anchor(const std::vector<KeyAndCertificate>& revoked) const {

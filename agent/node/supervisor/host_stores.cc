@@ -15,7 +15,8 @@ StoreProcess::Handlers HostStores::handlers() const {
   const auto note = [send = send_](const std::string& text, bool is_stall) {
     Event event;
     event.mutable_note()->set_warning(is_stall);
-    event.mutable_note()->set_text("store: " + text);
+    event.mutable_note()->set_store_stall(is_stall);
+    event.mutable_note()->set_text(is_stall ? text : "store: " + text);
     send(event);
   };
   const auto lost = [send = send_](const std::string& why) {
@@ -44,7 +45,11 @@ void HostStores::open_store(const OpenStore& request, const std::string& job_id,
   Result<std::unique_ptr<StoreProcess>> opened =
       StoreProcess::listen(loop_, std::move(store), handlers());
   Event event;
-  event.mutable_store_opened()->set_error(opened.ok() ? "" : opened.error().message);
+  StoreOpened& answer = *event.mutable_store_opened();
+  if (!opened.ok()) {
+    answer.set_error(opened.error().message);
+    answer.set_code(static_cast<std::uint32_t>(opened.error().code));
+  }
   if (opened.ok()) store_ = std::move(*opened);
   send_(event);
 }

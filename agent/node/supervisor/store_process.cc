@@ -72,7 +72,7 @@ void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXE
 Result<void> check_wal_directory(const std::string& path) {
   if (path.empty()) return {};
   if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kUnavailable, "the store's log: make directory " + path, errno);
+    return errno_error(Code::kPermissionDenied, "the store's log: make directory " + path, errno);
   if (access((path + "/.").c_str(), W_OK | X_OK) != 0)
     return errno_error(Code::kPermissionDenied, "the store's log: write to directory " + path,
                        errno);

@@ -61,8 +61,8 @@ class StoreProcess {
     std::function<void(const std::string&)> lost;
   };
 
-  // AlreadyExists names address and port when another program listens there. When wal_directory
-  // cannot be written, the error begins with "the store's log".
+  // AlreadyExists names address and port when another program listens there; NotFound: this host
+  // has no such address; PermissionDenied: wal_directory cannot be written.
   static Result<std::unique_ptr<StoreProcess>> listen(boost::asio::io_context& loop,
                                                       StoreRequest request, Handlers handlers);
   ~StoreProcess();

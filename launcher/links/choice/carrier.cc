@@ -15,9 +15,7 @@
 #include "launcher/links/local_link.h"
 #include "launcher/links/srun/dial_back_link.h"
 #include "launcher/links/srun/srun_step.h"
-#include "launcher/links/ssh/ssh_client_link.h"
 #include "launcher/links/ssh/ssh_link.h"
-#include "launcher/links/ssh/ssh_state.h"
 #include "launcher/links/this_host.h"
 #include "proto/contract/log.h"
 #include "proto/trust/agent_config.h"
@@ -25,49 +23,15 @@
 namespace ivy {
 namespace {
 
-// The first known_hosts file with lines that only OpenSSH understands; empty: none.
-std::string file_for_the_client(CarrierContext& context, const SshTarget& target) {
-  for (const std::string& path : known_hosts_files(target, SshState::of(context).config().user))
-    if (SshState::of(context).known_hosts_needs_client(path)) return path;
-  return {};
-}
-
 const std::shared_ptr<SrunStep>& srun_step_of(CarrierContext& context) {
   if (!context.srun_step()) context.keep_srun_step(std::make_shared<SrunStep>(context));
   return context.srun_step();
 }
 
-SshTarget target_of(CarrierContext& context, const Host& host) {
-  const SshConfigFiles& config = SshState::of(context).config();
-  SshTarget target = ssh_target({host.name, host.user, host.port}, config.texts, config.user);
-  if (!target.client_because.empty()) return target;
-  if (!context.options().ssh_command.empty()) {
-    target.client_because = "--ssh-command";
-  } else if (!context.options().ssh_args.empty()) {
-    target.client_because = "--ssh-args";
-  } else if (SshState::of(context).prefers_client(host)) {
-    target.client_because = "what libssh could not do before";
-  } else if (const std::string file = file_for_the_client(context, target); !file.empty()) {
-    target.client_because = "@ lines in " + file;
-    context.note("known hosts",
-                 "note: ssh is the OpenSSH client, because of the @cert-authority "
-                 "or @revoked lines in " +
-                     file);
-  }
-  return target;
-}
-
-std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& context,
-                                        const Host& host, const HostLink::Handlers& handlers,
-                                        int attempt) {
-  Host door = host;
-  if (door.port == 0) door.port = context->options().ssh_port;
-  const SshTarget target = target_of(*context, door);
-  if (!target.client_because.empty()) {
-    log::debug(host.name + ": the OpenSSH client is used because of " + target.client_because);
-    return std::make_unique<SshClientLink>(context, door, target, handlers);
-  }
-  return std::make_unique<SshLink>(context, door, target, handlers, attempt);
+std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& context, Host host,
+                                        const HostLink::Handlers& handlers, int attempt) {
+  if (host.port == 0) host.port = context->options().ssh_port;
+  return std::make_unique<SshLink>(context, host, handlers, attempt);
 }
 
 LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
@@ -168,14 +132,14 @@ bool is_carried_locally(const Options& options, const Host& host) {
          (options.transport == TransportChoice::kAuto && is_this_host(host));
 }
 
-bool may_use_agents(const Options& options, const std::vector<Host>& hosts,
-                    const Environment& environment) {
+bool may_use_agents(const Options& options, const Environment& environment) {
   if (options.transport == TransportChoice::kAgent) return true;
   if (options.transport != TransportChoice::kAuto) return false;
-  const bool is_alone = std::all_of(hosts.begin(), hosts.end(), [&](const Host& host) {
-    return host.port != 0 || host.fake || is_carried_locally(options, host) ||
-           is_carried_by_slurm(options, host);
-  });
+  const bool is_alone =
+      std::all_of(options.hosts.begin(), options.hosts.end(), [&](const Host& host) {
+        return host.port != 0 || host.fake || is_carried_locally(options, host) ||
+               is_carried_by_slurm(options, host);
+      });
   if (is_alone) return false;
   const Result<std::optional<AgentConfig>> config = load_agent_config(environment);
   return config.ok() && config->has_value();

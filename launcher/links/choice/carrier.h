@@ -25,10 +25,9 @@ bool is_carried_by_slurm(const Options& options, const Host& host);
 // True if its supervisor is a child of ours, over a socket pair: that carrier cannot be lost.
 bool is_carried_locally(const Options& options, const Host& host);
 
-// True if an agent may be the carrier of any of these hosts, judged without reading certificates.
+// True if an agent may be the carrier of any of the hosts, judged without reading certificates.
 // Reads agent.toml. A wrong agent.toml counts as absent: both programs say what is wrong with it.
-bool may_use_agents(const Options& options, const std::vector<Host>& hosts,
-                    const Environment& environment);
+bool may_use_agents(const Options& options, const Environment& environment);
 
 // node_binary: path of ivy-node of this build (found beside ivyrun). ask_user: may prompt on the
 // terminal (unknown host key). make_agent_link: agent_link_maker(); without it no link to an agent

@@ -106,12 +106,12 @@ Awaitable<void> SrunStep::begin() {
 
 // Asks srun for its version and name servers for some hosts, all at once.
 Result<void> SrunStep::ask(const std::shared_ptr<Facts>& facts) {
-  SrunChild::Handlers handlers;
+  LineChild::Handlers handlers;
   handlers.output_line = [facts](const std::string& line) {
     if (!facts->version) facts->version = parse_slurm_version(line);
   };
   handlers.ended = [facts](const ExitStatus&) { facts->one_known(); };
-  auto child = SrunChild::start(context_.loop(), {"srun", "--version"},
+  auto child = LineChild::start(context_.loop(), {"srun", "--version"},
                                 srun_environment(environment_of(environ), true), handlers);
   if (!child.ok()) {
     Error error = child.error();
@@ -193,7 +193,7 @@ Result<void> SrunStep::start_srun(const Facts& facts) {
   const std::vector<std::string> command = srun_command(request);
   command_text_ = joined(std::span(command).first(command.size() - 3), " ") + " ivy-node dial";
   log::debug("step: " + command_text_);
-  SrunChild::Handlers handlers;
+  LineChild::Handlers handlers;
   handlers.output_line = [this](const std::string& line) { take_answer(line); };
   handlers.error_line = [this](const std::string& line) { take_error(line); };
   handlers.ended = [this](const ExitStatus& status) { srun_ended(status); };
@@ -201,7 +201,7 @@ Result<void> SrunStep::start_srun(const Facts& facts) {
   const bool is_here_alone =
       request.hosts.size() == 1 && (first == options.allocation->node_name || is_own_name(first));
   srun_ =
-      IVY_TRY(SrunChild::start(context_.loop(), command,
+      IVY_TRY(LineChild::start(context_.loop(), command,
                                srun_environment(environment_of(environ), is_here_alone), handlers));
   srun_->write(order_);
   return {};

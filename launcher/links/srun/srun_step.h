@@ -15,9 +15,9 @@
 #include <vector>
 
 #include "launcher/links/srun/dial_back_door.h"
-#include "launcher/links/srun/srun_child.h"
 #include "launcher/links/srun/step_hosts.h"
 #include "launcher/slurm/step.h"
+#include "launcher/streams/line_child.h"
 #include "launcher/streams/sequence.h"
 
 namespace ivy {
@@ -76,9 +76,9 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   std::string job_id_;
   StepHosts hosts_;
   bool is_started_ = false;
-  std::shared_ptr<SrunChild> version_child_;
+  std::shared_ptr<LineChild> version_child_;
   std::shared_ptr<DialBackDoor> door_;
-  std::shared_ptr<SrunChild> srun_;
+  std::shared_ptr<LineChild> srun_;
   std::string order_;
   std::string command_text_;
   std::string said_;  // The end of srun's standard error.

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "launcher/links/host_link.h"
-#include "launcher/links/ssh/ssh_config_check.h"
 #include "launcher/links/ssh/ssh_session.h"
+#include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/options/hosts.h"
 
 namespace ivy {

@@ -139,9 +139,8 @@ Awaitable<void> SshClientLink::tell(std::string text) {
 Result<void> SshClientLink::start_client(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
   ChildRequest request;
-  request.arguments =
-      ssh_client_command(context_->options(), host_, SshState::of(*context_).config().override_path,
-                         upload.remote_command());
+  request.arguments = ssh_client_command(
+      context_->options(), host_, SshState::of(*context_).config_path(), upload.remote_command());
   start_pumps(IVY_TRY(start_piped(context_->loop(), request)));
   moved_at_ = steady_clock::now();
   return {};
@@ -203,7 +202,7 @@ LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& m
   const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
   return LinkDown{
       failure, message,
-      ssh_true(host_, port, SshState::of(*context_).config().override_path, AskChoice::kNeverAsk)};
+      ssh_true(host_, port, SshState::of(*context_).config_path(), AskChoice::kNeverAsk)};
 }
 
 void SshClientLink::write(std::string bytes) {

@@ -12,7 +12,7 @@
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
 #include "launcher/links/remote_entry.h"
-#include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"

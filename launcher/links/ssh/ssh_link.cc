@@ -7,6 +7,7 @@
 #include "launcher/links/ssh/ssh_client_link.h"
 #include "launcher/links/ssh/ssh_state.h"
 #include "launcher/links/tcp_dial.h"
+#include "proto/contract/log.h"
 
 namespace ivy {
 namespace {
@@ -21,11 +22,9 @@ constexpr std::chrono::milliseconds kFirstBackoff{150};
 
 }  // namespace
 
-SshLink::SshLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target,
-                 Handlers handlers, int attempt)
+SshLink::SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt)
     : context_(std::move(context)),
       host_(std::move(host)),
-      target_(std::move(target)),
       attempt_(attempt),
       reports_(std::move(handlers)),
       sequence_(context_->loop()),
@@ -41,11 +40,17 @@ void SshLink::open(const OpenRequest& request) {
 Awaitable<void> SshLink::run() {
   const Result<NodeUpload*> upload = SshState::of(*context_).upload();
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
+  place_ = co_await context_->handshakes().acquire(sequence_);
+  target_ = co_await SshState::of(*context_).target_of(sequence_, host_);
+  if (!target_.client_because.empty()) {
+    log::debug(host_.name + ": the OpenSSH client is used because of " + target_.client_because);
+    co_return start_client(reports_.handlers());
+  }
   up_.carrier = Carrier::kSsh;
   up_.remote_command = (*upload)->remote_command();
   for (int tries = 1;; ++tries) {
     const End end = co_await try_once(**upload);
-    if (!end.client_because.empty()) co_return take_client(end.client_because);
+    if (!end.client_because.empty()) co_return try_client(end.client_because);
     if (attempt_ > 0 || tries >= end.worth_tries) co_return fail(end.down);
     disconnect();
     const std::chrono::duration<double, std::milli> pause =
@@ -56,7 +61,7 @@ Awaitable<void> SshLink::run() {
 }
 
 Awaitable<SshLink::End> SshLink::try_once(NodeUpload& upload) {
-  place_ = co_await context_->handshakes().acquire(sequence_);
+  if (!place_) place_ = co_await context_->handshakes().acquire(sequence_);
   co_await tell("ssh: connecting");
   if (const MaybeEnd end = co_await dial()) co_return *end;
   wire_.set_limit(kHandshakeTimeout);
@@ -170,7 +175,7 @@ SshLink::End SshLink::silence() {
 }
 
 SshLink::End SshLink::host_key_end(const SshHostKey& key) {
-  const std::string& config = SshState::of(*context_).config().override_path;
+  const std::string& config = SshState::of(*context_).config_path();
   return End{host_key_failure(host_, target_, key, config), 1, ""};
 }
 
@@ -190,11 +195,9 @@ SshLink::End SshLink::connection_end() {
   return End{down, 1, ""};
 }
 
-void SshLink::take_client(const std::string& because) {
-  release();
+void SshLink::try_client(const std::string& because) {
   reports_.progress("libssh could not log in to " + host_.name + " (" + because +
                     "), trying the OpenSSH client");
-  if (!reports_.is_open()) return;
   Handlers handlers = reports_.handlers();
   handlers.up = [this](const LinkUp& up) {
     SshState::of(*context_).prefer_client(host_);
@@ -205,6 +208,12 @@ void SshLink::take_client(const std::string& because) {
     if (down.failure != LinkFailure::kBroken) both.message += " (libssh: " + because + ")";
     reports_.down(both);
   };
+  start_client(std::move(handlers));
+}
+
+void SshLink::start_client(Handlers handlers) {
+  release();
+  if (!reports_.is_open()) return;
   client_ = std::make_unique<SshClientLink>(context_, host_, target_, std::move(handlers));
   client_->open(request_);
 }
@@ -244,8 +253,7 @@ std::string SshLink::where() const {
 }
 
 std::string SshLink::ssh_command() const {
-  return ssh_true(host_, host_.port, SshState::of(*context_).config().override_path,
-                  AskChoice::kMayAsk);
+  return ssh_true(host_, host_.port, SshState::of(*context_).config_path(), AskChoice::kMayAsk);
 }
 
 }  // namespace ivy

@@ -1,8 +1,8 @@
 // The carrier by SSH through libssh, in the loop. Where libssh cannot do it, the OpenSSH client
 // bears the same bytes from then on.
 //
-//   place among the handshakes ─ dial ─ handshake ─ host key (─ question) ─ log in ─ channel ─
-//   command ─ remote_entry (─ upload) ─ up
+//   place among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
+//   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
 // Thread: the loop's.
 #pragma once
@@ -14,8 +14,8 @@
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/host_link.h"
 #include "launcher/links/ssh/host_key_question.h"
-#include "launcher/links/ssh/ssh_config_check.h"
 #include "launcher/links/ssh/ssh_relay.h"
+#include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/links/ssh/ssh_wire.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/sequence.h"
@@ -25,8 +25,7 @@ namespace ivy {
 class SshLink : public HostLink {
  public:
   // attempt: 0 for the first dial; a redial is not retried here, its owner dials again.
-  SshLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target, Handlers handlers,
-          int attempt);
+  SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt);
   ~SshLink() override;
   SshLink(const SshLink&) = delete;
   SshLink& operator=(const SshLink&) = delete;
@@ -60,7 +59,9 @@ class SshLink : public HostLink {
   End connection_end();
   End silence();
   End host_key_end(const SshHostKey& key);
-  void take_client(const std::string& because);
+  // Once libssh has failed to log in.
+  void try_client(const std::string& because);
+  void start_client(Handlers handlers);
   void disconnect();
   void release();
   void fail(const LinkDown& down);
@@ -71,11 +72,11 @@ class SshLink : public HostLink {
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
-  const SshTarget target_;
   const int attempt_;
   LinkReports reports_;
   Sequence sequence_;
   OpenRequest request_;
+  SshTarget target_;
   Slots::Ticket place_;
   SshWire wire_;
   LinkUp up_;

@@ -11,7 +11,7 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/links/ssh/ssh_config_check.h"
+#include "launcher/links/ssh/ssh_settings.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 

@@ -1,0 +1,71 @@
+#include "comm/group/across_hosts.h"
+
+#include <chrono>
+#include <thread>
+#include <utility>
+#include <vector>
+
+namespace ivy::comm {
+
+AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, Alarm& alarm,
+                         const FirstFailure& failure)
+    : job_(job), ranks_(ranks) {
+  entered_.rank = ranks.rank();
+  std::vector<std::uint32_t> hosts;
+  std::vector<std::int32_t> world_ranks;
+  for (const Seat& seat : ranks.seats()) {
+    hosts.push_back(seat.host);
+    world_ranks.push_back(seat.world_rank);
+  }
+  roll_call_ = std::make_unique<RollCall>(
+      entered_, std::move(world_ranks), job.records().waits(ranks.name()),
+      [&failure, &alarm] { return failure.is_set() || alarm.look(); });
+  if (local != nullptr) local->set_watch(roll_call_.get());
+  TcpMeshOptions options;
+  options.communicator = ranks.name();
+  options.self = ranks.rank();
+  options.peers = ranks.tcp_peers();
+  options.streams = job.tcp_streams();
+  if (!job.machine().has_processor_each) options.spin = std::chrono::microseconds(0);
+  options.compare = [this] { return compare(); };
+  if (local != nullptr) {
+    options.takes_turn = [local](std::uint64_t sequence, std::chrono::nanoseconds pause) {
+      return local->take_turn(sequence, pause);
+    };
+  }
+  options.watch = roll_call_.get();
+  options.entered = &entered_;
+  mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &alarm);
+  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, ranks.rank()), local, *mesh_,
+                                              job.tuning());
+  if (job.bell() != nullptr) job.bell()->add(mesh_->bell());
+}
+
+AcrossHosts::~AcrossHosts() {
+  if (job_.bell() != nullptr) job_.bell()->remove(mesh_->bell());
+}
+
+std::optional<Failure> AcrossHosts::compare() {
+  std::optional<Failure> different = job_.records().compare(ranks_.name(), entered_);
+  if (different) different->rank = ranks_.world_rank(different->rank);
+  return different;
+}
+
+void AcrossHosts::operation_failed() {
+  is_to_hang_up_.store(true);
+  if (aborting_.load() == 0) mesh_->hang_up();
+}
+
+// An operation under way hangs up by itself, unless it has seen that this thread was not ready.
+void AcrossHosts::end_abort(std::mutex& turn) {
+  --aborting_;
+  mesh_->interrupt();
+  while (!turn.try_lock()) {
+    if (!is_to_hang_up_.load()) return;
+    std::this_thread::sleep_for(std::chrono::microseconds(100));
+  }
+  mesh_->hang_up();
+  turn.unlock();
+}
+
+}  // namespace ivy::comm

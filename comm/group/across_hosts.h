@@ -1,0 +1,58 @@
+// What a communicator whose ranks are on several hosts has beside: the connections, the collectives
+// over them, what each rank has entered, and who is to blame for a timeout.
+//
+// Thread: one at a time (the communicator's lock), but for aborts: any.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "comm/collectives/spanning_collectives.h"
+#include "comm/contract/entered_operations.h"
+#include "comm/group/first_failure.h"
+#include "comm/group/job.h"
+#include "comm/group/membership.h"
+#include "comm/join/roll_call.h"
+#include "comm/transports/alarm.h"
+#include "comm/transports/shared_group.h"
+#include "comm/transports/tcp_mesh.h"
+
+namespace ivy::comm {
+
+class AcrossHosts {
+ public:
+  // All outlive it; `local` is null where no other rank is on this host.
+  AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, Alarm& alarm,
+              const FirstFailure& failure);
+  ~AcrossHosts();
+  AcrossHosts(const AcrossHosts&) = delete;
+  AcrossHosts& operator=(const AcrossHosts&) = delete;
+
+  SpanningGroup& collectives() { return *spanning_; }
+  EnteredOperations& entered() { return entered_; }
+  std::optional<Failure> mesh_failure() const { return mesh_->failure(); }
+  // Compares with what the ranks of other hosts have entered, as far as the store knows.
+  std::optional<Failure> compare();
+
+  // A peer that finds the connection gone asks for the failure, so no thread hangs up before that
+  // is told. The operation that an abort interrupts may end meanwhile; then it leaves the hanging
+  // up to the aborting thread.
+  void operation_failed();
+  void interrupt() { mesh_->interrupt(); }
+  void begin_abort() { ++aborting_; }
+  void end_abort(std::mutex& turn);
+
+ private:
+  Job& job_;
+  const Membership& ranks_;
+  EnteredOperations entered_;
+  std::unique_ptr<RollCall> roll_call_;
+  std::unique_ptr<TcpMesh> mesh_;
+  std::unique_ptr<SpanningGroup> spanning_;
+  std::atomic<int> aborting_{0};  // Threads that are aborting.
+  std::atomic<bool> is_to_hang_up_{false};
+};
+
+}  // namespace ivy::comm

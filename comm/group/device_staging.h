@@ -1,0 +1,48 @@
+// A collective on device memory by way of host memory: copied out, done by the collectives of the
+// CPU, copied back, all in the order of the caller's stream. Slow, and right for every type.
+//
+// Thread: the communicator's, whose current device is the operation's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "comm/collectives/collective.h"
+#include "comm/contract/failure.h"
+#include "comm/nccl/communicator.h"
+#include "comm/nccl/operation.h"
+
+namespace ivy::comm {
+
+class Staging {
+ public:
+  // `operation` outlives it.
+  Staging(const nccl::DeviceOperation& operation, std::int32_t rank);
+
+  // Returns when this rank's inputs are in host memory.
+  std::optional<Failure> copy_out(nccl::DeviceCommunicator& device, Deadline& deadline);
+  // The operation on host memory.
+  const Collective& on_host() const { return on_host_; }
+  std::optional<Failure> copy_back(nccl::DeviceCommunicator& device, Deadline& deadline);
+
+ private:
+  // A piece of device memory, and where it stands in the host's buffer.
+  struct Piece {
+    char* device = nullptr;
+    std::size_t offset = 0;
+    std::size_t bytes = 0;
+  };
+  void collect(std::size_t rank);
+  static std::vector<char> memory_of(const std::vector<Piece>& pieces);
+
+  const nccl::DeviceOperation& operation_;
+  Collective on_host_;
+  std::vector<Piece> inputs_;
+  std::vector<Piece> outputs_;
+  std::vector<char> send_;
+  std::vector<char> receive_;
+};
+
+}  // namespace ivy::comm

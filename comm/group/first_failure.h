@@ -1,0 +1,44 @@
+// Why a communicator is broken: of several failures the first one that was found.
+//
+// Thread: any.
+#pragma once
+
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "comm/contract/failure.h"
+
+namespace ivy::comm {
+
+class FirstFailure {
+ public:
+  bool is_set() const { return is_set_.load(std::memory_order_acquire); }
+  std::optional<Failure> get() const {
+    const std::lock_guard lock(mutex_);
+    return failure_;
+  }
+  // Returns true if it is the first one; otherwise `failure` becomes the first one.
+  bool set(Failure& failure) {
+    const std::lock_guard lock(mutex_);
+    const bool is_first = !failure_.has_value();
+    if (is_first) failure_ = failure;
+    failure = *failure_;
+    is_set_.store(true, std::memory_order_release);
+    return is_first;
+  }
+  // Adds to the text of the failure, once.
+  void add_text(const std::string& text) {
+    const std::lock_guard lock(mutex_);
+    const std::string before = failure_->text;
+    if (before.find(text) == std::string::npos) set_text(*failure_, before + "; " + text);
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::optional<Failure> failure_;  // Guarded by mutex_.
+  std::atomic<bool> is_set_{false};
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,110 @@
+#include "comm/group/group_segment.h"
+
+#include <algorithm>
+#include <cstring>
+#include <utility>
+
+namespace ivy::comm {
+namespace {
+
+// Long enough for the path of a segment.
+constexpr std::size_t kTextBytes = 192;
+
+class Sharing {
+ public:
+  Sharing(const OperationCall& call, const Membership& ranks, HostCollectives& collectives,
+          const std::vector<std::int32_t>& local_ranks)
+      : call_(call), ranks_(ranks), collectives_(collectives), local_ranks_(local_ranks) {}
+
+  // By descriptor or by name. The trouble is the same on all ranks of this host.
+  bool run(bool is_named, GroupSegment& shared) {
+    const auto members = static_cast<std::uint32_t>(local_ranks_.size());
+    const bool takes_part = members > 1;
+    const bool is_maker = takes_part && local_ranks_.front() == ranks_.rank();
+    std::string own_trouble;
+    const auto take = [&](Result<std::unique_ptr<SharedSegment>> found) {
+      if (found.ok()) {
+        shared.segment = std::move(found).value();
+      } else {
+        own_trouble = found.error().message + " (" + ranks_.own_seat().host_name + ")";
+      }
+    };
+    shared.segment.reset();
+    if (is_maker) {
+      take(is_named ? SharedSegment::create_named(members) : SharedSegment::create(members));
+    }
+    std::vector<std::string> paths;
+    if (!exchange(shared.segment != nullptr ? shared.segment->path() : "", paths)) return false;
+    if (takes_part && !is_maker) {
+      const std::vector<std::int32_t>& all = ranks_.local_ranks();
+      const auto maker = std::find(all.begin(), all.end(), local_ranks_.front());
+      const std::string& path = paths[static_cast<std::size_t>(maker - all.begin())];
+      // If there is no path, the maker says why.
+      if (!path.empty()) take(SharedSegment::attach_path(path, members));
+    }
+    std::vector<std::string> troubles;
+    if (!exchange(own_trouble, troubles)) return false;
+    if (shared.segment != nullptr) shared.segment->unlink_name();
+    const auto first = std::find_if(troubles.begin(), troubles.end(),
+                                    [](const std::string& each) { return !each.empty(); });
+    shared.trouble = first != troubles.end() ? *first : "";
+    return true;
+  }
+
+  // Between hosts, sets `trouble` to that of the first rank which has one.
+  bool agree(std::string& trouble) {
+    SpanningGroup* const spanning = collectives_.spanning();
+    if (spanning == nullptr) return true;
+    std::int32_t first = trouble.empty() ? ranks_.size() : ranks_.rank();
+    ReduceRule lowest;
+    lowest.dtype = Dtype::kI32;
+    lowest.op = ReduceOp::kMin;
+    lowest.divisor = static_cast<std::uint32_t>(ranks_.size());
+    if (!spanning->all_reduce(call_, {lowest, &first, &first, 1})) return false;
+    if (first == ranks_.size()) return true;
+    char text[kTextBytes] = {};
+    std::memcpy(text, trouble.data(), std::min(trouble.size(), kTextBytes - 1));
+    if (!spanning->broadcast(call_, {text, kTextBytes, {}}, first)) return false;
+    trouble = text;
+    return true;
+  }
+
+ private:
+  // Exchanges a short text among the ranks of this host.
+  bool exchange(const std::string& own, std::vector<std::string>& all) {
+    const auto members = static_cast<std::size_t>(ranks_.local_size());
+    std::vector<char> send(kTextBytes, 0);
+    std::vector<char> receive(kTextBytes * members, 0);
+    std::memcpy(send.data(), own.data(), std::min(own.size(), kTextBytes - 1));
+    SharedGroup* const local = collectives_.local();
+    if (local == nullptr) {
+      receive = send;
+    } else if (!shared_all_gather(*local, call_, send.data(),
+                                  {receive.data(), 0, Blocks::even(members, kTextBytes)})) {
+      return false;
+    }
+    for (std::size_t member = 0; member < members; ++member) {
+      all.emplace_back(receive.data() + member * kTextBytes);
+    }
+    return true;
+  }
+
+  const OperationCall& call_;
+  const Membership& ranks_;
+  HostCollectives& collectives_;
+  const std::vector<std::int32_t>& local_ranks_;
+};
+
+}  // namespace
+
+bool share_group_segment(const OperationCall& call, const Membership& ranks,
+                         HostCollectives& collectives, const std::vector<std::int32_t>& local_ranks,
+                         GroupSegment& shared) {
+  Sharing sharing(call, ranks, collectives, local_ranks);
+  if (!sharing.run(false, shared)) return false;
+  // Retry under a name if a rank may not open the other's descriptor.
+  if (!shared.trouble.empty() && !sharing.run(true, shared)) return false;
+  return sharing.agree(shared.trouble);
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,342 @@
+#include "comm/group/world_formation.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdlib>
+#include <sstream>
+#include <utility>
+
+#include "comm/contract/processors.h"
+#include "comm/contract/protocol.h"
+#include "comm/contract/resolve.h"
+#include "comm/group/init_watch.h"
+#include "comm/transports/alarms.h"
+#include "proto/contract/build.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kLookForDeaths{100};
+
+// Used where no launcher tells it: ranks share memory if they see the same /dev/shm, know each
+// other's processes by the same numbers, and may open each other's files.
+std::string own_container() {
+  struct stat memory = {};
+  stat("/dev/shm", &memory);
+  char name[PATH_MAX] = {};
+  const ssize_t length = readlink("/proc/self/ns/pid", name, sizeof name - 1);
+  return std::to_string(memory.st_dev) + "," + std::to_string(memory.st_ino) + "," +
+         std::string(name, static_cast<std::size_t>(std::max<ssize_t>(0, length))) + "," +
+         std::to_string(geteuid());
+}
+
+// A key that is equal for ranks that can share memory: one kernel, and one host of the job
+// (pretended hosts are several).
+std::string own_host_key(const Identity& identity) {
+  const std::string boot = read_file("/proc/sys/kernel/random/boot_id", 64).value_or("");
+  return boot.substr(0, boot.find('\n')) + "/" +
+         (identity.bootstrap == Bootstrap::kStore ? identity.host_key : own_container());
+}
+
+// The machine of a host key: pretended hosts share its processors.
+std::string machine_of(const std::string& host_key) {
+  return host_key.substr(0, host_key.find('/'));
+}
+
+// The build's name, which every rank says first, so that even a build that knows none of the other
+// fields can read it.
+std::string own_build() {
+  return std::string(version()) + ", protocol " + protocol_text(protocol_identity());
+}
+
+std::vector<std::string> parts_of(const std::string& text, char separator) {
+  std::vector<std::string> parts;
+  std::istringstream whole(text);
+  for (std::string part; std::getline(whole, part, separator);) parts.push_back(part);
+  return parts;
+}
+
+}  // namespace
+
+// What a rank tells the others about itself: one line per field, each of anything but a newline.
+struct WorldFormation::SeatText {
+  std::string build;
+  std::string pid;
+  std::string host_key;
+  std::string address;
+  std::string processors;
+  std::string host_name;
+  std::string tuning;
+  std::string quotas;
+  std::string caches;
+  // The addresses that its connections may come from, if no supervisor vouches for it.
+  std::string places;
+
+  static constexpr std::string SeatText::*kFields[] = {
+      &SeatText::build,      &SeatText::pid,       &SeatText::host_key, &SeatText::address,
+      &SeatText::processors, &SeatText::host_name, &SeatText::tuning,   &SeatText::quotas,
+      &SeatText::caches,     &SeatText::places};
+
+  std::string encoded() const {
+    std::string text;
+    for (std::string SeatText::*const field : kFields) text += this->*field + "\n";
+    return text;
+  }
+  static SeatText decoded(const std::string& text) {
+    SeatText seat;
+    std::istringstream lines(text);
+    for (std::string SeatText::*const field : kFields) std::getline(lines, seat.*field);
+    return seat;
+  }
+  Seat seat(std::uint64_t rank) const {
+    Seat seat;
+    seat.world_rank = static_cast<std::int32_t>(rank);
+    seat.pid = static_cast<std::int32_t>(std::strtol(pid.c_str(), nullptr, 10));
+    seat.host_name = host_name;
+    seat.address = address;
+    return seat;
+  }
+};
+
+WorldFormation::WorldFormation(const Joined& joined) : joined_(joined) {
+  world_.self = static_cast<std::int32_t>(joined.identity.rank);
+  world_.timeout = joined.timeout;
+  world_.life = std::to_string(joined.number);
+}
+
+// The key is written before the ranks have met and read afterwards.
+std::string WorldFormation::seat_key(std::uint64_t rank) const {
+  return prefix_of(std::to_string(joined_.number)) + "seat/" + std::to_string(rank);
+}
+
+// A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
+// end of its connection. A rank that has connected has stored before where it is.
+Result<void> WorldFormation::meet_all_ranks() {
+  const Identity& identity = joined_.identity;
+  const std::string name = prefix_of(world_.life) + "seats";
+  if (joined_.control != nullptr) {
+    const std::uint64_t round =
+        IVY_TRY(joined_.store->barrier(name, identity.world_size, identity.rank, joined_.timeout));
+    // A worker may run one program after the other: each begins to count its worlds anew.
+    world_.life += "." + std::to_string(round);
+    return {};
+  }
+  const store::Client::Round met = IVY_TRY(joined_.store->barrier_without_losses(
+      name, identity.world_size, identity.rank, joined_.timeout));
+  if (!met.lost_member) return {};
+  const std::string lost = IVY_TRY(joined_.store->get(seat_key(*met.lost_member)));
+  comm_status::RankStatus status;
+  status.state = comm_status::RankState::kDied;
+  const Seat seat = SeatText::decoded(lost).seat(*met.lost_member);
+  status.pid = seat.pid;
+  return give_up(death_in_init(seat, status));
+}
+
+Error WorldFormation::give_up(const Failure& death) {
+  death_ = death;
+  return Error{static_cast<Code>(death.code), death.text};
+}
+
+std::string WorldFormation::own_seat() const {
+  SeatText seat;
+  seat.build = own_build();
+  seat.pid = std::to_string(getpid());
+  seat.host_key = own_host_key(joined_.identity);
+  seat.processors = core_list_text(own_processors());
+  seat.host_name = own_host_name();
+  seat.tuning = own_tuning_.said;
+  seat.quotas = quotas_text(own_quotas());
+  seat.caches = caches_text(own_caches());
+  if (joined_.listener == nullptr) return seat.encoded();
+  seat.address = joined_.listener->address();
+  if (joined_.identity.bootstrap != Bootstrap::kStore) {
+    std::vector<std::string> places = own_addresses();
+    places.push_back(joined_.listener->host());
+    seat.places = joined(places, ",");
+  }
+  return seat.encoded();
+}
+
+Result<void> WorldFormation::exchange_seats() {
+  IVY_CHECK(joined_.store->set(seat_key(joined_.identity.rank), own_seat()));
+  const Result<void> met = meet_all_ranks();
+  if (!met.ok()) return met.error().context("wait for the other ranks");
+  std::vector<std::string> keys;
+  for (std::uint32_t rank = 0; rank < joined_.identity.world_size; ++rank) {
+    keys.push_back(seat_key(rank));
+  }
+  std::vector<SeatText> texts;
+  for (const std::string& text : IVY_TRY(joined_.store->multi_get(keys))) {
+    texts.push_back(SeatText::decoded(text));
+    if (texts.back().build == own_build()) continue;
+    return Error{Code::kFailedPrecondition,
+                 "rank " + std::to_string(texts.size() - 1) + " on " + texts.back().host_name +
+                     " has another build of libivycomm (" + texts.back().build + ") than rank " +
+                     std::to_string(joined_.identity.rank) + " on " + own_host_name() + " (" +
+                     own_build() + ")",
+                 "install one build on all hosts"};
+  }
+  return read_seats(texts);
+}
+
+Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
+  const std::string machine = machine_of(own_host_key(joined_.identity));
+  std::vector<CoreList> processors;  // These three are by rank of this machine.
+  std::vector<Quotas> quotas;
+  std::vector<Caches> caches;
+  std::vector<std::string> hosts;
+  std::vector<SaidTuning> tunings;
+  PlacesOfRanks places;
+  for (const SeatText& text : texts) {
+    const auto rank = static_cast<std::uint32_t>(tunings.size());
+    if (machine_of(text.host_key) == machine) {
+      processors.push_back(parse_core_list(text.processors));
+      quotas.push_back(quotas_from(text.quotas));
+      caches.push_back(caches_from(text.caches));
+    }
+    tunings.push_back({rank, text.host_name, text.tuning});
+    places.push_back(parts_of(text.places, ','));
+    const auto host = std::find(hosts.begin(), hosts.end(), text.host_key);
+    world_.seats.push_back(text.seat(rank));
+    world_.seats.back().host = static_cast<std::uint32_t>(host - hosts.begin());
+    if (host == hosts.end()) hosts.push_back(text.host_key);
+  }
+  if (const std::optional<Error> trouble = tuning_trouble(tunings)) return *trouble;
+  if (joined_.listener != nullptr && joined_.identity.bootstrap != Bootstrap::kStore) {
+    joined_.listener->expect(std::move(places));
+  }
+  MachineFacts& facts = world_.machine;
+  facts.has_processor_each = have_processor_each(processors) && have_quota_each(quotas);
+  facts.is_crowded = are_crowded(processors) || are_crowded(quotas);
+  facts.caches = least_caches(caches);
+  facts.caches.processors = static_cast<std::uint32_t>(count_processors(processors));
+  return {};
+}
+
+// Names a rank that dies before the world is formed as well as one that dies later.
+Result<void> WorldFormation::watched_exchange() {
+  if (joined_.control == nullptr) return exchange_seats();
+  InitWatch watch(joined_.control->page(), joined_.identity.rank, *joined_.store);
+  Result<void> exchanged = exchange_seats();
+  if (exchanged.ok()) return exchanged;
+  const std::optional<Failure> death = watch.death();
+  return death ? give_up(*death) : exchanged;
+}
+
+Result<void> WorldFormation::form_alone() {
+  Seat seat;
+  seat.pid = getpid();
+  seat.host_name = own_host_name();
+  // The table chooses nothing here; but an error in it is better reported now than on many ranks.
+  const auto trouble = tuning_trouble({{0, seat.host_name, own_tuning_.said}});
+  if (trouble) return *trouble;
+  world_.seats.push_back(std::move(seat));
+  return {};
+}
+
+Result<World> WorldFormation::form() {
+  own_tuning_ = read_tuning(joined_.identity.tuning_file);
+  IVY_CHECK(joined_.store == nullptr ? form_alone() : watched_exchange());
+  if (joined_.store != nullptr) world_.tuning = std::move(own_tuning_.table);
+  const std::uint32_t host = world_.seats[joined_.identity.rank].host;
+  for (const Seat& seat : world_.seats) {
+    if (seat.host == host) world_.local_ranks.push_back(seat.world_rank);
+  }
+  if (world_.local_ranks.size() > kMembersMax) {
+    return Error{Code::kResourceExhausted, "more than " + std::to_string(kMembersMax) +
+                                               " ranks on one host are not supported"};
+  }
+  if (world_.local_ranks.size() > 1) {
+    world_.segment =
+        IVY_TRY(joined_.control != nullptr ? segment_of_supervisor() : segment_by_name());
+  }
+  return std::move(world_);
+}
+
+Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() const {
+  SegmentGeometry geometry;
+  geometry.member_count = static_cast<std::uint32_t>(world_.local_ranks.size());
+  control::Segment request;
+  request.name = "world#" + world_.life;
+  request.bytes = geometry.total_bytes();
+  request.members = geometry.member_count;
+  control::Segment rings = request;
+  rings.name = "rings#" + world_.life;
+  rings.bytes = geometry.rings_bytes();
+  rings.reserve = false;
+  Descriptor memory(IVY_TRY(joined_.control->segment(request, milliseconds(30'000))));
+  const int rings_memory = IVY_TRY(joined_.control->segment(rings, milliseconds(30'000)));
+  return SharedSegment::adopt(memory.release(), rings_memory, geometry.member_count);
+}
+
+// The first rank of the host makes it under a name, which goes as soon as all have it, by the hand
+// of any of them.
+Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
+  store::Client& store = *joined_.store;
+  const std::vector<std::int32_t>& local = world_.local_ranks;
+  const auto members = static_cast<std::uint32_t>(local.size());
+  const std::string name = prefix_of(world_.life) + "segment/" + std::to_string(local.front());
+  const std::unique_ptr<Alarm> alarm =
+      make_process_alarm(world_.seats, world_.self, [](std::int32_t) { return false; });
+  const std::string name_to_be = name + "/soon";
+  std::unique_ptr<SharedSegment> segment;
+  if (local.front() == world_.self) {
+    const std::string path = SharedSegment::new_path();
+    IVY_CHECK(store.set(name_to_be, path));
+    segment = IVY_TRY(SharedSegment::create_named(members, path));
+    IVY_CHECK(store.set(name, path));
+  } else {
+    const Result<std::string> path =
+        wait_for_living(*alarm, [&](milliseconds limit) { return store.wait_get(name, limit); });
+    if (!path.ok()) {
+      // The maker may have died in the middle of making it.
+      const Result<std::string> half_made = store.get(name_to_be, milliseconds(250));
+      if (half_made.ok()) unlink(half_made->c_str());
+      return path.error();
+    }
+    segment = IVY_TRY(SharedSegment::attach_path(*path, members));
+  }
+  const auto place = std::find(local.begin(), local.end(), world_.self);
+  const auto member = static_cast<std::uint32_t>(place - local.begin());
+  const std::uint64_t arrival = store.new_arrival();
+  const Result<std::uint64_t> met = wait_for_living(*alarm, [&](milliseconds limit) {
+    return store.barrier(name + "/attached", members, member, limit, arrival);
+  });
+  if (!met.ok()) return met.error().context("wait for the other ranks of this host");
+  segment->unlink_name();
+  return segment;
+}
+
+// Waits at the store in short turns and looks after each whether a rank of this host has died.
+template <class Wait>
+auto WorldFormation::wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(milliseconds())) {
+  const std::uint64_t begun = monotonic_ns();
+  for (;;) {
+    auto waited = wait(kLookForDeaths);
+    if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
+    if (const std::optional<Failure> death = alarm.look()) {
+      // The dead rank's last act may have been what this rank waits for.
+      waited = wait(milliseconds(1));
+      if (waited.ok()) return waited;
+      Failure in_init = *death;
+      set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
+      return give_up(in_init);
+    }
+    if (std::chrono::nanoseconds(monotonic_ns() - begun) >= joined_.timeout) {
+      return waited.error().context("the world's memory, for " +
+                                    std::to_string(joined_.timeout.count()) + " ms");
+    }
+  }
+}
+
+}  // namespace ivy::comm

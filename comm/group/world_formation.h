@@ -1,0 +1,91 @@
+// How the ranks of a job become a world: each stores where it is and what its machine is like,
+// waits for the others, reads theirs, and the ranks of one host share memory.
+//
+// Thread: one. Lifetime: form() is called once.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/collectives/selector.h"
+#include "comm/contract/caches.h"
+#include "comm/contract/failure.h"
+#include "comm/contract/seat.h"
+#include "comm/group/control_client.h"
+#include "comm/group/tuning_file.h"
+#include "comm/join/identity.h"
+#include "comm/transports/alarm.h"
+#include "comm/transports/peer_listener.h"
+#include "comm/transports/shared_segment.h"
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm {
+
+// What all ranks of this machine have agreed on.
+struct MachineFacts {
+  bool has_processor_each = true;  // All its ranks can run at once: only then waits spin.
+  bool is_crowded = false;
+  Caches caches;
+};
+
+// What the communicator of all ranks is made of.
+struct World {
+  std::vector<Seat> seats;
+  std::int32_t self = 0;
+  std::shared_ptr<SharedSegment> segment;  // Null: no other rank is on this host.
+  std::vector<std::int32_t> local_ranks;   // Those that share it.
+  std::chrono::milliseconds timeout{0};
+  MachineFacts machine;
+  TuningTable tuning;  // The rows that all ranks were given beside the built-in table.
+  std::string life;    // Equal on all its ranks, and different for every other world of the job.
+};
+
+// What this process has joined with. All outlive the formation.
+struct Joined {
+  const Identity& identity;
+  std::chrono::milliseconds timeout;
+  std::uint32_t number;    // How many times this process has joined before.
+  store::Client* store;    // Null: a world of one.
+  ControlClient* control;  // Null: no supervisor.
+  PeerListener* listener;  // Null: ranks are on one host.
+};
+
+class WorldFormation {
+ public:
+  explicit WorldFormation(const Joined& joined);
+
+  // Collective over all ranks; waits for them, and names those who did not come.
+  Result<World> form();
+  // The death for which form() gave up; nothing: it had another reason.
+  const std::optional<Failure>& death() const { return death_; }
+
+  // The beginning of keys of that world in the store.
+  static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
+
+ private:
+  struct SeatText;
+  std::string seat_key(std::uint64_t rank) const;
+  std::string own_seat() const;
+  Result<void> meet_all_ranks();
+  Result<void> exchange_seats();
+  Result<void> watched_exchange();
+  Result<void> read_seats(const std::vector<SeatText>& texts);
+  Result<void> form_alone();
+  Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
+  Result<std::unique_ptr<SharedSegment>> segment_by_name();
+  template <class Wait>
+  auto wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
+  Error give_up(const Failure& death);
+
+  const Joined joined_;
+  OwnTuning own_tuning_;
+  World world_;
+  std::optional<Failure> death_;
+};
+
+}  // namespace ivy::comm

@@ -1,0 +1,381 @@
+#include "comm/join/bootstrap.h"
+
+#include <poll.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+#include <vector>
+
+#include "comm/contract/protocol.h"
+#include "comm/contract/resolve.h"
+#include "comm/join/endpoint.h"
+#include "comm/join/store_listener.h"
+#include "comm/join/torch_store.h"
+#include "comm/transports/peer_listener.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+#include "proto/wire/handshake.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+using TimePoint = steady_clock::time_point;
+
+constexpr std::size_t kTokenBytes = 32;
+constexpr std::size_t kSecretBytesMax = 1 << 20;
+// The pause between two looks for the file grows: the file system may be on another host.
+constexpr milliseconds kFirstPause{5};
+constexpr milliseconds kLongestPause{250};
+// How long one of several addresses is tried, which need not all be reachable from here.
+constexpr milliseconds kOneAddress{2'000};
+constexpr milliseconds kOneTry{10'000};
+constexpr milliseconds kStoreAnswer{10'000};
+// Public values, used if no secret was given.
+constexpr const char* kNoSecret = "no secret was given to this job";
+constexpr const char* kPublicJob = "6976792d706c61696e2d7463702d6a6f";
+
+void pause_for(milliseconds time) { poll(nullptr, 0, static_cast<int>(time.count())); }
+
+milliseconds left_until(TimePoint end) {
+  return std::max(milliseconds(1),
+                  std::chrono::duration_cast<milliseconds>(end - steady_clock::now()));
+}
+
+std::string seconds_text(milliseconds time) {
+  const auto tenths = time.count() / 100;
+  const std::string rest = tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10);
+  return std::to_string(tenths / 10) + rest + " s";
+}
+
+std::string hex(std::string_view bytes) {
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  std::string text;
+  for (const char c : bytes) {
+    text += kDigits[static_cast<unsigned char>(c) >> 4];
+    text += kDigits[static_cast<unsigned char>(c) & 15];
+  }
+  return text;
+}
+
+// Derives the job id from the job's name, so that another job's store at the same derived port is
+// recognised as such.
+std::string named_job(const std::string& key) {
+  std::string id;
+  for (std::uint64_t round = 1; round <= 2; ++round) {
+    std::uint64_t hash = 14695981039346656037U * round;  // FNV-1a
+    for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
+    id += protocol_text(hash);
+  }
+  return id;
+}
+
+// True if an address with a port is a loopback one.
+bool is_own_host_only(const std::string& address) {
+  return address.starts_with("127.") || address.starts_with("[::1]:") ||
+         address.starts_with("[::ffff:127.");
+}
+
+Result<std::string> secret_of(const std::string& path) {
+  if (path.empty()) return std::string(kNoSecret);
+  std::optional<std::string> token = read_file(path, kSecretBytesMax);
+  if (token && !token->empty()) return *std::move(token);
+  return Error{Code::kFailedPrecondition, "IVY_TOKEN_FILE=" + path + " cannot be read, or is empty",
+               "every rank needs the same file, or none"};
+}
+
+// What is the same for all ranks of one call of bootstrap().
+class Bootstrapping {
+ public:
+  Bootstrapping(const Identity& identity, std::uint32_t generation, milliseconds timeout)
+      : who_(identity),
+        generation_(generation),
+        timeout_(timeout),
+        end_(steady_clock::now() + timeout) {}
+
+  Result<Bootstrapped> run() {
+    if (who_.bootstrap == Bootstrap::kAddress) {
+      token_ = IVY_TRY(secret_of(who_.token_file));
+      job_id_ = who_.bootstrap_key.empty() ? kPublicJob : named_job(who_.bootstrap_key);
+    }
+    IVY_CHECK(name_place());
+    Bootstrapped met = IVY_TRY(who_.rank == 0 ? open() : find());
+    IVY_CHECK(introduce(met));
+    return met;
+  }
+
+ private:
+  Result<void> name_place() {
+    path_ = who_.bootstrap_path;
+    if (who_.bootstrap != Bootstrap::kHostFile) return {};
+    // Several hosts may share the directory.
+    std::string key = own_host_name() + " " + who_.bootstrap_key;
+    if (!who_.launcher_process.empty()) {
+      const std::string launcher = process_above(who_.launcher_process);
+      if (launcher.empty()) {
+        return Error{Code::kFailedPrecondition,
+                     who_.source + " has no process " + who_.launcher_process +
+                         " above this one, so that nothing tells this job from others",
+                     "set IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT or file:///PATH"};
+      }
+      key += " " + launcher;
+    }
+    path_ = IVY_TRY(private_path(key));
+    return {};
+  }
+
+  std::string address_text() const {
+    return address_with_port(who_.bootstrap_host, who_.bootstrap_port);
+  }
+  std::string torch_key() const {
+    return "ivycomm/" + who_.bootstrap_key + "/" + std::to_string(generation_);
+  }
+
+  Result<Bootstrapped> open() {
+    IVY_CHECK(check_file_is_free());
+    if (token_.empty()) {
+      token_ = random_bytes(kTokenBytes);
+      job_id_ = hex(random_bytes(16));
+    }
+    const StoreListener listener = IVY_TRY(StoreListener::open(who_, end_));
+    PrivateStoreOptions options;
+    options.listening = listener.socket();
+    options.job_id = job_id_;
+    options.token = token_;
+    options.generation = generation_;
+    Bootstrapped met;
+    met.private_store = IVY_TRY(PrivateStore::start(options));
+    met.client = IVY_TRY(connect(listener.own(), job_id_, token_, left_until(end_)));
+    met.generation = generation_;
+    met.first_host_address = listener.addresses().front();
+    IVY_CHECK(publish(listener.addresses(), met));
+    return met;
+  }
+
+  // Fails if a store at the file's addresses answers: it is another job's that has not met yet.
+  Result<void> check_file_is_free() const {
+    if (path_.empty()) return {};
+    const Result<Endpoint> endpoint = read_endpoint(path_);
+    if (!endpoint.ok()) {
+      return endpoint.error().code == Code::kPermissionDenied ? endpoint.error() : Result<void>();
+    }
+    if (!try_endpoint(*endpoint).ok()) return {};
+    return Error{Code::kAlreadyExists, path_ + " is another job's, which waits for its ranks",
+                 "give each job a path of its own"};
+  }
+
+  Result<void> publish(const std::vector<std::string>& addresses, Bootstrapped& met) const {
+    Endpoint endpoint;
+    endpoint.job_id = job_id_;
+    endpoint.token = token_;
+    endpoint.generation = generation_;
+    endpoint.addresses = addresses;
+    if (!path_.empty()) met.endpoint_file = IVY_TRY(EndpointFile::write(path_, endpoint));
+    if (who_.bootstrap != Bootstrap::kTorchStore) return {};
+    const std::unique_ptr<TorchStore> torch = IVY_TRY(torch_store());
+    return torch->set(torch_key(), encode_endpoint(endpoint), end_);
+  }
+
+  Result<std::unique_ptr<TorchStore>> torch_store() const {
+    return TorchStore::connect(who_.bootstrap_host, who_.bootstrap_port,
+                               who_.is_new_torch ? TorchDialect::kNew : TorchDialect::kUnknown,
+                               end_);
+  }
+
+  Result<std::unique_ptr<store::Client>> connect(const std::string& address,
+                                                 const std::string& job_id,
+                                                 const std::string& token,
+                                                 milliseconds at_most) const {
+    store::ClientOptions options;
+    options.address = address;
+    options.job_id = job_id;
+    options.token = token;
+    options.generation = generation_;
+    options.rank = who_.rank;
+    options.connect_timeout = at_most;
+    options.request_timeout = kStoreAnswer;
+    options.may_redial = false;  // The store ends with the job and is never restarted.
+    return store::Client::connect(options);
+  }
+
+  Result<Bootstrapped> find() const {
+    if (who_.bootstrap == Bootstrap::kAddress) return find_at_address();
+    if (who_.bootstrap == Bootstrap::kTorchStore) return find_by_torch();
+    return find_by_file();
+  }
+
+  Result<Bootstrapped> try_endpoint(const Endpoint& endpoint) const {
+    if (endpoint.generation != generation_) {
+      return Error{Code::kUnavailable, "it is of an earlier world of this job"};
+    }
+    Error last;
+    for (const std::string& address : endpoint.addresses) {
+      if (!PeerListener::is_there(address)) {
+        last = Error{Code::kUnavailable, "nobody listens at " + address};
+        continue;
+      }
+      const milliseconds at_most = std::min(kOneAddress, left_until(end_));
+      auto client = connect(address, endpoint.job_id, endpoint.token, at_most);
+      if (!client.ok()) {
+        last = client.error();
+        continue;
+      }
+      Bootstrapped met;
+      met.first_host_address = address;
+      met.client = std::move(client).value();
+      met.generation = generation_;
+      return met;
+    }
+    return last;
+  }
+
+  Result<Bootstrapped> find_by_file() const {
+    milliseconds pause = kFirstPause;
+    std::string last;
+    while (true) {
+      const Result<Endpoint> endpoint = read_endpoint(path_);
+      if (!endpoint.ok() && endpoint.error().code == Code::kPermissionDenied)
+        return endpoint.error();
+      if (endpoint.ok()) {
+        Result<Bootstrapped> met = try_endpoint(*endpoint);
+        if (met.ok()) return met;
+        last = met.error().message;
+      }
+      if (steady_clock::now() + pause >= end_) break;
+      pause_for(pause);
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    const std::string within = " within " + seconds_text(timeout_);
+    return Error{Code::kDeadlineExceeded,
+                 last.empty() ? "rank 0 has not written " + path_ + within
+                              : "rank 0 has not written a new " + path_ + within +
+                                    "; the old one is of another run (" + last + ")",
+                 "is rank 0 started, with the same path, and sees it the same file system?"};
+  }
+
+  Result<Bootstrapped> find_by_torch() const {
+    const std::unique_ptr<TorchStore> torch = IVY_TRY(torch_store());
+    const Result<std::string> text = torch->wait_get(torch_key(), end_);
+    if (!text.ok()) {
+      if (text.error().code != Code::kDeadlineExceeded) return text.error();
+      return Error{Code::kDeadlineExceeded,
+                   "rank 0 has written nothing to torchrun's store at " + address_text() +
+                       " within " + seconds_text(timeout_),
+                   "has every rank called init?"};
+    }
+    const Endpoint endpoint = IVY_TRY(decode_endpoint(*text));
+    Result<Bootstrapped> met = try_endpoint(endpoint);
+    const auto may_pass = [](const Error& error) { return error.code != Code::kAlreadyExists; };
+    while (!met.ok() && may_pass(met.error()) && steady_clock::now() + kLongestPause < end_) {
+      pause_for(kLongestPause);
+      met = try_endpoint(endpoint);
+    }
+    if (!met.ok() && !may_pass(met.error())) return is_complete(met.error());
+    if (!met.ok()) return met.error().context("rank 0's store, as torchrun's store names it");
+    return met;
+  }
+
+  Result<Bootstrapped> find_at_address() const {
+    std::string last;
+    milliseconds pause = kFirstPause;
+    while (steady_clock::now() < end_) {
+      const Result<std::vector<std::string>> addresses = resolve(who_.bootstrap_host);
+      if (!addresses.ok()) last = addresses.error().message;
+      for (std::size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
+        const std::string address = address_with_port((*addresses)[i], who_.bootstrap_port);
+        if (!PeerListener::is_there(address)) {
+          last = "nobody listens at " + address;
+          continue;
+        }
+        const milliseconds at_most = addresses->size() > 1 ? kOneAddress : kOneTry;
+        auto client = connect(address, job_id_, token_, std::min(at_most, left_until(end_)));
+        if (client.ok()) {
+          Bootstrapped met;
+          met.first_host_address = address;
+          met.client = std::move(client).value();
+          met.generation = generation_;
+          return met;
+        }
+        last = client.error().message;
+        if (client.error().code == Code::kUnauthenticated) return not_ours(client.error());
+        if (client.error().code == Code::kAlreadyExists) return is_complete(client.error());
+      }
+      pause_for(std::min(pause, left_until(end_)));
+      pause = std::min(2 * pause, kLongestPause);
+    }
+    return Error{Code::kDeadlineExceeded,
+                 "rank 0 has not opened " + address_text() + " within " + seconds_text(timeout_) +
+                     " (last: " + last + ")",
+                 "is rank 0 started, and is that its host? A silence where a refusal would be is "
+                 "a firewall"};
+  }
+
+  Error is_complete(const Error& error) const {
+    return Error{Code::kAlreadyExists, "the job at " + address_text() + ": " + error.message,
+                 "does another job use the same address, or two processes the same rank?"};
+  }
+
+  Error not_ours(const Error& error) const {
+    return Error{Code::kUnauthenticated,
+                 "what listens at " + address_text() +
+                     " is not rank 0 of this job, or has another token: " + error.message,
+                 "choose another port, and give all ranks the same IVY_TOKEN_FILE or none"};
+  }
+
+  Result<void> introduce(Bootstrapped& met) const {
+    const std::string prefix = "ivycomm/meeting/" + std::to_string(generation_) + "/";
+    store::Client& store = *met.client;
+    const std::string size = std::to_string(who_.world_size);
+    if (who_.rank == 0) {
+      IVY_CHECK(store.multi_set({{prefix + "size", size},
+                                 {prefix + "first_host", met.first_host_address},
+                                 {prefix + "job", hex(random_bytes(16))},
+                                 {prefix + "token", random_bytes(kTokenBytes)}}));
+    }
+    const std::string first_size = IVY_TRY(store.wait_get(prefix + "size", left_until(end_)));
+    if (first_size != size) {
+      return Error{Code::kFailedPrecondition,
+                   "rank 0 has a world of " + first_size + ", this rank " +
+                       std::to_string(who_.rank) + " one of " + size + " (" + source_text(who_) +
+                       ")",
+                   "give all ranks the same world size"};
+    }
+    const std::string said = IVY_TRY(store.wait_get(prefix + "first_host", left_until(end_)));
+    // The address that has been tried is better than one that rank 0 guesses, unless it is a
+    // loopback one.
+    if (is_own_host_only(met.first_host_address)) met.first_host_address = said;
+    // The store's own job id and token may be public, and it refuses joins when all have come;
+    // among themselves the ranks use these.
+    met.job_id = IVY_TRY(store.wait_get(prefix + "job", left_until(end_)));
+    met.token = IVY_TRY(store.wait_get(prefix + "token", left_until(end_)));
+    const std::string claim = prefix + "rank/" + std::to_string(who_.rank);
+    const Result<void> taken =
+        store.set_once(claim, own_host_name() + ", process " + own_process());
+    if (taken.ok()) return {};
+    if (taken.error().code != Code::kAlreadyExists) return taken.error();
+    const Result<std::string> other = store.get(claim);
+    return Error{Code::kAlreadyExists,
+                 "another process has come as rank " + std::to_string(who_.rank) + " before (" +
+                     (other.ok() ? *other : "it is gone") + ")",
+                 "does another job use the same address, or two processes the same rank?"};
+  }
+
+  const Identity& who_;
+  const std::uint32_t generation_;
+  const milliseconds timeout_;
+  const TimePoint end_;
+  std::string token_;  // Empty: rank 0 makes one.
+  std::string job_id_;
+  std::string path_;  // The endpoint file; empty: none.
+};
+
+}  // namespace
+
+Result<Bootstrapped> bootstrap(const Identity& identity, std::uint32_t generation,
+                               milliseconds timeout) {
+  return Bootstrapping(identity, generation, timeout).run();
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,31 @@
+// How the others reach the store that rank 0 has started: text, in a file or as a value
+// in torchrun's store. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy::comm {
+
+struct Endpoint {
+  std::string job_id;  // 32 hexadecimal digits, random: of this endpoint alone.
+  std::string token;   // Any bytes.
+  // How many worlds rank 0's process has had before.
+  std::uint32_t generation = 0;
+  std::vector<std::string> addresses;  // With ports, the best first; at least one.
+
+  bool operator==(const Endpoint&) const = default;
+};
+
+inline constexpr std::size_t kEndpointBytesMax = 8192;
+inline constexpr std::size_t kEndpointAddressesMax = 16;
+
+std::string encode_endpoint(const Endpoint& endpoint);
+// DataLoss: the text is no endpoint, of another version, or cut off.
+Result<Endpoint> decode_endpoint(std::string_view text);
+
+}  // namespace ivy::comm

@@ -1,0 +1,259 @@
+#include "comm/join/private_store.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spawn.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <cstdlib>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proto/os/not_inherited.h"
+
+namespace ivy::comm {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr const char* kProgram = "ivy-rendezvous";
+// Numbers of the child's descriptors; it inherits nothing above them.
+constexpr int kControl = 3;
+constexpr int kToken = 4;
+constexpr int kListening = 5;
+constexpr int kOwner = 6;
+constexpr int kFirstClosed = 7;
+constexpr int kAway = 16;                     // Ours are moved above the child's places first.
+constexpr std::size_t kTokenBytesMax = 4096;  // A pipe takes as much without a reader.
+
+class Descriptor {
+ public:
+  explicit Descriptor(int value = -1) : value_(value) {}
+  ~Descriptor() {
+    if (value_ >= 0) not_inherited::close(value_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return value_; }
+  int release() { return std::exchange(value_, -1); }
+  void reset(int value = -1) {
+    if (value_ >= 0) not_inherited::close(value_);
+    value_ = value;
+  }
+  // Moves a descriptor above the child's.
+  bool move_away() {
+    const int moved = fcntl(value_, F_DUPFD_CLOEXEC, kAway);
+    if (moved >= 0) reset(moved);
+    return moved >= 0;
+  }
+
+ private:
+  int value_;
+};
+
+std::string directory_of(const std::string& path) {
+  const std::size_t slash = path.rfind('/');
+  return slash == std::string::npos ? "." : path.substr(0, slash);
+}
+
+// The directories of the file that has this code: libivycomm.so.1, or a test that it is linked
+// into.
+std::vector<std::string> own_directories() {
+  Dl_info info = {};
+  if (dladdr(reinterpret_cast<void*>(&find_rendezvous), &info) == 0 || info.dli_fname == nullptr) {
+    return {};
+  }
+  std::vector<std::string> found{directory_of(info.dli_fname)};
+  char real[PATH_MAX];
+  if (realpath(info.dli_fname, real) != nullptr && directory_of(real) != found[0]) {
+    found.push_back(directory_of(real));
+  }
+  return found;
+}
+
+// Returns the program's absolute path: the child changes its directory before it executes it.
+Result<std::string> program_at(const std::string& path) {
+  char real[PATH_MAX];
+  if (access(path.c_str(), X_OK) == 0 && realpath(path.c_str(), real) != nullptr) {
+    return std::string(real);
+  }
+  return errno_error(Code::kNotFound, path, errno);
+}
+
+struct Spawn {
+  posix_spawn_file_actions_t actions;
+  posix_spawnattr_t attributes;
+  Spawn() {
+    posix_spawn_file_actions_init(&actions);
+    posix_spawnattr_init(&attributes);
+  }
+  ~Spawn() {
+    posix_spawn_file_actions_destroy(&actions);
+    posix_spawnattr_destroy(&attributes);
+  }
+  Spawn(const Spawn&) = delete;
+  Spawn& operator=(const Spawn&) = delete;
+};
+
+void prepare(Spawn& spawn, const std::array<std::pair<int, int>, 4>& descriptors) {
+  // Standard output would keep a pipe of the launcher open beyond rank 0.
+  for (int fd = 0; fd < 3; ++fd) {
+    posix_spawn_file_actions_addopen(&spawn.actions, fd, "/dev/null", O_RDWR, 0);
+  }
+  for (const auto& [from, to] : descriptors) {
+    posix_spawn_file_actions_adddup2(&spawn.actions, from, to);
+  }
+  posix_spawn_file_actions_addclosefrom_np(&spawn.actions, kFirstClosed);
+  posix_spawn_file_actions_addchdir_np(&spawn.actions, "/");
+  sigset_t signals;
+  sigfillset(&signals);
+  posix_spawnattr_setsigdefault(&spawn.attributes, &signals);
+  sigemptyset(&signals);
+  posix_spawnattr_setsigmask(&spawn.attributes, &signals);
+  // The store gets its own session: Ctrl-C is for the ranks, which need the store while they exit.
+  posix_spawnattr_setflags(&spawn.attributes,
+                           POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+}
+
+Result<void> run(const std::string& program, const PrivateStoreOptions& options,
+                 const std::array<std::pair<int, int>, 4>& descriptors) {
+  Spawn spawn;
+  prepare(spawn, descriptors);
+  std::vector<std::string> words{kProgram,       "serve",
+                                 "--job",        options.job_id,
+                                 "--generation", std::to_string(options.generation),
+                                 "--control-fd", std::to_string(kControl),
+                                 "--token-fd",   std::to_string(kToken),
+                                 "--native-fd",  std::to_string(kListening),
+                                 "--owner-fd",   std::to_string(kOwner)};
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  argv.push_back(nullptr);
+  pid_t child = -1;
+  const int failed =
+      posix_spawn(&child, program.c_str(), &spawn.actions, &spawn.attributes, argv.data(), environ);
+  if (failed != 0) {
+    Error error = errno_error(Code::kUnavailable, "start " + program, failed);
+    error.fix = "set IVY_RENDEZVOUS to an ivy-rendezvous of this build that may be executed";
+    return error;
+  }
+  // The program continues in a child of its own and exits at once. A process that ignores SIGCHLD
+  // has no child to wait for.
+  while (waitpid(child, nullptr, 0) < 0 && errno == EINTR) {
+  }
+  return {};
+}
+
+// Reads lines until "ready"; any other line says why the store does not serve.
+Result<void> await_ready(int control, const std::string& program) {
+  const auto end = steady_clock::now() + PrivateStore::kStartTime;
+  std::string said;
+  while (said.find("ready\n") == std::string::npos) {
+    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_clock::now()).count();
+    pollfd polled = {control, POLLIN, 0};
+    const int ready = left > 0 ? poll(&polled, 1, static_cast<int>(left)) : 0;
+    if (ready < 0 && errno == EINTR) continue;
+    if (ready <= 0) return Error{Code::kUnavailable, program + " does not start to serve"};
+    char buffer[1024];
+    const ssize_t count = recv(control, buffer, sizeof buffer, 0);
+    if (count > 0) {
+      said.append(buffer, static_cast<std::size_t>(count));
+    } else if (count == 0 || errno != EINTR) {
+      return Error{Code::kUnavailable,
+                   program + " ended at once" + (said.empty() ? "" : ": " + said),
+                   "is it of this build? Run it by hand with --help"};
+    }
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::string> find_rendezvous() {
+  const char* const named = std::getenv("IVY_RENDEZVOUS");
+  if (named != nullptr && *named != '\0') {
+    const Result<std::string> program = program_at(named);
+    return program.ok() ? program : program.error().context("IVY_RENDEZVOUS");
+  }
+  std::string looked;
+  for (const std::string& directory : own_directories()) {
+    for (const char* const place : {"/", "/../bin/", "/../../bin/"}) {
+      const std::string path = directory + place + kProgram;
+      const Result<std::string> program = program_at(path);
+      if (program.ok()) return program;
+      looked += (looked.empty() ? "" : ", ") + path;
+    }
+  }
+  return Error{Code::kNotFound,
+               std::string(kProgram) + ", which rank 0 starts, is not there: " + looked,
+               "install it beside libivycomm, or set IVY_RENDEZVOUS to it"};
+}
+
+Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOptions& options) {
+  const std::string program = IVY_TRY(find_rendezvous());
+  if (options.token.size() > kTokenBytesMax) {
+    return Error{Code::kInvalidArgument,
+                 "a token has at most " + std::to_string(kTokenBytesMax) + " bytes"};
+  }
+  int pair[2] = {-1, -1};
+  int pipe_ends[2] = {-1, -1};
+  const int own_end = not_inherited::open(
+      [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? pair[0] : -1; });
+  if (own_end < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  Descriptor own(own_end);
+  Descriptor theirs(pair[1]);
+  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
+    return errno_error(Code::kResourceExhausted, "make a pipe", errno);
+  }
+  Descriptor token(pipe_ends[0]);
+  Descriptor token_writer(pipe_ends[1]);
+  const ssize_t written = write(token_writer.get(), options.token.data(), options.token.size());
+  token_writer.reset();
+  Descriptor owner(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  Descriptor life;
+  if (owner.get() < 0 && errno == ENOSYS) {  // Kernels before 5.3: the end of a pipe instead.
+    int ends[2] = {-1, -1};
+    life.reset(not_inherited::open([&] { return pipe2(ends, O_CLOEXEC) == 0 ? ends[1] : -1; }));
+    owner.reset(ends[0]);
+  }
+  Descriptor listening(fcntl(options.listening, F_DUPFD_CLOEXEC, kAway));
+  if (written != static_cast<ssize_t>(options.token.size()) || listening.get() < 0 ||
+      owner.get() < 0 || !theirs.move_away() || !token.move_away() || !owner.move_away()) {
+    return errno_error(Code::kResourceExhausted, "prepare " + program, errno);
+  }
+  IVY_CHECK(run(program, options,
+                {{{theirs.get(), kControl},
+                  {token.get(), kToken},
+                  {listening.get(), kListening},
+                  {owner.get(), kOwner}}}));
+  theirs.reset();
+  IVY_CHECK(await_ready(own.get(), program));
+  return std::unique_ptr<PrivateStore>(new PrivateStore(own.release(), life.release()));
+}
+
+PrivateStore::PrivateStore(int control, int life)
+    : control_(control), life_(life), owner_(getpid()) {}
+
+void PrivateStore::refuse_joins() const {
+  constexpr std::string_view kOrder = "complete\n";
+  static_cast<void>(send(control_, kOrder.data(), kOrder.size(), MSG_NOSIGNAL | MSG_DONTWAIT));
+}
+
+PrivateStore::~PrivateStore() {
+  // Shut it down, because a process that was forked meanwhile may hold the descriptor too.
+  if (getpid() == owner_) shutdown(control_, SHUT_RDWR);
+  not_inherited::close(control_);
+  if (life_ >= 0) not_inherited::close(life_);
+}
+
+}  // namespace ivy::comm

@@ -1,0 +1,347 @@
+#include "launcher/job/bring_up.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/job/host_failures.h"
+#include "launcher/plan/device_plan.h"
+#include "launcher/plan/interpreter.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/log.h"
+#include "proto/os/clock.h"
+#include "proto/os/socket_address.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kCheckTimeout{5'000};
+// A host has failed to come up: the others get this long, so that one message lists all that
+// failed.
+constexpr milliseconds kGatherFailures{3'000};
+
+ProgramForm program_form(ProgramKind kind) {
+  switch (kind) {
+    case ProgramKind::kAuto:
+      return PROGRAM_AUTO;
+    case ProgramKind::kScript:
+      return PROGRAM_SCRIPT;
+    case ProgramKind::kModule:
+      return PROGRAM_MODULE;
+    case ProgramKind::kExecutable:
+      return PROGRAM_EXECUTABLE;
+  }
+  return PROGRAM_AUTO;
+}
+
+}  // namespace
+
+BringUp::BringUp(JobContext& job, JobPlanner& planner, StorePlace& store)
+    : job_(job),
+      planner_(planner),
+      store_(store),
+      start_timer_(job.loop),
+      gather_timer_(job.loop),
+      waiting_timer_(job.loop) {}
+
+void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers,
+                   const std::function<HostSession::Handlers(std::size_t)>& handlers) {
+  // A user sits at the terminal, unlike under nohup or a scheduler.
+  const bool is_attended = isatty(STDERR_FILENO) != 0 && job_.request.detachment == nullptr;
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    HostRecord& host = job_.hosts[index];
+    host.on_this_host = is_carried_locally(job_.options, *host.host);
+    HostSessionOptions session;
+    session.host = static_cast<std::uint32_t>(index);
+    // A job that was taken over is reached by a relay here too.
+    session.on_this_host = host.on_this_host && job_.takeover == 0;
+    session.job_id = job_.request.identity.job_id;
+    session.token = job_.request.identity.token;
+    session.takeover = job_.takeover;
+    session.window_bytes = job_.hosts.window_bytes();
+    session.lease = [given = job_.options.lease, is_attended](Carrier carrier) {
+      return given.value_or(usual_lease(carrier, is_attended));
+    };
+    session.make_link = [carriers, &host](const HostLink::Handlers& of_link, int attempt) {
+      return make_link(carriers, *host.host, of_link, attempt);
+    };
+    host.session = std::make_unique<HostSession>(job_.loop, session, handlers(index));
+  }
+  for (HostRecord& host : job_.hosts) host.session->open();
+  if (job_.takeover == 0) look_up_master(carriers);
+}
+
+// --master-addr may be a name: it is looked up while the hosts are dialled. Names that the plan
+// knows from the hosts themselves need no name server.
+void BringUp::look_up_master(const std::shared_ptr<CarrierContext>& carriers) {
+  const std::string& name = job_.options.master_addr;
+  if (name.empty() || name == "localhost" || name == job_.hosts[0].name() ||
+      parse_address(name, 0).is_valid())
+    return;
+  looks_up_master_ = true;
+  look_up_name(carriers, name, [this](const Result<std::vector<std::string>>& addresses) {
+    looks_up_master_ = false;
+    planner_.master_found(addresses);
+    check_greeted();
+  });
+}
+
+Command BringUp::hello_for(std::size_t index) const {
+  const Options& options = job_.options;
+  const Environment& caller = job_.request.caller;
+  const auto count = [](milliseconds time) { return static_cast<std::uint32_t>(time.count()); };
+  Command command;
+  Hello& hello = *command.mutable_hello();
+  hello.set_working_directory(options.working_directory);
+  hello.set_program(options.command.empty() ? "" : options.command.front());
+  hello.set_program_form(program_form(options.program_kind));
+  for (const std::string& candidate : interpreter_candidates(options, caller))
+    hello.add_interpreters(candidate);
+  if (const std::string* path = find_variable(caller, "PATH")) hello.set_search_path(*path);
+  // Any host may become the first one.
+  hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
+  hello.set_reserve_leaf_port(options.store_proxy && job_.hosts.size() > 1);
+  hello.set_port_low(options.port_low);
+  hello.set_port_high(options.port_high);
+  hello.set_lease_ms(count(job_.hosts[index].session->lease()));
+  hello.set_grace_ms(count(job_.grace(kGraceAfterFailure)));
+  hello.set_interface(options.interface);
+  hello.set_outlives_launcher(job_.outlives_launcher());
+  add_device_request(options, caller, hello);
+  return command;
+}
+
+void BringUp::start_waiting() {
+  start_timer_.expires_after(job_.options.start_timeout);
+  start_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && is_before_start(job_.phase.state())) time_is_up();
+  });
+  schedule_waiting_line();
+}
+
+void BringUp::stop_waiting() {
+  start_timer_.cancel();
+  waiting_timer_.cancel();
+  job_.screen.status_line("");
+}
+
+void BringUp::schedule_waiting_line() {
+  // A terminal's line may change often; a file gets a line at 5, 15, 30 and each further 30 s.
+  const std::int64_t elapsed_s = (monotonic_ns() - job_.opened_at_ns) / 1'000'000'000;
+  const std::int64_t next_s = elapsed_s < 5 ? 5 : elapsed_s < 15 ? 15 : (elapsed_s / 30 + 1) * 30;
+  waiting_timer_.expires_after(job_.screen.output().has_terminal()
+                                   ? milliseconds(200)
+                                   : milliseconds((next_s - elapsed_s) * 1000));
+  waiting_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !is_before_start(job_.phase.state())) return;
+    say_waiting();
+    schedule_waiting_line();
+  });
+}
+
+void BringUp::say_waiting() {
+  const std::int64_t elapsed_ns = monotonic_ns() - job_.opened_at_ns;
+  if (elapsed_ns < 900'000'000 || job_.options.quiet) return;
+  std::vector<WaitingHost> waiting;
+  std::vector<std::string> failed;
+  std::size_t up = 0;
+  for (const HostRecord& host : job_.hosts) {
+    if (host.failure) {
+      failed.push_back(host.name());
+    } else if (host.facts) {
+      ++up;
+    } else {
+      waiting.push_back({host.name(), host.up ? RemoteText("waiting for its answer") : host.doing});
+    }
+  }
+  std::string line = waiting_line(up, job_.hosts.size(),
+                                  std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+  if (!failed.empty()) line += "; failed: " + fold_host_names(failed);
+  if (job_.screen.output().has_terminal()) {
+    job_.screen.status_line(line);
+  } else {
+    job_.say(line);
+  }
+}
+
+void BringUp::up(std::size_t index, const LinkUp& up) {
+  job_.hosts[index].up = up;
+  if (job_.takeover == 0) job_.hosts.send(index, hello_for(index));
+}
+
+void BringUp::greeted(std::size_t index, const HelloOk& hello) {
+  HostRecord& host = job_.hosts[index];
+  if (host.facts || host.failure) return;
+  const std::string& trouble = hello.facts().job_directory_error();
+  if (!trouble.empty()) {
+    // The supervisor lives and is told to end; to the user this host did not come up.
+    const std::string& directory = hello.facts().job_directory();
+    // The job's own directory goes with the job: what is full is the place where all of them are.
+    return failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
+                                  "make room in " + directory.substr(0, directory.rfind('/')) +
+                                      " on " + host.name()});
+  }
+  host.facts = hello.facts();
+  check_greeted();
+}
+
+void BringUp::failed(std::size_t index, const LinkDown& down) {
+  HostRecord& host = job_.hosts[index];
+  const bool is_dispensable = !job_.has_reason() && job_.hosts.can_do_without(index);
+  host.failure = down;
+  host.lost = true;
+  log::debug(host.name() + ": " + down.message.line());
+  if (job_.phase.state() != JobState::kConnecting) return job_.phase.check_end();
+  if (is_dispensable) {
+    job_.hosts.let_go(index, step_of(down.failure), down.message);
+    return check_greeted();
+  }
+  const bool all_known = std::all_of(
+      job_.hosts.begin(), job_.hosts.end(),
+      [](const HostRecord& each) { return each.facts.has_value() || each.failure.has_value(); });
+  if (all_known) return hosts_did_not_come_up("");
+  gather_timer_.expires_after(kGatherFailures);
+  gather_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && job_.phase.state() == JobState::kConnecting) hosts_did_not_come_up("");
+  });
+}
+
+void BringUp::check_greeted() {
+  if (job_.phase.state() != JobState::kConnecting) return;
+  bool has_failed = false;
+  for (const HostRecord& host : job_.hosts) {
+    if (host.gone) continue;
+    if (!host.facts && !host.failure) return;
+    has_failed |= host.failure.has_value();
+  }
+  if (has_failed) return hosts_did_not_come_up("");
+  if (looks_up_master_) return;
+  gather_timer_.cancel();
+  job_.phase.apply(JobEvent::kAllGreeted);
+}
+
+void BringUp::time_is_up() {
+  const bool is_connecting = job_.phase.state() == JobState::kConnecting;
+  const auto is_late = [&](const HostRecord& host) {
+    return !host.gone && !(is_connecting ? host.facts.has_value() : host.is_ready());
+  };
+  std::vector<Member> all = job_.hosts.members();
+  for (std::size_t index = 0; index < all.size(); ++index)
+    if (is_late(job_.hosts[index])) all[index] = Member::kGone;
+  if (!job_.hosts.may_shrink() ||
+      decide_members(all, job_.hosts.least_members(), true) != MemberDecision::kGoOn)
+    return hosts_did_not_come_up(" in time");
+  for (std::size_t index = 0; index < all.size(); ++index) {
+    const HostRecord& host = job_.hosts[index];
+    if (!is_late(host)) continue;
+    const RemoteText doing = host.up ? RemoteText("waiting for its answer") : host.doing;
+    const RemoteText late =
+        is_connecting ? "still at: " + doing : RemoteText("did not check its way");
+    job_.hosts.let_go(index, "", late + " in --start-timeout");
+  }
+  if (is_connecting) return check_greeted();
+  job_.phase.apply(JobEvent::kMemberLost);
+}
+
+// Why a host is not up: what ended its way here, or where it still is.
+LinkDown BringUp::failure_of(const HostRecord& host) const {
+  if (host.failure) return *host.failure;
+  // Its connection works, but is slow.
+  const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
+  const std::string fix =
+      is_sending ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
+      : is_carried_by_slurm(job_.options, *host.host)
+          ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
+            "awaited\nor allow more: --start-timeout"
+          : "try: ssh -o BatchMode=yes " + host.name() + " true, or allow more: --start-timeout";
+  return LinkDown{LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing, fix};
+}
+
+void BringUp::hosts_did_not_come_up(const std::string& when) {
+  const bool is_checking = job_.phase.state() == JobState::kChecking;
+  std::vector<FailedHost> failed;
+  for (const HostRecord& host : job_.hosts)
+    if (host.failure || !(is_checking ? host.checked : host.facts.has_value()))
+      failed.push_back({host.name(), failure_of(host)});
+  if (failed.empty()) return;
+  const std::string needed =
+      job_.hosts.may_shrink()
+          ? "; " + job_.hosts.range_text() + " needs " + std::to_string(job_.hosts.least_members())
+          : "";
+  job_.refuse(host_failures(failed, job_.hosts.size(), when + needed), LauncherReason::kHostsNotUp);
+}
+
+void BringUp::check_addresses() {
+  job_.screen.status_line("");
+  if (!planner_.plan()) return;
+  if (!job_.options.dry_run) store_.open();
+  ask_for_checks();
+  // On one host Start follows OpenStore on the same way, so its answer need not be waited for: a
+  // port that was reserved can be listened on. A log's directory may be of no use.
+  const bool waits_for_store = !job_.options.wal.empty() && !job_.options.dry_run;
+  const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
+                               [](const HostRecord& host) { return host.checked; });
+  if (all && !waits_for_store) job_.phase.apply(JobEvent::kAllChecked);
+}
+
+void BringUp::ask_for_checks() {
+  const JobPlan& plan = job_.plan;
+  const bool needed = std::any_of(
+      plan.hosts.begin(), plan.hosts.end(),
+      [&](const PlannedHost& planned) { return !job_.hosts[planned.host_index].on_this_host; });
+  for (HostRecord& host : job_.hosts) host.checked = !needed || !host.is_planned();
+  if (!needed) return;
+  Command command;
+  CheckAddress& check = *command.mutable_check_address();
+  check.set_address(plan.master_address);
+  check.set_port(plan.master_port);
+  check.set_timeout_ms(kCheckTimeout.count());
+  job_.hosts.send_to_planned(command);
+}
+
+bool BringUp::address_checked(std::size_t index, const AddressChecked& checked) {
+  HostRecord& host = job_.hosts[index];
+  const JobState state = job_.phase.state();
+  const bool is_asked = state == JobState::kChecking || state == JobState::kRestarting;
+  // An answer about an earlier first host, which is gone.
+  const bool is_old =
+      checked.address() != job_.plan.master_address || checked.port() != job_.plan.master_port;
+  if (host.checked || !is_asked || is_old) return false;
+  host.checked = true;
+  host.interface = checked.interface();
+  if (!checked.reachable()) cannot_reach(index, checked.error());
+  return checked.reachable();
+}
+
+void BringUp::cannot_reach(std::size_t index, const RemoteText& error) {
+  const std::string& name = job_.hosts[index].name();
+  const PlannedHost& first = job_.plan.hosts.front();
+  const std::string target = first.name + " at " + job_.plan.master_address;
+  if (index != first.host_index && !job_.has_reason() && job_.hosts.can_do_without(index)) {
+    job_.hosts.let_go(index, "reaching " + target, error);
+    return job_.phase.apply_later(JobEvent::kMemberLost);
+  }
+  Diagnostic diagnostic;
+  diagnostic.id = "IVY-H010";
+  diagnostic.what =
+      "host " + name + " cannot reach " + target + " port " + std::to_string(job_.plan.master_port);
+  diagnostic.where = name + ", checking the address that workers will be given";
+  diagnostic.cause = error.lines();
+  diagnostic.fix =
+      "open the firewall between them, or name ports with --port-range A-B,\n"
+      "or choose another network with --iface NAME or --master-addr ADDRESS";
+  diagnostic.exit_code = kExitRefused;
+  job_.refuse({std::move(diagnostic)}, LauncherReason::kRefused);
+}
+
+void BringUp::check_ready() {
+  if (job_.phase.state() != JobState::kChecking) return;
+  if (std::all_of(job_.hosts.begin(), job_.hosts.end(),
+                  [](const HostRecord& host) { return host.is_ready(); }))
+    job_.phase.apply(JobEvent::kAllChecked);
+}
+
+}  // namespace ivy

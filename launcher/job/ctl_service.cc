@@ -1,0 +1,208 @@
+#include "launcher/job/ctl_service.h"
+
+#include <unistd.h>
+
+#include <csignal>
+#include <set>
+#include <utility>
+
+#include "launcher/job/job_end.h"
+#include "launcher/job/job_record.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A job that ends sooner needs no socket, and a start is not slowed down by one.
+constexpr milliseconds kSocketDelay{150};
+// A job whose hosts do not come up must be found too.
+constexpr std::int64_t kSocketLatestNs = 1'000'000'000;
+// Bytes of a command line that are shown to users.
+constexpr std::size_t kCommandBytes = 4096;
+
+std::string first_line_of(const std::string& text) {
+  constexpr std::string_view kName = "ivyrun: ";
+  const std::string line = text.substr(0, text.find('\n'));
+  return line.starts_with(kName) ? line.substr(kName.size()) : line;
+}
+
+// The addresses of a host as the store on another host sees its clients.
+std::set<std::string> addresses_of(const HostRecord& host) {
+  std::set<std::string> addresses;
+  if (host.facts)
+    for (const Address& address : host.facts->addresses())
+      if (!address.loopback()) addresses.insert(address.address());
+  if (host.up && !host.up->peer_address.empty()) addresses.insert(host.up->peer_address);
+  return addresses;
+}
+
+Error no_workers(JobState state) {
+  return Error{Code::kFailedPrecondition,
+               std::string("no workers run now; the job is ") + name(state)};
+}
+
+}  // namespace
+
+CtlService::CtlService(JobContext& job, Handlers handlers)
+    : job_(job), handlers_(std::move(handlers)), timer_(job.loop) {}
+
+void CtlService::schedule() {
+  if (job_.options.dry_run) return;
+  timer_.expires_after(kSocketDelay);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || job_.phase.state() == JobState::kDone) return;
+    if (is_before_start(job_.phase.state()) && monotonic_ns() - job_.opened_at_ns < kSocketLatestNs)
+      return schedule();
+    open();
+  });
+}
+
+void CtlService::open() {
+  if (socket_ || job_.concluded) return;
+  const Result<void> opened = listen();
+  if (!opened.ok()) job_.say("note: ivyctl will not find this job: " + opened.error().message);
+}
+
+Result<void> CtlService::listen() {
+  JobSocket::Handlers handlers;
+  handlers.describe = [this] { return description(); };
+  handlers.signal = [this](int signal_number) { return signal(signal_number); };
+  handlers.stop = [this](const ctl::StopJob& request) { return stop(request); };
+  handlers.describe_store = [this] { return store_description(); };
+  handlers.describe_operations = handlers_.describe_operations;
+  handlers.describe_stacks = handlers_.describe_stacks;
+  socket_ = IVY_TRY(JobSocket::open(job_.loop, job_.request.identity.job_id, std::move(handlers)));
+  Output::Listener listener;
+  listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {
+    socket_->output(rank, stream, bytes, end);
+  };
+  listener.message = [this](std::string_view text) { socket_->message(text); };
+  job_.screen.follow(std::move(listener));
+  return {};
+}
+
+ctl::JobDescription CtlService::description() const {
+  const Options& options = job_.options;
+  ctl::JobDescription job;
+  job.set_job_id(job_.request.identity.job_id);
+  job.set_pid(getpid());
+  job.set_state(name(job_.phase.state()));
+  describe_hosts(job_.plan, job);
+  if (job_.plan.hosts.empty())
+    for (const HostRecord& host : job_.hosts) job.add_hosts()->set_name(host.name());
+  job.set_world_size(static_cast<std::uint32_t>(job_.plan.world_size));
+  job.set_running(static_cast<std::uint32_t>(job_.workers.running()));
+  job.set_ended(static_cast<std::uint32_t>(job_.workers.size() - job_.workers.running()));
+  job.set_since_unix_ms(job_.opened_unix_ms);
+  std::size_t room = kCommandBytes;
+  for (const std::string& word : options.command) {
+    if (word.size() > room) break;
+    room -= word.size();
+    job.add_command(word);
+  }
+  job.set_working_directory(options.working_directory);
+  const std::string logs = job_.screen.head_logs(job_.generation);
+  if (!logs.empty() && job_.was_started())
+    job.set_log_directory(logs.starts_with('/') ? logs : job_.request.started_in + "/" + logs);
+  job.set_generation(job_.generation);
+  job.set_max_attempts(static_cast<std::uint32_t>(handlers_.max_attempts()));
+  job.set_detached(job_.request.detachment != nullptr);
+  if (job_.outlives_launcher())
+    job.set_lease_ms(static_cast<std::uint32_t>(options.lease->count()));
+  return job;
+}
+
+Result<ctl::StoreDescription> CtlService::store_description() const {
+  const JobPlan& plan = job_.plan;
+  if (job_.options.no_store || (plan.store_port == 0 && !plan.hosts.empty()))
+    return Error{Code::kFailedPrecondition, "this job has no store of ivyrun's",
+                 "start it without --no-store: only the store knows who waits for whom"};
+  if (job_.workers.empty()) return no_workers(job_.phase.state());
+  ctl::StoreDescription store;
+  store.set_job_id(job_.request.identity.job_id);
+  const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
+  store.set_address((is_ipv6 ? "[" + plan.master_address + "]" : plan.master_address) + ":" +
+                    std::to_string(plan.store_port));
+  store.set_token(job_.request.identity.token);
+  store.set_generation(job_.generation);
+  store.set_no_python_hook(job_.options.no_python_hook);
+  const std::set<std::string> of_store = addresses_of(job_.hosts[plan.hosts.front().host_index]);
+  for (const PlannedHost& planned : plan.hosts) {
+    ctl::StorePeer& peer = *store.add_hosts();
+    peer.set_name(planned.name);
+    const std::set<std::string> addresses = addresses_of(job_.hosts[planned.host_index]);
+    for (const std::string& address : addresses) peer.add_addresses(address);
+    const bool is_first = &planned == &plan.hosts.front();
+    if (is_first) peer.add_addresses(plan.master_address);
+    // Pretended hosts are one machine.
+    peer.set_reaches_by_loopback(is_first || addresses == of_store);
+    for (const PlannedWorker& worker : planned.workers) {
+      const WorkerRecord& record = job_.workers[static_cast<std::size_t>(worker.rank)];
+      ctl::StoreWorker& said = *peer.add_workers();
+      said.set_rank(static_cast<std::uint32_t>(worker.rank));
+      said.set_pid(record.end.pid);
+      said.set_ended(record.ended);
+    }
+  }
+  return store;
+}
+
+Result<void> CtlService::signal(int signal) {
+  if (signal < 1 || signal >= NSIG)
+    return Error{Code::kInvalidArgument, "there is no signal " + std::to_string(signal)};
+  const JobState state = job_.phase.state();
+  if (state != JobState::kRunning && state != JobState::kStopping) return no_workers(state);
+  job_.signal_workers(signal);
+  return {};
+}
+
+Result<void> CtlService::stop(const ctl::StopJob& stop) {
+  const JobState before = job_.phase.state();
+  if (before == JobState::kDone) return {};
+  if (!job_.hosts.have_sessions())
+    return Error{Code::kUnavailable, "this launcher is about to take the job over", "try again"};
+  if (stop.has_grace()) job_.requested_grace = milliseconds(stop.grace_ms());
+  job_.end_because(LauncherReason::kInterrupted,
+                   Diagnostic{.severity = Severity::kNote,
+                              .id = "IVY-R003",
+                              .what = "stopped by ivyctl",
+                              .exit_code = 128 + SIGTERM},
+                   SIGTERM);
+  if (stop.now()) {
+    job_.say("ivyctl: killing the workers");
+    while (job_.phase.state() != JobState::kKilling && job_.phase.state() != JobState::kDone)
+      job_.phase.apply(JobEvent::kInterrupted);
+    return {};
+  }
+  if (before == JobState::kStopping) {
+    // A second stop may only shorten the grace.
+    if (stop.has_grace()) handlers_.shorten_grace(*job_.requested_grace);
+    return {};
+  }
+  if (before == JobState::kKilling || before == JobState::kConfirming) return {};
+  job_.phase.apply(JobEvent::kInterrupted);
+  if (job_.phase.state() == JobState::kStopping) job_.say("ivyctl: " + job_.stopping_text());
+  return {};
+}
+
+void CtlService::end(const Outcome& outcome, const std::string& summary,
+                     std::function<void()> told) {
+  timer_.cancel();
+  if (!socket_) return told();
+  job_.screen.follow({});
+  ctl::JobEnd end;
+  end.set_exit_code(outcome.exit_code);
+  end.set_cause(first_line_of(summary));
+  const Detachment* const detachment = job_.request.detachment;
+  const ctl::JobDescription last = description();
+  // For "ivyctl logs" and "ivyctl why" afterwards; the rest of what a job in the foreground had to
+  // say stands on its terminal.
+  if ((detachment != nullptr && detachment->has_left()) || !last.log_directory().empty())
+    remember_end(socket_->place(),
+                 {last.job_id(), outcome.exit_code, end.cause(), last.SerializeAsString()});
+  socket_->end(end, std::move(told));
+}
+
+}  // namespace ivy

@@ -1,0 +1,71 @@
+#include "launcher/job/host_carriers.h"
+
+#include <boost/asio/post.hpp>
+#include <utility>
+
+namespace ivy {
+
+void HostCarriers::dial(const OpenRequest& request) {
+  const int serial = next_serial_++;
+  dialing_serial_ = serial;
+  HostLink::Handlers handlers;
+  handlers.up = [this, serial](const LinkUp& up) { on_up(serial, up); };
+  handlers.bytes = [this, serial](std::string_view bytes) {
+    if (serial == serial_) handlers_.bytes(bytes);
+  };
+  handlers.drained = [this, serial] {
+    if (serial != serial_) return;
+    writes_ = false;
+    handlers_.drained();
+  };
+  handlers.down = [this, serial](const LinkDown& down) { on_down(serial, down); };
+  handlers.progress = handlers_.progress;
+  dialing_ = make_link_(handlers, serial);
+  dialing_->open(request);
+}
+
+void HostCarriers::on_up(int serial, const LinkUp& up) {
+  if (serial != dialing_serial_) return;
+  // The new way is there before the old one is given up: a supervisor must not see an end between.
+  drop();
+  link_ = std::move(dialing_);
+  serial_ = serial;
+  dialing_serial_ = -1;
+  handlers_.up(up);
+}
+
+void HostCarriers::on_down(int serial, const LinkDown& down) {
+  if (serial == serial_) {
+    drop();
+    handlers_.broken(down);
+  } else if (serial == dialing_serial_) {
+    give_up_dialing();
+    handlers_.failed(down);
+  }
+}
+
+void HostCarriers::write(std::string bytes) {
+  writes_ = true;
+  link_->write(std::move(bytes));
+}
+
+void HostCarriers::drop() {
+  serial_ = -1;
+  writes_ = false;
+  retire(std::move(link_));
+}
+
+void HostCarriers::give_up_dialing() {
+  dialing_serial_ = -1;
+  retire(std::move(dialing_));
+}
+
+void HostCarriers::retire(std::unique_ptr<HostLink> link) {
+  if (!link) return;
+  link->close();
+  // A link must not be destroyed inside one of its own handlers.
+  std::shared_ptr<HostLink> shared = std::move(link);
+  boost::asio::post(loop_, [shared] {});
+}
+
+}  // namespace ivy

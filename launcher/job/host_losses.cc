@@ -1,0 +1,156 @@
+#include "launcher/job/host_losses.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <utility>
+
+#include "launcher/report/folded_ranks.h"
+#include "proto/contract/limits.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Margin for the kill loop and for two clocks that are polled every 250 ms.
+constexpr milliseconds kLeaseMargin{1'000};
+
+Diagnostic loss_text(const std::string& host, HostLoss loss, const RemoteText& message,
+                     const std::vector<std::uint32_t>& ranks) {
+  Diagnostic text;
+  text.where = host;
+  text.cause = message.lines();
+  text.exit_code = kExitHostLost;
+  if (loss == HostLoss::kSupervisor) {
+    text.id = "IVY-R007";
+    text.what = "the supervisor on host " + host + " was lost";
+    text.fix =
+        "its workers were ended by its warden; the kernel log of the host may say who ended it";
+    return text;
+  }
+  text.id = "IVY-R006";
+  text.what = "host " + host + " was lost";
+  text.fix =
+      host + "'s workers stop by themselves when the lease expires; check the host and its network";
+  // They may have ended well before the connection was lost.
+  if (!ranks.empty())
+    text.cause += "\nwhether " + std::string(ranks.size() == 1 ? "its rank " : "its ranks ") +
+                  folded_ranks(ranks) + " ended well, or at all, is not known";
+  return text;
+}
+
+}  // namespace
+
+void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& message) {
+  HostRecord& host = job_.hosts[index];
+  host.lost = true;
+  if (host.reported) {
+    // It has already reported, so this attempt is complete; only later ones must do without it.
+    if (job_.hosts.may_shrink()) host.gone = GoneMember{host.name(), "", message};
+    return job_.phase.check_end();
+  }
+  const std::vector<std::uint32_t> ranks = job_.workers.unfinished_on(index);
+  LauncherEnd end;
+  end.reason =
+      loss == HostLoss::kHost ? LauncherReason::kHostLost : LauncherReason::kSupervisorLost;
+  end.diagnostic = loss_text(host.name(), loss, message, ranks);
+  end.at_ns = host.session->last_heard_ns();
+  if (lose_member(index, end, end.diagnostic.what + ": " + message.line())) return;
+  end_job(index, std::move(end), message);
+  handlers_.ranks_lost(index, ranks, loss);
+  job_.phase.apply(JobEvent::kHostLost);
+  job_.phase.check_end();
+}
+
+void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& message) {
+  // Another reason is the cause; what is not known about this host has to be said all the same.
+  if (job_.has_reason()) {
+    job_.unclean.push_back(job_.hosts[index].name() + ": " + message.line() +
+                           "; nobody knows whether its workers have ended");
+    return;
+  }
+  if (job_.phase.state() != JobState::kDone) job_.say(end.diagnostic.what + ": " + message.line());
+  if (job_.hosts.may_shrink())
+    end.diagnostic.cause += "\n" + job_.hosts.members_text() + ": less than are needed";
+  job_.end_because(end.reason, end.diagnostic);
+  // It was lost when it fell silent, not when the lease was over: what peers did in between
+  // follows.
+  if (end.reason == LauncherReason::kHostLost) job_.launcher_end.at_ns = end.at_ns;
+}
+
+bool HostLosses::left(std::size_t index, const RemoteText& reason) {
+  const HostRecord& host = job_.hosts[index];
+  Diagnostic diagnostic;
+  diagnostic.id = "IVY-R007";
+  diagnostic.what = "the supervisor on host " + host.name() + " ended the job";
+  diagnostic.where = host.name();
+  diagnostic.cause = reason.lines();
+  diagnostic.exit_code = kExitHostLost;
+  const LauncherEnd end{LauncherReason::kSupervisorLost, 0, diagnostic,
+                        host.session->last_heard_ns()};
+  if (lose_member(index, end, "host " + host.name() + " has left: " + reason.line())) return true;
+  job_.end_because(LauncherReason::kSupervisorLost, std::move(diagnostic));
+  job_.phase.apply(JobEvent::kHostLost);
+  return false;
+}
+
+bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause) {
+  const JobState state = job_.phase.state();
+  if (!job_.hosts.may_shrink() || state == JobState::kKilling || state == JobState::kDone)
+    return false;
+  HostRecord& host = job_.hosts[index];
+  host.gone = GoneMember{host.name(), "", end.diagnostic.cause};
+  host.lost = true;
+  host.opens_store = false;
+  if (job_.has_reason() || !job_.hosts.can_do_without(index)) return false;
+  host.session->close();
+  if (is_before_start(state)) {
+    boost::asio::post(job_.loop, [this] {
+      if (job_.phase.state() == JobState::kConnecting) return handlers_.check_greeted();
+      job_.phase.apply(JobEvent::kMemberLost);
+    });
+    return true;
+  }
+  const bool all_ended_well =
+      state == JobState::kConfirming &&
+      std::all_of(job_.workers.begin(), job_.workers.end(),
+                  [](const WorkerRecord& worker) { return worker.end.status.success(); });
+  if (all_ended_well) {
+    // The work is done; only the proof is missing that nothing else is left there.
+    job_.unclean.push_back(cause +
+                           ", after its workers had ended; what they have started may live on");
+    job_.phase.check_end_later();
+    return true;
+  }
+  members_.push_back({index, end, cause});
+  job_.say(cause);
+  // A host may be found lost while something is sent to all of them.
+  job_.phase.apply_later(JobEvent::kMemberLost);
+  job_.phase.check_end_later();
+  return true;
+}
+
+void HostLosses::take_as_reason() {
+  if (!job_.has_reason()) job_.launcher_end = members_.front().end;
+  members_.erase(members_.begin());
+}
+
+void HostLosses::conclude() {
+  for (const LostMember& lost : std::exchange(members_, {}))
+    job_.unclean.push_back(lost.cause + "; nobody knows whether its workers have ended");
+}
+
+milliseconds HostLosses::pause_for(milliseconds usual) const {
+  milliseconds pause = usual;
+  for (const LostMember& lost : members_) {
+    if (lost.end.reason != LauncherReason::kHostLost) continue;
+    const HostSession& session = *job_.hosts[lost.host].session;
+    const milliseconds silent((monotonic_ns() - session.last_heard_ns()) / 1'000'000);
+    pause =
+        std::max(pause, session.lease() + job_.grace(kGraceAfterFailure) + kLeaseMargin - silent);
+  }
+  return pause;
+}
+
+}  // namespace ivy

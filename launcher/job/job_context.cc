@@ -1,0 +1,117 @@
+#include "launcher/job/job_context.h"
+
+#include <sys/random.h>
+
+#include <boost/asio/post.hpp>
+#include <cstdio>
+#include <utility>
+
+#include "launcher/slurm/allocation_watch.h"
+#include "proto/contract/log.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+std::string random_bytes(std::size_t count) {
+  std::string bytes(count, '\0');
+  // At most 256 bytes: getrandom never returns fewer then.
+  IVY_ASSERT(getrandom(bytes.data(), count, 0) == static_cast<ssize_t>(count));
+  return bytes;
+}
+
+std::string hexadecimal(const std::string& bytes) {
+  std::string text;
+  char digits[3];
+  for (const char byte : bytes) {
+    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
+    text += digits;
+  }
+  return text;
+}
+
+std::uint32_t takeover_of(const JobRequest& request) {
+  return request.record ? request.record->takeover() + 1 : 0;
+}
+
+}  // namespace
+
+JobIdentity make_job_identity() {
+  return JobIdentity{hexadecimal(random_bytes(16)), random_bytes(32)};
+}
+
+void JobPhase::apply(JobEvent event) {
+  const JobStep step = job_step(state_, event);
+  if (step.next != state_)
+    log::debug(std::string("job: ") + name(state_) + " -> " + name(step.next));
+  state_ = step.next;
+  handlers_.act(step.action);
+}
+
+void JobPhase::apply_later(JobEvent event) {
+  boost::asio::post(loop_, [this, event] { apply(event); });
+}
+
+void JobPhase::check_end_later() {
+  boost::asio::post(loop_, [this] { check_end(); });
+}
+
+JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest asked)
+    : loop(loop_of_all),
+      request(std::move(asked)),
+      options(request.options),
+      takeover(takeover_of(request)),
+      phase(loop),
+      hosts(options, options.min_nodes.has_value() && takeover == 0),
+      screen(loop, request),
+      opened_at_ns(monotonic_ns()) {}
+
+bool JobContext::end_because(LauncherReason reason, Diagnostic diagnostic, int signal) {
+  if (has_reason()) return false;
+  launcher_end = LauncherEnd{reason, signal, std::move(diagnostic), monotonic_ns()};
+  return true;
+}
+
+void JobContext::refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason) {
+  screen.status_line("");
+  for (std::size_t index = 0; index + 1 < diagnostics.size(); ++index)
+    screen.say(render(diagnostics[index]));
+  end_because(reason, std::move(diagnostics.back()));
+  phase.apply_later(JobEvent::kRefused);
+}
+
+void JobContext::refuse_input(const Error& error) {
+  refuse({Diagnostic{
+             .id = "IVY-U002", .what = error.message, .fix = error.fix, .exit_code = kExitUsage}},
+         LauncherReason::kRefused);
+}
+
+void JobContext::signal_workers(int signal) {
+  if (phase.state() != JobState::kRunning && phase.state() != JobState::kStopping) return;
+  Command command;
+  command.mutable_signal_workers()->set_signal(signal);
+  hosts.send_to_planned(command);
+}
+
+std::chrono::milliseconds JobContext::grace(std::chrono::milliseconds usual) const {
+  usual = requested_grace.value_or(options.shutdown_timeout.value_or(usual));
+  return request.allocation_end == nullptr ? usual : request.allocation_end->grace(usual);
+}
+
+std::vector<WorkerEnd> JobContext::worker_ends() const {
+  std::vector<WorkerEnd> ends;
+  for (const WorkerRecord& worker : workers) {
+    if (!worker.ended) continue;
+    ends.push_back(worker.end);
+    screen.add_tail(ends.back());
+  }
+  return ends;
+}
+
+std::string JobContext::stopping_text() const {
+  if (!was_started()) return "ending the job, no worker has been started";
+  return "stopping " + std::to_string(workers.running()) +
+         (workers.running() == 1 ? " worker" : " workers");
+}
+
+}  // namespace ivy

@@ -1,0 +1,224 @@
+#include "launcher/job/job_ending.h"
+
+#include <poll.h>
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <memory>
+#include <utility>
+
+#include "launcher/job/hints.h"
+#include "launcher/report/missing_module.h"
+#include "proto/contract/limits.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Hosts have proved that nothing is left; this long they may take to close the connection.
+constexpr milliseconds kFinishLimit{1'000};
+
+}  // namespace
+
+void write_at_once(const std::string& text) {
+  pollfd place{STDERR_FILENO, POLLOUT, 0};
+  if (poll(&place, 1, static_cast<int>(JobScreen::kInterruptedDrain.count())) <= 0) return;
+  const std::string harmless = escape_control(text);
+  [[maybe_unused]] const ssize_t ignored = write(STDERR_FILENO, harmless.data(), harmless.size());
+}
+
+JobEnding::JobEnding(JobContext& job, Handlers handlers)
+    : job_(job),
+      handlers_(std::move(handlers)),
+      drain_timer_(job.loop),
+      stop_timer_(job.loop),
+      finish_timer_(job.loop) {}
+
+void JobEnding::stop(milliseconds grace) {
+  job_.screen.stop_waiting();
+  const LauncherReason why = job_.launcher_end.reason;
+  Command command;
+  Stop& stop = *command.mutable_stop();
+  stop.set_grace_ms(static_cast<std::uint32_t>(grace.count()));
+  // By then their workers on the control socket know who failed.
+  stop.set_after_failure(!job_.has_reason() || why == LauncherReason::kHostLost ||
+                         why == LauncherReason::kSupervisorLost);
+  stop.set_interrupt(why == LauncherReason::kInterrupted && job_.launcher_end.signal == SIGINT);
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    HostRecord& host = job_.hosts[index];
+    if (job_.hosts.send(index, command) || host.reported) continue;
+    // It never came up: its supervisor, if there is one, sees the end of its carrier.
+    host.session->close();
+    host.lost = true;
+  }
+  // A kill and a timeout end the job in time, even if the output has no reader.
+  if (job_.phase.state() == JobState::kKilling || why == LauncherReason::kTimeout) {
+    drain_timer_.expires_after(grace + JobScreen::kDrainAfterKill);
+    drain_timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) give_up_output();
+    });
+  }
+  stop_timer_.expires_after(grace + kStopPatience);
+  stop_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) hosts_did_not_stop();
+  });
+  job_.phase.check_end_later();
+}
+
+void JobEnding::hosts_did_not_stop() {
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    HostRecord& host = job_.hosts[index];
+    if (host.reported || host.lost) continue;
+    host.session->close();
+    handlers_.host_did_not_stop(index, "it did not confirm that the job has ended");
+  }
+}
+
+bool JobEnding::awaits_only_output() const {
+  const JobState state = job_.phase.state();
+  const bool is_ending =
+      state == JobState::kStopping || state == JobState::kConfirming || state == JobState::kKilling;
+  return is_ending && job_.hosts.all_reported();
+}
+
+void JobEnding::give_up_output() {
+  job_.screen.give_up();
+  // The hosts can then send the rest, which is dropped here, and their report.
+  job_.hosts.grant_window();
+  job_.phase.check_end();
+}
+
+void JobEnding::forget_stop() {
+  stop_timer_.cancel();
+  drain_timer_.cancel();
+}
+
+void JobEnding::finish() {
+  // Everything has ended before its time was up; a reader that takes nothing gets no more of it.
+  // So does a file system that has not opened the files of workers that do not start any more.
+  if (drain_timer_.cancel() > 0 || job_.screen.is_beginning())
+    job_.screen.output().limit_finish(JobScreen::kDrainAfterKill);
+  stop_timer_.cancel();
+  job_.screen.stop_waiting();
+  Command command;
+  command.mutable_finish();
+  auto open = std::make_shared<std::size_t>(1);
+  auto one_over = [this, open] {
+    if (--*open == 0) conclude();
+  };
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
+    if (!job_.hosts.send(index, command)) continue;
+    ++*open;
+    job_.hosts[index].session->expect_end(
+        [this, one_over] { boost::asio::post(job_.loop, one_over); });
+  }
+  finish_timer_.expires_after(kFinishLimit);
+  finish_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) conclude();
+  });
+  one_over();
+}
+
+void JobEnding::conclude() {
+  if (std::exchange(job_.concluded, true)) return;
+  finish_timer_.cancel();
+  if (job_.was_started()) job_.screen.await_reader();
+  job_.screen.output().finish([this] {
+    summary_follows_ = false;
+    job_.screen.stop_awaiting_reader();
+    const Outcome outcome = say_summary();
+    handlers_.requeue(outcome, [this, outcome] {
+      job_.screen.output().finish([this, outcome] { say_over(outcome); });
+    });
+  });
+  summary_follows_ = true;
+}
+
+void JobEnding::say_over(const Outcome& outcome) {
+  handlers_.tell_followers(outcome, summary_, [this, outcome] {
+    handlers_.over(outcome.exit_code, outcome.raise_signal);
+  });
+}
+
+void JobEnding::leave() {
+  leaves_ = true;
+  job_.concluded = true;
+  job_.say("leaving now; the workers' hosts end what is left within their lease");
+  const Outcome outcome = say_summary();
+  job_.hosts.close_sessions();
+  job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
+  job_.screen.output().finish([this, outcome] { say_over(outcome); });
+}
+
+// Its next step may have been lost with the exception.
+void JobEnding::fail(const Diagnostic& reason) {
+  if (!job_.concluded) return conclude();
+  Output& output = job_.screen.output();
+  if (std::exchange(summary_follows_, false))
+    return output.limit_finish(JobScreen::kInterruptedDrain);
+  if (std::exchange(has_failed_, true)) {
+    write_at_once(render(reason));
+    return handlers_.over(kExitInternal, 0);
+  }
+  output.say(render(reason));
+  output.limit_finish(JobScreen::kInterruptedDrain);
+  output.finish([this] { handlers_.over(kExitInternal, 0); });
+}
+
+// Advice about what the ranks have printed, that only the launcher can give.
+std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const {
+  const JobPlan& plan = job_.plan;
+  std::string text;
+  // With --store-proxy a worker that looks for the store on its own host is right.
+  if (plan.hosts.size() > 1 && !job_.options.store_proxy) {
+    const auto hint = overwritten_master_address(
+        ends,
+        {plan.hosts.front().name, plan.master_address, plan.master_port, plan.store_port != 0});
+    if (hint) text += render(*hint);
+  }
+  if (!outcome.first) return text;
+  const WorkerEnd& first = ends[*outcome.first];
+  const PlannedHost& host = plan.host_of_rank(first.rank);
+  const std::optional<HostFacts>& facts = job_.hosts[host.host_index].facts;
+  // Only on this machine: other hosts' Pythons are not known. The search reads file systems that
+  // may be slow, so a launcher that leaves at once does without it.
+  if (host.carrier == Carrier::kLocal && facts && !leaves_)
+    text += missing_module_text(missing_module(first.stderr_tail), *facts, job_.request.caller);
+  return text;
+}
+
+Outcome JobEnding::say_summary() {
+  const Output& output = job_.screen.output();
+  SummaryInputs inputs;
+  handlers_.add_to_summary(inputs);
+  const std::vector<WorkerEnd> ends = job_.worker_ends();
+  Outcome outcome = judge(ends, job_.launcher_end);
+  summary_ = hints(ends, outcome);
+  // Without its output a job is not a success: its result is incomplete.
+  if (outcome.exit_code == 0 && !output.console_failure().empty()) {
+    outcome.exit_code = kExitInternal;
+    summary_ +=
+        "ivyrun: error[IVY-O003]: every rank ended well, but " + output.console_failure() + "\n";
+  }
+  inputs.ends = &ends;
+  inputs.launcher_end = &job_.launcher_end;
+  inputs.outcome = &outcome;
+  inputs.started_at_ns = job_.started_at_ns;
+  inputs.world_size = job_.plan.world_size;
+  inputs.log_path = [&output](int rank) { return output.log_path(rank, 2); };
+  inputs.quiet = job_.options.quiet;
+  inputs.attempt = static_cast<int>(job_.generation) + 1;
+  if (job_.was_started()) {
+    inputs.head_logs = job_.screen.head_logs(job_.generation);
+    inputs.node_logs = job_.screen.node_logs(job_.generation);
+  }
+  inputs.complaints = output.complaints();
+  inputs.unclean = job_.unclean;
+  summary_ += summary(inputs);
+  if (!summary_.empty()) job_.screen.say(summary_);
+  return outcome;
+}
+
+}  // namespace ivy

@@ -1,0 +1,116 @@
+#include "launcher/job/job_hosts.h"
+
+#include <algorithm>
+
+namespace ivy {
+namespace {
+
+// Output bytes under way over all hosts, and the bounds for one: enough for 200 MB/s on a fast
+// network, little enough that 64 hosts fit into the launcher's memory budget.
+constexpr std::uint64_t kWindowOfAllHosts = 16u << 20;
+constexpr std::uint64_t kWindowMost = 4u << 20;
+constexpr std::uint64_t kWindowLeast = 128u << 10;
+
+}  // namespace
+
+JobHosts::JobHosts(const Options& options, bool may_shrink)
+    : options_(options), may_shrink_(may_shrink), records_(options.hosts.size()) {
+  for (std::size_t index = 0; index < size(); ++index) records_[index].host = &options.hosts[index];
+}
+
+bool JobHosts::send(std::size_t index, const Command& command) {
+  HostSession* const session = records_[index].session.get();
+  if (session == nullptr || !session->is_open()) return false;
+  session->send(command);
+  return true;
+}
+
+void JobHosts::send_to_planned(const Command& command) {
+  for (std::size_t index = 0; index < size(); ++index)
+    if (records_[index].is_planned()) send(index, command);
+}
+
+std::uint64_t JobHosts::window_bytes() const {
+  return std::clamp(kWindowOfAllHosts / size(), kWindowLeast, kWindowMost);
+}
+
+void JobHosts::grant_window() {
+  for (HostRecord& host : records_)
+    if (host.session->is_open()) host.session->grant(window_bytes());
+}
+
+void JobHosts::close_sessions() {
+  for (HostRecord& host : records_)
+    if (host.session) host.session->close();
+}
+
+void JobHosts::take_plan(const JobPlan& plan) {
+  for (HostRecord& host : records_) host.plan_index = -1;
+  for (std::size_t index = 0; index < plan.hosts.size(); ++index)
+    records_[plan.hosts[index].host_index].plan_index = static_cast<int>(index);
+}
+
+bool JobHosts::all_reported() const {
+  return std::all_of(begin(), end(),
+                     [](const HostRecord& host) { return host.reported || host.lost; });
+}
+
+std::vector<HostAnswer> JobHosts::answers() const {
+  std::vector<HostAnswer> all;
+  for (const HostRecord& host : records_) {
+    HostAnswer& answer = all.emplace_back();
+    answer.name = host.name();
+    answer.is_here = !host.gone;
+    if (host.gone) continue;
+    answer.carrier = host.up->carrier;
+    answer.peer_address = host.up->peer_address;
+    answer.local_address = host.up->local_address;
+    answer.facts = *host.facts;
+  }
+  return all;
+}
+
+std::size_t JobHosts::least_members() const {
+  return may_shrink_ ? static_cast<std::size_t>(*options_.min_nodes) : size();
+}
+
+std::vector<Member> JobHosts::members() const {
+  std::vector<Member> all;
+  for (const HostRecord& host : records_)
+    all.push_back(host.gone || host.failure || host.lost ? Member::kGone
+                  : host.facts                           ? Member::kHere
+                                                         : Member::kAwaited);
+  return all;
+}
+
+std::string JobHosts::range_text() const {
+  return "--nnodes " + std::to_string(*options_.min_nodes) + ":" +
+         std::to_string(*options_.num_nodes);
+}
+
+std::string JobHosts::members_text() const {
+  std::vector<GoneMember> gone;
+  for (const HostRecord& host : records_)
+    if (host.gone) gone.push_back(*host.gone);
+  const std::vector<Member> all = members();
+  const auto here = std::count(all.begin(), all.end(), Member::kHere);
+  return members_line(static_cast<std::size_t>(here), all.size(), range_text(), gone);
+}
+
+bool JobHosts::can_do_without(std::size_t index) const {
+  if (!may_shrink_) return false;
+  std::vector<Member> all = members();
+  all[index] = Member::kGone;
+  return decide_members(all, least_members(), false) != MemberDecision::kTooFew;
+}
+
+void JobHosts::let_go(std::size_t index, const std::string& step, const RemoteText& reason) {
+  HostRecord& host = records_[index];
+  host.gone = GoneMember{host.name(), step, reason};
+  host.lost = true;
+  host.opens_store = false;
+  // A supervisor that lives sees the end of its carrier, and ends.
+  host.session->close();
+}
+
+}  // namespace ivy

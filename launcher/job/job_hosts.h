@@ -1,0 +1,86 @@
+// A job's hosts: what is known of each, which of them take part, and the way to send to them.
+// Thread: the loop's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job/host_session.h"
+#include "launcher/job/membership.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+
+namespace ivy {
+
+struct HostRecord {
+  const Host* host = nullptr;  // Points into Options::hosts.
+  bool on_this_host = false;
+  std::unique_ptr<HostSession> session;
+  RemoteText doing;
+  std::optional<LinkUp> up;
+  std::optional<HostFacts> facts;
+  std::optional<LinkDown> failure;  // Why it never came up.
+  bool checked = false;
+  bool opens_store = false;  // Host 0, between OpenStore and its answer.
+  std::string interface;
+  bool reported = false;  // Its report of this generation has arrived.
+  bool lost = false;
+  std::optional<GoneMember> gone;  // --nnodes MIN:MAX: why it takes no part any more.
+  int plan_index = -1;             // In JobPlan::hosts; -1: no workers there.
+
+  const std::string& name() const { return host->name; }
+  bool is_planned() const { return plan_index >= 0; }
+  bool is_ready() const { return checked && !opens_store; }
+};
+
+class JobHosts {
+ public:
+  // may_shrink: a job of --nnodes MIN:MAX, which goes on with fewer hosts. options outlives it.
+  JobHosts(const Options& options, bool may_shrink);
+
+  auto begin() { return records_.begin(); }
+  auto end() { return records_.end(); }
+  auto begin() const { return records_.begin(); }
+  auto end() const { return records_.end(); }
+  std::size_t size() const { return records_.size(); }
+  HostRecord& operator[](std::size_t index) { return records_[index]; }
+  const HostRecord& operator[](std::size_t index) const { return records_[index]; }
+
+  // False only while a launcher that takes the job over opens its files.
+  bool have_sessions() const { return records_.front().session != nullptr; }
+  // False: the host has no open session.
+  bool send(std::size_t index, const Command& command);
+  void send_to_planned(const Command& command);
+  // Output bytes that may be under way from one host.
+  std::uint64_t window_bytes() const;
+  // Lets each host send a window more: what fills the last one is not going to be read.
+  void grant_window();
+  void close_sessions();
+
+  void take_plan(const JobPlan& plan);
+  bool all_reported() const;
+  // The hosts' answers for the plan; a host that is gone only has its name.
+  std::vector<HostAnswer> answers() const;
+
+  bool may_shrink() const { return may_shrink_; }
+  std::size_t least_members() const;
+  std::vector<Member> members() const;
+  // "--nnodes 2:4"; "2 of 4 hosts (--nnodes 2:4), without node03 (...)"
+  std::string range_text() const;
+  std::string members_text() const;
+  // True if the job can do without this host: the others that are here or may still come suffice.
+  bool can_do_without(std::size_t index) const;
+  // The job goes on without this host.
+  void let_go(std::size_t index, const std::string& step, const RemoteText& reason);
+
+ private:
+  const Options& options_;
+  const bool may_shrink_;
+  std::vector<HostRecord> records_;
+};
+
+}  // namespace ivy

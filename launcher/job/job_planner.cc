@@ -1,0 +1,131 @@
+#include "launcher/job/job_planner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/options/env_files.h"
+#include "launcher/plan/explain_env.h"
+#include "launcher/plan/plan.h"
+#include "proto/wire/link.h"
+
+namespace ivy {
+namespace {
+
+// What a command has to hold beside a host's plan, at most.
+constexpr std::size_t kCommandBytes = 64;
+
+}  // namespace
+
+// Without --master-addr once the first host is gone, and without chosen ranks on a restart.
+Options JobPlanner::planning_options() const {
+  Options options = job_.options;
+  if (master_.ok()) {
+    options.master_addresses = *master_;
+  } else {
+    options.master_addr_error = master_.error().message;
+  }
+  if (!job_.hosts.may_shrink()) return options;
+  if (job_.hosts[0].gone) options.master_addr.clear();
+  if (job_.phase.state() == JobState::kRestarting) options.show_ranks = ShowRanks{};
+  return options;
+}
+
+bool JobPlanner::plan() {
+  std::vector<Diagnostic> refusals;
+  Result<JobPlan> plan =
+      make_plan(planning_options(), job_.request.identity.job_id, job_.hosts.answers(), refusals);
+  if (!plan.ok())
+    refusals.push_back(Diagnostic{.id = "IVY-P001",
+                                  .what = plan.error().message,
+                                  .fix = plan.error().fix,
+                                  .exit_code = kExitUsage});
+  if (!refusals.empty()) {
+    job_.refuse(std::move(refusals), LauncherReason::kRefused);
+    return false;
+  }
+  job_.plan = std::move(plan).value();
+  job_.hosts.take_plan(job_.plan);
+  is_new_ = true;
+  return true;
+}
+
+bool JobPlanner::plan_without_the_gone() {
+  const JobPlan before = job_.plan;
+  if (!plan()) return false;
+  JobPlan& now = job_.plan;
+  job_.say("going on with " + job_.hosts.members_text());
+  job_.screen.note(plan_line(now));
+  if (now.hosts.front().host_index != before.hosts.front().host_index) return true;
+  now.master_address = before.master_address;
+  now.master_port = before.master_port;
+  now.coordinator_port = before.coordinator_port;
+  now.store_port = before.store_port;
+  return true;
+}
+
+Result<EnvironmentInputs> JobPlanner::inputs(const std::vector<HostAnswer>& answers) {
+  EnvironmentInputs inputs;
+  inputs.options = &job_.options;
+  inputs.plan = &job_.plan;
+  inputs.answers = &answers;
+  inputs.caller = &job_.request.caller;
+  inputs.generation = job_.generation;
+  // Once: an --env-file may be a pipe.
+  if (!from_files_)
+    from_files_ = IVY_TRY(read_env_files(job_.options.env_files, job_.request.caller));
+  inputs.from_files = *from_files_;
+  for (const PlannedHost& planned : job_.plan.hosts)
+    inputs.interfaces.push_back(job_.hosts[planned.host_index].interface);
+  return inputs;
+}
+
+Result<std::string> JobPlanner::dry_run() {
+  const std::vector<HostAnswer> answers = job_.hosts.answers();
+  const EnvironmentInputs known = IVY_TRY(inputs(answers));
+  if (job_.options.explain_env) return explain_environment(known);
+  std::string text = plan_table(job_.options, job_.plan, answers);
+  const auto shown = std::find_if(job_.hosts.begin(), job_.hosts.end(), [](const HostRecord& host) {
+    return !host.gone && !host.up->remote_command.empty();
+  });
+  if (shown == job_.hosts.end()) return text;
+  text += "remote command: " + shown->up->remote_command + "\n";
+  if (!shown->up->listening.empty())
+    text += "listens: " + shown->up->listening +
+            " here (hosts of the srun step dial back, with a key of this job alone)\n";
+  return text;
+}
+
+Result<std::vector<HostPlan>> JobPlanner::host_plans() {
+  const std::vector<HostAnswer> answers = job_.hosts.answers();
+  const EnvironmentInputs known = IVY_TRY(inputs(answers));
+  std::vector<HostPlan> plans;
+  for (const PlannedHost& planned : job_.plan.hosts) {
+    plans.push_back(IVY_TRY(make_host_plan(known, planned)));
+    const std::size_t bytes = plans.back().ByteSizeLong() + kCommandBytes;
+    if (bytes <= link::kMaxPayloadBytes) continue;
+    return Error{Code::kResourceExhausted,
+                 "arguments and environment of the workers on " + planned.name + " take " +
+                     std::to_string(bytes) + " bytes; the limit is " +
+                     std::to_string(link::kMaxPayloadBytes),
+                 "pass less with -x and --env-file, or put it into a file"};
+  }
+  is_new_ = false;
+  return plans;
+}
+
+Result<std::vector<std::string>> JobPlanner::first_lines() {
+  std::vector<std::string> lines;
+  if (job_.options.quiet) return lines;
+  const std::vector<HostAnswer> answers = job_.hosts.answers();
+  const EnvironmentInputs known = IVY_TRY(inputs(answers));
+  const JobPlan& plan = job_.plan;
+  if (plan.hosts.size() > 1 || job_.options.verbose > 0 || !plan.device_words.empty())
+    lines.push_back(plan_line(plan));
+  const std::string not_passed = not_passed_line(known);
+  if (!not_passed.empty()) lines.push_back("note: " + not_passed);
+  if (job_.options.report_bindings)
+    for (std::string& line : binding_lines(plan)) lines.push_back(std::move(line));
+  return lines;
+}
+
+}  // namespace ivy

@@ -1,0 +1,121 @@
+#include "launcher/job/job_screen.h"
+
+#include <utility>
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// A reader, or the file system of --log-dir, that is slower than this is named as what is awaited.
+constexpr milliseconds kPatience{2'000};
+
+Diagnostic log_dir_refusal(const std::string& what, const std::string& fix) {
+  return Diagnostic{.id = "IVY-O002", .what = what, .fix = fix, .exit_code = kExitRefused};
+}
+
+}  // namespace
+
+std::vector<RankPlace> rank_places(const JobPlan& plan) {
+  std::vector<RankPlace> all;
+  for (const PlannedHost& planned : plan.hosts)
+    for (const PlannedWorker& worker : planned.workers)
+      all.push_back(RankPlace{worker.rank, worker.local_rank, static_cast<int>(planned.host_index),
+                              planned.name});
+  return all;
+}
+
+JobScreen::JobScreen(boost::asio::io_context& loop, const JobRequest& request)
+    : loop_(loop),
+      request_(request),
+      options_(request.options),
+      patience_timer_(loop),
+      limit_timer_(loop),
+      reader_timer_(loop) {}
+
+void JobScreen::open(Output::Handlers handlers) {
+  const std::string& job_id = request_.identity.job_id;
+  const bool is_detached = request_.detachment != nullptr;
+  output_ = std::make_unique<Output>(
+      loop_, options_, job_id, is_detached ? OutputTarget::kBackground : OutputTarget::kConsole,
+      std::move(handlers));
+  if (is_detached && request_.record) output_->go_on_with_files();
+}
+
+void JobScreen::note(const std::string& text) {
+  if (!options_.quiet) say("ivyrun: " + text + "\n");
+}
+
+void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_attempts,
+                      Begun begun) {
+  begins_ = true;
+  const std::string called = "the file system of --log-dir " + options_.log_dir;
+  patience_timer_.expires_after(kPatience);
+  patience_timer_.async_wait([this, called](const boost::system::error_code& error) {
+    if (!error) note("waiting for " + called);
+  });
+  limit_timer_.expires_after(options_.start_timeout);
+  limit_timer_.async_wait(
+      [called, refused = begun.refused](const boost::system::error_code& error) {
+        if (!error)
+          refused(log_dir_refusal(called + " did not answer in --start-timeout",
+                                  "name a folder on another file system, or allow more: "
+                                  "--start-timeout"));
+      });
+  const auto done = [this, begun = std::move(begun), serial = serial_](const Result<void>& opened) {
+    if (serial != serial_) return;
+    begins_ = false;
+    stop_waiting();
+    if (opened.ok()) return begun.ready();
+    begun.refused(log_dir_refusal(opened.error().message, opened.error().fix));
+  };
+  output_->begin(generation, rank_places(plan), max_attempts, done);
+}
+
+void JobScreen::stop_waiting() {
+  patience_timer_.cancel();
+  limit_timer_.cancel();
+}
+
+void JobScreen::forget_generation() {
+  ++serial_;
+  begins_ = false;
+  awaits_reader_ = false;
+  reader_timer_.cancel();
+}
+
+void JobScreen::await_reader() {
+  if (awaits_reader_ || gives_up_) return;
+  awaits_reader_ = true;
+  const bool has_files = !options_.log_dir.empty() && options_.log_to != LogPlace::kNode;
+  reader_timer_.expires_after(kPatience);
+  reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
+    if (error || gives_up_) return;
+    note("every rank has ended; waiting for the reader of the output" +
+         std::string(has_files ? " and the files of --log-dir" : "") +
+         " (Ctrl-C: without the rest)");
+  });
+}
+
+void JobScreen::give_up() {
+  gives_up_ = true;
+  output_->limit_finish(kDrainAfterKill);
+}
+
+void JobScreen::add_tail(WorkerEnd& end) const {
+  end.stderr_tail = output_->stderr_tail(end.rank);
+  end.is_just_shown = output_->is_just_shown(end.rank);
+}
+
+std::string JobScreen::head_logs(std::uint32_t generation) const {
+  if (options_.log_dir.empty() || options_.log_to == LogPlace::kNode) return "";
+  return log_folder(options_.log_dir, request_.identity.job_id, generation);
+}
+
+std::string JobScreen::node_logs(std::uint32_t generation) const {
+  if (options_.log_dir.empty() || options_.log_to == LogPlace::kHead) return "";
+  const std::string folder = log_folder(options_.log_dir, request_.identity.job_id, generation);
+  return folder.starts_with('/') ? folder : options_.working_directory + "/" + folder;
+}
+
+}  // namespace ivy

@@ -1,0 +1,84 @@
+#include "launcher/job/job_workers.h"
+
+#include <algorithm>
+#include <cerrno>
+
+#include "proto/contract/remote_text.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+void JobWorkers::begin(const JobPlan& plan) {
+  workers_.assign(static_cast<std::size_t>(plan.world_size), WorkerRecord());
+  running_ = workers_.size();
+  started_ = 0;
+  for (const PlannedHost& planned : plan.hosts)
+    for (const PlannedWorker& worker : planned.workers) {
+      WorkerRecord& record = workers_[static_cast<std::size_t>(worker.rank)];
+      record.host = planned.host_index;
+      record.end.rank = worker.rank;
+      record.end.host = planned.name;
+    }
+}
+
+WorkerRecord* JobWorkers::of(std::size_t host, std::uint32_t rank) {
+  return rank < size() && workers_[rank].host == host ? &workers_[rank] : nullptr;
+}
+
+void JobWorkers::started(WorkerRecord& worker, int pid) {
+  if (worker.end.pid == 0) ++started_;
+  worker.end.pid = pid;
+}
+
+void JobWorkers::exited(WorkerRecord& worker, const Exited& exited, RelatedTime at) {
+  worker.end.pid = exited.pid();
+  worker.end.status = ExitStatus{.code = exited.code(), .signal = exited.signal()};
+  worker.end.core_dumped = exited.core_dumped();
+  worker.end.out_of_memory = exited.out_of_memory();
+  worker.end.after_stop = exited.after_stop();
+  worker.end.error_file = exited.error_file();
+  ended(worker, at);
+}
+
+void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at) {
+  worker.end.exec_failure =
+      errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
+      (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
+  worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
+  worker.open_streams = 0;
+  ended(worker, at);
+}
+
+void JobWorkers::ended(WorkerRecord& worker, RelatedTime at) {
+  worker.end.at_ns = at.at_ns;
+  worker.end.clock_error_ns = at.error_ns;
+  worker.ended = true;
+  --running_;
+}
+
+void JobWorkers::host_reported(std::size_t host) {
+  for (WorkerRecord& worker : workers_)
+    if (worker.host == host && worker.end.pid == 0) worker.open_streams = 0;
+}
+
+std::vector<std::size_t> JobWorkers::hosts_by_rank() const {
+  std::vector<std::size_t> hosts;
+  for (const WorkerRecord& worker : workers_) hosts.push_back(worker.host);
+  return hosts;
+}
+
+std::vector<std::uint32_t> JobWorkers::unfinished_on(std::size_t host) const {
+  std::vector<std::uint32_t> ranks;
+  for (const WorkerRecord& worker : workers_)
+    if (worker.host == host && !worker.ended)
+      ranks.push_back(static_cast<std::uint32_t>(worker.end.rank));
+  return ranks;
+}
+
+bool JobWorkers::has_all_output(const std::function<bool(std::size_t)>& is_lost) const {
+  return std::all_of(begin(), end(), [&](const WorkerRecord& worker) {
+    return worker.open_streams <= 0 || is_lost(worker.host);
+  });
+}
+
+}  // namespace ivy

@@ -1,0 +1,36 @@
+// A job whose allocation ends: its ranks are told, what they do then is no failure, and the job is
+// put back into the queue. Outside of an allocation it does nothing. Thread: the loop's.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "launcher/job/job_context.h"
+
+namespace ivy {
+
+class Preemption {
+ public:
+  explicit Preemption(JobContext& job) : job_(job) {}
+
+  // by_scheduler: the ranks have the signal already.
+  void give_notice(int signal, bool by_scheduler);
+  bool has_notice() const { return notice_signal_ != 0; }
+  // The allocation's time is up: the job is stopped.
+  void end_with_allocation();
+  // Marks a worker that the notice or the allocation's end has ended as a victim. True if the job
+  // ends with its allocation: no worker is stopped for this end then, and those that still write
+  // their state have time until the last call.
+  bool explains(WorkerRecord& worker);
+  // --requeue: asks for it where the outcome is due to the allocation's end. Calls then once.
+  void requeue_if_due(const Outcome& outcome, std::function<void()> then);
+
+ private:
+  void preempted(std::int64_t at_ns);
+  std::string name() const;
+
+  JobContext& job_;
+  int notice_signal_ = 0;  // 0: the ranks have not been told.
+};
+
+}  // namespace ivy

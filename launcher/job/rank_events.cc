@@ -1,0 +1,141 @@
+#include "launcher/job/rank_events.h"
+
+#include "launcher/hang/rank_names.h"
+#include "proto/contract/log.h"
+
+namespace ivy {
+
+RankEvents::RankEvents(JobContext& job, Preemption& preemption)
+    : job_(job),
+      preemption_(preemption),
+      news_(job.loop, news_handlers()),
+      evidence_(job.loop, evidence_handlers()) {}
+
+JobNews::Handlers RankEvents::news_handlers() {
+  return {
+      [this](std::size_t index, const Command& command) { return job_.hosts.send(index, command); },
+      [this](std::size_t index) { return job_.hosts[index].name(); }};
+}
+
+JobEvidence::Handlers RankEvents::evidence_handlers() {
+  JobEvidence::Handlers handlers;
+  handlers.send = [this](std::size_t index, const Command& command) {
+    return job_.hosts.send(index, command);
+  };
+  handlers.hosts = [this] {
+    std::vector<JobEvidence::HostPart> parts;
+    for (const PlannedHost& planned : job_.plan.hosts) {
+      parts.push_back({planned.host_index, planned.name, {}});
+      for (const PlannedWorker& worker : planned.workers)
+        parts.back().ranks.push_back(static_cast<std::uint32_t>(worker.rank));
+    }
+    return parts;
+  };
+  handlers.is_running = [this] {
+    return job_.phase.state() == JobState::kRunning && !job_.concluded;
+  };
+  handlers.watchdog_abort = [this] { return watchdog_abort(); };
+  handlers.say = [this](const std::string& text) {
+    if (!job_.concluded) job_.screen.say(text);
+  };
+  return handlers;
+}
+
+WatchdogAbort RankEvents::watchdog_abort() const {
+  WatchdogAbort answer = WatchdogAbort::kNo;
+  for (const WorkerRecord& worker : job_.workers) {
+    if (!worker.has_failed()) continue;
+    WorkerEnd end = worker.end;
+    job_.screen.add_tail(end);
+    if (was_aborted_by_watchdog(end)) return WatchdogAbort::kYes;
+    if (was_abort(end.status) && worker.open_streams > 0) answer = WatchdogAbort::kNotKnownYet;
+  }
+  return answer;
+}
+
+void RankEvents::begin() {
+  evidence_.watch(job_.options.stall_timeout);
+  job_.workers.begin(job_.plan);
+  news_.begin(job_.generation, job_.workers.hosts_by_rank());
+}
+
+// Null: this generation has no such rank, or another host has it.
+WorkerRecord* RankEvents::worker(std::size_t index, std::uint32_t generation, std::uint32_t rank) {
+  if (generation != job_.generation) return nullptr;
+  WorkerRecord* const found = job_.workers.of(index, rank);
+  if (found == nullptr)
+    log::debug(job_.hosts[index].name() + " speaks of rank " + std::to_string(rank) +
+               ", which it has not");
+  return found;
+}
+
+bool RankEvents::started(std::size_t index, const Started& started) {
+  WorkerRecord* const found = worker(index, started.generation(), started.rank());
+  if (found == nullptr) return false;
+  job_.workers.started(*found, started.pid());
+  return job_.workers.all_started();
+}
+
+void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
+  WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
+  if (found == nullptr || found->ended) return;
+  job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
+  news_.on_start_failed(index, failed.rank());
+  ended(*found);
+}
+
+void RankEvents::exited(std::size_t index, const Exited& exited) {
+  WorkerRecord* const found = worker(index, exited.generation(), exited.rank());
+  if (found == nullptr || found->ended) return;
+  job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
+  news_.on_exited(index, exited);
+  ended(*found);
+}
+
+void RankEvents::ended(WorkerRecord& worker) {
+  log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
+  const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
+  if (worker.has_failed() && !is_no_failure) job_.phase.apply(JobEvent::kWorkerFailed);
+  if (job_.workers.running() == 0) job_.phase.apply(JobEvent::kAllEnded);
+  job_.phase.check_end();
+}
+
+void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
+  WorkerRecord* const found = worker(index, chunk.generation, chunk.rank);
+  if (found != nullptr) evidence_.output_came();
+  if (found == nullptr || job_.screen.has_given_up()) {
+    job_.hosts[index].session->grant(chunk.bytes.size());
+  } else {
+    job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,
+                                      chunk.end);
+  }
+  if (found == nullptr || !chunk.end) return;
+  --found->open_streams;
+  job_.phase.check_end();
+}
+
+void RankEvents::stalled(std::size_t index, const Stalled& stalled) {
+  if (worker(index, stalled.generation(), stalled.rank()) == nullptr) return;
+  say_stall("an operation of rank " + std::to_string(stalled.rank()) +
+                " takes longer than --stall-timeout",
+            "");
+}
+
+void RankEvents::say_stall(const std::string& what, const std::string& more) {
+  news_.ask_operations([this, what, more](const std::string& operations) {
+    if (job_.concluded) return;
+    std::string text = "warning: " + what + "; who waits for whom:";
+    if (!operations.empty()) text += "\n" + indented(operations);
+    if (!more.empty()) text += "\n" + indented(more);
+    job_.say(text);
+    evidence_.stalled();
+  });
+}
+
+void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss) {
+  news_.ranks_lost(
+      index, ranks,
+      loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
+}
+
+}  // namespace ivy

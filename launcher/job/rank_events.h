@@ -1,0 +1,51 @@
+// What hosts say about the ranks of the present generation: how they start, print, stall and end;
+// what they report to each other goes through here. A host is believed for its own ranks alone.
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/hang/job_evidence.h"
+#include "launcher/job/job_context.h"
+#include "launcher/job/job_news.h"
+#include "launcher/job/preemption.h"
+
+namespace ivy {
+
+class RankEvents {
+ public:
+  RankEvents(JobContext& job, Preemption& preemption);
+
+  // The workers of the plan are about to start, in the job's present generation.
+  void begin();
+
+  // True: this was the last of the workers.
+  bool started(std::size_t index, const Started& started);
+  void start_failed(std::size_t index, const StartFailed& failed);
+  void exited(std::size_t index, const Exited& exited);
+  void output(std::size_t index, const link::OutputChunk& chunk);
+  void stalled(std::size_t index, const Stalled& stalled);
+  // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
+  void say_stall(const std::string& what, const std::string& more);
+  // The ranks of a lost host.
+  void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
+
+  JobNews& news() { return news_; }
+  JobEvidence& evidence() { return evidence_; }
+
+ private:
+  WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
+  void ended(WorkerRecord& worker);
+  JobNews::Handlers news_handlers();
+  JobEvidence::Handlers evidence_handlers();
+  WatchdogAbort watchdog_abort() const;
+
+  JobContext& job_;
+  Preemption& preemption_;
+  JobNews news_;
+  JobEvidence evidence_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,126 @@
+#include "launcher/job/restarts.h"
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/options/option_values.h"
+#include "launcher/plan/worker_environment.h"
+
+namespace ivy {
+
+using std::chrono::milliseconds;
+
+Restarts::Restarts(JobContext& job, HostLosses& losses)
+    : job_(job), losses_(losses), policy_(limits(job.options.max_restarts)) {}
+
+RestartLimits Restarts::limits(int max_restarts) const {
+  RestartLimits limits;
+  limits.max_restarts = max_restarts;
+  // Only tests are in such a hurry: it can make the first pause shorter, never longer.
+  if (const std::string* pause = find_variable(job_.request.caller, "IVY_TEST_RESTART_PAUSE")) {
+    const Result<milliseconds> shorter = parse_duration(*pause);
+    if (shorter.ok()) limits.first_pause = std::min(limits.first_pause, shorter.value());
+  }
+  return limits;
+}
+
+void Restarts::learn_max_restarts(int max_restarts) {
+  if (max_restarts > policy_.max_restarts()) policy_ = RestartPolicy(limits(max_restarts));
+}
+
+void Restarts::count_spare_hosts() {
+  if (job_.hosts.may_shrink())
+    may_be_lost_ = spare_members(job_.hosts.members(), job_.hosts.least_members());
+}
+
+int Restarts::max_attempts() const {
+  return 1 + policy_.max_restarts() + static_cast<int>(may_be_lost_);
+}
+
+bool Restarts::is_last_attempt() const {
+  return static_cast<int>(job_.generation) + 1 >= max_attempts() && job_.plan.hosts.size() == 1;
+}
+
+bool Restarts::decide(bool is_preempted) {
+  const bool has_lost = !losses_.members().empty();
+  if (policy_.max_restarts() == 0 && !has_lost) return false;
+  const std::vector<WorkerEnd> ends = job_.worker_ends();
+  const LauncherEnd& reason =
+      job_.has_reason() || !has_lost ? job_.launcher_end : losses_.members().front().end;
+  const Outcome outcome = judge(ends, reason);
+  const WorkerEnd* const first = outcome.first ? &ends[*outcome.first] : nullptr;
+  AttemptFacts facts;
+  facts.restarts = counted_;
+  facts.worker_failed = first != nullptr;
+  facts.host_lost = first == nullptr && has_lost;
+  if (first != nullptr || has_lost)
+    facts.lived = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(
+        (first != nullptr ? first->at_ns : reason.at_ns) - job_.started_at_ns));
+  facts.could_not_start = std::any_of(
+      ends.begin(), ends.end(), [](const WorkerEnd& end) { return !end.exec_failure.empty(); });
+  facts.has_leftovers = !job_.unclean.empty();
+  facts.job_is_ending = job_.has_reason() || is_preempted;
+  const RestartDecision decision = policy_.decide(facts);
+  if (!decision.why_not.empty()) job_.say("no restart: " + decision.why_not);
+  if (!decision.restarts) {
+    if (facts.host_lost) losses_.take_as_reason();
+    return false;
+  }
+  if (const std::string lacking = missing(); !lacking.empty()) {
+    job_.say("no restart: " + lacking);
+    return false;
+  }
+  if (!facts.host_lost) ++counted_;
+  pause_ = losses_.pause_for(decision.pause);
+  say_failed(first != nullptr ? attempt_cause(*first, job_.started_at_ns)
+                              : lost_text(losses_.members()));
+  return true;
+}
+
+void Restarts::say_failed(const std::string& cause) {
+  const int number = static_cast<int>(job_.generation) + 1;
+  failed_.push_back({number, cause});
+  char seconds[32];
+  std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
+  job_.say("attempt " + std::to_string(number) + " of " + std::to_string(max_attempts()) +
+           " failed: " + cause + "; attempt " + std::to_string(number + 1) + " starts in " +
+           seconds + " s");
+}
+
+// Why the hosts that are left cannot run the group again, or empty.
+std::string Restarts::missing() const {
+  const JobHosts& hosts = job_.hosts;
+  if (hosts.may_shrink()) {
+    const bool suffices =
+        decide_members(hosts.members(), hosts.least_members(), true) == MemberDecision::kGoOn;
+    return suffices ? "" : hosts.members_text() + ": less than are needed";
+  }
+  for (const HostRecord& host : hosts)
+    if (host.is_planned() && host.lost) return "host " + host.name() + " is gone";
+  return "";
+}
+
+Command Restarts::start(HostPlan plan) const {
+  Command command;
+  Start& start = *command.mutable_start();
+  *start.mutable_plan() = std::move(plan);
+  start.set_is_last(is_last_attempt());
+  start.set_max_restarts(static_cast<std::uint32_t>(max_restarts()));
+  start.set_last_generation(static_cast<std::uint32_t>(max_attempts() - 1));
+  return command;
+}
+
+Command Restarts::start_again() const {
+  Command command;
+  StartAgain& start = *command.mutable_start_again();
+  start.set_generation(job_.generation);
+  start.set_is_last(is_last_attempt());
+  for (const EnvVariable& variable : generation_variables(job_.generation)) {
+    Variable& copy = *start.add_environment();
+    copy.set_name(variable.name);
+    copy.set_value(variable.value);
+  }
+  return command;
+}
+
+}  // namespace ivy

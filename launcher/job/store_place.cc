@@ -1,0 +1,131 @@
+#include "launcher/job/store_place.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+struct Advice {
+  const char* what;
+  std::string fix;
+};
+
+Advice advice_for(Code code, const std::string& host) {
+  const char* const cannot_listen = "the job's store cannot listen";
+  switch (code) {
+    case Code::kNotFound:
+      return {cannot_listen,
+              "--master-addr with an address that " + host + " has, or leave it out"};
+    case Code::kAlreadyExists:
+      return {cannot_listen, "--master-port with a port that is free there, or leave it out"};
+    case Code::kPermissionDenied:
+      return {"the job's store cannot keep a log",
+              "name a directory that can be written on the first host: --wal DIR"};
+    default:
+      return {cannot_listen, "--no-store: rank 0's framework then listens on MASTER_PORT"};
+  }
+}
+
+}  // namespace
+
+void StorePlace::open() {
+  const JobPlan& plan = job_.plan;
+  const std::size_t first = plan.hosts.front().host_index;
+  if (plan.store_port == 0 || host_ == first) return;
+  const bool is_restarting = job_.phase.state() == JobState::kRestarting;
+  const std::uint32_t generation = job_.generation + (is_restarting ? 1 : 0);
+  job_.hosts[first].opens_store = true;
+  tell(generation, open_command(generation));
+}
+
+Command StorePlace::open_command(std::uint32_t generation) const {
+  const JobPlan& plan = job_.plan;
+  Command command;
+  OpenStore& open = *command.mutable_open_store();
+  open.add_addresses(plan.master_address);
+  // On its own host it is also found by a script that says localhost.
+  if (plan.hosts.size() > 1 && plan.master_address != "127.0.0.1") open.add_addresses("127.0.0.1");
+  std::set<std::string> peers;
+  std::vector<std::vector<std::string>> own(job_.hosts.size());
+  for (std::size_t index = 0; index < own.size() && plan.hosts.size() > 1; ++index) {
+    const HostRecord& host = job_.hosts[index];
+    if (!host.is_planned()) continue;
+    if (host.up && !host.up->peer_address.empty()) peers.insert(host.up->peer_address);
+    for (const Address& address : host.facts->addresses())
+      if (!address.loopback()) own[index].push_back(address.address());
+  }
+  for (std::string& peer : peer_addresses(own, plan.hosts.front().host_index))
+    peers.insert(std::move(peer));
+  for (const std::string& peer : peers) open.add_torch_peers(peer);
+  // The world size if every host had as many workers as the host with the most.
+  std::size_t most_workers = 0;
+  for (const PlannedHost& host : plan.hosts)
+    most_workers = std::max(most_workers, host.workers.size());
+  open.set_world_size(static_cast<std::uint32_t>(most_workers * job_.hosts.size()));
+  open.set_stall_seconds(static_cast<std::uint32_t>(job_.options.stall_timeout.count()));
+  const std::string& log = job_.options.wal;
+  if (!log.empty())
+    open.set_wal_directory(log.starts_with('/') ? log : job_.options.working_directory + "/" + log);
+  open.set_generation(generation);
+  return command;
+}
+
+void StorePlace::tell(std::uint32_t generation, const Command& command) {
+  host_ = job_.plan.hosts.front().host_index;
+  generation_ = generation;
+  job_.hosts.send(*host_, command);
+}
+
+bool StorePlace::opened(std::size_t index, const StoreOpened& opened) {
+  HostRecord& host = job_.hosts[index];
+  host.opens_store = false;
+  if (opened.error().empty()) return true;
+  const Advice advice = advice_for(static_cast<Code>(opened.code()), host.name());
+  job_.refuse({Diagnostic{.id = "IVY-H011",
+                          .what = advice.what,
+                          .where = host.name() + ", " + job_.plan.master_address,
+                          .cause = opened.error(),
+                          .fix = advice.fix,
+                          .exit_code = kExitRefused}},
+              LauncherReason::kRefused);
+  return false;
+}
+
+void StorePlace::lost(std::size_t index, const StoreLost& lost) {
+  const std::string& name = job_.hosts[index].name();
+  const std::string what = "the job's store on host " + name + " was lost";
+  if (!job_.has_reason() && job_.phase.state() != JobState::kDone)
+    job_.say(what + ": " + RemoteText(lost.why()).line());
+  job_.end_because(
+      LauncherReason::kStoreLost,
+      Diagnostic{.id = "IVY-R008",
+                 .what = what,
+                 .where = name,
+                 .cause = lost.why(),
+                 .fix = "the kernel log of the host may say who ended it;\n"
+                        "--no-store runs without one: rank 0's framework then serves on "
+                        "MASTER_PORT",
+                 .exit_code = kExitHostLost});
+  job_.phase.apply(JobEvent::kHostLost);
+}
+
+void StorePlace::begin_generation(std::uint32_t generation) {
+  if (host_ == job_.plan.hosts.front().host_index && generation_ == generation) return;
+  begins_ = true;
+  Command command;
+  command.mutable_begin_generation()->set_generation(generation);
+  tell(generation, command);
+}
+
+void StorePlace::begun(const GenerationBegun& begun) {
+  if (begun.generation() == job_.generation + 1) begins_ = false;
+}
+
+void StorePlace::take_over() {
+  host_ = job_.plan.hosts.front().host_index;
+  generation_ = job_.generation;
+}
+
+}  // namespace ivy

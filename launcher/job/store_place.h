@@ -1,0 +1,40 @@
+// The place of a job's store: the first host's supervisor opens it, and opens it anew where another
+// host becomes the first one. Every generation is begun there once. Thread: the loop's.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+
+#include "launcher/job/job_context.h"
+
+namespace ivy {
+
+class StorePlace {
+ public:
+  explicit StorePlace(JobContext& job) : job_(job) {}
+
+  // Has the first host of the plan listen, if it has not been asked to before.
+  void open();
+  // False: it cannot listen, and the job has been refused.
+  bool opened(std::size_t index, const StoreOpened& opened);
+  void lost(std::size_t index, const StoreLost& lost);
+  // The hosts have proved that no worker is left that could still write to the store. No worker may
+  // start before it has forgotten what the last ones wrote.
+  void begin_generation(std::uint32_t generation);
+  void begun(const GenerationBegun& begun);
+  bool is_beginning() const { return begins_; }
+  // The launcher before us has opened it.
+  void take_over();
+
+ private:
+  Command open_command(std::uint32_t generation) const;
+  void tell(std::uint32_t generation, const Command& command);
+
+  JobContext& job_;
+  std::optional<std::size_t> host_;  // The host that was last told of the store...
+  std::uint32_t generation_ = 0;     // ...and the generation that it was told.
+  bool begins_ = false;              // Between BeginGeneration and its answer.
+};
+
+}  // namespace ivy

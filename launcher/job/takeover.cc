@@ -1,0 +1,173 @@
+#include "launcher/job/takeover.h"
+
+#include <unistd.h>
+
+#include <boost/asio/post.hpp>
+#include <chrono>
+
+#include "launcher/job/job_record.h"
+#include "proto/contract/build.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::chrono::seconds kRenewEvery{5};
+// Events of all hosts that wait until the last host has answered.
+constexpr std::size_t kMaxDeferredBytes = 256u << 20;
+
+}  // namespace
+
+Takeover::Takeover(JobContext& job, CtlService& service, Restarts& restarts, Handlers handlers)
+    : job_(job),
+      service_(service),
+      restarts_(restarts),
+      handlers_(std::move(handlers)),
+      record_timer_(job.loop) {}
+
+void Takeover::write_record() {
+  if (service_.socket() == nullptr) return;
+  const Result<void> written = save_record();
+  if (!written.ok())
+    job_.say("warning: this job will not outlive its launcher: " + written.error().message);
+}
+
+Result<void> Takeover::save_record() {
+  ctl::JobRecord record;
+  record.set_build(std::string(build_name()));
+  record.set_job_id(job_.request.identity.job_id);
+  record.set_token(job_.request.identity.token);
+  record.set_takeover(job_.takeover);
+  record.set_generation(job_.generation);
+  record_hosts(job_.options.hosts, record);
+  record_plan(job_.plan, record);
+  record.set_opened_unix_ms(job_.opened_unix_ms);
+  record.set_started_unix_ms(unix_ms() - (monotonic_ns() - job_.job_started_at_ns) / 1'000'000);
+  record.set_started_in(job_.request.started_in);
+  record_options(job_.options, *record.mutable_options());
+  return write_job_record(service_.socket()->place(), record);
+}
+
+void Takeover::keep_record() {
+  record_timer_.expires_after(kRenewEvery);
+  record_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || service_.socket() == nullptr) return;
+    renew_job_record(service_.socket()->place(),
+                     *job_.options.lease + job_.options.shutdown_timeout.value_or(milliseconds(0)));
+    keep_record();
+  });
+}
+
+void Takeover::begin() {
+  restore_plan();
+  const Result<void> listening = service_.listen();
+  if (!listening.ok() && listening.error().code == Code::kAlreadyExists) {
+    // The faster one owns the job's directory and everything in it.
+    job_.say("note: another launcher has just taken job " +
+             job_.request.identity.job_id.substr(0, 12) + " over: this one is not needed");
+    return leave();
+  }
+  if (!listening.ok()) return give_up(listening.error().message);
+  job_.screen.begin(job_.generation, job_.plan, restarts_.max_attempts(),
+                    {[this] {
+                       if (!job_.concluded) dial();
+                     },
+                     [this](const Diagnostic& refusal) {
+                       if (!job_.concluded) give_up(refusal.what);
+                     }});
+}
+
+void Takeover::restore_plan() {
+  const ctl::JobRecord& record = *job_.request.record;
+  job_.phase.take_over();
+  job_.generation = record.generation();
+  job_.opened_unix_ms = record.opened_unix_ms();
+  job_.started_at_ns = monotonic_ns() - time_since_start(record).count() * 1'000'000;
+  // When this attempt has begun is not known; the clock of --timeout is the job's.
+  job_.job_started_at_ns = job_.started_at_ns;
+  restarts_.take_over(job_.generation);
+  job_.plan = recorded_plan(record);
+  job_.hosts.take_plan(job_.plan);
+  // The previous launcher has checked that they reach the first one.
+  for (HostRecord& host : job_.hosts) host.checked = true;
+  handlers_.begin();
+}
+
+void Takeover::dial() {
+  // Before anybody hears of the new number: what comes after us must be newer still.
+  const Result<void> written = save_record();
+  if (!written.ok()) return give_up(written.error().message);
+  awaited_ = job_.hosts.size();
+  announced_.assign(awaited_, 0);
+  handlers_.dial();
+}
+
+void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
+  restarts_.learn_max_restarts(static_cast<int>(taken.max_restarts()));
+  const HostRecord& host = job_.hosts[index];
+  if (host.is_planned() && taken.generation() + 1 == job_.generation) missed_start_.insert(index);
+  std::uint64_t lacking = 0;
+  for (const StreamPosition& position : taken.streams()) {
+    WorkerRecord* const worker =
+        taken.generation() == job_.generation ? job_.workers.of(index, position.rank()) : nullptr;
+    if (worker == nullptr) continue;
+    if (job_.options.log_to != LogPlace::kNode)
+      lacking += job_.screen.output().continue_at(
+          static_cast<int>(position.rank()), static_cast<int>(position.stream()), position.bytes());
+    if (position.ended()) --worker->open_streams;
+  }
+  if (lacking > 0)
+    job_.say("warning: " + host.name() + ": " + std::to_string(lacking) +
+             " bytes of output are missing in the files: the launcher before had taken them and "
+             "did not get to write them");
+  announced_[index] = taken.events();
+  if (taken.events() == 0) host_answered();
+}
+
+void Takeover::defer(std::size_t index, const Event& event) {
+  // More than any job has to say: this host cannot be taken over, and the job is left as it is.
+  deferred_bytes_ += event.ByteSizeLong();
+  if (deferred_bytes_ > kMaxDeferredBytes)
+    return give_up("host " + job_.hosts[index].name() + " has more to say than fits (" +
+                   std::to_string(kMaxDeferredBytes >> 20) + " MiB)");
+  deferred_.emplace_back(index, event);
+  if (announced_[index] > 0 && --announced_[index] == 0) host_answered();
+}
+
+void Takeover::host_failed(std::size_t index, const LinkDown& down) {
+  if (down.failure != LinkFailure::kNoSuchJob)
+    return give_up("host " + job_.hosts[index].name() + ": " + down.message);
+  job_.hosts[index].failure = down;
+  host_answered();
+}
+
+void Takeover::host_answered() {
+  if (awaited_ == 0 || --awaited_ > 0) return;
+  job_.say("launcher pid " + std::to_string(getpid()) + " has taken the job over");
+  for (const auto& [index, event] : std::exchange(deferred_, {})) handlers_.event(index, event);
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
+    if (job_.hosts[index].failure) handlers_.host_lost(index, job_.hosts[index].failure->message);
+  for (const std::size_t index : std::exchange(missed_start_, {}))
+    job_.hosts.send(index, restarts_.start_again());
+  handlers_.taken();
+}
+
+void Takeover::give_up(const RemoteText& why) {
+  job_.say("error: job " + job_.request.identity.job_id.substr(0, 12) + " cannot be taken over: " +
+           why.line() + "\n  it is left as it is; its hosts end it when the lease is over");
+  leave();
+}
+
+void Takeover::leave() {
+  Output& output = job_.screen.output();
+  if (std::exchange(job_.concluded, true)) return output.limit_finish(JobScreen::kInterruptedDrain);
+  job_.hosts.close_sessions();
+  job_.screen.stop_waiting();
+  if (service_.socket() != nullptr) service_.socket()->keep_place();
+  boost::asio::post(
+      job_.loop, [this, &output] { output.finish([this] { handlers_.left(kExitHostsNotUp); }); });
+}
+
+}  // namespace ivy

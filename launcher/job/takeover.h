@@ -1,0 +1,80 @@
+// A job that outlives its launcher: this launcher writes what the next one needs, and takes a job
+// over whose launcher is dead.
+//
+//   record -> plan, files -> every host: Attach{takeover} -> TakenOver, then what has happened
+//   meanwhile -> as if it had been the launcher all along
+//
+// A host that cannot be reached makes it give up and leave the job as it is; a host that has no
+// supervisor any more is lost.
+//
+// Thread: the loop's. Lifetime: destroy it outside its handlers.
+#pragma once
+
+#include <boost/asio/steady_timer.hpp>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <set>
+#include <utility>
+#include <vector>
+
+#include "launcher/job/ctl_service.h"
+#include "launcher/job/job_context.h"
+#include "launcher/job/restarts.h"
+
+namespace ivy {
+
+class Takeover {
+ public:
+  struct Handlers {
+    // The plan is known again.
+    std::function<void()> begin;
+    // The output's files are open: dials the hosts.
+    std::function<void()> dial;
+    // What a host has said meanwhile.
+    std::function<void(std::size_t index, const Event& event)> event;
+    std::function<void(std::size_t index, const RemoteText& why)> host_lost;
+    // The job is this launcher's.
+    std::function<void()> taken;
+    // This launcher ends, and the job goes on without it.
+    std::function<void(int exit_code)> left;
+  };
+  Takeover(JobContext& job, CtlService& service, Restarts& restarts, Handlers handlers);
+
+  // Writes the record, and says so when it cannot be written.
+  void write_record();
+  // Dates the record anew every few seconds: the hosts still hear a launcher.
+  void keep_record();
+  void stop_keeping() { record_timer_.cancel(); }
+
+  // Takes over the job of the record; its plan stands in the context then.
+  void begin();
+  // Not all hosts have answered yet: events are deferred, as a verdict needs all of them.
+  bool is_under_way() const { return awaited_ != 0; }
+  void host_taken_over(std::size_t index, const TakenOver& taken);
+  void defer(std::size_t index, const Event& event);
+  void host_failed(std::size_t index, const LinkDown& down);
+  // Ends this launcher before it has ordered anything: the hosts wait for another one.
+  void give_up(const RemoteText& why);
+
+ private:
+  void restore_plan();
+  void dial();
+  Result<void> save_record();
+  void host_answered();
+  void leave();
+
+  JobContext& job_;
+  CtlService& service_;
+  Restarts& restarts_;
+  Handlers handlers_;
+  std::size_t awaited_ = 0;               // Hosts that have not answered.
+  std::vector<std::uint32_t> announced_;  // By host: events still to come after its TakenOver.
+  // Hosts that the launcher before us did not get to tell of the restart.
+  std::set<std::size_t> missed_start_;
+  std::vector<std::pair<std::size_t, Event>> deferred_;
+  std::size_t deferred_bytes_ = 0;
+  boost::asio::steady_timer record_timer_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,205 @@
+#include "launcher/links/ssh/ssh_settings.h"
+
+#include <algorithm>
+#include <cctype>
+#include <charconv>
+#include <optional>
+#include <sstream>
+
+namespace ivy {
+namespace {
+
+std::string lower(std::string text) {
+  std::transform(text.begin(), text.end(), text.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return text;
+}
+
+bool contains(std::initializer_list<std::string_view> words, std::string_view word) {
+  return std::find(words.begin(), words.end(), word) != words.end();
+}
+
+// Keywords that change nothing about who is reached, who we are, or how that is proved.
+bool is_harmless(std::string_view keyword) {
+  return contains(
+      {"addkeystoagent", "batchmode", "checkhostip", "clearallforwardings", "compression",
+       "connectionattempts", "connecttimeout", "controlmaster", "controlpath", "controlpersist",
+       "dynamicforward", "enablesshkeysign", "escapechar", "exitonforwardfailure",
+       "fingerprinthash", "forwardagent", "forwardx11", "forwardx11timeout", "forwardx11trusted",
+       "gatewayports", "gssapidelegatecredentials", "gssapikeyexchange", "hashknownhosts", "ipqos",
+       "kbdinteractiveauthentication", "challengeresponseauthentication", "localforward",
+       "loglevel", "logverbose", "numberofpasswordprompts", "passwordauthentication",
+       "permitlocalcommand", "rekeylimit", "remoteforward", "requesttty", "sendenv",
+       "serveralivecountmax", "serveraliveinterval", "streamlocalbindmask", "streamlocalbindunlink",
+       "syslogfacility", "tcpkeepalive", "updatehostkeys", "visualhostkey", "xauthlocation",
+       // Both only add ways to log in: where they are needed our keys are refused, and
+       // then the client takes over anyway.
+       "gssapiauthentication", "hostbasedauthentication"},
+      keyword);
+}
+
+// Keywords that ssh_target() passes on to libssh.
+bool is_passed_on(std::string_view keyword) {
+  return contains({"host", "hostname", "user", "port", "identityfile", "identityagent",
+                   "userknownhostsfile", "stricthostkeychecking", "pubkeyauthentication"},
+                  keyword);
+}
+
+// The settings of one host that differ from OpenSSH's own defaults.
+class Choices {
+ public:
+  Choices(const SshSettings& settings, const SshSettings& defaults) {
+    for (const auto& [keyword, values] : settings) {
+      const auto usual = defaults.find(keyword);
+      if (usual == defaults.end() || usual->second != values) chosen_[keyword] = values;
+    }
+  }
+  // Nothing: it is the default.
+  std::optional<std::string> value(std::string_view keyword) const {
+    const auto found = chosen_.find(keyword);
+    return found == chosen_.end() ? std::nullopt : std::optional(found->second.front());
+  }
+  std::vector<std::string> values(std::string_view keyword) const {
+    const auto found = chosen_.find(keyword);
+    return found == chosen_.end() ? std::vector<std::string>{} : found->second;
+  }
+  // The first setting that only the client can follow; empty: none.
+  std::string for_the_client() const {
+    for (const auto& [keyword, values] : chosen_) {
+      const bool is_off = values.size() == 1 && contains({"no", "none", "false"}, values.front());
+      if (!is_off && !is_harmless(keyword) && !is_passed_on(keyword)) return keyword;
+    }
+    return {};
+  }
+
+ private:
+  SshSettings chosen_;
+};
+
+// "~/x", "%d/x", "%%"...; nothing when another escape is used.
+std::optional<std::string> expand(const std::string& path, const SshUser& user) {
+  std::string result;
+  std::size_t i = 0;
+  if (path == "~" || path.starts_with("~/")) {
+    result = user.home;
+    i = 1;
+  } else if (path.starts_with('~') || path.find("${") != std::string::npos) {
+    return std::nullopt;
+  }
+  for (; i < path.size(); ++i) {
+    if (path[i] != '%') {
+      result += path[i];
+      continue;
+    }
+    const char escape = i + 1 < path.size() ? path[++i] : '\0';
+    if (escape == '%') {
+      result += '%';
+    } else if (escape == 'd') {
+      result += user.home;
+    } else if (escape == 'u') {
+      result += user.name;
+    } else {
+      return std::nullopt;
+    }
+  }
+  return result.starts_with('/') || result == "none" ? std::optional(result) : std::nullopt;
+}
+
+void need_client(SshTarget& target, const std::string& because) {
+  if (target.client_because.empty()) target.client_because = because;
+}
+
+void set_identities(SshTarget& target, const Choices& choices, const SshUser& user) {
+  const std::vector<std::string> chosen = choices.values("identityfile");
+  if (chosen.empty()) {
+    for (const char* const name : {"id_ed25519", "id_ecdsa", "id_rsa"}) {
+      target.identities.push_back(user.home + "/.ssh/" + name);
+    }
+  }
+  for (const std::string& identity : chosen) {
+    const std::optional<std::string> path = expand(identity, user);
+    if (!path) need_client(target, "IdentityFile " + identity);
+    if (path && *path != "none") target.identities.push_back(*path);
+  }
+  const std::optional<std::string> agent = choices.value("identityagent");
+  if (!agent || lower(*agent) == "ssh_auth_sock") return;
+  const std::optional<std::string> path = expand(*agent, user);
+  if (!path) need_client(target, "IdentityAgent");
+  target.identity_agent = path.value_or("");
+}
+
+void set_host_key_rules(SshTarget& target, const Choices& choices, const SshUser& user) {
+  target.known_hosts = user.home + "/.ssh/known_hosts";
+  if (const std::optional<std::string> files = choices.value("userknownhostsfile")) {
+    const bool is_one = files->find_first_of(" \t\"") == std::string::npos;
+    const std::optional<std::string> path = is_one ? expand(*files, user) : std::nullopt;
+    if (!path || *path == "none") need_client(target, "UserKnownHostsFile");
+    target.known_hosts = path.value_or(target.known_hosts);
+  }
+  const std::string strict = choices.value("stricthostkeychecking").value_or("ask");
+  target.may_ask = strict == "ask";
+  if (!contains({"ask", "yes", "true"}, strict)) need_client(target, "StrictHostKeyChecking");
+}
+
+}  // namespace
+
+SshSettings parse_ssh_settings(std::string_view text) {
+  SshSettings settings;
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    const std::size_t end = line.find(' ');
+    if (end != std::string::npos) settings[line.substr(0, end)].push_back(line.substr(end + 1));
+  }
+  return settings;
+}
+
+SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
+                     const SshSettings& defaults, const SshUser& user) {
+  const Choices choices(settings, defaults);
+  SshTarget target;
+  target.client_because = choices.for_the_client();
+  target.host_name = choices.value("hostname").value_or(typed);
+  // OpenSSH prints the name in lower case.
+  if (target.host_name == lower(typed)) target.host_name = typed;
+  target.user = choices.value("user").value_or("");
+  const std::string port = choices.value("port").value_or("22");
+  std::from_chars(port.data(), port.data() + port.size(), target.port);
+  target.pubkey = !contains({"no", "false"}, choices.value("pubkeyauthentication").value_or("yes"));
+  set_identities(target, choices, user);
+  set_host_key_rules(target, choices, user);
+  return target;
+}
+
+bool may_configure(std::string_view text, bool (*includes_nothing)(const std::string& pattern)) {
+  std::istringstream lines{std::string(text)};
+  for (std::string line; std::getline(lines, line);) {
+    std::istringstream words(line);
+    std::string keyword, value;
+    words >> keyword >> value;
+    keyword = lower(keyword);
+    const bool is_empty = keyword.empty() || keyword.front() == '#';
+    const bool is_usual = contains({"sendenv", "hashknownhosts", "gssapiauthentication"}, keyword);
+    const bool is_for_all = keyword == "host" && value == "*";
+    const bool is_empty_include = keyword == "include" && words.eof() && includes_nothing(value);
+    if (!is_empty && !is_usual && !is_for_all && !is_empty_include) return true;
+  }
+  return false;
+}
+
+bool known_hosts_needs_client(std::string_view text) {
+  for (std::size_t begin = 0; begin < text.size();) {
+    const std::size_t end = std::min(text.find('\n', begin), text.size());
+    const std::string_view line = text.substr(begin, end - begin);
+    const std::size_t first = line.find_first_not_of(" \t");
+    if (first != std::string_view::npos && line[first] == '@') return true;
+    begin = end + 1;
+  }
+  return false;
+}
+
+std::vector<std::string> known_hosts_files(const SshTarget& target, const SshUser& user) {
+  return {target.known_hosts, user.home + "/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts",
+          "/etc/ssh/ssh_known_hosts2"};
+}
+
+}  // namespace ivy

@@ -1,0 +1,55 @@
+// What the user's own ssh says about one host (`ssh -G`), where libssh can be set up exactly the
+// same; else the reason why the OpenSSH client must take over. Conservative: a setting that differs
+// from OpenSSH's default and is not known here to be harmless belongs to the client. Pure: texts
+// in, values out. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+// Where "~" and the % signs of a setting point to.
+struct SshUser {
+  std::string home;
+  std::string name;
+};
+
+struct SshTarget {
+  std::string host_name;  // HostName, or the name as typed.
+  std::string user;
+  std::uint16_t port = 22;
+  std::vector<std::string>
+      identities;              // Private key files in order; the defaults when none is named.
+  std::string identity_agent;  // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
+  std::string known_hosts;     // Absolute path.
+  bool may_ask = true;         // StrictHostKeyChecking is not "yes".
+  bool pubkey = true;          // PubkeyAuthentication
+  // Not empty: the OpenSSH client must be used, and why ("proxyjump").
+  std::string client_because;
+};
+
+// Keyword in lower case -> its values in their order.
+using SshSettings = std::map<std::string, std::vector<std::string>, std::less<>>;
+// Reads what `ssh -G` prints.
+SshSettings parse_ssh_settings(std::string_view text);
+
+// settings: of the host as typed; defaults: without any configuration.
+SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
+                     const SshSettings& defaults, const SshUser& user);
+
+// False if this text of an ssh configuration cannot change anything that `ssh_target` looks at: it
+// is empty, or what distributions ship. `includes_nothing`: no Include line finds a file.
+bool may_configure(std::string_view text, bool (*includes_nothing)(const std::string& pattern));
+
+// True if a known_hosts file uses what libssh does not understand (@cert-authority, @revoked).
+bool known_hosts_needs_client(std::string_view text);
+
+// The known_hosts files that OpenSSH reads for this target, the user's first. libssh does not read
+// those that end in '2'.
+std::vector<std::string> known_hosts_files(const SshTarget& target, const SshUser& user);
+
+}  // namespace ivy

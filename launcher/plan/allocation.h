@@ -1,0 +1,31 @@
+// The hosts that a scheduler has given us, whichever scheduler it is. Another scheduler is one more
+// source in allocation.cc. Pure; thread: any.
+#pragma once
+
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/slurm/allocation.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct Allocation {
+  std::string name;                // "Slurm job 1234", for people.
+  std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
+  std::optional<std::size_t> own;  // The host that we are on; none: not one of them, or not said.
+  // What Slurm alone says. Its hosts are reached by a step of the scheduler; those of others by the
+  // usual carriers.
+  std::optional<SlurmAllocation> slurm;
+};
+
+Allocation allocation_of(const SlurmAllocation& slurm);
+
+// Asks each scheduler's variables in turn. Nothing: none says that we are in an allocation. An
+// error: one says so, but what it says cannot be true.
+Result<std::optional<Allocation>> find_allocation(const Environment& environment);
+
+}  // namespace ivy

@@ -1,0 +1,48 @@
+// A connected socket as frames in and out, until it breaks. Plain POSIX, never blocks.
+// Thread: one at a time; shut_down() any, while the socket is open.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proto/os/descriptor.h"
+#include "proto/wire/store_wire.h"
+
+namespace ivy::store {
+
+class FrameSocket {
+ public:
+  FrameSocket() = default;
+  FrameSocket(Descriptor socket, WireDecoder decoder)
+      : socket_(std::move(socket)), decoder_(std::move(decoder)) {}
+
+  bool is_open() const { return static_cast<bool>(socket_); }
+  bool is_usable() const { return is_open() && broken_.empty(); }
+  int descriptor() const { return socket_.get(); }
+  // Returns why it is unusable; empty: it is not.
+  const std::string& broken() const { return broken_; }
+  void set_broken(std::string why) { broken_ = std::move(why); }
+
+  // Returns where the frame begins in all that this connection was ever to send.
+  std::uint64_t queue(FrameHead head, std::string_view payload);
+  bool has_unsent() const { return !unsent_.empty(); }
+  std::uint64_t sent_bytes() const { return sent_bytes_; }
+  void write_some();
+  void read_some();
+  // Returns the next frame that has arrived whole.
+  std::optional<WireFrame> next();
+  // Notices an end that came while nothing was awaited.
+  void notice_end();
+  void shut_down() const;
+
+ private:
+  Descriptor socket_;
+  std::string broken_;
+  WireDecoder decoder_{kMaxFrameBytes};
+  std::string unsent_;
+  std::uint64_t sent_bytes_ = 0;
+};
+
+}  // namespace ivy::store

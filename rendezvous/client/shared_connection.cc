@@ -1,0 +1,349 @@
+#include "rendezvous/client/shared_connection.h"
+
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "proto/os/clock.h"
+#include "proto/wire/handshake.h"
+#include "rendezvous/dialects/codec.h"
+
+namespace ivy::store {
+namespace {
+
+constexpr std::uint64_t kNanosPerMilli = 1'000'000;
+constexpr std::chrono::hours kForever{24 * 366};
+
+std::uint64_t nanos(std::chrono::milliseconds time) {
+  return static_cast<std::uint64_t>(std::max<std::int64_t>(time.count(), 0)) * kNanosPerMilli;
+}
+
+std::uint64_t after(std::chrono::milliseconds time) {
+  return time > kForever ? kNever : monotonic_ns() + nanos(time);
+}
+
+}  // namespace
+
+SharedConnection::SharedConnection(const ClientOptions& options)
+    : request_timeout_(options.request_timeout),
+      may_redial_(options.may_redial),
+      repeat_for_ns_(nanos(std::min<Milliseconds>(options.repeat_for, kRepeatFor))),
+      process_(getpid()),
+      wake_(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+
+Result<std::unique_ptr<SharedConnection>> SharedConnection::connect(const ClientOptions& options) {
+  std::unique_ptr<SharedConnection> made(new SharedConnection(options));
+  if (!made->wake_) return errno_error(Code::kInternal, "make an event descriptor", errno);
+  DialTarget& target = made->target_;
+  IVY_CHECK(parse_target(options.address, target));
+  constexpr std::string_view kDigits = "0123456789abcdef";
+  if (options.job_id.size() != 32 || options.job_id.find_first_not_of(kDigits) != std::string::npos)
+    return Error{Code::kInvalidArgument, "a job's id has 32 hexadecimal digits"};
+  target.job_id = options.job_id;
+  target.token = options.token;
+  target.generation = options.generation;
+  target.rank = options.rank;
+  const std::string session = random_bytes(sizeof target.session);
+  std::memcpy(&target.session, session.data(), session.size());
+  target.session |= 1;  // Zero would mean that it has no session.
+  made->adopt(IVY_TRY(
+      dial_until(target, after(options.connect_timeout), {made->wake_.get(), &made->cancelled_})));
+  return made;
+}
+
+Result<ReplyBody> SharedConnection::ask(const Request& request, Times times) {
+  Call asked;
+  asked.op = put_native(asked.payload, request);
+  asked.repeat = numbered_of(request) != nullptr ? Repeat::kNumbered
+                 : command_of(request).writes    ? Repeat::kMustNot
+                                                 : Repeat::kMay;
+  const std::string reply = IVY_TRY(call(asked, times));
+  PayloadReader in(reply);
+  Result<ReplyBody> answer = take_native_answer(request, in);
+  return answer.ok() ? std::move(answer) : refuse_damaged();
+}
+
+Result<void> SharedConnection::ping() {
+  Call asked;
+  put_text(asked.payload, "ping");
+  const std::string echo = IVY_TRY(call(asked, {}));
+  if (echo == asked.payload) return {};
+  return refuse_damaged();
+}
+
+// The connection is useless after such a reply.
+Error SharedConnection::refuse_damaged() {
+  const Lock lock(mutex_);
+  socket_.set_broken("a damaged reply");
+  return damaged("a damaged reply");
+}
+
+Error SharedConnection::damaged(const char* what) const {
+  return Error{Code::kDataLoss, "store at " + target_.text + ": " + what};
+}
+
+std::uint64_t SharedConnection::new_arrival() {
+  const std::uint64_t arrival = target_.session + barrier_calls_++;
+  return arrival == 0 ? 1 : arrival;
+}
+
+void SharedConnection::cancel() {
+  if (!check_caller(0).ok()) return;
+  cancelled_ = true;
+  wake_driver();
+  const Lock lock(mutex_);
+  for (const auto& [id, call] : in_flight_) call->changed.notify_one();
+  // The store then sees the client as gone, and forgets its waits.
+  socket_.shut_down();
+}
+
+Result<void> SharedConnection::check_caller(std::size_t payload_bytes) const {
+  if (getpid() != process_) {
+    return Error{Code::kFailedPrecondition, "this store client was made in process " +
+                                                std::to_string(process_) +
+                                                "; make another one after a fork"};
+  }
+  constexpr std::size_t kHeadBytes = 64;
+  if (payload_bytes + kHeadBytes > kMaxFrameBytes) {
+    return Error{Code::kInvalidArgument, "a request of " + std::to_string(payload_bytes) +
+                                             " bytes is longer than " +
+                                             std::to_string(kMaxFrameBytes)};
+  }
+  return {};
+}
+
+Result<std::string> SharedConnection::call(Call& call, Times times) {
+  IVY_CHECK(check_caller(call.payload.size()));
+  call.timed = times.timeout.has_value();
+  call.deadline_ns = after(times.timeout.value_or(times.limit.value_or(request_timeout_)));
+  call.give_up_ns = call.timed && call.deadline_ns != kNever
+                        ? call.deadline_ns + nanos(kAnswerGrace)
+                        : call.deadline_ns;
+  if (times.limit) call.give_up_ns = after(*times.limit);
+  Lock lock(mutex_);
+  if (const std::optional<Error> error = verdict()) return *error;
+  call.id = next_id();
+  in_flight_.emplace(call.id, &call);
+  if (call.repeat == Repeat::kNumbered) call.number = next_number_++;
+  // A request that must not be repeated does not go out on a connection that has ended.
+  if (socket_.is_usable() && call.repeat == Repeat::kMustNot && in_flight_.size() == 1)
+    socket_.notice_end();
+  if (socket_.is_usable()) {
+    send(call);
+    socket_.write_some();
+  }
+  while (!is_over(call)) {
+    if (!driving_) {
+      driving_ = true;
+      drive(lock, call);
+      driving_ = false;
+    } else {
+      if (socket_.has_unsent() || !socket_.broken().empty()) wake_driver();
+      constexpr std::uint64_t kHour = 3'600'000 * kNanosPerMilli;
+      const std::uint64_t now_ns = monotonic_ns();
+      const std::uint64_t left_ns = call.give_up_ns > now_ns ? call.give_up_ns - now_ns : 0;
+      call.changed.wait_for(lock, std::chrono::nanoseconds(std::min(left_ns, kHour)));
+    }
+  }
+  in_flight_.erase(call.id);
+  if (!call.done) give_up_on(call);
+  hand_over();
+  return std::move(call.result);
+}
+
+bool SharedConnection::is_over(const Call& call) const {
+  return call.done || cancelled_ || fatal_ || monotonic_ns() >= call.give_up_ns;
+}
+
+std::uint32_t SharedConnection::next_id() {
+  while (++last_id_ == 0 || in_flight_.contains(last_id_)) continue;
+  return last_id_;
+}
+
+// Returns the error that ends every call: cancelled, or lost for good.
+std::optional<Error> SharedConnection::verdict() const {
+  if (cancelled_) return Error{Code::kCancelled, "the store client was cancelled"};
+  return fatal_;
+}
+
+// Returns the lowest number without an answer. An answered call may still be in flight, until its
+// thread takes the answer.
+std::uint64_t SharedConnection::lowest_number() const {
+  std::uint64_t lowest = next_number_;
+  for (const auto& [id, call] : in_flight_)
+    if (call->number != 0 && !call->done) lowest = std::min(lowest, call->number);
+  return lowest;
+}
+
+void SharedConnection::send(Call& call) {
+  std::string payload;
+  auto kind = static_cast<std::uint8_t>(call.op);
+  const std::uint64_t now_ns = monotonic_ns();
+  if (call.number != 0) {
+    kind |= kNumberedOp;
+    put_numbered(payload, {call.number, lowest_number(), call.again});
+  }
+  if (call.timed && call.deadline_ns == kNever) {
+    put_u64(payload, kForeverMs);
+  } else if (call.timed) {
+    const std::uint64_t left_ns = call.deadline_ns > now_ns ? call.deadline_ns - now_ns : 0;
+    put_u64(payload, (left_ns + kNanosPerMilli - 1) / kNanosPerMilli);
+  }
+  payload += call.payload;
+  call.queued = true;
+  if (!call.again) call.first_queued_ns = now_ns;
+  call.begin = socket_.queue({kind, call.id}, payload);
+}
+
+void SharedConnection::give_up_on(Call& call) {
+  if (const std::optional<Error> error = verdict()) {
+    call.result = *error;
+    return;
+  }
+  const bool is_connected = socket_.is_usable() && futile_dials_ == 0;
+  const std::string store = "store at " + target_.text + ": ";
+  call.result = is_connected ? Error{Code::kDeadlineExceeded, store + "no answer in time"}
+                             : Error{Code::kUnavailable,
+                                     store + "the connection was lost (" + last_loss_ + ")"};
+  if (!is_connected || !call.queued) return;
+  // Cancel the request in the store, too.
+  std::string payload;
+  put_u32(payload, call.id);
+  socket_.queue({static_cast<std::uint8_t>(Op::kCancel), next_id()}, payload);
+  socket_.write_some();
+}
+
+void SharedConnection::finish(Call& call, Result<std::string> result) {
+  if (call.done) return;
+  call.done = true;
+  call.result = std::move(result);
+  call.changed.notify_one();
+}
+
+void SharedConnection::finish_all(const Error& error) {
+  for (const auto& [id, call] : in_flight_) finish(*call, error);
+}
+
+void SharedConnection::hand_over() {
+  if (driving_) return;
+  const auto next = std::find_if(in_flight_.begin(), in_flight_.end(),
+                                 [](const auto& entry) { return !entry.second->done; });
+  if (next != in_flight_.end()) next->second->changed.notify_one();
+}
+
+void SharedConnection::wake_driver() const {
+  const std::uint64_t one = 1;
+  if (::write(wake_.get(), &one, sizeof one) < 0) return;  // Full: the driver is awake already.
+}
+
+void SharedConnection::take_frames() {
+  while (std::optional<WireFrame> frame = socket_.next()) take(std::move(*frame));
+}
+
+// Ignores answers to calls that were given up.
+void SharedConnection::take(WireFrame&& frame) {
+  const auto found = in_flight_.find(frame.head.id);
+  if (found == in_flight_.end()) return;
+  Call& call = *found->second;
+  if (frame.head.kind == 0) {
+    futile_dials_ = 0;
+    return finish(call, std::move(frame.payload));
+  }
+  PayloadReader in(frame.payload);
+  std::optional<Error> error = take_error(frame.head.kind, in);
+  if (!error) return socket_.set_broken("a damaged reply");
+  futile_dials_ = 0;
+  finish(call, std::move(*error));
+}
+
+void SharedConnection::drive(Lock& lock, Call& own) {
+  while (!is_over(own)) {
+    if (!socket_.broken().empty()) lose();
+    if (!socket_.is_open()) {
+      if (!is_over(own)) redial(lock, own);
+      continue;
+    }
+    const int descriptor = socket_.descriptor();
+    const auto events = static_cast<short>(socket_.has_unsent() ? POLLIN | POLLOUT : POLLIN);
+    lock.unlock();
+    const Result<short> ready =
+        wait_ready(descriptor, events, own.give_up_ns, {wake_.get(), &cancelled_, true});
+    lock.lock();
+    if (!ready.ok() || *ready == 0) continue;
+    if ((*ready & ~POLLOUT) != 0) {
+      socket_.read_some();
+      take_frames();
+    }
+    if ((*ready & POLLOUT) != 0 && socket_.is_usable()) socket_.write_some();
+  }
+}
+
+// Decides which requests may be sent again: those of which no byte has left, and those that may be
+// repeated.
+void SharedConnection::lose() {
+  const FrameSocket lost = std::exchange(socket_, FrameSocket());
+  futile_dials_ += 1;
+  last_loss_ = lost.broken();
+  for (const auto& [id, call] : in_flight_) {
+    const bool begun = call->queued && call->begin < lost.sent_bytes();
+    call->queued = false;
+    call->again |= begun;
+    if (begun && call->repeat == Repeat::kMustNot) finish(*call, unclear());
+  }
+}
+
+Error SharedConnection::unclear() const {
+  return Error{Code::kUnavailable, "the connection to the store at " + target_.text +
+                                       " was lost (" + last_loss_ +
+                                       "): whether the request was served is not known"};
+}
+
+void SharedConnection::redial(Lock& lock, Call& own) {
+  if (!may_redial_) {
+    fatal_ = Error{Code::kUnavailable,
+                   "store at " + target_.text + ": the connection was lost (" + last_loss_ + ")"};
+    return finish_all(*fatal_);
+  }
+  // Redials at growing intervals a store that greets and then loses each connection without a
+  // reply.
+  constexpr int kMostDoublings = 6;
+  const Milliseconds pause(
+      futile_dials_ <= 1 ? 0 : 10 * (1 << std::min(futile_dials_, kMostDoublings)));
+  lock.unlock();
+  const Result<short> waited =
+      wait_ready(-1, 0, std::min(own.deadline_ns, after(pause)), {wake_.get(), &cancelled_});
+  Result<Dialled> dialled = waited.ok()
+                                ? dial_until(target_, own.deadline_ns, {wake_.get(), &cancelled_})
+                                : Result<Dialled>(waited.error());
+  lock.lock();
+  if (dialled.ok()) return adopt(std::move(*dialled));
+  const Error& error = dialled.error();
+  if (error.code == Code::kCancelled) return;
+  if (error.code == Code::kUnavailable) return finish(own, error);
+  if (error.code == Code::kFailedPrecondition) fatal_ = error;
+  finish_all(error);
+}
+
+void SharedConnection::adopt(Dialled&& dialled) {
+  if (!epoch_.empty() && epoch_ != dialled.epoch) {
+    fatal_ = Error{Code::kAborted, "EpochLost: the store at " + target_.text +
+                                       " was started anew and has lost what was in it"};
+    return finish_all(*fatal_);
+  }
+  socket_ = FrameSocket(std::move(dialled.socket), std::move(dialled.decoder));
+  epoch_ = std::move(dialled.epoch);
+  for (const auto& [id, call] : in_flight_) {
+    // After repeat_for the store may have forgotten the request.
+    const bool is_old = call->again && monotonic_ns() - call->first_queued_ns > repeat_for_ns_;
+    if (is_old && call->number != 0) finish(*call, unclear());
+    if (!call->done) send(*call);
+  }
+  socket_.write_some();
+  take_frames();  // Arrived with the welcome; our store sends none.
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,141 @@
+// One connection to the store for all threads of a process: each call sends a request and gets the
+// answer to it, again and again over new connections as long as that may be done (client.h).
+//
+// Every call queues its frame and sends what the socket takes at once. Then one of the calling
+// threads drives: it polls, receives for all, and sends what was left over; the others sleep on a
+// condition of their own. A driver whose own reply has come hands the role to another call. Only
+// the driver closes or replaces the connection, so no thread polls a descriptor number that was
+// reused.
+//
+// Thread: any number may call at once. Lifetime: no call may be under way when it is destroyed.
+#pragma once
+
+#include <sys/types.h>
+
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/client/dial.h"
+#include "rendezvous/client/frame_socket.h"
+#include "rendezvous/engine/requests.h"
+
+namespace ivy::store {
+
+struct ClientOptions {
+  std::string address;  // "10.0.0.1:4123", "[fd00::1]:4123", "unix:/path".
+  std::string job_id;
+  std::string token;
+  std::uint32_t generation = 0;
+  std::optional<std::uint32_t> rank;
+  std::chrono::milliseconds connect_timeout{30'000};
+  std::chrono::milliseconds request_timeout{60'000};  // For calls without a timeout.
+  // False: the store would not be started again, so a lost connection is final, and every later
+  // call fails with Unavailable at once.
+  bool may_redial = true;
+  // How long after it was first sent a set, set_once, multi_set or remove is sent again; at most
+  // kRepeatFor.
+  std::chrono::milliseconds repeat_for{kRepeatFor};
+};
+
+// How long after a call's own timeout the store may take to answer that the call has timed out.
+inline constexpr std::chrono::milliseconds kAnswerGrace{2'000};
+
+class SharedConnection {
+ public:
+  using Milliseconds = std::chrono::milliseconds;
+  struct Times {
+    std::optional<Milliseconds> timeout = {};  // The store's answer by then is DeadlineExceeded.
+    std::optional<Milliseconds> limit = {};    // How long the store may be silent.
+  };
+
+  // See Client::connect().
+  static Result<std::unique_ptr<SharedConnection>> connect(const ClientOptions& options);
+
+  // Returns the answer, of the kind that the request's Answer names.
+  Result<ReplyBody> ask(const Request& request, Times times);
+  Result<void> ping();
+  // Returns a number that is unique among all arrivals at barriers of all clients.
+  std::uint64_t new_arrival();
+  // For an answer that makes no sense.
+  Error damaged(const char* what) const;
+  void cancel();
+
+ private:
+  using Lock = std::unique_lock<std::mutex>;
+  // Whether a call may be sent again when its answer was lost. kMay: it changes nothing, or the
+  // store tells a barrier's calls apart; kNumbered: the store does it once by its number.
+  enum class Repeat { kMay, kNumbered, kMustNot };
+  struct Call {
+    Op op = Op::kPing;
+    std::uint32_t id = 0;
+    std::string payload;  // Without the timeout, if the call has one.
+    Repeat repeat = Repeat::kMay;
+    std::uint64_t number = 0;           // 0 unless it is kNumbered.
+    bool again = false;                 // Some bytes have left on a lost connection...
+    std::uint64_t first_queued_ns = 0;  // ...not earlier than at this time.
+    bool timed = false;
+    std::uint64_t deadline_ns = 0;
+    std::uint64_t give_up_ns = 0;
+    bool queued = false;      // It is in the present connection's buffer, or sent.
+    std::uint64_t begin = 0;  // Where its frame begins in all that this connection was to send.
+    bool done = false;
+    Result<std::string> result = std::string();
+    std::condition_variable changed;
+  };
+
+  explicit SharedConnection(const ClientOptions& options);
+  Result<void> check_caller(std::size_t payload_bytes) const;
+  Result<std::string> call(Call& call, Times times);
+  Error refuse_damaged();
+
+  // These are called under the lock.
+  std::optional<Error> verdict() const;
+  void send(Call& call);
+  void take_frames();
+  void take(WireFrame&& frame);
+  void drive(Lock& lock, Call& own);
+  void redial(Lock& lock, Call& own);
+  void adopt(Dialled&& dialled);
+  void lose();
+  Error unclear() const;
+  void finish(Call& call, Result<std::string> result);
+  void finish_all(const Error& error);
+  void give_up_on(Call& call);
+  void hand_over();
+  void wake_driver() const;
+  std::uint32_t next_id();
+  std::uint64_t lowest_number() const;
+  bool is_over(const Call& call) const;
+
+  DialTarget target_;
+  const Milliseconds request_timeout_;
+  const bool may_redial_;
+  const std::uint64_t repeat_for_ns_;
+  const pid_t process_;
+  const Descriptor wake_;  // An eventfd that ends the driver's poll.
+  std::atomic<bool> cancelled_ = false;
+  std::atomic<std::uint64_t> barrier_calls_ = 0;
+
+  std::mutex mutex_;
+  FrameSocket socket_;
+  std::string last_loss_;
+  std::string epoch_;
+  std::uint32_t last_id_ = 0;
+  std::map<std::uint32_t, Call*> in_flight_;
+  std::uint64_t next_number_ = 1;
+  bool driving_ = false;
+  int futile_dials_ = 0;  // Connections in a row that were lost before any reply came.
+  std::optional<Error> fatal_;
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,42 @@
+// Requests and replies as bytes and back, in both of their forms (engine/requests.h): the native
+// one between a client and the store, and the one between a leaf and the store. No other code
+// encodes or decodes them. Whoever reads checks that nothing is left in `in` where that matters.
+//
+// Pure. Thread: any.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "proto/contract/status.h"
+#include "proto/wire/store_wire.h"
+#include "rendezvous/engine/requests.h"
+
+namespace ivy::store {
+
+// Appends the fields of a client's request, without a timeout, and returns its op. Only requests
+// that the native dialect has.
+Op put_native(std::string& out, const Request& request);
+// What a request that may be sent again begins with; its op has kNumberedOp then.
+void put_numbered(std::string& out, const Numbered& numbered);
+// Reads a whole payload. DataLoss: it is no request of ours; InvalidArgument: it names too many
+// keys, and only this request is refused.
+Result<Request> take_native(std::uint8_t op, PayloadReader& in, std::uint64_t now_ns);
+// The body must not be an Error: that travels as a status and a text.
+void put_native_reply(std::string& out, Op op, const ReplyBody& body);
+// Reads the whole answer to a request: the kind that its Answer names.
+Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in);
+// Reads a reply that is an error, in either form; nothing if it is damaged.
+std::optional<Error> take_error(std::uint8_t status, PayloadReader& in);
+
+// Appends every field; the index in Request travels in the frame's head.
+void put_leaf_request(std::string& out, const Request& request, std::uint64_t now_ns);
+// Reads a whole payload; fails with DataLoss if it is no request of ours.
+Result<Request> take_leaf_request(std::size_t index, PayloadReader& in, std::uint64_t now_ns);
+// An Error is put by its code and text, anything else by its kind.
+void put_leaf_reply(std::string& out, const ReplyBody& body);
+// Reads the reply's body and leaves what follows it in `in`.
+Result<ReplyBody> take_leaf_reply(std::uint8_t status, PayloadReader& in);
+
+}  // namespace ivy::store

@@ -1,0 +1,138 @@
+// What the store holds: values, queues and barriers of each space, within the store's limits. Every
+// change is refused as a whole or made, counted, and noted for the journal; the bytes and keys that
+// it counts are always those that are there.
+//
+// Pure. Thread: one at a time.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "rendezvous/engine/effect.h"
+#include "rendezvous/engine/journal.h"
+#include "rendezvous/engine/requests.h"
+#include "rendezvous/engine/waiters.h"
+
+namespace ivy::store {
+
+struct EngineLimits {
+  std::size_t store_bytes = kMaxStoreBytes;
+  std::size_t keys = kMaxKeys;
+  std::size_t waits_per_client = 4096;
+  std::size_t watches_per_client = 1024;      // Every write looks at all of them.
+  std::size_t watches_per_leaf = 128u << 10;  // Exact ones: found by key.
+  // Keys that requests wait for, kept until they are answered.
+  std::size_t waiting_bytes_per_client = 64u << 20;
+  std::size_t waiting_bytes = 1u << 30;
+  std::size_t torch_waiting_bytes = 256u << 20;  // Part of those: torch does not authenticate.
+};
+
+// Reads a decimal number; nothing else may stand beside it.
+std::optional<std::int64_t> number_of(std::string_view text);
+Result<void> check_key(const std::string& key);
+Result<void> check_key_count(std::size_t count);
+Result<void> check_keys(const std::vector<std::string>& keys);
+Result<void> check_entry(const std::string& key, const std::string& value);
+
+class Contents {
+ public:
+  struct Entry {
+    std::string value;
+    bool is_set_once = false;  // Engine::lasting_value() may return it.
+  };
+  struct Barrier {
+    std::uint32_t size = 0;
+    std::uint64_t round = 1;
+    std::map<std::uint32_t, std::set<WaiterId>> arrived = {};
+    std::map<std::uint32_t, std::uint64_t> last_calls = {};  // Calls of the round before.
+    std::size_t cost_bytes = 0;
+    // Both are for barriers that end with a loss, and are not in the log.
+    bool ends_with_a_loss = false;
+    std::optional<std::uint32_t> lost_member = {};
+    // The answer to everybody once a member is lost.
+    Number loss() const { return {-1 - static_cast<std::int64_t>(*lost_member)}; }
+  };
+  using Queue = std::deque<std::string>;
+  struct KeySpace {
+    std::map<std::string, Entry, std::less<>> values;
+    std::map<std::string, Queue, std::less<>> queues;  // There is no empty one.
+    std::map<std::string, Barrier, std::less<>> barriers;
+  };
+
+  explicit Contents(const EngineLimits& limits) : limits_(limits) {}
+
+  const KeySpace& of(Space space) const { return spaces_[static_cast<std::size_t>(space)]; }
+  // Returns null if the key has no value.
+  const Entry* find(Space space, const std::string& key) const {
+    const auto found = of(space).values.find(key);
+    return found == of(space).values.end() ? nullptr : &found->second;
+  }
+  bool exists(Space space, const std::string& key) const {
+    return of(space).values.contains(key) || of(space).queues.contains(key);
+  }
+
+  Result<void> put(Space space, const std::string& key, std::string value,
+                   bool is_set_once = false);
+  Result<void> put_all(Space space, std::vector<std::pair<std::string, std::string>>& entries);
+  // Adds to the number in the key's value (0 if it has none). InvalidArgument: it is no number, or
+  // the sum has more than 64 bits.
+  Result<std::int64_t> add(Space space, const std::string& key, std::int64_t delta);
+  // Appends to the value, which exists.
+  Result<void> append(Space space, const std::string& key, const std::string& more);
+  // Returns whether the key was there.
+  Result<bool> erase(Space space, const std::string& key);
+  // Returns how many items are in the queue then.
+  Result<std::size_t> push(Space space, const std::string& key, std::string item);
+  // Takes the oldest item of a queue that exists, which is removed with its last one.
+  Result<std::string> pop(Space space, const std::string& key);
+  // The same for a waiting pop, whose record push() has made sure of.
+  std::string take_front(Space space, const std::string& key);
+  // Returns the barrier of that name; creates it if needed. Its size may change between rounds
+  // only.
+  Result<Barrier*> barrier_for(Space space, const store::Barrier& request);
+  Barrier* find_barrier(Space space, std::string_view name);
+  // Whether the record of the round that would be complete now has room.
+  Result<void> room_for_round(const Barrier& barrier) const;
+  void begin_next_round(Space space, const std::string& name, Barrier& barrier);
+
+  void clear();
+  std::size_t bytes() const { return bytes_; }
+  std::size_t keys() const { return keys_; }
+  std::uint64_t changes() const { return changes_; }
+  // Waits that are satisfied and members that arrive are progress, too.
+  void count_change() { changes_ += 1; }
+
+  // The record of the request that is being served.
+  EffectRecord& record() { return record_; }
+  // Makes the change of an effect again, before any client has joined. DataLoss: it does not fit.
+  Result<void> redo(const Effect& effect);
+  // Writes the next piece of a snapshot, up to most_bytes.
+  void write_snapshot(SnapshotCursor& cursor, std::size_t most_bytes, EffectWriter& writer) const;
+
+ private:
+  KeySpace& change(Space space) { return spaces_[static_cast<std::size_t>(space)]; }
+  Result<void> room_for(std::size_t more_keys, std::size_t more_bytes) const;
+  void note_barrier(Space space, std::string_view name, const Barrier& barrier);
+  Result<void> redo_value(const Effect& effect, KeySpace& space);
+  Result<void> redo_queue(const Effect& effect, KeySpace& space);
+  void redo_barrier(const Effect& effect, KeySpace& space);
+
+  const EngineLimits limits_;
+  std::array<KeySpace, kSpaces> spaces_;
+  std::size_t bytes_ = 0;
+  std::size_t keys_ = 0;
+  std::uint64_t changes_ = 0;
+  EffectRecord record_;
+};
+
+}  // namespace ivy::store

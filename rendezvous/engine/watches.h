@@ -1,0 +1,44 @@
+// The clients that are told of changes: of every key below a prefix, or of one exact key. Pure.
+// Thread: one at a time.
+#pragma once
+
+#include <array>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "rendezvous/engine/requests.h"
+
+namespace ivy::store {
+
+class Watches {
+ public:
+  struct Entry {
+    ClientId client = 0;
+    RequestId request = 0;
+    std::string key;        // A prefix if the watch is not exact.
+    bool one_shot = false;  // It ends with the first change; only exact ones do.
+  };
+
+  std::size_t count(ClientId client) const;
+  void add(Space space, Entry watch, bool is_exact);
+  // Ends one watch of the client, or all of them.
+  void end(ClientId client, std::optional<RequestId> only = std::nullopt);
+  void clear();
+  bool empty() const { return counts_.empty(); }
+  void tell(Space space, const Changed& change, Replies& out);
+  // Tells one-shot watches that the key exists now, though as a queue it has no value.
+  void tell_of_queue(Space space, const std::string& key, Replies& out);
+
+ private:
+  void tell_exact(Space space, const Changed& change, bool only_one_shot, Replies& out);
+  void count_down(ClientId client, std::size_t by);
+
+  std::array<std::vector<Entry>, kSpaces> by_prefix_;
+  std::array<std::unordered_multimap<std::string, Entry>, kSpaces> by_key_;
+  std::unordered_map<ClientId, std::size_t> counts_;
+};
+
+}  // namespace ivy::store

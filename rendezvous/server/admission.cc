@@ -1,0 +1,50 @@
+#include "rendezvous/server/admission.h"
+
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <utility>
+
+namespace ivy::store {
+namespace {
+
+// The shortest torch request: an opcode and the length of a key.
+constexpr ssize_t kLeastRequest = 9;
+
+bool is_loopback(const std::string& host) {
+  return host.starts_with("127.") || host == "::1" || host == "unix socket";
+}
+
+}  // namespace
+
+std::optional<std::string> Admission::refuse_torch(int fd, const std::string& host) {
+  const bool is_listed =
+      std::find(torch_peers_.begin(), torch_peers_.end(), host) != torch_peers_.end();
+  if (!is_loopback(host) && !is_listed) return "it is no host of this job";
+  const PeerOwners::Owner owner = owners_.of(fd);
+  std::array<char, kLeastRequest> begin;
+  switch (owner.where) {
+    case PeerOwners::Where::kElsewhere:
+      return std::nullopt;
+    case PeerOwners::Where::kHere:
+      if (owner.user == 0 || owner.user == geteuid()) return std::nullopt;
+      return "it is user " + std::to_string(owner.user) + "'s, the job is user " +
+             std::to_string(geteuid()) + "'s";
+    case PeerOwners::Where::kGone:
+      // A closed peer is a port scanner, unless it has sent enough for a request.
+      if (recv(fd, begin.data(), begin.size(), MSG_PEEK | MSG_DONTWAIT) < kLeastRequest)
+        return std::string();
+      return "it had hung up before it could be told whose it is, and is not served";
+    case PeerOwners::Where::kUnknown:
+      break;
+  }
+  if (!std::exchange(said_owners_unknown_, true)) {
+    log_("the system does not tell whose connections of this host are (" + owners_.why_unknown() +
+         "): every user of it may be a client of torch's dialect");
+  }
+  return std::nullopt;
+}
+
+}  // namespace ivy::store

@@ -1,0 +1,32 @@
+// Decides whether an accepted connection may become a client of the store. torch's clients do not
+// authenticate: they must come from the job's hosts, and on this host belong to our user or root.
+// Thread: the loop's.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "rendezvous/server/limited_log.h"
+#include "rendezvous/server/peer_owner.h"
+
+namespace ivy::store {
+
+class Admission {
+ public:
+  // `torch_peers`: numeric addresses that may use the torch socket; loopback always may.
+  Admission(std::vector<std::string> torch_peers, LimitedLog& log)
+      : torch_peers_(std::move(torch_peers)), log_(log) {}
+
+  // Returns why a connection of torch's dialect is refused, or nothing. An empty text is a refusal
+  // that is not worth a line.
+  std::optional<std::string> refuse_torch(int fd, const std::string& host);
+
+ private:
+  const std::vector<std::string> torch_peers_;
+  LimitedLog& log_;
+  PeerOwners owners_;
+  bool said_owners_unknown_ = false;
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,27 @@
+// Lets the loop hold handlers of an object that may go before they run: a handler that is guarded
+// does nothing after end(), or when its wait has failed. Thread: the loop's.
+#pragma once
+
+#include <boost/system/error_code.hpp>
+#include <memory>
+#include <utility>
+
+namespace ivy::store {
+
+class Alive {
+ public:
+  template <class Then>
+  auto guard(Then then) const {
+    return [token = std::weak_ptr<const bool>(token_),
+            then = std::move(then)](const boost::system::error_code& error = {}) {
+      if (!error && !token.expired()) then();
+    };
+  }
+  void end() { token_.reset(); }
+  bool has_ended() const { return token_ == nullptr; }
+
+ private:
+  std::shared_ptr<const bool> token_ = std::make_shared<const bool>(true);
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,48 @@
+// The options of `ivy-rendezvous serve` and `ivy-rendezvous leaf` (serve.h). Pure.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy::store {
+
+// Options of the server for many jobs, and of one job's process behind it.
+struct JobsOptions {
+  std::string tokens;  // A directory with one file per job.
+  std::uint64_t jobs = 256;
+  std::uint64_t job_connections = 4096;
+  std::uint64_t job_memory_mib = 0;  // 0: no limit; 256 for each of many jobs.
+  std::uint32_t idle_seconds = 600;
+  int adopt_fd = -1;
+};
+
+struct ServeOptions : JobsOptions {
+  std::string job_id;
+  std::string token_file;
+  int token_fd = -1;
+  int owner_fd = -1;  // A pidfd of the process that started it.
+  std::uint32_t generation = 0;
+  int control_fd = -1;
+  std::vector<int> native_fds;
+  std::vector<int> torch_fds;
+  std::vector<std::string> torch_peers;
+  std::uint64_t torch_connections = 0;  // 0: the server's own limits.
+  std::string root;                     // ADDRESS:PORT of the store; set: this is a leaf.
+  std::string listen;                   // An ADDRESS:PORT for the native dialect.
+  std::string torch;
+  std::uint32_t stall_seconds = 0;
+  std::string wal;  // The directory of the log.
+};
+
+extern const char* const kServeHelp;
+
+// Takes the words from the verb on. InvalidArgument: they are wrong.
+Result<ServeOptions> parse_serve_options(int argc, char** argv);
+// InvalidArgument, with what shows the options as the fix.
+Error wrong_option(std::string what);
+
+}  // namespace ivy::store

@@ -1,0 +1,111 @@
+#include "rendezvous/server/sessions.h"
+
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+
+namespace ivy::store {
+namespace {
+
+// A large reply must not keep its memory for the life of the connection.
+constexpr std::size_t kKeptBytes = 256u << 10;
+
+}  // namespace
+
+Sent send_some(int fd, std::string& unsent, std::size_t& sent) {
+  Sent outcome = Sent::kAll;
+  while (sent < unsent.size() && outcome == Sent::kAll) {
+    const ssize_t count =
+        send(fd, unsent.data() + sent, unsent.size() - sent, MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count > 0) {
+      sent += static_cast<std::size_t>(count);
+    } else if (count < 0 && errno != EINTR) {
+      outcome = errno == EAGAIN ? Sent::kNotAll : Sent::kBroken;
+    }
+  }
+  if (sent == unsent.size()) {
+    if (unsent.capacity() > kKeptBytes) unsent = {};
+    unsent.clear();
+    sent = 0;
+  } else if (sent > unsent.size() / 2) {  // So each byte is moved once at most.
+    unsent.erase(0, sent);
+    sent = 0;
+  }
+  return outcome;
+}
+
+bool Session::watch(const Readiness& readiness) {
+  if (in_set ? watched == wanted : wanted == Wanted{}) return true;
+  if (in_set) {
+    readiness.change(socket.get(), this, wanted);
+  } else if (!readiness.add(socket.get(), this, wanted)) {
+    return false;
+  }
+  in_set = true;
+  watched = wanted;
+  return true;
+}
+
+void Sessions::add(const SessionPointer& session) {
+  session->place = all_.insert(all_.end(), session);
+  torch_count_ += session->dialect == Dialect::kTorch ? 1 : 0;
+  if (session->connection->is_authenticated()) return;
+  session->unauthenticated_place = unauthenticated_.insert(unauthenticated_.end(), session.get());
+  session->unauthenticated = true;
+}
+
+void Sessions::remove(Session& session) {
+  if (session.unauthenticated) unauthenticated_.erase(session.unauthenticated_place);
+  session.unauthenticated = false;
+  by_client_.erase(session.client);
+  for (const ClientId client : session.speaks_for) by_client_.erase(client);
+  torch_count_ -= session.dialect == Dialect::kTorch ? 1 : 0;
+  torch_bytes_ -= session.counted_bytes;
+  session.counted_bytes = 0;
+  all_.erase(session.place);
+}
+
+SessionPointer Sessions::find(ClientId client) const {
+  const auto found = by_client_.find(client);
+  return found == by_client_.end() ? nullptr : *found->second->place;
+}
+
+void Sessions::update(Session& session) {
+  if (session.unauthenticated && session.connection->is_authenticated()) {
+    unauthenticated_.erase(session.unauthenticated_place);
+    session.unauthenticated = false;
+  }
+  if (session.client == 0) {
+    session.client = session.connection->client();
+    if (session.client != 0) by_client_[session.client] = &session;
+  }
+  for (const ClientId joined : session.connection->take_joined()) {
+    by_client_[joined] = &session;
+    session.speaks_for.insert(joined);
+  }
+  for (const ClientId left : session.connection->take_left()) {
+    by_client_.erase(left);
+    session.speaks_for.erase(left);
+  }
+}
+
+SessionPointer Sessions::oldest_unauthenticated() const {
+  return unauthenticated_.empty() ? nullptr : *unauthenticated_.front()->place;
+}
+
+void Sessions::count_bytes(Session& session) {
+  if (session.dialect != Dialect::kTorch || session.closed) return;
+  const std::size_t now = session.connection->kept_bytes() + session.connection->unsent.size();
+  torch_bytes_ = torch_bytes_ - session.counted_bytes + now;
+  session.counted_bytes = now;
+}
+
+SessionPointer Sessions::heaviest_torch() const {
+  return *std::max_element(all_.begin(), all_.end(),
+                           [](const SessionPointer& one, const SessionPointer& other) {
+                             return one->counted_bytes < other->counted_bytes;
+                           });
+}
+
+}  // namespace ivy::store

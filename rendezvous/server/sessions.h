@@ -1,0 +1,80 @@
+// The connections of a server, and the clients that each speaks for. Thread: the loop's.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "proto/os/descriptor.h"
+#include "rendezvous/dialects/connection.h"
+#include "rendezvous/server/readiness.h"
+
+namespace ivy::store {
+
+enum class Dialect { kNative, kTorch };
+
+// Sends what the socket takes of `unsent`, of whose front `sent` bytes have left already; those are
+// erased now and then.
+enum class Sent { kAll, kNotAll, kBroken };
+Sent send_some(int fd, std::string& unsent, std::size_t& sent);
+
+// One connection. Its client leaves the engine with it.
+struct Session {
+  std::size_t unsent_bytes() const { return connection->unsent.size() - sent; }
+  // Has the socket watched for what is wanted. Returns false if the system watches no more.
+  bool watch(const Readiness& readiness);
+
+  Descriptor socket;
+  std::unique_ptr<Connection> connection;  // Null once it is closed.
+  std::string address;
+  Dialect dialect = Dialect::kNative;
+  std::uint64_t since_ns = 0;
+  std::size_t sent = 0;  // Bytes of connection->unsent already sent.
+  Wanted wanted = {};    // To be watched for next.
+  Wanted watched = {};   // What the set watches it for.
+  bool in_set = false;
+  bool touched = false;  // It has replies to send or requests to serve.
+  bool closed = false;
+  ClientId client = 0;                                       // As the connection says it.
+  std::unordered_set<ClientId> speaks_for = {};              // The clients behind a leaf.
+  std::size_t counted_bytes = 0;                             // Its part of Sessions::torch_bytes().
+  std::list<std::shared_ptr<Session>>::iterator place = {};  // In the list of all.
+  bool unauthenticated = false;
+  std::list<Session*>::iterator unauthenticated_place = {};
+};
+using SessionPointer = std::shared_ptr<Session>;
+
+class Sessions {
+ public:
+  void add(const SessionPointer& session);
+  void remove(Session& session);
+  std::size_t size() const { return all_.size(); }
+  std::vector<SessionPointer> all() const { return {all_.begin(), all_.end()}; }
+  // Returns null if no connection speaks for that client.
+  SessionPointer find(ClientId client) const;
+  // Brings up to date which clients it speaks for, and whether it has authenticated.
+  void update(Session& session);
+  std::size_t unauthenticated_count() const { return unauthenticated_.size(); }
+  // Returns null if all have authenticated.
+  SessionPointer oldest_unauthenticated() const;
+
+  // All torch clients together: the bytes of unfinished requests, of requests behind a wait, and of
+  // unread replies.
+  std::size_t torch_count() const { return torch_count_; }
+  std::size_t torch_bytes() const { return torch_bytes_; }
+  void count_bytes(Session& session);
+  SessionPointer heaviest_torch() const;
+
+ private:
+  std::list<SessionPointer> all_;
+  std::list<Session*> unauthenticated_;  // The oldest comes first.
+  std::unordered_map<ClientId, Session*> by_client_;
+  std::size_t torch_count_ = 0;
+  std::size_t torch_bytes_ = 0;
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,56 @@
+#include "launcher/job/host_failures.h"
+
+#include <gtest/gtest.h>
+
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::seconds;
+
+TEST(WaitingLineTest, FoldsHostsThatDoTheSame) {
+  const std::string line = waiting_line(29, 32, seconds(12),
+                                        {{"node07", "ssh: connecting"},
+                                         {"node19", "ssh: connecting"},
+                                         {"node31", "sending ivy-node"}});
+  EXPECT_EQ(line,
+            "hosts 29/32 up after 12 s, waiting for node31 (sending ivy-node), node[07,19] "
+            "(ssh: connecting)");
+}
+
+TEST(WaitingLineTest, WritesAtMostFourGroups) {
+  std::vector<WaitingHost> waiting;
+  for (int i = 0; i < 6; ++i)
+    waiting.push_back({"h" + std::to_string(i), "doing" + std::to_string(i)});
+  const std::string line = waiting_line(0, 6, seconds(5), waiting);
+  EXPECT_NE(line.find("h3"), std::string::npos);
+  EXPECT_EQ(line.find("h4"), std::string::npos);
+  EXPECT_TRUE(line.ends_with(", ...")) << line;
+}
+
+TEST(WaitingLineTest, SaysNothingOfDoingWhenNothingIsKnown) {
+  EXPECT_EQ(waiting_line(1, 2, seconds(7), {{"a", ""}}), "hosts 1/2 up after 7 s, waiting for a");
+}
+
+TEST(HostFailuresTest, NamesHostsThatFailAlikeInOneMessage) {
+  const auto refused = [](const std::string& name, const std::string& address) {
+    return FailedHost{
+        name, {LinkFailure::kRefused, name + " (" + address + "): Connection refused", "fix"}};
+  };
+  const std::vector<Diagnostic> said =
+      host_failures({refused("node07", "10.0.0.7"),
+                     {"node08", {LinkFailure::kAuthentication, "no key of yours is accepted", ""}},
+                     refused("node09", "fd77::9")},
+                    4, " in time");
+  ASSERT_EQ(said.size(), 2u);
+  EXPECT_EQ(said[0].what, "2 of 4 hosts did not come up in time");
+  EXPECT_EQ(said[0].where, "node[07,09], connecting");
+  EXPECT_EQ(said[0].cause, "node[07,09] its address Connection refused");
+  EXPECT_EQ(said[1].what, "1 of 4 hosts did not come up in time");
+  EXPECT_EQ(said[1].where, "node08, logging in");
+  EXPECT_EQ(said[1].exit_code, kExitHostsNotUp);
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,69 @@
+// Which links of a srun step are told what.
+#include "launcher/links/srun/step_hosts.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy {
+namespace {
+
+// A link that writes down what it is told.
+struct FakeLink {
+  StepClient client{[this](const std::shared_ptr<DialBackStream>&) { told += "came "; },
+                    [this](const LinkDown& down) { told += "failed:" + down.message.line() + " "; },
+                    [this](const RemoteText& text) { told += text.line() + " "; },
+                    [this] { told += "again "; }};
+  std::string told;
+};
+
+const LinkDown kLost{LinkFailure::kNoSuchJob, "killed", ""};
+
+TEST(StepHosts, TellsOnlyLinksThatWait) {
+  StepHosts hosts;
+  FakeLink first, second;
+  hosts.add(0, "node1", first.client);
+  hosts.add(1, "node2", second.client);
+  hosts.progress("soon");
+  hosts.deliver(0, nullptr);
+  hosts.progress("later");
+  EXPECT_EQ(first.told, "soon came ");
+  EXPECT_EQ(second.told, "soon later ");
+  ASSERT_EQ(hosts.missing().size(), 1u);
+  EXPECT_EQ(hosts.missing().front()->name, "node2");
+  EXPECT_EQ(hosts.names(), (std::vector<std::string>{"node1", "node2"}));
+}
+
+TEST(StepHosts, ALinkThatHasLeftIsToldNothing) {
+  StepHosts hosts;
+  FakeLink link;
+  hosts.add(0, "node1", link.client);
+  hosts.remove(0, link.client);
+  hosts.remove(7, link.client);
+  hosts.lose_all(kLost);
+  hosts.progress("soon");
+  EXPECT_EQ(link.told, "");
+}
+
+TEST(StepHosts, ASecondConnectionIsToldToTheLinkOfTheFirst) {
+  StepHosts hosts;
+  FakeLink link;
+  hosts.add(0, "node1", link.client);
+  hosts.deliver(0, nullptr);
+  hosts.deliver(0, nullptr);
+  EXPECT_EQ(link.told, "came again ");
+}
+
+TEST(StepHosts, ALinkThatComesLateHearsThatItsHostIsLost) {
+  StepHosts hosts;
+  FakeLink early, late;
+  hosts.add(0, "node1", early.client);
+  ASSERT_NE(hosts.find("node1"), nullptr);
+  EXPECT_EQ(hosts.find("node9"), nullptr);
+  hosts.lose(*hosts.find("node1"), kLost);
+  hosts.add(0, "node1", late.client);
+  hosts.serve(0);
+  EXPECT_EQ(early.told, "failed:killed ");
+  EXPECT_EQ(late.told, "failed:killed ");
+}
+
+}  // namespace
+}  // namespace ivy
