@@ -16,6 +16,9 @@ constexpr milliseconds kHostsPatience{40'000};
 constexpr milliseconds kAnswerPatience{45'000};
 
 Result<std::string> ask_stacks(const CtlOptions& options) {
+  if (options.ranks.first_per_host)
+    return Error{Code::kInvalidArgument, "--ranks first-per-host is for logs",
+                 "name the ranks: --ranks 0,8-15"};
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
@@ -41,11 +44,10 @@ Result<std::string> ask_stacks(const CtlOptions& options) {
 }  // namespace
 
 int ctl_stack(const CtlOptions& options) {
-  if (options.ranks.first_per_host)
-    return ctl_complain({Code::kInvalidArgument, "--ranks first-per-host is for logs",
-                         "name the ranks: --ranks 0,8-15"},
-                        kExitUsage);
-  return ctl_print(ask_stacks(options));
+  const Result<std::string> text = ask_stacks(options);
+  if (!text.ok() && text.error().code == Code::kInvalidArgument)
+    return ctl_complain(text.error(), kExitUsage);
+  return ctl_print(text);
 }
 
 }  // namespace ivy

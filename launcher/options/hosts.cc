@@ -220,6 +220,17 @@ Error written_twice(const TextPiece& word, const Origin& origin, const Host& hos
       "write it once");
 }
 
+Result<void> set_slots(const TextPiece& word, const TextPiece& value, const Origin& origin,
+                       std::span<Host> hosts) {
+  const int slots = IVY_TRY(parse_slots(value, origin));
+  for (Host& host : hosts) {
+    if (host.slots.value_or(slots) != slots)
+      return written_twice(word, origin, host, "slots=" + std::to_string(*host.slots));
+    host.slots = slots;
+  }
+  return {};
+}
+
 Error unknown_key(const TextPiece& word, const Origin& origin, std::string_view key) {
   if (key == "binding" || key == "ifname")
     return origin.error(word.column, quoted(key) + " is a word of MPICH's host files",
@@ -237,24 +248,15 @@ Error unknown_key(const TextPiece& word, const Origin& origin, std::string_view 
 Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Host> hosts) {
   const std::size_t equals = word.text.find('=');
   const std::string_view key = word.text.substr(0, equals);
-  // LSF writes "host 4".
   if (to_int(word.text) &&
-      std::all_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; })) {
-    const int slots = IVY_TRY(parse_slots(word, origin));
-    for (Host& host : hosts) host.slots = slots;
-    return {};
-  }
+      std::all_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; }))
+    return set_slots(word, word, origin, hosts);  // LSF writes "host 4".
   if (equals == std::string_view::npos)
     return origin.error(word.column, quoted(word.text) + " is not key=value",
                         "one host per line: \"name slots=N port=N user=NAME\"");
   const TextPiece value = word.sub(equals + 1);
   if (key == "slots" || key == "gpus") {
-    const int slots = IVY_TRY(parse_slots(value, origin));
-    for (Host& host : hosts) {
-      if (host.slots.value_or(slots) != slots)
-        return written_twice(word, origin, host, "slots=" + std::to_string(*host.slots));
-      host.slots = slots;
-    }
+    return set_slots(word, value, origin, hosts);
   } else if (key == "port") {
     const std::uint16_t port = IVY_TRY(parse_port(value, origin));
     for (Host& host : hosts) {

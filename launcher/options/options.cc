@@ -552,6 +552,18 @@ Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) 
   return {};
 }
 
+// What depends on several flags, or on the program.
+Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
+                    Options& options) {
+  IVY_CHECK(settle_command(binder, raw, options));
+  IVY_CHECK(settle_hosts(binder, raw, read, options));
+  IVY_CHECK(settle_range(binder, options));
+  IVY_CHECK(settle_output(binder, options));
+  IVY_CHECK(settle_devices(binder, options));
+  options.dry_run = options.dry_run || options.explain_env;
+  return {};
+}
+
 std::string version_text(const Options& options) {
   std::string text = "ivyrun " + std::string(version());
   if (options.verbose > 0) text += " (build " + std::string(build_name()) + ")";
@@ -608,12 +620,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   IVY_CHECK(check_one_program(scanned));
   IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
   options.command = std::move(scanned.command);
-  IVY_CHECK(settle_command(binder, raw, options));
-  IVY_CHECK(settle_hosts(binder, raw, read, options));
-  IVY_CHECK(settle_range(binder, options));
-  IVY_CHECK(settle_output(binder, options));
-  IVY_CHECK(settle_devices(binder, options));
-  options.dry_run = options.dry_run || options.explain_env;
+  IVY_CHECK(settle(binder, raw, read, options));
   return parsed;
 }
 

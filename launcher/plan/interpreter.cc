@@ -12,7 +12,8 @@ bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 
 // Empty when no directory of the PATH has it.
 std::string find_in_path(const std::string& name, const Environment& caller) {
   const std::string* path = find_variable(caller, "PATH");
-  std::string_view rest = path == nullptr ? "/usr/local/bin:/usr/bin:/bin" : *path;
+  std::string_view rest = "/usr/local/bin:/usr/bin:/bin";
+  if (path != nullptr) rest = *path;
   while (!rest.empty()) {
     const std::string candidate = std::string(take_part(rest, ':')) + "/" + name;
     if (candidate.starts_with('/') && is_program(candidate)) return candidate;

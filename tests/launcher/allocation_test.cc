@@ -169,7 +169,7 @@ TEST(AllocationTest, RefusesWhatCannotBe) {
        "SLURM_JOB_CPUS_PER_NODE=8 does not fit SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
       {"SLURM_JOB_CPUS_PER_NODE", "8(x",
        "SLURM_JOB_CPUS_PER_NODE=8(x does not fit SLURM_JOB_NODELIST=n[01-03] (3 hosts)"},
-      {"SLURM_RESTART_COUNT", "-1", "SLURM_RESTART_COUNT=-1 is not what Slurm writes"},
+      {"SLURM_GPUS_ON_NODE", "-1", "SLURM_GPUS_ON_NODE=-1 is not what Slurm writes"},
       {"SLURM_JOB_END_TIME", "soon", "SLURM_JOB_END_TIME=soon is not what Slurm writes"},
       {"SLURM_PROCID", "x", "SLURM_PROCID=x is not what Slurm writes"},
       {"SLURM_HET_SIZE", "2",

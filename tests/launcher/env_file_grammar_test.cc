@@ -1,8 +1,8 @@
-#include "launcher/options/env_files.h"
-
 #include <gtest/gtest.h>
 
 #include <random>
+
+#include "launcher/options/env_files.h"
 
 namespace ivy {
 namespace {

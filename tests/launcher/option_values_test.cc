@@ -2,9 +2,8 @@
 
 #include <gtest/gtest.h>
 
-#include "proto/contract/text.h"
-
 #include "launcher/report/label.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
