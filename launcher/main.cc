@@ -25,6 +25,7 @@
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 #include "proto/os/short_slice.h"
 
 extern char** environ;
@@ -66,8 +67,6 @@ bool is_ignored(int signal) {
 // Waits for signals as long as the job lives. One request may come twice: timeout(1) signals its
 // child and then its own process group, in which that child is.
 class Signals {
-  using Clock = std::chrono::steady_clock;
-
  public:
   // watch: null outside of a Slurm allocation.
   Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch)
@@ -88,15 +87,15 @@ class Signals {
   }
 
   // No finger presses Ctrl-C again this soon.
-  static constexpr std::chrono::milliseconds kEcho{20};
+  static constexpr std::int64_t kEchoNs = 20'000'000;
 
   bool is_echo(int signal) {
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP && signal != SIGQUIT)
       return false;
-    const Clock::time_point now = Clock::now();
-    const bool is_same = signal == last_signal_ && now - last_at_ < kEcho;
+    const std::int64_t now = ivy::monotonic_ns();
+    const bool is_same = signal == last_signal_ && now - last_at_ns_ < kEchoNs;
     last_signal_ = signal;
-    last_at_ = now;
+    last_at_ns_ = now;
     return is_same;
   }
 
@@ -121,27 +120,26 @@ class Signals {
   ivy::AllocationWatch* const watch_;
   boost::asio::signal_set set_;
   int last_signal_ = 0;
-  Clock::time_point last_at_;
+  std::int64_t last_at_ns_ = 0;
 };
 
 // The warden of this host leaves right behind its supervisor. Where the first process never reaps,
 // as in many containers, a process that is not waited for stays a zombie for good. It is on its
 // way: this is a bound for a machine that has no time for it, and for children that are not ours.
-constexpr std::chrono::milliseconds kReapPatience{5};
+constexpr std::int64_t kReapPatienceNs = 5'000'000;
 void reap_children() {
-  using Clock = std::chrono::steady_clock;
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child_ended, nullptr);
-  const Clock::time_point deadline = Clock::now() + kReapPatience;
+  const std::int64_t deadline = ivy::monotonic_ns() + kReapPatienceNs;
   for (;;) {
     pid_t ended = 0;
     while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
-    const std::chrono::nanoseconds left = deadline - Clock::now();
-    if (ended < 0 || left.count() <= 0) return;
-    const timespec patience{0, static_cast<long>(left.count())};
+    const std::int64_t left = deadline - ivy::monotonic_ns();
+    if (ended < 0 || left <= 0) return;
+    const timespec patience{0, static_cast<long>(left)};
     sigtimedwait(&child_ended, nullptr, &patience);
   }
 }

@@ -1,6 +1,5 @@
 #include "launcher/job/hosted_job.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/socket.h>
@@ -15,11 +14,11 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <optional>
 #include <sstream>
 #include <tuple>
 
+#include "launcher/job/job_place.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
@@ -27,17 +26,6 @@
 
 namespace ivy {
 namespace {
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
-
-bool is_private(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
-}
 
 std::optional<HostedJob> parse_name(const std::string& parent, std::string_view name) {
   if (name.size() < kJobIdDigits + 2 || name[kJobIdDigits] != '-') return std::nullopt;
@@ -108,10 +96,8 @@ std::string environment_of(pid_t pid) {
   const std::string process = "/proc/" + std::to_string(pid);
   std::string environment = text_of(process + "/environ");
   if (!environment.empty()) return environment;
-  const OpenDirectory threads(opendir((process + "/task").c_str()));
-  while (const dirent* entry = threads ? readdir(threads.get()) : nullptr) {
-    if (entry->d_name[0] == '.') continue;
-    environment = text_of(process + "/task/" + entry->d_name + "/environ");
+  for (const std::string& thread : names_in(process + "/task")) {
+    environment = text_of(process + "/task/" + thread + "/environ");
     if (!environment.empty()) break;
   }
   return environment;
@@ -140,10 +126,8 @@ std::vector<HostedJob> find_hosted_jobs() {
   std::vector<HostedJob> found;
   for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"))) {
     if (!is_private(parent)) continue;
-    const OpenDirectory directory(opendir(parent.c_str()));
-    if (!directory) continue;
-    while (const dirent* entry = readdir(directory.get())) {
-      const std::optional<HostedJob> job = parse_name(parent, entry->d_name);
+    for (const std::string& name : names_in(parent)) {
+      const std::optional<HostedJob> job = parse_name(parent, name);
       if (job && is_private(job->directory) && is_lived_in(*job)) found.push_back(*job);
     }
   }
@@ -155,10 +139,9 @@ std::vector<HostedJob> find_hosted_jobs() {
 
 bool ask_to_end(const HostedJob& job) {
   const std::optional<pid_t> warden = warden_of(job);
-  const OpenDirectory processes(opendir("/proc"));
-  if (!warden || !processes) return false;
-  while (const dirent* entry = readdir(processes.get())) {
-    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+  if (!warden) return false;
+  for (const std::string& name : names_in("/proc")) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
     // The warden heeds no signal; its supervisor ends the job in order on SIGTERM.
     if (pid > 1 && is_supervisor_of(pid, *warden)) return terminate_supervisor(pid, *warden);
   }
@@ -171,9 +154,8 @@ const std::vector<HostedProcess>& HostedProcesses::look() {
     return !line || has_ended(*line) || line->start_time != process.start_time;
   });
   const std::string variable = std::string(1, '\0') + "IVY_JOB_ID=" + job_id_ + '\0';
-  const OpenDirectory processes(opendir("/proc"));
-  while (const dirent* entry = processes ? readdir(processes.get()) : nullptr) {
-    const pid_t pid = static_cast<pid_t>(std::strtol(entry->d_name, nullptr, 10));
+  for (const std::string& name : names_in("/proc")) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
     if (pid <= 1 || pid == getpid() || !is_of_this_user(pid)) continue;
     if (std::any_of(known_.begin(), known_.end(),
                     [&](const HostedProcess& process) { return process.pid == pid; }))

@@ -122,7 +122,7 @@ void Job::start(std::function<void(int, int)> over) {
       job_.request.allocation_end->received(signal, SignalSource::kStep, ranks_have_it);
   });
   if (job_.takeover != 0) return takeover_.begin();
-  job_.opened_unix_ms = unix_ms();
+  job_.opened_unix_ms = wall_ms();
   bring_up_.dial(carriers_, [this](std::size_t index) { return session_handlers(index); });
   bring_up_.start_waiting();
   start_timeout();

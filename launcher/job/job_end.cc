@@ -1,6 +1,5 @@
 #include "launcher/job/job_end.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,7 +8,6 @@
 #include <ctime>
 #include <fstream>
 #include <iterator>
-#include <memory>
 #include <vector>
 
 #include "proto/os/files.h"
@@ -24,10 +22,6 @@ constexpr std::string_view kExit = "exit ";
 // A cause is the first line of a summary; more is cut.
 constexpr std::size_t kMaxCauseBytes = 1024;
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
 struct EndFile {
   std::string job_id;
   std::string path;
@@ -36,14 +30,10 @@ struct EndFile {
 
 std::vector<EndFile> end_files_in(const std::string& parent) {
   std::vector<EndFile> files;
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(parent.c_str()));
-  if (!directory) return files;
-  while (const dirent* entry = readdir(directory.get())) {
-    std::string_view name = entry->d_name;
+  for (const std::string& name : names_in(parent)) {
     if (!name.ends_with(kSuffix)) continue;
-    name.remove_suffix(kSuffix.size());
-    if (!is_job_id(name)) continue;
-    EndFile file{std::string(name), parent + "/" + entry->d_name, false};
+    EndFile file{name.substr(0, name.size() - kSuffix.size()), parent + "/" + name, false};
+    if (!is_job_id(file.job_id)) continue;
     struct stat status {};
     // Only our own files count, even if others may write to the directory.
     if (lstat(file.path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||

@@ -1,6 +1,5 @@
 #include "launcher/job/job_place.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -10,7 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
-#include <memory>
+#include <filesystem>
 #include <utility>
 
 #include "proto/os/descriptor.h"
@@ -26,21 +25,9 @@ constexpr std::time_t kClockStep = 24 * 60 * 60;
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
-
 // The same places in the same order as supervisors take.
 std::vector<std::string> parents() {
   return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
-}
-
-// Ours alone, a directory, no link.
-bool is_private(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
 }
 
 Result<void> make_private(const std::string& path) {
@@ -76,21 +63,18 @@ Descriptor lock_directory(const std::string& path) {
 }
 
 void remove_files(const std::string& path) {
-  if (const OpenDirectory directory{opendir(path.c_str())})
-    while (const dirent* entry = readdir(directory.get()))
-      if (entry->d_name[0] != '.') unlink((path + "/" + entry->d_name).c_str());
+  for (const std::string& name : names_in(path))
+    if (name[0] != '.') unlink((path + "/" + name).c_str());
   rmdir(path.c_str());
 }
 
 std::vector<FoundJob> look_into(const std::string& parent) {
   std::vector<FoundJob> found;
   if (!is_private(parent)) return found;
-  const OpenDirectory directory(opendir(parent.c_str()));
-  if (!directory) return found;
-  while (const dirent* entry = readdir(directory.get())) {
+  for (const std::string& name : names_in(parent)) {
     FoundJob job;
-    job.place.job_id = entry->d_name;
-    job.place.path = parent + "/" + entry->d_name;
+    job.place.job_id = name;
+    job.place.path = parent + "/" + name;
     if (is_job_id(job.place.job_id) && is_private(job.place.path)) found.push_back(std::move(job));
   }
   for (FoundJob& job : found) {
@@ -128,6 +112,21 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
 }
 
 }  // namespace
+
+bool is_private(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
+       entry.increment(error))
+    names.push_back(entry->path().filename());
+  return names;
+}
 
 Result<JobPlace> make_job_place(const std::string& job_id) {
   std::string reasons;

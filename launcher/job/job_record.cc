@@ -6,11 +6,11 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <ctime>
 #include <fstream>
 #include <iterator>
 
 #include "proto/contract/build.h"
+#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
@@ -62,21 +62,14 @@ Result<ctl::JobRecord> read_job_record(const std::string& path) {
 
 void renew_job_record(const JobPlace& place, milliseconds patience) {
   const auto until =
-      std::time(nullptr) +
-      std::chrono::duration_cast<std::chrono::seconds>(patience + kRecordMargin).count();
+      wall_s() + std::chrono::duration_cast<std::chrono::seconds>(patience + kRecordMargin).count();
   const timespec times[2] = {{until, 0}, {until, 0}};
   for (const std::string& path : {place.record(), place.record() + ".new"})
     utimensat(AT_FDCWD, path.c_str(), times, AT_SYMLINK_NOFOLLOW);
 }
 
-std::int64_t unix_ms() {
-  return std::chrono::duration_cast<milliseconds>(
-             std::chrono::system_clock::now().time_since_epoch())
-      .count();
-}
-
 milliseconds time_since_start(const ctl::JobRecord& record) {
-  return std::max(milliseconds(unix_ms() - record.started_unix_ms()), milliseconds(0));
+  return std::max(milliseconds(wall_ms() - record.started_unix_ms()), milliseconds(0));
 }
 
 void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {

@@ -22,9 +22,6 @@ Result<ctl::JobRecord> read_job_record(const std::string& path);
 // Call when the hosts were just heard: they wait `patience` (lease and grace) from now on.
 void renew_job_record(const JobPlace& place, std::chrono::milliseconds patience);
 
-// The wall clock, in milliseconds since 1970.
-std::int64_t unix_ms();
-
 // Time since the workers were started.
 std::chrono::milliseconds time_since_start(const ctl::JobRecord& record);
 

@@ -32,7 +32,6 @@ class NewsBoard {
 
   // Hosts that listen, in any order.
   std::vector<std::size_t> listeners() const;
-  bool listens(std::size_t host) const { return cursors_.contains(host); }
   // Takes what this host has not been sent yet; it counts as sent. Nothing: all was sent.
   std::optional<News> next_for(std::size_t host);
   // False if what is to be sent may wait a little, to go out together with more.

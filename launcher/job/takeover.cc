@@ -44,7 +44,7 @@ Result<void> Takeover::save_record() {
   record_hosts(job_.options.hosts, record);
   record_plan(job_.plan, record);
   record.set_opened_unix_ms(job_.opened_unix_ms);
-  record.set_started_unix_ms(unix_ms() - (monotonic_ns() - job_.job_started_at_ns) / 1'000'000);
+  record.set_started_unix_ms(wall_ms() - (monotonic_ns() - job_.job_started_at_ns) / 1'000'000);
   record.set_started_in(job_.request.started_in);
   record_options(job_.options, *record.mutable_options());
   return write_job_record(service_.socket()->place(), record);
