@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <ctime>
+#include <optional>
 
 #include "agent/daemon/agent_log.h"
 #include "proto/os/clock.h"
@@ -153,6 +154,18 @@ Result<void> prepare(TrustAnchor& anchor, const CertificateFiles& files) {
   return {};
 }
 
+// Nothing when there is no list.
+Result<std::optional<std::string>> read_revoked(const std::string& path) {
+  const Result<std::string> list = read_certificate_file(path, kMaxRevocationBytes);
+  if (!list.ok() && list.error().code == Code::kNotFound) return std::optional<std::string>();
+  if (!list.ok()) return list.error();
+  // A copy that has just begun leaves an empty file: taken for a list, it would admit every revoked
+  // certificate again.
+  if (list->find_first_not_of(" \t\r\n") == std::string::npos)
+    return fault(path + " is empty", "copy it anew from the directory of the CA, or remove it");
+  return std::optional<std::string>(*list);
+}
+
 }  // namespace
 
 struct AgentCredentials::Stamp {
@@ -167,19 +180,10 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
                                                             const std::string& last_revoked) {
   Loaded loaded;
   loaded.anchor.ca_pem = IVY_TRY(read_certificate_file(files.path(kCa), kMaxCertificateBytes));
-  Result<std::string> revoked = read_certificate_file(files.path(kRevoked), kMaxRevocationBytes);
-  // A copy that has just begun leaves an empty file: taken for a list, it would admit every revoked
-  // certificate again.
-  if (revoked.ok() && revoked->find_first_not_of(" \t\r\n") == std::string::npos)
-    return fault(files.path(kRevoked) + " is empty",
-                 "copy it anew from the directory of the CA, or remove it");
-  if (revoked.ok())
-    loaded.anchor.crl_pem = *revoked;
-  else if (revoked.error().code != Code::kNotFound)
-    return revoked.error();
-  else  // A revoked certificate stays revoked when the list is removed.
-    loaded.anchor.crl_pem = last_revoked;
-  loaded.lacks_revoked = !revoked.ok();
+  const std::optional<std::string> revoked = IVY_TRY(read_revoked(files.path(kRevoked)));
+  loaded.lacks_revoked = !revoked;
+  // A revoked certificate stays revoked when the list is removed.
+  loaded.anchor.crl_pem = revoked.value_or(last_revoked);
   IVY_CHECK(prepare(loaded.anchor, files));
   const std::string certificate =
       IVY_TRY(read_certificate_file(files.path(kCertificate), kMaxCertificateBytes));
