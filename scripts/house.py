@@ -207,7 +207,7 @@ def comment_figures(files):
         figures[kind + "_comment"] += taken
         figures[kind + "_lines"] += filled
         figures["comments"] += len(blocks)
-        figures["rulers"] += sum(1 for _, text in blocks if "----" in text)
+        figures["rulers"] += sum(1 for _, text in blocks if text.startswith("----"))
         figures["openings"] += sum(1 for _, text in blocks if BAD_OPENING.match(text))
         figures["short"] += sum(1 for _, text in blocks if len(text.split()) <= 4)
     return figures

@@ -43,7 +43,7 @@ class Communicator : public Messages<void> {
   std::string_view source() const { return ivy_comm_source(comm_); }
   void abort(const std::string& reason) { check(ivy_comm_abort(comm_, reason.c_str())); }
 
-  // ---- The same communicator, whose calls are made in another way ----
+  // The same communicator, whose calls are made in another way.
   Started start() const { return Started(comm_, how_); }
   Communicator within(std::chrono::milliseconds timeout) const {
     Communicator other(comm_, how_);

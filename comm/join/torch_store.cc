@@ -14,7 +14,6 @@
 
 #include "comm/join/endpoint.h"
 #include "proto/os/clock.h"
-#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 namespace {
@@ -149,44 +148,40 @@ Result<std::unique_ptr<TorchStore>> TorchStore::connect(const std::string& host,
   const std::string where = "torchrun's store at " + host + ":" + std::to_string(port);
   for (const TorchDialect tried : {TorchDialect::kOld, TorchDialect::kNew}) {
     if (dialect != TorchDialect::kUnknown && dialect != tried) continue;
-    const Result<int> socket = dial(host, port, end);
-    if (!socket.ok()) return socket.error().context(where);
+    const Result<int> dialled = dial(host, port, end);
+    if (!dialled.ok()) return dialled.error().context(where);
+    Descriptor socket(*dialled);
     const bool is_last = dialect != TorchDialect::kUnknown || tried == TorchDialect::kNew;
     const TimePoint until = is_last ? end : std::min(end, steady_now() + kProbeTime);
-    const Result<void> greeted = greet(*socket, tried, until);
-    if (greeted.ok()) return std::unique_ptr<TorchStore>(new TorchStore(*socket, tried));
-    close(*socket);
+    const Result<void> greeted = greet(socket.get(), tried, until);
+    if (greeted.ok()) return std::unique_ptr<TorchStore>(new TorchStore(std::move(socket), tried));
   }
   return Error{Code::kUnavailable, where + " answers in no dialect of torch's TCPStore",
                "give init tcp://HOST_OF_RANK_0:PORT, or set IVY_INIT_METHOD to that"};
 }
 
-TorchStore::TorchStore(int socket, TorchDialect dialect) : socket_(socket), dialect_(dialect) {}
-
-TorchStore::~TorchStore() { close(socket_); }
-
 Result<void> TorchStore::set(const std::string& key, const std::string& value, TimePoint end) {
   const Opcodes& codes = codes_of(dialect_);
-  IVY_CHECK(send_all(socket_, codes.set + sized(key) + sized(value), end));
+  IVY_CHECK(send_all(socket_.get(), codes.set + sized(key) + sized(value), end));
   // A write has no answer: the next one tells that it has been read.
-  IVY_CHECK(send_all(socket_, std::string(1, codes.count), end));
-  const Result<std::string> answer = receive(socket_, kCountBytes, end);
+  IVY_CHECK(send_all(socket_.get(), std::string(1, codes.count), end));
+  const Result<std::string> answer = receive(socket_.get(), kCountBytes, end);
   if (!answer.ok()) return answer.error();
   return {};
 }
 
 Result<std::string> TorchStore::wait_get(const std::string& key, TimePoint end) {
   const Opcodes& codes = codes_of(dialect_);
-  IVY_CHECK(send_all(socket_, codes.wait + number_bytes(1) + sized(key), end));
-  const Result<std::string> there = receive(socket_, 1, end);
+  IVY_CHECK(send_all(socket_.get(), codes.wait + number_bytes(1) + sized(key), end));
+  const Result<std::string> there = receive(socket_.get(), 1, end);
   if (!there.ok()) return there.error();
-  IVY_CHECK(send_all(socket_, codes.get + sized(key), end));
-  const std::string length = IVY_TRY(receive(socket_, sizeof(std::uint64_t), end));
+  IVY_CHECK(send_all(socket_.get(), codes.get + sized(key), end));
+  const std::string length = IVY_TRY(receive(socket_.get(), sizeof(std::uint64_t), end));
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, length.data(), sizeof bytes);
   if (bytes > kEndpointBytesMax)
     return Error{Code::kDataLoss, "torchrun's store gives no value of ours"};
-  return receive(socket_, static_cast<std::size_t>(bytes), end);
+  return receive(socket_.get(), static_cast<std::size_t>(bytes), end);
 }
 
 }  // namespace ivy::comm

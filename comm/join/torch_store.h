@@ -12,8 +12,10 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm {
 
@@ -26,9 +28,6 @@ class TorchStore {
   // TCPStore.
   static Result<std::unique_ptr<TorchStore>> connect(const std::string& host, std::uint16_t port,
                                                      TorchDialect dialect, TimePoint end);
-  ~TorchStore();
-  TorchStore(const TorchStore&) = delete;
-  TorchStore& operator=(const TorchStore&) = delete;
 
   Result<void> set(const std::string& key, const std::string& value, TimePoint end);
   // Waits for the key. DeadlineExceeded; Unavailable: the store is gone.
@@ -36,8 +35,9 @@ class TorchStore {
   TorchDialect dialect() const { return dialect_; }
 
  private:
-  TorchStore(int socket, TorchDialect dialect);
-  const int socket_;
+  TorchStore(Descriptor socket, TorchDialect dialect)
+      : socket_(std::move(socket)), dialect_(dialect) {}
+  const Descriptor socket_;
   const TorchDialect dialect_;
 };
 

@@ -12,7 +12,6 @@
 #include <utility>
 
 #include "proto/os/clock.h"
-#include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy::comm::nccl {
@@ -78,16 +77,12 @@ Result<void> end(const Attempt& attempt, milliseconds patience) {
 
 }  // namespace
 
-ProbeListener::~ProbeListener() {
-  if (fd_ >= 0) close(fd_);
-}
-
 std::uint16_t ProbeListener::listen_at(const std::string& address) {
   SocketAddress bound = parse_address(address, 0);
-  if (!bound.is_valid() || fd_ >= 0) return 0;
-  fd_ = bound.open_socket();
-  if (fd_ < 0 || bind(fd_, bound.get(), bound.size) != 0 || listen(fd_, kBacklog) != 0 ||
-      getsockname(fd_, bound.get(), &bound.size) != 0)
+  if (!bound.is_valid() || fd_) return 0;
+  fd_.reset(bound.open_socket());
+  if (!fd_ || bind(fd_.get(), bound.get(), bound.size) != 0 || listen(fd_.get(), kBacklog) != 0 ||
+      getsockname(fd_.get(), bound.get(), &bound.size) != 0)
     return 0;
   // The port has the same place in both families.
   sockaddr_in named = {};

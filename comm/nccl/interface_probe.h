@@ -13,6 +13,7 @@
 
 #include "comm/nccl/preflight.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy::comm::nccl {
 
@@ -20,16 +21,11 @@ namespace ivy::comm::nccl {
 // enough.
 class ProbeListener {
  public:
-  ProbeListener() = default;
-  ~ProbeListener();
-  ProbeListener(const ProbeListener&) = delete;
-  ProbeListener& operator=(const ProbeListener&) = delete;
-
   // On any port, numeric IPv4 or IPv6. 0: it cannot listen there, so no rank may try.
   std::uint16_t listen_at(const std::string& address);
 
  private:
-  int fd_ = -1;
+  Descriptor fd_;
 };
 
 // Connects and hangs up. The error says why it cannot: "no answer in 2000 ms", "Network is

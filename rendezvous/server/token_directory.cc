@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy::store {
 namespace {
 
@@ -26,14 +28,13 @@ Result<void> check_private(const struct stat& file, const std::string& path) {
 }  // namespace
 
 Result<std::string> read_token(const std::string& path, bool is_private) {
-  const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK);
-  if (fd < 0) return errno_error(Code::kNotFound, "token file " + path, errno);
+  const Descriptor fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW | O_NONBLOCK));
+  if (!fd) return errno_error(Code::kNotFound, "token file " + path, errno);
   struct stat file {};
   Result<void> fit;
-  if (is_private && fstat(fd, &file) == 0) fit = check_private(file, path);
+  if (is_private && fstat(fd.get(), &file) == 0) fit = check_private(file, path);
   std::array<char, kTokenBytes + 1> bytes{};
-  const ssize_t count = fit.ok() ? read(fd, bytes.data(), bytes.size()) : -1;
-  close(fd);
+  const ssize_t count = fit.ok() ? read(fd.get(), bytes.data(), bytes.size()) : -1;
   if (!fit.ok()) return fit.error();
   if (count != static_cast<ssize_t>(kTokenBytes)) {
     return Error{Code::kInvalidArgument,

@@ -638,7 +638,9 @@ TEST(LeafWaitGraphTest, ATorchClientIsAPidOnItsHost) {
   const ClientId client = script.join({}, Space::kTorch, "127.0.0.1:777");
   script.ask(client, Wait{{"k"}});
   script.settle();
-  const auto text = [&] { return explain(script.direct.engine.wait_graph(), script.direct.now_ns); };
+  const auto text = [&] {
+    return explain(script.direct.engine.wait_graph(), script.direct.now_ns);
+  };
   EXPECT_NE(text().find("a client at 10.0.0.2:777"), std::string::npos) << text();
   script.leaf.describe(client, 4711, std::nullopt);
   script.settle();

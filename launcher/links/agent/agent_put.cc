@@ -9,6 +9,7 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/wire/agent.grpc.pb.h"
 
 namespace ivy {
@@ -43,7 +44,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
     head.set_architecture(architecture);
     head.set_sha256(bundle_.sha256);
     head.set_bytes(rest_.size());
-    context_.set_deadline(std::chrono::system_clock::now() + kLeastTime +
+    context_.set_deadline(system_now() + kLeastTime +
                           std::chrono::seconds(rest_.size() / kSlowestBytesPerSecond));
     stub_->async()->Put(&context_, &reply_, this);
     StartWrite(&request_);

@@ -44,8 +44,8 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
 
   // Listens. Unavailable names the address and the ports.
   static Result<std::shared_ptr<DialBackListener>> open(boost::asio::io_context& loop,
-                                                    const DialBackListenerSettings& settings,
-                                                    Handlers handlers);
+                                                        const DialBackListenerSettings& settings,
+                                                        Handlers handlers);
   DialBackListener(const DialBackListener&) = delete;
   DialBackListener& operator=(const DialBackListener&) = delete;
 
