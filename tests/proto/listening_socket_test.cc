@@ -83,7 +83,7 @@ TEST(ListeningSocket, WhatIsNoAddressOfThisHostIsRefused) {
   }
   const Result<int> elsewhere = listen_tcp("192.0.2.1", 0);
   ASSERT_FALSE(elsewhere.ok());
-  EXPECT_EQ(elsewhere.error().code, Code::kUnavailable);
+  EXPECT_EQ(elsewhere.error().code, Code::kNotFound);
 }
 
 }  // namespace
