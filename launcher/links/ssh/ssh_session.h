@@ -1,6 +1,6 @@
 // One SSH connection, non-blocking: every step says whether it is done or must be called again when
 // the socket is ready. The only file that knows libssh. libssh reads no configuration here: it gets
-// what ssh_config_check.h found.
+// what ssh_settings.h found.
 //
 // Thread: the loop's. A key agent is asked synchronously (it lives on this host).
 #pragma once
