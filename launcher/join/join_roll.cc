@@ -44,7 +44,7 @@ std::optional<Diagnostic> JoinRoll::compare(const JoiningNode& node) const {
   for (const auto& [name, ours] : head.terms) {
     const std::string theirs = value_of(node.terms, name);
     if (theirs == ours) continue;
-    return refusal("IVY-J001", who + " was started with another value of " + name + " than node 0",
+    return refusal("IVY-J001", who + " was started with another " + name + " than node 0",
                    both(ours, theirs),
                    "start every node with the same command line; only --node-rank differs");
   }

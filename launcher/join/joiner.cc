@@ -161,7 +161,7 @@ Awaitable<void> Joiner::reach() {
       const Diagnostic why{
           .id = "IVY-J004",
           .what = "what listens at " + head() + " does not take this node in",
-          .cause = introduced.error().message,
+          .cause = "TLS with our key fails: " + introduced.error().message,
           .fix =
               "the same --join-secret-file (or IVY_JOIN_SECRET) and --rdzv-id on every node;\n"
               "or another program has that port: --master-port PORT, the same on every node",

@@ -111,6 +111,11 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   }
   listener_ = IVY_TRY(std::move(listener));
   hosts_->set_listening_text(listener_->listening_text());
+  const bool is_elsewhere = parse_address(options_.join_address, 0).is_valid() &&
+                            settings.addresses.front() != options_.join_address;
+  if (is_elsewhere && !options_.quiet)
+    say_("note: --master-addr " + options_.join_address +
+         " is no address of this host, where node 0 was started");
   return {};
 }
 

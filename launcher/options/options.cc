@@ -578,7 +578,7 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
       {"--nnodes", std::to_string(options.min_nodes.value_or(*options.num_nodes)) + ":" +
                        std::to_string(*options.num_nodes)},
       {"--nproc-per-node", raw.per_host_text},
-      {"the program", command_text(raw, options)}};
+      {"program", command_text(raw, options)}};
   take_address_of_node_0(binder, options);
   return {};
 }
