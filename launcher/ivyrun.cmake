@@ -10,12 +10,17 @@ add_library(ivy_job STATIC
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
 
+# ivy_join: torchrun mode, in which every node has an ivyrun of its own.
+add_library(ivy_join STATIC
+  join/join_key.cc join/join_roll.cc join/join_wire.cc join/joiner.cc join/node_zero.cc)
+target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
+
 # Twice: ivyrun without gRPC, whose static initialisers every start would pay, and ivyrun-agents with it, which
 # the first becomes where a host may be reached by an agent (links/choice/agents_program.h).
 add_executable(ivyrun main.cc)
-target_link_libraries(ivyrun PRIVATE ivy_job ivy_no_agent_links)
+target_link_libraries(ivyrun PRIVATE ivy_join ivy_job ivy_no_agent_links)
 add_executable(ivyrun-agents main.cc)
-target_link_libraries(ivyrun-agents PRIVATE ivy_job ivy_agent_links)
+target_link_libraries(ivyrun-agents PRIVATE ivy_join ivy_job ivy_agent_links)
 add_dependencies(ivyrun ivyrun-agents)
 foreach(program ivyrun ivyrun-agents)
   target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
 #include <chrono>
 #include <climits>
@@ -18,6 +19,8 @@
 #include "launcher/job/detach.h"
 #include "launcher/job/job.h"
 #include "launcher/job/job_record.h"
+#include "launcher/join/joiner.h"
+#include "launcher/join/node_zero.h"
 #include "launcher/links/choice/agents_program.h"
 #include "launcher/links/this_host.h"
 #include "launcher/options/options.h"
@@ -69,8 +72,10 @@ bool is_ignored(int signal) {
 class Signals {
  public:
   // watch: null outside of a Slurm allocation.
-  Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch)
-      : job_(job), watch_(watch), set_(loop) {
+  // nodes: null but in torchrun mode.
+  Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch,
+          ivy::NodeZero* nodes)
+      : job_(job), watch_(watch), nodes_(nodes), set_(loop) {
     for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
       if (!is_ignored(signal)) set_.add(signal);
     wait();
@@ -106,18 +111,23 @@ class Signals {
       case SIGUSR2:
       case SIGTERM:
         if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
-        return signal == SIGTERM ? job_.interrupt(signal) : job_.forward_signal(signal);
+        return signal == SIGTERM ? interrupt(signal) : job_.forward_signal(signal);
       case SIGTSTP:
         return job_.suspension().begin([] { raise(SIGSTOP); });
       case SIGCONT:
         return job_.suspension().end();
       default:
-        return job_.interrupt(signal);
+        return interrupt(signal);
     }
+  }
+
+  void interrupt(int signal) {
+    if (nodes_ == nullptr || nodes_->is_new_interrupt(0)) job_.interrupt(signal);
   }
 
   ivy::Job& job_;
   ivy::AllocationWatch* const watch_;
+  ivy::NodeZero* const nodes_;
   boost::asio::signal_set set_;
   int last_signal_ = 0;
   std::int64_t last_at_ns_ = 0;
@@ -208,6 +218,65 @@ void start_watch(ivy::AllocationWatch& watch, ivy::Job& job) {
   watch.start(std::move(handlers));
 }
 
+void say_line(const std::string& line) {
+  std::fputs(ivy::escape_control("ivyrun: " + line + "\n").c_str(), stderr);
+}
+
+// Waits for the other nodes of torchrun mode, in the loop. Not 0: the exit code of a job that will
+// not be.
+int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::NodeZero& nodes) {
+  int exit_code = 0;
+  boost::asio::signal_set signals(loop);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signals.add(signal);
+  const auto refuse = [&](const ivy::Diagnostic& why) {
+    std::fputs(ivy::render(why).c_str(), stderr);
+    exit_code = why.exit_code;
+    nodes.refuse(why, [&] { loop.stop(); });
+  };
+  signals.async_wait([&](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    const std::string called = ivy::signal_name(signal);
+    refuse({.severity = ivy::Severity::kNote,
+            .id = "IVY-R003",
+            .what = "interrupted by " + called + " on node 0, before all nodes were here",
+            .exit_code = 128 + signal});
+  });
+  nodes.gather([&](const std::optional<ivy::Diagnostic>& refusal) {
+    // Later: this may be a call of a connection that the end closes.
+    boost::asio::post(loop, [&, refusal] {
+      if (refusal) return refuse(*refusal);
+      request.options.hosts = nodes.host_list();
+      loop.stop();
+    });
+  });
+  loop.run();
+  loop.restart();
+  return exit_code;
+}
+
+// Node 0 of torchrun mode, with all nodes that are needed; null where hosts are named.
+ivy::Result<std::unique_ptr<ivy::NodeZero>> open_node_zero(boost::asio::io_context& loop,
+                                                           const ivy::JobRequest& request) {
+  const ivy::Options& options = request.options;
+  if (!options.node_rank) return std::unique_ptr<ivy::NodeZero>();
+  const ivy::JoinKey key = IVY_TRY(ivy::join_key(options, request.caller));
+  std::unique_ptr<ivy::NodeZero> nodes = IVY_TRY(ivy::NodeZero::open(loop, request, key, say_line));
+  if (!key.is_secret && !options.quiet)
+    say_line("note: whoever reaches port " + std::to_string(options.join_port) +
+             " here may join as a node; --join-secret-file FILE on every node keeps others out");
+  return nodes;
+}
+
+int run_node(const ivy::JobRequest& request) {
+  boost::asio::io_context loop(1);
+  const ivy::Result<ivy::JoinKey> key = ivy::join_key(request.options, request.caller);
+  if (!key.ok()) return complain(key.error());
+  const int exit_code = ivy::run_joiner(loop, request, *key);
+  std::fflush(nullptr);
+  // Look-ups of names may still run.
+  _exit(exit_code);
+}
+
 int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
             char* const* argv) {
   if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
@@ -225,10 +294,21 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
   boost::asio::io_context loop(1);
   int exit_code = ivy::kExitInternal;
   int death = 0;
+  ivy::Result<std::unique_ptr<ivy::NodeZero>> nodes = open_node_zero(loop, request);
+  if (!nodes.ok()) return complain(nodes.error());
+  ivy::NodeZero* const node_zero = nodes->get();
+  request.joined = node_zero;
+  if (node_zero != nullptr)
+    if (const int refused = gather_nodes(loop, request, *node_zero); refused != 0) return refused;
   const auto watch = make_watch(loop, request.options, allocation);
   request.allocation_end = watch.get();
   ivy::Job job(loop, std::move(request));
-  Signals signals(loop, job, watch.get());
+  Signals signals(loop, job, watch.get(), node_zero);
+  if (node_zero != nullptr) {
+    node_zero->set_interrupt_handler([&job](int signal) { job.interrupt(signal); });
+    node_zero->set_say(
+        [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); });
+  }
   job.start([&](int code, int raise_signal) {
     exit_code = code;
     death = raise_signal;
@@ -259,6 +339,8 @@ ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* 
 ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
                                                            char* const* argv,
                                                            ivy::Options& options) {
+  // In torchrun mode whoever has started the nodes chose the hosts.
+  if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
   ivy::Result<std::optional<ivy::Allocation>> read = ivy::find_allocation(caller);
@@ -327,6 +409,7 @@ int run(const ivy::Options& options, const std::optional<ivy::Allocation>& alloc
                                "ivy-node is not beside ivyrun: " + request.node_binary,
                                "build or install both"});
 
+  if (options.node_rank.value_or(0) > 0) return run_node(request);
   if (options.detach && !options.dry_run) prepare_to_detach(request);
   return run_job(std::move(request), allocation, argv);
 }

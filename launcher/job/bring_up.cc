@@ -252,7 +252,8 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
   // Its connection works, but is slow.
   const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
   const std::string fix =
-      is_sending ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
+      host.host->joins ? "what its own ivyrun has printed may say more"
+      : is_sending     ? "allow more time: --start-timeout 10m (each host gets ivy-node once)"
       : is_carried_by_slurm(job_.options, *host.host)
           ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
             "awaited\nor allow more: --start-timeout"

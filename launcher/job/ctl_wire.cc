@@ -5,6 +5,8 @@ namespace {
 
 constexpr std::size_t kLengthBytes = 4;
 
+}  // namespace
+
 std::string framed(const std::string& message) {
   std::string bytes;
   bytes.reserve(kLengthBytes + message.size());
@@ -12,8 +14,6 @@ std::string framed(const std::string& message) {
     bytes.push_back(static_cast<char>((message.size() >> (8 * i)) & 0xff));
   return bytes + message;
 }
-
-}  // namespace
 
 std::string encode_ctl(const ctl::Request& request) {
   ctl::Request versioned = request;

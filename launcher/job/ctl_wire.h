@@ -17,6 +17,8 @@ inline constexpr std::uint32_t kCtlVersion = 1;
 // Largest message. A description of a thousand hosts takes less than 100 KiB.
 inline constexpr std::size_t kMaxCtlBytes = 1u << 20;
 
+// A message with its length before it.
+std::string framed(const std::string& message);
 std::string encode_ctl(const ctl::Request& request);
 std::string encode_ctl(const ctl::Reply& reply);
 

@@ -8,6 +8,7 @@
 
 #include "launcher/hang/rank_names.h"
 #include "launcher/job/job_record.h"
+#include "launcher/job/joined_nodes.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/limits.h"
@@ -62,7 +63,10 @@ JobEnding::Handlers Job::ending_handlers() {
   handlers.tell_followers = [this](const Outcome& outcome, const std::string& summary,
                                    std::function<void()> then) {
     takeover_.stop_keeping();
-    service_.end(outcome, summary, std::move(then));
+    service_.end(outcome, summary, [this, code = outcome.exit_code, then] {
+      if (job_.request.joined != nullptr) return job_.request.joined->end(code, then);
+      then();
+    });
   };
   handlers.over = [this](int exit_code, int raise_signal) { over_(exit_code, raise_signal); };
   return handlers;
@@ -94,6 +98,17 @@ Takeover::Handlers Job::takeover_handlers() {
   return handlers;
 }
 
+// In torchrun mode the other nodes show what their workers print, and hear what is said here.
+void Job::show_to_joined_nodes() {
+  JoinedNodes* const joined = job_.request.joined;
+  if (joined == nullptr) return;
+  set_joined_hosts(carriers_, joined->hosts());
+  joined->show(job_.screen.output(), [this](int index, std::uint64_t bytes) {
+    HostSession* const session = job_.hosts[static_cast<std::size_t>(index)].session.get();
+    if (session != nullptr && session->is_open()) session->grant(bytes);
+  });
+}
+
 void Job::start(std::function<void(int, int)> over) {
   over_ = [this, over = std::move(over)](int exit_code, int raise_signal) {
     finish_carriers(carriers_, [=] { over(exit_code, raise_signal); });
@@ -116,6 +131,7 @@ void Job::start(std::function<void(int, int)> over) {
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
   carriers_ = make_carrier_context(job_.loop, job_.options, job_.request.node_binary,
                                    job_.request.make_agent_link);
+  show_to_joined_nodes();
   set_note_handler(carriers_, [this](const RemoteText& text) { job_.screen.note(text.line()); });
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
     if (job_.request.allocation_end != nullptr)
@@ -206,6 +222,8 @@ void Job::start_workers() {
 }
 
 void Job::start_with(const std::vector<HostPlan>& plans) {
+  if (job_.request.joined != nullptr)
+    job_.request.joined->begin_attempt(job_.generation, restarts_.max_attempts(), job_.plan);
   ranks_.begin();
   job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
   for (std::size_t index = 0; index < plans.size(); ++index)
@@ -293,6 +311,8 @@ void Job::restart_workers() {
   // Before any host hears of it: who takes the job over must not be behind its hosts.
   if (job_.outlives_launcher()) takeover_.write_record();
   if (service_.socket() != nullptr) service_.socket()->attempt();
+  if (job_.request.joined != nullptr)
+    job_.request.joined->begin_attempt(job_.generation, restarts_.max_attempts(), job_.plan);
   std::vector<HostPlan> plans;
   if (planner_.is_new()) {
     Result<std::vector<HostPlan>> made = planner_.host_plans();

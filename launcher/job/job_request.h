@@ -15,6 +15,7 @@
 namespace ivy {
 
 class AllocationWatch;
+class JoinedNodes;
 
 // Names a job, and proves that a launcher is its own.
 struct JobIdentity {
@@ -31,6 +32,7 @@ struct JobRequest {
   JobIdentity identity;
   std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // Set with --detach; it outlives the job.
+  JoinedNodes* joined = nullptr;     // torchrun mode: the other nodes; outlives the job.
   AllocationWatch* allocation_end = nullptr;  // In a Slurm allocation; outlives the job.
   // Set when the job runs already and its launcher is dead: this launcher takes it over. Options
   // are then what job_record.h has read from the record.

@@ -25,6 +25,8 @@
 
 namespace ivy {
 
+class DialBackHosts;
+
 // Admits at most `count` holders at once; the others wait in order.
 class Slots {
  public:
@@ -83,6 +85,10 @@ class CarrierContext {
     return std::static_pointer_cast<Part>(kept);
   }
 
+  // torchrun mode: the nodes that have joined, else null.
+  const std::shared_ptr<DialBackHosts>& joined_hosts() const { return joined_hosts_; }
+  void set_joined_hosts(std::shared_ptr<DialBackHosts> hosts) { joined_hosts_ = std::move(hosts); }
+
   // kAgent or kSsh: a host that has come up by one is redialled by the same.
   std::optional<Carrier> carrier_of(const Host& host) const;
   void remember_carrier(const Host& host, Carrier kind);
@@ -109,6 +115,7 @@ class CarrierContext {
   std::optional<Result<std::optional<AgentIdentity>>> agent_identity_;
   std::optional<Result<std::string>> agent_socket_;
   std::map<std::string, Carrier> carriers_;
+  std::shared_ptr<DialBackHosts> joined_hosts_;
   std::map<std::string, int> notes_;  // How many were noted, by kind.
   std::set<std::string> noted_;       // Each text once.
   std::function<void(const RemoteText&)> say_note_;

@@ -8,9 +8,10 @@
 
 namespace ivy {
 
-enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun };
+enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun, kJoined };
 
-// "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun".
+// "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun",
+// "joined".
 std::string carrier_name(Carrier carrier);
 // How long the workers of a host live without hearing from their launcher, unless --lease says it.
 // is_attended: a user at a terminal sees the job.

@@ -20,6 +20,7 @@ struct Host {
   std::optional<int> slots;  // Written slots (a:4, slots=4); repeated entries of a host add up.
   std::optional<int> max_slots = {};  // max_slots=4: more workers than this are refused.
   std::optional<int> fake;            // --fake-hosts: number of this pretended host, 0..N-1.
+  bool joins = false;                 // torchrun mode: its own ivyrun brings it.
   std::string origin;                 // "-H", or "file:line", for messages.
 
   bool operator==(const Host&) const = default;

@@ -213,9 +213,10 @@ Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
 
 void note_unknown_variables(const Environment& environment, std::vector<std::string>& notes) {
   // Read by our programs, though neither a flag's default nor a worker's.
-  constexpr std::string_view kRead[] = {
-      "IVY_PYTHON",      "IVY_SSH_CONFIG", "IVY_AGENT_*",      "IVY_DEVICE_ROOT", "IVY_LAUNCHER",
-      "IVY_INIT_METHOD", "IVY_RENDEZVOUS", "IVY_NODE_SCOPE_*", "IVY_TEST*",       "IVY_BIN"};
+  constexpr std::string_view kRead[] = {"IVY_PYTHON",      "IVY_SSH_CONFIG",  "IVY_AGENT_*",
+                                        "IVY_DEVICE_ROOT", "IVY_LAUNCHER",    "IVY_INIT_METHOD",
+                                        "IVY_RENDEZVOUS",  "IVY_JOIN_SECRET", "IVY_NODE_SCOPE_*",
+                                        "IVY_TEST*",       "IVY_BIN"};
   const auto is_known = [&](const std::string& name) {
     const auto matches = [&](std::string_view pattern) {
       return env_pattern_matches(pattern, name);

@@ -245,14 +245,19 @@ constexpr OptionEntry kTable[] = {
     {"srun-args", "", "ARGS", kNetwork, kHonoured, kOurs,
      "arguments for the srun that starts the hosts of a Slurm allocation"},
     {"fanout", "", "N", kNetwork, kHonoured, kOurs, "SSH handshakes at the same time (default 64)"},
-    {"node-rank", "--machine-rank", "N", kNetwork, kHonoured, kTorchrun,
-     "only 0: one ivyrun starts every host"},
+    {"node-rank", "--machine-rank", "R", kNetwork, kHonoured, kTorchrun,
+     "with --nnodes N and without -H: start only this node's part of a job whose other nodes are started "
+     "elsewhere. Node 0 waits for the others at --master-port (default 29500), they dial --master-addr"},
+    {"join-secret-file", "", "FILE", kNetwork, kHonoured, kOurs,
+     "with --node-rank: a secret that all nodes have (at least 16 bytes; or IVY_JOIN_SECRET in the "
+     "environment); without one whoever reaches node 0's port may join"},
     torchruns("standalone", "", "ivyrun picks address and port"),
     {"rdzv-backend", "", "NAME", kNetwork, kHonoured, kTorchrun,
-     "only static and c10d, which change nothing: one ivyrun starts every host"},
+     "only static and c10d, which change nothing"},
     torchruns("rdzv-endpoint", "HOST:PORT", "ivyrun picks address and port; --master-addr and --master-port "
      "override"),
-    torchruns("rdzv-id", "ID", "every job has its own id"),
+    {"rdzv-id", "", "ID", kNetwork, kHonoured, kTorchrun,
+     "with --node-rank: nodes of another id do not belong to this job"},
     torchruns("rdzv-conf", "CONF", "--start-timeout bounds the wait for hosts, --lease the silence of one"),
     torchruns("local-addr", "ADDRESS", "addresses are tested; --iface chooses the interface"),
     refused("no-ssh", "", "ivyrun is started once, not on every host: -H host0,host1,... with all hosts in rank "

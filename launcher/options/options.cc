@@ -28,6 +28,8 @@ namespace {
 
 // What more than one flag decides together.
 struct Raw {
+  std::optional<int> node_rank;
+  std::string per_host_text = "auto";
   std::vector<std::string> hosts;
   std::string hostfile;
   int fake_hosts = 0;
@@ -122,7 +124,11 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.text("hostfile", raw.hostfile);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
   binder.parsed("num-proc", options.num_proc, number_between(1, kMaxWorkers));
-  binder.parsed("nproc-per-node", options.per_host, parse_per_host);
+  binder.value("nproc-per-node", [&](const std::string& text) -> Result<void> {
+    raw.per_host_text = text;
+    options.per_host = IVY_TRY(parse_per_host(text));
+    return {};
+  });
   binder.value("nnodes", [&](const std::string& text) -> Result<void> {
     const std::size_t colon = text.find(':');
     const int low = IVY_TRY(parse_number(text.substr(0, colon), 1, static_cast<int>(kMaxHosts)));
@@ -257,28 +263,19 @@ void bind_carriers(Binder& binder, CarrierOptions& options) {
   binder.parsed("fanout", options.fanout, number_between(1, 512));
 }
 
-// torchrun's flags for a server by which hosts find each other, and for one start on each host.
-void bind_rendezvous(Binder& binder, std::vector<std::string>& notes) {
-  binder.value("rdzv-backend", [&](const std::string& text) -> Result<void> {
-    if (text == "static" || text == "c10d") {
-      notes.push_back(binder.shown("rdzv-backend") +
-                      " has no effect: one ivyrun starts every host and gives out the ranks");
-      return {};
-    }
+// torchrun's flags for one start on each host, and for how these starts find each other.
+void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
+  binder.value("rdzv-backend", [](const std::string& text) -> Result<void> {
+    if (text == "static" || text == "c10d") return {};
     // Where it means a server that hosts find each other by, the job would not be what was asked
     // for.
     return usage_error(
         "rendezvous backend \"" + text + "\" is not supported; ivyrun has its own store",
         "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
   });
-  binder.value("node-rank", [&](const std::string& text) -> Result<void> {
-    if (IVY_TRY(parse_number(text, 0, static_cast<int>(kMaxHosts))) == 0) {
-      notes.push_back(binder.shown("node-rank") + " has no effect: one ivyrun starts every host");
-      return {};
-    }
-    return usage_error("ivyrun is started once, not on every host",
-                       "on one host: ivyrun -H host0,host1 ... with all hosts in rank order");
-  });
+  binder.parsed("node-rank", raw.node_rank, number_between(0, static_cast<int>(kMaxHosts) - 1));
+  binder.text("rdzv-id", options.run_id);
+  binder.text("join-secret-file", options.join_secret_file);
 }
 
 void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
@@ -298,7 +295,7 @@ void bind_all(Binder& binder, Options& options, Raw& raw) {
   bind_lifecycle(binder, options);
   bind_network(binder, options);
   bind_carriers(binder, options);
-  bind_rendezvous(binder, options.notes);
+  bind_rendezvous(binder, options, raw);
   bind_diagnosis(binder, options, raw);
 }
 
@@ -519,6 +516,73 @@ Result<void> settle_output(const Binder& binder, Options& options) {
   return {};
 }
 
+// In torchrun mode these belong to the way to node 0, and the workers' own are chosen.
+void take_address_of_node_0(const Binder& binder, Options& options) {
+  options.join_address = std::exchange(options.master_addr, "");
+  if (!binder.is_given("master-port") || options.port_low == 0) return;
+  options.join_port = options.port_low;
+  options.port_low = options.port_high = 0;
+}
+
+std::string command_text(const Raw& raw, const Options& options) {
+  return (raw.is_module   ? "-m "
+          : raw.no_python ? "--no-python "
+                          : "") +
+         quoted_arguments(options.command);
+}
+
+// Why torchrun mode is not meant, or does not go with another flag.
+Result<void> check_join(const Binder& binder, const Raw& raw, const Options& options) {
+  const std::string shown = binder.shown("node-rank");
+  const std::string rank = std::to_string(*raw.node_rank);
+  const int nodes = options.num_nodes.value_or(1);
+  if (!options.hosts.empty() || nodes == 1)
+    return usage_error("ivyrun is started once, not on every host, unless " + shown + " " + rank +
+                           " comes with --nnodes N and without -H",
+                       "on one host: ivyrun -H host0,host1 ... with all hosts in rank order, or\n"
+                       "on every host: ivyrun --nnodes N --node-rank R --master-addr HOST0 ...");
+  if (*raw.node_rank >= nodes)
+    return usage_error(shown + " " + rank + ", but " + binder.shown("nnodes") + " " +
+                           std::to_string(nodes) + " has nodes 0 to " + std::to_string(nodes - 1),
+                       "number the nodes from 0");
+  if (*raw.node_rank > 0 && options.master_addr.empty())
+    return usage_error(shown + " " + rank + " does not know where node 0 is",
+                       "--master-addr HOST0, a name or an address of node 0's host");
+  for (const std::string_view other :
+       {"detach", "stop-before-end", "requeue", "num-proc", "transport"})
+    if (binder.is_given(other))
+      return usage_error(binder.shown(other) + " does not go with " + shown +
+                             ": every node has an ivyrun of its own",
+                         "leave it out, or name all hosts with -H and start one ivyrun");
+  return {};
+}
+
+// torchrun mode: --node-rank beside a number of nodes that no host list names.
+Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options) {
+  const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
+  const auto without_effect = [&](std::string_view flag, const std::string& why) {
+    if (binder.is_given(flag))
+      options.notes.push_back(binder.shown(flag) + " has no effect: " + why);
+  };
+  if (!is_join) {
+    if (raw.node_rank.value_or(0) > 0) return check_join(binder, raw, options);
+    without_effect("rdzv-backend", "one ivyrun starts every host and gives out the ranks");
+    without_effect("node-rank", "one ivyrun starts every host");
+    without_effect("rdzv-id", "every job has its own id");
+    without_effect("join-secret-file", "it is for nodes that join by --node-rank");
+    return {};
+  }
+  IVY_CHECK(check_join(binder, raw, options));
+  options.node_rank = raw.node_rank;
+  options.join_terms = {
+      {"--nnodes", std::to_string(options.min_nodes.value_or(*options.num_nodes)) + ":" +
+                       std::to_string(*options.num_nodes)},
+      {"--nproc-per-node", raw.per_host_text},
+      {"program", command_text(raw, options)}};
+  take_address_of_node_0(binder, options);
+  return {};
+}
+
 // What a number of hosts that may change does not go with.
 Result<void> settle_range(const Binder& binder, const Options& options) {
   if (!options.min_nodes) return {};
@@ -532,6 +596,7 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
                            "are left of " +
                            binder.shown("nnodes") + " MIN:MAX",
                        "leave " + binder.shown("lease") + " out, or give one number of hosts");
+  if (options.node_rank) return {};
   const int given = std::max<int>(1, static_cast<int>(options.hosts.size()));
   if (*options.min_nodes <= given) return {};
   return usage_error(binder.shown("nnodes") + " needs " + std::to_string(*options.min_nodes) +
@@ -557,6 +622,7 @@ Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& 
                     Options& options) {
   IVY_CHECK(settle_command(binder, raw, options));
   IVY_CHECK(settle_hosts(binder, raw, read, options));
+  IVY_CHECK(settle_join(binder, raw, options));
   IVY_CHECK(settle_range(binder, options));
   IVY_CHECK(settle_output(binder, options));
   IVY_CHECK(settle_devices(binder, options));

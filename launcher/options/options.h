@@ -7,6 +7,7 @@
 #include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "launcher/options/hosts.h"
@@ -100,6 +101,17 @@ struct NetworkOptions {
   bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.
 };
 
+// torchrun mode: every node has an ivyrun of its own, and that of node 0 is the job's launcher.
+struct JoinOptions {
+  std::optional<int> node_rank;      // --node-rank, in torchrun mode alone.
+  std::string join_address;          // --master-addr: node 0, an address or a name.
+  std::uint16_t join_port = 29'500;  // --master-port
+  std::string run_id;                // --rdzv-id
+  std::string join_secret_file;      // --join-secret-file
+  // What all nodes must have written alike: flag and value.
+  std::vector<std::pair<std::string, std::string>> join_terms;
+};
+
 // The way from ivyrun to the hosts.
 struct CarrierOptions {
   TransportChoice transport = TransportChoice::kAuto;
@@ -126,6 +138,7 @@ struct Options : HostOptions,
                  OutputOptions,
                  LifecycleOptions,
                  NetworkOptions,
+                 JoinOptions,
                  CarrierOptions,
                  DiagnosisOptions {};
 

@@ -91,8 +91,11 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   set_default(inputs, out, "NCCL_SOCKET_IFNAME", interface);
 }
 
-// By srun the supervisor has all that the caller has, but for what was hidden from srun.
-bool has_callers_environment(const PlannedHost& host) { return host.carrier == Carrier::kSrun; }
+// By srun the supervisor has all that the caller has, but for what was hidden from srun; a node
+// that has joined has what its own ivyrun was called with.
+bool has_callers_environment(const PlannedHost& host) {
+  return host.carrier == Carrier::kSrun || host.carrier == Carrier::kJoined;
+}
 
 bool is_proxy(std::string_view name) {
   return name.ends_with("_proxy") || name.ends_with("_PROXY");

@@ -40,13 +40,12 @@ struct PskTls::Callbacks {
     return *static_cast<const PskTls*>(SSL_CTX_get_app_data(SSL_get_SSL_CTX(connection)));
   }
 
-  static SSL_SESSION* session(SSL* connection) {
-    const PskTls& tls = of(connection);
+  static SSL_SESSION* session(SSL* connection, const Key& known) {
     SSL_SESSION* const made = SSL_SESSION_new();
     const SSL_CIPHER* const cipher = SSL_CIPHER_find(connection, kCipherId);
-    const auto* const key = reinterpret_cast<const unsigned char*>(tls.key_.data());
+    const auto* const key = reinterpret_cast<const unsigned char*>(known.secret.data());
     const bool done = made != nullptr && cipher != nullptr &&
-                      SSL_SESSION_set1_master_key(made, key, tls.key_.size()) == 1 &&
+                      SSL_SESSION_set1_master_key(made, key, known.secret.size()) == 1 &&
                       SSL_SESSION_set_cipher(made, cipher) == 1 &&
                       SSL_SESSION_set_protocol_version(made, TLS1_3_VERSION) == 1;
     if (done) return made;
@@ -57,10 +56,10 @@ struct PskTls::Callbacks {
   // Client: offers the key. OpenSSL frees the session.
   static int use(SSL* connection, const EVP_MD*, const unsigned char** identity,
                  std::size_t* length, SSL_SESSION** session_out) {
-    const PskTls& tls = of(connection);
-    *identity = reinterpret_cast<const unsigned char*>(tls.identity_.data());
-    *length = tls.identity_.size();
-    *session_out = session(connection);
+    const Key& key = of(connection).keys_.front();
+    *identity = reinterpret_cast<const unsigned char*>(key.identity.data());
+    *length = key.identity.size();
+    *session_out = session(connection, key);
     return *session_out != nullptr ? 1 : 0;
   }
 
@@ -68,23 +67,29 @@ struct PskTls::Callbacks {
   // then fails.
   static int find(SSL* connection, const unsigned char* identity, std::size_t length,
                   SSL_SESSION** session_out) {
-    const PskTls& tls = of(connection);
+    const std::list<Key>& keys = of(connection).keys_;
+    const std::string_view asked(reinterpret_cast<const char*>(identity), length);
     *session_out = nullptr;
-    if (length != tls.identity_.size() ||
-        std::memcmp(identity, tls.identity_.data(), length) != 0) {
-      return 1;
-    }
-    *session_out = session(connection);
+    const auto known = std::find_if(keys.begin(), keys.end(),
+                                    [&](const Key& key) { return key.identity == asked; });
+    if (known == keys.end()) return 1;
+    SSL_set_app_data(connection, const_cast<Key*>(&*known));
+    *session_out = session(connection, *known);
     return *session_out != nullptr ? 1 : 0;
   }
 };
 
-PskTls::PskTls(Side side, std::string identity, std::string key)
-    : side_(side), identity_(std::move(identity)), key_(std::move(key)) {}
+PskTls::PskTls(Side side, std::string identity, std::string key) : side_(side) {
+  add_key(std::move(identity), std::move(key));
+}
 
 PskTls::~PskTls() {
   SSL_CTX_free(context_);
-  OPENSSL_cleanse(key_.data(), key_.size());
+  for (Key& key : keys_) OPENSSL_cleanse(key.secret.data(), key.secret.size());
+}
+
+void PskTls::add_key(std::string identity, std::string key) {
+  keys_.push_back({std::move(identity), std::move(key)});
 }
 
 Result<std::unique_ptr<PskTls>> PskTls::make(Side side, std::string identity, std::string key) {
@@ -188,6 +193,11 @@ PskStream::Step PskStream::write(std::string_view bytes, std::size_t& count) {
 void PskStream::say_end() {
   ERR_clear_error();
   SSL_shutdown(connection_.get());
+}
+
+std::string PskStream::identity() const {
+  const auto* const key = static_cast<const PskTls::Key*>(SSL_get_app_data(connection_.get()));
+  return key != nullptr && SSL_is_init_finished(connection_.get()) == 1 ? key->identity : "";
 }
 
 bool PskStream::has_pending() const { return SSL_has_pending(connection_.get()) == 1; }

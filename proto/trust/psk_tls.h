@@ -11,6 +11,7 @@
 #pragma once
 
 #include <cstdint>
+#include <list>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -48,6 +49,8 @@ class PskStream {
   // The number of bytes that have come over the socket, encrypted as they came.
   std::uint64_t received_bytes() const;
   const std::string& failure() const { return failure_; }
+  // A server's: the identity that the peer has proved. Empty before shake_hands() is done.
+  std::string identity() const;
 
  private:
   friend class PskTls;
@@ -63,6 +66,8 @@ class PskStream {
 
 // The state that all connections with one key share. It outlives its streams.
 class PskTls {
+  friend class PskStream;
+
  public:
   enum class Side { kClient, kServer };
 
@@ -72,15 +77,20 @@ class PskTls {
   PskTls(const PskTls&) = delete;
   PskTls& operator=(const PskTls&) = delete;
 
+  // A server's: another key by which peers are known. Before the first stream; identities differ.
+  void add_key(std::string identity, std::string key);
   PskStream stream(int socket);
 
  private:
+  struct Key {
+    std::string identity;
+    std::string secret;
+  };
   PskTls(Side side, std::string identity, std::string key);
   struct Callbacks;
 
   const Side side_;
-  const std::string identity_;
-  std::string key_;
+  std::list<Key> keys_;  // Stable addresses: streams point to theirs. The first is a client's.
   ssl_ctx_st* context_ = nullptr;
 };
 

@@ -10,6 +10,7 @@ namespace {
 constexpr std::string_view kFirstLine = "IVYDIAL 1";
 constexpr std::string_view kCarrierLine = "IVYDIAL 1 ";
 constexpr std::string_view kSignalLine = "IVYSIGNAL 1 ";
+constexpr std::string_view kJoinLine = "IVYJOIN 1 ";
 constexpr std::size_t kJobIdDigits = 32;
 // As large as Linux's last real-time signal.
 constexpr int kLastSignal = 64;
@@ -83,6 +84,10 @@ bool take_line(std::string_view line, DialOrder& order) {
     order.addresses.push_back({std::string(address), *port});
     return true;
   }
+  if (name == "self") {
+    order.self = parse_number<std::uint32_t>(rest);
+    return order.self.has_value();
+  }
   if (name == "host" && !rest.empty()) {
     order.hosts.emplace_back(rest);
     return true;
@@ -101,6 +106,7 @@ std::string encode_dial_order(const DialOrder& order) {
     text += "address " + order.addresses[i].address + " " +
             std::to_string(order.addresses[i].port) + "\n";
   for (const std::string& host : order.hosts) text += "host " + host + "\n";
+  if (order.self) text += "self " + std::to_string(*order.self) + "\n";
   return text + std::string(kDialOrderEnd) + "\n";
 }
 
@@ -118,12 +124,15 @@ Result<DialOrder> parse_dial_order(std::string_view text) {
   }
   if (order.job_id.empty() || order.key.empty() || order.addresses.empty() || order.hosts.empty())
     return Error{Code::kInvalidArgument, "the launcher's order is not whole"};
+  if (order.self && *order.self >= order.hosts.size())
+    return Error{Code::kInvalidArgument, "the launcher's order names no host for this one"};
   return order;
 }
 
 std::string encode_dial_greeting(const DialGreeting& greeting) {
   const std::string host = std::to_string(greeting.host);
   if (greeting.kind == DialGreeting::Kind::kCarrier) return std::string(kCarrierLine) + host + "\n";
+  if (greeting.kind == DialGreeting::Kind::kJoin) return std::string(kJoinLine) + host + "\n";
   return std::string(kSignalLine) + host + " " + std::to_string(greeting.signal) +
          (greeting.whole_tree ? " tree\n" : " tasks\n");
 }
@@ -136,13 +145,16 @@ Result<DialGreeting> parse_dial_greeting(std::string_view line) {
     line.remove_prefix(kSignalLine.size());
   } else if (line.starts_with(kCarrierLine)) {
     line.remove_prefix(kCarrierLine.size());
+  } else if (line.starts_with(kJoinLine)) {
+    greeting.kind = DialGreeting::Kind::kJoin;
+    line.remove_prefix(kJoinLine.size());
   } else {
     return malformed;
   }
   const auto host = parse_number<std::uint32_t>(take_word(line));
   if (!host) return malformed;
   greeting.host = *host;
-  if (greeting.kind == DialGreeting::Kind::kCarrier) {
+  if (greeting.kind != DialGreeting::Kind::kSignal) {
     if (!line.empty()) return malformed;
     return greeting;
   }

@@ -7,16 +7,20 @@
 //                                     silence MILLISECONDS     then another way is tried
 //                                     address ADDRESS PORT     one line each, preferred first
 //                                     host NAME                one line each, in the job's order
+//                                     self INDEX               which host this is; else by its name
 //                                     end
 //   first line inside TLS (upwards)   IVYDIAL 1 HOST
 //                                     IVYSIGNAL 1 HOST SIGNAL tasks|tree
+//                                     IVYJOIN 1 RANK           an ivyrun, not ivy-node
 //   answer to the first               IVYOPEN 1 new|reattach JOBID HOST
 //
-// After that answer the connection is a carrier like any other (proto/wire/link.h).
+// After that answer the connection is a carrier like any other (proto/wire/link.h). After IVYJOIN
+// it is the conversation of two ivyruns (launcher/join).
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +53,7 @@ struct DialOrder {
   std::chrono::milliseconds silence{5000};
   std::vector<DialAddress> addresses;  // At least one.
   std::vector<std::string> hosts;      // Slurm's names; the index is the host's number in the job.
+  std::optional<std::uint32_t> self;   // A host of torchrun mode is told its number.
 };
 
 std::string encode_dial_order(const DialOrder& order);
@@ -60,6 +65,7 @@ struct DialGreeting {
   enum class Kind {
     kCarrier,  // To carry the job's bytes.
     kSignal,   // Only to report that the scheduler has signalled the step's task there.
+    kJoin,     // The ivyrun of another node, in torchrun mode; host is its node rank.
   };
   Kind kind = Kind::kCarrier;
   std::uint32_t host = 0;

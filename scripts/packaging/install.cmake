@@ -34,6 +34,10 @@ install(FILES ${CMAKE_SOURCE_DIR}/proto/wire/operations.def RENAME ivycomm_opera
   DESTINATION include COMPONENT comm-dev)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
+# torchrun finds it there: --rdzv-backend ivy.
+install(FILES ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torchrun.py DESTINATION lib/ivyrun/python COMPONENT comm)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torchrun.dist-info DESTINATION lib/ivyrun/python
+  COMPONENT comm)
 
 # find_package(ivy) gives ivy::comm.
 install(EXPORT ivy NAMESPACE ivy:: FILE ivy-config.cmake DESTINATION lib/cmake/ivy COMPONENT comm-dev)

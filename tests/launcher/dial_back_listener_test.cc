@@ -18,8 +18,7 @@ class DialBackListenerTest : public testing::Test {
   void SetUp() override {
     DialBackListenerSettings settings;
     settings.addresses = {"127.0.0.1"};
-    settings.identity = "step";
-    settings.key = std::string(kDialKeyBytes, 'k');
+    settings.keys.hosts = {"step", std::string(kDialKeyBytes, 'k')};
     DialBackListener::Handlers handlers;
     handlers.carrier = [](std::uint32_t, const auto&) {};
     handlers.signal = [](const DialGreeting&) {};

@@ -26,6 +26,28 @@ TEST(DialWire, AnOrderComesBackAsItWas) {
   EXPECT_EQ(read->hosts, order.hosts);
 }
 
+TEST(DialWire, AnOrderMaySayWhichHostItIsFor) {
+  DialOrder order = an_order();
+  order.self = 2;
+  const Result<DialOrder> read = parse_dial_order(encode_dial_order(order));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->self, order.self);
+  order.self = 3;
+  EXPECT_FALSE(parse_dial_order(encode_dial_order(order)).ok());
+}
+
+TEST(DialWire, AnotherIvyrunGreetsWithItsRank) {
+  DialGreeting greeting;
+  greeting.kind = DialGreeting::Kind::kJoin;
+  greeting.host = 41;
+  const std::string line = encode_dial_greeting(greeting);
+  const Result<DialGreeting> read = parse_dial_greeting(line.substr(0, line.size() - 1));
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->kind, DialGreeting::Kind::kJoin);
+  EXPECT_EQ(read->host, 41u);
+  EXPECT_FALSE(parse_dial_greeting("IVYJOIN 1 41 x").ok());
+}
+
 TEST(DialWire, AnOrderHasNoMoreAddressesThanAReaderTakes) {
   DialOrder order = an_order();
   order.addresses.assign(kDialAddressesMax + 5, {"10.0.0.1", 1});

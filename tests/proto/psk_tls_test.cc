@@ -53,6 +53,33 @@ class PskTlsTest : public testing::Test {
   int ends_[2] = {-1, -1};
 };
 
+TEST_F(PskTlsTest, AServerKnowsWhichOfItsKeysAPeerHas) {
+  const auto server_tls = make(Side::kServer, "hosts", kKey);
+  server_tls->add_key("nodes", std::string(32, 'n'));
+  const auto client_tls = make(Side::kClient, "nodes", std::string(32, 'n'));
+  PskStream client = client_tls->stream(ends_[0]);
+  PskStream server = server_tls->stream(ends_[1]);
+  EXPECT_EQ(server.identity(), "");
+  Step client_end{};
+  Step server_end{};
+  shake(client, server, client_end, server_end);
+  ASSERT_EQ(client_end, Step::kDone) << client.failure();
+  ASSERT_EQ(server_end, Step::kDone) << server.failure();
+  EXPECT_EQ(server.identity(), "nodes");
+}
+
+TEST_F(PskTlsTest, OneKeyUnderTheOthersName) {
+  const auto server_tls = make(Side::kServer, "hosts", kKey);
+  server_tls->add_key("nodes", std::string(32, 'n'));
+  const auto client_tls = make(Side::kClient, "hosts", std::string(32, 'n'));
+  PskStream client = client_tls->stream(ends_[0]);
+  PskStream server = server_tls->stream(ends_[1]);
+  Step client_end{};
+  Step server_end{};
+  shake(client, server, client_end, server_end);
+  EXPECT_EQ(server_end, Step::kBroken);
+}
+
 TEST_F(PskTlsTest, BothEndsWithTheKeySpeak) {
   const auto client_tls = make(Side::kClient, "job", kKey);
   const auto server_tls = make(Side::kServer, "job", kKey);

@@ -74,6 +74,14 @@ Result<DialOrder> read_order(int fd) {
   }
 }
 
+// In torchrun mode the ivyrun that has started us stands for this host: killed, it takes us along,
+// and the supervisor sees that. False: it has gone already, which a closed input shows.
+bool end_with_our_parent() {
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  pollfd input{STDIN_FILENO, POLLIN, 0};
+  return poll(&input, 1, 0) <= 0 || (input.revents & POLLHUP) == 0;
+}
+
 class Dialer {
  public:
   Dialer(DialOrder order, std::uint32_t host, std::string node)
@@ -300,6 +308,10 @@ int run_dial() {
   const std::string node = node_name();
   Result<DialOrder> order = read_order(STDIN_FILENO);
   if (!order.ok()) return complain(node, order.error().message);
+  if (order->self) {
+    const std::uint32_t self = *order->self;
+    return end_with_our_parent() ? Dialer(std::move(order).value(), self, node).run() : kDialFailed;
+  }
   const auto host = std::find(order->hosts.begin(), order->hosts.end(), node);
   if (host == order->hosts.end())
     return complain(node, "this node is not one of the job's " +

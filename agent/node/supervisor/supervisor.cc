@@ -160,7 +160,8 @@ int Supervisor::run() {
   overseers_.watch(start_.warden_pidfd, [this] { order_stop(0, "warden lost"); });
   if (start_.step_task != 0) {
     const auto lost = [this] {
-      order_stop(terms_.grace_ns, "the task of the Slurm step was killed");
+      order_stop(terms_.grace_ns,
+                 "the task of the Slurm step, or the ivyrun of this node, was killed");
     };
     const int task = open_pidfd(start_.step_task);
     if (task >= 0)

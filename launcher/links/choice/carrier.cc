@@ -116,13 +116,15 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
 }
 
 bool is_carried_by_slurm(const Options& options, const Host& host) {
-  return !host.fake && (options.transport == TransportChoice::kSlurm ||
-                        (options.transport == TransportChoice::kAuto && options.allocation));
+  return !host.fake && !options.node_rank &&
+         (options.transport == TransportChoice::kSlurm ||
+          (options.transport == TransportChoice::kAuto && options.allocation));
 }
 
 bool is_carried_locally(const Options& options, const Host& host) {
   // This one too: its workers shall live in the step, and end with it.
   if (is_carried_by_slurm(options, host)) return false;
+  if (options.node_rank) return !host.joins;
   return host.fake || options.transport == TransportChoice::kLocal ||
          (options.transport == TransportChoice::kAuto && is_this_host(host));
 }
@@ -145,6 +147,11 @@ void set_note_handler(const std::shared_ptr<CarrierContext>& context,
   context->set_note_handler(std::move(handler));
 }
 
+void set_joined_hosts(const std::shared_ptr<CarrierContext>& context,
+                      std::shared_ptr<DialBackHosts> hosts) {
+  context->set_joined_hosts(std::move(hosts));
+}
+
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler) {
   context->part<SrunStep>()->set_signal_handler(std::move(handler));
@@ -160,6 +167,10 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
                                     int attempt) {
   if (is_carried_locally(context->options(), host)) {
     return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
+  }
+  if (host.joins) {
+    return std::make_unique<DialBackLink>(context->loop(), context->joined_hosts(), host.name,
+                                          handlers);
   }
   if (is_carried_by_slurm(context->options(), host)) {
     return std::make_unique<DialBackLink>(context->loop(), context->part<SrunStep>(), host.name,

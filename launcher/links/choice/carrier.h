@@ -17,6 +17,7 @@ namespace ivy {
 
 // Everything that links of one job share. Loop thread only; outlives every link.
 class CarrierContext;
+class DialBackHosts;
 
 // True if its supervisor is started by a srun step and dials back: --transport slurm, or `auto` on
 // the hosts of an allocation.
@@ -41,6 +42,10 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
 // they are debug lines.
 void set_note_handler(const std::shared_ptr<CarrierContext>& context,
                       std::function<void(const RemoteText&)> handler);
+
+// torchrun mode: where the links to hosts that join wait for them.
+void set_joined_hosts(const std::shared_ptr<CarrierContext>& context,
+                      std::shared_ptr<DialBackHosts> hosts);
 
 // Slurm has signalled its step on some host: the signal, and whether every process of the step has
 // it already. Several hosts report the same one.

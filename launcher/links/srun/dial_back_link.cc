@@ -6,9 +6,9 @@
 
 namespace ivy {
 
-DialBackLink::DialBackLink(boost::asio::io_context& loop, std::shared_ptr<SrunStep> step,
+DialBackLink::DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
                            std::string host, Handlers handlers)
-    : step_(std::move(step)),
+    : hosts_(std::move(hosts)),
       host_(std::move(host)),
       reports_(std::move(handlers)),
       second_dial_(loop) {}
@@ -21,7 +21,7 @@ void DialBackLink::open(const OpenRequest& request) {
   client_.failed = [this](const LinkDown& down) { fail(down); };
   client_.progress = [this](const RemoteText& text) { reports_.progress(text); };
   client_.came_again = [this] { second_dial_.start(give_way()); };
-  step_->wait_for(request, host_, client_);
+  hosts_->wait_for(request, host_, client_);
 }
 
 // The new connection waits in the step until a link takes it.
@@ -42,11 +42,11 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   };
   stream_->write(opening_line(request_));
   LinkUp up;
-  up.carrier = Carrier::kSrun;
+  up.carrier = hosts_->carrier();
   up.peer_address = stream_->peer_address();
   up.local_address = stream_->local_address();
-  up.remote_command = step_->command_text();
-  up.listening = step_->listening_text();
+  up.remote_command = hosts_->command_text();
+  up.listening = hosts_->listening_text();
   reports_.up(up);
   if (reports_.is_open()) stream_->start(std::move(handlers));
 }
@@ -72,7 +72,7 @@ void DialBackLink::close() {
 
 void DialBackLink::release() {
   second_dial_.stop();
-  step_->leave(request_.host, client_);
+  hosts_->leave(request_.host, client_);
   if (stream_) stream_->stop();
 }
 

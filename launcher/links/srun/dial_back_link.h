@@ -1,5 +1,5 @@
-// The carrier of a host in a srun step: waits until the host dials back (srun_step.h), then moves
-// bytes over that connection. Thread: the loop's.
+// The carrier of a host that dials back (dial_back_hosts.h): waits until it does, then moves bytes
+// over that connection. Thread: the loop's.
 #pragma once
 
 #include <memory>
@@ -7,15 +7,16 @@
 
 #include "launcher/links/host_link.h"
 #include "launcher/links/remote_greeting.h"
-#include "launcher/links/srun/srun_step.h"
+#include "launcher/links/srun/dial_back_hosts.h"
+#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
 class DialBackLink : public HostLink {
  public:
-  // host: Slurm's name of it.
-  DialBackLink(boost::asio::io_context& loop, std::shared_ptr<SrunStep> step, std::string host,
-               Handlers handlers);
+  // host: the name by which its group knows it, such as Slurm's.
+  DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
+               std::string host, Handlers handlers);
   ~DialBackLink() override;
   DialBackLink(const DialBackLink&) = delete;
   DialBackLink& operator=(const DialBackLink&) = delete;
@@ -31,7 +32,7 @@ class DialBackLink : public HostLink {
   void release();
   void fail(const LinkDown& down);
 
-  const std::shared_ptr<SrunStep> step_;
+  const std::shared_ptr<DialBackHosts> hosts_;
   const std::string host_;
   LinkReports reports_;
   OpenRequest request_;

@@ -4,6 +4,7 @@
 #include <map>
 #include <utility>
 
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/listening_socket.h"
 
@@ -25,7 +26,10 @@ DialBackListener::DialBackListener(asio::io_context& loop, Handlers handlers)
 Result<std::shared_ptr<DialBackListener>> DialBackListener::open(
     asio::io_context& loop, const DialBackListenerSettings& settings, Handlers handlers) {
   std::shared_ptr<DialBackListener> made(new DialBackListener(loop, std::move(handlers)));
-  made->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, settings.identity, settings.key));
+  const auto& [hosts, join] = settings.keys;
+  made->tls_ = IVY_TRY(PskTls::make(PskTls::Side::kServer, hosts.identity, hosts.key));
+  made->join_identity_ = join.identity;
+  if (!join.key.empty()) made->tls_->add_key(join.identity, join.key);
   for (const std::string& address : settings.addresses) IVY_CHECK(made->listen(address, settings));
   for (std::size_t i = 0; i < made->listeners_.size(); ++i) made->accept(i);
   made->drop_late();
@@ -40,8 +44,8 @@ Result<void> DialBackListener::listen(const std::string& address,
     if (fd.ok()) break;
   }
   if (!fd.ok()) {
-    Error error = fd.error().context("listen for the step's hosts on " + address);
-    error.fix = "--port-range A-B names ports that are free, --iface NAME another interface";
+    Error error = fd.error().context("listen for " + settings.awaited + " on " + address);
+    error.fix = settings.fix;
     return error;
   }
   error_code error;
@@ -107,10 +111,28 @@ void DialBackListener::greeted(std::uint64_t number, const Result<DialGreeting>&
       report_rejected(stream->peer_address(), greeting.error().message);
     return stream->stop();
   }
+  if (!may_greet(*greeting, *stream)) {
+    report_rejected(stream->peer_address(), "its key is not for what it wants");
+    return stream->stop();
+  }
+  if (greeting->kind == DialGreeting::Kind::kJoin) return handlers_.join(greeting->host, stream);
   if (greeting->kind == DialGreeting::Kind::kCarrier)
     return handlers_.carrier(greeting->host, stream);
   stream->stop();
   handlers_.signal(*greeting);
+}
+
+// The key of nodes that join may be known to many; the hosts' is the job's own.
+bool DialBackListener::may_greet(const DialGreeting& greeting, const DialBackStream& stream) const {
+  const bool has_join_key = !join_identity_.empty() && stream.identity() == join_identity_;
+  return has_join_key == (greeting.kind == DialGreeting::Kind::kJoin);
+}
+
+std::string DialBackListener::listening_text() const {
+  std::vector<std::string> texts;
+  for (const DialAddress& address : addresses_)
+    texts.push_back(with_port(address.address, address.port));
+  return joined(texts, " ");
 }
 
 // Drops connections that are too slow without naming them: a host may be stopped, or we were.

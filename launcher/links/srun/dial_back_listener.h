@@ -19,13 +19,25 @@
 
 namespace ivy {
 
+struct DialKey {
+  std::string identity;  // Names the key in clear.
+  std::string key;       // kDialKeyBytes; none: nobody is admitted by it.
+};
+
+struct DialKeys {
+  DialKey hosts;  // Of ivy-node, which brings carriers and signals.
+  DialKey join;   // Of other nodes' ivyrun, in torchrun mode.
+};
+
 struct DialBackListenerSettings {
   std::vector<std::string> addresses;  // Numeric; at least one.
   // Ports that may be used, the highest first: MASTER_PORT is taken from the other end. 0: any.
   std::uint16_t port_low = 0;
   std::uint16_t port_high = 0;
-  std::string identity;  // Names the key in clear.
-  std::string key;       // kDialKeyBytes
+  DialKeys keys;
+  // For messages: whom we listen for, and what to do when that is not possible.
+  std::string awaited = "the step's hosts";
+  std::string fix = "--port-range A-B names ports that are free, --iface NAME another interface";
 };
 
 class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
@@ -33,6 +45,8 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   struct Handlers {
     std::function<void(std::uint32_t host, std::shared_ptr<DialBackStream>)> carrier;
     std::function<void(const DialGreeting&)> signal;
+    // Another node's ivyrun, which says that it has this node rank.
+    std::function<void(std::uint32_t rank, std::shared_ptr<DialBackStream>)> join = {};
     // A peer that is not a host of the step; called once for each address and reason.
     std::function<void(const std::string& address, const std::string& why)> rejected;
   };
@@ -50,6 +64,8 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   DialBackListener& operator=(const DialBackListener&) = delete;
 
   const std::vector<DialAddress>& addresses() const { return addresses_; }
+  // For people: "10.0.0.1:41234", one word for each.
+  std::string listening_text() const;
   void close();
 
  private:
@@ -60,6 +76,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
   };
 
   DialBackListener(boost::asio::io_context& loop, Handlers handlers);
+  bool may_greet(const DialGreeting& greeting, const DialBackStream& stream) const;
   Result<void> listen(const std::string& address, const DialBackListenerSettings& settings);
   void accept(std::size_t listener);
   void enter(boost::asio::ip::tcp::socket socket);
@@ -70,6 +87,7 @@ class DialBackListener : public std::enable_shared_from_this<DialBackListener> {
 
   boost::asio::io_context& loop_;
   Handlers handlers_;
+  std::string join_identity_;
   std::unique_ptr<PskTls> tls_;
   std::vector<boost::asio::ip::tcp::acceptor> listeners_;
   std::vector<DialAddress> addresses_;

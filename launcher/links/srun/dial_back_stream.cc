@@ -71,6 +71,24 @@ void DialBackStream::shake_hands() {
   refuse(step);
 }
 
+void DialBackStream::introduce(const DialGreeting& own,
+                               std::function<void(const Result<void>&)> introduced) {
+  greeting_ = encode_dial_greeting(own);
+  introduced_ = std::move(introduced);
+  when(Outcome::kWantWrite, &DialBackStream::shake_hands_first);
+}
+
+void DialBackStream::shake_hands_first() {
+  const Outcome step = stream_.shake_hands();
+  if (step == Outcome::kWantRead || step == Outcome::kWantWrite)
+    return when(step, &DialBackStream::shake_hands_first);
+  const auto introduced = std::exchange(introduced_, {});
+  if (step == Outcome::kEnded) return introduced(Error{Code::kCancelled, "it hung up"});
+  if (step != Outcome::kDone) return introduced(Error{Code::kUnauthenticated, stream_.failure()});
+  write(greeting_);
+  introduced(Result<void>());
+}
+
 void DialBackStream::read_greeting() {
   std::array<char, kDialGreetingMaxBytes> buffer;
   std::size_t count = 0;
@@ -153,6 +171,7 @@ void DialBackStream::stop() {
   error_code ignored;
   socket_.close(ignored);
   greeted_ = {};
+  introduced_ = {};
 }
 
 void DialBackStream::end(const std::string& why) {

@@ -35,7 +35,10 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   // Shakes hands and reads the greeting. Calls back once, unless stopped: Unauthenticated says what
   // a wrong peer did; Cancelled: the peer hung up without an error.
   void greet(Greeted greeted);
-  // Delivers bytes from here on. Call once, after greet().
+  // The other end's part, for an ivyrun that joins: shakes hands and sends the greeting. Calls back
+  // once, unless stopped: Unauthenticated, or Cancelled: the peer hung up.
+  void introduce(const DialGreeting& own, std::function<void(const Result<void>&)> introduced);
+  // Delivers bytes from here on. Call once, after greet() or introduce().
   void start(Handlers handlers);
   // Appends to what is still to be written.
   void write(std::string_view bytes);
@@ -44,12 +47,17 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
 
   const std::string& peer_address() const { return peer_address_; }
   const std::string& local_address() const { return local_address_; }
+  // What the peer has proved to know the key of.
+  std::string identity() const { return stream_.identity(); }
+  // Bytes given to write() that have not left.
+  std::size_t unwritten() const { return queued_.size() - written_; }
 
  private:
   using Step = void (DialBackStream::*)();
   void when(PskStream::Step step, Step again);
   bool looks_like_tls();
   void shake_hands();
+  void shake_hands_first();
   void read_greeting();
   void answer(const Result<DialGreeting>& greeting);
   void refuse(PskStream::Step step);
@@ -67,6 +75,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   std::string peer_address_;
   std::string local_address_;
   Greeted greeted_;
+  std::function<void(const Result<void>&)> introduced_;
   Handlers handlers_;
   std::string greeting_;
   std::string queued_;

@@ -162,8 +162,7 @@ Result<void> SrunStep::listen(const Facts& facts) {
     settings.port_low = options.port_low;
     settings.port_high = options.port_high;
   }
-  settings.identity = job_id_;
-  settings.key = key_;
+  settings.keys.hosts = {job_id_, key_};
   DialBackListener::Handlers handlers;
   handlers.carrier = [weak = weak_from_this()](std::uint32_t host,
                                                std::shared_ptr<DialBackStream> stream) {
@@ -240,14 +239,7 @@ void SrunStep::take_signal(const DialGreeting& greeting) {
 }
 
 std::string SrunStep::listening_text() const {
-  std::vector<std::string> texts;
-  if (!listener_) return {};
-  for (const DialAddress& address : listener_->addresses()) {
-    const bool is_v6 = address.address.find(':') != std::string::npos;
-    texts.push_back((is_v6 ? "[" + address.address + "]" : address.address) + ":" +
-                    std::to_string(address.port));
-  }
-  return joined(texts, " ");
+  return listener_ ? listener_->listening_text() : std::string();
 }
 
 void SrunStep::take_answer(const std::string& line) {

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/links/srun/dial_back_hosts.h"
 #include "launcher/links/srun/dial_back_listener.h"
 #include "launcher/links/srun/step_hosts.h"
 #include "launcher/slurm/step.h"
@@ -24,17 +25,17 @@ namespace ivy {
 
 class CarrierContext;
 
-class SrunStep : public std::enable_shared_from_this<SrunStep> {
+class SrunStep : public DialBackHosts, public std::enable_shared_from_this<SrunStep> {
  public:
   explicit SrunStep(CarrierContext& context);
-  ~SrunStep();
+  ~SrunStep() override;
   SrunStep(const SrunStep&) = delete;
   SrunStep& operator=(const SrunStep&) = delete;
 
   // Hosts that are waited for in one turn of the loop are started by one srun; later ones must be
   // among them. The client outlives its stay.
-  void wait_for(const OpenRequest& request, const std::string& host, StepClient& client);
-  void leave(std::uint32_t host, const StepClient& client) { hosts_.remove(host, client); }
+  void wait_for(const OpenRequest& request, const std::string& host, StepClient& client) override;
+  void leave(std::uint32_t host, const StepClient& client) override { hosts_.remove(host, client); }
 
   // Slurm has signalled the step: the signal, and whether every process of the step has it. What
   // several hosts report within kSameSignal is one signal.
@@ -46,9 +47,9 @@ class SrunStep : public std::enable_shared_from_this<SrunStep> {
   // once.
   void finish(std::function<void()> done);
 
-  // For people: srun's words, and where we listen ("10.0.0.1:41234").
-  const std::string& command_text() const { return command_text_; }
-  std::string listening_text() const;
+  Carrier carrier() const override { return Carrier::kSrun; }
+  const std::string& command_text() const override { return command_text_; }
+  std::string listening_text() const override;
 
  private:
   struct Facts;

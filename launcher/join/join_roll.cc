@@ -1,0 +1,105 @@
+#include "launcher/join/join_roll.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <set>
+
+#include "launcher/report/folded_ranks.h"
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+Diagnostic refusal(const std::string& id, const std::string& what, const std::string& cause,
+                   const std::string& fix) {
+  return Diagnostic{.id = id, .what = what, .cause = cause, .fix = fix, .exit_code = kExitRefused};
+}
+
+std::string value_of(const std::vector<std::pair<std::string, std::string>>& terms,
+                     const std::string& name) {
+  const auto found = std::find_if(terms.begin(), terms.end(),
+                                  [&](const auto& term) { return term.first == name; });
+  return found == terms.end() ? "" : found->second;
+}
+
+}  // namespace
+
+std::string node_text(int rank, const std::string& host) {
+  return "node " + std::to_string(rank) + (host.empty() ? "" : " (" + host + ")");
+}
+
+JoinRoll::JoinRoll(JoiningNode head, int nodes, int least) : count_(nodes), least_(least) {
+  nodes_[head.rank] = std::move(head);
+}
+
+std::optional<Diagnostic> JoinRoll::compare(const JoiningNode& node) const {
+  const JoiningNode& head = nodes_.at(0);
+  const std::string who = node_text(node.rank, node.host);
+  const auto both = [&](const std::string& here, const std::string& there) {
+    return node_text(0, head.host) + ": " + here + "\n" + who + ": " + there;
+  };
+  if (node.build != head.build)
+    return refusal("IVY-J001", who + " has another build of ivyrun than node 0",
+                   both(head.build, node.build), "install the same ivyrun on every node");
+  for (const auto& [name, ours] : head.terms) {
+    const std::string theirs = value_of(node.terms, name);
+    if (theirs == ours) continue;
+    return refusal("IVY-J001", who + " was started with another " + name + " than node 0",
+                   both(ours, theirs),
+                   "start every node with the same command line; only --node-rank differs");
+  }
+  return std::nullopt;
+}
+
+std::optional<Diagnostic> JoinRoll::add(const JoiningNode& node) {
+  if (std::optional<Diagnostic> differs = compare(node)) return differs;
+  const std::string who = node_text(node.rank, node.host) + " at " + node.address;
+  if (node.rank < 0 || node.rank >= count_)
+    return refusal("IVY-J002",
+                   who + " has no place in a job of " + std::to_string(count_) + " nodes", "",
+                   "number the nodes from 0 to " + std::to_string(count_ - 1));
+  const auto known = nodes_.find(node.rank);
+  if (known != nodes_.end() && known->second.process != node.process)
+    return refusal("IVY-J002",
+                   "two nodes were started with --node-rank " + std::to_string(node.rank),
+                   known->second.host + (node.rank == 0 ? "" : " at " + known->second.address) +
+                       "\n" + node.host + " at " + node.address,
+                   "give every node a rank of its own, such as --node-rank $SLURM_NODEID");
+  nodes_[node.rank] = node;
+  return std::nullopt;
+}
+
+std::vector<std::pair<int, std::string>> JoinRoll::names() const {
+  std::vector<std::pair<int, std::string>> all;
+  std::set<std::string> taken;
+  for (const auto& [rank, node] : nodes_) {
+    std::string name = node.host;
+    if (!taken.insert(name).second) name += ".node" + std::to_string(rank);
+    taken.insert(name);
+    all.emplace_back(rank, name);
+  }
+  return all;
+}
+
+std::string JoinRoll::missing_text() const {
+  std::vector<std::uint32_t> missing;
+  for (int rank = 0; rank < count_; ++rank)
+    if (!nodes_.contains(rank)) missing.push_back(static_cast<std::uint32_t>(rank));
+  return (missing.size() == 1 ? "node " : "nodes ") + folded_ranks(missing);
+}
+
+Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const std::string& how) {
+  std::vector<std::string> here;
+  std::string lines;
+  for (const auto& [rank, name] : roll.names())
+    lines += (lines.empty() ? "here: " : ", ") + node_text(rank, name);
+  return Diagnostic{.id = "IVY-J003",
+                    .what = roll.missing_text() + " did not come in --start-timeout",
+                    .where = "node 0, listening on " + where,
+                    .cause = lines,
+                    .fix = "on each of them: " + how +
+                           "\nit must reach this port; or allow more time: --start-timeout 10m",
+                    .exit_code = kExitHostsNotUp};
+}
+
+}  // namespace ivy

@@ -1,0 +1,409 @@
+#include "launcher/join/joiner.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <deque>
+#include <memory>
+#include <utility>
+
+#include "launcher/join/join_wire.h"
+#include "launcher/links/srun/dial_back_stream.h"
+#include "launcher/links/tcp_dial.h"
+#include "launcher/links/this_host.h"
+#include "launcher/screen/output.h"
+#include "launcher/streams/line_child.h"
+#include "launcher/streams/sequence.h"
+#include "proto/contract/build.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/wire/dial_wire.h"
+
+namespace ivy {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+constexpr milliseconds kPause{500};
+constexpr milliseconds kConnectPatience{3'000};
+constexpr milliseconds kHandshakePatience{5'000};
+// Failures that last longer than this are told, once.
+constexpr std::int64_t kTroubleNs = 3'000'000'000;
+// The job has ended: ivy-node has nothing left to do.
+constexpr std::chrono::seconds kNodePatience{5};
+// The third request of a user is not passed on: we leave.
+constexpr int kMostPassedOn = 2;
+
+Environment without_secret(const Environment& caller) {
+  Environment rest;
+  for (const EnvVariable& variable : caller)
+    if (variable.name != kJoinSecretVariable) rest.push_back(variable);
+  return rest;
+}
+
+class Joiner {
+ public:
+  Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key);
+  int run();
+
+ private:
+  Awaitable<void> reach();
+  Awaitable<Result<void>> introduce(int fd, bool is_v6);
+  void dial();
+  bool may_go_on(const std::string& why, std::int64_t began_ns);
+  void serve();
+  bool take(const join::HeadSays& message);
+  void join();
+  void begin(const join::Begin& begin);
+  Result<void> start_node(const join::Begin& begin);
+  void attempt(const join::Attempt& attempt);
+  void end(int exit_code);
+  void stream_ended();
+  void wait_for_signal();
+  void interrupted(int signal);
+  void send(const join::NodeSays& message) { stream_->write(encode_join(message)); }
+  void say(const std::string& text);
+  void refuse(const Diagnostic& why);
+  void show_rest();
+  void check_over();
+  std::string head() const { return with_port(options_.join_address, options_.join_port); }
+
+  boost::asio::io_context& loop_;
+  const JobRequest& request_;
+  const Options& options_;
+  std::unique_ptr<PskTls> tls_;
+  JoiningNode self_;
+  boost::asio::thread_pool resolvers_{1};
+  std::unique_ptr<Sequence> dialling_;
+  std::shared_ptr<DialBackStream> stream_;
+  CtlDecoder decoder_;
+  boost::asio::signal_set signals_;
+  int interrupts_ = 0;
+  bool has_said_trouble_ = false;
+  std::unique_ptr<Output> output_;  // From Begin on.
+  int host_ = -1;                   // Our number in the job, from Begin on.
+  bool is_opening_ = false;         // The files of an attempt: what follows waits.
+  std::deque<join::HeadSays> held_;
+  std::shared_ptr<LineChild> node_;  // ivy-node
+  std::optional<int> exit_code_;     // The job is over.
+  bool is_shown_ = false;            // Everything that had to be shown.
+  boost::asio::steady_timer node_timer_;
+};
+
+Joiner::Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key)
+    : loop_(loop),
+      request_(request),
+      options_(request.options),
+      signals_(loop),
+      node_timer_(loop) {
+  auto tls = PskTls::make(PskTls::Side::kClient, kJoinIdentity, key.key);
+  if (tls.ok()) tls_ = std::move(tls).value();
+  self_.rank = *options_.node_rank;
+  self_.host = own_host_name();
+  self_.process = make_job_identity().job_id;
+  self_.build = build_name();
+  self_.terms = options_.join_terms;
+}
+
+int Joiner::run() {
+  // Node 0's ivyrun passes them on to all ranks.
+  for (const int signal : {SIGUSR1, SIGUSR2}) std::signal(signal, SIG_IGN);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signals_.add(signal);
+  wait_for_signal();
+  dial();
+  loop_.run();
+  return exit_code_.value_or(kExitInternal);
+}
+
+void Joiner::wait_for_signal() {
+  signals_.async_wait([this](const error_code& error, int signal) {
+    if (error) return;
+    wait_for_signal();
+    interrupted(signal);
+  });
+}
+
+void Joiner::say(const std::string& text) {
+  if (output_) return output_->say(text);
+  std::fputs(escape_control(text).c_str(), stderr);
+}
+
+void Joiner::refuse(const Diagnostic& why) {
+  say(render(why));
+  end(why.exit_code);
+}
+
+void Joiner::dial() {
+  dialling_ = std::make_unique<Sequence>(loop_);
+  dialling_->start(reach());
+}
+
+Awaitable<void> Joiner::reach() {
+  const std::int64_t began_ns = monotonic_ns();
+  const DialLimits limits{kConnectPatience, kConnectPatience};
+  for (;; co_await dialling_->sleep(kPause)) {
+    Dialled dialled = co_await dial_tcp(*dialling_, resolvers_, options_.join_address,
+                                        options_.join_port, limits);
+    if (dialled.failed) {
+      if (!may_go_on(dialled.failed->message.line(), began_ns)) co_return;
+      continue;
+    }
+    const bool is_v6 = dialled.peer_address.find(':') != std::string::npos;
+    const Result<void> introduced = co_await introduce(dialled.socket.release(), is_v6);
+    if (introduced.ok()) co_return serve();
+    if (introduced.error().code == Code::kUnauthenticated) {
+      const Diagnostic why{
+          .id = "IVY-J004",
+          .what = "what listens at " + head() + " does not take this node in",
+          .cause = "TLS with our key fails: " + introduced.error().message,
+          .fix =
+              "the same --join-secret-file (or IVY_JOIN_SECRET) and --rdzv-id on every node;\n"
+              "or another program has that port: --master-port PORT, the same on every node",
+          .exit_code = kExitRefused};
+      co_return refuse(why);
+    }
+    if (!may_go_on(introduced.error().message, began_ns)) co_return;
+  }
+}
+
+Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
+  boost::asio::ip::tcp::socket socket(loop_);
+  error_code ignored;
+  socket.assign(is_v6 ? boost::asio::ip::tcp::v6() : boost::asio::ip::tcp::v4(), fd, ignored);
+  stream_ = std::make_shared<DialBackStream>(std::move(socket), *tls_);
+  decoder_ = CtlDecoder();
+  const auto begin = [this](const Arrival<Result<void>>& arrive) {
+    DialGreeting greeting;
+    greeting.kind = DialGreeting::Kind::kJoin;
+    greeting.host = static_cast<std::uint32_t>(self_.rank);
+    stream_->introduce(greeting, arrive);
+  };
+  const std::optional<Result<void>> done =
+      co_await dialling_->wait_at_most<Result<void>>(kHandshakePatience, begin);
+  if (done && done->ok()) co_return Result<void>();
+  stream_->stop();
+  if (done) co_return done->error();
+  co_return Error{Code::kDeadlineExceeded, "node 0 did not answer"};
+}
+
+// False: its time is over, and that has been said.
+bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
+  const std::int64_t passed_ns = monotonic_ns() - began_ns;
+  if (std::chrono::nanoseconds(passed_ns) >= options_.start_timeout) {
+    refuse(Diagnostic{.id = "IVY-J004",
+                      .what = "node 0 was not reached in --start-timeout",
+                      .where = node_text(self_.rank, self_.host) + ", dialling " + head(),
+                      .cause = why,
+                      .fix = "start node 0 on that host: ivyrun --node-rank 0 ... with the same "
+                             "--master-port;\nor allow more time: --start-timeout 10m",
+                      .exit_code = kExitHostsNotUp});
+    return false;
+  }
+  if (passed_ns >= kTroubleNs && !std::exchange(has_said_trouble_, true) && !options_.quiet)
+    say("ivyrun: node " + std::to_string(self_.rank) + " waits for node 0 at " + head() + ": " +
+        why + "\n");
+  return true;
+}
+
+void Joiner::serve() {
+  DialBackStream::Handlers handlers;
+  handlers.bytes = [this](std::string_view bytes) {
+    const bool goes_on =
+        take_messages<join::HeadSays>(decoder_, bytes, [this](const join::HeadSays& message) {
+          if (is_opening_) held_.push_back(message);
+          return is_opening_ || take(message);
+        });
+    if (!goes_on) stream_ended();
+  };
+  handlers.ended = [this](const std::string&) { stream_ended(); };
+  stream_->start(std::move(handlers));
+}
+
+bool Joiner::take(const join::HeadSays& message) {
+  switch (message.kind_case()) {
+    case join::HeadSays::kWelcome:
+      join();
+      return true;
+    case join::HeadSays::kBegin:
+      if (!output_) begin(message.begin());
+      return true;
+    case join::HeadSays::kAttempt:
+      if (output_) attempt(message.attempt());
+      return true;
+    case join::HeadSays::kOutput:
+      if (output_)
+        output_->worker_bytes(static_cast<int>(message.output().rank()),
+                              static_cast<int>(message.output().stream()), message.output().bytes(),
+                              message.output().end());
+      return true;
+    case join::HeadSays::kSaid:
+      say(message.said().text());
+      return true;
+    case join::HeadSays::kEnd:
+      end(message.end().exit_code());
+      return true;
+    case join::HeadSays::KIND_NOT_SET:
+      return true;
+  }
+  return true;
+}
+
+void Joiner::join() {
+  if (options_.verbose > 0) say("ivyrun: node 0 is reached at " + head() + "\n");
+  join::NodeSays message;
+  *message.mutable_join() = encode_node(self_);
+  send(message);
+}
+
+void Joiner::begin(const join::Begin& begin) {
+  host_ = static_cast<int>(begin.host());
+  Output::Handlers handlers;
+  handlers.consumed = [this](int, std::uint64_t bytes) {
+    join::NodeSays message;
+    message.mutable_consumed()->set_bytes(bytes);
+    if (!exit_code_) send(message);
+  };
+  handlers.closed = [this] {
+    join::NodeSays message;
+    message.mutable_interrupt()->set_signal(SIGPIPE);
+    if (!exit_code_) send(message);
+  };
+  output_ = std::make_unique<Output>(loop_, options_, begin.job_id(), OutputTarget::kConsole,
+                                     std::move(handlers));
+  Output::Elsewhere elsewhere;
+  elsewhere.has = [this](int host) { return host != host_; };
+  elsewhere.bytes = [](int, const Lane&, std::string_view, bool) {};
+  output_->set_elsewhere(std::move(elsewhere));
+  for (const std::string& note : options_.notes)
+    if (!options_.quiet) say("ivyrun: note: " + note + "\n");
+  const Result<void> started = start_node(begin);
+  if (!started.ok())
+    refuse(Diagnostic{.id = "IVY-J004",
+                      .what = "ivy-node cannot be started here: " + started.error().message,
+                      .where = node_text(self_.rank, self_.host),
+                      .fix = "install ivyrun again: ivy-node must lie beside it, executable",
+                      .exit_code = kExitRefused});
+}
+
+Result<void> Joiner::start_node(const join::Begin& begin) {
+  DialOrder order;
+  order.job_id = begin.job_id();
+  order.key = begin.key();
+  order.silence = milliseconds(begin.silence_ms());
+  order.addresses = {{stream_->peer_address(), options_.join_port}};
+  order.hosts.assign(begin.hosts().begin(), begin.hosts().end());
+  order.self = begin.host();
+  LineChild::Handlers handlers;
+  handlers.error_line = [this](const std::string& line) { say("ivyrun: " + line + "\n"); };
+  handlers.ended = [this](const ExitStatus&) { check_over(); };
+  node_ = IVY_TRY(LineChild::start(loop_, {request_.node_binary, "dial"},
+                                   without_secret(request_.caller), handlers));
+  // Its input stays open: the end of it shows that we are gone.
+  node_->write(encode_dial_order(order));
+  return {};
+}
+
+void Joiner::attempt(const join::Attempt& attempt) {
+  std::vector<RankPlace> places;
+  for (const join::Part& part : attempt.parts())
+    for (std::uint32_t local = 0; local < part.ranks(); ++local)
+      places.push_back(RankPlace{static_cast<int>(part.first_rank() + local),
+                                 static_cast<int>(local), static_cast<int>(part.host()),
+                                 part.name()});
+  is_opening_ = true;
+  output_->begin(attempt.generation(), places, static_cast<int>(attempt.max_attempts()),
+                 [this](const Result<void>& opened) {
+                   is_opening_ = false;
+                   if (!opened.ok())
+                     return refuse(Diagnostic{.id = "IVY-O002",
+                                              .what = opened.error().message,
+                                              .where = node_text(self_.rank, self_.host),
+                                              .fix = opened.error().fix,
+                                              .exit_code = kExitRefused});
+                   while (!held_.empty() && !is_opening_) {
+                     const join::HeadSays next = std::move(held_.front());
+                     held_.pop_front();
+                     take(next);
+                   }
+                 });
+}
+
+void Joiner::end(int exit_code) {
+  if (exit_code_) return;
+  exit_code_ = exit_code;
+  if (stream_) stream_->stop();
+  if (node_ && !node_->has_ended()) {
+    node_timer_.expires_after(kNodePatience);
+    node_timer_.async_wait([this](const error_code& error) {
+      if (!error && node_) node_->signal(SIGKILL);
+    });
+  }
+  show_rest();
+}
+
+void Joiner::show_rest() {
+  if (output_)
+    return output_->finish([this] {
+      is_shown_ = true;
+      check_over();
+    });
+  is_shown_ = true;
+  check_over();
+}
+
+void Joiner::check_over() {
+  if (!exit_code_ || !is_shown_ || (node_ && !node_->has_ended())) return;
+  signals_.cancel();
+  loop_.stop();
+}
+
+// Without a word of its end: node 0's ivyrun, or the way to it, is gone.
+void Joiner::stream_ended() {
+  stream_->stop();
+  if (exit_code_) return;
+  if (!output_) {
+    say("ivyrun: node 0 at " + head() + " has gone away; dialling it again\n");
+    // Later: this may be a call of the coroutine that dialled.
+    return boost::asio::post(loop_, [this] { dial(); });
+  }
+  exit_code_ = kExitHostLost;
+  say(render(Diagnostic{
+      .id = "IVY-J005",
+      .what = "node 0 at " + head() + " has gone away",
+      .where = node_text(self_.rank, self_.host),
+      .fix = "what node 0 has printed may say why; the workers of this node are being ended\n"
+             "start every node again",
+      .exit_code = kExitHostLost}));
+  show_rest();
+}
+
+void Joiner::interrupted(int signal) {
+  const std::string called = signal_name(signal);
+  const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
+  if (may_pass_on) {
+    join::NodeSays message;
+    message.mutable_interrupt()->set_signal(signal);
+    return send(message);
+  }
+  // ivy-node and what it has started end with us.
+  say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " leaves now\n");
+  exit_code_ = 128 + signal;
+  if (output_) output_->limit_finish(milliseconds(100));
+  loop_.stop();
+}
+
+}  // namespace
+
+int run_joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key) {
+  // Lives until the process exits: look-ups of names may still run.
+  auto* const joiner = new Joiner(loop, request, key);
+  return joiner->run();
+}
+
+}  // namespace ivy

@@ -1,0 +1,379 @@
+#include "launcher/join/node_zero.h"
+
+#include <algorithm>
+#include <boost/asio/post.hpp>
+#include <csignal>
+#include <utility>
+
+#include "launcher/join/join_wire.h"
+#include "launcher/links/this_host.h"
+#include "proto/contract/build.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
+#include "proto/os/socket_address.h"
+
+namespace ivy {
+namespace {
+
+using boost::system::error_code;
+using std::chrono::milliseconds;
+
+// A host hears its launcher twice a second; after this silence it dials again.
+constexpr milliseconds kSilence{5'000};
+// Nodes that do not read what they are told at the end.
+constexpr milliseconds kEndPatience{3'000};
+constexpr std::chrono::seconds kLinePause{30};
+constexpr std::chrono::seconds kFirstLinePause{2};
+// Connections of nodes that have not said who they are, beside one for each rank.
+constexpr std::size_t kMostStrangers = 64;
+
+JoiningNode own_node(const Options& options) {
+  JoiningNode node;
+  node.rank = 0;
+  node.host = own_host_name();
+  node.build = build_name();
+  node.terms = options.join_terms;
+  return node;
+}
+
+join::HeadSays said(std::string_view text) {
+  join::HeadSays message;
+  message.mutable_said()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
+  return message;
+}
+
+join::HeadSays end_of(int exit_code) {
+  join::HeadSays message;
+  message.mutable_end()->set_exit_code(exit_code);
+  return message;
+}
+
+// --master-addr as far as it is a numeric address of this machine; else every address, because a
+// name may lead here by way of another machine.
+std::string address_to_listen_on(const Options& options) {
+  const bool is_numeric = parse_address(options.join_address, 0).is_valid();
+  return is_numeric && is_own_address(options.join_address) ? options.join_address : "::";
+}
+
+}  // namespace
+
+NodeZero::NodeZero(boost::asio::io_context& loop, const JobRequest& request, Say say)
+    : loop_(loop),
+      options_(request.options),
+      job_id_(request.identity.job_id),
+      say_(std::move(say)),
+      key_(make_job_identity().token),
+      roll_(own_node(request.options), *request.options.num_nodes,
+            request.options.min_nodes.value_or(*request.options.num_nodes)),
+      hosts_(std::make_shared<JoinedHosts>(loop)),
+      start_timer_(loop),
+      line_timer_(loop),
+      end_timer_(loop) {}
+
+NodeZero::~NodeZero() {
+  if (listener_) listener_->close();
+  for (const Node& node : nodes_) node.stream->stop();
+}
+
+Result<std::unique_ptr<NodeZero>> NodeZero::open(boost::asio::io_context& loop,
+                                                 const JobRequest& request, const JoinKey& key,
+                                                 Say say) {
+  std::unique_ptr<NodeZero> made(new NodeZero(loop, request, std::move(say)));
+  IVY_CHECK(made->listen(key));
+  return made;
+}
+
+Result<void> NodeZero::listen(const JoinKey& key) {
+  DialBackListenerSettings settings;
+  settings.port_low = settings.port_high = options_.join_port;
+  settings.addresses = {address_to_listen_on(options_)};
+  settings.keys.hosts = {job_id_, key_};
+  settings.keys.join = {kJoinIdentity, key.key};
+  settings.awaited = "the other nodes";
+  settings.fix = "another program has this port: --master-port PORT, the same on every node";
+  DialBackListener::Handlers handlers;
+  handlers.carrier = [this](std::uint32_t host, std::shared_ptr<DialBackStream> stream) {
+    hosts_->deliver(host, std::move(stream));
+  };
+  handlers.signal = [](const DialGreeting&) {};
+  handlers.join = [this](std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
+    enter(rank, std::move(stream));
+  };
+  handlers.rejected = [this](const std::string& address, const std::string& why) {
+    say_("warning: dropped a connection of " + address + " to the port where nodes join: " + why +
+         " (nodes need the same --join-secret-file and --rdzv-id)");
+  };
+  auto listener = DialBackListener::open(loop_, settings, handlers);
+  if (!listener.ok() && settings.addresses.front() == "::") {
+    // A machine without IPv6.
+    settings.addresses = {"0.0.0.0"};
+    listener = DialBackListener::open(loop_, settings, handlers);
+  }
+  listener_ = IVY_TRY(std::move(listener));
+  hosts_->set_listening_text(listener_->listening_text());
+  const bool is_elsewhere = parse_address(options_.join_address, 0).is_valid() &&
+                            settings.addresses.front() != options_.join_address;
+  if (is_elsewhere && !options_.quiet)
+    say_("note: --master-addr " + options_.join_address +
+         " is no address of this host, where node 0 was started");
+  return {};
+}
+
+void NodeZero::gather(Gathered gathered) {
+  gathered_ = std::move(gathered);
+  start_timer_.expires_after(options_.start_timeout);
+  start_timer_.async_wait([this](const error_code& error) {
+    if (!error) check_gathered(/*is_time_up=*/true);
+  });
+  line_timer_.expires_after(kFirstLinePause);
+  schedule_waiting_line();
+}
+
+void NodeZero::schedule_waiting_line() {
+  line_timer_.async_wait([this](const error_code& error) {
+    if (error || !gathered_) return;
+    if (!options_.quiet)
+      say_("node 0 waits for " + roll_.missing_text() + " of " + std::to_string(roll_.count()) +
+           " on " + where());
+    line_timer_.expires_after(kLinePause);
+    schedule_waiting_line();
+  });
+}
+
+std::string NodeZero::where() const { return hosts_->listening_text(); }
+
+std::string NodeZero::command_for_others() const {
+  const std::string name = options_.join_address.empty() ? own_host_name() : options_.join_address;
+  return "ivyrun --nnodes " + std::to_string(roll_.count()) + " --node-rank R --master-addr " +
+         name +
+         (options_.join_port == 29'500 ? ""
+                                      : " --master-port " + std::to_string(options_.join_port)) +
+         " ...";
+}
+
+void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
+  const auto strangers = static_cast<std::size_t>(std::count_if(
+      nodes_.begin(), nodes_.end(), [](const Node& node) { return node.name.empty(); }));
+  if (strangers >= kMostStrangers) return stream->stop();
+  const NodePlace node = nodes_.emplace(nodes_.end());
+  node->rank = static_cast<int>(rank);
+  node->stream = std::move(stream);
+  DialBackStream::Handlers handlers;
+  handlers.bytes = [this, node](std::string_view bytes) {
+    const bool goes_on = take_messages<join::NodeSays>(
+        node->decoder, bytes, [&](const join::NodeSays& message) { return take(node, message); });
+    if (!goes_on) leave(node);
+  };
+  handlers.ended = [this, node](const std::string&) { leave(node); };
+  node->stream->start(std::move(handlers));
+  join::HeadSays welcome;
+  welcome.mutable_welcome()->set_build(std::string(build_name()));
+  say_to(*node, welcome);
+}
+
+void NodeZero::say_to(Node& node, const join::HeadSays& message) {
+  node.stream->write(encode_join(message));
+}
+
+bool NodeZero::take(NodePlace node, const join::NodeSays& message) {
+  if (message.has_join() && node->name.empty()) {
+    take_in(node, message.join());
+    return true;
+  }
+  if (node->name.empty()) return false;
+  if (message.has_interrupt()) {
+    interrupt(*node, message.interrupt().signal());
+  } else if (message.has_consumed()) {
+    const std::uint64_t bytes = std::min(node->unshown, message.consumed().bytes());
+    node->unshown -= bytes;
+    if (consumed_ && node->host >= 0) consumed_(node->host, bytes);
+  }
+  return true;
+}
+
+void NodeZero::take_in(NodePlace node, const join::Join& message) {
+  JoiningNode who = decode_node(message, node->stream->peer_address());
+  node->rank = who.rank;
+  node->name = node_text(who.rank, who.host);
+  if (!gathered_) {
+    const Diagnostic late{.id = "IVY-J004",
+                          .what = node->name + " comes too late: the job has begun without it",
+                          .fix = "start it within node 0's --start-timeout, and every node once",
+                          .exit_code = kExitRefused};
+    say_("warning: " + late.what + "; it was turned away");
+    say_to(*node, said(render(late)));
+    say_to(*node, end_of(late.exit_code));
+    node->rank = -1;
+    node->is_done = true;
+    return;
+  }
+  if (const std::optional<Diagnostic> refusal = roll_.add(who)) return refuse_all(*refusal);
+  if (options_.verbose > 0) say_(node->name + " has joined from " + who.address);
+  // The same ivyrun may dial again before its last connection is seen to have ended.
+  for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
+    const NodePlace current = other++;
+    if (current != node && current->rank == node->rank && !current->name.empty()) forget(current);
+  }
+  check_gathered(/*is_time_up=*/false);
+}
+
+void NodeZero::check_gathered(bool is_time_up) {
+  if (!gathered_) return;
+  if (roll_.is_complete() || (is_time_up && roll_.is_enough())) return begin_job();
+  if (is_time_up) refuse_all(nodes_missing(roll_, where(), command_for_others()));
+}
+
+void NodeZero::refuse_all(const Diagnostic& why) {
+  if (gathered_) std::exchange(gathered_, nullptr)(why);
+}
+
+void NodeZero::refuse(const Diagnostic& why, std::function<void()> told) {
+  gathered_ = nullptr;
+  for (Node& node : nodes_) say_to(node, said(render(why)));
+  end(why.exit_code, std::move(told));
+}
+
+void NodeZero::begin_job() {
+  start_timer_.cancel();
+  line_timer_.cancel();
+  join::HeadSays message;
+  join::Begin& begin = *message.mutable_begin();
+  begin.set_job_id(job_id_);
+  begin.set_key(key_);
+  const std::optional<milliseconds>& lease = options_.lease;
+  begin.set_silence_ms(
+      static_cast<std::uint32_t>((lease ? std::min(kSilence, *lease / 2) : kSilence).count()));
+  const auto names = roll_.names();
+  for (const auto& [rank, name] : names) begin.add_hosts(name);
+  for (Node& node : nodes_) {
+    const auto place = std::find_if(names.begin(), names.end(),
+                                    [&](const auto& one) { return one.first == node.rank; });
+    if (place == names.end() || node.name.empty()) continue;
+    node.host = static_cast<int>(place - names.begin());
+    node.name = place->second;
+    begin.set_host(static_cast<std::uint32_t>(node.host));
+    say_to(node, message);
+  }
+  std::exchange(gathered_, nullptr)(std::nullopt);
+}
+
+std::vector<Host> NodeZero::host_list() const {
+  std::vector<Host> all;
+  for (const auto& [rank, name] : roll_.names()) {
+    Host& host = all.emplace_back();
+    host.name = name;
+    host.joins = rank > 0;
+    host.origin = "--node-rank";
+  }
+  return all;
+}
+
+bool NodeZero::is_new_interrupt(int rank) {
+  const int count = ++interrupts_[rank];
+  if (count <= most_interrupts_) return false;
+  most_interrupts_ = count;
+  return true;
+}
+
+void NodeZero::interrupt(const Node& node, int signal) {
+  if (!on_interrupt_ || signal <= 0 || signal >= NSIG || !is_new_interrupt(node.rank)) return;
+  say_(node.name + " was interrupted by " + signal_name(signal));
+  on_interrupt_(signal);
+}
+
+// From inside a handler of its stream: it is destroyed in a later turn.
+void NodeZero::forget(NodePlace node) {
+  node->stream->stop();
+  const std::shared_ptr<DialBackStream> kept = node->stream;
+  boost::asio::post(loop_, [kept] {});
+  if (node->unshown > 0 && consumed_) consumed_(node->host, node->unshown);
+  nodes_.erase(node);
+}
+
+void NodeZero::leave(NodePlace node) {
+  const bool was_awaited = gathered_ && !node->name.empty() && node->rank > 0;
+  if (was_awaited) {
+    roll_.leave(node->rank);
+    say_("warning: " + node->name + " has gone away again before all nodes were here");
+  }
+  if (node->host >= 0 && !node->is_done) hosts_->lose(node->name);
+  forget(node);
+  const bool all_told =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const Node& one) { return !one.is_done; });
+  if (ended_ && all_told) {
+    end_timer_.cancel();
+    boost::asio::post(loop_, std::exchange(ended_, nullptr));
+  }
+}
+
+NodeZero::Node* NodeZero::of_host(int host) {
+  const auto found = std::find_if(nodes_.begin(), nodes_.end(),
+                                  [&](const Node& node) { return node.host == host; });
+  return found == nodes_.end() ? nullptr : &*found;
+}
+
+void NodeZero::show(Output& output, std::function<void(int, std::uint64_t)> consumed) {
+  consumed_ = std::move(consumed);
+  Output::Elsewhere elsewhere;
+  elsewhere.has = [](int host) { return host > 0; };
+  elsewhere.bytes = [this](int host, const Lane& lane, std::string_view bytes, bool end) {
+    give(host, lane, bytes, end);
+  };
+  elsewhere.message = [this](std::string_view text) {
+    for (Node& node : nodes_)
+      if (node.host >= 0) say_to(node, said(text));
+  };
+  output.set_elsewhere(std::move(elsewhere));
+}
+
+void NodeZero::give(int host, const Lane& lane, std::string_view bytes, bool end) {
+  Node* const node = of_host(host);
+  if (node == nullptr) {
+    // Nobody is there any more who could show it.
+    boost::asio::post(loop_, [this, host, count = bytes.size()] { consumed_(host, count); });
+    return;
+  }
+  join::HeadSays message;
+  join::Output& output = *message.mutable_output();
+  output.set_rank(static_cast<std::uint32_t>(lane.rank));
+  output.set_stream(static_cast<std::uint32_t>(lane.stream));
+  output.set_bytes(std::string(bytes));
+  output.set_end(end);
+  node->unshown += bytes.size();
+  say_to(*node, message);
+}
+
+void NodeZero::begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) {
+  join::HeadSays message;
+  join::Attempt& attempt = *message.mutable_attempt();
+  attempt.set_generation(generation);
+  attempt.set_max_attempts(static_cast<std::uint32_t>(std::max(max_attempts, 0)));
+  for (const PlannedHost& planned : plan.hosts) {
+    if (planned.workers.empty()) continue;
+    join::Part& part = *attempt.add_parts();
+    part.set_host(static_cast<std::uint32_t>(planned.host_index));
+    part.set_name(planned.name);
+    part.set_first_rank(static_cast<std::uint32_t>(planned.workers.front().rank));
+    part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
+  }
+  for (Node& node : nodes_)
+    if (node.host >= 0) say_to(node, message);
+}
+
+void NodeZero::end(int exit_code, std::function<void()> done) {
+  listener_->close();
+  start_timer_.cancel();
+  line_timer_.cancel();
+  if (nodes_.empty()) return done();
+  ended_ = std::move(done);
+  for (Node& node : nodes_) {
+    say_to(node, end_of(exit_code));
+    node.is_done = true;
+  }
+  end_timer_.expires_after(kEndPatience);
+  end_timer_.async_wait([this](const error_code& error) {
+    if (!error && ended_) std::exchange(ended_, nullptr)();
+  });
+}
+
+}  // namespace ivy

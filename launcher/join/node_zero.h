@@ -1,0 +1,114 @@
+// Node 0 of torchrun mode: waits for the ivyruns of the other nodes before there is a job, and is
+// what they hear and say while it runs. The job itself is one as always; its hosts dial back.
+//
+//   open ─ listen ─ gather ─┬─ all are here ─▶ Begin to each ─ Job ─ Attempt, Output, Said ─ End
+//                           └─ too few, or they differ ─▶ Said and End to each
+//
+// Thread: the loop's. Lifetime: outlives the job; destroy it outside its handlers.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <functional>
+#include <list>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "launcher/job/ctl_wire.h"
+#include "launcher/job/job_request.h"
+#include "launcher/job/joined_nodes.h"
+#include "launcher/join/join_key.h"
+#include "launcher/join/join_roll.h"
+#include "launcher/links/join/joined_hosts.h"
+#include "launcher/links/srun/dial_back_listener.h"
+#include "proto/wire/join.pb.h"
+
+namespace ivy {
+
+class NodeZero : public JoinedNodes {
+ public:
+  // Empty: all are here, and hosts() has been filled. Else why there will be no job.
+  using Gathered = std::function<void(const std::optional<Diagnostic>& refusal)>;
+  // Says one line for the user, before the job has a screen.
+  using Say = std::function<void(const std::string& line)>;
+
+  // Listens; Unavailable names the port.
+  static Result<std::unique_ptr<NodeZero>> open(boost::asio::io_context& loop,
+                                                const JobRequest& request, const JoinKey& key,
+                                                Say say);
+  ~NodeZero() override;
+  NodeZero(const NodeZero&) = delete;
+  NodeZero& operator=(const NodeZero&) = delete;
+
+  // Once the job has a screen.
+  void set_say(Say say) { say_ = std::move(say); }
+  void gather(Gathered gathered);
+  // By rank, once they are gathered.
+  std::vector<Host> host_list() const;
+  // Before the job has begun: why it will not.
+  void refuse(const Diagnostic& why, std::function<void()> told);
+
+  // A user has interrupted the ivyrun of this node. Every one of them may get the same signal from
+  // a scheduler: it counts as the second one only from a node that had the first.
+  bool is_new_interrupt(int rank);
+  void set_interrupt_handler(std::function<void(int signal)> handler) {
+    on_interrupt_ = std::move(handler);
+  }
+
+  std::shared_ptr<DialBackHosts> hosts() override { return hosts_; }
+  void show(Output& output, std::function<void(int, std::uint64_t)> consumed) override;
+  void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) override;
+  void end(int exit_code, std::function<void()> done) override;
+
+ private:
+  struct Node {
+    int rank = 0;
+    std::shared_ptr<DialBackStream> stream;
+    CtlDecoder decoder;
+    std::string name;           // Empty: it has not said yet who it is.
+    int host = -1;              // Its number in the job.
+    std::uint64_t unshown = 0;  // Bytes of output that it has been given.
+    bool is_done = false;  // It has been told that it is over, and hangs up when it has read it.
+  };
+  using NodePlace = std::list<Node>::iterator;
+
+  NodeZero(boost::asio::io_context& loop, const JobRequest& request, Say say);
+  Result<void> listen(const JoinKey& key);
+  void enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream);
+  bool take(NodePlace node, const join::NodeSays& message);
+  void take_in(NodePlace node, const join::Join& message);
+  void interrupt(const Node& node, int signal);
+  void leave(NodePlace node);
+  void forget(NodePlace node);
+  void check_gathered(bool is_time_up);
+  void begin_job();
+  void refuse_all(const Diagnostic& why);
+  void schedule_waiting_line();
+  void say_to(Node& node, const join::HeadSays& message);
+  void give(int host, const Lane& lane, std::string_view bytes, bool end);
+  Node* of_host(int host);
+  std::string where() const;
+  std::string command_for_others() const;
+
+  boost::asio::io_context& loop_;
+  const Options options_;
+  const std::string job_id_;
+  Say say_;
+  const std::string key_;  // The job's own, for its hosts.
+  JoinRoll roll_;
+  std::shared_ptr<JoinedHosts> hosts_;
+  std::shared_ptr<DialBackListener> listener_;
+  std::list<Node> nodes_;
+  Gathered gathered_;
+  std::map<int, int> interrupts_;
+  int most_interrupts_ = 0;
+  std::function<void(int)> on_interrupt_;
+  std::function<void(int, std::uint64_t)> consumed_;
+  std::function<void()> ended_;
+  boost::asio::steady_timer start_timer_, line_timer_, end_timer_;
+};
+
+}  // namespace ivy

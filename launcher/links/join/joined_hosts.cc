@@ -1,0 +1,23 @@
+#include "launcher/links/join/joined_hosts.h"
+
+#include <boost/asio/post.hpp>
+
+namespace ivy {
+
+void JoinedHosts::wait_for(const OpenRequest& request, const std::string& host,
+                           StepClient& client) {
+  hosts_.add(request.host, host, client);
+  client.progress("waiting for its ivy-node");
+  boost::asio::post(loop_, [weak = weak_from_this(), number = request.host] {
+    if (const auto self = weak.lock()) self->hosts_.serve(number);
+  });
+}
+
+void JoinedHosts::lose(const std::string& host) {
+  StepHost* const known = hosts_.find(host);
+  if (known == nullptr) return;
+  hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun has gone away",
+                               "what " + host + " has printed may say why"});
+}
+
+}  // namespace ivy

@@ -1,0 +1,342 @@
+"""torchrun mode: every node has an ivyrun of its own, started by somebody else (a pod's operator, srun, people), and
+that of node 0 launches the whole job. One line on every node says what is wrong, and one exit code is everybody's."""
+
+import contextlib
+import os
+import re
+import signal
+import socket
+import time
+
+import pytest
+
+from launching import seconds, wait_until
+from slurm_jobs import Slurm, running_on
+
+SECRET = "0123456789abcdef0123456789abcdef"
+
+
+def free_port():
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Nodes:
+    """Several ivyruns of one job on this machine."""
+
+    def __init__(self, launcher, count, *flags):
+        self.launcher, self.count = launcher, count
+        self.flags = ["--nnodes", str(count), "--nproc_per_node", "2", "--master-addr", "127.0.0.1",
+                      "--master-port", str(free_port()), "--start-timeout", f"{seconds(20):g}s", *flags]
+
+    def start(self, rank, *words, env=None):
+        return self.launcher.start(*self.flags, "--node-rank", str(rank), *words, env=env)
+
+    @contextlib.contextmanager
+    def all(self, *words, env=None):
+        with contextlib.ExitStack() as stack:
+            # Node 0 is the last one: the others dial until it is there.
+            started = [stack.enter_context(self.start(rank, *words, env=env))
+                       for rank in reversed(range(self.count))]
+            yield started[::-1]
+
+    def run(self, *words, env=None, limit=40):
+        with self.all(*words, env=env) as runs:
+            return [run.finish(limit) for run in runs]
+
+
+@pytest.fixture
+def two(local):
+    return Nodes(local, 2)
+
+
+def hello(local):
+    return local.file("hello.py", "import os\nprint('rank', os.environ['RANK'], 'of', os.environ['WORLD_SIZE'],"
+                                  " 'node', os.environ['GROUP_RANK'], os.environ.get('OWN', '-'))\n")
+
+
+def everybody(done, code, *words):
+    for one in done:
+        assert one.code == code, one
+        for word in words:
+            assert re.search(word, one.own_text()), f"no {word!r} in {one!r}"
+
+
+def sequence(local):
+    return [local.script("sequence.py"), "0.1", os.path.join(local.directory, "stop")]
+
+
+# ---- a job ---------------------------------------------------------------------------------------
+
+def test_each_node_shows_its_own_workers(local, two):
+    done = two.run(hello(local))
+    everybody(done, 0, r"2 hosts x 2 = 4 ranks")
+    for node, one in enumerate(done):
+        texts = one.texts_by_rank()
+        assert sorted(texts) == [2 * node, 2 * node + 1], one
+        for rank, (text,) in texts.items():
+            assert text == f"rank {rank} of 4 node {node} -", one
+
+
+def test_workers_have_the_variables_of_their_own_node(local, two):
+    script = hello(local)
+    with two.start(1, script, env={"OWN": "one"}) as second, two.start(0, script, env={"OWN": "zero"}) as first:
+        for run, own in ((first, "zero"), (second, "one")):
+            done = run.finish()
+            assert done.code == 0 and all(text.endswith(own) for _, _, text in done.labelled()), done
+
+
+def test_variables_of_an_operator_alone(local):
+    port = free_port()
+    pod = {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "2", "PET_MASTER_ADDR": "localhost",
+           "PET_MASTER_PORT": str(port), "PET_RDZV_ID": "job-7"}
+    script = hello(local)
+    with local.start(script, env={**pod, "PET_NODE_RANK": "1"}) as second, \
+         local.start(script, env={**pod, "PET_NODE_RANK": "0"}) as first:
+        done = [first.finish(), second.finish()]
+    everybody(done, 0)
+    assert b"no effect" not in done[0].err + done[1].err, done
+
+
+def test_the_first_failure_is_everybodys(local, two):
+    script = local.file("fails.py", "import os, sys, time\nif os.environ['RANK'] == '2': sys.exit('broken data')\n"
+                                    "time.sleep(600)\n")
+    everybody(two.run(script), 1, r"IVY-R001", r"rank 2 failed first", "broken data", r"exit code 1, from rank 2")
+
+
+def test_a_restart_is_one_on_all_nodes(local):
+    script = local.file("once.py", "import os, sys\nattempt = os.environ['TORCHELASTIC_RESTART_COUNT']\n"
+                                   "print('attempt', attempt)\n"
+                                   "sys.exit(attempt == '0' and os.environ['RANK'] == '3')\n")
+    done = Nodes(local, 2, "--max-restarts", "1").run(script)
+    everybody(done, 0)
+    for one in done:
+        assert one.out.count(b"attempt 1") == 2, one
+
+
+def test_torchs_store(local, two):
+    if not os.path.isdir("/usr/lib/python3/dist-packages/torch"):
+        pytest.skip("python3-torch is not installed")
+    done = two.run("--python", "/usr/bin/python3", local.script("torch_store.py"), "short", limit=90)
+    everybody(done, 0)
+    assert all(b"squares [0, 1, 4, 9] sum 4" in one.out or b"squares [0, 1, 4, 9]" in one.out for one in done)
+
+
+def test_much_output_is_whole(local, two):
+    lines = 20_000
+    script = local.file("much.py", f"for i in range({lines}): print('line', i, 'x' * 100)\n")
+    done = two.run("--label", "none", script, limit=90)
+    everybody(done, 0)
+    for one in done:
+        assert one.out.count(b"\n") == 2 * lines, len(one.out)
+
+
+def test_fewer_nodes_are_enough(local):
+    nodes = Nodes(local, 2, "--nnodes", "2:3", "--start-timeout", f"{seconds(3):g}s")
+    done = nodes.run(hello(local))
+    everybody(done, 0, r"2 hosts x 2 = 4 ranks")
+
+
+def test_each_node_keeps_its_own_files(local, two):
+    script = hello(local)
+    logs = [os.path.join(local.directory, f"logs{node}") for node in (0, 1)]
+    with two.start(1, "--log-dir", logs[1], script) as second, two.start(0, "--log-dir", logs[0], script) as first:
+        everybody([first.finish(), second.finish()], 0)
+    for node, directory in enumerate(logs):
+        found = {name for _, _, names in os.walk(directory) for name in names if name.endswith(".out")}
+        assert found == {f"rank{rank:05}.out" for rank in (2 * node, 2 * node + 1)}, directory
+
+
+# ---- who may join --------------------------------------------------------------------------------
+
+def test_a_secret_keeps_others_out(local, two):
+    secret = {"IVY_JOIN_SECRET": SECRET}
+    script = local.file("env.py", "import os\nassert 'IVY_JOIN_SECRET' not in os.environ\nprint('fine')\n")
+    done = two.run(script, env=secret)
+    everybody(done, 0)
+    assert not re.search("may join", done[0].own_text()), done[0]
+    with two.start(0, script, env=secret) as first:
+        first.wait_for("waits for node 1")
+        stranger = two.launcher.run(*two.flags, "--node-rank", "1", script)
+        everybody([stranger], 122, "IVY-J004", "does not take this node in", "--join-secret-file")
+        first.wait_for("does not know the job's key")
+        file = local.file("secret", SECRET + "\n", 0o600)
+        member = two.launcher.run(*two.flags, "--join-secret-file", file, "--node-rank", "1", script)
+        everybody([member, first.finish()], 0)
+
+
+def test_garbage_at_the_port(local, two):
+    script = hello(local)
+    port = int(two.flags[two.flags.index("--master-port") + 1])
+    with two.start(0, script) as first:
+        first.wait_for("waits for node 1")
+        for bytes_ in (b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\x16\x03\x01\xff\xff" + b"x" * 100, b""):
+            with socket.create_connection(("127.0.0.1", port)) as stranger, contextlib.suppress(OSError):
+                stranger.sendall(bytes_)
+        done = two.launcher.run(*two.flags, "--node-rank", "1", script)
+        everybody([first.finish(), done], 0)
+
+
+@pytest.mark.parametrize("flags, said", [
+    (("--nproc_per_node", "1"), "another --nproc-per-node than node 0"),
+    (("--nnodes", "3"), "another --nnodes than node 0"),
+])
+def test_nodes_that_differ(local, two, flags, said):
+    script = hello(local)
+    with two.start(0, script) as first, two.start(1, *flags, script) as second:
+        everybody([first.finish(), second.finish()], 122, "IVY-J001", said, "same command line")
+
+
+def test_another_program(local, two):
+    script = hello(local)
+    with two.start(0, script) as first, two.start(1, script, "more") as second:
+        everybody([first.finish(), second.finish()], 122, "IVY-J001", "another program", r"hello\.py more")
+
+
+def test_two_nodes_of_one_rank(local):
+    nodes = Nodes(local, 3)
+    script = hello(local)
+    with nodes.start(1, script) as one, nodes.start(1, script) as other, nodes.start(0, script) as first:
+        everybody([run.finish() for run in (one, other, first)], 122, "IVY-J002", "--node-rank 1", "SLURM_NODEID")
+
+
+def test_a_node_that_never_comes(local):
+    nodes = Nodes(local, 3, "--start-timeout", "3s")
+    script = hello(local)
+    with nodes.start(1, script) as second, nodes.start(0, script) as first:
+        everybody([first.finish(), second.finish()], 120, "IVY-J003", "node 2 did not come", "--node-rank R")
+
+
+def test_no_node_0(local, two):
+    done = two.launcher.run(*two.flags, "--start-timeout", "2s", "--node-rank", "1", "x")
+    everybody([done], 120, "IVY-J004", "node 0 was not reached", "Connection refused", "--start-timeout")
+    done = two.launcher.run(*two.flags, "--start-timeout", "2s", "--master-addr", "no.such.host", "--node-rank", "1", "x")
+    everybody([done], 120, "IVY-J004", "cannot resolve no.such.host")
+
+
+def test_a_node_that_comes_too_late(local, two):
+    script = sequence(local)
+    with two.all(*script) as runs:
+        runs[0].wait_for("count 1")
+        late = two.launcher.run(*two.flags, "--node-rank", "1", *script)
+        everybody([late], 122, "IVY-J004", "too late")
+        local.file("stop")
+        everybody([run.finish() for run in runs], 0)
+
+
+def test_node_0_is_started_again_while_others_wait(local):
+    nodes = Nodes(local, 3)
+    script = hello(local)
+    with nodes.start(1, script) as second:
+        with nodes.start(0, "-v", script) as first:
+            first.wait_for("node 1 .* has joined")
+            first.signal(signal.SIGKILL)
+        second.wait_for("dialling it again")
+        with nodes.start(0, script) as first, nodes.start(2, script) as third:
+            everybody([run.finish() for run in (first, second, third)], 0)
+
+
+# ---- ends ----------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("who", [0, 1])
+@pytest.mark.parametrize("number, code", [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_an_interrupt_on_any_node_ends_the_job_everywhere(local, two, who, number, code):
+    with two.all(*sequence(local)) as runs:
+        for run in runs:
+            run.wait_for("count 1", count=2)
+        runs[who].signal(number)
+        done = [run.finish() for run in runs]
+        # A shell sees 128 + signal; a program that started it sees the signal itself.
+        assert {one.code for one in done} <= {code, -number}, done
+        everybody([done[1]], code, "IVY-R003")
+
+
+def test_a_scheduler_that_signals_all_nodes_asks_once(local, two):
+    script = local.file("gentle.py", "import signal, time, sys\nsignal.signal(signal.SIGTERM, lambda *_: "
+                                     "(time.sleep(1), print('saved', flush=True), sys.exit(0)))\nprint('up', flush=True)\n"
+                                     "time.sleep(600)\n")
+    with two.all(script) as runs:
+        for run in runs:
+            run.wait_for("up", count=2)
+        for run in runs:
+            run.signal(signal.SIGTERM)
+        done = [run.finish() for run in runs]
+        assert all(one.out.count(b"saved") == 2 for one in done), done
+
+
+def test_a_killed_node_is_a_lost_host(local, two):
+    with two.all(*sequence(local)) as runs:
+        runs[1].wait_for("count 1", count=2)
+        runs[1].signal(signal.SIGKILL)
+        everybody([runs[0].finish()], 121, "IVY-R00[67]")
+        local.wait_clean(10)
+
+
+def test_node_0_is_killed(local, two):
+    with two.all(*sequence(local)) as runs:
+        runs[1].wait_for("count 1", count=2)
+        runs[0].signal(signal.SIGKILL)
+        everybody([runs[1].finish()], 121, "IVY-J005", "has gone away", "start every node again")
+        local.wait_clean(15)
+
+
+def test_a_node_that_leaves_before_all_are_here(local):
+    nodes = Nodes(local, 3)
+    script = hello(local)
+    with nodes.start(0, "-v", script) as first:
+        with nodes.start(1, script) as second:
+            first.wait_for("node 1 .* has joined")
+            second.signal(signal.SIGTERM)
+            assert second.finish().code == 143
+        first.wait_for("has gone away again")
+        with nodes.start(1, script) as second, nodes.start(2, script) as third:
+            everybody([run.finish() for run in (first, second, third)], 0)
+
+
+# ---- real hosts ----------------------------------------------------------------------------------
+
+def on_host(hosts, number):
+    launcher = type(hosts)(hosts.bed, hosts.name, hosts.user, number)
+    return launcher
+
+
+def test_three_hosts_by_name(hosts):
+    script = hello(hosts)
+    flags = ["--nnodes", "3", "--nproc_per_node", "1", "--master-addr", "node1"]
+    with contextlib.ExitStack() as stack:
+        runs = [stack.enter_context(on_host(hosts, rank + 1).start(*flags, "--node-rank", str(rank), script))
+                for rank in (2, 1, 0)][::-1]
+        done = [run.finish() for run in runs]
+    everybody(done, 0, "3 hosts x 1 = 3 ranks")
+    for rank, one in enumerate(done):
+        assert one.labelled() == [(rank, f"node{rank + 1}", f"rank {rank} of 3 node {rank} -")], one
+
+
+def test_a_host_that_falls_silent(hosts):
+    flags = ["--nnodes", "2", "--nproc_per_node", "1", "--master-addr", "node1", "--lease", "3s"]
+    with contextlib.ExitStack() as stack:
+        second = stack.enter_context(on_host(hosts, 2).start(*flags, "--node-rank", "1", *sequence(hosts)))
+        first = stack.enter_context(on_host(hosts, 1).start(*flags, "--node-rank", "0", *sequence(hosts)))
+        second.wait_for("count 1")
+        hosts.bed.cut(2)
+        everybody([first.finish()], 121, "IVY-R006", "node2 was lost")
+
+
+@pytest.fixture(scope="module")
+def with_slurm(testbed):
+    with running_on(testbed, "linuxproc"):
+        yield
+
+
+def test_one_ivyrun_for_each_task_of_srun(hosts, with_slurm):
+    with Slurm(hosts.as_user("ivyuser"), "linuxproc") as slurm:
+        script = hello(slurm.launcher)
+        job = slurm.batch(("-N", "3", "--ntasks-per-node", "1"),
+                          "srun sh -c 'exec IVYRUN --nnodes $SLURM_NNODES --node-rank $SLURM_NODEID "
+                          f"--nproc_per_node 2 --master-addr $SLURMD_NODENAME_0 {script}'"
+                          .replace("$SLURMD_NODENAME_0", "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)"))
+        done = job.finish(60)
+        assert done.code == 0, done
+        placed = {(rank, host) for rank, host, _ in done.labelled()}
+        assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(6)}, done
