@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "agent/node/facts/own_package.h"
+#include "agent/node/workers/python_hook_jax.h"
 #include "proto/contract/unserved_worlds.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -191,7 +192,7 @@ def _refuse(name):
     os._exit(122)
 
 
-for _step in (_register, _arm, _watch):
+for _step in (_register, _arm, _arm_jax, _watch):
     try:
         _step()
     except Exception:
@@ -252,7 +253,8 @@ std::string python_hook_text() {
     }
   }
   return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
-         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" + std::string(kHook);
+         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" +
+         std::string(python_hook_jax()) + std::string(kHook);
 }
 
 bool add_python_hook(Environment& environment, const std::string& installed,
