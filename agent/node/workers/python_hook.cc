@@ -270,6 +270,13 @@ bool add_python_hook(Environment& environment, const std::string& installed,
   return true;
 }
 
+void write_rank_hosts(const HostPlan& plan, const JobDirectory& directory) {
+  std::string text;
+  for (const HostShare& host : plan.hosts())
+    text += host.name() + " " + std::to_string(host.ranks()) + "\n";
+  (void)write_file(directory.path + "/hosts", text);
+}
+
 std::string stack_file(const JobDirectory& directory, std::uint32_t generation,
                        std::uint32_t rank) {
   return directory.path + "/stack-" + std::to_string(generation) + "-" + std::to_string(rank);
