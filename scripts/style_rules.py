@@ -60,7 +60,7 @@ PURE = {
         "proto/contract": "env exit_code status device_vendor edit_distance",
         "proto/wire": "link dial_wire control_wire operation status_page store_wire",
         "launcher/options": "hosts",
-        "launcher/plan": "plan worker_environment placement device_checks worker_variables allocation",
+        "launcher/plan": "plan worker_environment jax_variables placement device_checks worker_variables allocation",
         "launcher/job": "job_state job_workers host_clock host_failures",
         "launcher/report": "diagnostic verdict label",
         "launcher/slurm": "nodelist allocation allocation_end step",

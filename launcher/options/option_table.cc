@@ -68,6 +68,8 @@ constexpr OptionEntry kTable[] = {
      "or only its `own` (LOCAL_RANK is 0; default for the other backends and with --gpus-per-proc)"},
     {"gpus-per-proc", "-gpus-per-proc --gpus-per-task --gpus-per-process --devices-per-proc", "K", kPlacement, kHonoured,
      kOurs, "accelerators of each worker (default 1); without -n a host gets as many workers as it has room for"},
+    {"cpu-devices", "", "K", kPlacement, kHonoured, kOurs,
+     "JAX: each worker sees K devices, made of its host's CPU, and no others (for trying things out)"},
     ignored("nooversubscribe", "-nooversubscribe", "workers share accelerators and places only where --oversubscribe "
      "says so"),
     {"oversubscribe", "-oversubscribe", "", kPlacement, kHonoured, kOurs,
@@ -211,8 +213,8 @@ constexpr OptionEntry kTable[] = {
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
      "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
-     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb, and "
-     "a script that sets MASTER_PORT itself needs --no-store"},
+     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb, "
+     "a script that sets MASTER_PORT itself needs --no-store, and JAX needs -B jax to find its rank"},
     {"detach", "", "", kLifecycle, kHonoured, kOurs,
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},

@@ -151,6 +151,8 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
                                {{"all", VisibleChoice::kAll}, {"own", VisibleChoice::kOwn}});
   // 1024: more than any host has.
   binder.parsed("gpus-per-proc", options.gpus_per_proc, number_between(1, 1024));
+  // More than the largest slice that anybody would pretend to have.
+  binder.parsed("cpu-devices", options.cpu_devices, number_between(1, 4096));
   binder.on("oversubscribe", options.oversubscribe);
   binder.list("device-env", options.device_env);
   binder.parsed("bind-to", options.bind_to, parse_bind_to);

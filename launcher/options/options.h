@@ -37,6 +37,7 @@ struct HostOptions {
 struct DeviceOptions {
   VisibleChoice visible = VisibleChoice::kAuto;
   std::optional<int> gpus_per_proc;     // --gpus_per_proc; else 1.
+  std::optional<int> cpu_devices;       // --cpu-devices: what JAX makes of a worker's CPU.
   bool oversubscribe = false;           // Workers may share accelerators that were asked for.
   std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
   BindChoice bind_to = BindChoice::kAuto;

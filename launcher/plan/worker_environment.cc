@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "launcher/options/exports.h"
+#include "launcher/plan/jax_variables.h"
 #include "launcher/plan/worker_variables.h"
 #include "launcher/slurm/step.h"
 #include "proto/contract/device_vendor.h"
@@ -82,6 +83,8 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   set_default(inputs, out, "NCCL_RAS_ADDR", ras_address(inputs.plan->job_id));
   if (inputs.options->oversubscribe) set_default(inputs, out, "IVY_OVERSUBSCRIBE", "1");
+  for (const EnvVariable& variable : jax_defaults(*inputs.options))
+    set_default(inputs, out, variable.name, variable.value);
   const std::size_t cores = answer_of(inputs, host).facts.cores();
   set_default(inputs, out, "OMP_NUM_THREADS",
               std::to_string(std::max<std::size_t>(1, cores / workers_on_machine(inputs, host))));
@@ -199,6 +202,10 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const JobPlan& plan = *inputs.plan;
   set_variables(out, world_variables(inputs, host));
   set_variables(out, generation_variables(inputs.generation));
+  if (!inputs.options->no_python_hook) {
+    const auto limit = std::chrono::ceil<std::chrono::seconds>(inputs.options->start_timeout);
+    set_variable(out, "IVY_INIT_TIMEOUT", std::to_string(limit.count()));
+  }
   if (inputs.options->allow_singletons) set_variable(out, "IVY_ALLOW_SINGLETONS", "1");
   if (inputs.options->allocation) set_variables(out, slurm_host_variables(plan, host));
   if (plan.store_port == 0) return;
@@ -226,6 +233,15 @@ bool is_given(const HostInputs& to, const std::string& name) {
 bool chooses_devices(const Environment& from_files) {
   return std::any_of(from_files.begin(), from_files.end(),
                      [](const EnvVariable& variable) { return is_device_mask(variable.name); });
+}
+
+// Behind -x and --env-file: their flags of XLA stay.
+void add_cpu_devices(const HostInputs& to, Environment& out) {
+  const std::optional<int> count = to.inputs.options->cpu_devices;
+  if (!count) return;
+  const std::string* said = find_variable(out, "XLA_FLAGS");
+  if (said == nullptr) said = find_variable(*to.inputs.caller, "XLA_FLAGS");
+  set_variable(out, "XLA_FLAGS", xla_flags(said == nullptr ? "" : *said, *count));
 }
 
 void add_host_devices(const HostInputs& to, Environment& out) {
@@ -306,6 +322,8 @@ void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spe
   Environment own;
   if (to.inputs.options->allocation) set_variables(own, slurm_rank_variables(worker));
   add_worker(worker, own);
+  if (is_jax_by_variables(*to.inputs.options))
+    set_variables(own, jax_rank_variables(*to.inputs.plan, worker));
   add_worker_devices(to, worker, own);
   copy_variables(own, spec.mutable_environment());
 }
@@ -323,6 +341,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   set_variables(environment, exports);
   const HostInputs to{inputs, host, exports};
   add_host_devices(to, environment);
+  add_cpu_devices(to, environment);
   add_identity(inputs, host, environment);
 
   HostPlan plan;

@@ -60,6 +60,7 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   group.own_sessions = share.own_sessions;
   group.python_hook = plan_.python_hook() &&
                       add_python_hook(group.environment, own_hook(program), start_.directory);
+  if (group.python_hook) write_rank_hosts(plan_, start_.directory);
   return group;
 }
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "agent/node/facts/own_package.h"
+#include "agent/node/workers/python_hook_jax.h"
 #include "proto/contract/unserved_worlds.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -191,7 +192,7 @@ def _refuse(name):
     os._exit(122)
 
 
-for _step in (_register, _arm, _watch):
+for _step in (_register, _arm, _arm_jax, _watch):
     try:
         _step()
     except Exception:
@@ -252,7 +253,8 @@ std::string python_hook_text() {
     }
   }
   return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
-         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" + std::string(kHook);
+         "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" +
+         std::string(python_hook_jax()) + std::string(kHook);
 }
 
 bool add_python_hook(Environment& environment, const std::string& installed,
@@ -266,6 +268,13 @@ bool add_python_hook(Environment& environment, const std::string& installed,
   if (!write_file(folder + "/sitecustomize.py", python_hook_text()).ok()) return false;
   append_package(environment, folder);
   return true;
+}
+
+void write_rank_hosts(const HostPlan& plan, const JobDirectory& directory) {
+  std::string text;
+  for (const HostShare& host : plan.hosts())
+    text += host.name() + " " + std::to_string(host.ranks()) + "\n";
+  (void)write_file(directory.path + "/hosts", text);
 }
 
 std::string stack_file(const JobDirectory& directory, std::uint32_t generation,

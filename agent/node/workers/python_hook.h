@@ -22,6 +22,7 @@
 #include "agent/node/spawn/job_directory.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
+#include "proto/wire/job.pb.h"
 
 namespace ivy {
 
@@ -38,6 +39,10 @@ std::string python_hook_text();
 // without it runs as well.
 bool add_python_hook(Environment& environment, const std::string& installed,
                      const JobDirectory& directory);
+
+// Writes the hosts' names, each with its number of ranks, for the hook's messages; without the file
+// they name ranks alone.
+void write_rank_hosts(const HostPlan& plan, const JobDirectory& directory);
 
 // The file that the hook of a worker's process writes to; the hook appends ".PID" itself.
 std::string stack_file(const JobDirectory& directory, std::uint32_t generation, std::uint32_t rank);

@@ -1,0 +1,41 @@
+#include "launcher/plan/jax_variables.h"
+
+#include <csignal>
+
+namespace ivy {
+namespace {
+
+// JAX takes TERM, and no other signal, as the notice that its host will go away.
+bool has_notice_for_jax(const LifecycleOptions& options) {
+  const bool is_asked_for = options.stop_before_end || options.preempt_signal;
+  return is_asked_for && options.preempt_signal.value_or(SIGTERM) == SIGTERM;
+}
+
+}  // namespace
+
+Environment jax_defaults(const Options& options) {
+  Environment variables;
+  // With its preemption service JAX survives TERM: every stop would take the whole grace.
+  variables.push_back(
+      {"JAX_ENABLE_PREEMPTION_SERVICE", has_notice_for_jax(options) ? "true" : "false"});
+  if (options.cpu_devices) variables.push_back({"JAX_PLATFORMS", "cpu"});
+  return variables;
+}
+
+std::string xla_flags(const std::string& said, int cpu_devices) {
+  return said + (said.empty() ? "" : " ") +
+         "--xla_force_host_platform_device_count=" + std::to_string(cpu_devices);
+}
+
+bool is_jax_by_variables(const Options& options) {
+  return options.profile == Profile::kJax && options.no_python_hook;
+}
+
+Environment jax_rank_variables(const JobPlan& plan, const PlannedWorker& worker) {
+  return {{"OMPI_MCA_orte_hnp_uri", "ivyrun"},
+          {"OMPI_COMM_WORLD_SIZE", std::to_string(plan.world_size)},
+          {"OMPI_COMM_WORLD_RANK", std::to_string(worker.rank)},
+          {"OMPI_COMM_WORLD_LOCAL_RANK", std::to_string(worker.local_rank)}};
+}
+
+}  // namespace ivy

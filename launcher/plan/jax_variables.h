@@ -1,0 +1,24 @@
+// What JAX reads beside the variables that every worker gets: its answer to TERM, devices of the
+// CPU, and the words of Open MPI by which it finds its rank where ivyrun's Python hook is left out.
+// Pure; thread: any.
+#pragma once
+
+#include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+#include "proto/contract/env.h"
+
+namespace ivy {
+
+// Defaults, each only where the caller has no value.
+Environment jax_defaults(const Options& options);
+
+// XLA's flags with one for --cpu-devices behind those that the user has; of two the last counts.
+std::string xla_flags(const std::string& said, int cpu_devices);
+
+// True if nothing but variables tells JAX its rank: -B jax --no-python-hook.
+bool is_jax_by_variables(const Options& options);
+// For such a worker: what JAX's detection of Open MPI reads. It takes the coordinator's address
+// from JAX_COORDINATOR_ADDRESS, so that the URI is never read.
+Environment jax_rank_variables(const JobPlan& plan, const PlannedWorker& worker);
+
+}  // namespace ivy

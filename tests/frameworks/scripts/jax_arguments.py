@@ -1,0 +1,12 @@
+"""Gives initialize() its arguments, as scripts do that were written for another launcher: KEY=VALUE..."""
+import os
+import sys
+
+import jax
+
+arguments = dict(word.split("=", 1) for word in sys.argv[1:])
+numbers = {key: int(os.path.expandvars(value)) for key, value in arguments.items() if key != "address"}
+if "address" in arguments:
+    numbers["coordinator_address"] = os.path.expandvars(arguments["address"])
+jax.distributed.initialize(**numbers)
+print(f"process {jax.process_index()} of {jax.process_count()}", flush=True)

@@ -1,0 +1,187 @@
+"""JAX under ivyrun, of today and the oldest one that is served: unmodified scripts find their world by the import
+hook or by variables alone, stops are quick, and what is wrong is said in one line."""
+
+import os
+import re
+import signal
+
+import pytest
+
+from environments import python_of, script
+from launching import seconds
+from slurm_jobs import Slurm, running_on
+
+TWO_BY_TWO = ("--fake-hosts", "2", "--nproc_per_node", "2")
+# Words of a Slurm step and of mpirun in which ivyrun was not started.
+FOREIGN = {"SLURM_JOB_ID": "7", "SLURM_STEP_NODELIST": "elsewhere", "SLURM_NTASKS": "9", "SLURM_PROCID": "7",
+           "SLURM_LOCALID": "7", "OMPI_MCA_orte_hnp_uri": "1.0;tcp://10.9.9.9:1", "OMPI_COMM_WORLD_SIZE": "9",
+           "OMPI_COMM_WORLD_RANK": "7", "OMPI_COMM_WORLD_LOCAL_RANK": "7", "KUBERNETES_SERVICE_HOST": "10.9.9.9"}
+
+
+@pytest.fixture(params=["jax", "jax-old"])
+def python(request):
+    return python_of(request.param)
+
+
+def ranks_of(done):
+    return sorted(re.findall(r"process (\d+) of (\d+)", done.out.decode()))
+
+
+def world_of(size):
+    return [(str(rank), str(size)) for rank in range(size)]
+
+
+def run(launcher, python, name, *flags, arguments=(), **options):
+    return launcher.run(*flags, "--python", python, script(launcher, name), *arguments, limit=90, **options)
+
+
+def test_initialize_without_arguments(local, python):
+    done = run(local, python, "jax_train.py", *TWO_BY_TWO)
+    assert done.code == 0, done
+    assert ranks_of(done) == world_of(4), done
+    assert done.out.count(b"1 of 4 devices, loss 0.00") == 4, done
+    assert "IVY-" not in done.err_text, done
+
+
+def test_foreign_words_do_not_count(local, python):
+    done = run(local, python, "jax_psum.py", *TWO_BY_TWO, env=FOREIGN)
+    assert done.code == 0 and ranks_of(done) == world_of(4), done
+
+
+def test_foreign_words_that_a_wrapper_sets_do_not_count(local, python):
+    words = [f"{name}={value}" for name, value in FOREIGN.items() if name.startswith("SLURM_")]
+    done = local.run("--fake-hosts", "2", "env", *words, python, script(local, "jax_psum.py"), limit=90)
+    assert done.code == 0 and ranks_of(done) == world_of(2), done
+
+
+def test_by_variables_alone(local, python):
+    done = run(local, python, "jax_arguments.py", *TWO_BY_TWO, "--no-python-hook", "-B", "jax", env=FOREIGN)
+    assert done.code == 0 and ranks_of(done) == world_of(4), done
+
+
+def test_a_sum_by_variables_alone(local):
+    done = run(local, python_of("jax"), "jax_psum.py", *TWO_BY_TWO, "--no-python-hook", "-B", "jax")
+    assert done.code == 0 and ranks_of(done) == world_of(4), done
+
+
+def test_devices_of_the_cpu(local, python):
+    done = run(local, python, "jax_train.py", "--fake-hosts", "2", "--cpu-devices", "3",
+               "-x", "XLA_FLAGS=--xla_cpu_enable_fast_math=false")
+    assert done.code == 0, done
+    assert done.out.count(b"3 of 6 devices, loss 0.0") == 2, done
+
+
+def test_a_stop_does_not_wait_out_its_grace(local, python):
+    done = run(local, python, "jax_waits.py", *TWO_BY_TWO, "--shutdown-timeout", "40", arguments=["2"])
+    assert done.code == 3, done
+    assert "rank 2 failed first" in done.own_text(), done
+    with local.start(*TWO_BY_TWO, "--python", python, script(local, "jax_waits.py")) as job:
+        job.wait_for("up \\d", 60, count=4)
+        job.signal(signal.SIGTERM)
+        assert job.finish(10).code == 143
+
+
+def test_without_a_notice_the_question_is_answered_no(local, python):
+    with local.start("--fake-hosts", "2", "--python", python, script(local, "jax_notice.py")) as job:
+        job.wait_for("stepping", 60, count=2)
+        job.signal(signal.SIGTERM)
+        done = job.finish(10)
+        assert done.code == 143 and b"saves" not in done.out, done
+
+
+def test_a_notice_reaches_every_rank(local, python):
+    """One rank hears of it; JAX tells the others."""
+    with local.start(*TWO_BY_TWO, "--preempt-signal", "TERM", "--python", python,
+                     script(local, "jax_notice.py")) as job:
+        job.wait_for("stepping", 60, count=4)
+        victim = next(p.pid for p in local.processes() if "jax_notice.py" in str(p.words()) and p.name.startswith(b"python"))
+        os.kill(victim, signal.SIGTERM)
+        done = job.finish(60)
+    assert done.code == 0, done
+    steps = re.findall(r"process (\d) saves at step (\d+)", done.out.decode())
+    assert len({rank for rank, _ in steps}) == 4 and len({step for _, step in steps}) == 1, done
+
+
+def test_a_rank_that_never_initializes_is_named(local, python):
+    with local.start(*TWO_BY_TWO, "--start-timeout", f"{seconds(8):g}", "--python", python,
+                     script(local, "jax_late.py"), "3") as job:
+        job.wait_for(r"IVY-P033\]: rank 3 \(fake1\) has not called jax.distributed.initialize\(\)", 60)
+        job.signal(signal.SIGTERM)
+        done = job.finish(20)
+    assert done.err.count(b"IVY-P033") == 1, done
+
+
+def test_a_rank_0_that_never_initializes_is_named_once(local, python):
+    with local.start(*TWO_BY_TWO, "--start-timeout", f"{seconds(8):g}", "--python", python,
+                     script(local, "jax_late.py"), "0") as job:
+        job.wait_for(r"IVY-P033\]: rank 0 \(fake0\) has not called", 60)
+        job.signal(signal.SIGTERM)
+        assert job.finish(20).err.count(b"IVY-P033") == 1
+
+
+def test_versions_that_differ_are_refused(local):
+    new, old = python_of("jax"), python_of("jax-old")
+    wrapper = local.file("choose.sh", f'[ "$RANK" = 1 ] && exec {old} "$@"\nexec {new} "$@"\n')
+    done = local.run("--fake-hosts", "2", "sh", wrapper, script(local, "jax_psum.py"), limit=90)
+    assert done.code == 122, done
+    line = re.search(r"IVY-P031\]: jaxlib is (\S+) on rank 1 \(fake1\) and (\S+) on rank 0 \(fake0\)", done.err_text)
+    assert line and line[1] == "0.4.31", done
+    assert f"pip install jax=={line[2]}" in done.err_text, done
+
+
+def test_the_stores_port_is_not_the_coordinators(local, python):
+    done = run(local, python, "jax_arguments.py", *TWO_BY_TWO,
+               arguments=["address=$MASTER_ADDR:$MASTER_PORT", "num_processes=$WORLD_SIZE", "process_id=$RANK"])
+    assert done.code == 0 and ranks_of(done) == world_of(4), done
+    assert done.err.count(b"is that of the job's store") == 1, done
+
+
+def test_another_rank_than_the_jobs_is_noted(local, python):
+    """Each rank a world of its own: JAX is content, and one line says what is odd."""
+    done = run(local, python, "jax_arguments.py", "--fake-hosts", "2",
+               arguments=["address=127.0.0.1:4${RANK}711", "num_processes=1", "process_id=0"])
+    assert done.code == 0, done
+    assert "this is rank" in done.err_text and done.err.count(b"is told process_id=0, num_processes=1") == 1, done
+
+
+def test_a_python_without_jax_is_named(local):
+    python_of("jax")
+    done = run(local, "/usr/bin/python3", "jax_psum.py", "--fake-hosts", "2")
+    assert done.code == 1 and "has no module jax" in done.err_text, done
+
+
+def test_restarted_ranks_meet_again(local, python):
+    done = run(local, python, "jax_restarts.py", *TWO_BY_TWO, "--max-restarts", "2")
+    assert done.code == 0, done
+    assert done.out.count(b"attempt 1: sum 10.0") == 4, done
+
+
+ON_HOSTS = ("-H", "node1,node2", "--nproc_per_node", "2")
+
+
+def check_on_hosts(launcher, python, *flags):
+    done = run(launcher, python, "jax_train.py", *ON_HOSTS, *flags)
+    assert done.code == 0 and ranks_of(done) == world_of(4), done
+
+
+def test_by_ssh(hosts, python_on_hosts):
+    check_on_hosts(hosts, python_on_hosts)
+    lonely = run(hosts, python_of("jax"), "jax_psum.py", *ON_HOSTS)
+    assert lonely.code != 0 and "node2" in lonely.own_text() and "--python" in lonely.own_text(), lonely
+
+
+def test_by_agents(agents, python_on_hosts):
+    agents.start(1, 2)
+    check_on_hosts(agents.launcher, python_on_hosts, "--transport", "agent")
+
+
+def test_in_a_slurm_job(hosts, python_on_hosts):
+    with running_on(hosts.bed, "linuxproc"), Slurm(hosts.as_user("ivyuser"), "linuxproc") as slurm:
+        path = script(hosts, "jax_train.py")
+        job = slurm.batch(["-N", "2"], f"exec IVYRUN --nproc_per_node 2 --python {python_on_hosts} {path}")
+        done = job.finish(120)
+        assert done.code == 0 and ranks_of(done) == world_of(4), done
+        notice = slurm.batch(["-N", "2"], "export SLURM_JOB_END_TIME=$(($(date +%s) + 100))\nexec IVYRUN "
+                             f"--stop-before-end 85s --python {python_on_hosts} {script(hosts, 'jax_notice.py')}")
+        done = notice.finish(120)
+        assert done.code == 75 and done.out.count(b" saves at step ") == 2, done
