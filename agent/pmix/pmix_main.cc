@@ -1,0 +1,215 @@
+// ivy-pmix: the PMIx server of one host and one generation of a job, which Open MPI's ranks ask who
+// they are and through which they find each other. The supervisor starts it when the first of them
+// asks (README.md says what the two say to each other); it ends with its standard input.
+#include <poll.h>
+#include <signal.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/pmix/event_line.h"
+#include "agent/pmix/host_exchange.h"
+#include "agent/pmix/namespace_name.h"
+#include "agent/pmix/pmix_library.h"
+#include "agent/pmix/pmix_options.h"
+#include "agent/pmix/pmix_server.h"
+#include "agent/pmix/rank_socket.h"
+#include "agent/pmix/session_files.h"
+#include "agent/pmix/worker_variables.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/wire/handshake.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kTokenBytesMax = 4096;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+// Lines for the supervisor. libpmix prints to standard output too: that goes to standard error.
+class EventPipe {
+ public:
+  EventPipe() : pipe_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) {
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  void say(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    write_all(pipe_.get(), line, WhenFull::kWait);
+  }
+
+ private:
+  std::mutex mutex_;
+  const Descriptor pipe_;
+};
+
+// Whatever the caller has from another PMIx server would make us its client, and other choices of
+// its modules would not suit every client of ours: Open MPI 4.1's and 5's libraries have these two
+// in common.
+void choose_modules() {
+  std::vector<std::string> foreign;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    if (variable.starts_with("PMIX_") && !variable.starts_with("PMIX_MCA_"))
+      foreign.emplace_back(variable.substr(0, variable.find('=')));
+  }
+  for (const std::string& name : foreign) unsetenv(name.c_str());
+  setenv("PMIX_MCA_gds", "hash", 1);
+  setenv("PMIX_MCA_psec", "native", 1);
+}
+
+// Before libpmix's threads start: none of them is to take a signal.
+Descriptor block_signals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t ending;
+  sigemptyset(&ending);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&ending, number);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);
+  return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
+}
+
+Result<std::string> secret_of(const PmixOptions& options) {
+  if (options.token_file.empty()) return random_bytes(kNonceBytes);
+  std::optional<std::string> token = read_file(options.token_file, kTokenBytesMax);
+  if (token && !token->empty()) return *std::move(token);
+  return Error{Code::kFailedPrecondition, "cannot read the job's token, " + options.token_file};
+}
+
+std::optional<store::ClientOptions> store_of(const PmixOptions& options, const std::string& token) {
+  if (options.store.empty()) return std::nullopt;
+  store::ClientOptions store;
+  store.address = options.store;
+  store.job_id = options.job_id;
+  store.token = token;
+  store.generation = options.generation;
+  return store;
+}
+
+class Host {
+ public:
+  Host(PmixOptions options, const std::string& secret, EventPipe& events)
+      : options_(std::move(options)),
+        events_(events),
+        layout_(options_.ranks_on_hosts, options_.host_names),
+        name_(namespace_name(options_.job_id, options_.generation, secret)),
+        exchange_(options_.host, layout_.hosts(), store_of(options_, secret)) {}
+
+  Result<void> serve(const SessionFiles& files, const std::vector<int>& until) {
+    const PmixLibrary pmix = IVY_TRY(open_pmix_library(pmix_library_places(
+        getenv("IVY_PMIX_LIB"), getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"))));
+    server_ = IVY_TRY(PmixServer::start(pmix, setup(files), handlers()));
+    RankSocket socket(Descriptor(options_.listen_fd),
+                      [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
+    return socket.serve(until);
+  }
+
+ private:
+  PmixSetup setup(const SessionFiles& files) const {
+    const std::string& here = layout_.name(options_.host);
+    return {name_, files.server(), here, layout_.ranks_on(options_.host),
+            job_facts({layout_, options_.host, "ivyrun." + options_.job_id.substr(0, 8),
+                       files.session(), options_.generation})};
+  }
+
+  PmixHandlers handlers() {
+    PmixHandlers handlers;
+    handlers.joined = [this](std::uint32_t rank) { events_.say(joined_line(rank)); };
+    handlers.left = [this](std::uint32_t rank) { events_.say(left_line(rank)); };
+    handlers.vanished = [this](std::uint32_t rank) { events_.say(vanished_line(rank)); };
+    handlers.aborted = [this](std::uint32_t rank, int code, std::string_view text) {
+      events_.say(abort_line(rank, code, text));
+    };
+    handlers.fence = [this](std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {
+      fence(std::move(ranks), std::move(own), std::move(answer));
+    };
+    handlers.ask = [this](std::uint32_t rank, const BlobAnswer& answer) { ask(rank, answer); };
+    return handlers;
+  }
+
+  Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group) {
+    if (!layout_.has(rank) || layout_.place(rank).host != options_.host)
+      return Error{Code::kInvalidArgument, "it is not one of host " + layout_.name(options_.host) +
+                                               ", which has " + layout_.local_peers(options_.host)};
+    exchange_.warm_up();
+    return worker_variables(IVY_TRY(server_->variables(rank, group)), options_.job_id);
+  }
+
+  void fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {
+    const Result<FenceGroup> group = fence_group(layout_, std::move(ranks));
+    if (!group.ok()) return answer(group.error());
+    exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
+      // The ranks would only say that something failed; a cancelled fence is the job's end.
+      if (!all.ok() && all.error().code != Code::kCancelled)
+        events_.say(error_line("MPI's ranks on host " + layout_.name(options_.host) +
+                               " cannot meet the others: " + all.error().message));
+      answer(all);
+    });
+  }
+
+  void ask(std::uint32_t rank, const BlobAnswer& answer) const {
+    answer(Error{Code::kFailedPrecondition, "rank " + std::to_string(rank) + " is elsewhere"});
+  }
+
+  const PmixOptions options_;
+  EventPipe& events_;
+  const JobLayout layout_;
+  const std::string name_;
+  HostExchange exchange_;
+  std::unique_ptr<PmixServer> server_;
+};
+
+Result<void> serve(const PmixOptions& options, EventPipe& events, const std::vector<int>& until) {
+  const std::string secret = IVY_TRY(secret_of(options));
+  const SessionFiles files = IVY_TRY(SessionFiles::make(options.directory, options.generation));
+  // Never taken apart: libpmix's thread may call its handlers until the process ends.
+  auto* const host = new Host(options, secret, events);
+  return host->serve(files, until);
+}
+
+// Ranks that ask are told why there is no server.
+Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& until) {
+  RankSocket socket(Descriptor(listen_fd),
+                    [&](std::uint32_t, gid_t) -> Result<std::vector<std::string>> { return why; });
+  return socket.serve(until);
+}
+
+int run(const PmixOptions& options, EventPipe& events) {
+  const Descriptor signals = block_signals();
+  const std::vector<int> until = {STDIN_FILENO, signals.get()};
+  fcntl(options.listen_fd, F_SETFD, FD_CLOEXEC);
+  fcntl(options.listen_fd, F_SETFL, fcntl(options.listen_fd, F_GETFL) | O_NONBLOCK);
+  choose_modules();
+  const Result<void> done = serve(options, events, until);
+  if (done.ok()) return 0;
+  const Error& why = done.error();
+  events.say(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
+  static_cast<void>(refuse(options.listen_fd, why, until).ok());
+  return kFailed;
+}
+
+// Without the destructors of libpmix, whose thread is running.
+[[noreturn]] void leave(int code) {
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+}  // namespace ivy
+
+int main(int argc, char** argv) {
+  const ivy::Result<ivy::PmixOptions> options =
+      ivy::parse_pmix_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  if (!options.ok()) {
+    std::fprintf(stderr, "ivy-pmix: %s\n%s", options.error().message.c_str(), ivy::kPmixUsage);
+    return ivy::kUsage;
+  }
+  ivy::EventPipe events;
+  ivy::leave(ivy::run(*options, events));
+}
