@@ -30,11 +30,7 @@ std::string JobLayout::node_list() const { return joined(names_, ","); }
 
 std::string JobLayout::rank_lists() const {
   std::vector<std::string> lists;
-  for (std::uint32_t host = 0; host < hosts(); ++host) {
-    std::string& list = lists.emplace_back();
-    if (counts_[host] > 0) list = std::to_string(first_[host]);
-    if (counts_[host] > 1) list += "-" + std::to_string(first_[host + 1] - 1);
-  }
+  for (std::uint32_t host = 0; host < hosts(); ++host) lists.push_back(local_peers(host));
   return joined(lists, ";");
 }
 

@@ -32,7 +32,8 @@ class JobLayout {
 
   // "a,b", for PMIx_generate_regex.
   std::string node_list() const;
-  // "0-1;2-3", for PMIx_generate_ppn.
+  // "0,1;2,3", for PMIx_generate_ppn. Each rank by itself: the library passes a range such as "0-1"
+  // on as the peers of a host, which Open MPI 5 then reads as one rank.
   std::string rank_lists() const;
   // "2,3": the ranks of one host.
   std::string local_peers(std::uint32_t host) const;

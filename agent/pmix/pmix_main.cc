@@ -3,6 +3,7 @@
 // asks (README.md says what the two say to each other); it ends with its standard input.
 #include <poll.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <unistd.h>
 
@@ -65,13 +66,20 @@ void choose_modules() {
   setenv("PMIX_MCA_psec", "native", 1);
 }
 
-// Before libpmix's threads start: none of them is to take a signal.
-Descriptor block_signals() {
+// Signals that end us, as a descriptor. Blocked before libpmix's threads start, which would take
+// them; those that the supervisor has blocked are meant for the workers, such as a scheduler's to
+// the whole step.
+Descriptor ending_signals() {
   signal(SIGPIPE, SIG_IGN);
+  sigset_t before;
   sigset_t ending;
+  sigprocmask(SIG_BLOCK, nullptr, &before);
   sigemptyset(&ending);
-  for (const int number : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&ending, number);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP})
+    if (sigismember(&before, number) == 0) sigaddset(&ending, number);
   sigprocmask(SIG_BLOCK, &ending, nullptr);
+  // The supervisor's death also closes our standard input; a KILL would leave the ranks' files.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
   return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
 }
 
@@ -107,7 +115,9 @@ class Host {
     server_ = IVY_TRY(PmixServer::start(pmix, setup(files), handlers()));
     RankSocket socket(Descriptor(options_.listen_fd),
                       [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
-    return socket.serve(until);
+    IVY_CHECK(socket.serve(until));
+    server_->forget();
+    return {};
   }
 
  private:
@@ -181,7 +191,7 @@ Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& unt
 }
 
 int run(const PmixOptions& options, EventPipe& events) {
-  const Descriptor signals = block_signals();
+  const Descriptor signals = ending_signals();
   const std::vector<int> until = {STDIN_FILENO, signals.get()};
   fcntl(options.listen_fd, F_SETFD, FD_CLOEXEC);
   fcntl(options.listen_fd, F_SETFL, fcntl(options.listen_fd, F_GETFL) | O_NONBLOCK);

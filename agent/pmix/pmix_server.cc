@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -12,6 +13,8 @@
 
 namespace ivy {
 namespace {
+
+constexpr std::chrono::milliseconds kForgetLimit{2000};
 
 // libpmix hands its module's functions nothing of ours.
 struct Callbacks {
@@ -92,6 +95,14 @@ pmix_status_t on_direct_modex(const pmix_proc_t* rank, const pmix_info_t*, std::
   return PMIX_SUCCESS;
 }
 
+// libpmix itself keeps what ranks register for removal, Open MPI's segments in /dev/shm above all,
+// but only where the host has such a function. Everything else that it may be asked for is not
+// ours.
+pmix_status_t on_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t,
+                             const pmix_info_t*, std::size_t, pmix_info_cbfunc_t, void*) {
+  return PMIX_ERR_NOT_SUPPORTED;
+}
+
 void on_event(std::size_t, pmix_status_t status, const pmix_proc_t* source, pmix_info_t*,
               std::size_t, pmix_info_t*, std::size_t, pmix_event_notification_cbfunc_fn_t done,
               void* context) {
@@ -114,6 +125,7 @@ RoomyModule* server_module() {
   all.known.abort = on_abort;
   all.known.fence_nb = on_fence;
   all.known.direct_modex = on_direct_modex;
+  all.known.job_control = on_job_control;
   return &all;
 }
 
@@ -122,6 +134,10 @@ class Operation {
  public:
   static void done(pmix_status_t status, void* operation) {
     static_cast<Operation*>(operation)->status_.set_value(status);
+  }
+  // Whether it was done in time.
+  bool wait(std::chrono::milliseconds limit) {
+    return status_.get_future().wait_for(limit) == std::future_status::ready;
   }
   // `started`: what the call returned that was given done() and this.
   pmix_status_t result(pmix_status_t started) {
@@ -219,6 +235,18 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
   }
   std::free(block);
   return variables;
+}
+
+void PmixServer::forget() const {
+  for (const std::uint32_t rank : registered_) {
+    const pmix_proc_t one = process(rank);
+    pmix_.deregister_client(
+        &one, [](pmix_status_t, void*) {}, nullptr);
+  }
+  // Never deleted: libpmix may be done with it too late.
+  auto* const operation = new Operation;
+  pmix_.deregister_nspace(process(0).nspace, Operation::done, operation);
+  static_cast<void>(operation->wait(kForgetLimit));
 }
 
 void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {
