@@ -47,6 +47,7 @@ JobFacts job_facts(const FactSource& source) {
   const std::vector<Fact> others = {
       {PMIX_JOBID, source.job},
       {PMIX_SPAWNED, false},
+      {PMIX_NODE_OVERSUBSCRIBED, source.is_oversubscribed},
       {PMIX_NODE_MAP, NodeMap{layout.node_list()}},
       {PMIX_PROC_MAP, RankMap{layout.rank_lists()}},
       {PMIX_ANL_MAP, layout.process_mapping()},

@@ -26,6 +26,10 @@ std::vector<std::uint32_t> JobLayout::hosts_of(std::span<const std::uint32_t> so
   return {found.begin(), found.end()};
 }
 
+bool JobLayout::is_pretended(std::uint32_t host) const {
+  return names_[host] == "fake" + std::to_string(host);
+}
+
 std::string JobLayout::node_list() const { return joined(names_, ","); }
 
 std::string JobLayout::rank_lists() const {

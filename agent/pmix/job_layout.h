@@ -24,6 +24,8 @@ class JobLayout {
   std::uint32_t ranks_on(std::uint32_t host) const { return counts_[host]; }
   std::uint32_t first_rank(std::uint32_t host) const { return first_[host]; }
   const std::string& name(std::uint32_t host) const { return names_[host]; }
+  // One of several pretended hosts of one machine (--fake-hosts), as ivyrun names them.
+  bool is_pretended(std::uint32_t host) const;
   bool has(std::uint32_t rank) const { return rank < ranks(); }
   // `rank` is one of the job's.
   Place place(std::uint32_t rank) const;

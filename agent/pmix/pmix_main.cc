@@ -1,7 +1,8 @@
 // ivy-pmix: the PMIx server of one host and one generation of a job, which Open MPI's ranks ask who
 // they are and through which they find each other. The supervisor starts it when the first of them
 // asks (README.md says what the two say to each other); it ends with its standard input.
-#include <poll.h>
+#include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -9,7 +10,9 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -112,6 +115,9 @@ class Host {
   Result<void> serve(const SessionFiles& files, const std::vector<int>& until) {
     const PmixLibrary pmix = IVY_TRY(open_pmix_library(pmix_library_places(
         getenv("IVY_PMIX_LIB"), getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"))));
+    settings_.job_id = options_.job_id;
+    settings_.is_oversubscribed = is_oversubscribed();
+    if (layout_.is_pretended(options_.host)) settings_.segment_directory = files.session();
     server_ = IVY_TRY(PmixServer::start(pmix, setup(files), handlers()));
     RankSocket socket(Descriptor(options_.listen_fd),
                       [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
@@ -125,7 +131,16 @@ class Host {
     const std::string& here = layout_.name(options_.host);
     return {name_, files.server(), here, layout_.ranks_on(options_.host),
             job_facts({layout_, options_.host, "ivyrun." + options_.job_id.substr(0, 8),
-                       files.session(), options_.generation})};
+                       files.session(), options_.generation, settings_.is_oversubscribed})};
+  }
+
+  bool is_oversubscribed() const {
+    cpu_set_t processors;
+    if (sched_getaffinity(0, sizeof processors, &processors) != 0) return false;
+    // Pretended hosts share a machine.
+    const std::uint32_t ranks =
+        layout_.is_pretended(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
+    return ranks > static_cast<std::uint32_t>(CPU_COUNT(&processors));
   }
 
   PmixHandlers handlers() {
@@ -148,7 +163,7 @@ class Host {
       return Error{Code::kInvalidArgument, "it is not one of host " + layout_.name(options_.host) +
                                                ", which has " + layout_.local_peers(options_.host)};
     exchange_.warm_up();
-    return worker_variables(IVY_TRY(server_->variables(rank, group)), options_.job_id);
+    return worker_variables(IVY_TRY(server_->variables(rank, group)), settings_);
   }
 
   void fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {
@@ -171,6 +186,7 @@ class Host {
   EventPipe& events_;
   const JobLayout layout_;
   const std::string name_;
+  WorkerSettings settings_;
   HostExchange exchange_;
   std::unique_ptr<PmixServer> server_;
 };

@@ -26,7 +26,7 @@ class PmixHost:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         listener.bind(self.path)
         listener.listen(64)
-        names = ",".join(f"host{number}" for number in range(len(counts)))
+        names = ",".join(f"fake{number}" for number in range(len(counts)))
         command = [os.path.join(BIN, "ivy-pmix"), "--listen-fd", "3", "--job", JOB, "--generation", "0",
                    "--host", str(host), "--hosts", str(len(counts)), "--ranks-on-hosts", ",".join(map(str, counts)),
                    "--host-names", names, "--directory", self.directory]
@@ -91,3 +91,22 @@ class PmixHost:
         for reader in self.readers:
             reader.join()
         return code
+
+
+class Store:
+    """A real store for the hosts of a job."""
+
+    def __init__(self, directory):
+        self.token_file = os.path.join(str(directory), "token")
+        with open(self.token_file, "wb", opener=lambda path, flags: os.open(path, flags, 0o400)) as token:
+            token.write(os.urandom(32))
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            self.address = "127.0.0.1:%d" % listener.getsockname()[1]
+            fd = listener.fileno()
+            self.process = subprocess.Popen(
+                [os.path.join(BIN, "ivy-rendezvous"), "serve", "--job", JOB, "--token-file", self.token_file,
+                 "--generation", "0", "--native-fd", str(fd)], pass_fds=[fd], stdout=subprocess.DEVNULL)
+
+    def end(self):
+        self.process.kill()
+        self.process.wait()
