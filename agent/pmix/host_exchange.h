@@ -1,20 +1,21 @@
-// What the servers of a job's hosts exchange: the fences in which ranks of several hosts meet,
-// through the job's store. A host that meets only itself needs no store.
+// What the servers of a job's hosts exchange through the job's store: the fences in which ranks of
+// several hosts meet, and single ranks' data. A host that meets only itself needs no store.
 //
-// Thread: any. Answers come from a thread of each group of hosts, one fence after the other, as
-// they were asked for. Lifetime: its end cancels what is still waited for.
+// Thread: any. Answers come from threads of its own: one for each group of hosts, which meets in
+// the order in which its fences were asked for, and two for single ranks' data. Lifetime: its end
+// cancels what is still waited for.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 
 #include "agent/pmix/fence_group.h"
 #include "agent/pmix/pmix_server.h"
@@ -32,24 +33,26 @@ class HostExchange {
 
   // Gives `own`, and answers with what all hosts of the group have given.
   void fence(FenceGroup group, std::string own, BlobAnswer answer);
+  // What a rank of this host has put, for other hosts to fetch, once for each rank.
+  void publish(std::uint32_t rank, std::string blob);
+  // Waits until another host has published the rank's.
+  void fetch(std::uint32_t rank, BlobAnswer answer);
   // Connects to the store now, not when the first ranks wait.
   void warm_up();
 
  private:
-  struct Turn {
-    FenceGroup group;
-    std::string own;
-    BlobAnswer answer;
-  };
-  struct Line {  // The fences of one group.
-    std::deque<Turn> turns;
+  using Task = std::function<void()>;
+  struct Line {  // One after the other.
+    std::deque<Task> tasks;
     std::condition_variable changed;
     std::thread thread;
   };
 
+  // False: there are too many lines already.
+  bool enqueue(const std::string& line, Task task);
   void keep(Line& line);
-  Result<std::string> meet(const Turn& turn);
-  Result<store::HostFence*> store_fence();
+  Result<std::string> meet(const FenceGroup& group, const std::string& own);
+  Result<store::Client*> connected();
 
   const std::uint32_t host_;
   const std::uint32_t hosts_;

@@ -2,7 +2,6 @@
 // they are and through which they find each other. The supervisor starts it when the first of them
 // asks (README.md says what the two say to each other); it ends with its standard input.
 #include <fcntl.h>
-#include <sched.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
@@ -10,7 +9,6 @@
 
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -19,14 +17,10 @@
 #include <vector>
 
 #include "agent/pmix/event_line.h"
-#include "agent/pmix/host_exchange.h"
-#include "agent/pmix/namespace_name.h"
-#include "agent/pmix/pmix_library.h"
+#include "agent/pmix/pmix_host.h"
 #include "agent/pmix/pmix_options.h"
-#include "agent/pmix/pmix_server.h"
 #include "agent/pmix/rank_socket.h"
 #include "agent/pmix/session_files.h"
-#include "agent/pmix/worker_variables.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/wire/handshake.h"
@@ -93,109 +87,12 @@ Result<std::string> secret_of(const PmixOptions& options) {
   return Error{Code::kFailedPrecondition, "cannot read the job's token, " + options.token_file};
 }
 
-std::optional<store::ClientOptions> store_of(const PmixOptions& options, const std::string& token) {
-  if (options.store.empty()) return std::nullopt;
-  store::ClientOptions store;
-  store.address = options.store;
-  store.job_id = options.job_id;
-  store.token = token;
-  store.generation = options.generation;
-  return store;
-}
-
-class Host {
- public:
-  Host(PmixOptions options, const std::string& secret, EventPipe& events)
-      : options_(std::move(options)),
-        events_(events),
-        layout_(options_.ranks_on_hosts, options_.host_names),
-        name_(namespace_name(options_.job_id, options_.generation, secret)),
-        exchange_(options_.host, layout_.hosts(), store_of(options_, secret)) {}
-
-  Result<void> serve(const SessionFiles& files, const std::vector<int>& until) {
-    const PmixLibrary pmix = IVY_TRY(open_pmix_library(pmix_library_places(
-        getenv("IVY_PMIX_LIB"), getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"))));
-    settings_.job_id = options_.job_id;
-    settings_.is_oversubscribed = is_oversubscribed();
-    if (layout_.is_pretended(options_.host)) settings_.segment_directory = files.session();
-    server_ = IVY_TRY(PmixServer::start(pmix, setup(files), handlers()));
-    RankSocket socket(Descriptor(options_.listen_fd),
-                      [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
-    IVY_CHECK(socket.serve(until));
-    server_->forget();
-    return {};
-  }
-
- private:
-  PmixSetup setup(const SessionFiles& files) const {
-    const std::string& here = layout_.name(options_.host);
-    return {name_, files.server(), here, layout_.ranks_on(options_.host),
-            job_facts({layout_, options_.host, "ivyrun." + options_.job_id.substr(0, 8),
-                       files.session(), options_.generation, settings_.is_oversubscribed})};
-  }
-
-  bool is_oversubscribed() const {
-    cpu_set_t processors;
-    if (sched_getaffinity(0, sizeof processors, &processors) != 0) return false;
-    // Pretended hosts share a machine.
-    const std::uint32_t ranks =
-        layout_.is_pretended(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
-    return ranks > static_cast<std::uint32_t>(CPU_COUNT(&processors));
-  }
-
-  PmixHandlers handlers() {
-    PmixHandlers handlers;
-    handlers.joined = [this](std::uint32_t rank) { events_.say(joined_line(rank)); };
-    handlers.left = [this](std::uint32_t rank) { events_.say(left_line(rank)); };
-    handlers.vanished = [this](std::uint32_t rank) { events_.say(vanished_line(rank)); };
-    handlers.aborted = [this](std::uint32_t rank, int code, std::string_view text) {
-      events_.say(abort_line(rank, code, text));
-    };
-    handlers.fence = [this](std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {
-      fence(std::move(ranks), std::move(own), std::move(answer));
-    };
-    handlers.ask = [this](std::uint32_t rank, const BlobAnswer& answer) { ask(rank, answer); };
-    return handlers;
-  }
-
-  Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group) {
-    if (!layout_.has(rank) || layout_.place(rank).host != options_.host)
-      return Error{Code::kInvalidArgument, "it is not one of host " + layout_.name(options_.host) +
-                                               ", which has " + layout_.local_peers(options_.host)};
-    exchange_.warm_up();
-    return worker_variables(IVY_TRY(server_->variables(rank, group)), settings_);
-  }
-
-  void fence(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer answer) {
-    const Result<FenceGroup> group = fence_group(layout_, std::move(ranks));
-    if (!group.ok()) return answer(group.error());
-    exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
-      // The ranks would only say that something failed; a cancelled fence is the job's end.
-      if (!all.ok() && all.error().code != Code::kCancelled)
-        events_.say(error_line("MPI's ranks on host " + layout_.name(options_.host) +
-                               " cannot meet the others: " + all.error().message));
-      answer(all);
-    });
-  }
-
-  void ask(std::uint32_t rank, const BlobAnswer& answer) const {
-    answer(Error{Code::kFailedPrecondition, "rank " + std::to_string(rank) + " is elsewhere"});
-  }
-
-  const PmixOptions options_;
-  EventPipe& events_;
-  const JobLayout layout_;
-  const std::string name_;
-  WorkerSettings settings_;
-  HostExchange exchange_;
-  std::unique_ptr<PmixServer> server_;
-};
-
 Result<void> serve(const PmixOptions& options, EventPipe& events, const std::vector<int>& until) {
   const std::string secret = IVY_TRY(secret_of(options));
   const SessionFiles files = IVY_TRY(SessionFiles::make(options.directory, options.generation));
   // Never taken apart: libpmix's thread may call its handlers until the process ends.
-  auto* const host = new Host(options, secret, events);
+  auto* const host =
+      new PmixHost(options, secret, [&](const std::string& line) { events.say(line); });
   return host->serve(files, until);
 }
 
