@@ -12,7 +12,7 @@ struct WorkerSettings {
   // Where Open MPI's segments of shared memory are to be; empty: where it puts them itself. 4.1
   // names them by machine and local rank, so that ranks of several pretended hosts would take each
   // other's.
-  std::string segment_directory;
+  std::string segment_directory = {};
 };
 
 // `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them.

@@ -27,16 +27,15 @@ class PmixHost:
         listener.bind(self.path)
         listener.listen(64)
         names = ",".join(f"fake{number}" for number in range(len(counts)))
-        command = [os.path.join(BIN, "ivy-pmix"), "--listen-fd", "3", "--job", JOB, "--generation", "0",
+        fd = listener.fileno()
+        command = [os.path.join(BIN, "ivy-pmix"), "--listen-fd", str(fd), "--job", JOB, "--generation", "0",
                    "--host", str(host), "--hosts", str(len(counts)), "--ranks-on-hosts", ",".join(map(str, counts)),
                    "--host-names", names, "--directory", self.directory]
         if store:
             command += ["--store", store[0], "--token-file", store[1]]
-        # A shell puts the listener on 3, as the supervisor's fork does.
-        fd = listener.fileno()
         self.process = subprocess.Popen(
-            ["/bin/sh", "-c", f'exec 3<&{fd}; exec "$@"', "sh", *command], pass_fds=[fd], stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=self.environment)
+            command, pass_fds=[fd], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+            env=self.environment)
         listener.close()
         self.notes = b""
         self.readers = [threading.Thread(target=self._read_events), threading.Thread(target=self._read_notes)]
