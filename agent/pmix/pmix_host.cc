@@ -39,18 +39,16 @@ PmixHost::PmixHost(PmixOptions options, const std::string& secret,
                  exchange_.fetch(rank, std::move(answer));
                }}) {}
 
-Result<void> PmixHost::serve(const SessionFiles& files, const std::vector<int>& until) {
+Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
   const PmixLibrary pmix = IVY_TRY(open_pmix_library(
       pmix_library_places(getenv("IVY_PMIX_LIB"), getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"))));
   settings_.job_id = options_.job_id;
   settings_.is_oversubscribed = is_oversubscribed();
-  if (layout_.is_pretended(options_.host)) settings_.segment_directory = files.session();
-  server_ = IVY_TRY(PmixServer::start(pmix, setup(files), handlers()));
+  settings_.segment_directory = places.segments;
+  server_ = IVY_TRY(PmixServer::start(pmix, setup(places.files), handlers()));
   RankSocket socket(Descriptor(options_.listen_fd),
                     [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
-  IVY_CHECK(socket.serve(until));
-  server_->forget();
-  return {};
+  return socket.serve(until);
 }
 
 PmixSetup PmixHost::setup(const SessionFiles& files) const {

@@ -27,8 +27,13 @@ class PmixHost {
   PmixHost(PmixOptions options, const std::string& secret,
            std::function<void(const std::string& line)> say);
 
-  // Serves until one of the descriptors has ended, then removes what ranks have left behind.
-  Result<void> serve(const SessionFiles& files, const std::vector<int>& until);
+  // Where the ranks put their files. serve() leaves their removal to the caller.
+  struct Places {
+    const SessionFiles& files;
+    std::string segments;
+  };
+  // Serves until one of the descriptors has ended.
+  Result<void> serve(const Places& places, const std::vector<int>& until);
 
  private:
   PmixSetup setup(const SessionFiles& files) const;

@@ -36,8 +36,6 @@ Result<PmixLibrary> functions_of(void* handle, const std::string& place) {
   loader.load(pmix.register_nspace, "PMIx_server_register_nspace");
   loader.load(pmix.register_client, "PMIx_server_register_client");
   loader.load(pmix.setup_fork, "PMIx_server_setup_fork");
-  loader.load(pmix.deregister_client, "PMIx_server_deregister_client");
-  loader.load(pmix.deregister_nspace, "PMIx_server_deregister_nspace");
   loader.load(pmix.dmodex_request, "PMIx_server_dmodex_request");
   if (loader.missing().empty()) return pmix;
   return Error{Code::kFailedPrecondition,

@@ -24,8 +24,6 @@ struct PmixLibrary {
   decltype(&PMIx_server_register_nspace) register_nspace = nullptr;
   decltype(&PMIx_server_register_client) register_client = nullptr;
   decltype(&PMIx_server_setup_fork) setup_fork = nullptr;
-  decltype(&PMIx_server_deregister_client) deregister_client = nullptr;
-  decltype(&PMIx_server_deregister_nspace) deregister_nspace = nullptr;
   decltype(&PMIx_server_dmodex_request) dmodex_request = nullptr;
 
   std::string text_of(pmix_status_t status) const { return error_string(status); }

@@ -73,9 +73,10 @@ bool RankSocket::hear(Asker& asker) const {
   std::array<char, kLongestLine> bytes{};
   const ssize_t count = recv(asker.socket.get(), bytes.data(), bytes.size(), 0);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
   asker.received.append(bytes.data(), static_cast<std::size_t>(count));
   const std::size_t end = asker.received.find('\n');
-  if (end == std::string::npos && count > 0 && asker.received.size() < kLongestLine) return true;
+  if (end == std::string::npos && asker.received.size() < kLongestLine) return true;
   reply(asker, std::string_view(asker.received).substr(0, end));
   return false;
 }

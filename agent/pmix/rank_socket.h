@@ -3,7 +3,7 @@
 // text that begins with "error: ".
 //
 // Thread: one, which serve() keeps. Peers of other users are refused; a peer that is slow or sends
-// something else costs only itself.
+// something else costs only itself. The process ignores SIGPIPE.
 #pragma once
 
 #include <sys/types.h>

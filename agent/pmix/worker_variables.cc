@@ -22,10 +22,10 @@ std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
   // then leaves binding to that launcher. It takes this as jsrun's mark.
   variables.emplace_back("JSM_JSRUN_PORT=1");
   variables.push_back("OMPI_MCA_orte_precondition_transports=" + transport_key(settings.job_id));
-  // 4.1's form of PMIX_NODE_OVERSUBSCRIBED.
+  // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
   if (settings.is_oversubscribed) variables.emplace_back("OMPI_MCA_mpi_oversubscribe=1");
-  if (settings.segment_directory.empty()) return variables;
-  for (const char* owner : {"btl_vader", "osc_sm"})
+  // The first is known to Open MPI 5 as well, which calls that part btl_sm.
+  for (const char* owner : {"btl_vader", "osc_sm", "osc_rdma"})
     variables.push_back("OMPI_MCA_" + std::string(owner) +
                         "_backing_directory=" + settings.segment_directory);
   return variables;

@@ -9,10 +9,7 @@ namespace ivy {
 struct WorkerSettings {
   std::string job_id;
   bool is_oversubscribed = false;
-  // Where Open MPI's segments of shared memory are to be; empty: where it puts them itself. 4.1
-  // names them by machine and local rank, so that ranks of several pretended hosts would take each
-  // other's.
-  std::string segment_directory = {};
+  std::string segment_directory;  // Where Open MPI puts its segments of shared memory.
 };
 
 // `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them.

@@ -2,7 +2,7 @@
 // fences, lines, the socket at which ranks ask.
 #include <gtest/gtest.h>
 #include <pmix_common.h>
-#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -23,6 +23,7 @@
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/pmix_options.h"
 #include "agent/pmix/rank_socket.h"
+#include "agent/pmix/segment_directory.h"
 #include "agent/pmix/session_files.h"
 #include "agent/pmix/worker_variables.h"
 #include "proto/contract/text.h"
@@ -204,14 +205,17 @@ TEST(EventLineTest, ReadsARanksQuestion) {
 }
 
 TEST(WorkerVariablesTest, AddsWhatOpenMpiNeeds) {
-  EXPECT_EQ(worker_variables({"PMIX_RANK=0"}, {.job_id = kJob}),
+  const std::vector<std::string> usual =
+      worker_variables({"PMIX_RANK=0"}, {.job_id = kJob, .segment_directory = "/s"});
+  EXPECT_EQ(usual,
             (std::vector<std::string>{
                 "PMIX_RANK=0", "JSM_JSRUN_PORT=1",
-                "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef"}));
+                "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef",
+                "OMPI_MCA_btl_vader_backing_directory=/s", "OMPI_MCA_osc_sm_backing_directory=/s",
+                "OMPI_MCA_osc_rdma_backing_directory=/s"}));
   const std::vector<std::string> crowded =
       worker_variables({}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"});
   EXPECT_EQ(crowded[2], "OMPI_MCA_mpi_oversubscribe=1");
-  EXPECT_EQ(crowded[3], "OMPI_MCA_btl_vader_backing_directory=/s");
 }
 
 TEST(NamespaceNameTest, FollowsFromTheSecret) {
@@ -306,9 +310,48 @@ TEST(SessionFilesTest, AreNewPrivateAndRemoved) {
   EXPECT_FALSE(SessionFiles::make("/nonexistent", 0).ok());
 }
 
+std::string parent_of(const Temporary& place) {
+  return place.path() + "/ivyrun-" + std::to_string(geteuid());
+}
+
+TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithWhatIsInIt) {
+  const Temporary place;
+  std::string path;
+  {
+    const SegmentDirectory segments(place.path(), "job-0", "/other");
+    path = segments.path();
+    EXPECT_EQ(path, parent_of(place) + "/pmix-job-0");
+    std::ofstream(path + "/vader_segment.0") << "x";
+    const SegmentDirectory beside(place.path(), "job-1", "/other");
+    EXPECT_TRUE(std::filesystem::exists(path + "/vader_segment.0"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(SegmentDirectoryTest, RemovesThoseOfDeadServers) {
+  const Temporary place;
+  const std::string dead = parent_of(place) + "/pmix-dead-0";
+  const std::string foreign = parent_of(place) + "/0123-0";
+  { const SegmentDirectory makes_the_parent(place.path(), "job-0", "/other"); }
+  std::filesystem::create_directories(dead + "/deep");
+  std::filesystem::create_directories(foreign);
+  const SegmentDirectory segments(place.path(), "job-1", "/other");
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+}
+
+TEST(SegmentDirectoryTest, LeavesAParentAloneThatOthersMayEnter) {
+  const Temporary place;
+  std::filesystem::create_directory(parent_of(place));
+  std::filesystem::permissions(parent_of(place), std::filesystem::perms{0777});
+  EXPECT_EQ(SegmentDirectory(place.path(), "job-0", "/other").path(), "/other");
+  EXPECT_EQ(SegmentDirectory("/nonexistent", "job-0", "/other").path(), "/other");
+}
+
 class RankSocketTest : public testing::Test {
  protected:
   RankSocketTest() {
+    signal(SIGPIPE, SIG_IGN);
     const Result<int> listening = listen_unix(path_, SOCK_STREAM, 16);
     EXPECT_TRUE(listening.ok());
     socket_ = std::make_unique<RankSocket>(
