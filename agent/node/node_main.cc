@@ -15,6 +15,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
 #include "proto/os/short_slice.h"
+#include "rendezvous/server/pmi_serve.h"
 #include "rendezvous/server/serve.h"
 
 namespace ivy {
@@ -74,6 +75,7 @@ int run(int argc, char** argv) {
   if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")
     return store::run_rendezvous(argc - 1, argv + 1);
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
+  if (role == "pmi") return store::run_pmi(argc - 2, argv + 2);
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
