@@ -52,7 +52,7 @@ class PmiHost {
   // What is to be done, in this order.
   struct Effects {
     std::vector<std::string> events;  // Lines for the supervisor, without their ends.
-    std::vector<std::string> notes;   // Lines for the user.
+    std::vector<std::string> notes;   // Lines that the user is to read.
     std::vector<Bytes> replies;
     std::vector<Connection> closed;  // To be closed, after its replies.
     // The hosts are to meet with this: fenced() has what they gave.
@@ -103,10 +103,10 @@ class PmiHost {
   const PmiJob job_;
   std::map<Connection, Rank> connections_;
   std::set<std::uint32_t> bound_;             // Ranks that have a connection.
-  std::map<std::string, std::string> pairs_;  // What all may see.
+  std::map<std::string, std::string> pairs_;  // What all ranks may see.
   std::map<std::string, std::string> fresh_;  // What this host's ranks have put since.
-  std::size_t pair_bytes_ = 0;                // Of what they have put in all.
-  std::set<Connection> waiting_;              // In the barrier.
+  std::size_t pair_bytes_ = 0;                // What this host has put so far, in all.
+  std::set<Connection> waiting_;              // Those that are in the barrier.
 };
 
 }  // namespace ivy::store

@@ -1,7 +1,8 @@
 #include "rendezvous/dialects/pmi_lines.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "proto/contract/text.h"
 
 namespace ivy::store {
 namespace {
@@ -46,11 +47,7 @@ std::string_view PmiRequest::value(std::string_view name) const {
 }
 
 std::optional<int> PmiRequest::number(std::string_view name) const {
-  const std::string_view text = value(name);
-  int number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
+  return to_number<int>(value(name));
 }
 
 Result<PmiRequest> parse_pmi_line(std::string_view line) {

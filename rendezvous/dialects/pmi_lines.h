@@ -48,7 +48,7 @@ class PmiReader {
   Result<std::optional<PmiRequest>> add_to_spawn(const std::string& line);
 
   std::string bytes_;
-  std::optional<PmiRequest> spawn_;  // Of several lines, and not complete.
+  std::optional<PmiRequest> spawn_;  // A command of several lines, until its end.
   std::size_t spawn_bytes_ = 0;
 };
 

@@ -1,9 +1,11 @@
 #include "rendezvous/server/pmi_options.h"
 
 #include <algorithm>
-#include <charconv>
+#include <optional>
 #include <string_view>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy::store {
 namespace {
@@ -13,8 +15,9 @@ constexpr std::uint32_t kMost = 1u << 20;
 
 template <class Number>
 bool read_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+  const std::optional<Number> read = to_number<Number>(text);
+  if (read) number = *read;
+  return read.has_value();
 }
 
 std::vector<std::string> parts_of(std::string_view text) {

@@ -17,7 +17,7 @@ struct PmiOptions {
   std::vector<std::uint32_t> ranks_on_hosts;
   std::vector<std::string> host_names;
   std::string directory;
-  std::string store;  // Empty: none.
+  std::string store;  // Its native address; empty: there is none.
   std::string token_file;
 };
 

@@ -15,6 +15,7 @@
 #include <cstdio>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -61,6 +62,13 @@ class Meetings {
     return fence_->gather(own);
   }
 
+  // The ranks of this host are gone: the next generation's store must not find this client. From
+  // another thread than meet().
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (client_) client_->cancel();
+  }
+
  private:
   Result<void> connect() {
     if (options_.store.empty())
@@ -71,13 +79,16 @@ class Meetings {
     to.job_id = options_.job_id;
     to.token = IVY_TRY(read_token(options_.token_file, false));
     to.generation = options_.generation;
-    client_ = IVY_TRY(Client::connect(to));
+    std::unique_ptr<Client> client = IVY_TRY(Client::connect(to));
+    const std::lock_guard lock(mutex_);
+    client_ = std::move(client);
     const auto hosts = static_cast<std::uint32_t>(options_.ranks_on_hosts.size());
     fence_ = std::make_unique<HostFence>(*client_, "pmi", HostFence::Place{options_.host, hosts});
     return {};
   }
 
   const PmiOptions options_;
+  std::mutex mutex_;  // Guards client_ while it is made.
   std::unique_ptr<Client> client_;
   std::unique_ptr<HostFence> fence_;
 };
@@ -127,10 +138,9 @@ class PmiProcess {
           else
             host_.received(number, {client->bytes.data(), count}, effects);
           perform(std::move(effects));
-          if (error)
-            clients_.erase(number);
-          else
-            read(number);
+          if (!error) return read(number);
+          clients_.erase(number);
+          if (clients_.empty()) meetings_.leave();
         });
   }
 
@@ -164,7 +174,7 @@ class PmiProcess {
     PmiHost::Effects effects;
     if (blobs.ok())
       host_.fenced(*blobs, effects);
-    else
+    else if (blobs.error().code != Code::kCancelled)
       effects.events.push_back("error " + blobs.error().message);
     perform(std::move(effects));
   }
