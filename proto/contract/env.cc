@@ -78,6 +78,7 @@ constexpr EnvEntry kTable[] = {
     {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},
     {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
     {"IVY_NCCL_*", kAllow, "libivycomm: roots, staging, times"},
+    {"IVY_PMIX_LIB", kInherit, "ivy-pmix: which libpmix"},
     {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
 
     // Taken away: another launcher's ranks and private business.
