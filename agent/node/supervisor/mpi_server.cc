@@ -136,7 +136,8 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     if (listener_.is_open()) listener_.close(ignored);
     events_.close();
     notes_.close();
-    if (pid_ != 0) kill(pid_, SIGKILL);
+    life_.reset();
+    if (pid_ != 0 && !start_.tidies_up) kill(pid_, SIGKILL);
     unlink(start_.socket.c_str());
   }
 
@@ -150,7 +151,8 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
   void spawn() {
     DescriptorPair out = make_pipe();
     DescriptorPair err = make_pipe();
-    if (!out || !err) return fail();
+    DescriptorPair in = make_pipe();
+    if (!out || !err || !in) return fail();
     std::vector<std::string> words = this->words();
     std::vector<char*> pointers;
     for (std::string& word : words) pointers.push_back(word.data());
@@ -158,6 +160,7 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     const pid_t parent = getpid();
     const pid_t child = fork();
     if (child == 0) {
+      dup2(in.ours.get(), STDIN_FILENO);
       dup2(out.theirs.get(), STDOUT_FILENO);
       dup2(err.theirs.get(), STDERR_FILENO);
       // dup2() onto itself would leave it close-on-exec.
@@ -169,6 +172,7 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     }
     if (child < 0) return fail();
     pid_ = child;
+    life_ = std::move(in.theirs);
     handlers_.born(child);
     events_.open(std::move(out.ours));
     notes_.open(std::move(err.ours));
@@ -189,6 +193,7 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
   stream_descriptor listener_;
   Lines events_;
   Lines notes_;
+  Descriptor life_;  // Its standard input, which ends when it is to end.
   pid_t pid_ = 0;
   bool over_ = false;
 };

@@ -25,6 +25,7 @@ struct MpiServerStart {
   std::string program;                 // The absolute path of its file.
   std::vector<std::string> arguments;  // argv; "--listen-fd 3" is put behind the first of them.
   std::string socket;                  // Its path; made, and removed where it is there already.
+  bool tidies_up = false;              // It ends by itself when its standard input ends.
   bool in_step = false;                // A scheduler signals all processes of our step.
 };
 

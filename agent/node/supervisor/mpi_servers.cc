@@ -74,6 +74,7 @@ void MpiServers::begin(const HostPlan& plan) {
   listen(std::move(pmi));
   MpiServerStart pmix = start_of("the PMIx server of this host", {"ivy-pmix"}, plan, start_);
   pmix.program = program_directory() + "/ivy-pmix";
+  pmix.tidies_up = true;
   pmix.socket = start_.directory.pmix_socket();
   // Where it is missing, clients find no socket and say so.
   if (access(pmix.program.c_str(), X_OK) == 0) listen(std::move(pmix));

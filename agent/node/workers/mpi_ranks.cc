@@ -36,8 +36,9 @@ bool MpiRanks::take(std::string_view line, std::uint64_t now_ns) {
   if (event == "abort") {
     rank.state = State::kAborted;
     rank.code = *code;
-    rank.text = line;
-    rank.kill_at_ns = now_ns;
+    // Open MPI 4.1 has nothing to say there.
+    if (line != "N/A") rank.text = line;
+    rank.kill_at_ns = now_ns + kAbortNs;
   }
   if (event == "vanished" && rank.state == State::kJoined) {
     rank.state = State::kVanished;

@@ -3,8 +3,8 @@
 // failure whatever its exit code. Pure; thread: any, one at a time.
 //
 //   absent ──joined──▶ joined ──left──▶ left
-//                        ├──abort──▶ aborted       to be killed at once; its code is MPI_Abort's
-//                        └──vanished──▶ vanished   to be killed when it still lives kVanishedNs on
+//                        ├──abort──▶ aborted       killed after kAbortNs; its code is MPI_Abort's
+//                        └──vanished──▶ vanished   killed after kVanishedNs
 #pragma once
 
 #include <cstdint>
@@ -30,6 +30,7 @@ struct MpiEnd {
 class MpiRanks {
  public:
   // How long a process may do other things after its MPI connection has ended.
+  static constexpr std::uint64_t kAbortNs = 200'000'000;  // For its last words.
   static constexpr std::uint64_t kVanishedNs = 2'000'000'000;
 
   // A generation begins. `required`: every rank is to call MPI_Init (-B mpi).
