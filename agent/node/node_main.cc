@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "agent/node/roles/dial.h"
+#include "agent/node/roles/mpi_exec.h"
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/warden.h"
 #include "agent/node/spawn/user_scope.h"
@@ -15,6 +16,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
 #include "proto/os/short_slice.h"
+#include "rendezvous/server/pmi_serve.h"
 #include "rendezvous/server/serve.h"
 
 namespace ivy {
@@ -69,11 +71,14 @@ int warden_role(int argc, char** argv) {
 
 int run(int argc, char** argv) {
   const std::string_view role = argc > 1 ? argv[1] : "";
-  if (role != "warden") leave_no_core();
+  // A program that mpi-exec becomes has the limit of every worker.
+  if (role != "warden" && role != "mpi-exec") leave_no_core();
   const std::string_view name = argc > 0 ? argv[0] : "";
   if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")
     return store::run_rendezvous(argc - 1, argv + 1);
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
+  if (role == "mpi-exec") return run_mpi_exec(argc - 2, argv + 2);
+  if (role == "pmi") return store::run_pmi(argc - 2, argv + 2);
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();

@@ -385,6 +385,8 @@ void Job::handle(std::size_t index, const Event& event) {
       return;
     case Event::kStoreLost:
       return store_.lost(index, event.store_lost());
+    case Event::kMpiLost:
+      return store_.mpi_lost(index, event.mpi_lost());
     case Event::kGenerationBegun:
       store_.begun(event.generation_begun());
       return check_restart();

@@ -52,6 +52,14 @@ struct PlannedHost {
   bool shares_devices = false;  // Workers use the same accelerator.
 };
 
+// How the workers get their MPI world (mpi_plan.h).
+struct MpiChoice {
+  bool served = false;    // Hosts have MPI servers, for workers that ask for them by themselves.
+  bool pmi = false;       // Every worker gets a place in the world of PMI-1...
+  bool pmix = false;      // ...and of PMIx before it begins.
+  bool required = false;  // -B mpi: a worker that never calls MPI_Init has failed.
+};
+
 struct JobPlan {
   std::string job_id;
   std::vector<PlannedHost> hosts;
@@ -65,6 +73,7 @@ struct JobPlan {
   std::string rule;          // Which rule decided the number of workers, for the plan line.
   std::string device_words;  // About accelerators and cores, for the same line; often empty.
   std::vector<Diagnostic> warnings;
+  MpiChoice mpi;
   bool same_local_size = true;  // Every host has the same number of workers.
 
   const PlannedHost& host_of_rank(int rank) const;

@@ -5,6 +5,7 @@
 
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/master_address.h"
+#include "launcher/plan/mpi_plan.h"
 #include "launcher/plan/plan_context.h"
 #include "proto/contract/text.h"
 
@@ -342,6 +343,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   if (!plan.hosts.empty()) {
     plan.arguments = worker_arguments(options, context.facts(plan.hosts.front().host_index));
     check_plan(context);
+    plan_mpi(context);
     choose_master(context, plan);
     choose_leaves(context, plan);
     check_allocated_devices(context);

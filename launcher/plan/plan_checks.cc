@@ -131,30 +131,16 @@ void check_program(PlanContext& context) {
 void check_worlds(PlanContext& context) {
   const int workers = context.plan.world_size;
   if (workers < 2 || context.options.allow_singletons) return;
-  const auto refuse = [&](const UnservedWorld& world, const std::string& what,
-                          const std::string& where, const std::string& cause) {
-    context.refuse(
-        "IVY-P024",
-        what + ": each of the " + std::to_string(workers) + " workers would be a world of one",
-        where,
-        {cause,
-         std::string(world.instead) + "\n--allow-singletons, if each worker is meant to be alone"});
-  };
   const std::string backend = profile_name(context.options.profile);
-  if (const UnservedWorld* world = world_of_backend(backend); world != nullptr)
-    return refuse(*world, "-B " + backend + " is not served yet", "",
-                  "ivyrun does not connect the workers of " + std::string(world->name));
-  const Sayings said =
-      sayings(context, [](const HostFacts& facts) { return facts.program_library(); });
-  for (const auto& [library, names] : said) {
-    const UnservedWorld* world = world_of_library(library);
-    if (world == nullptr) continue;
-    refuse(*world,
-           context.plan.program + " is a program of " + std::string(world->name) +
-               ", which ivyrun does not serve yet",
-           fold_host_names(names),
-           first_facts(context, names).program_path() + " links " + library);
-  }
+  const UnservedWorld* const world = world_of_backend(backend);
+  if (world == nullptr) return;
+  context.refuse(
+      "IVY-P024",
+      "-B " + backend + " is not served yet: each of the " + std::to_string(workers) +
+          " workers would be a world of one",
+      "",
+      {"ivyrun does not connect the workers of " + std::string(world->name),
+       std::string(world->instead) + "\n--allow-singletons, if each worker is meant to be alone"});
 }
 
 void check_interpreter(PlanContext& context) {

@@ -313,6 +313,15 @@ bool is_login_name(std::string_view name) {
   });
 }
 
+void add_mpi(const JobPlan& job, HostPlan& plan) {
+  if (!job.mpi.served) return;
+  MpiPlan& mpi = *plan.mutable_mpi();
+  mpi.set_pmi(job.mpi.pmi);
+  mpi.set_pmix(job.mpi.pmix);
+  mpi.set_required(job.mpi.required);
+  if (job.store_port != 0) mpi.set_store(address_and_port(job, job.store_port));
+}
+
 void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spec) {
   spec.set_rank(static_cast<std::uint32_t>(worker.rank));
   spec.set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
@@ -359,6 +368,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
   if (host.has_leaf) plan.set_leaf_root(address_and_port(*inputs.plan, inputs.plan->store_port));
   plan.set_leaf_serves_torch(host.leaf_port != 0);
+  add_mpi(*inputs.plan, plan);
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
   add_unset(host, plan);

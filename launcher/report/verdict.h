@@ -25,6 +25,7 @@ struct WorkerEnd {
   std::string error_file;           // What it left in TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
+  std::string cause;           // "by MPI_Abort(7)": how it ended where its status does not tell.
   std::string exec_failure;    // "exec: No such file or directory: /x" when it never ran.
 };
 

@@ -97,6 +97,7 @@ std::string evidence(const WorkerEnd& end) {
 
 std::string how_it_ended(const WorkerEnd& end) {
   if (!end.exec_failure.empty()) return "could not be started: " + end.exec_failure;
+  if (!end.cause.empty()) return end.cause.substr(0, end.cause.find(": "));
   if (end.out_of_memory) return "killed by the kernel OOM killer (" + describe(end.status) + ")";
   return "with " + describe(end.status) + (end.core_dumped ? " (core dumped)" : "");
 }
@@ -125,6 +126,13 @@ std::string start_fix(const WorkerEnd& end) {
   return "";
 }
 
+// What stands behind the colon of the supervisor's own words.
+std::string cause_line(const WorkerEnd& end) {
+  const std::size_t colon = end.cause.find(": ");
+  if (colon == std::string::npos) return "";
+  return "  cause: " + clean_line(end.cause.substr(colon + 2)) + "\n";
+}
+
 // A watchdog ends the rank that waits: the user has to look at the rank that it waited for.
 std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   if (!was_aborted_by_watchdog(end)) return "";
@@ -145,7 +153,7 @@ std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end)
   }
   if (end.exec_failure.empty()) line += " after " + elapsed(inputs.started_at_ns, end.at_ns);
   return "ivyrun: error[IVY-R001]: " + clean_line(line) + "\n" + evidence(end) + start_fix(end) +
-         symptom_line(inputs, end);
+         cause_line(end) + symptom_line(inputs, end);
 }
 
 std::string candidates_block(const SummaryInputs& inputs) {

@@ -50,6 +50,7 @@ constexpr EnvEntry kTable[] = {
      "ivyrun's Python hook: seconds until it names ranks that have not called JAX's initialize()"},
     {"IVY_ALLOW_SINGLETONS", kSet,
      "ivyrun's Python hook: MPI and its like may be alone in a worker (--allow-singletons)"},
+    {"IVY_MPI", kSet, "ivyrun's Python hook: the process that has a place in the MPI world"},
     {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
     {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
     {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},
@@ -79,6 +80,7 @@ constexpr EnvEntry kTable[] = {
     {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},
     {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
     {"IVY_NCCL_*", kAllow, "libivycomm: roots, staging, times"},
+    {"IVY_PMIX_LIB", kInherit, "ivy-pmix: which libpmix"},
     {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
 
     // Taken away: another launcher's ranks and private business.

@@ -3,12 +3,9 @@ shape without a word, and a message that says what to type."""
 
 import os
 import re
-import shutil
-import subprocess
 
 import pytest
 
-from launching import seconds
 from test_bad_input import refused
 
 HELLO = ("sh", "-c", "echo started")
@@ -23,41 +20,8 @@ def noted(done, *words):
 
 # ---- worlds of one -------------------------------------------------------------------------------
 
-MPI_PROGRAM = """
-#include <mpi.h>
-#include <stdio.h>
-int main(int argc, char** argv) {
-  int rank, size;
-  MPI_Init(&argc, &argv);
-  MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-  MPI_Comm_size(MPI_COMM_WORLD, &size);
-  printf("started %d of %d\\n", rank, size);
-  MPI_Finalize();
-}
-"""
-
-
-@pytest.fixture(params=["mpicc.mpich", "mpicc.openmpi"])
-def mpi_program(local, request):
-    if shutil.which(request.param) is None:
-        pytest.skip(f"no {request.param} here")
-    local.file("world.c", MPI_PROGRAM)
-    subprocess.run([request.param, "world.c", "-o", "world"], cwd=local.directory, check=True,
-                   timeout=seconds(120))
-    return os.path.join(local.directory, "world")
-
-
-def test_an_mpi_program_is_no_row_of_worlds_of_one(local, mpi_program):
-    refused(local.run("-n", "2", mpi_program), 122, "IVY-P024", "2 workers would be a world of one",
-            r"links libmpi", r"fix: .*mpirun", "--allow-singletons", "localhost")
-    done = local.run("-n", "1", mpi_program)
-    assert done.code == 0 and b"started 0 of 1" in done.out, done
-    done = local.run("--allow-singletons", "-n", "2", mpi_program)
-    assert done.code == 0 and done.out.count(b"started 0 of 1") == 2, done
-
-
-@pytest.mark.parametrize("backend, way", [("mpi", "mpirun"), ("tensorflow", "TF_CONFIG"),
-                                          ("tf", "TF_CONFIG"), ("paddle", "paddle.distributed.launch")])
+@pytest.mark.parametrize("backend, way", [("tensorflow", "TF_CONFIG"), ("tf", "TF_CONFIG"),
+                                          ("paddle", "paddle.distributed.launch")])
 def test_a_backend_that_is_not_served(local, backend, way):
     refused(local.run("-n", "2", "-B", backend, *HELLO), 122, "IVY-P024", "-B", way)
     assert local.run("-n", "1", "-B", backend, *HELLO).code == 0
@@ -65,43 +29,46 @@ def test_a_backend_that_is_not_served(local, backend, way):
     assert done.code == 0 and done.out.count(b"started") == 2, done
 
 
-# A package in the place of mpi4py, whose MPI is the part that joins the world.
-WORLD = "import mpi4py.MPI\nprint('started', mpi4py.MPI.size)\n"
+# A package in the place of Horovod, whose `basics` is the part that joins the world.
+WORLD = "import horovod.common.basics as b\nprint('started', b.size)\n"
 
 
 @pytest.fixture
-def mpi4py(local):
-    os.makedirs(os.path.join(local.directory, "mpi4py"))
-    local.file("mpi4py/__init__.py", "")
-    local.file("mpi4py/MPI.py", "size = 1\n")
+def horovod(local):
+    os.makedirs(os.path.join(local.directory, "horovod/common"))
+    for name in ("horovod/__init__.py", "horovod/common/__init__.py"):
+        local.file(name, "")
+    local.file("horovod/common/basics.py", "size = 1\n")
     return local.file("world.py", WORLD)
 
 
-def test_a_python_script_that_joins_an_mpi_world(local, mpi4py):
-    done = local.run("-n", "3", "--python", "/usr/bin/python3", mpi4py)
+def test_a_python_script_that_joins_a_world_that_is_not_served(local, horovod):
+    done = local.run("-n", "3", "--python", "/usr/bin/python3", horovod)
     assert done.code == 122 and b"started" not in done.out, done
-    assert done.err.count(b"IVY-P024]: mpi4py.MPI was imported") in (1, 2), done  # Its line, and in the report.
+    said = done.err.count(b"IVY-P024]: horovod.common.basics was imported")
+    assert said in (1, 2), done  # Its line, and in the report.
     assert b"each of the 3 workers would be a world of one" in done.err, done
-    assert b"--allow-singletons" in done.err and b"mpirun" in done.err, done
+    assert b"--allow-singletons" in done.err and b"horovodrun" in done.err, done
 
 
-@pytest.mark.parametrize("before", ["import mpi4py", "import importlib.util as u; u.find_spec('mpi4py.MPI')"])
-def test_who_only_asks_for_mpi4py_is_left_alone(local, mpi4py, before):
+@pytest.mark.parametrize("before", ["import horovod",
+                                    "import importlib.util as u; u.find_spec('horovod.common.basics')"])
+def test_who_only_asks_for_a_world_is_left_alone(local, horovod, before):
     local.file("world.py", before + "\nprint('started')\n")
-    done = local.run("-n", "2", "--python", "/usr/bin/python3", mpi4py)
+    done = local.run("-n", "2", "--python", "/usr/bin/python3", horovod)
     assert done.code == 0 and done.out.count(b"started") == 2, done
 
 
 @pytest.mark.parametrize("flags", [("-n", "1"), ("-n", "2", "--allow-singletons"),
                                    ("-n", "2", "--no-python-hook")])
-def test_worlds_of_one_that_are_meant(local, mpi4py, flags):
-    done = local.run(*flags, "--python", "/usr/bin/python3", mpi4py)
+def test_worlds_of_one_that_are_meant(local, horovod, flags):
+    done = local.run(*flags, "--python", "/usr/bin/python3", horovod)
     assert done.code == 0 and b"started 1" in done.out, done
 
 
-def test_a_worker_that_starts_mpirun_itself(local, mpi4py):
-    """mpirun inside of a worker tells its processes their ranks: nobody is alone there."""
-    done = local.run("-n", "2", "sh", "-c", f"OMPI_COMM_WORLD_RANK=0 exec /usr/bin/python3 {mpi4py}")
+def test_a_worker_that_starts_a_launcher_itself(local, horovod):
+    """A launcher inside of a worker tells its processes their ranks: nobody is alone there."""
+    done = local.run("-n", "2", "sh", "-c", f"HOROVOD_RANK=0 exec /usr/bin/python3 {horovod}")
     assert done.code == 0 and done.out.count(b"started 1") == 2, done
 
 

@@ -26,6 +26,7 @@ void peer_messages(std::string_view bytes);
 void flight_record(std::string_view bytes);
 void stack_text(std::string_view bytes);
 void tuning_table(std::string_view bytes);
+void pmi(std::string_view bytes);
 
 struct Target {
   const char* name;  // And its folder in corpus/.
@@ -47,6 +48,7 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"flight_record", flight_record},
     {"stack_text", stack_text},
     {"tuning_table", tuning_table},
+    {"pmi", pmi},
 #ifdef IVY_FUZZ_LOG
     {"write_ahead_log", write_ahead_log},
 #endif

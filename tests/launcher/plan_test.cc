@@ -412,31 +412,75 @@ TEST(PlanTest, AProgramIsRunByWhatItsNameSays) {
 }
 
 TEST(PlanTest, WorldsOfOneAreRefused) {
-  Paper paper;
-  paper.host("a").set_program_library("libmpi.so.40");
-  paper.host("b").set_program_library("libmpi.so.40");
-  const Diagnostic refusal = paper.refusal();
-  EXPECT_EQ(refusal.id, "IVY-P024");
-  EXPECT_EQ(refusal.where, "a,b");
-  EXPECT_EQ(refusal.exit_code, kExitRefused);
-  EXPECT_TRUE(refusal.what.ends_with(": each of the 2 workers would be a world of one"))
-      << refusal.what;
-  EXPECT_NE(refusal.fix.find("--allow-singletons"), std::string::npos) << refusal.fix;
-  paper.options.allow_singletons = true;
-  EXPECT_EQ(paper.plan().world_size, 2);
-  for (const Profile profile : {Profile::kMpi, Profile::kTensorflow, Profile::kPaddle}) {
+  for (const Profile profile : {Profile::kTensorflow, Profile::kPaddle}) {
     Paper named;
     named.options.profile = profile;
     named.host("a");
     EXPECT_EQ(named.plan().world_size, 1);
     named.host("b");
-    EXPECT_EQ(named.refusal().id, "IVY-P024");
+    const Diagnostic refusal = named.refusal();
+    EXPECT_EQ(refusal.id, "IVY-P024");
+    EXPECT_EQ(refusal.exit_code, kExitRefused);
+    EXPECT_TRUE(refusal.what.ends_with(": each of the 2 workers would be a world of one"))
+        << refusal.what;
+    EXPECT_NE(refusal.fix.find("--allow-singletons"), std::string::npos) << refusal.fix;
+    named.options.allow_singletons = true;
+    EXPECT_EQ(named.plan().world_size, 2);
   }
-  // A host's word that no table of ours has.
-  Paper odd;
-  odd.host("a").set_program_library("libother.so");
-  odd.host("b");
-  EXPECT_EQ(odd.plan().world_size, 2);
+}
+
+// The libraries that two hosts' programs need, and which servers their workers then ask.
+struct MpiCase {
+  Profile profile;
+  const char* on_a;
+  const char* on_b;
+  const char* asks;  // "pmi", "pmix", "both", "none", or the id of a refusal.
+};
+
+TEST(PlanTest, ChoosesTheServersOfMpi) {
+  const MpiCase kTable[] = {
+      {Profile::kTorch, "", "", "none"},
+      {Profile::kTorch, "libmpich.so.12", "libmpich.so.12", "pmi"},
+      {Profile::kTorch, "libmpi.so.12 libmpicxx.so.12", "libmpi.so.12 libmpicxx.so.12", "pmi"},
+      {Profile::kTorch, "libmpi.so.40", "libmpi.so.40", "pmix"},
+      {Profile::kTorch, "libmpi_abi.so.0", "libmpi_abi.so.0", "both"},
+      {Profile::kMpi, "", "", "both"},
+      {Profile::kMpi, "libmpi.so.40", "libmpi.so.40", "pmix"},
+      {Profile::kMpi, "libmpi.so.1", "libmpi.so.1", "both"},
+      {Profile::kTorch, "libmpi.so.1", "libmpi.so.1", "IVY-P024"},
+      {Profile::kMpi, "libmpi.so.40 libmpich.so.12", "libmpi.so.40 libmpich.so.12", "IVY-P025"},
+      {Profile::kTorch, "libmpi.so.40", "libmpich.so.12", "IVY-P025"},
+      {Profile::kTorch, "libmpi.so.40", "libmpi.so.20", "IVY-P025"},
+      {Profile::kTorch, "libmpi.so.40", "", "IVY-P025"},
+  };
+  for (const MpiCase& one : kTable) {
+    Paper paper;
+    paper.options.profile = one.profile;
+    paper.host("a").set_program_library(one.on_a);
+    paper.host("b").set_program_library(one.on_b);
+    const std::string asks = one.asks;
+    if (asks.starts_with("IVY")) {
+      EXPECT_EQ(paper.refusal().id, asks) << one.on_a;
+      paper.options.allow_singletons = true;
+      EXPECT_FALSE(paper.plan().mpi.served) << "each is meant to be alone";
+      continue;
+    }
+    const MpiChoice choice = paper.plan().mpi;
+    EXPECT_EQ(choice.pmi, asks == "pmi" || asks == "both") << one.on_a;
+    EXPECT_EQ(choice.pmix, asks == "pmix" || asks == "both") << one.on_a;
+    EXPECT_EQ(choice.required, one.profile == Profile::kMpi) << one.on_a;
+    EXPECT_TRUE(choice.served) << "a script may import mpi4py";
+  }
+}
+
+TEST(PlanTest, MpiAcrossHostsNeedsTheStore) {
+  Paper paper;
+  paper.options.no_store = true;
+  paper.host("a").set_program_library("libmpi.so.40");
+  paper.options.per_host.number = 1;
+  EXPECT_FALSE(paper.plan().mpi.served) << "a world of one needs nothing";
+  paper.host("b").set_program_library("libmpi.so.40");
+  EXPECT_EQ(paper.refusal().id, "IVY-P026");
 }
 
 TEST(PlanTest, MaxSlotsBoundWhateverIsAskedFor) {

@@ -27,7 +27,7 @@
 #include "agent/node/facts/elf_libraries.h"
 #include "agent/node/spawn/spawn.h"
 #include "proto/contract/edit_distance.h"
-#include "proto/contract/unserved_worlds.h"
+#include "proto/contract/mpi_library.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
@@ -159,12 +159,10 @@ bool is_program_file(std::string_view beginning) {
       "ELF");
 }
 
-void find_unserved_library(ProgramFacts& facts) {
-  for (const std::string& library : needed_libraries(facts.path)) {
-    if (world_of_library(library) == nullptr) continue;
-    facts.library = library;
-    return;
-  }
+void find_mpi_libraries(ProgramFacts& facts) {
+  for (const std::string& library : needed_libraries(facts.path))
+    if (mpi_family(library) != MpiFamily::kNone)
+      facts.library += (facts.library.empty() ? "" : " ") + library;
 }
 
 // True if the kernel will not run this: a text file without "#!". Binary files are left to the
@@ -184,7 +182,7 @@ std::string_view named_interpreter(std::string_view beginning) {
 // Finds what the kernel would only report as "No such file" or "Exec format error".
 void check_first_line(const ProgramRequest& request, ProgramFacts& facts) {
   const std::string beginning = first_bytes(facts.path);
-  if (is_program_file(beginning)) return find_unserved_library(facts);
+  if (is_program_file(beginning)) return find_mpi_libraries(facts);
   if (is_plain_text(beginning))
     return set_error(facts, ENOEXEC, "program " + facts.path + " has no #! line");
   if (!beginning.starts_with("#!")) return;

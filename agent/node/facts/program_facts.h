@@ -32,8 +32,8 @@ struct ProgramFacts {
   std::string path;      // Absolute; empty for a module.
   std::string error;     // Empty: it can be run (a script: read).
   int error_number = 0;  // errno behind `error`.
-  std::string library;   // The first of its libraries that proto/contract/unserved_worlds.h has;
-                         // often empty.
+  std::string library;   // Its MPI libraries (proto/contract/mpi_library.h), blank-separated; often
+                         // empty.
   std::string sha256;    // 64 hexadecimal digits; scripts only.
   bool is_script = false;
   std::string interpreter;          // Absolute path; empty when none is needed or none was found.

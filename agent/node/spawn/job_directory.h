@@ -18,6 +18,8 @@ struct JobDirectory {
   std::string command_socket() const { return path + "/command.sock"; }
   std::string control_socket() const { return path + "/control.sock"; }
   std::string leaf_socket() const { return path + "/" + kLeafSocket; }
+  std::string pmi_socket() const { return path + "/pmi.sock"; }
+  std::string pmix_socket() const { return path + "/pmix.sock"; }
   std::string token_file() const { return path + "/token"; }
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <csignal>
 #include <utility>
 
 #include "agent/node/facts/own_package.h"
@@ -18,6 +19,15 @@ namespace {
 // While workers run there is no limit.
 constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
 constexpr std::uint64_t kLogPatienceAfterStopNs = 5 * kNanosPerSecond;
+
+std::vector<std::string> mpi_exec_words(const MpiPlan& mpi, const std::string& program_directory,
+                                        const std::string& job_directory) {
+  std::vector<std::string> words = {program_directory + "/ivy-node", "mpi-exec", "--directory",
+                                    job_directory};
+  if (mpi.pmi()) words.push_back("--pmi");
+  if (mpi.pmix()) words.push_back("--pmix");
+  return words;
+}
 
 }  // namespace
 
@@ -57,6 +67,8 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   const std::string program = program_directory();
   append_package(group.environment, own_package(program));
   add_evidence_variables(group.environment, start_.directory, plan_.generation());
+  if (plan_.mpi().pmi() || plan_.mpi().pmix())
+    group.mpi_exec = mpi_exec_words(plan_.mpi(), program, start_.directory.path);
   group.own_sessions = share.own_sessions;
   group.python_hook = plan_.python_hook() &&
                       add_python_hook(group.environment, own_hook(program), start_.directory);
@@ -134,6 +146,11 @@ void HostWorkers::collect_one(Worker& worker) {
   circumstances.out_of_memory_rose = [this] {
     return context_->containment.out_of_memory_kills() > *out_of_memory_seen_;
   };
+  // What a rank does after the stop has begun is not held against it.
+  if (!circumstances.stopping && handlers_.judge_mpi)
+    circumstances.judge_mpi = [this, rank = worker.rank()](const ExitStatus& status) {
+      return handlers_.judge_mpi(rank, status);
+    };
   if (worker.has_ended()) parts_.control.worker_ends(worker.rank());
   if (!worker.collect(circumstances)) return;
   if (worker.ended_out_of_memory()) ++*out_of_memory_seen_;
@@ -163,6 +180,11 @@ bool HostWorkers::are_over() const {
 
 void HostWorkers::send_signal(int signal) {
   for (const std::unique_ptr<Worker>& worker : workers_) worker->send_signal(signal);
+}
+
+void HostWorkers::kill(std::uint32_t rank) {
+  for (const std::unique_ptr<Worker>& worker : workers_)
+    if (worker->rank() == rank) worker->send_signal(SIGKILL);
 }
 
 void HostWorkers::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {

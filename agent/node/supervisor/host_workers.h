@@ -33,6 +33,7 @@ class HostWorkers {
   struct Handlers {
     std::function<void(const Event&)> send;
     std::function<void()> changed;  // A worker's process has ended, or its output has.
+    std::function<std::optional<MpiEnd>(std::uint32_t rank, const ExitStatus&)> judge_mpi;
   };
 
   // The parts of the supervisor that workers deal with.
@@ -64,6 +65,7 @@ class HostWorkers {
   bool are_over() const;         // Their output has ended, too.
   void send_signal(int signal);  // To each rank's own process, once.
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
+  void kill(std::uint32_t rank);
   // Its own process; 0: there is no such rank here.
   pid_t process_of(std::uint32_t rank) const;
 

@@ -28,6 +28,7 @@
 #include "agent/node/supervisor/host_stores.h"
 #include "agent/node/supervisor/host_workers.h"
 #include "agent/node/supervisor/job_outcome.h"
+#include "agent/node/supervisor/mpi_servers.h"
 #include "agent/node/supervisor/overseers.h"
 #include "agent/node/supervisor/stop_order.h"
 #include "agent/node/supervisor/stop_progress.h"
@@ -127,6 +128,10 @@ class Supervisor {
   Discovery discovery_{loop_, program_directory() + "/ivy-probe"};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
                      [this](pid_t pid) { spare(pid); }, start_.step_task != 0};
+  MpiServers mpi_{loop_,
+                  start_,
+                  {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
+                   [this](std::uint32_t rank) { workers_.kill(rank); }}};
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
@@ -153,7 +158,10 @@ Supervisor::Supervisor(const SupervisorStart& start)
              [this] { return !containment_ || containment_->empty() || containment_->empty(); },
              [this](EndingAction action) { perform(action); }}),
       workers_(loop_, start_, {channel_, control_, stop_.ending()},
-               {[this](const Event& event) { send(event); }, [this] { stop_.check_soon(); }}) {}
+               {[this](const Event& event) { send(event); }, [this] { stop_.check_soon(); },
+                [this](std::uint32_t rank, const ExitStatus& status) {
+                  return mpi_.judge(rank, status);
+                }}) {}
 
 int Supervisor::run() {
   ticker_.begin();
@@ -340,6 +348,7 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 void Supervisor::start_group(const HostPlan& plan) {
   open_control();
   stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
+  mpi_.begin(plan);
   workers_.start(plan, *containment_);
   stop_.workers_started();
 }
@@ -419,6 +428,7 @@ void Supervisor::reap_children() {
       if (reaped > 0)
         control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
       if (reaped > 0) stores_.reaped(reaped, status);
+      if (reaped > 0) mpi_.reaped(reaped, status);
       continue;
     }
     workers_.collect(*worker);
@@ -476,6 +486,8 @@ void Supervisor::perform(EndingAction action) {
 }
 
 void Supervisor::report(EndingAction action) {
+  // Their ranks are gone, and the store must not meet them in the next generation.
+  mpi_.end();
   Event event;
   Report* report = event.mutable_report();
   report->set_generation(workers_.generation());
@@ -501,6 +513,7 @@ void Supervisor::report(EndingAction action) {
 void Supervisor::finish() {
   channel_.flush_now();
   stores_.end();
+  mpi_.end();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();
@@ -510,6 +523,7 @@ void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   lease_.advance(elapsed_ns);
   channel_.tick(now_ns);
   workers_.tick(now_ns, elapsed_ns);
+  mpi_.tick(now_ns);
   if (ticker_.count() % kTicksPerHeartbeat == 0) {
     // A suspended launcher does not read: needless heartbeats would fill its connection.
     if (lease_.state() != LeaseState::kPaused) channel_.session().send_heartbeat();

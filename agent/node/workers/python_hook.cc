@@ -10,6 +10,7 @@
 
 #include "agent/node/facts/own_package.h"
 #include "agent/node/workers/python_hook_jax.h"
+#include "agent/node/workers/python_hook_mpi.h"
 #include "proto/contract/unserved_worlds.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -167,14 +168,19 @@ def _watch():
 
 def _refuse(name):
     import os
+    world, instead = _WORLDS[name]
+    _stop("ivyrun: error[IVY-P024]: %s was imported, and ivyrun does not serve %s yet: "
+          "each of the %s workers would be a world of one\n"
+          "  fix:   %s\n"
+          "         --allow-singletons, if each worker is meant to be alone\n"
+          % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
+
+
+# One worker of each host says it; the others wait for the end that this brings.
+def _stop(text):
+    import os
     import sys
     import time
-    world, instead = _WORLDS[name]
-    text = ("ivyrun: error[IVY-P024]: %s was imported, and ivyrun does not serve %s yet: "
-            "each of the %s workers would be a world of one\n"
-            "  fix:   %s\n"
-            "         --allow-singletons, if each worker is meant to be alone\n"
-            % (name, world, os.environ.get("IVY_WORLD_SIZE"), instead))
     said = os.path.join(os.path.dirname(__file__), "refused-" + os.environ.get("IVY_GENERATION", "0"))
     try:
         os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -192,7 +198,7 @@ def _refuse(name):
     os._exit(122)
 
 
-for _step in (_register, _arm, _arm_jax, _watch):
+for _step in (_register, _arm, _arm_jax, _watch, _mpi):
     try:
         _step()
     except Exception:
@@ -254,7 +260,7 @@ std::string python_hook_text() {
   }
   return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
          "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" +
-         std::string(python_hook_jax()) + std::string(kHook);
+         std::string(python_hook_jax()) + std::string(python_hook_mpi()) + std::string(kHook);
 }
 
 bool add_python_hook(Environment& environment, const std::string& installed,

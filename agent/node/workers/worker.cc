@@ -51,6 +51,15 @@ int directory_error(const std::string& path) {
   return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
 }
 
+// The program is executed by another one, which gets its path and its arguments.
+void put_in_front(const std::vector<std::string>& words, SpawnRequest& request) {
+  std::vector<std::string> arguments = words;
+  arguments.insert(arguments.end(), {"--path", request.executable, "--"});
+  arguments.insert(arguments.end(), request.arguments.begin(), request.arguments.end());
+  request.executable = words.front();
+  request.arguments = std::move(arguments);
+}
+
 }  // namespace
 
 Environment inherited_environment(char* const* environment_block,
@@ -158,6 +167,7 @@ PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& s
     return result;
   }
   request.executable = *found;
+  if (!group.mpi_exec.empty()) put_in_front(group.mpi_exec, request);
   request.stdin_fd = pipes_->stdin_reader.get();
   request.stdout_fd = pipes_->stdout_writer.get();
   request.stderr_fd = pipes_->stderr_writer.get();
@@ -233,7 +243,10 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
 }
 
 void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
-  const ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
+  std::optional<MpiEnd> mpi;
+  if (circumstances.judge_mpi) mpi = circumstances.judge_mpi(status);
+  if (mpi) status = ExitStatus{.code = mpi->code};
   exit_status_ = status;
   ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
                          !was_killed_by_us_ && circumstances.out_of_memory_rose();
@@ -244,6 +257,7 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
   exited->set_pid(pid_);
   exited->set_code(status.code);
   exited->set_signal(status.signal);
+  if (mpi) exited->set_cause(mpi->cause);
   exited->set_core_dumped(info.si_code == CLD_DUMPED);
   exited->set_after_stop(circumstances.stopping);
   exited->set_at_ns(ended_at_ns_);

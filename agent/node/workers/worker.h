@@ -10,6 +10,7 @@
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,7 @@
 #include "agent/node/spawn/job_directory.h"
 #include "agent/node/spawn/spawn.h"
 #include "agent/node/workers/input_pipe.h"
+#include "agent/node/workers/mpi_ranks.h"
 #include "agent/node/workers/output_pump.h"
 #include "agent/node/workers/worker_state.h"
 #include "proto/contract/env.h"
@@ -54,6 +56,8 @@ struct WorkerGroup {
   std::string log_directory;  // Empty: none.
   bool python_hook = false;   // On PYTHONPATH.
   bool own_sessions = false;  // Each worker has its own session.
+  // What stands in front of the program, which it becomes; empty: nothing (roles/mpi_exec.h).
+  std::vector<std::string> mpi_exec;
 };
 
 // How far the ending has got, which decides what an exit means.
@@ -63,6 +67,8 @@ struct ExitCircumstances {
   // True if the kernel killed something that is not yet attributed. Called only where it matters:
   // the answer costs several file reads.
   std::function<bool()> out_of_memory_rose;
+  // What else is known about the end of an MPI process.
+  std::function<std::optional<MpiEnd>(const ExitStatus&)> judge_mpi;
 };
 
 class Worker {

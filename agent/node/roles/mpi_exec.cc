@@ -1,0 +1,147 @@
+#include "agent/node/roles/mpi_exec.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/exit_code.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/os/socket_address.h"
+
+namespace ivy {
+namespace {
+
+// The variables of PMIx are some kilobytes.
+constexpr std::size_t kMaxAnswer = 1u << 20;
+// Above the descriptors that programs like to find free.
+constexpr int kLowestFd = 100;
+
+struct MpiExec {
+  std::string directory;
+  std::string path;
+  bool pmi = false;
+  bool pmix = false;
+  char** arguments = nullptr;
+};
+
+std::string variable(const char* name) {
+  const char* const value = std::getenv(name);
+  return value == nullptr ? "" : value;
+}
+
+void set_variable(const std::string& name, const std::string& value) {
+  setenv(name.c_str(), value.c_str(), 1);
+}
+
+bool parse(int argc, char** argv, MpiExec& exec) {
+  int i = 0;
+  for (; i < argc && std::string_view(argv[i]) != "--"; ++i) {
+    const std::string_view word = argv[i];
+    const bool has_value = i + 1 < argc;
+    if (word == "--pmi") {
+      exec.pmi = true;
+    } else if (word == "--pmix") {
+      exec.pmix = true;
+    } else if (word == "--directory" && has_value) {
+      exec.directory = argv[++i];
+    } else if (word == "--path" && has_value) {
+      exec.path = argv[++i];
+    } else {
+      return false;
+    }
+  }
+  exec.arguments = argv + i + 1;
+  return i + 1 < argc && !exec.directory.empty() && !exec.path.empty();
+}
+
+// Connected, and the server knows which rank this is.
+Result<Descriptor> connect_as_rank(const std::string& path) {
+  SocketAddress address = unix_address(path);
+  Descriptor fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  const bool is_connected =
+      fd && address.is_valid() && connect(fd.get(), address.get(), address.size) == 0;
+  if (!is_connected && errno == ENOENT)
+    return Error{Code::kNotFound, "this host does not serve " + path.substr(path.rfind('/') + 1) +
+                                      " (is ivy-pmix beside ivy-node, where Open MPI needs it?)"};
+  if (!is_connected) return errno_error(Code::kUnavailable, "connect to " + path, errno);
+  if (!write_all(fd.get(), "rank " + variable("IVY_RANK") + "\n"))
+    return errno_error(Code::kUnavailable, "write to " + path, errno);
+  return fd;
+}
+
+Result<void> join_pmi(const std::string& directory) {
+  const Descriptor fd = IVY_TRY(connect_as_rank(directory + "/pmi.sock"));
+  const int kept = fcntl(fd.get(), F_DUPFD, kLowestFd);
+  if (kept < 0) return errno_error(Code::kResourceExhausted, "a descriptor for PMI", errno);
+  set_variable("PMI_FD", std::to_string(kept));
+  set_variable("PMI_RANK", variable("IVY_RANK"));
+  set_variable("PMI_SIZE", variable("IVY_WORLD_SIZE"));
+  set_variable("MPI_LOCALRANKID", variable("IVY_LOCAL_RANK"));
+  set_variable("MPI_LOCALNRANKS", variable("IVY_LOCAL_WORLD_SIZE"));
+  // With the variables of PMIx beside these MPICH 5 does not know which of them is meant.
+  set_variable("MPIR_CVAR_PMI_VERSION", "1");
+  return {};
+}
+
+Result<void> join_pmix(const std::string& directory) {
+  const Descriptor fd = IVY_TRY(connect_as_rank(directory + "/pmix.sock"));
+  const std::optional<std::string> answer = read_from(fd.get(), kMaxAnswer);
+  if (!answer) return errno_error(Code::kUnavailable, "read from the PMIx server", errno);
+  if (answer->empty()) return Error{Code::kUnavailable, "the PMIx server does not answer"};
+  constexpr std::string_view kError = "error: ";
+  if (answer->starts_with(kError))
+    return Error{Code::kUnavailable,
+                 answer->substr(kError.size(), answer->find('\0') - kError.size())};
+  std::string_view rest = *answer;
+  while (!rest.empty()) {
+    const std::string_view one = rest.substr(0, rest.find('\0'));
+    rest.remove_prefix(std::min(one.size() + 1, rest.size()));
+    const std::size_t equals = one.find('=');
+    if (equals != std::string_view::npos)
+      set_variable(std::string(one.substr(0, equals)), std::string(one.substr(equals + 1)));
+  }
+  return {};
+}
+
+int refuse(const std::string& why) {
+  std::fprintf(stderr,
+               "ivyrun: error[IVY-R014]: rank %s: no place in the MPI world: %s\n"
+               "  fix:   --allow-singletons, if each worker is meant to be alone\n",
+               variable("IVY_RANK").c_str(), why.c_str());
+  return kExitRefused;
+}
+
+}  // namespace
+
+int run_mpi_exec(int argc, char** argv) {
+  MpiExec exec;
+  if (!parse(argc, argv, exec)) {
+    std::fprintf(stderr, "ivy-node mpi-exec: wrong arguments\n");
+    return kExitUsage;
+  }
+  const Result<void> pmi = exec.pmi ? join_pmi(exec.directory) : Result<void>();
+  const Result<void> pmix = exec.pmix ? join_pmix(exec.directory) : Result<void>();
+  const bool has_pmi = exec.pmi && pmi.ok();
+  const bool has_pmix = exec.pmix && pmix.ok();
+  if (!has_pmi && !has_pmix) return refuse(exec.pmi ? pmi.error().message : pmix.error().message);
+  // Tells the Python hook that this very process has its place.
+  set_variable("IVY_MPI", std::to_string(getpid()));
+  execv(exec.path.c_str(), exec.arguments);
+  const int error = errno;
+  std::fprintf(stderr, "ivyrun: error[IVY-R014]: rank %s: execute %s: %s\n",
+               variable("IVY_RANK").c_str(), exec.path.c_str(), std::strerror(error));
+  return error == ENOENT ? kExitNotFound : kExitNotExecutable;
+}
+
+}  // namespace ivy

@@ -1,0 +1,57 @@
+// One of a host's two MPI servers: `ivy-node pmi` (PMI-1) or `ivy-pmix` (PMIx). Its Unix socket
+// listens from before the workers start, and the process is started by the first client: a job
+// without MPI pays nothing for it.
+//
+// The process is a child of the supervisor outside the workers' containment, and dies with it. It
+// serves one generation.
+//
+// Thread: the loop's. Lifetime: ends the process with itself.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct MpiServerStart {
+  std::string name;                    // For messages: "the PMI server".
+  std::string program;                 // The absolute path of its file.
+  std::vector<std::string> arguments;  // argv; "--listen-fd 3" is put behind the first of them.
+  std::string socket;                  // Its path; made, and removed where it is there already.
+  bool tidies_up = false;              // It ends by itself when its standard input ends.
+  bool in_step = false;                // A scheduler signals all processes of our step.
+};
+
+class MpiServer {
+ public:
+  struct Handlers {
+    std::function<void(pid_t)> born;  // It is no member of the job's containment.
+    std::function<void(const std::string&)> event;
+    std::function<void(const std::string&)> note;  // A line for the user.
+    std::function<void(const std::string&)> lost;  // It ended by itself, and why.
+  };
+
+  static Result<std::unique_ptr<MpiServer>> listen(boost::asio::io_context& loop,
+                                                   MpiServerStart start, Handlers handlers);
+  ~MpiServer();
+
+  pid_t pid() const;  // 0: not started, or ended.
+  // Takes the events that are there already.
+  void drain();
+  // The supervisor has reaped the process.
+  void ended(int wait_status);
+
+ private:
+  class Core;
+  explicit MpiServer(std::shared_ptr<Core> core);
+  std::shared_ptr<Core> core_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,59 @@
+// MPI on this host: the two servers that workers of MPI programs find their world by, and what
+// these have said of each rank. A generation has servers of its own.
+//
+// Thread: the supervisor's loop. Lifetime: ends the servers.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "agent/node/supervisor/mpi_server.h"
+#include "agent/node/supervisor/supervisor_start.h"
+#include "agent/node/workers/mpi_ranks.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class MpiServers {
+ public:
+  struct Handlers {
+    std::function<void(const Event&)> send;
+    std::function<void(pid_t)> spare;         // A process that is not a worker.
+    std::function<void(std::uint32_t)> kill;  // The worker of this rank.
+  };
+
+  MpiServers(boost::asio::io_context& loop, const SupervisorStart& start, Handlers handlers)
+      : loop_(loop), start_(start), handlers_(std::move(handlers)) {}
+
+  // Called before the workers of this plan start. Without a plan for MPI nothing listens.
+  void begin(const HostPlan& plan);
+  // How the end of this worker counts; nothing: as its exit status says.
+  std::optional<MpiEnd> judge(std::uint32_t rank, const ExitStatus& status);
+  // Called often: ends ranks that have left their world without MPI_Finalize.
+  void tick(std::uint64_t now_ns);
+  // Called when the supervisor has reaped a child; others than the servers are ignored.
+  void reaped(pid_t pid, int wait_status);
+  void end() { servers_.clear(); }
+
+ private:
+  void listen(MpiServerStart start);
+  void take(const std::string& line);
+  void fail(const std::string& why);
+  void note(const std::string& text);
+
+  boost::asio::io_context& loop_;
+  const SupervisorStart& start_;
+  const Handlers handlers_;
+  MpiRanks ranks_;
+  std::vector<std::unique_ptr<MpiServer>> servers_;
+  bool has_failed_ = false;
+};
+
+}  // namespace ivy

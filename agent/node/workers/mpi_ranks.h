@@ -1,0 +1,63 @@
+// What this host's MPI servers have said of its ranks, and what the ends of those ranks mean. A
+// process that leaves its world without MPI_Finalize lets the others wait for ever, so that is a
+// failure whatever its exit code. Pure; thread: any, one at a time.
+//
+//   absent ──joined──▶ joined ──left──▶ left
+//                        ├──abort──▶ aborted       killed after kAbortNs; its code is MPI_Abort's
+//                        └──vanished──▶ vanished   killed after kVanishedNs
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+
+// How an end counts that is not what its exit status says.
+struct MpiEnd {
+  int code = 1;
+  // "with exit 0 before MPI_Finalize: the other ranks wait for it": up to the colon it stands
+  // behind "rank 3 failed first (node1, pid 17)", and what follows, if anything, is a line of its
+  // own.
+  std::string cause;
+};
+
+class MpiRanks {
+ public:
+  // How long a process may do other things after its MPI connection has ended.
+  static constexpr std::uint64_t kAbortNs = 200'000'000;  // For its last words.
+  static constexpr std::uint64_t kVanishedNs = 2'000'000'000;
+
+  // A generation begins. `required`: every rank is to call MPI_Init (-B mpi).
+  void begin(bool required) { *this = MpiRanks(required); }
+
+  // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: it is none.
+  bool take(std::string_view line, std::uint64_t now_ns);
+  // Nothing: the status says it all.
+  std::optional<MpiEnd> judge(std::uint32_t rank, const ExitStatus& status) const;
+  // The ranks that are to be killed now, each once.
+  std::vector<std::uint32_t> overdue(std::uint64_t now_ns);
+
+  MpiRanks() = default;
+
+ private:
+  enum class State { kAbsent, kJoined, kLeft, kAborted, kVanished };
+  struct Rank {
+    State state = State::kAbsent;
+    int code = 1;
+    std::string text;
+    std::optional<std::uint64_t> kill_at_ns;
+  };
+  explicit MpiRanks(bool required) : required_(required) {}
+  std::optional<MpiEnd> judge_absent() const;
+
+  bool required_ = false;
+  std::map<std::uint32_t, Rank> ranks_;
+};
+
+}  // namespace ivy

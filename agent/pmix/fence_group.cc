@@ -1,0 +1,61 @@
+#include "agent/pmix/fence_group.h"
+
+#include <algorithm>
+#include <cstddef>
+#include <string_view>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+// A name is a part of a key of the store, which has a bound.
+constexpr std::size_t kLongestName = 200;
+
+// Runs of ranks as "0-3,8".
+std::string folded(const std::vector<std::uint32_t>& ranks) {
+  std::string text;
+  for (std::size_t begin = 0; begin < ranks.size();) {
+    std::size_t end = begin + 1;
+    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
+    if (!text.empty()) text += ",";
+    text += std::to_string(ranks[begin]);
+    if (end - begin > 1) text += "-" + std::to_string(ranks[end - 1]);
+    begin = end;
+  }
+  return text;
+}
+
+// FNV-1a: the same on every host, whatever library it was built with.
+std::uint64_t digest(std::string_view text) {
+  std::uint64_t hash = 14695981039346656037u;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
+std::string name_of(const std::vector<std::uint32_t>& ranks) {
+  std::string name = folded(ranks);
+  if (name.size() <= kLongestName) return name;
+  return std::to_string(ranks.size()) + "-ranks-" + std::to_string(digest(name));
+}
+
+}  // namespace
+
+Result<FenceGroup> fence_group(const JobLayout& layout, std::vector<std::uint32_t> ranks) {
+  std::sort(ranks.begin(), ranks.end());
+  ranks.erase(std::unique(ranks.begin(), ranks.end()), ranks.end());
+  if (!ranks.empty() && !layout.has(ranks.back()))
+    return Error{Code::kInvalidArgument, "a fence names rank " + std::to_string(ranks.back()) +
+                                             " of a job with " + std::to_string(layout.ranks()) +
+                                             " ranks"};
+  FenceGroup group;
+  for (std::uint32_t host = 0; ranks.empty() && host < layout.hosts(); ++host)
+    if (layout.ranks_on(host) > 0) group.hosts.push_back(host);
+  if (ranks.empty()) return group;
+  group.hosts = layout.hosts_of(ranks);
+  // A list of all ranks is a group of its own too: PMIx tells the two apart, and a host may come to
+  // them in another order than another host.
+  group.name = name_of(ranks);
+  return group;
+}
+
+}  // namespace ivy

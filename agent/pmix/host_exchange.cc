@@ -1,0 +1,121 @@
+#include "agent/pmix/host_exchange.h"
+
+#include <cstddef>
+#include <vector>
+
+namespace ivy {
+namespace {
+
+// Each has a thread. MPI makes a group for a few communicators at most.
+constexpr std::size_t kMostLines = 256;
+// No group's name has a slash.
+constexpr const char* kPublishing = "/publish";
+constexpr const char* kFetching = "/fetch";
+
+std::string key_of(std::uint32_t rank) { return "ivy/pmix-put/" + std::to_string(rank); }
+
+}  // namespace
+
+HostExchange::HostExchange(std::uint32_t host, std::uint32_t hosts,
+                           std::optional<store::ClientOptions> store)
+    : host_(host), hosts_(hosts), options_(std::move(store)) {}
+
+HostExchange::~HostExchange() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_over_ = true;
+    for (auto& [name, line] : lines_) line.changed.notify_all();
+  }
+  if (first_connect_.joinable()) first_connect_.join();
+  {
+    const std::lock_guard lock(store_mutex_);
+    if (client_ != nullptr) client_->cancel();
+  }
+  for (auto& [name, line] : lines_) line.thread.join();
+}
+
+void HostExchange::warm_up() {
+  const std::lock_guard lock(mutex_);
+  if (!options_ || hosts_ == 1 || first_connect_.joinable()) return;
+  // An error is said to the first fence, which tries again.
+  first_connect_ = std::thread([this] { static_cast<void>(connected().ok()); });
+}
+
+bool HostExchange::enqueue(const std::string& name, Task task) {
+  const std::lock_guard lock(mutex_);
+  const bool is_new = !lines_.contains(name);
+  if (is_new && lines_.size() >= kMostLines) return false;
+  Line& line = lines_[name];
+  line.tasks.push_back(std::move(task));
+  if (is_new) line.thread = std::thread([this, &line] { keep(line); });
+  line.changed.notify_all();
+  return true;
+}
+
+void HostExchange::keep(Line& line) {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    line.changed.wait(lock, [&] { return is_over_ || !line.tasks.empty(); });
+    if (is_over_) return;
+    const Task task = std::move(line.tasks.front());
+    line.tasks.pop_front();
+    lock.unlock();
+    task();
+    lock.lock();
+  }
+}
+
+void HostExchange::fence(FenceGroup group, std::string own, BlobAnswer answer) {
+  const std::string name = group.name;
+  const Task task = [this, group = std::move(group), own = std::move(own), answer] {
+    answer(meet(group, own));
+  };
+  if (!enqueue(name, task))
+    answer(Error{Code::kResourceExhausted,
+                 "ranks meet in more than " + std::to_string(kMostLines) + " groups"});
+}
+
+Result<std::string> HostExchange::meet(const FenceGroup& group, const std::string& own) {
+  const std::vector<std::uint32_t>& hosts = group.hosts;
+  if (hosts.size() == 1 && hosts.front() == host_) return own;
+  IVY_CHECK(connected());
+  const bool is_whole_job = group.name.empty() && hosts.size() == hosts_;
+  const std::string name = group.name.empty() ? "all" : group.name;
+  const std::vector<std::string> blobs =
+      IVY_TRY(is_whole_job ? fence_->gather(own) : fence_->gather_among(hosts, name, own));
+  std::string all;
+  for (const std::string& blob : blobs) all += blob;
+  return all;
+}
+
+void HostExchange::publish(std::uint32_t rank, std::string blob) {
+  enqueue(kPublishing, [this, rank, blob = std::move(blob)] {
+    // An error is the store's end, of which the next fence hears.
+    const Result<store::Client*> store = connected();
+    if (store.ok()) static_cast<void>((*store)->set_once(key_of(rank), blob).ok());
+  });
+}
+
+void HostExchange::fetch(std::uint32_t rank, BlobAnswer answer) {
+  enqueue(kFetching, [this, rank, answer = std::move(answer)] {
+    const Result<store::Client*> store = connected();
+    if (!store.ok()) return answer(store.error());
+    answer((*store)->wait_get(key_of(rank), store::Client::Milliseconds::max()));
+  });
+}
+
+Result<store::Client*> HostExchange::connected() {
+  if (!options_)
+    return Error{Code::kFailedPrecondition,
+                 "ranks of several hosts meet through the job's store, which this job has not",
+                 "leave out --no-store"};
+  const std::lock_guard lock(store_mutex_);
+  if (client_ == nullptr) {
+    client_ = IVY_TRY(store::Client::connect(*options_));
+    fence_ = std::make_unique<store::HostFence>(*client_, "pmix",
+                                                store::HostFence::Place{host_, hosts_});
+  }
+  return client_.get();
+}
+
+}  // namespace ivy

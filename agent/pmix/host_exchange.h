@@ -1,0 +1,72 @@
+// What the servers of a job's hosts exchange through the job's store: the fences in which ranks of
+// several hosts meet, and single ranks' data. A host that meets only itself needs no store.
+//
+// Thread: any. Answers come from threads of its own: one for each group of hosts, which meets in
+// the order in which its fences were asked for, and two for single ranks' data. Lifetime: its end
+// cancels what is still waited for.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "agent/pmix/fence_group.h"
+#include "agent/pmix/pmix_server.h"
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+#include "rendezvous/client/host_fence.h"
+
+namespace ivy {
+
+class HostExchange {
+ public:
+  // Without a store ranks of several hosts cannot meet.
+  HostExchange(std::uint32_t host, std::uint32_t hosts, std::optional<store::ClientOptions> store);
+  ~HostExchange();
+
+  // Gives `own`, and answers with what all hosts of the group have given.
+  void fence(FenceGroup group, std::string own, BlobAnswer answer);
+  // What a rank of this host has put, for other hosts to fetch, once for each rank.
+  void publish(std::uint32_t rank, std::string blob);
+  // Waits until another host has published the rank's.
+  void fetch(std::uint32_t rank, BlobAnswer answer);
+  // Connects to the store now, not when the first ranks wait.
+  void warm_up();
+
+ private:
+  using Task = std::function<void()>;
+  // Tasks that are done one after the other.
+  struct Line {
+    std::deque<Task> tasks;
+    std::condition_variable changed;
+    std::thread thread;
+  };
+
+  // False: there are too many lines already.
+  bool enqueue(const std::string& line, Task task);
+  void keep(Line& line);
+  Result<std::string> meet(const FenceGroup& group, const std::string& own);
+  Result<store::Client*> connected();
+
+  const std::uint32_t host_;
+  const std::uint32_t hosts_;
+  const std::optional<store::ClientOptions> options_;
+
+  std::mutex mutex_;
+  bool is_over_ = false;
+  std::map<std::string, Line> lines_;
+  std::thread first_connect_;
+
+  std::mutex store_mutex_;  // Held while it is connected to.
+  std::unique_ptr<store::Client> client_;
+  std::unique_ptr<store::HostFence> fence_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,42 @@
+// An array of PMIx's keys and values, made by libpmix itself, since their form is its own. Thread:
+// one at a time. Lifetime: until the call that it is given to has answered.
+#pragma once
+
+#include <pmix_common.h>
+
+#include <cstddef>
+#include <string>
+#include <vector>
+
+#include "agent/pmix/job_facts.h"
+#include "agent/pmix/pmix_library.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+class InfoArray {
+ public:
+  explicit InfoArray(const PmixLibrary& pmix) : pmix_(pmix) {}
+  ~InfoArray();
+  InfoArray(const InfoArray&) = delete;
+  InfoArray& operator=(const InfoArray&) = delete;
+
+  // The error names the key that libpmix does not take.
+  Result<void> add(const Fact& fact);
+  // A value that is an array itself, of which a copy is made.
+  Result<void> add_array(const char* key, InfoArray& values);
+
+  pmix_info_t* data() { return infos_.data(); }
+  std::size_t size() const { return infos_.size(); }
+
+ private:
+  Result<void> load(const char* key, const void* value, pmix_data_type_t type);
+  Result<void> load_text(const char* key, const std::string& text, pmix_data_type_t type);
+  Result<void> load_map(const char* key, const std::string& list,
+                        pmix_status_t (*encode)(const char*, char**));
+
+  const PmixLibrary& pmix_;
+  std::vector<pmix_info_t> infos_;
+};
+
+}  // namespace ivy

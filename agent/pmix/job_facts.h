@@ -1,0 +1,53 @@
+// What PMIx is told of a job: keys and values of its namespace and of each rank. The set is what
+// Open MPI 4.1 and 5 and an MPICH that speaks PMIx ask for. Pure; thread: any.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "agent/pmix/job_layout.h"
+
+namespace ivy {
+
+struct RankNumber {
+  std::uint32_t value = 0;
+  bool operator==(const RankNumber&) const = default;
+};
+// Lists that the library itself has to encode.
+struct NodeMap {
+  std::string list;
+  bool operator==(const NodeMap&) const = default;
+};
+struct RankMap {
+  std::string lists;
+  bool operator==(const RankMap&) const = default;
+};
+
+using FactValue =
+    std::variant<bool, std::uint16_t, std::uint32_t, RankNumber, NodeMap, RankMap, std::string>;
+
+struct Fact {
+  const char* key;  // One of the names in pmix_common.h.
+  FactValue value;
+};
+
+struct JobFacts {
+  std::vector<Fact> job;
+  std::vector<std::vector<Fact>> ranks;
+};
+
+struct FactSource {
+  const JobLayout& layout;
+  std::uint32_t host = 0;
+  std::string job;  // What Open MPI shows as the job's name.
+  std::string
+      session_directory;  // Private to the ranks of this host: Open MPI may remove it whole.
+  std::uint32_t generation = 0;
+  bool is_oversubscribed = false;  // More ranks than processors: those that wait are to yield.
+};
+
+JobFacts job_facts(const FactSource& source);
+
+}  // namespace ivy

@@ -1,0 +1,125 @@
+#include "agent/pmix/pmix_host.h"
+
+#include <sched.h>
+
+#include <cstdlib>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "agent/pmix/event_line.h"
+#include "agent/pmix/namespace_name.h"
+#include "agent/pmix/pmix_library.h"
+#include "agent/pmix/rank_socket.h"
+
+namespace ivy {
+namespace {
+
+std::optional<store::ClientOptions> store_of(const PmixOptions& options, const std::string& token) {
+  if (options.store.empty()) return std::nullopt;
+  store::ClientOptions store;
+  store.address = options.store;
+  store.job_id = options.job_id;
+  store.token = token;
+  store.generation = options.generation;
+  return store;
+}
+
+}  // namespace
+
+PmixHost::PmixHost(PmixOptions options, const std::string& secret,
+                   std::function<void(const std::string& line)> say)
+    : options_(std::move(options)),
+      say_(std::move(say)),
+      layout_(options_.ranks_on_hosts, options_.host_names),
+      name_(namespace_name(options_.job_id, options_.generation, secret)),
+      exchange_(options_.host, layout_.hosts(), store_of(options_, secret)),
+      direct_({[this] { publish_all(); },
+               [this](std::uint32_t rank, BlobAnswer answer) {
+                 exchange_.fetch(rank, std::move(answer));
+               }}) {}
+
+Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
+  const PmixLibrary pmix = IVY_TRY(open_pmix_library(
+      pmix_library_places(getenv("IVY_PMIX_LIB"), getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"))));
+  settings_.job_id = options_.job_id;
+  settings_.is_oversubscribed = is_oversubscribed();
+  settings_.segment_directory = places.segments;
+  server_ = IVY_TRY(PmixServer::start(pmix, setup(places.files), handlers()));
+  RankSocket socket(Descriptor(options_.listen_fd),
+                    [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
+  return socket.serve(until);
+}
+
+PmixSetup PmixHost::setup(const SessionFiles& files) const {
+  PmixSetup setup;
+  setup.name = name_;
+  setup.server_directory = files.server();
+  setup.host_name = layout_.name(options_.host);
+  setup.ranks_here = layout_.ranks_on(options_.host);
+  setup.facts = job_facts({.layout = layout_,
+                           .host = options_.host,
+                           .job = "ivyrun." + options_.job_id.substr(0, 8),
+                           .session_directory = files.session(),
+                           .generation = options_.generation,
+                           .is_oversubscribed = settings_.is_oversubscribed});
+  return setup;
+}
+
+bool PmixHost::is_oversubscribed() const {
+  cpu_set_t processors;
+  if (sched_getaffinity(0, sizeof processors, &processors) != 0) return false;
+  // Pretended hosts share a machine.
+  const std::uint32_t ranks =
+      layout_.is_pretended(options_.host) ? layout_.ranks() : layout_.ranks_on(options_.host);
+  return ranks > static_cast<std::uint32_t>(CPU_COUNT(&processors));
+}
+
+PmixHandlers PmixHost::handlers() {
+  PmixHandlers handlers;
+  handlers.joined = [this](std::uint32_t rank) { say_(joined_line(rank)); };
+  handlers.left = [this](std::uint32_t rank) { say_(left_line(rank)); };
+  handlers.vanished = [this](std::uint32_t rank) { say_(vanished_line(rank)); };
+  handlers.aborted = [this](std::uint32_t rank, int code, std::string_view text) {
+    say_(abort_line(rank, code, text));
+  };
+  handlers.fence = [this](std::vector<std::uint32_t> ranks, std::string own,
+                          const BlobAnswer& answer) {
+    fence(std::move(ranks), std::move(own), answer);
+  };
+  handlers.ask = [this](std::uint32_t rank, BlobAnswer answer) {
+    direct_.ask(rank, std::move(answer));
+  };
+  return handlers;
+}
+
+Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank, gid_t group) {
+  if (!layout_.has(rank) || layout_.place(rank).host != options_.host)
+    return Error{Code::kInvalidArgument, "host " + layout_.name(options_.host) + " has the ranks " +
+                                             layout_.local_peers(options_.host)};
+  exchange_.warm_up();
+  return worker_variables(IVY_TRY(server_->variables(rank, group)), settings_);
+}
+
+void PmixHost::fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer) {
+  const Result<FenceGroup> group = fence_group(layout_, std::move(ranks));
+  if (!group.ok()) return answer(group.error());
+  if (group->name.empty()) direct_.on_fence(!own.empty());
+  exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
+    // The ranks would only say that something failed; a cancelled fence is the job's end.
+    if (!all.ok() && all.error().code != Code::kCancelled)
+      say_(error_line("MPI's ranks on host " + layout_.name(options_.host) +
+                      " cannot meet the others: " + all.error().message));
+    answer(all);
+  });
+}
+
+void PmixHost::publish_all() {
+  const std::uint32_t first = layout_.first_rank(options_.host);
+  for (std::uint32_t rank = first; rank < first + layout_.ranks_on(options_.host); ++rank)
+    server_->read(rank, [this, rank](Result<std::string> blob) {
+      exchange_.publish(rank, blob.ok() ? std::move(blob).value() : std::string());
+    });
+}
+
+}  // namespace ivy

@@ -1,0 +1,56 @@
+// One host's part of a job as PMIx sees it: libpmix's server, the socket at which ranks ask, and
+// the exchange with the other hosts.
+//
+// Thread: serve() keeps the caller's. Lifetime: libpmix's own thread may call into it until the
+// process ends, so it is never taken apart.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "agent/pmix/direct_modex.h"
+#include "agent/pmix/host_exchange.h"
+#include "agent/pmix/job_layout.h"
+#include "agent/pmix/pmix_options.h"
+#include "agent/pmix/pmix_server.h"
+#include "agent/pmix/session_files.h"
+#include "agent/pmix/worker_variables.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+class PmixHost {
+ public:
+  // `secret`: the job's token where it has one. `say` takes event_line.h's lines, from any thread.
+  PmixHost(PmixOptions options, const std::string& secret,
+           std::function<void(const std::string& line)> say);
+
+  // Where the ranks put their files. serve() leaves their removal to the caller.
+  struct Places {
+    const SessionFiles& files;
+    std::string segments;
+  };
+  // Serves until one of the descriptors has ended.
+  Result<void> serve(const Places& places, const std::vector<int>& until);
+
+ private:
+  PmixSetup setup(const SessionFiles& files) const;
+  PmixHandlers handlers();
+  bool is_oversubscribed() const;
+  Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group);
+  void fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer);
+  void publish_all();
+
+  const PmixOptions options_;
+  const std::function<void(const std::string& line)> say_;
+  const JobLayout layout_;
+  const std::string name_;
+  WorkerSettings settings_;
+  HostExchange exchange_;
+  DirectModex direct_;
+  std::unique_ptr<PmixServer> server_;
+};
+
+}  // namespace ivy

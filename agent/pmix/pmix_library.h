@@ -1,0 +1,41 @@
+// libpmix, which is found at run time: the build needs its headers alone. Thread: any.
+#pragma once
+
+#include <pmix.h>
+#include <pmix_server.h>
+
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+// The functions of libpmix that are used, under their own names without "PMIx_".
+struct PmixLibrary {
+  decltype(&PMIx_Get_version) get_version = nullptr;
+  decltype(&PMIx_Error_string) error_string = nullptr;
+  decltype(&PMIx_Info_load) info_load = nullptr;
+  decltype(&PMIx_Value_destruct) value_destruct = nullptr;
+  decltype(&PMIx_generate_regex) generate_regex = nullptr;
+  decltype(&PMIx_generate_ppn) generate_ppn = nullptr;
+  decltype(&PMIx_Register_event_handler) register_event_handler = nullptr;
+  decltype(&PMIx_server_init) server_init = nullptr;
+  decltype(&PMIx_server_register_nspace) register_nspace = nullptr;
+  decltype(&PMIx_server_register_client) register_client = nullptr;
+  decltype(&PMIx_server_setup_fork) setup_fork = nullptr;
+  decltype(&PMIx_server_dmodex_request) dmodex_request = nullptr;
+
+  std::string text_of(pmix_status_t status) const { return error_string(status); }
+};
+
+// Where libpmix may be, in the order in which the places are tried: what the user says, what the
+// system's loader finds, and beside the Open MPI of an active Python environment, whose wheel
+// brings one. A user's word (IVY_PMIX_LIB) is the only place. nullptr: the variable is not set.
+std::vector<std::string> pmix_library_places(const char* ivy_pmix_lib, const char* virtual_env,
+                                             const char* conda_prefix);
+
+// Loads the first that is there. NotFound says what to install; FailedPrecondition: it is too old.
+Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& places);
+
+}  // namespace ivy

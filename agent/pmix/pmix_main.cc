@@ -1,0 +1,143 @@
+// ivy-pmix: the PMIx server of one host and one generation of a job, which Open MPI's ranks ask who
+// they are and through which they find each other. The supervisor starts it when the first of them
+// asks (README.md says what the two say to each other); it ends with its standard input.
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/prctl.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "agent/pmix/event_line.h"
+#include "agent/pmix/pmix_host.h"
+#include "agent/pmix/pmix_options.h"
+#include "agent/pmix/rank_socket.h"
+#include "agent/pmix/segment_directory.h"
+#include "agent/pmix/session_files.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/wire/handshake.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kTokenBytesMax = 4096;
+constexpr int kFailed = 1;
+constexpr int kUsage = 2;
+
+// Lines for the supervisor. libpmix prints to standard output too: that goes to standard error.
+class EventPipe {
+ public:
+  EventPipe() : pipe_(fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, 3)) {
+    dup2(STDERR_FILENO, STDOUT_FILENO);
+  }
+  void say(const std::string& line) {
+    const std::lock_guard lock(mutex_);
+    write_all(pipe_.get(), line, WhenFull::kWait);
+  }
+
+ private:
+  std::mutex mutex_;
+  const Descriptor pipe_;
+};
+
+// Whatever the caller has from another PMIx server would make us its client, and other choices of
+// its modules would not suit every client of ours: Open MPI 4.1's and 5's libraries have these two
+// in common.
+void choose_modules() {
+  std::vector<std::string> foreign;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    const std::string_view variable = *entry;
+    if (variable.starts_with("PMIX_") && !variable.starts_with("PMIX_MCA_"))
+      foreign.emplace_back(variable.substr(0, variable.find('=')));
+  }
+  for (const std::string& name : foreign) unsetenv(name.c_str());
+  setenv("PMIX_MCA_gds", "hash", 1);
+  setenv("PMIX_MCA_psec", "native", 1);
+}
+
+// Signals that end us, as a descriptor. Blocked before libpmix's threads start, which would take
+// them; those that the supervisor has blocked are meant for the workers, such as a scheduler's to
+// the whole step.
+Descriptor ending_signals() {
+  signal(SIGPIPE, SIG_IGN);
+  sigset_t before;
+  sigset_t ending;
+  sigprocmask(SIG_BLOCK, nullptr, &before);
+  sigemptyset(&ending);
+  for (const int number : {SIGTERM, SIGINT, SIGHUP})
+    if (sigismember(&before, number) == 0) sigaddset(&ending, number);
+  sigprocmask(SIG_BLOCK, &ending, nullptr);
+  // The supervisor's death also closes our standard input; a KILL would leave the ranks' files.
+  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
+}
+
+Result<std::string> secret_of(const PmixOptions& options) {
+  if (options.token_file.empty()) return random_bytes(kNonceBytes);
+  std::optional<std::string> token = read_file(options.token_file, kTokenBytesMax);
+  if (token && !token->empty()) return *std::move(token);
+  return Error{Code::kFailedPrecondition, "cannot read the job's token, " + options.token_file};
+}
+
+Result<void> serve(const PmixOptions& options, EventPipe& events, const std::vector<int>& until) {
+  const std::string secret = IVY_TRY(secret_of(options));
+  const SessionFiles files = IVY_TRY(SessionFiles::make(options.directory, options.generation));
+  const SegmentDirectory segments("/dev/shm",
+                                  options.job_id + "-" + std::to_string(options.host) + "-" +
+                                      std::to_string(options.generation),
+                                  files.session());
+  // Never taken apart: libpmix's thread may call its handlers until the process ends.
+  auto* const host =
+      new PmixHost(options, secret, [&](const std::string& line) { events.say(line); });
+  return host->serve({files, segments.path()}, until);
+}
+
+// Ranks that ask are told why there is no server.
+Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& until) {
+  RankSocket socket(Descriptor(listen_fd),
+                    [&](std::uint32_t, gid_t) -> Result<std::vector<std::string>> { return why; });
+  return socket.serve(until);
+}
+
+int run(const PmixOptions& options, EventPipe& events) {
+  const Descriptor signals = ending_signals();
+  const std::vector<int> until = {STDIN_FILENO, signals.get()};
+  fcntl(options.listen_fd, F_SETFD, FD_CLOEXEC);
+  fcntl(options.listen_fd, F_SETFL, fcntl(options.listen_fd, F_GETFL) | O_NONBLOCK);
+  choose_modules();
+  const Result<void> done = serve(options, events, until);
+  if (done.ok()) return 0;
+  const Error& why = done.error();
+  events.say(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
+  static_cast<void>(refuse(options.listen_fd, why, until).ok());
+  return kFailed;
+}
+
+// Without the destructors of libpmix, whose thread is running.
+[[noreturn]] void leave(int code) {
+  std::fflush(nullptr);
+  _exit(code);
+}
+
+}  // namespace
+}  // namespace ivy
+
+int main(int argc, char** argv) {
+  const ivy::Result<ivy::PmixOptions> options =
+      ivy::parse_pmix_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  if (!options.ok()) {
+    std::fprintf(stderr, "ivy-pmix: %s\n%s", options.error().message.c_str(), ivy::kPmixUsage);
+    return ivy::kUsage;
+  }
+  ivy::EventPipe events;
+  ivy::leave(ivy::run(*options, events));
+}

@@ -1,0 +1,261 @@
+#include "agent/pmix/pmix_server.h"
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <future>
+#include <span>
+#include <utility>
+
+#include "agent/pmix/info_array.h"
+#include "agent/pmix/upcall.h"
+
+namespace ivy {
+namespace {
+
+// libpmix hands its module's functions nothing of ours.
+struct Callbacks {
+  PmixHandlers handlers;
+  std::string name;
+  // Ranks between MPI_Init and MPI_Finalize. Only libpmix's thread looks at it.
+  std::set<pmix_rank_t> present;
+};
+Callbacks* callbacks = nullptr;
+
+// Releases the rank that waits. Newer libraries ask for the answer in the one way, older ones in
+// the other.
+pmix_status_t release(pmix_op_cbfunc_t done, void* context) {
+  if (done == nullptr) return PMIX_OPERATION_SUCCEEDED;
+  done(PMIX_SUCCESS, context);
+  return PMIX_SUCCESS;
+}
+
+using Connected = Upcall<pmix_server_client_connected2_fn_t>;
+using Finalized = Upcall<pmix_server_client_finalized_fn_t>;
+using Aborted = Upcall<pmix_server_abort_fn_t>;
+using Fence = Upcall<pmix_server_fencenb_fn_t>;
+using Modex = Upcall<pmix_server_dmodex_req_fn_t>;
+using Happened = Upcall<pmix_notification_fn_t>;
+
+pmix_status_t on_connected(const Connected::Arguments& call) {
+  const auto& [rank, object, infos, info_count, done, context] = call;
+  callbacks->present.insert(rank->rank);
+  callbacks->handlers.joined(rank->rank);
+  return release(done, context);
+}
+
+pmix_status_t on_finalized(const Finalized::Arguments& call) {
+  const auto& [rank, object, done, context] = call;
+  if (callbacks->present.erase(rank->rank) == 1) callbacks->handlers.left(rank->rank);
+  return release(done, context);
+}
+
+pmix_status_t on_abort(const Aborted::Arguments& call) {
+  const auto& [rank, object, status, text, victims, victim_count, done, context] = call;
+  callbacks->handlers.aborted(rank->rank, status, text == nullptr ? "" : text);
+  return release(done, context);
+}
+
+pmix_status_t status_of(const Error& error) {
+  if (error.code == Code::kInvalidArgument) return PMIX_ERR_BAD_PARAM;
+  if (error.code == Code::kNotFound) return PMIX_ERR_NOT_FOUND;
+  if (error.code == Code::kFailedPrecondition) return PMIX_ERR_NOT_SUPPORTED;
+  return PMIX_ERR_LOST_CONNECTION;
+}
+
+// Hands bytes to libpmix, which says when it needs them no longer.
+BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
+  return [done, context](Result<std::string> blob) {
+    if (!blob.ok()) return done(status_of(blob.error()), nullptr, 0, context, nullptr, nullptr);
+    auto* const bytes = new std::string(std::move(blob).value());
+    const pmix_release_cbfunc_t forget = [](void* given) {
+      delete static_cast<std::string*>(given);
+    };
+    done(PMIX_SUCCESS, bytes->data(), bytes->size(), context, forget, bytes);
+  };
+}
+
+// Another job's ranks among them cannot meet here.
+bool are_ours(std::span<const pmix_proc_t> some) {
+  for (const pmix_proc_t& one : some)
+    if (callbacks->name != one.nspace) return false;
+  return true;
+}
+
+// None, where they stand for the whole job.
+std::vector<std::uint32_t> ranks_of(std::span<const pmix_proc_t> some) {
+  std::vector<std::uint32_t> ranks;
+  for (const pmix_proc_t& one : some) {
+    if (one.rank == PMIX_RANK_WILDCARD) return {};
+    ranks.push_back(one.rank);
+  }
+  return ranks;
+}
+
+pmix_status_t on_fence(const Fence::Arguments& call) {
+  const auto& [some, count, infos, info_count, data, size, done, context] = call;
+  std::string own;
+  if (data != nullptr) own.assign(data, size);
+  std::free(data);  // It is the host's from now on.
+  const std::span<const pmix_proc_t> ranks(some, count);
+  if (!are_ours(ranks)) return PMIX_ERR_NOT_SUPPORTED;
+  callbacks->handlers.fence(ranks_of(ranks), std::move(own), answer_to(done, context));
+  return PMIX_SUCCESS;
+}
+
+pmix_status_t on_direct_modex(const Modex::Arguments& call) {
+  const auto& [rank, infos, info_count, done, context] = call;
+  if (callbacks->name != rank->nspace) return PMIX_ERR_NOT_FOUND;
+  callbacks->handlers.ask(rank->rank, answer_to(done, context));
+  return PMIX_SUCCESS;
+}
+
+void on_event(const Happened::Arguments& call) {
+  const auto& [id, status, source, infos, info_count, results, result_count, done, context] = call;
+  if (status == PMIX_ERR_LOST_CONNECTION && callbacks->name == source->nspace &&
+      callbacks->present.erase(source->rank) == 1)
+    callbacks->handlers.vanished(source->rank);
+  if (done != nullptr) done(PMIX_EVENT_ACTION_COMPLETE, nullptr, 0, nullptr, nullptr, context);
+}
+
+// A newer library's module has more members than the one that we are built with.
+struct RoomyModule {
+  pmix_server_module_t known = {};
+  void* unknown[32] = {};
+};
+
+RoomyModule* server_module() {
+  static RoomyModule all;
+  // Without job_control libpmix does not keep the lists of files that ranks register for removal.
+  // It would remove Open MPI 4.1's segments as soon as a rank has finalized, when the rank itself
+  // is about to do so, which then complains.
+  all.known.client_connected2 = Connected::call<on_connected>;
+  all.known.client_finalized = Finalized::call<on_finalized>;
+  all.known.abort = Aborted::call<on_abort>;
+  all.known.fence_nb = Fence::call<on_fence>;
+  all.known.direct_modex = Modex::call<on_direct_modex>;
+  return &all;
+}
+
+// An operation that libpmix may do at once or on its own thread.
+class Operation {
+ public:
+  static void done(pmix_status_t status, void* operation) {
+    static_cast<Operation*>(operation)->status_.set_value(status);
+  }
+  // `started`: what the call returned that was given done() and this.
+  pmix_status_t result(pmix_status_t started) {
+    if (started == PMIX_OPERATION_SUCCEEDED) return PMIX_SUCCESS;
+    return started == PMIX_SUCCESS ? status_.get_future().get() : started;
+  }
+
+ private:
+  std::promise<pmix_status_t> status_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<PmixServer>> PmixServer::start(const PmixLibrary& pmix,
+                                                      const PmixSetup& setup,
+                                                      PmixHandlers handlers) {
+  IVY_ASSERT(callbacks == nullptr);
+  callbacks = new Callbacks{std::move(handlers), setup.name, {}};
+  std::unique_ptr<PmixServer> server(new PmixServer(pmix, setup.name));
+  IVY_CHECK(server->initialize(setup));
+  IVY_CHECK(server->watch_losses());
+  IVY_CHECK(server->add_namespace(setup));
+  return server;
+}
+
+Result<void> PmixServer::initialize(const PmixSetup& setup) const {
+  InfoArray infos(pmix_);
+  const Fact facts[] = {
+      {PMIX_SERVER_TMPDIR, setup.server_directory},
+      {PMIX_SYSTEM_TMPDIR, setup.server_directory},
+      {PMIX_HOSTNAME, setup.host_name},
+      {PMIX_USERID, std::uint32_t{getuid()}},
+      {PMIX_GRPID, std::uint32_t{getgid()}},
+  };
+  for (const Fact& fact : facts) IVY_CHECK(infos.add(fact));
+  const pmix_status_t status =
+      pmix_.server_init(&server_module()->known, infos.data(), infos.size());
+  if (status == PMIX_SUCCESS) return {};
+  return Error{Code::kUnavailable,
+               std::string(pmix_.get_version()) + " does not start: " + pmix_.text_of(status)};
+}
+
+Result<void> PmixServer::watch_losses() const {
+  std::promise<pmix_status_t> registered;
+  const pmix_hdlr_reg_cbfunc_t done = [](pmix_status_t status, std::size_t, void* promise) {
+    static_cast<std::promise<pmix_status_t>*>(promise)->set_value(status);
+  };
+  pmix_.register_event_handler(nullptr, 0, nullptr, 0, Happened::call<on_event>, done, &registered);
+  const pmix_status_t status = registered.get_future().get();
+  if (status >= PMIX_SUCCESS) return {};
+  return Error{Code::kUnavailable, "libpmix's events: " + pmix_.text_of(status)};
+}
+
+Result<void> PmixServer::add_namespace(const PmixSetup& setup) const {
+  InfoArray infos(pmix_);
+  for (const Fact& fact : setup.facts.job) IVY_CHECK(infos.add(fact));
+  for (const std::vector<Fact>& facts : setup.facts.ranks) {
+    InfoArray rank(pmix_);
+    for (const Fact& fact : facts) IVY_CHECK(rank.add(fact));
+    IVY_CHECK(infos.add_array(PMIX_PROC_DATA, rank));
+  }
+  Operation operation;
+  const pmix_status_t status = operation.result(
+      pmix_.register_nspace(process(0).nspace, static_cast<int>(setup.ranks_here), infos.data(),
+                            infos.size(), Operation::done, &operation));
+  if (status == PMIX_SUCCESS) return {};
+  return Error{Code::kInternal, "libpmix does not take the job: " + pmix_.text_of(status)};
+}
+
+pmix_proc_t PmixServer::process(std::uint32_t rank) const {
+  pmix_proc_t process = {};
+  std::strncpy(process.nspace, name_.c_str(), PMIX_MAX_NSLEN);
+  process.rank = rank;
+  return process;
+}
+
+Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t group) {
+  const pmix_proc_t one = process(rank);
+  if (!registered_.contains(rank)) {
+    Operation operation;
+    const pmix_status_t status = operation.result(
+        pmix_.register_client(&one, getuid(), group, nullptr, Operation::done, &operation));
+    if (status != PMIX_SUCCESS)
+      return Error{Code::kInternal, "libpmix does not take the rank: " + pmix_.text_of(status)};
+    registered_.insert(rank);
+  }
+  char** block = nullptr;
+  const pmix_status_t status = pmix_.setup_fork(&one, &block);
+  if (status != PMIX_SUCCESS)
+    return Error{Code::kInternal, "libpmix has no variables: " + pmix_.text_of(status)};
+  std::vector<std::string> variables;
+  for (char** entry = block; entry != nullptr && *entry != nullptr; ++entry) {
+    variables.emplace_back(*entry);
+    std::free(*entry);
+  }
+  std::free(block);
+  return variables;
+}
+
+void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {
+  const pmix_proc_t one = process(rank);
+  auto* const waiting = new BlobAnswer(std::move(answer));
+  const pmix_dmodex_response_fn_t done = [](pmix_status_t status, char* data, std::size_t size,
+                                            void* given) {
+    const std::unique_ptr<BlobAnswer> asked(static_cast<BlobAnswer*>(given));
+    if (status != PMIX_SUCCESS || data == nullptr)
+      return (*asked)(Error{Code::kNotFound, "the rank has put nothing"});
+    (*asked)(std::string(data, size));
+  };
+  const pmix_status_t status = pmix_.dmodex_request(&one, done, waiting);
+  if (status == PMIX_SUCCESS) return;
+  const std::unique_ptr<BlobAnswer> asked(waiting);
+  (*asked)(Error{Code::kNotFound, pmix_.text_of(status)});
+}
+
+}  // namespace ivy

@@ -1,0 +1,34 @@
+#include "agent/pmix/worker_variables.h"
+
+#include <cstddef>
+#include <utility>
+
+namespace ivy {
+namespace {
+
+// The key that Open MPI's ranks on Omni-Path show each other: two numbers of 16 digits, the same
+// for the whole job.
+std::string transport_key(const std::string& job_id) {
+  constexpr std::size_t kHalf = 16;
+  return job_id.substr(0, kHalf) + "-" + job_id.substr(kHalf);
+}
+
+}  // namespace
+
+std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
+                                          const WorkerSettings& settings) {
+  std::vector<std::string> variables = std::move(from_libpmix);
+  // Open MPI 4.1 looks for a server only if it believes that a launcher started it directly, and
+  // then leaves binding to that launcher. It takes this as jsrun's mark.
+  variables.emplace_back("JSM_JSRUN_PORT=1");
+  variables.push_back("OMPI_MCA_orte_precondition_transports=" + transport_key(settings.job_id));
+  // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
+  if (settings.is_oversubscribed) variables.emplace_back("OMPI_MCA_mpi_oversubscribe=1");
+  // The first is known to Open MPI 5 as well, which calls that part btl_sm.
+  for (const char* owner : {"btl_vader", "osc_sm", "osc_rdma"})
+    variables.push_back("OMPI_MCA_" + std::string(owner) +
+                        "_backing_directory=" + settings.segment_directory);
+  return variables;
+}
+
+}  // namespace ivy

@@ -1,0 +1,19 @@
+// The variables of a rank: libpmix's, and what Open MPI needs beside them. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+namespace ivy {
+
+struct WorkerSettings {
+  std::string job_id;
+  bool is_oversubscribed = false;
+  std::string segment_directory;  // Where Open MPI puts its segments of shared memory.
+};
+
+// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them.
+std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
+                                          const WorkerSettings& settings);
+
+}  // namespace ivy

@@ -1,0 +1,104 @@
+#include "launcher/plan/mpi_plan.h"
+
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "proto/contract/mpi_library.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kSingletons = "--allow-singletons, if each worker is meant to be alone";
+
+std::string program_path(const PlanContext& context, const std::vector<std::string>& names) {
+  return first_facts(context, names).program_path();
+}
+
+// "libmpi.so.40 libmpich.so.12": of two families.
+bool has_two_families(const std::string& libraries) {
+  std::set<MpiFamily> families;
+  for (const std::string_view library : words_of(libraries)) {
+    const MpiFamily family = mpi_family(library);
+    if (family == MpiFamily::kMpich || family == MpiFamily::kOpenMpi) families.insert(family);
+  }
+  return families.size() > 1;
+}
+
+void refuse_two(PlanContext& context, const std::string& libraries,
+                const std::vector<std::string>& names) {
+  context.refuse("IVY-P025", context.plan.program + " is linked to two MPIs",
+                 fold_host_names(names),
+                 {program_path(context, names) + " needs " + libraries,
+                  "link it with the mpicc of one of them: ldd shows which library of it needs the "
+                  "other"});
+}
+
+// Libraries that differ in family or in major version cannot be one world.
+void refuse_different(PlanContext& context, const Sayings& said) {
+  std::string cause;
+  for (const auto& [libraries, names] : said)
+    cause += (cause.empty() ? "" : "\n") + libraries + " on " + fold_host_names(names);
+  std::vector<std::string> without;
+  for (const PlannedHost& host : context.plan.hosts)
+    if (context.facts(host).program_library().empty()) without.push_back(host.name);
+  if (!without.empty()) cause += "\nno MPI library on " + fold_host_names(without);
+  context.refuse("IVY-P025", "the MPI of " + context.plan.program + " differs between hosts", "",
+                 {cause, "build it with the same MPI everywhere, or use a shared directory"});
+}
+
+// An MPI library that neither server is known to serve; -B mpi tries both.
+void refuse_unknown(PlanContext& context, const std::string& libraries,
+                    const std::vector<std::string>& names) {
+  context.refuse("IVY-P024",
+                 context.plan.program + " links an MPI that ivyrun does not know: each of the " +
+                     std::to_string(context.plan.world_size) + " workers could be a world of one",
+                 fold_host_names(names),
+                 {program_path(context, names) + " links " + libraries,
+                  "-B mpi, if it speaks PMI-1 or PMIx; else start it with its own mpirun\n" +
+                      std::string(kSingletons)});
+}
+
+void refuse_without_store(PlanContext& context) {
+  context.refuse(
+      "IVY-P026", "MPI across hosts needs the job's store", "",
+      {"--no-store leaves it out, and the hosts' MPI servers meet there", "leave out --no-store"});
+}
+
+// Where the program names no MPI library, both: a script may start anything.
+void choose(PlanContext& context, MpiFamily family) {
+  MpiChoice& choice = context.plan.mpi;
+  const bool is_asked = context.options.profile == Profile::kMpi;
+  const bool is_open = family != MpiFamily::kMpich && family != MpiFamily::kOpenMpi;
+  if (!is_asked && family == MpiFamily::kNone) return;
+  choice.pmi = is_open || family == MpiFamily::kMpich;
+  choice.pmix = is_open || family == MpiFamily::kOpenMpi;
+  choice.required = is_asked;
+}
+
+}  // namespace
+
+void plan_mpi(PlanContext& context) {
+  if (context.plan.world_size < 2 || context.options.allow_singletons) return;
+  context.plan.mpi.served = true;
+  const Sayings said =
+      sayings(context, [](const HostFacts& facts) { return facts.program_library(); });
+  std::size_t count = 0;
+  for (const auto& [libraries, names] : said) {
+    if (has_two_families(libraries)) return refuse_two(context, libraries, names);
+    count += names.size();
+  }
+  if (said.size() > 1 || (!said.empty() && count < context.plan.hosts.size()))
+    return refuse_different(context, said);
+  const MpiFamily family = said.empty() ? MpiFamily::kNone : mpi_family_of(said.begin()->first);
+  const bool is_asked = context.options.profile == Profile::kMpi;
+  if (family == MpiFamily::kUnknown && !is_asked)
+    return refuse_unknown(context, said.begin()->first, said.begin()->second);
+  choose(context, family);
+  const bool is_mpi = context.plan.mpi.pmi || context.plan.mpi.pmix;
+  if (is_mpi && context.plan.hosts.size() > 1 && context.options.no_store)
+    refuse_without_store(context);
+}
+
+}  // namespace ivy

@@ -1,0 +1,62 @@
+#include "rendezvous/client/host_fence.h"
+
+#include <algorithm>
+#include <numeric>
+
+namespace ivy::store {
+namespace {
+
+// How long hosts are waited for: until the job's own limits end it.
+constexpr auto kForever = Client::Milliseconds::max();
+
+std::string key_of(const std::string& prefix, std::uint64_t round, std::uint32_t host) {
+  return prefix + "/" + std::to_string(round) + "/" + std::to_string(host);
+}
+
+// All at once where one reply can hold them.
+Result<std::vector<std::string>> values_of(Client& client, const Client::Names& keys) {
+  Result<std::vector<std::string>> all = client.multi_get(keys);
+  if (all.ok() || all.error().code != Code::kResourceExhausted) return all;
+  std::vector<std::string> values;
+  for (const std::string& key : keys) values.push_back(IVY_TRY(client.get(key)));
+  return values;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> HostFence::gather(std::string_view own) {
+  std::vector<std::uint32_t> all(place_.hosts);
+  std::iota(all.begin(), all.end(), 0u);
+  return meet(all, "ivy/" + name_, own);
+}
+
+Result<std::vector<std::string>> HostFence::gather_among(const std::vector<std::uint32_t>& hosts,
+                                                         const std::string& group,
+                                                         std::string_view own) {
+  if (std::find(hosts.begin(), hosts.end(), place_.host) == hosts.end() || group.empty() ||
+      group.find('/') != std::string::npos)
+    return Error{Code::kInvalidArgument,
+                 "fence '" + group + "': host " + std::to_string(place_.host) + " is not in it"};
+  return meet(hosts, "ivy/" + name_ + "/" + group, own);
+}
+
+Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t>& hosts,
+                                                 const std::string& prefix, std::string_view own) {
+  if (hosts.size() == 1) return std::vector<std::string>{std::string(own)};
+  const std::uint64_t round = next_round(prefix);
+  Client::Names keys;
+  for (const std::uint32_t host : hosts) keys.push_back(key_of(prefix, round, host));
+  IVY_CHECK(client_.set(key_of(prefix, round, place_.host), own));
+  IVY_CHECK(client_.wait(keys, kForever));
+  std::vector<std::string> values = IVY_TRY(values_of(client_, keys));
+  // All have come to this round, so all have left the one before.
+  if (round >= 1) (void)client_.remove(key_of(prefix, round - 1, place_.host));
+  return values;
+}
+
+std::uint64_t HostFence::next_round(const std::string& prefix) {
+  const std::lock_guard lock(mutex_);
+  return rounds_[prefix]++;
+}
+
+}  // namespace ivy::store

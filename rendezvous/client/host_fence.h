@@ -1,0 +1,59 @@
+// A meeting of one process on each host of a job: each gives a blob, and each gets the blobs of
+// all. It is how PMI's fences cross hosts.
+//
+// A round is one key per host, "ivy/NAME/ROUND/HOST"; those of a subset of the hosts, which have
+// rounds of their own, are "ivy/NAME/GROUP/ROUND/HOST". When a round is complete
+// everybody has read the one before: a host then removes its key of that. Another generation of the
+// job begins with rounds of its own, as the store forgets what the one before has written.
+//
+// Thread: one at a time for each name or group; different groups may meet at once. Lifetime: the
+// client outlives it.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::store {
+
+class HostFence {
+ public:
+  // One host's place in the job, from 0.
+  struct Place {
+    std::uint32_t host = 0;
+    std::uint32_t hosts = 1;
+  };
+
+  // `name`: what meets, such as "pmi" or "pmix"; no other part of the job uses it.
+  HostFence(Client& client, std::string name, Place place)
+      : client_(client), name_(std::move(name)), place_(place) {}
+
+  // Blocks until every host has given its blob for this round; the result is in host order. A blob
+  // has at most kMaxValueBytes. A host that never comes is waited for until the client is cancelled
+  // (Cancelled) or the store is lost (the client's error).
+  Result<std::vector<std::string>> gather(std::string_view own);
+  // The same among some hosts, which all name the same group; the result is in the order of
+  // `hosts`, which is the same everywhere and has this host in it. `group`: a word without '/'.
+  Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,
+                                                const std::string& group, std::string_view own);
+
+ private:
+  Result<std::vector<std::string>> meet(const std::vector<std::uint32_t>& hosts,
+                                        const std::string& prefix, std::string_view own);
+  std::uint64_t next_round(const std::string& prefix);
+
+  Client& client_;
+  const std::string name_;
+  const Place place_;
+  std::mutex mutex_;
+  std::map<std::string, std::uint64_t> rounds_;  // By prefix: the round that comes next.
+};
+
+}  // namespace ivy::store

@@ -1,0 +1,112 @@
+// PMI-1's server for the ranks of one host: what MPICH, Intel MPI and MVAPICH ask when MPI_Init and
+// MPI_Finalize run. Bytes of connections in; replies, events and fences out. Pure; thread: one.
+//
+//   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
+//                                                            └──cmd=abort──▶ aborted
+//
+// A rank that has joined and whose connection ends before it has left has vanished. What a rank has
+// put is seen by all after the next barrier: when all ranks of this host have come to it, this host
+// asks for a fence with the pairs that are new, and the fence's result lets them all go on.
+//
+// What is not served is answered so that the client says what it lacks: spawn and names with rc=-1,
+// PMI-2 by an error that ends the job.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "rendezvous/dialects/pmi_lines.h"
+
+namespace ivy::store {
+
+// What one host's ranks may put, with names, together.
+inline constexpr std::size_t kMaxPmiPairs = 4u << 20;
+// MPICH's own limits, which we tell it.
+inline constexpr std::size_t kMaxPmiKey = 64;
+inline constexpr std::size_t kMaxPmiValue = 1024;
+// A longer process mapping does not fit into MPICH's line: it finds out by itself then.
+inline constexpr std::size_t kMaxPmiMapping = 640;
+
+struct PmiJob {
+  std::string name;  // Unique for each job and generation; a word.
+  std::uint32_t host = 0;
+  std::vector<std::uint32_t> ranks_on_hosts;
+};
+
+// "(vector,(0,2,2),(2,1,1))" for 2, 2 and 1 ranks on three hosts: blocks of first host, number of
+// hosts, ranks on each.
+std::string process_mapping(const std::vector<std::uint32_t>& ranks_on_hosts);
+
+class PmiHost {
+ public:
+  using Connection = std::uint64_t;
+  struct Bytes {
+    Connection to = 0;
+    std::string bytes;
+  };
+  // What is to be done, in this order.
+  struct Effects {
+    std::vector<std::string> events;  // Lines for the supervisor, without their ends.
+    std::vector<std::string> notes;   // Lines that the user is to read.
+    std::vector<Bytes> replies;
+    std::vector<Connection> closed;  // To be closed, after its replies.
+    // The hosts are to meet with this: fenced() has what they gave.
+    std::optional<std::string> fence;
+  };
+
+  explicit PmiHost(PmiJob job);
+
+  void opened(Connection connection) { connections_[connection]; }
+  void received(Connection connection, std::string_view bytes, Effects& effects);
+  // The peer has closed it.
+  void ended(Connection connection, Effects& effects);
+  void fenced(const std::vector<std::string>& blobs, Effects& effects);
+
+ private:
+  enum class State { kOpened, kBound, kJoined, kLeft, kAborted };
+  struct Rank {
+    Connection connection = 0;
+    State state = State::kOpened;
+    PmiReader reader;
+    std::uint32_t rank = 0;
+  };
+  using Handler = void (PmiHost::*)(Rank&, const PmiRequest&, Effects&);
+  static const std::map<std::string_view, Handler>& handlers();
+
+  bool bind(Rank& rank, Effects& effects);
+  void serve(Rank& rank, const PmiRequest& request, Effects& effects);
+  void refuse(Rank& rank, const std::string& why, Effects& effects);
+  void reply(const Rank& rank, const std::string& text, Effects& effects) const;
+
+  void init(Rank& rank, const PmiRequest& request, Effects& effects);
+  void init_port(Rank& rank, const PmiRequest& request, Effects& effects);
+  void get_maxes(Rank& rank, const PmiRequest& request, Effects& effects);
+  void get_appnum(Rank& rank, const PmiRequest& request, Effects& effects);
+  void get_name(Rank& rank, const PmiRequest& request, Effects& effects);
+  void get_universe(Rank& rank, const PmiRequest& request, Effects& effects);
+  void put(Rank& rank, const PmiRequest& request, Effects& effects);
+  void get(Rank& rank, const PmiRequest& request, Effects& effects);
+  void barrier(Rank& rank, const PmiRequest& request, Effects& effects);
+  void spawn(Rank& rank, const PmiRequest& request, Effects& effects);
+  void finalize(Rank& rank, const PmiRequest& request, Effects& effects);
+  void abort(Rank& rank, const PmiRequest& request, Effects& effects);
+
+  std::uint32_t local_size() const { return job_.ranks_on_hosts[job_.host]; }
+  std::uint32_t first_rank() const;
+  std::uint32_t world_size() const;
+
+  const PmiJob job_;
+  std::map<Connection, Rank> connections_;
+  std::set<std::uint32_t> bound_;             // Ranks that have a connection.
+  std::map<std::string, std::string> pairs_;  // What all ranks may see.
+  std::map<std::string, std::string> fresh_;  // What this host's ranks have put since.
+  std::size_t pair_bytes_ = 0;                // What this host has put so far, in all.
+  std::set<Connection> waiting_;              // Those that are in the barrier.
+};
+
+}  // namespace ivy::store

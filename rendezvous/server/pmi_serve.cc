@@ -1,0 +1,207 @@
+#include "rendezvous/server/pmi_serve.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "proto/contract/exit_code.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/os/process.h"
+#include "rendezvous/client/host_fence.h"
+#include "rendezvous/dialects/pmi_host.h"
+#include "rendezvous/server/pmi_options.h"
+#include "rendezvous/server/token_directory.h"
+
+namespace ivy::store {
+namespace {
+
+using boost::asio::posix::stream_descriptor;
+using boost::system::error_code;
+using Blobs = std::vector<std::string>;
+
+constexpr std::size_t kReadBytes = 8u << 10;
+
+// Its kvsname goes into names of shared memory, so the job and the generation are both in it.
+PmiJob job_of(const PmiOptions& options) {
+  return {"ivy-" + options.job_id.substr(0, 12) + "-" + std::to_string(options.generation),
+          options.host, options.ranks_on_hosts};
+}
+
+bool is_of_this_user(int fd) {
+  ucred peer{};
+  socklen_t size = sizeof peer;
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+// The hosts' meetings, which block, on a thread of their own.
+class Meetings {
+ public:
+  explicit Meetings(PmiOptions options) : options_(std::move(options)) {}
+
+  Result<Blobs> meet(const std::string& own) {
+    if (options_.ranks_on_hosts.size() == 1) return Blobs{own};
+    if (!fence_) IVY_CHECK(connect());
+    return fence_->gather(own);
+  }
+
+  // The ranks of this host are gone: the next generation's store must not find this client. From
+  // another thread than meet().
+  void leave() {
+    const std::lock_guard lock(mutex_);
+    if (client_) client_->cancel();
+  }
+
+ private:
+  Result<void> connect() {
+    if (options_.store.empty())
+      return Error{Code::kFailedPrecondition,
+                   "MPI across hosts needs the job's store: leave out --no-store"};
+    ClientOptions to;
+    to.address = options_.store;
+    to.job_id = options_.job_id;
+    to.token = IVY_TRY(read_token(options_.token_file, false));
+    to.generation = options_.generation;
+    std::unique_ptr<Client> client = IVY_TRY(Client::connect(to));
+    const std::lock_guard lock(mutex_);
+    client_ = std::move(client);
+    const auto hosts = static_cast<std::uint32_t>(options_.ranks_on_hosts.size());
+    fence_ = std::make_unique<HostFence>(*client_, "pmi", HostFence::Place{options_.host, hosts});
+    return {};
+  }
+
+  const PmiOptions options_;
+  std::mutex mutex_;  // Guards client_ while it is made.
+  std::unique_ptr<Client> client_;
+  std::unique_ptr<HostFence> fence_;
+};
+
+class PmiProcess {
+ public:
+  explicit PmiProcess(const PmiOptions& options)
+      : meetings_(options), host_(job_of(options)), listener_(loop_, options.listen_fd) {}
+
+  int run() {
+    accept();
+    loop_.run();
+    return 0;
+  }
+
+ private:
+  struct Client {
+    stream_descriptor socket;
+    std::array<char, kReadBytes> bytes{};
+  };
+
+  void accept() {
+    listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+      if (error) return;
+      Descriptor fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
+      if (fd && is_of_this_user(fd.get())) {
+        const PmiHost::Connection number = ++last_;
+        host_.opened(number);
+        clients_.emplace(
+            number, std::make_shared<Client>(Client{stream_descriptor(loop_, fd.release()), {}}));
+        read(number);
+      }
+      accept();
+    });
+  }
+
+  void read(PmiHost::Connection number) {
+    const auto found = clients_.find(number);
+    if (found == clients_.end()) return;
+    const std::shared_ptr<Client> client = found->second;
+    client->socket.async_read_some(
+        boost::asio::buffer(client->bytes),
+        [this, number, client](const error_code& error, std::size_t count) {
+          PmiHost::Effects effects;
+          if (error)
+            host_.ended(number, effects);
+          else
+            host_.received(number, {client->bytes.data(), count}, effects);
+          perform(std::move(effects));
+          if (!error) return read(number);
+          clients_.erase(number);
+          if (clients_.empty()) meetings_.leave();
+        });
+  }
+
+  // Events first: the supervisor knows of a rank's end before the rank itself does.
+  void perform(PmiHost::Effects effects) {
+    for (const std::string& event : effects.events) write_all(STDOUT_FILENO, event + "\n");
+    for (const std::string& note : effects.notes) write_all(STDERR_FILENO, note + "\n");
+    for (const PmiHost::Bytes& reply : effects.replies) send_to(reply);
+    for (const PmiHost::Connection number : effects.closed) clients_.erase(number);
+    if (effects.fence) fence(std::move(*effects.fence));
+  }
+
+  // A client waits for each answer before it asks again, so one that does not fit is no client.
+  void send_to(const PmiHost::Bytes& reply) {
+    const auto found = clients_.find(reply.to);
+    if (found == clients_.end()) return;
+    const ssize_t count = send(found->second->socket.native_handle(), reply.bytes.data(),
+                               reply.bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+    if (count != static_cast<ssize_t>(reply.bytes.size()))
+      shutdown(found->second->socket.native_handle(), SHUT_RDWR);
+  }
+
+  void fence(std::string own) {
+    boost::asio::post(thread_, [this, own = std::move(own)] {
+      Result<Blobs> blobs = meetings_.meet(own);
+      boost::asio::post(loop_, [this, blobs = std::move(blobs)] { fenced(blobs); });
+    });
+  }
+
+  void fenced(const Result<Blobs>& blobs) {
+    PmiHost::Effects effects;
+    if (blobs.ok())
+      host_.fenced(*blobs, effects);
+    else if (blobs.error().code != Code::kCancelled)
+      effects.events.push_back("error " + blobs.error().message);
+    perform(std::move(effects));
+  }
+
+  boost::asio::io_context loop_{1};
+  boost::asio::thread_pool thread_{1};
+  Meetings meetings_;
+  PmiHost host_;
+  stream_descriptor listener_;
+  std::map<PmiHost::Connection, std::shared_ptr<Client>> clients_;
+  PmiHost::Connection last_ = 0;
+};
+
+}  // namespace
+
+int run_pmi(int argc, char** argv) {
+  const Result<PmiOptions> options = parse_pmi_options(argc, argv);
+  if (!options.ok()) {
+    std::fprintf(stderr, "ivy-node pmi: %s\n", options.error().message.c_str());
+    return kExitUsage;
+  }
+  std::signal(SIGPIPE, SIG_IGN);
+  prctl(PR_SET_NAME, "ivy-pmi");
+  raise_descriptor_limit();
+  // Never destroyed: the supervisor ends this process, maybe while the hosts meet.
+  auto* const process = new PmiProcess(*options);
+  return process->run();
+}
+
+}  // namespace ivy::store

