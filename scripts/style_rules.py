@@ -43,7 +43,6 @@ HOMES = (
         r"^(launcher/links/agent/|agent/daemon/|tests/(agent|launcher)/)",
         "gRPC lives in launcher/links/agent and agent/daemon",
     ),
-    (r"^(spdlog|fmt)/", r"^proto/contract/log\.(h|cc)$", "spdlog and fmt live in proto/contract/log"),
     (r"^r?nccl", r"^(comm/nccl/|tests/comm/nccl_abi_test\.cc$)", "NCCL lives in comm/nccl"),
     (r"^boost/", r"^(launcher|agent|rendezvous|tests)/", "Boost stays out of proto and comm"),
     (r"^openssl/", r"^(proto/(wire/handshake|trust/)|agent/node/facts/program_facts|launcher/|agent/daemon/|tests/)",
@@ -78,7 +77,7 @@ PURE = {
 }
 # <cerrno> is not among them: its constants are values, `errno` itself is an impure word.
 IMPURE_HEADER = re.compile(
-    r"^(boost/|spdlog/|fmt/|openssl/|unistd\.h|poll\.h|fcntl\.h|netdb\.h|c?time(\.h)?$"
+    r"^(boost/|openssl/|unistd\.h|poll\.h|fcntl\.h|netdb\.h|c?time(\.h)?$"
     r"|sys/(socket|stat|epoll|wait|types\.h$)|fstream|iostream|filesystem|thread|mutex"
     r"|condition_variable)"
 )

@@ -12,7 +12,7 @@
 namespace ivy {
 namespace {
 
-constexpr int kMaxDays = 36'500;
+constexpr int kMaxTypedDays = 36'500;
 constexpr int kMaxWaitS = 7 * 86'400;
 
 Error usage_error(const std::string& message, const std::string& fix = {}) {
@@ -116,7 +116,7 @@ void add_authority_options(CLI::App& verb, Raw& raw) {
 
 void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
   verb.add_option("--days", raw.days, std::string("Days that it is valid; else ") + otherwise)
-      ->check(CLI::Range(1, kMaxDays));
+      ->check(CLI::Range(1, kMaxTypedDays));
 }
 
 void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {

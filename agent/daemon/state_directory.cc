@@ -31,7 +31,7 @@ constexpr char kFreshSuffix[] = ".new";  // The suffix that write_whole() uses.
 constexpr char kFreshWardenSuffix[] = ".warden.new";
 constexpr char kDraining[] = "draining";
 
-Error write_error(const std::string& path, int error) {
+Error state_error(const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   Error refused =
       errno_error(is_full ? Code::kResourceExhausted : Code::kUnavailable, "write " + path, error);
@@ -41,7 +41,7 @@ Error write_error(const std::string& path, int error) {
 
 Result<void> replace_file(const std::string& path, std::string_view text) {
   if (write_whole(path, text)) return {};
-  return write_error(path, errno);
+  return state_error(path, errno);
 }
 
 // The key in a file name JOB-HOST; nothing when it is no such name.
@@ -84,7 +84,7 @@ Result<void> StateDirectory::take() {
   }
   const std::string path = path_ + "/lock";
   lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock_) return write_error(path, errno);
+  if (!lock_) return state_error(path, errno);
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     std::string pid = read_file(path, 32, kReading).value_or("");
     while (!pid.empty() && pid.back() == '\n') pid.pop_back();

@@ -13,7 +13,7 @@ namespace ivy::comm {
 namespace {
 
 // The kernel wakes it; this is for a kernel that cannot wait for two words (futex.h).
-constexpr std::chrono::seconds kLookAround{10};
+constexpr std::chrono::seconds kBellLookAround{10};
 
 }  // namespace
 
@@ -52,7 +52,7 @@ bool JobBell::await_change(const comm_status::StatusPage& page, std::uint32_t& s
       seen = now;
       return true;
     }
-    futex_wait({&ending_, 0}, {&page.news(), now}, kLookAround);
+    futex_wait({&ending_, 0}, {&page.news(), now}, kBellLookAround);
   }
   return false;
 }

@@ -71,10 +71,6 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
   return identity;
 }
 
-std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
-  return environment(name).value_or("");
-}
-
 Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
   const std::optional<std::uint32_t> port = whole_number(text);
   if (port && *port > 0 && *port <= std::numeric_limits<std::uint16_t>::max()) {

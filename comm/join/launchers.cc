@@ -42,10 +42,6 @@ std::vector<Launcher> launchers(const EnvironmentLookup& environment) {
   };
 }
 
-std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
-  return environment(name).value_or("");
-}
-
 std::string joined(const std::vector<std::string>& parts) {
   std::string text;
   for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;

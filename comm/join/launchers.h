@@ -21,6 +21,9 @@
 namespace ivy::comm {
 
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
+inline std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
+  return environment(name).value_or("");
+}
 
 // "who says that this is rank R of N", with the variables that say so.
 struct LauncherClaim {

@@ -1,14 +1,7 @@
 #include "proto/contract/log.h"
 
-// Debian ships spdlog and fmt as shared libraries. Their header-only form, in this file alone,
-// costs one slow compilation and spares every program two libraries to load at start.
-#define FMT_HEADER_ONLY 1
-#define SPDLOG_FMT_EXTERNAL 1
-#include <spdlog/logger.h>
-#include <spdlog/sinks/ansicolor_sink.h>
-#include <spdlog/sinks/stdout_sinks.h>
-
-#include <memory>
+#include <atomic>
+#include <cstdio>
 #include <string>
 
 #include "proto/contract/remote_text.h"
@@ -16,45 +9,29 @@
 namespace ivy::log {
 namespace {
 
-std::shared_ptr<spdlog::logger> make_logger(const std::string& program) {
-  auto logger =
-      std::make_shared<spdlog::logger>(program, std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern("%n: %v");
-  logger->set_level(spdlog::level::off);
-  return logger;
-}
+std::string program_name = "ivyrun";
+std::atomic<int> shown = 0;
 
-// The one logger of a process. It is made on first use, because most runs never log.
-std::shared_ptr<spdlog::logger>& logger() {
-  static std::shared_ptr<spdlog::logger> instance = make_logger("ivyrun");
-  return instance;
+// One call for a line, which stdio keeps whole beside those of other threads.
+void write_line(std::string_view text) {
+  const std::string line = program_name + ": " + RemoteText(std::string(text)).line() + "\n";
+  std::fwrite(line.data(), 1, line.size(), stderr);
 }
-
-spdlog::level::level_enum current_level = spdlog::level::off;
 
 }  // namespace
 
-void set_program(std::string_view program) {
-  logger() = make_logger(std::string(program));
-  logger()->set_level(current_level);
-}
+void set_program(std::string_view program) { program_name = program; }
+void set_verbosity(int verbosity) { shown = verbosity; }
 
-void set_verbosity(int verbosity) {
-  current_level = verbosity <= 0   ? spdlog::level::off
-                  : verbosity == 1 ? spdlog::level::debug
-                                   : spdlog::level::trace;
-  if (verbosity > 0) logger()->set_level(current_level);
-}
-
-bool shows_debug() { return current_level <= spdlog::level::debug; }
-bool shows_trace() { return current_level <= spdlog::level::trace; }
+bool shows_debug() { return shown >= 1; }
+bool shows_trace() { return shown >= 2; }
 
 void debug(std::string_view text) {
-  if (shows_debug()) logger()->log(spdlog::level::debug, RemoteText(std::string(text)).line());
+  if (shows_debug()) write_line(text);
 }
 
 void trace(std::string_view text) {
-  if (shows_trace()) logger()->log(spdlog::level::trace, RemoteText(std::string(text)).line());
+  if (shows_trace()) write_line(text);
 }
 
 }  // namespace ivy::log

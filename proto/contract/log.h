@@ -1,6 +1,6 @@
 // Log lines about ourselves for a person who looks for a fault: "ivyrun: ..." on standard error.
-// What every user must read is not a log line: see launcher/report/diagnostic.h. spdlog and fmt are
-// compiled once, in log.cc, and no other file includes them. Thread: any.
+// What every user must read is not a log line: see launcher/report/diagnostic.h. Thread: any;
+// the program's name is set before there is a second one.
 #pragma once
 
 #include <string_view>

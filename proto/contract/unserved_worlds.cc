@@ -5,7 +5,7 @@
 namespace ivy {
 namespace {
 
-constexpr UnservedWorld kTable[] = {
+constexpr UnservedWorld kWorlds[] = {
     // mpi4py.MPI rather than mpi4py, because the former calls MPI_Init. Not "libmpi" alone, because
     // MPIR, a library for large numbers, is called libmpir.
     {"MPI", "mpi", "libmpi. libmpi_ libmpi++ libmpich libmpicxx libmpifort libpmpi", "mpi4py.MPI",
@@ -27,16 +27,16 @@ bool begins_with_any(std::string_view text, std::string_view prefixes) {
 
 }  // namespace
 
-std::span<const UnservedWorld> unserved_worlds() { return kTable; }
+std::span<const UnservedWorld> unserved_worlds() { return kWorlds; }
 
 const UnservedWorld* world_of_backend(std::string_view backend) {
-  for (const UnservedWorld& world : kTable)
+  for (const UnservedWorld& world : kWorlds)
     if (!backend.empty() && world.backend == backend) return &world;
   return nullptr;
 }
 
 const UnservedWorld* world_of_library(std::string_view soname) {
-  for (const UnservedWorld& world : kTable)
+  for (const UnservedWorld& world : kWorlds)
     if (begins_with_any(soname, world.libraries)) return &world;
   return nullptr;
 }
