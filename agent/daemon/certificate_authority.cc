@@ -4,10 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <optional>
-#include <utility>
 
 #include "agent/daemon/certificate_index.h"
 #include "agent/daemon/certificate_issue.h"

@@ -6,8 +6,6 @@
 #include <optional>
 
 #include "agent/node/roles/warden.h"
-#include "agent/node/spawn/job_directory.h"
-#include "agent/node/supervisor/supervisor.h"
 #include "proto/contract/exit_code.h"
 #include "proto/os/user_places.h"
 #include "proto/wire/agent.pb.h"

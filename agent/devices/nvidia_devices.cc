@@ -1,7 +1,6 @@
 #include "agent/devices/nvidia_devices.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
 
 namespace ivy {

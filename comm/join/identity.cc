@@ -1,7 +1,6 @@
 #include "comm/join/identity.h"
 
 #include <limits>
-#include <utility>
 
 namespace ivy::comm {
 namespace {

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "comm/transports/tcp_mesh.h"
 #include "comm/transports/tcp_streams.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/exit_code.h"

@@ -4,7 +4,6 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/hang/flight_analysis.h"
 #include "launcher/hang/stack_text.h"
 #include "launcher/report/folded_ranks.h"
 

@@ -3,8 +3,8 @@
 #include <algorithm>
 #include <map>
 
-#include "launcher/options/hosts.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/host_ranges.h"
 
 namespace ivy {
 namespace {

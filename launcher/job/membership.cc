@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "launcher/options/hosts.h"
+#include "proto/contract/host_ranges.h"
 
 namespace ivy {
 namespace {

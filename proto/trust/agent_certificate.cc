@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <climits>
 #include <ctime>
 #include <memory>
 #include <optional>

@@ -1,7 +1,6 @@
 #include "agent/node/hang/process_view.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <linux/limits.h>
 #include <unistd.h>
 

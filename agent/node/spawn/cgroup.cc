@@ -6,11 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 
 #include "agent/node/spawn/birth.h"
 #include "agent/node/spawn/cgroup_files.h"
