@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "agent/daemon/agent_log.h"
+#include "proto/contract/exit_code.h"
 #include "proto/os/clock.h"
 #include "proto/trust/agent_certificate.h"
 #include "proto/trust/agent_config.h"
@@ -27,7 +28,6 @@ using Stub = v1::Agent::Stub;
 
 constexpr auto kAnswerTime = std::chrono::seconds(5);
 constexpr auto kPollInterval = std::chrono::milliseconds(500);
-constexpr int kExitFailed = 1;
 
 std::string account_name() {
   const passwd* const entry = getpwuid(geteuid());

@@ -17,8 +17,6 @@
 namespace ivy {
 namespace {
 
-constexpr int kExitFailed = 1;
-
 int print_error(const Error& error) {
   std::fprintf(stderr, "ivy-agent: error: %s\n", agent_log::escaped(error.message).c_str());
   if (!error.fix.empty())

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <set>
 #include <utility>
 
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/user_places.h"
@@ -49,14 +49,9 @@ std::optional<JobKey> key_of(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   name.remove_suffix(suffix.size());
   if (name.size() <= kJobIdDigits + 1 || name[kJobIdDigits] != '-') return std::nullopt;
-  JobKey key{std::string(name.substr(0, kJobIdDigits)), 0};
-  const std::string_view host = name.substr(kJobIdDigits + 1);
-  const auto parsed = std::from_chars(host.data(), host.data() + host.size(), key.host);
-  if (!is_job_id(key.job_id) || parsed.ec != std::errc() ||
-      parsed.ptr != host.data() + host.size()) {
-    return std::nullopt;
-  }
-  return key;
+  const std::string job_id(name.substr(0, kJobIdDigits));
+  const auto host = to_number<std::uint32_t>(name.substr(kJobIdDigits + 1));
+  return is_job_id(job_id) && host ? std::optional(JobKey{job_id, *host}) : std::nullopt;
 }
 
 void sync_at(const std::string& path, int flags) {

@@ -59,7 +59,4 @@ std::string first_host(std::string_view nodelist);
 // How many tasks are on the node of that index by "2(x3),1".
 std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_t index);
 
-// A whole decimal number, nothing else in the text.
-std::optional<std::uint32_t> whole_number(std::string_view text);
-
 }  // namespace ivy::comm

@@ -10,6 +10,8 @@
 #include <mutex>
 #include <type_traits>
 
+#include "proto/contract/text.h"
+
 namespace ivy::comm::nccl {
 namespace {
 
@@ -221,11 +223,7 @@ Result<DeviceFacts> Driver::facts_of(int device) const {
   if (status == 0) status = functions_->get_bus(bus, sizeof bus, handle);
   if (status != 0) return error(("ask device " + std::to_string(device)).c_str(), status);
   DeviceFacts facts;
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (const unsigned char byte : uuid) {
-    facts.uuid += kDigits[byte >> 4];
-    facts.uuid += kDigits[byte & 15];
-  }
+  facts.uuid = hexadecimal({reinterpret_cast<const char*>(uuid), sizeof uuid});
   facts.bus = bus;
   return facts;
 }
