@@ -34,13 +34,6 @@ std::string account_name() {
   return entry == nullptr ? std::string() : entry->pw_name;
 }
 
-void print_error(const Error& error) {
-  const std::string fix =
-      error.fix.empty() ? "" : "  fix:   " + agent_log::escaped(error.fix) + "\n";
-  std::fprintf(stderr, "ivy-agent: error: %s\n%s", agent_log::escaped(error.message).c_str(),
-               fix.c_str());
-}
-
 // The socket that was named, else the first default place that has one.
 Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
   if (!asked.empty()) return asked;
@@ -233,6 +226,14 @@ int finish(const Result<int>& result) {
 }
 
 }  // namespace
+
+int print_error(const Error& error) {
+  const std::string fix =
+      error.fix.empty() ? "" : "  fix:   " + agent_log::escaped(error.fix) + "\n";
+  std::fprintf(stderr, "ivy-agent: error: %s\n%s", agent_log::escaped(error.message).c_str(),
+               fix.c_str());
+  return error.code == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
 
 int run_drain(const DrainCommand& command, const Environment& environment) {
   return finish(drain(command, environment));
