@@ -4,6 +4,7 @@
     scripts/house.py                 the table for tests/README.md
     scripts/house.py --circles       each circle with the includes that close it
     scripts/house.py --classes       every class over the limits
+    scripts/house.py --twice         names of unnamed namespaces that stand twice in a folder
     scripts/house.py --ratchet       compares with scripts/house_ratchet.json; exit code 1 if worse
     scripts/house.py --ratchet-write writes today's figures there, where they are lower
 
@@ -177,6 +178,20 @@ def functions_of(tags):
             for tag in tags if tag["kind"] == "function" and "end" in tag]
 
 
+def twice_in_a_folder(files):
+    """Names of unnamed namespaces that two sources of one folder define: compiled together they would collide."""
+    command = ["ctags", "--output-format=json", "--fields=+sSK", "--languages=C++", "--langmap=C++:.h.cc",
+               "--kinds-C++=fcsgv", "-L", "-", "-o", "-"]
+    listed = subprocess.run(command, input="\n".join(path for path in files if path.endswith(".cc")), check=True,
+                            capture_output=True, text=True)
+    found = collections.defaultdict(set)
+    for tag in map(json.loads, listed.stdout.splitlines()):
+        if re.search(r"__anon\w+$", tag.get("scope", "")) and not tag["name"].startswith("__anon"):
+            types = tuple(re.sub(r"\W*\w+$", "", one) for one in parameters_of(tag)) if "signature" in tag else ()
+            found[os.path.dirname(tag["path"]), tag["name"], types].add(tag["path"])
+    return {(folder, name): sorted(paths) for (folder, name, _), paths in sorted(found.items()) if len(paths) > 1}
+
+
 # -- comments
 
 def comments_of(path):
@@ -271,6 +286,7 @@ def figures():
         "rulers": comment["rulers"],
         "functions over 40 lines": sum(1 for one in functions if one[0] > LONG_FUNCTION),
         "functions over 4 parameters": sum(1 for one in functions if one[1] > MANY_PARAMETERS),
+        "names twice in a folder": len(twice_in_a_folder(cxx_files())),
         "files in a circle": sum(len(circle) for circle in all_circles()["files"]),
         "folders in a circle": sum(len(circle) for circle in all_circles()["folders"]),
         "Python modules in a circle": sum(len(circle) for circle in all_circles()["Python"]),
@@ -370,6 +386,9 @@ def main():
     elif verb == "--classes":
         for name, (methods, members) in figures()["classes"].items():
             print(f"{name}: {methods} methods, {members} data members")
+    elif verb == "--twice":
+        for (_, name), paths in twice_in_a_folder(cxx_files()).items():
+            print(f"{name}: {' '.join(paths)}")
     elif verb == "--ratchet-write":
         write_ratchet()
     elif verb == "--ratchet":

@@ -14,6 +14,7 @@
 #include <thread>
 
 #include "agent/daemon/agent_log.h"
+#include "proto/contract/exit_code.h"
 #include "proto/os/clock.h"
 #include "proto/trust/agent_certificate.h"
 #include "proto/trust/agent_config.h"
@@ -27,18 +28,10 @@ using Stub = v1::Agent::Stub;
 
 constexpr auto kAnswerTime = std::chrono::seconds(5);
 constexpr auto kPollInterval = std::chrono::milliseconds(500);
-constexpr int kExitFailed = 1;
 
 std::string account_name() {
   const passwd* const entry = getpwuid(geteuid());
   return entry == nullptr ? std::string() : entry->pw_name;
-}
-
-void print_error(const Error& error) {
-  const std::string fix =
-      error.fix.empty() ? "" : "  fix:   " + agent_log::escaped(error.fix) + "\n";
-  std::fprintf(stderr, "ivy-agent: error: %s\n%s", agent_log::escaped(error.message).c_str(),
-               fix.c_str());
 }
 
 // The socket that was named, else the first default place that has one.
@@ -233,6 +226,14 @@ int finish(const Result<int>& result) {
 }
 
 }  // namespace
+
+int print_error(const Error& error) {
+  const std::string fix =
+      error.fix.empty() ? "" : "  fix:   " + agent_log::escaped(error.fix) + "\n";
+  std::fprintf(stderr, "ivy-agent: error: %s\n%s", agent_log::escaped(error.message).c_str(),
+               fix.c_str());
+  return error.code == Code::kInvalidArgument ? kExitUsage : kExitFailed;
+}
 
 int run_drain(const DrainCommand& command, const Environment& environment) {
   return finish(drain(command, environment));

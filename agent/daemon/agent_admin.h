@@ -10,4 +10,7 @@ namespace ivy {
 int run_drain(const DrainCommand& command, const Environment& environment);
 int run_status(const StatusCommand& command, const Environment& environment);
 
+// The error and its fix, on standard error. Returns the exit code that it stands for.
+int print_error(const Error& error);
+
 }  // namespace ivy

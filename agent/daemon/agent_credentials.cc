@@ -13,7 +13,6 @@
 
 #include <array>
 #include <cerrno>
-#include <ctime>
 #include <optional>
 
 #include "agent/daemon/agent_log.h"
@@ -35,7 +34,7 @@ constexpr unsigned kProviderIntervalS = 1;  // The minimum of gRPC.
 constexpr std::int64_t kDayS = 86'400;
 
 // The value of a variable that is set and not empty; else null.
-const std::string* value_of(const Environment& environment, const std::string& name) {
+const std::string* find_value(const Environment& environment, const std::string& name) {
   const std::string* const found = find_variable(environment, name);
   return found == nullptr || found->empty() ? nullptr : found;
 }
@@ -107,12 +106,12 @@ std::vector<std::string> certificate_places(const std::string& asked,
                                             const Environment& environment) {
   if (!asked.empty()) return {asked};
   std::vector<std::string> places;
-  if (const std::string* given = value_of(environment, "CREDENTIALS_DIRECTORY"))
+  if (const std::string* given = find_value(environment, "CREDENTIALS_DIRECTORY"))
     places.push_back(*given);
   places.push_back("/etc/ivyrun/agent");
-  if (const std::string* config = value_of(environment, "XDG_CONFIG_HOME"))
+  if (const std::string* config = find_value(environment, "XDG_CONFIG_HOME"))
     places.push_back(*config + "/ivyrun/agent");
-  else if (const std::string* home = value_of(environment, "HOME"))
+  else if (const std::string* home = find_value(environment, "HOME"))
     places.push_back(*home + "/.config/ivyrun/agent");
   return places;
 }

@@ -9,22 +9,12 @@
 #include <vector>
 
 #include "agent/daemon/agent_admin.h"
-#include "agent/daemon/agent_log.h"
 #include "agent/daemon/options.h"
 #include "agent/daemon/serve.h"
 #include "proto/contract/exit_code.h"
 
 namespace ivy {
 namespace {
-
-constexpr int kExitFailed = 1;
-
-int print_error(const Error& error) {
-  std::fprintf(stderr, "ivy-agent: error: %s\n", agent_log::escaped(error.message).c_str());
-  if (!error.fix.empty())
-    std::fprintf(stderr, "  fix:   %s\n", agent_log::escaped(error.fix).c_str());
-  return error.code == Code::kInvalidArgument ? kExitUsage : kExitFailed;
-}
 
 int print_text(const Result<std::string>& text) {
   if (!text.ok()) return print_error(text.error());

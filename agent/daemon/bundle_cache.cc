@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <boost/algorithm/hex.hpp>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -18,6 +17,7 @@
 
 #include "agent/daemon/bundle_tar.h"
 #include "agent/devices/small_files.h"
+#include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
 
@@ -33,10 +33,6 @@ constexpr int kTrialMs = 10'000;
 // Another thread's child may hold the fresh file open for writing until it executes its program.
 constexpr int kBusyTries = 50;
 constexpr std::chrono::milliseconds kBusyPause{10};
-
-bool is_hexadecimal(std::string_view text) {
-  return text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
-}
 
 bool is_architecture(std::string_view text) {
   return !text.empty() && text.size() <= kMaxArchitectureBytes &&
@@ -178,9 +174,7 @@ struct BundleCache::Arrival::Digest {
     unsigned char bytes[EVP_MAX_MD_SIZE];
     unsigned length = 0;
     EVP_DigestFinal_ex(context, bytes, &length);
-    std::string text;
-    boost::algorithm::hex_lower(bytes, bytes + length, std::back_inserter(text));
-    return text;
+    return ivy::hexadecimal({reinterpret_cast<const char*>(bytes), length});
   }
   EVP_MD_CTX* context;
 };

@@ -15,11 +15,11 @@
 namespace ivy {
 namespace {
 
-using Reader = std::unique_ptr<archive, decltype(&archive_read_free)>;
+using TarReader = std::unique_ptr<archive, decltype(&archive_read_free)>;
 
 constexpr std::size_t kReadBytes = 64u << 10;
 
-Error refused(const std::string& what) {
+Error bad_bundle(const std::string& what) {
   return Error{Code::kDataLoss, "not a bundle: " + what, "build or install ivyrun again"};
 }
 
@@ -44,11 +44,11 @@ Result<void> check_entry(archive_entry* entry) {
   const char* const name = archive_entry_pathname(entry);
   if (archive_entry_filetype(entry) != AE_IFREG || archive_entry_hardlink(entry) != nullptr ||
       archive_entry_is_encrypted(entry) || name == nullptr || !is_plain(name))
-    return refused("it holds more than plain files");
+    return bad_bundle("it holds more than plain files");
   const std::int64_t bytes = archive_entry_size(entry);
   if (!archive_entry_size_is_set(entry) || bytes < 0 ||
       static_cast<std::uint64_t>(bytes) > kMaxBundleBytes)
-    return refused("a file of a forbidden size");
+    return bad_bundle("a file of a forbidden size");
   return {};
 }
 
@@ -65,7 +65,7 @@ Result<void> unpack_file(archive* tar, archive_entry* entry, const std::string& 
     if (!write_all(file.get(), {buffer.get(), static_cast<std::size_t>(bytes)}))
       return cannot_write(path, errno);
   }
-  if (bytes < 0) return refused(reason_of(tar));
+  if (bytes < 0) return bad_bundle(reason_of(tar));
   // Some file systems report a full disk only here.
   if (close(file.release()) != 0) return cannot_write(path, errno);
   return {};
@@ -77,22 +77,22 @@ Result<void> unpack_bundle(int tar_fd, const std::string& directory) {
   const off_t size = lseek(tar_fd, 0, SEEK_END);
   if (size < 0 || lseek(tar_fd, 0, SEEK_SET) != 0)
     return errno_error(Code::kUnavailable, "read the bundle", errno);
-  const Reader tar(archive_read_new(), archive_read_free);
+  const TarReader tar(archive_read_new(), archive_read_free);
   archive_read_support_format_tar(tar.get());
   if (archive_read_open_fd(tar.get(), tar_fd, kReadBytes) != ARCHIVE_OK)
-    return refused(reason_of(tar.get()));
+    return bad_bundle(reason_of(tar.get()));
   std::uint64_t total = 0;
   archive_entry* entry = nullptr;
   int step = ARCHIVE_OK;
   for (std::size_t files = 0; (step = archive_read_next_header(tar.get(), &entry)) == ARCHIVE_OK;
        ++files) {
     total += static_cast<std::uint64_t>(archive_entry_size(entry));
-    if (files == kMaxBundleFiles || total > kMaxBundleBytes) return refused("it is too large");
+    if (files == kMaxBundleFiles || total > kMaxBundleBytes) return bad_bundle("it is too large");
     IVY_CHECK(unpack_file(tar.get(), entry, directory));
   }
-  if (step != ARCHIVE_EOF) return refused(reason_of(tar.get()));
+  if (step != ARCHIVE_EOF) return bad_bundle(reason_of(tar.get()));
   // libarchive also takes the end of the file for the end of the archive.
-  if (archive_read_header_position(tar.get()) >= size) return refused("it has no end");
+  if (archive_read_header_position(tar.get()) >= size) return bad_bundle("it has no end");
   return {};
 }
 

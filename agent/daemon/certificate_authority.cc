@@ -4,14 +4,13 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <filesystem>
 #include <optional>
-#include <utility>
 
 #include "agent/daemon/certificate_index.h"
 #include "agent/daemon/certificate_issue.h"
 #include "agent/daemon/private_files.h"
+#include "proto/contract/text.h"
 #include "proto/os/process.h"
 #include "proto/trust/agent_certificate.h"
 
@@ -48,15 +47,10 @@ struct Subject {
   }
 };
 
-std::string lower(std::string text) {
-  for (char& c : text) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
-  return text;
-}
-
 // Puts numeric addresses into canonical form, names into lower case.
 std::string canonical_host(const std::string& typed) {
   const std::string address = canonical_address(typed);
-  return address.empty() ? lower(typed) : address;
+  return address.empty() ? lower_case(typed) : address;
 }
 
 bool has_control_characters(const std::string& text) {
@@ -270,7 +264,7 @@ CertificateRequest start_request(const Subject& subject, std::int64_t now_unix_s
 Result<void> add_host_name(const std::string& typed, CertificateRequest& request) {
   const std::string address = canonical_address(typed);
   std::vector<std::string>& names = address.empty() ? request.dns_names : request.addresses;
-  const std::string name = address.empty() ? lower(typed) : address;
+  const std::string name = address.empty() ? lower_case(typed) : address;
   IVY_CHECK(check_certificate_name(CertificateRole::kHost, name));
   if (address.empty() && name.find(':') != std::string::npos) {
     return Error{Code::kInvalidArgument,
@@ -316,12 +310,6 @@ std::uint16_t port_to_write(std::uint16_t asked, const std::string& out) {
   if (!text) return kDefaultAgentPort;
   const Result<AgentConfig> config = parse_agent_config(*text, path);
   return config.ok() ? config->port : kDefaultAgentPort;
-}
-
-std::string joined(const std::vector<std::string>& words, const std::string& separator) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : separator) + word;
-  return text;
 }
 
 std::string issued_text(const CertificateIdentity& identity, const Order& order) {

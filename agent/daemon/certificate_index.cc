@@ -2,11 +2,12 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstddef>
 #include <map>
 #include <set>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -21,13 +22,12 @@ std::string role_name(CertificateRole role) {
 }
 
 bool parse_seconds(std::string_view text, std::int64_t& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc{} && end == text.data() + text.size() && out >= 0;
+  out = to_number<std::int64_t>(text).value_or(-1);
+  return out >= 0;
 }
 
 bool is_serial(std::string_view text) {
-  return !text.empty() && text.size() <= 40 &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return !text.empty() && text.size() <= 40 && is_hexadecimal(text);
 }
 
 // False: too few or too many fields.

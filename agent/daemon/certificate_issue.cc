@@ -27,7 +27,7 @@ Key make_key() {
   return key;
 }
 
-struct Authority {
+struct Signer {
   Key key;
   Certificate certificate;
 };
@@ -42,8 +42,8 @@ Result<Certificate> read_authority_certificate(const std::string& pem) {
   return certificate;
 }
 
-Result<Authority> read_authority(const KeyAndCertificate& texts) {
-  Authority authority;
+Result<Signer> read_authority(const KeyAndCertificate& texts) {
+  Signer authority;
   authority.certificate = IVY_TRY(read_authority_certificate(texts.certificate_pem));
   authority.key = read_pem_key(texts.key_pem);
   ERR_clear_error();
@@ -191,7 +191,7 @@ KeyAndCertificate make_authority(const std::string& name, std::int64_t not_befor
 
 Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority_texts,
                                             const CertificateRequest& request) {
-  const Authority authority = IVY_TRY(read_authority(authority_texts));
+  const Signer authority = IVY_TRY(read_authority(authority_texts));
   const Key key = make_key();
   const Certificate certificate = start_certificate(key, request.not_before, request.not_after);
   X509* const leaf = certificate.get();
@@ -210,7 +210,7 @@ Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority_t
 Result<std::string> sign_revocation_list(const KeyAndCertificate& authority_texts,
                                          const std::vector<RevokedSerial>& revoked,
                                          const RevocationListDates& dates) {
-  const Authority authority = IVY_TRY(read_authority(authority_texts));
+  const Signer authority = IVY_TRY(read_authority(authority_texts));
   X509* const ca = authority.certificate.get();
   const RevocationList list(X509_CRL_new());
   IVY_ASSERT(list != nullptr);

@@ -27,7 +27,7 @@ constexpr int kKeepaliveTimeoutMs = 120'000;
 // A connection attempt is given up after this; the launcher dials again.
 constexpr int kConnectMs = 5'000;
 constexpr int kLongestBackoffMs = 1'000;
-constexpr int kMaxMessageBytes = 4 << 20;
+constexpr int kMaxForwardedBytes = 4 << 20;
 constexpr std::chrono::minutes kLookForIdleEvery{1};
 // Within this time only the clock could change a verdict: when our files change, the connection
 // ends. A judgement costs 0.4 ms of the loop's thread for each host of a job.
@@ -65,7 +65,7 @@ grpc::ChannelArguments channel_arguments(const std::string& name) {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, kConnectMs);
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, kLongestBackoffMs);
-  arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
+  arguments.SetMaxReceiveMessageSize(kMaxForwardedBytes);
   return arguments;
 }
 

@@ -1,14 +1,12 @@
 #include "agent/daemon/job_record.h"
 
-#include <charconv>
 #include <ctime>
 #include <map>
 #include <optional>
 
 #include "agent/node/roles/warden.h"
-#include "agent/node/spawn/job_directory.h"
-#include "agent/node/supervisor/supervisor.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
 #include "proto/os/user_places.h"
 #include "proto/wire/agent.pb.h"
 
@@ -24,14 +22,6 @@ Error damaged(const std::string& what) {
 }
 
 std::string digits_of(std::int64_t number) { return std::to_string(number); }
-
-template <class Number>
-std::optional<Number> number_of(std::string_view text) {
-  Number value = 0;
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (parsed.ec != std::errc() || parsed.ptr != text.data() + text.size()) return std::nullopt;
-  return value;
-}
 
 std::string utc(std::int64_t unix_s) {
   const std::time_t time = static_cast<std::time_t>(unix_s);
@@ -161,8 +151,8 @@ Result<JobRecord> parse_job_record(std::string_view text) {
     const auto found = fields.find(name);
     return found == fields.end() ? std::string() : found->second;
   };
-  const auto host = number_of<std::uint32_t>(value("host"));
-  const auto opened_at = number_of<std::int64_t>(value("opened"));
+  const auto host = to_number<std::uint32_t>(value("host"));
+  const auto opened_at = to_number<std::int64_t>(value("opened"));
   JobRecord record{.job_id = value("job"),
                    .boot_id = value("boot"),
                    .certificate = value("certificate"),

@@ -7,7 +7,6 @@
 #include <ctime>
 #include <utility>
 
-#include "agent/node/spawn/job_directory.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/user_places.h"

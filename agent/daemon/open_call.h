@@ -4,7 +4,6 @@
 
 #include <boost/asio/steady_timer.hpp>
 #include <chrono>
-#include <functional>
 #include <memory>
 
 #include "agent/daemon/agent_peer.h"

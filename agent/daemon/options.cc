@@ -3,16 +3,16 @@
 #include <arpa/inet.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 
 #include "proto/contract/build.h"
 #include "proto/contract/edit_distance.h"
+#include "proto/contract/text.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
 namespace {
 
-constexpr int kMaxDays = 36'500;
+constexpr int kMaxTypedDays = 36'500;
 constexpr int kMaxWaitS = 7 * 86'400;
 
 Error usage_error(const std::string& message, const std::string& fix = {}) {
@@ -116,7 +116,7 @@ void add_authority_options(CLI::App& verb, Raw& raw) {
 
 void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
   verb.add_option("--days", raw.days, std::string("Days that it is valid; else ") + otherwise)
-      ->check(CLI::Range(1, kMaxDays));
+      ->check(CLI::Range(1, kMaxTypedDays));
 }
 
 void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
@@ -278,18 +278,16 @@ Result<ListenAddress> parse_listen_address(const std::string& text) {
   const std::size_t colon = text.rfind(':');
   std::string address = colon == std::string::npos ? std::string() : text.substr(0, colon);
   const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
-  std::uint16_t port = 0;
-  const auto [end, problem] = std::from_chars(digits.data(), digits.data() + digits.size(), port);
+  const std::optional<std::uint16_t> port = to_number<std::uint16_t>(digits);
   const std::string fix = "write it as 7411, 10.0.0.1:7411 or [::]:7411";
-  if (problem != std::errc{} || end != digits.data() + digits.size())
-    return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
+  if (!port) return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
   const bool bracketed = address.size() > 2 && address.front() == '[' && address.back() == ']';
   if (bracketed) address = address.substr(1, address.size() - 2);
   in6_addr ignored{};
   const int family = bracketed ? AF_INET6 : AF_INET;
   if (!address.empty() && inet_pton(family, address.c_str(), &ignored) != 1)
     return usage_error("--listen " + text + ": \"" + address + "\" is no numeric address", fix);
-  return ListenAddress{address, port};
+  return ListenAddress{address, *port};
 }
 
 Result<AgentCommand> parse_agent_command(const std::vector<std::string>& arguments,

@@ -63,7 +63,6 @@ constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer from our 
 // that do not end even then must not hold up a restart.
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
-constexpr int kExitFailed = 1;
 // One per process; it outlives Serving for the thread that ends the process if something hangs.
 std::atomic<int> exit_code = 0;
 

@@ -8,11 +8,11 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
-#include <charconv>
 #include <filesystem>
 #include <set>
 #include <utility>
 
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/user_places.h"
@@ -31,7 +31,7 @@ constexpr char kFreshSuffix[] = ".new";  // The suffix that write_whole() uses.
 constexpr char kFreshWardenSuffix[] = ".warden.new";
 constexpr char kDraining[] = "draining";
 
-Error write_error(const std::string& path, int error) {
+Error state_error(const std::string& path, int error) {
   const bool is_full = error == ENOSPC || error == EDQUOT || error == EFBIG;
   Error refused =
       errno_error(is_full ? Code::kResourceExhausted : Code::kUnavailable, "write " + path, error);
@@ -41,7 +41,7 @@ Error write_error(const std::string& path, int error) {
 
 Result<void> replace_file(const std::string& path, std::string_view text) {
   if (write_whole(path, text)) return {};
-  return write_error(path, errno);
+  return state_error(path, errno);
 }
 
 // The key in a file name JOB-HOST; nothing when it is no such name.
@@ -49,14 +49,9 @@ std::optional<JobKey> key_of(std::string_view name, std::string_view suffix) {
   if (!name.ends_with(suffix)) return std::nullopt;
   name.remove_suffix(suffix.size());
   if (name.size() <= kJobIdDigits + 1 || name[kJobIdDigits] != '-') return std::nullopt;
-  JobKey key{std::string(name.substr(0, kJobIdDigits)), 0};
-  const std::string_view host = name.substr(kJobIdDigits + 1);
-  const auto parsed = std::from_chars(host.data(), host.data() + host.size(), key.host);
-  if (!is_job_id(key.job_id) || parsed.ec != std::errc() ||
-      parsed.ptr != host.data() + host.size()) {
-    return std::nullopt;
-  }
-  return key;
+  const std::string job_id(name.substr(0, kJobIdDigits));
+  const auto host = to_number<std::uint32_t>(name.substr(kJobIdDigits + 1));
+  return is_job_id(job_id) && host ? std::optional(JobKey{job_id, *host}) : std::nullopt;
 }
 
 void sync_at(const std::string& path, int flags) {
@@ -84,7 +79,7 @@ Result<void> StateDirectory::take() {
   }
   const std::string path = path_ + "/lock";
   lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));
-  if (!lock_) return write_error(path, errno);
+  if (!lock_) return state_error(path, errno);
   if (flock(lock_.get(), LOCK_EX | LOCK_NB) != 0) {
     std::string pid = read_file(path, 32, kReading).value_or("");
     while (!pid.empty() && pid.back() == '\n') pid.pop_back();

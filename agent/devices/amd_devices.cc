@@ -5,6 +5,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 

@@ -1,7 +1,6 @@
 // Converts what was found into what the launcher gets. Pure; thread: any.
 #pragma once
 
-#include <string>
 #include <vector>
 
 #include "agent/devices/found_devices.h"

@@ -1,6 +1,5 @@
 #include "agent/devices/device_files.h"
 
-#include <algorithm>
 #include <string_view>
 #include <utility>
 

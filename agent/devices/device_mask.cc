@@ -1,7 +1,8 @@
 #include "agent/devices/device_mask.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -68,10 +69,8 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
 }
 
 Meaning meaning_of(const FoundDevices& found, std::string_view entry) {
-  int number = 0;
-  const auto [end, error] = std::from_chars(entry.data(), entry.data() + entry.size(), number);
-  if (!entry.empty() && error == std::errc() && end == entry.data() + entry.size() && number >= 0)
-    return by_number(found, number);
+  const std::optional<int> number = to_number<int>(entry);
+  if (number && *number >= 0) return by_number(found, *number);
   if (is_uuid(entry)) return by_uuid(found, entry);
   return {std::nullopt, entry.empty()
                             ? "an entry is empty"

@@ -1,7 +1,8 @@
 #include "agent/devices/found_devices.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 
@@ -22,13 +23,8 @@ void set_place(const BusDevice* bus, FoundDevice& device) {
   device.interface = bus->interface;
 }
 
-std::string counted(std::size_t count, const std::string& noun) {
-  return std::to_string(count) + " " + noun + (count == 1 ? "" : "s");
-}
-
 std::string normal_bdf(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  text = lower_case(text);
   // NVML writes eight digits of the domain, the kernel as few as needed but four.
   std::size_t colon = text.find(':');
   for (; colon != std::string::npos && colon > 4 && text.front() == '0'; --colon) text.erase(0, 1);

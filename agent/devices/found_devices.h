@@ -51,9 +51,6 @@ const BusDevice* find_on_bus(const std::vector<BusDevice>& bus, const std::strin
 // Copies what the bus knows about a device; null: nothing.
 void set_place(const BusDevice* bus, FoundDevice& device);
 
-// "1 AMD device", "2 AMD devices".
-std::string counted(std::size_t count, const std::string& noun);
-
 // "0000:07:00.0" from "00000000:07:00.0" and "0000:07:00.0", in lower case.
 std::string normal_bdf(std::string text);
 

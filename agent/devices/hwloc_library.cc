@@ -9,8 +9,8 @@ namespace ivy {
 namespace {
 
 // The functions of hwloc 2 that are used; inline ones of its header need no library.
-struct Library {
-  Library() : handle(dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL)) {
+struct HwlocLibrary {
+  HwlocLibrary() : handle(dlopen("libhwloc.so.15", RTLD_NOW | RTLD_LOCAL)) {
     if (handle == nullptr) return;
     load(init, "hwloc_topology_init");
     load(load_topology, "hwloc_topology_load");
@@ -20,11 +20,11 @@ struct Library {
     load(object_at, "hwloc_get_obj_by_depth");
     load(next_processor, "hwloc_bitmap_next");
   }
-  ~Library() {
+  ~HwlocLibrary() {
     if (handle != nullptr) dlclose(handle);
   }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+  HwlocLibrary(const HwlocLibrary&) = delete;
+  HwlocLibrary& operator=(const HwlocLibrary&) = delete;
 
   template <class Function>
   void load(Function& function, const char* symbol) {
@@ -43,11 +43,11 @@ struct Library {
   decltype(&hwloc_bitmap_next) next_processor = nullptr;
 };
 
-int lowest(const Library& hwloc, hwloc_const_bitmap_t set) {
+int lowest(const HwlocLibrary& hwloc, hwloc_const_bitmap_t set) {
   return set == nullptr ? -1 : hwloc.next_processor(set, -1);
 }
 
-Core read_core(const Library& hwloc, hwloc_obj_t object) {
+Core read_core(const HwlocLibrary& hwloc, hwloc_obj_t object) {
   Core core;
   for (int processor = hwloc.next_processor(object->cpuset, -1);
        processor >= 0 && processor <= kMaxProcessorNumber;
@@ -65,7 +65,7 @@ Core read_core(const Library& hwloc, hwloc_obj_t object) {
 
 std::vector<Core> ask_hwloc(const std::string& root) {
   std::vector<Core> cores;
-  const Library hwloc;
+  const HwlocLibrary hwloc;
   if (hwloc.handle == nullptr || !hwloc.is_whole) return cores;
   if (!root.empty()) setenv("HWLOC_FSROOT", root.c_str(), 1);
   // Its plug-ins search for displays and accelerators, which we do not need.

@@ -1,8 +1,9 @@
 #include "agent/devices/nvidia_devices.h"
 
 #include <algorithm>
-#include <string_view>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -97,12 +98,6 @@ struct Gpu {
   std::uint64_t used_bytes = 0;
 };
 
-std::string joined(const std::vector<std::string>& words) {
-  std::string text;
-  for (const std::string& word : words) text += (text.empty() ? "" : ", ") + word;
-  return text;
-}
-
 const DriverDevice* in_driver(const NvidiaFiles& files, const std::string& bdf) {
   const auto device = std::find_if(files.driver.begin(), files.driver.end(),
                                    [&](const DriverDevice& other) { return other.bdf == bdf; });
@@ -128,10 +123,10 @@ void note_unusable(const NvidiaFiles& files, FoundDevices& found) {
   }
   found.unusable = static_cast<int>(forbidden.size());
   if (!forbidden.empty())
-    add_note(found.notes, counted(forbidden.size(), "device") +
-                              " may not be used here: " + joined(forbidden) + " cannot be opened");
+    add_note(found.notes, counted(forbidden.size(), "device") + " may not be used here: " +
+                              joined(forbidden, ", ") + " cannot be opened");
   if (!excluded.empty())
-    add_note(found.notes, "the administrator has excluded " + joined(excluded) + " from use");
+    add_note(found.notes, "the administrator has excluded " + joined(excluded, ", ") + " from use");
 }
 
 // Notes where sources disagree: a device that has fallen off the bus, one without a driver.
@@ -149,11 +144,11 @@ void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& fou
       if (in_driver(files, device.bdf) == nullptr) not_in_driver.push_back(device.bdf);
   }
   if (!not_in_nvml.empty())
-    add_note(found.disagreements, "NVML does not know " + joined(not_in_nvml) +
+    add_note(found.disagreements, "NVML does not know " + joined(not_in_nvml, ", ") +
                                       ", which the driver lists: nvidia-smi and dmesg may say why");
   if (!not_in_driver.empty())
-    add_note(found.disagreements,
-             "/proc/driver/nvidia does not list " + joined(not_in_driver) + ", which NVML knows");
+    add_note(found.disagreements, "/proc/driver/nvidia does not list " +
+                                      joined(not_in_driver, ", ") + ", which NVML knows");
   std::vector<std::string> without_driver;
   for (const BusDevice& device : files.bus) {
     const bool is_known =
@@ -163,8 +158,8 @@ void compare(const NvidiaFiles& files, const NvmlAnswer& nvml, FoundDevices& fou
     if (!is_known) without_driver.push_back(device.bdf);
   }
   if (!without_driver.empty() && (nvml.is_here || !files.driver.empty()))
-    add_note(found.disagreements,
-             "the PCI bus has " + joined(without_driver) + ", which the driver does not know");
+    add_note(found.disagreements, "the PCI bus has " + joined(without_driver, ", ") +
+                                      ", which the driver does not know");
 }
 
 std::vector<Gpu> gpus_of_nvml(const NvidiaFiles& files, const NvmlAnswer& nvml) {

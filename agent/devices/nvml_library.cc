@@ -43,9 +43,9 @@ constexpr std::size_t kUsualProcesses = 16;
 constexpr std::size_t kMaxProcesses = 4096;
 constexpr unsigned kTextBytes = 96;
 
-class Library {
+class NvmlLibrary {
  public:
-  Library() : handle_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
+  NvmlLibrary() : handle_(dlopen("libnvidia-ml.so.1", RTLD_NOW | RTLD_LOCAL)) {
     if (handle_ == nullptr) {
       error_ = dlerror();
       return;
@@ -70,11 +70,11 @@ class Library {
     load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v3");
     if (processes == nullptr) load_if_there(processes, "nvmlDeviceGetComputeRunningProcesses_v2");
   }
-  ~Library() {
+  ~NvmlLibrary() {
     if (handle_ != nullptr) dlclose(handle_);
   }
-  Library(const Library&) = delete;
-  Library& operator=(const Library&) = delete;
+  NvmlLibrary(const NvmlLibrary&) = delete;
+  NvmlLibrary& operator=(const NvmlLibrary&) = delete;
 
   const std::string& error() const { return error_; }
   std::string text_of(Status status) const {
@@ -125,7 +125,7 @@ std::string text_of(GetText get, Device device) {
 }
 
 template <class Place>
-void add_users(const Library& nvml, Device device, Place& place) {
+void add_users(const NvmlLibrary& nvml, Device device, Place& place) {
   if (nvml.processes == nullptr) return;
   std::vector<ProcessInfo> infos(kUsualProcesses);
   auto count = static_cast<unsigned>(infos.size());
@@ -144,7 +144,7 @@ void add_users(const Library& nvml, Device device, Place& place) {
   }
 }
 
-void add_slices(const Library& nvml, Device device, NvmlDevice& told) {
+void add_slices(const NvmlLibrary& nvml, Device device, NvmlDevice& told) {
   unsigned current = 0;
   unsigned pending = 0;
   if (nvml.mig_mode == nullptr || nvml.mig_mode(device, &current, &pending) != kSuccess ||
@@ -170,7 +170,7 @@ void add_slices(const Library& nvml, Device device, NvmlDevice& told) {
   }
 }
 
-NvmlDevice read_device(const Library& nvml, Device device) {
+NvmlDevice read_device(const NvmlLibrary& nvml, Device device) {
   NvmlDevice told;
   told.uuid = text_of(nvml.uuid, device);
   told.model = text_of(nvml.name, device);
@@ -191,7 +191,7 @@ NvmlDevice read_device(const Library& nvml, Device device) {
 
 NvmlAnswer ask_nvml() {
   NvmlAnswer answer;
-  const Library nvml;
+  const NvmlLibrary nvml;
   answer.error = nvml.error();
   if (!answer.error.empty()) return answer;
   const Status begun = nvml.init();

@@ -1,7 +1,8 @@
 #include "agent/devices/probe_answer.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -38,9 +39,10 @@ Fields split(std::string_view line) {
 }
 
 template <class Number>
-bool to_number(std::string_view text, Number& number) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  return error == std::errc() && end == text.data() + text.size();
+bool take_number(std::string_view text, Number& number) {
+  const std::optional<Number> read = to_number<Number>(text);
+  number = read.value_or(0);
+  return read.has_value();
 }
 
 bool take_device(const Fields& fields, ProbeAnswer& answer) {
@@ -51,7 +53,7 @@ bool take_device(const Fields& fields, ProbeAnswer& answer) {
   device.is_mig_enabled = fields[4] == "1";
   device.model = fields[5];
   answer.nvml.devices.push_back(std::move(device));
-  return to_number(fields[3], answer.nvml.devices.back().minor);
+  return take_number(fields[3], answer.nvml.devices.back().minor);
 }
 
 bool take_slice(const Fields& fields, ProbeAnswer& answer) {
@@ -62,7 +64,7 @@ bool take_slice(const Fields& fields, ProbeAnswer& answer) {
   MigSlice slice;
   slice.uuid = fields[4];
   const bool is_right =
-      to_number(fields[2], slice.gpu_instance) && to_number(fields[3], slice.compute_instance);
+      take_number(fields[2], slice.gpu_instance) && take_number(fields[3], slice.compute_instance);
   device->slices.push_back(std::move(slice));
   return is_right;
 }
@@ -70,7 +72,7 @@ bool take_slice(const Fields& fields, ProbeAnswer& answer) {
 bool take_user(const Fields& fields, ProbeAnswer& answer) {
   int pid = 0;
   std::uint64_t bytes = 0;
-  if (fields.size() != 4 || !to_number(fields[2], pid) || !to_number(fields[3], bytes))
+  if (fields.size() != 4 || !take_number(fields[2], pid) || !take_number(fields[3], bytes))
     return false;
   const auto add = [&](auto& place) {
     if (place.uuid != fields[1]) return;
@@ -88,8 +90,8 @@ bool take_core(const Fields& fields, ProbeAnswer& answer) {
   if (fields.size() != 5) return false;
   Core core;
   core.processors = parse_core_list(fields[1]);
-  const bool is_right = !core.processors.empty() && to_number(fields[2], core.numa_node) &&
-                        to_number(fields[3], core.package) && to_number(fields[4], core.l3);
+  const bool is_right = !core.processors.empty() && take_number(fields[2], core.numa_node) &&
+                        take_number(fields[3], core.package) && take_number(fields[4], core.l3);
   answer.cores.push_back(std::move(core));
   return is_right;
 }

@@ -9,8 +9,8 @@
 #include <cerrno>
 #include <charconv>
 #include <cstdlib>
-#include <memory>
 
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -21,7 +21,7 @@ constexpr std::size_t kMaxEntries = 4096;
 // The files asked for hold a number or a page of lines.
 constexpr std::size_t kMaxBytes = 64u << 10;
 
-std::string trimmed(std::string_view text) {
+std::string trimmed_line(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\r\n";
   text.remove_prefix(std::min(text.find_first_not_of(kBlanks), text.size()));
   return std::string(text.substr(0, text.find_last_not_of(kBlanks) + 1));
@@ -36,7 +36,7 @@ NodeState node_state(const std::string& path) {
 
 std::vector<std::string> names_in(const std::string& directory) {
   std::vector<std::string> names;
-  const std::unique_ptr<DIR, int (*)(DIR*)> open_directory(opendir(directory.c_str()), closedir);
+  const OpenDirectory open_directory(opendir(directory.c_str()));
   if (!open_directory) return names;
   while (const dirent* entry = readdir(open_directory.get())) {
     const std::string_view name = entry->d_name;
@@ -52,7 +52,7 @@ std::string small_file(const std::string& path) { return read_file(path, kMaxByt
 
 std::string first_line(const std::string& path) {
   const std::string text = small_file(path);
-  return trimmed(std::string_view(text).substr(0, text.find('\n')));
+  return trimmed_line(std::string_view(text).substr(0, text.find('\n')));
 }
 
 int number_in(const std::string& path, int otherwise) {
@@ -73,8 +73,8 @@ std::string value_after(const std::string& text, const std::string& name) {
     // "Model" must not match "Model Family".
     const std::size_t colon = rest.find_first_not_of(" \t");
     if (colon != std::string_view::npos && rest[colon] == ':')
-      return trimmed(rest.substr(colon + 1));
-    if (!rest.empty() && (rest.front() == ' ' || rest.front() == '\t')) return trimmed(rest);
+      return trimmed_line(rest.substr(colon + 1));
+    if (!rest.empty() && (rest.front() == ' ' || rest.front() == '\t')) return trimmed_line(rest);
   }
   return {};
 }

@@ -1,7 +1,5 @@
 #include "comm/api/c_device.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>

@@ -11,7 +11,6 @@
 #include <exception>
 #include <memory>
 #include <mutex>
-#include <new>
 #include <string>
 #include <vector>
 

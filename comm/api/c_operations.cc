@@ -1,5 +1,4 @@
 // The collectives of the C interface: what the caller gave, checked and turned into a Collective.
-#include <algorithm>
 #include <utility>
 #include <vector>
 

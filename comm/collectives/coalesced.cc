@@ -8,15 +8,13 @@
 namespace ivy::comm {
 namespace {
 
-constexpr std::size_t kKiB = 1024;
-constexpr std::size_t kMiB = 1024 * kKiB;
-constexpr std::size_t kScratchLeast = 64 * kKiB;
+constexpr std::size_t kScratchLeast = 64u << 10;
 
 }  // namespace
 
 PartSizes part_sizes(bool spans_hosts, bool has_processor_each) {
-  if (spans_hosts) return {kMiB, 2 * kMiB};
-  return {(has_processor_each ? 32 : 128) * kKiB, 512 * kKiB};
+  if (spans_hosts) return {1u << 20, 2u << 20};
+  return {has_processor_each ? 32u << 10 : 128u << 10, 512u << 10};
 }
 
 bool is_packed(std::size_t count, std::size_t element, const PartSizes& sizes) {

@@ -1,7 +1,6 @@
 // The collectives of one host that only move data: barrier, broadcast, all_gather, gather, scatter,
 // all_to_all. A member that has data fills its slots, the others copy from there into their own
 // memory: nobody writes into another one's buffers.
-#include <array>
 #include <cstring>
 
 #include "comm/collectives/selector.h"

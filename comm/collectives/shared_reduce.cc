@@ -11,9 +11,7 @@
 // The next chunk is filled before this one is reduced, so that a member that comes a little late
 // does not stop the others.
 #include <algorithm>
-#include <array>
 #include <cstring>
-#include <memory>
 #include <vector>
 
 #include "comm/collectives/selector.h"

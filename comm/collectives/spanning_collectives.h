@@ -24,7 +24,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "comm/collectives/selector.h"

@@ -1,7 +1,5 @@
 // The reducing collectives between hosts. See spanning_collectives.h.
 #include <algorithm>
-#include <cstring>
-#include <utility>
 #include <vector>
 
 #include "comm/collectives/shared_parts.h"

@@ -2,12 +2,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstdio>
 #include <limits>
 #include <optional>
 #include <tuple>
 #include <vector>
+
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -102,20 +103,13 @@ std::string quoted(std::string_view text) {
   return shown + (text.size() > 40 ? "...\"" : "\"");
 }
 
-std::optional<std::uint64_t> number_from(std::string_view text) {
-  std::uint64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
-}
-
 std::optional<std::uint64_t> size_from(std::string_view text) {
   std::uint64_t unit = 1;
   if (text.ends_with('K')) unit = std::uint64_t{1} << 10;
   if (text.ends_with('M')) unit = std::uint64_t{1} << 20;
   if (text.ends_with('G')) unit = std::uint64_t{1} << 30;
   if (unit > 1) text.remove_suffix(1);
-  const std::optional<std::uint64_t> count = number_from(text);
+  const std::optional<std::uint64_t> count = to_number<std::uint64_t>(text);
   constexpr std::uint64_t kMost = std::uint64_t{1} << 50;
   if (!count || *count > kMost / unit) return std::nullopt;
   return *count * unit;
@@ -201,8 +195,9 @@ class LineReader {
     if (word == "any") return {};
     const std::size_t dash = std::min(word.find('-'), word.size());
     const std::string_view most = dash < word.size() ? word.substr(dash + 1) : "";
-    const std::optional<std::uint64_t> least = number_from(word.substr(0, dash));
-    std::optional<std::uint64_t> last = dash == word.size() ? least : number_from(most);
+    const std::optional<std::uint64_t> least = to_number<std::uint64_t>(word.substr(0, dash));
+    std::optional<std::uint64_t> last =
+        dash == word.size() ? least : to_number<std::uint64_t>(most);
     if (dash < word.size() && most.empty()) last = kAnyMost;
     if (!least || !last || *least == 0 || *least > *last || *last > kAnyMost) {
       return wrong(word, quoted(word) + " is no number of members",

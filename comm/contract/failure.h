@@ -6,7 +6,6 @@
 
 #include <cstdint>
 #include <exception>
-#include <string>
 #include <string_view>
 #include <type_traits>
 

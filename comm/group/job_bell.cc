@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <algorithm>
 #include <chrono>
 #include <utility>
 
@@ -13,7 +12,7 @@ namespace ivy::comm {
 namespace {
 
 // The kernel wakes it; this is for a kernel that cannot wait for two words (futex.h).
-constexpr std::chrono::seconds kLookAround{10};
+constexpr std::chrono::seconds kBellLookAround{10};
 
 }  // namespace
 
@@ -52,7 +51,7 @@ bool JobBell::await_change(const comm_status::StatusPage& page, std::uint32_t& s
       seen = now;
       return true;
     }
-    futex_wait({&ending_, 0}, {&page.news(), now}, kLookAround);
+    futex_wait({&ending_, 0}, {&page.news(), now}, kBellLookAround);
   }
   return false;
 }

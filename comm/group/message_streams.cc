@@ -1,7 +1,5 @@
 #include "comm/group/message_streams.h"
 
-#include <utility>
-
 #include "comm/transports/shared_ring.h"
 #include "comm/transports/socket_stream.h"
 

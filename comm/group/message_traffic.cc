@@ -1,6 +1,5 @@
 #include "comm/group/message_traffic.h"
 
-#include <algorithm>
 #include <cstring>
 #include <utility>
 

@@ -13,14 +13,14 @@ using std::chrono::steady_clock;
 namespace {
 
 // Adding this to the clock never reaches its end.
-constexpr std::chrono::hours kForever{24 * 365};
+constexpr std::chrono::hours kLongestWait{24 * 365};
 
 }  // namespace
 
 std::optional<Outcome> Work::wait(std::chrono::milliseconds at_most) {
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return outcome_.has_value(); };
-  if (at_most.count() < 0 || at_most > kForever) {
+  if (at_most.count() < 0 || at_most > kLongestWait) {
     is_done_.wait(lock, is_done);
   } else {
     is_done_.wait_for(lock, at_most, is_done);

@@ -13,6 +13,7 @@
 #include "comm/join/store_listener.h"
 #include "comm/join/torch_store.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
@@ -48,16 +49,6 @@ std::string seconds_text(milliseconds time) {
   const auto tenths = time.count() / 100;
   const std::string rest = tenths % 10 == 0 ? "" : "." + std::to_string(tenths % 10);
   return std::to_string(tenths / 10) + rest + " s";
-}
-
-std::string hex(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    text += kDigits[static_cast<unsigned char>(c) >> 4];
-    text += kDigits[static_cast<unsigned char>(c) & 15];
-  }
-  return text;
 }
 
 // Derives the job id from the job's name, so that another job's store at the same derived port is
@@ -134,7 +125,7 @@ class Bootstrapping {
     IVY_CHECK(check_file_is_free());
     if (token_.empty()) {
       token_ = random_bytes(kTokenBytes);
-      job_id_ = hex(random_bytes(16));
+      job_id_ = hexadecimal(random_bytes(16));
     }
     const StoreListener listener = IVY_TRY(StoreListener::open(who_, end_));
     PrivateStoreOptions options;
@@ -328,7 +319,7 @@ class Bootstrapping {
     if (who_.rank == 0) {
       IVY_CHECK(store.multi_set({{prefix + "size", size},
                                  {prefix + "first_host", met.first_host_address},
-                                 {prefix + "job", hex(random_bytes(16))},
+                                 {prefix + "job", hexadecimal(random_bytes(16))},
                                  {prefix + "token", random_bytes(kTokenBytes)}}));
     }
     const std::string first_size = IVY_TRY(store.wait_get(prefix + "size", left_until(end_)));

@@ -3,48 +3,26 @@
 #include <optional>
 
 #include "comm/join/launchers.h"
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
 
 constexpr std::string_view kHead = "ivycomm meeting 1\n";
 constexpr std::string_view kEnd = "end\n";  // An endpoint that lacks it was cut off.
-constexpr std::string_view kDigits = "0123456789abcdef";
 constexpr std::size_t kJobIdSize = 32;
-
-std::string to_hex(std::string_view bytes) {
-  std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-std::optional<std::string> from_hex(std::string_view text) {
-  if (text.size() % 2 != 0 || text.find_first_not_of(kDigits) != std::string_view::npos) {
-    return std::nullopt;
-  }
-  std::string bytes;
-  for (std::size_t i = 0; i < text.size(); i += 2) {
-    bytes += static_cast<char>(kDigits.find(text[i]) << 4 | kDigits.find(text[i + 1]));
-  }
-  return bytes;
-}
 
 bool take_line(std::string_view name, std::string_view value, Endpoint& endpoint) {
   if (name == "job") {
     endpoint.job_id = value;
-    return value.size() == kJobIdSize && value.find_first_not_of(kDigits) == std::string::npos;
+    return value.size() == kJobIdSize && is_hexadecimal(value);
   }
   if (name == "token") {
-    const std::optional<std::string> token = from_hex(value);
-    endpoint.token = token.value_or("");
-    return token.has_value() && !token->empty();
+    endpoint.token = from_hexadecimal(value);
+    return value.size() % 2 == 0 && is_hexadecimal(value) && !value.empty();
   }
   if (name == "generation") {
-    const std::optional<std::uint32_t> number = whole_number(value);
+    const std::optional<std::uint32_t> number = to_number<std::uint32_t>(value);
     endpoint.generation = number.value_or(0);
     return number.has_value();
   }
@@ -59,7 +37,7 @@ bool take_line(std::string_view name, std::string_view value, Endpoint& endpoint
 
 std::string encode_endpoint(const Endpoint& endpoint) {
   std::string text(kHead);
-  text += "job " + endpoint.job_id + "\ntoken " + to_hex(endpoint.token) + "\ngeneration " +
+  text += "job " + endpoint.job_id + "\ntoken " + hexadecimal(endpoint.token) + "\ngeneration " +
           std::to_string(endpoint.generation) + "\n";
   for (const std::string& address : endpoint.addresses) text += "address " + address + "\n";
   return text.append(kEnd);

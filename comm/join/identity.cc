@@ -1,7 +1,8 @@
 #include "comm/join/identity.h"
 
 #include <limits>
-#include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -10,7 +11,7 @@ constexpr std::string_view kTcp = "tcp://";
 constexpr std::string_view kFile = "file://";
 
 Result<std::uint32_t> number_of(std::string_view name, const std::string& text) {
-  const std::optional<std::uint32_t> value = whole_number(text);
+  const std::optional<std::uint32_t> value = to_number<std::uint32_t>(text);
   if (value) return *value;
   return Error{Code::kFailedPrecondition,
                std::string(name) + " is \"" + text + "\" where a number belongs",
@@ -71,12 +72,8 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
   return identity;
 }
 
-std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
-  return environment(name).value_or("");
-}
-
 Result<std::uint16_t> port_of(std::string_view name, std::string_view text) {
-  const std::optional<std::uint32_t> port = whole_number(text);
+  const std::optional<std::uint32_t> port = to_number<std::uint32_t>(text);
   if (port && *port > 0 && *port <= std::numeric_limits<std::uint16_t>::max()) {
     return static_cast<std::uint16_t>(*port);
   }

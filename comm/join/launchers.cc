@@ -1,7 +1,8 @@
 #include "comm/join/launchers.h"
 
 #include <algorithm>
-#include <charconv>
+
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -42,22 +43,12 @@ std::vector<Launcher> launchers(const EnvironmentLookup& environment) {
   };
 }
 
-std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
-  return environment(name).value_or("");
-}
-
-std::string joined(const std::vector<std::string>& parts) {
-  std::string text;
-  for (const std::string& part : parts) text += (text.empty() ? "" : ", ") + part;
-  return text;
-}
-
 Error incomplete(const Launcher& launcher, const std::vector<std::string>& present,
                  const std::vector<std::string>& absent) {
   return Error{Code::kFailedPrecondition,
-               "the variables of " + std::string(launcher.name) +
-                   " are incomplete: " + joined(present) + (present.size() == 1 ? " is" : " are") +
-                   " set, " + joined(absent) + (absent.size() == 1 ? " is" : " are") + " not",
+               "the variables of " + std::string(launcher.name) + " are incomplete: " +
+                   joined(present, ", ") + (present.size() == 1 ? " is" : " are") + " set, " +
+                   joined(absent, ", ") + (absent.size() == 1 ? " is" : " are") + " not",
                "set all or none of them, say IVY_LAUNCHER=none for a world of one, or give rank, "
                "world size and tcp://HOST:PORT to init"};
 }
@@ -65,9 +56,9 @@ Error incomplete(const Launcher& launcher, const std::vector<std::string>& prese
 std::optional<std::uint32_t> local_size_of(const Launcher& launcher,
                                            const EnvironmentLookup& environment) {
   if (!launcher.local_size.empty()) {
-    return whole_number(value_of(environment, launcher.local_size));
+    return to_number<std::uint32_t>(value_of(environment, launcher.local_size));
   }
-  const auto node = whole_number(value_of(environment, "SLURM_NODEID"));
+  const auto node = to_number<std::uint32_t>(value_of(environment, "SLURM_NODEID"));
   if (!node) return std::nullopt;
   return tasks_on_node(value_of(environment, "SLURM_STEP_TASKS_PER_NODE"), *node);
 }
@@ -92,8 +83,8 @@ Result<LauncherClaim> claim_of(const Launcher& launcher, const EnvironmentLookup
   claim.key = launcher.key;
   claim.name = launcher.name;
   claim.said = present[0] + ", " + present[1];
-  const auto rank = whole_number(value_of(environment, launcher.needed[0]));
-  const auto size = whole_number(value_of(environment, launcher.needed[1]));
+  const auto rank = to_number<std::uint32_t>(value_of(environment, launcher.needed[0]));
+  const auto size = to_number<std::uint32_t>(value_of(environment, launcher.needed[1]));
   if (!rank || !size) {
     return Error{Code::kFailedPrecondition,
                  std::string(launcher.name) + " says " + claim.said + ": a number belongs there",
@@ -166,24 +157,17 @@ std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_
     const std::string_view part = counts.substr(0, comma);
     counts.remove_prefix(std::min(comma + 1, counts.size()));
     const std::size_t times = std::min(part.find("(x"), part.size());
-    const auto tasks = whole_number(part.substr(0, times));
+    const auto tasks = to_number<std::uint32_t>(part.substr(0, times));
     std::optional<std::uint32_t> repeated = 1;
     if (times < part.size()) {
       if (!part.ends_with(')')) return std::nullopt;
-      repeated = whole_number(part.substr(times + 2, part.size() - times - 3));
+      repeated = to_number<std::uint32_t>(part.substr(times + 2, part.size() - times - 3));
     }
     if (!tasks || !repeated) return std::nullopt;
     nodes += *repeated;
     if (index < nodes) return tasks;
   }
   return std::nullopt;
-}
-
-std::optional<std::uint32_t> whole_number(std::string_view text) {
-  std::uint32_t value = 0;
-  const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (failed != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return value;
 }
 
 }  // namespace ivy::comm

@@ -21,6 +21,9 @@
 namespace ivy::comm {
 
 using EnvironmentLookup = std::function<std::optional<std::string>(std::string_view name)>;
+inline std::string value_of(const EnvironmentLookup& environment, std::string_view name) {
+  return environment(name).value_or("");
+}
 
 // "who says that this is rank R of N", with the variables that say so.
 struct LauncherClaim {
@@ -55,8 +58,5 @@ bool may_both_hold(const LauncherClaim& inner, const LauncherClaim& outer);
 std::string first_host(std::string_view nodelist);
 // How many tasks are on the node of that index by "2(x3),1".
 std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_t index);
-
-// A whole decimal number, nothing else in the text.
-std::optional<std::uint32_t> whole_number(std::string_view text);
 
 }  // namespace ivy::comm

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
 
 namespace ivy::comm {
@@ -37,30 +38,11 @@ constexpr int kFirstClosed = 7;
 constexpr int kAway = 16;                     // Ours are moved above the child's places first.
 constexpr std::size_t kTokenBytesMax = 4096;  // A pipe takes as much without a reader.
 
-class Descriptor {
- public:
-  explicit Descriptor(int value = -1) : value_(value) {}
-  ~Descriptor() {
-    if (value_ >= 0) not_inherited::close(value_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return value_; }
-  int release() { return std::exchange(value_, -1); }
-  void reset(int value = -1) {
-    if (value_ >= 0) not_inherited::close(value_);
-    value_ = value;
-  }
-  // Moves a descriptor above the child's.
-  bool move_away() {
-    const int moved = fcntl(value_, F_DUPFD_CLOEXEC, kAway);
-    if (moved >= 0) reset(moved);
-    return moved >= 0;
-  }
-
- private:
-  int value_;
-};
+// Moves a descriptor above the child's places.
+bool move_away(Descriptor& descriptor) {
+  descriptor.reset(fcntl(descriptor.get(), F_DUPFD_CLOEXEC, kAway));
+  return static_cast<bool>(descriptor);
+}
 
 std::string directory_of(const std::string& path) {
   const std::size_t slash = path.rfind('/');
@@ -207,17 +189,13 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
                  "a token has at most " + std::to_string(kTokenBytesMax) + " bytes"};
   }
   int pair[2] = {-1, -1};
-  int pipe_ends[2] = {-1, -1};
   const int own_end = not_inherited::open(
       [&] { return socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0 ? pair[0] : -1; });
   if (own_end < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   Descriptor own(own_end);
   Descriptor theirs(pair[1]);
-  if (pipe2(pipe_ends, O_CLOEXEC) != 0) {
-    return errno_error(Code::kResourceExhausted, "make a pipe", errno);
-  }
-  Descriptor token(pipe_ends[0]);
-  Descriptor token_writer(pipe_ends[1]);
+  auto [token, token_writer] = make_pipe();
+  if (!token) return errno_error(Code::kResourceExhausted, "make a pipe", errno);
   const ssize_t written = write(token_writer.get(), options.token.data(), options.token.size());
   token_writer.reset();
   Descriptor owner(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
@@ -229,7 +207,7 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
   }
   Descriptor listening(fcntl(options.listening, F_DUPFD_CLOEXEC, kAway));
   if (written != static_cast<ssize_t>(options.token.size()) || listening.get() < 0 ||
-      owner.get() < 0 || !theirs.move_away() || !token.move_away() || !owner.move_away()) {
+      owner.get() < 0 || !move_away(theirs) || !move_away(token) || !move_away(owner)) {
     return errno_error(Code::kResourceExhausted, "prepare " + program, errno);
   }
   IVY_CHECK(run(program, options,

@@ -5,7 +5,6 @@
 
 #include <climits>
 #include <cstddef>
-#include <cstdint>
 #include <type_traits>
 
 namespace ivy::comm::nccl {

@@ -6,7 +6,6 @@
 #include <list>
 #include <memory>
 #include <mutex>
-#include <thread>
 #include <utility>
 
 #include "comm/contract/background_thread.h"

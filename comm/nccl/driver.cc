@@ -10,6 +10,8 @@
 #include <mutex>
 #include <type_traits>
 
+#include "proto/contract/text.h"
+
 namespace ivy::comm::nccl {
 namespace {
 
@@ -70,13 +72,13 @@ std::string missing_device_files() {
 }
 
 // Returns null if the user has named none.
-const char* named_library() {
+const char* named_driver() {
   const char* const named = std::getenv("IVY_CUDA_LIB");
   return named != nullptr && *named != '\0' ? named : nullptr;
 }
 
 Error no_driver(const std::string& what) {
-  const std::string unset = named_library() != nullptr
+  const std::string unset = named_driver() != nullptr
                                 ? "unset IVY_CUDA_LIB, or set it to the driver's libcuda.so.1; "
                                 : "";
   return Error{Code::kFailedPrecondition, what,
@@ -132,7 +134,7 @@ Result<Driver*> Driver::take(void* library, const std::string& path) {
 
 Result<Driver*> Driver::open(bool only_if_mapped) {
   const int mode = RTLD_NOW | RTLD_LOCAL | (only_if_mapped ? RTLD_NOLOAD : 0);
-  if (const char* const named = named_library()) {
+  if (const char* const named = named_driver()) {
     void* const library = dlopen(named, mode);
     if (library != nullptr) return take(library, named);
     if (only_if_mapped) return nullptr;
@@ -221,11 +223,7 @@ Result<DeviceFacts> Driver::facts_of(int device) const {
   if (status == 0) status = functions_->get_bus(bus, sizeof bus, handle);
   if (status != 0) return error(("ask device " + std::to_string(device)).c_str(), status);
   DeviceFacts facts;
-  constexpr char kDigits[] = "0123456789abcdef";
-  for (const unsigned char byte : uuid) {
-    facts.uuid += kDigits[byte >> 4];
-    facts.uuid += kDigits[byte & 15];
-  }
+  facts.uuid = hexadecimal({reinterpret_cast<const char*>(uuid), sizeof uuid});
   facts.bus = bus;
   return facts;
 }

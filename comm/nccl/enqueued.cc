@@ -10,8 +10,8 @@ namespace ivy::comm::nccl {
 namespace {
 
 // The oldest one is looked at so often, at first and in the end.
-constexpr std::chrono::microseconds kFirstSleep{1'000};
-constexpr std::chrono::microseconds kLongestSleep{5'000};
+constexpr std::chrono::microseconds kFirstPause{1'000};
+constexpr std::chrono::microseconds kLongestPause{5'000};
 
 }  // namespace
 
@@ -48,7 +48,7 @@ void EnqueuedOperations::run() {
   std::unique_lock lock(mutex_);
   const Driver& driver = *driver_;
   const Driver::Current current(driver, device_);
-  std::chrono::microseconds sleep = kFirstSleep;
+  std::chrono::microseconds sleep = kFirstPause;
   while (true) {
     has_more_.wait(lock, [this] { return is_ending_ || !pending_.empty(); });
     if (is_ending_) return;
@@ -72,10 +72,10 @@ void EnqueuedOperations::run() {
       free_events_.push_back(oldest.event);
       pending_.pop_front();
       has_less_.notify_all();
-      sleep = kFirstSleep;
+      sleep = kFirstPause;
     } else {
       has_more_.wait_for(lock, sleep, [this] { return is_ending_; });
-      sleep = std::min(sleep * 2, kLongestSleep);
+      sleep = std::min(sleep * 2, kLongestPause);
     }
   }
 }

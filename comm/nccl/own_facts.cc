@@ -10,7 +10,6 @@
 #include <unistd.h>
 
 #include <bit>
-#include <climits>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>

@@ -1,13 +1,13 @@
 #include "comm/nccl/preflight.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
 #include <sstream>
 #include <type_traits>
 
 #include "comm/nccl/library.h"
 #include "comm/nccl/subnets.h"
+#include "proto/contract/text.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -442,9 +442,9 @@ std::string unescaped(std::string_view value) {
 
 template <class Number>
 bool read_number(const std::string& text, Number& number) {
-  const char* const end = text.data() + text.size();
-  const std::from_chars_result result = std::from_chars(text.data(), end, number);
-  return result.ec == std::errc() && result.ptr == end;
+  const std::optional<Number> read = to_number<Number>(text);
+  number = read.value_or(0);
+  return read.has_value();
 }
 
 // A "name=value" pair, cut at the first '='.

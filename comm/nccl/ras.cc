@@ -10,7 +10,7 @@ namespace {
 
 using std::chrono::steady_clock;
 
-constexpr std::chrono::milliseconds kLook{50};
+constexpr std::chrono::milliseconds kAnswerLook{50};
 // Limits a report, which is part of a worker's output.
 constexpr std::size_t kLinesMax = 60;
 constexpr std::size_t kLineMax = 200;
@@ -22,7 +22,7 @@ std::string ask_ras(std::string_view address, std::chrono::milliseconds patience
   RasQuestion question(address, steady_now() + patience);
   while (!question.advance(steady_now())) {
     if (is_in_vain()) return "";
-    question.await(kLook);
+    question.await(kAnswerLook);
   }
   return question.answer();
 }

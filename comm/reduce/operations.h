@@ -2,8 +2,6 @@
 // In an unnamed namespace for the reason told in comm/reduce/vectors.h.
 #pragma once
 
-#include <cstddef>
-#include <cstdint>
 #include <utility>
 
 #include "comm/reduce/vectors.h"

@@ -26,7 +26,6 @@
 #pragma once
 
 #include <cstddef>
-#include <cstdint>
 #include <span>
 
 #include "comm/reduce/reduction.h"

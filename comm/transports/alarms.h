@@ -2,7 +2,6 @@
 // the processes of this host itself, and one asks what other hosts' ranks have found.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <functional>
 #include <memory>

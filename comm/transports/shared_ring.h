@@ -5,7 +5,6 @@
 // One writer, one reader; two counters that only grow. Thread: one at a time per end.
 #pragma once
 
-#include <cstdint>
 #include <memory>
 
 #include "comm/transports/byte_stream.h"

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <new>
 #include <utility>
 
 #include "comm/contract/protocol.h"

@@ -8,7 +8,6 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
-#include <utility>
 
 #include "comm/transports/tcp_mesh.h"
 #include "comm/transports/tcp_streams.h"
@@ -22,7 +21,7 @@ using std::chrono::steady_clock;
 
 constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
 // How long a wait sleeps before it asks the alarm.
-constexpr milliseconds kSleepSlice{50};
+constexpr milliseconds kPollSlice{50};
 // The same while streams are missing: those that the peer dials wake nobody.
 constexpr milliseconds kMissingSlice{2};
 // How long a peer that has hung up may still have streams on their way to this rank.
@@ -335,7 +334,7 @@ class TcpMesh::Exchange {
     for (const Receiving& receiving : receives_) {
       if (is_next(receives_, receiving)) add(receiving, POLLIN);
     }
-    const milliseconds slice = incomplete >= 0 ? kMissingSlice : kSleepSlice;
+    const milliseconds slice = incomplete >= 0 ? kMissingSlice : kPollSlice;
     if (poll(sockets.data(), sockets.size(), static_cast<int>(slice.count())) > 0) {
       if (sockets[0].revents != 0) return false;
       if (sockets[1].revents == 0) return true;

@@ -4,20 +4,19 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
-#include <charconv>
 #include <cstring>
 #include <string>
 #include <string_view>
+
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 
 Result<std::uint32_t> wanted_streams(const char* text) {
   if (text == nullptr || *text == '\0') return std::uint32_t{0};
   const std::string_view digits = text;
-  std::uint32_t streams = 0;
-  const auto [end, failed] = std::from_chars(digits.data(), digits.data() + digits.size(), streams);
-  if (failed != std::errc() || end != digits.data() + digits.size() || streams < 1 ||
-      streams > kStreamsMax) {
+  const std::uint32_t streams = to_number<std::uint32_t>(digits).value_or(0);
+  if (streams < 1 || streams > kStreamsMax) {
     return Error{Code::kInvalidArgument, "IVY_TCP_STREAMS is " + std::string(digits) +
                                              "; it must be a number from 1 to " +
                                              std::to_string(kStreamsMax)};

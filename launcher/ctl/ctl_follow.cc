@@ -14,7 +14,6 @@
 #include <csignal>
 
 #include "launcher/ctl/ctl_options.h"
-#include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/log_reader.h"
 #include "launcher/screen/output.h"
 

@@ -6,7 +6,6 @@
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/hosted_job.h"
-#include "launcher/options/hosts.h"
 #include "proto/contract/text.h"
 
 namespace ivy {

@@ -19,7 +19,7 @@ struct Standing {
   const FlightEntry* waiting = nullptr;  // Oldest that is not over.
   std::map<std::int64_t, const FlightEntry*> entries;
 };
-using Group = std::map<std::uint32_t, Standing>;
+using FlightGroup = std::map<std::uint32_t, Standing>;
 
 std::string quoted(const FlightEntry& entry) {
   const bool has_text = !entry.group_text.empty() && entry.group_text != "undefined";
@@ -73,7 +73,7 @@ std::string meaning(const FlightEntry& entry) {
 }
 
 // Ranks that stand at `sequence` with something else than the others.
-std::string mismatch_line(const Group& group, std::int64_t sequence) {
+std::string mismatch_line(const FlightGroup& group, std::int64_t sequence) {
   std::vector<std::pair<std::string, std::vector<std::uint32_t>>> sides;
   std::vector<const FlightEntry*> firsts;
   for (const auto& [rank, standing] : group) {
@@ -106,7 +106,7 @@ struct Stuck {
   std::int64_t since_ns = 0;
 };
 
-std::optional<Stuck> find_stuck(const Group& group) {
+std::optional<Stuck> find_stuck(const FlightGroup& group) {
   Stuck stuck;
   for (const auto& [rank, standing] : group) {
     if (standing.waiting == nullptr) continue;
@@ -128,7 +128,7 @@ std::optional<Stuck> find_stuck(const Group& group) {
 }
 
 // The last operation of the missing ranks, where it is the same.
-std::string last_of_absent(const Group& group, const std::vector<std::uint32_t>& absent,
+std::string last_of_absent(const FlightGroup& group, const std::vector<std::uint32_t>& absent,
                            std::int64_t now_ns) {
   const FlightEntry* first = group.at(absent.front()).last;
   for (const std::uint32_t rank : absent) {
@@ -143,7 +143,7 @@ std::string last_of_absent(const Group& group, const std::vector<std::uint32_t>&
          (has_age ? " " + std::to_string(age_ns / kSecond) + " s ago" : "") + ")";
 }
 
-std::string stuck_line(const Group& group, const Stuck& stuck, std::int64_t now_ns) {
+std::string stuck_line(const FlightGroup& group, const Stuck& stuck, std::int64_t now_ns) {
   const FlightEntry& entry = *stuck.entry;
   const std::string what = named(entry) + " of " + quoted(entry);
   const bool is_one = stuck.waiting.size() == 1;
@@ -167,8 +167,8 @@ void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
   }
 }
 
-std::map<std::string, Group> groups_of(const std::vector<RankFlight>& flights) {
-  std::map<std::string, Group> groups;
+std::map<std::string, FlightGroup> groups_of(const std::vector<RankFlight>& flights) {
+  std::map<std::string, FlightGroup> groups;
   bool has_default = false;
   std::string default_name;
   for (const RankFlight& flight : flights)

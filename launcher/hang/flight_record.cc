@@ -1,7 +1,5 @@
 #include "launcher/hang/flight_record.h"
 
-#include <algorithm>
-
 #include "launcher/hang/plain_pickle.h"
 
 namespace ivy {

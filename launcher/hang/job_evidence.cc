@@ -7,8 +7,8 @@
 #include <utility>
 
 #include "launcher/hang/rank_names.h"
-#include "launcher/report/diagnostic.h"
 #include "launcher/report/folded_ranks.h"
+#include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/wire/ras.h"

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <map>
 
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/exit_code.h"
@@ -19,7 +18,7 @@ using comm_status::RankState;
 using comm_status::Reduction;
 
 // Ranks that do the same.
-struct Group {
+struct OperationGroup {
   std::string says = {};    // Without the age.
   std::string behind = {};  // What stands behind the age: " ago".
   RankGroup who = {};
@@ -83,7 +82,7 @@ class Groups {
       return add_line(host, rank, {.says = "has left the communicator", .has_age = false}, 0);
     const bool is_dead = !end_of(rank).empty();
     for (const OperationState& state : rank.running()) {
-      Group group;
+      OperationGroup group;
       const auto operation = static_cast<Operation>(state.operation());
       const bool is_message = operation == Operation::kSend || operation == Operation::kReceive;
       const std::string phase(is_message ? "waiting for the other side"
@@ -97,7 +96,7 @@ class Groups {
     if (rank.running_size() > 0) return;
     if (!rank.has_last())
       return add_line(host, rank, {.says = "no operation yet", .has_age = false}, 0);
-    Group group;
+    OperationGroup group;
     group.says = std::string(is_dead ? "had " : "between operations: ") +
                  (rank.last().failed() ? "failed in " : "finished ") +
                  name_of_operation(rank.last()) + " ";
@@ -107,21 +106,22 @@ class Groups {
 
   std::string text() {
     std::string all;
-    std::stable_sort(groups_.begin(), groups_.end(), [](const Group& a, const Group& b) {
-      return a.who.ranks.front() < b.who.ranks.front();
-    });
-    for (const Group& group : groups_) all += (all.empty() ? "" : "\n") + line_of(group);
+    std::stable_sort(groups_.begin(), groups_.end(),
+                     [](const OperationGroup& a, const OperationGroup& b) {
+                       return a.who.ranks.front() < b.who.ranks.front();
+                     });
+    for (const OperationGroup& group : groups_) all += (all.empty() ? "" : "\n") + line_of(group);
     return all;
   }
 
  private:
-  void add_line(const std::string& host, const RankOperations& rank, Group made,
+  void add_line(const std::string& host, const RankOperations& rank, OperationGroup made,
                 std::uint64_t age_ms) {
     const std::string end = end_of(rank);
-    const auto same = std::find_if(groups_.begin(), groups_.end(), [&](const Group& group) {
-      return group.says == made.says && group.end == end;
-    });
-    Group& group = same != groups_.end() ? *same : groups_.emplace_back(std::move(made));
+    const auto same = std::find_if(
+        groups_.begin(), groups_.end(),
+        [&](const OperationGroup& group) { return group.says == made.says && group.end == end; });
+    OperationGroup& group = same != groups_.end() ? *same : groups_.emplace_back(std::move(made));
     group.end = end;
     group.who.pid = rank.pid();
     group.who.add(rank.rank(), host);
@@ -130,7 +130,7 @@ class Groups {
     group.most_ms = std::max(group.most_ms, age_ms);
   }
 
-  static std::string line_of(const Group& group) {
+  static std::string line_of(const OperationGroup& group) {
     std::string text = group.who.text();
     if (!group.end.empty()) text += "; " + group.end;
     text += "): " + group.says;
@@ -142,7 +142,7 @@ class Groups {
     return text + " s" + group.behind;
   }
 
-  std::vector<Group> groups_;
+  std::vector<OperationGroup> groups_;
 };
 
 }  // namespace

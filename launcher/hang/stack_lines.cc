@@ -4,7 +4,6 @@
 #include <map>
 #include <sstream>
 
-#include "launcher/hang/flight_analysis.h"
 #include "launcher/hang/stack_text.h"
 #include "launcher/report/folded_ranks.h"
 
@@ -15,7 +14,7 @@ constexpr std::size_t kMaxTextBytes = 480u << 10;
 // Two looks of one process that sleeps all the time are a few ticks apart, by our own questions.
 constexpr std::uint64_t kIdleTicks = 5;
 
-struct Group {
+struct StackGroup {
   std::string says;
   RankGroup who;
 };
@@ -126,8 +125,8 @@ std::vector<const HostStacks*> in_rank_order(const std::vector<HostStacks>& host
   return ordered;
 }
 
-std::vector<Group> groups_of(const std::vector<HostStacks>& hosts, StackDetail detail) {
-  std::vector<Group> groups;
+std::vector<StackGroup> groups_of(const std::vector<HostStacks>& hosts, StackDetail detail) {
+  std::vector<StackGroup> groups;
   std::map<std::string, std::size_t> known;
   for (const HostStacks* host : in_rank_order(hosts))
     for (const RankEvidence& rank : host->evidence.ranks()) {
@@ -136,8 +135,8 @@ std::vector<Group> groups_of(const std::vector<HostStacks>& hosts, StackDetail d
       if (is_new) groups.push_back({std::move(text), {{}, {}, rank.pid()}});
       groups[place->second].who.add(rank.rank(), host->host);
     }
-  for (Group& group : groups) std::sort(group.who.ranks.begin(), group.who.ranks.end());
-  std::stable_sort(groups.begin(), groups.end(), [](const Group& a, const Group& b) {
+  for (StackGroup& group : groups) std::sort(group.who.ranks.begin(), group.who.ranks.end());
+  std::stable_sort(groups.begin(), groups.end(), [](const StackGroup& a, const StackGroup& b) {
     return a.who.ranks.front() < b.who.ranks.front();
   });
   return groups;
@@ -149,7 +148,7 @@ std::string stack_lines(const std::vector<HostStacks>& hosts,
                         const std::vector<std::string>& silent, StackDetail detail) {
   std::string text;
   std::vector<std::uint32_t> left_out;
-  for (const Group& group : groups_of(hosts, detail)) {
+  for (const StackGroup& group : groups_of(hosts, detail)) {
     const std::string line = group.who.text() + "): " + group.says;
     if (text.size() + line.size() > kMaxTextBytes) {
       left_out.insert(left_out.end(), group.who.ranks.begin(), group.who.ranks.end());

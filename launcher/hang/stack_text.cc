@@ -10,7 +10,7 @@ namespace {
 
 // More than any of the three tools gives.
 constexpr std::size_t kMaxThreads = 2048;
-constexpr std::size_t kMaxFrames = 256;
+constexpr std::size_t kMaxStackFrames = 256;
 constexpr std::size_t kMaxFrameBytes = 400;
 constexpr std::string_view kMain = "main thread";
 
@@ -39,7 +39,7 @@ class Threads {
     if (all_.size() < kMaxThreads) all_.push_back({std::move(name), {}});
   }
   void frame(std::string text) {
-    if (all_.empty() || all_.back().frames.size() >= kMaxFrames) return;
+    if (all_.empty() || all_.back().frames.size() >= kMaxStackFrames) return;
     all_.back().frames.push_back(text.substr(0, kMaxFrameBytes));
   }
   std::vector<StackThread> take() {

@@ -20,7 +20,7 @@ constexpr milliseconds kSocketDelay{150};
 // A job whose hosts do not come up must be found too.
 constexpr std::int64_t kSocketLatestNs = 1'000'000'000;
 // Bytes of a command line that are shown to users.
-constexpr std::size_t kCommandBytes = 4096;
+constexpr std::size_t kShownCommandBytes = 4096;
 
 std::string first_line_of(const std::string& text) {
   constexpr std::string_view kName = "ivyrun: ";
@@ -96,7 +96,7 @@ ctl::JobDescription CtlService::description() const {
   job.set_running(static_cast<std::uint32_t>(job_.workers.running()));
   job.set_ended(static_cast<std::uint32_t>(job_.workers.size() - job_.workers.running()));
   job.set_since_unix_ms(job_.opened_unix_ms);
-  std::size_t room = kCommandBytes;
+  std::size_t room = kShownCommandBytes;
   for (const std::string& word : options.command) {
     if (word.size() > room) break;
     room -= word.size();

@@ -3,15 +3,15 @@
 #include <algorithm>
 #include <map>
 
-#include "launcher/options/hosts.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/host_ranges.h"
 
 namespace ivy {
 namespace {
 
 constexpr std::size_t kMaxGroups = 4;
 
-struct Group {
+struct FailureGroup {
   LinkDown down;        // The failure of the group's first host.
   std::string pattern;  // Its message without its name: what the others of the group say as well.
   std::vector<std::string> names;
@@ -49,18 +49,18 @@ std::string without_addresses(const std::string& text) {
   return kept;
 }
 
-std::vector<Group> group_by_cause(const std::vector<FailedHost>& failed) {
-  std::vector<Group> groups;
+std::vector<FailureGroup> group_by_cause(const std::vector<FailedHost>& failed) {
+  std::vector<FailureGroup> groups;
   for (const FailedHost& host : failed) {
     const std::string pattern =
         without_addresses(replace_all(host.down.message.lines(), host.name, "%h"));
-    const auto same = std::find_if(groups.begin(), groups.end(), [&](const Group& group) {
+    const auto same = std::find_if(groups.begin(), groups.end(), [&](const FailureGroup& group) {
       return group.pattern == pattern && group.down.failure == host.down.failure;
     });
     if (same != groups.end()) {
       same->names.push_back(host.name);
     } else {
-      groups.push_back(Group{host.down, pattern, {host.name}});
+      groups.push_back(FailureGroup{host.down, pattern, {host.name}});
     }
   }
   return groups;
@@ -111,7 +111,7 @@ std::string step_of(LinkFailure failure) {
 std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std::size_t total,
                                       const std::string& circumstance) {
   std::vector<Diagnostic> diagnostics;
-  for (const Group& group : group_by_cause(failed)) {
+  for (const FailureGroup& group : group_by_cause(failed)) {
     const std::string names = fold_host_names(group.names);
     Diagnostic& diagnostic = diagnostics.emplace_back();
     diagnostic.id = "IVY-H003";

@@ -1,6 +1,5 @@
 #include "launcher/job/host_session.h"
 
-#include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cstdint>
 #include <cstdio>

@@ -12,7 +12,6 @@
 #include <functional>
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "launcher/job/host_carriers.h"
 #include "launcher/job/host_clock.h"

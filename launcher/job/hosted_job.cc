@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <fstream>
@@ -19,6 +18,7 @@
 #include <tuple>
 
 #include "launcher/job/job_place.h"
+#include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
@@ -29,11 +29,10 @@ namespace {
 
 std::optional<HostedJob> parse_name(const std::string& parent, std::string_view name) {
   if (name.size() < kJobIdDigits + 2 || name[kJobIdDigits] != '-') return std::nullopt;
-  const std::string_view number = name.substr(kJobIdDigits + 1);
-  HostedJob job{std::string(name.substr(0, kJobIdDigits)), 0, parent + "/" + std::string(name)};
-  const auto parsed = std::from_chars(number.data(), number.data() + number.size(), job.host);
-  if (!is_job_id(job.job_id) || parsed.ptr != number.data() + number.size()) return std::nullopt;
-  return job;
+  const std::string job_id(name.substr(0, kJobIdDigits));
+  const auto host = to_number<std::uint32_t>(name.substr(kJobIdDigits + 1));
+  if (!is_job_id(job_id) || !host) return std::nullopt;
+  return HostedJob{job_id, *host, parent + "/" + std::string(name)};
 }
 
 // True if a supervisor holds the directory's lock (agent/node/spawn/job_directory.h). Its socket is

@@ -7,7 +7,6 @@
 #include <exception>
 
 #include "launcher/hang/rank_names.h"
-#include "launcher/job/job_record.h"
 #include "launcher/job/joined_nodes.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"

@@ -3,11 +3,11 @@
 #include <sys/random.h>
 
 #include <boost/asio/post.hpp>
-#include <cstdio>
 #include <utility>
 
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/log.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -18,16 +18,6 @@ std::string random_bytes(std::size_t count) {
   // At most 256 bytes: getrandom never returns fewer then.
   IVY_ASSERT(getrandom(bytes.data(), count, 0) == static_cast<ssize_t>(count));
   return bytes;
-}
-
-std::string hexadecimal(const std::string& bytes) {
-  std::string text;
-  char digits[3];
-  for (const char byte : bytes) {
-    std::snprintf(digits, sizeof digits, "%02x", static_cast<unsigned char>(byte));
-    text += digits;
-  }
-  return text;
 }
 
 std::uint32_t takeover_of(const JobRequest& request) {

@@ -3,13 +3,13 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
 #include <iterator>
 #include <vector>
 
+#include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/user_places.h"
 
@@ -51,9 +51,9 @@ std::optional<EndedJob> read_end(const EndFile& file) {
   std::ifstream text(file.path);
   std::string line;
   if (!std::getline(text, line) || !line.starts_with(kExit)) return std::nullopt;
-  const char* const last = line.data() + line.size();
-  const auto parsed = std::from_chars(line.data() + kExit.size(), last, end.exit_code);
-  if (parsed.ec != std::errc() || parsed.ptr != last) return std::nullopt;
+  const std::optional<int> exit_code = to_number<int>(line.substr(kExit.size()));
+  if (!exit_code) return std::nullopt;
+  end.exit_code = *exit_code;
   std::getline(text, end.cause);
   end.description.assign(std::istreambuf_iterator<char>(text), {});
   return end;

@@ -8,7 +8,7 @@ namespace {
 using std::chrono::milliseconds;
 
 // A reader, or the file system of --log-dir, that is slower than this is named as what is awaited.
-constexpr milliseconds kPatience{2'000};
+constexpr milliseconds kScreenPatience{2'000};
 
 Diagnostic log_dir_refusal(const std::string& what, const std::string& fix) {
   return Diagnostic{.id = "IVY-O002", .what = what, .fix = fix, .exit_code = kExitRefused};
@@ -50,7 +50,7 @@ void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_att
                       Begun begun) {
   begins_ = true;
   const std::string called = "the file system of --log-dir " + options_.log_dir;
-  patience_timer_.expires_after(kPatience);
+  patience_timer_.expires_after(kScreenPatience);
   patience_timer_.async_wait([this, called](const boost::system::error_code& error) {
     if (!error) note("waiting for " + called);
   });
@@ -88,7 +88,7 @@ void JobScreen::await_reader() {
   if (awaits_reader_ || gives_up_) return;
   awaits_reader_ = true;
   const bool has_files = !options_.log_dir.empty() && options_.log_to != LogPlace::kNode;
-  reader_timer_.expires_after(kPatience);
+  reader_timer_.expires_after(kScreenPatience);
   reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
     if (error || gives_up_) return;
     note("every rank has ended; waiting for the reader of the output" +

@@ -3,7 +3,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -27,7 +26,7 @@ constexpr std::chrono::seconds kEndPatience{1};
 // Pause before the next accept when no descriptor is left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 constexpr std::size_t kReadBytes = 4096;
-constexpr std::size_t kWriteBytes = 256u << 10;
+constexpr std::size_t kClientWriteBytes = 256u << 10;
 constexpr int kBacklog = 64;
 
 // The directory is closed to others already; root and a changed umask are not trusted blindly.
@@ -245,7 +244,7 @@ void JobSocket::say(const ClientPointer& client, const ctl::Reply& reply) {
 void JobSocket::write(const ClientPointer& client) {
   while (!client->is_writing && !client->is_closed) {
     if (client->written == client->out.size()) {
-      client->out = client->queue.take(kWriteBytes);
+      client->out = client->queue.take(kClientWriteBytes);
       client->written = 0;
     }
     if (client->out.empty()) {

@@ -15,7 +15,7 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kReadBytes = 64u << 10;
+constexpr std::size_t kLogBytes = 64u << 10;
 // Last lines are searched in this many bytes of each file.
 constexpr std::uint64_t kTailBytes = 64u << 10;
 
@@ -64,7 +64,7 @@ bool LogReader::read_file(File& file, std::size_t& budget, const Feed& feed) {
     return true;
   }
   any_opened_ = true;
-  std::array<char, kReadBytes> buffer;
+  std::array<char, kLogBytes> buffer;
   bool at_end = false;
   while (!at_end && budget > 0) {
     const ssize_t count = pread(opened.get(), buffer.data(), std::min(buffer.size(), budget),

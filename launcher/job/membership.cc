@@ -4,7 +4,7 @@
 #include <map>
 #include <set>
 
-#include "launcher/options/hosts.h"
+#include "proto/contract/host_ranges.h"
 
 namespace ivy {
 namespace {
@@ -16,18 +16,18 @@ std::size_t count(const std::vector<Member>& members, Member kind) {
   return static_cast<std::size_t>(std::count(members.begin(), members.end(), kind));
 }
 
-struct Group {
+struct AbsenceGroup {
   std::string why;
   std::vector<std::string> names;
 };
 
-std::vector<Group> by_reason(const std::vector<GoneMember>& gone) {
-  std::vector<Group> groups;
+std::vector<AbsenceGroup> by_reason(const std::vector<GoneMember>& gone) {
+  std::vector<AbsenceGroup> groups;
   for (const GoneMember& member : gone) {
     const std::string why = (member.step.empty() ? "" : member.step + ": ") + member.reason.line();
     auto same = std::find_if(groups.begin(), groups.end(),
-                             [&](const Group& group) { return group.why == why; });
-    if (same == groups.end()) same = groups.insert(groups.end(), Group{why, {}});
+                             [&](const AbsenceGroup& group) { return group.why == why; });
+    if (same == groups.end()) same = groups.insert(groups.end(), AbsenceGroup{why, {}});
     same->names.push_back(member.name);
   }
   return groups;
@@ -66,7 +66,7 @@ std::vector<std::string> peer_addresses(const std::vector<std::vector<std::strin
 std::string members_line(std::size_t here, std::size_t all, const std::string& range,
                          const std::vector<GoneMember>& gone) {
   std::string line = std::to_string(here) + " of " + std::to_string(all) + " hosts (" + range + ")";
-  const std::vector<Group> groups = by_reason(gone);
+  const std::vector<AbsenceGroup> groups = by_reason(gone);
   for (std::size_t i = 0; i < groups.size(); ++i) {
     line += (i == 0 ? ", without " : ", ") + fold_host_names(groups[i].names);
     if (i < kMaxReasons) line += " (" + groups[i].why + ")";

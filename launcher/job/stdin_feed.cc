@@ -13,7 +13,7 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kReadBytes = 32u << 10;
+constexpr std::size_t kInputBytes = 32u << 10;
 // How often a background job looks whether it has come to the foreground.
 constexpr std::chrono::milliseconds kForegroundPoll{300};
 
@@ -79,7 +79,7 @@ void StdinFeed::wait() {
 
 void StdinFeed::read_some() {
   if (is_terminal_ && !may_read_terminal()) return wait();
-  const std::size_t room = std::min(handlers_.room(), kReadBytes);
+  const std::size_t room = std::min(handlers_.room(), kInputBytes);
   if (room == 0) return;
   std::string bytes(room, '\0');
   const ssize_t count = read(STDIN_FILENO, bytes.data(), bytes.size());

@@ -7,6 +7,8 @@
 #include <iterator>
 #include <utility>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -78,8 +80,7 @@ Result<std::string> read_sha256(const std::filesystem::path& path) {
   std::ifstream file(path);
   std::string digits;
   file >> digits;
-  if (digits.size() != kSha256Digits ||
-      digits.find_first_not_of("0123456789abcdef") != std::string::npos) {
+  if (digits.size() != kSha256Digits || !is_hexadecimal(digits)) {
     return Error{Code::kDataLoss, path.string() + " does not hold a SHA-256",
                  "build or install ivyrun again"};
   }
@@ -94,13 +95,7 @@ std::string name_of(const std::map<std::string, std::string>& sha256_by_architec
   }
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
-  std::string name;
-  for (const unsigned char byte : digest) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    name += kDigits[byte >> 4];
-    name += kDigits[byte & 15];
-  }
-  return name.substr(0, kNameDigits);
+  return hexadecimal({reinterpret_cast<const char*>(digest), kNameDigits / 2});
 }
 
 Result<std::string> whole_file(const std::string& path) {

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
-#include <utility>
 
 namespace ivy {
 namespace asio = boost::asio;

@@ -10,12 +10,12 @@
 
 #include <array>
 #include <climits>
-#include <cstring>
 #include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "launcher/options/hosts.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
@@ -82,11 +82,6 @@ std::string read_hosts_file() {
 }
 
 }  // namespace
-
-std::string own_host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
 
 std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::string_view name) {
   std::vector<std::string> found;

@@ -9,7 +9,6 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
-#include <climits>
 #include <memory>
 #include <string_view>
 

@@ -4,7 +4,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
-#include <limits>
 #include <string_view>
 
 #include "launcher/report/folded_ranks.h"

@@ -3,7 +3,6 @@
 // See "The srun step" in launcher/links/README.md.
 #pragma once
 
-#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>

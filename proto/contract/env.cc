@@ -8,7 +8,7 @@ namespace {
 using enum EnvRule;
 
 // The first matching entry counts: names before the prefixes that contain them.
-constexpr EnvEntry kTable[] = {
+constexpr EnvEntry kVariables[] = {
     // Written by us: this worker's identity.
     {"RANK", kSet, "torch, accelerate, DeepSpeed"},
     {"LOCAL_RANK", kSet, "torch, accelerate, DeepSpeed"},
@@ -247,13 +247,13 @@ bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')
 
 }  // namespace
 
-std::span<const EnvEntry> env_table() { return kTable; }
+std::span<const EnvEntry> env_table() { return kVariables; }
 
 EnvRule env_rule(std::string_view name) {
-  const auto* entry = std::find_if(std::begin(kTable), std::end(kTable), [&](const EnvEntry& e) {
-    return env_pattern_matches(e.pattern, name);
-  });
-  return entry == std::end(kTable) ? kInherit : entry->rule;
+  const auto* entry =
+      std::find_if(std::begin(kVariables), std::end(kVariables),
+                   [&](const EnvEntry& e) { return env_pattern_matches(e.pattern, name); });
+  return entry == std::end(kVariables) ? kInherit : entry->rule;
 }
 
 bool is_env_name(std::string_view name) {

@@ -19,6 +19,9 @@ inline constexpr int kExitNotExecutable = 126;  // The program cannot be execute
 inline constexpr int kExitNotFound = 127;       // The program does not exist.
 inline constexpr int kExitOutputClosed = 141;   // The reader of our output went away.
 
+// What our other programs return for a failure.
+inline constexpr int kExitFailed = 1;
+
 // How one process ended. Exactly one of the two is meaningful.
 struct ExitStatus {
   int code = 0;    // 0..255 when signal == 0.

@@ -4,6 +4,11 @@
 #include <cstdio>
 
 namespace ivy {
+namespace {
+
+constexpr std::string_view kHexDigits = "0123456789abcdef";
+
+}  // namespace
 
 std::string help_entry(std::string typed, std::string_view text, std::size_t column) {
   constexpr std::size_t kWidth = 98;
@@ -40,6 +45,33 @@ std::vector<std::string_view> words_of(std::string_view text) {
     words.push_back(text.substr(0, text.find_first_of(kBlanks)));
     text.remove_prefix(words.back().size());
   }
+}
+
+std::string hexadecimal(std::string_view bytes) {
+  std::string text;
+  for (const char c : bytes) {
+    const auto byte = static_cast<unsigned char>(c);
+    text += kHexDigits[byte >> 4];
+    text += kHexDigits[byte & 15];
+  }
+  return text;
+}
+
+bool is_hexadecimal(std::string_view text) {
+  return text.find_first_not_of(kHexDigits) == std::string_view::npos;
+}
+
+std::string from_hexadecimal(std::string_view digits) {
+  std::string bytes;
+  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
+    bytes += static_cast<char>(kHexDigits.find(digits[i]) * 16 + kHexDigits.find(digits[i + 1]));
+  return bytes;
+}
+
+std::string lower_case(std::string_view text) {
+  std::string lower(text);
+  for (char& c : lower) c = static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return lower;
 }
 
 std::string counted(std::size_t count, std::string_view noun) {

@@ -40,6 +40,14 @@ std::optional<Number> to_number(std::string_view text) {
   return number;
 }
 
+// Bytes as lower-case digits, two for each, and back from nothing but such digits.
+std::string hexadecimal(std::string_view bytes);
+bool is_hexadecimal(std::string_view text);
+std::string from_hexadecimal(std::string_view digits);
+
+// ASCII alone, whatever the locale.
+std::string lower_case(std::string_view text);
+
 // "1 host", "3 hosts"
 std::string counted(std::size_t count, std::string_view noun);
 

@@ -3,7 +3,7 @@
 namespace ivy {
 namespace {
 
-constexpr UnservedWorld kTable[] = {
+constexpr UnservedWorld kWorlds[] = {
     {"Horovod", "", "horovod.common.basics", "start it with horovodrun"},
     {"TensorFlow", "tensorflow", "",
      "set TF_CONFIG in the script by RANK and WORLD_SIZE, and add --allow-singletons"},
@@ -12,10 +12,10 @@ constexpr UnservedWorld kTable[] = {
 
 }  // namespace
 
-std::span<const UnservedWorld> unserved_worlds() { return kTable; }
+std::span<const UnservedWorld> unserved_worlds() { return kWorlds; }
 
 const UnservedWorld* world_of_backend(std::string_view backend) {
-  for (const UnservedWorld& world : kTable)
+  for (const UnservedWorld& world : kWorlds)
     if (!backend.empty() && world.backend == backend) return &world;
   return nullptr;
 }

@@ -1,11 +1,13 @@
-// The owner of a file descriptor, which closes it at its end, and pairs of connected ones. Thread:
-// one at a time.
+// The owners of a file descriptor and of an open directory, which close it at their end, and pairs
+// of connected descriptors. Thread: one at a time.
 #pragma once
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <memory>
 #include <utility>
 
 namespace ivy {
@@ -35,6 +37,11 @@ class Descriptor {
  private:
   int fd_;
 };
+
+struct CloseDirectory {
+  void operator()(DIR* directory) const { ::closedir(directory); }
+};
+using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
 // Two connected descriptors, closed on exec. None when the system refuses them: errno says why.
 struct DescriptorPair {

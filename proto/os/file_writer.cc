@@ -1,6 +1,5 @@
 #include "proto/os/file_writer.h"
 
-#include <poll.h>
 #include <signal.h>
 #include <unistd.h>
 

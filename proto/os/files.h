@@ -1,8 +1,6 @@
 // Whole files, read and written. Where a call fails, errno says why. Thread: any; blocks.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstddef>
 #include <optional>
 #include <string>

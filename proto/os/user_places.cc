@@ -4,6 +4,7 @@
 
 #include <charconv>
 
+#include "proto/contract/text.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -14,8 +15,7 @@ constexpr char kStopGraceFile[] = "/stop-grace-ms";
 }  // namespace
 
 bool is_job_id(std::string_view text) {
-  return text.size() == kJobIdDigits &&
-         text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
+  return text.size() == kJobIdDigits && is_hexadecimal(text);
 }
 
 std::string place_in_tmp(std::uint32_t uid) { return "/tmp/ivyrun-" + std::to_string(uid); }

@@ -6,11 +6,11 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
-#include <climits>
 #include <ctime>
 #include <memory>
 #include <optional>
 
+#include "proto/contract/text.h"
 #include "proto/trust/libcrypto.h"
 
 namespace ivy {
@@ -38,12 +38,6 @@ using BorrowedCertificates = std::unique_ptr<STACK_OF(X509), FreeStack>;
 
 bool is_space(char c) { return std::isspace(static_cast<unsigned char>(c)) != 0; }
 bool is_letter_or_digit(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0; }
-
-std::string lower(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
 
 // Escapes untrusted text for one line of a message.
 std::string shown(std::string_view text) {
@@ -152,7 +146,7 @@ std::string serial_of(const X509* certificate) {
   const BigNumber number(ASN1_INTEGER_to_BN(X509_get0_serialNumber(certificate), nullptr));
   char* const digits = number ? BN_bn2hex(number.get()) : nullptr;
   if (digits == nullptr) return "?";
-  const std::string serial = lower(digits);
+  const std::string serial = lower_case(digits);
   OPENSSL_free(digits);
   return serial;
 }
@@ -190,7 +184,7 @@ void add_uri(std::string_view uri, RoleNames& roles) {
     roles.users.emplace_back(uri.substr(kUserUri.size()));
   } else if (uri.starts_with(kServesUri)) {
     roles.serves.emplace_back(uri.substr(kServesUri.size()));
-  } else if (lower(uri).starts_with("ivy:")) {
+  } else if (lower_case(uri).starts_with("ivy:")) {
     roles.unknown = shown(uri);
   }
 }
@@ -209,7 +203,7 @@ Result<RoleNames> read_names(X509* certificate, CertificateIdentity& identity) {
     if (name->type == GEN_URI) {
       add_uri(bytes_of(name->d.uniformResourceIdentifier), roles);
     } else if (name->type == GEN_DNS) {
-      const std::string dns = lower(bytes_of(name->d.dNSName));
+      const std::string dns = lower_case(bytes_of(name->d.dNSName));
       if (check_certificate_name(CertificateRole::kHost, dns)) identity.dns_names.push_back(dns);
     } else if (name->type == GEN_IPADD) {
       const std::string address = address_text(bytes_of(name->d.iPAddress));
@@ -464,7 +458,7 @@ std::string cert_command_with(const CertificateIdentity& identity, const std::st
   std::string command = "ivy-agent cert " + identity.name;
   for (const std::vector<std::string>* names : {&identity.dns_names, &identity.addresses})
     for (const std::string& kept : *names)
-      if (kept != lower(identity.name)) command += " " + kept;
+      if (kept != lower_case(identity.name)) command += " " + kept;
   command += " " + name;
   return command + (identity.serves.empty() ? " --serves-any" : " --serves " + identity.serves);
 }
@@ -566,7 +560,7 @@ Result<void> check_host_name(const CertificateIdentity& identity, std::string_vi
   // A trailing dot (the DNS root) does not change a name.
   const std::string_view name = asked.ends_with('.') ? asked.substr(0, asked.size() - 1) : asked;
   const std::vector<std::string>& names = address.empty() ? identity.dns_names : identity.addresses;
-  const std::string wanted = address.empty() ? lower(name) : address;
+  const std::string wanted = address.empty() ? lower_case(name) : address;
   if (std::find(names.begin(), names.end(), wanted) != names.end()) return {};
   return Error{Code::kPermissionDenied,
                "certificate " + role_text(identity.role) + "/" + identity.name + " is not for \"" +

@@ -1,8 +1,9 @@
 #include "proto/wire/dial_wire.h"
 
 #include <algorithm>
-#include <charconv>
 #include <optional>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -15,48 +16,12 @@ constexpr std::size_t kJobIdDigits = 32;
 // As large as Linux's last real-time signal.
 constexpr int kLastSignal = 64;
 
-template <class Number>
-std::optional<Number> parse_number(std::string_view text) {
-  Number value{};
-  const auto parsed = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || parsed.ec != std::errc() || parsed.ptr != text.data() + text.size())
-    return std::nullopt;
-  return value;
-}
-
 // "a b c" -> "a", and "b c" stays.
 std::string_view take_word(std::string_view& text) {
   const std::size_t blank = text.find(' ');
   const std::string_view word = text.substr(0, blank);
   text.remove_prefix(blank == std::string_view::npos ? text.size() : blank + 1);
   return word;
-}
-
-int digit_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-}
-
-bool is_hexadecimal(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return digit_value(c) >= 0; });
-}
-
-std::string hexadecimal(std::string_view bytes) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (const char c : bytes) {
-    const auto byte = static_cast<unsigned char>(c);
-    text += kDigits[byte >> 4];
-    text += kDigits[byte & 15];
-  }
-  return text;
-}
-
-std::string bytes_of(std::string_view digits) {
-  std::string bytes;
-  for (std::size_t i = 0; i + 1 < digits.size(); i += 2)
-    bytes += static_cast<char>(digit_value(digits[i]) * 16 + digit_value(digits[i + 1]));
-  return bytes;
 }
 
 // Parses one line into the order; false if it is none of ours.
@@ -68,18 +33,18 @@ bool take_line(std::string_view line, DialOrder& order) {
     return true;
   }
   if (name == "key" && rest.size() == 2 * kDialKeyBytes && is_hexadecimal(rest)) {
-    order.key = bytes_of(rest);
+    order.key = from_hexadecimal(rest);
     return true;
   }
   if (name == "silence") {
-    const auto milliseconds = parse_number<std::uint32_t>(rest);
+    const auto milliseconds = to_number<std::uint32_t>(rest);
     if (!milliseconds || *milliseconds == 0) return false;
     order.silence = std::chrono::milliseconds(*milliseconds);
     return true;
   }
   if (name == "address" && order.addresses.size() < kDialAddressesMax) {
     const std::string_view address = take_word(rest);
-    const auto port = parse_number<std::uint16_t>(rest);
+    const auto port = to_number<std::uint16_t>(rest);
     if (address.empty() || !port || *port == 0) return false;
     order.addresses.push_back({std::string(address), *port});
     return true;
@@ -151,14 +116,14 @@ Result<DialGreeting> parse_dial_greeting(std::string_view line) {
   } else {
     return malformed;
   }
-  const auto host = parse_number<std::uint32_t>(take_word(line));
+  const auto host = to_number<std::uint32_t>(take_word(line));
   if (!host) return malformed;
   greeting.host = *host;
   if (greeting.kind != DialGreeting::Kind::kSignal) {
     if (!line.empty()) return malformed;
     return greeting;
   }
-  const auto signal = parse_number<int>(take_word(line));
+  const auto signal = to_number<int>(take_word(line));
   if (!signal || *signal < 1 || *signal > kLastSignal || (line != "tree" && line != "tasks"))
     return malformed;
   greeting.signal = *signal;

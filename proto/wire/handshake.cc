@@ -8,6 +8,7 @@
 
 #include <memory>
 
+#include "proto/contract/text.h"
 #include "proto/wire/store_wire.h"
 
 namespace ivy {
@@ -122,11 +123,7 @@ Result<HandshakeHello> decode_hello(std::string_view bytes) {
     if (c < 'a' || c > 'z')
       return Error{Code::kInvalidArgument, "a greeting with a damaged purpose"};
   }
-  for (const char c : job_id_of(bytes)) {
-    constexpr std::string_view kDigits = "0123456789abcdef";
-    hello.job_id.push_back(kDigits[static_cast<unsigned char>(c) >> 4]);
-    hello.job_id.push_back(kDigits[static_cast<unsigned char>(c) & 0xf]);
-  }
+  hello.job_id = hexadecimal(job_id_of(bytes));
   store::PayloadReader rest(bytes.substr(kHandshakeMagic.size() + sizeof kHandshakeVersion +
                                          kPurposeBytes + kJobIdBytes));
   hello.generation = rest.u32();

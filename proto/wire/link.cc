@@ -1,7 +1,6 @@
 #include "proto/wire/link.h"
 
 #include <algorithm>
-#include <cstring>
 
 namespace ivy::link {
 namespace {

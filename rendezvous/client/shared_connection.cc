@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/wire/handshake.h"
 #include "rendezvous/dialects/codec.h"
@@ -40,8 +41,7 @@ Result<std::unique_ptr<SharedConnection>> SharedConnection::connect(const Client
   if (!made->wake_) return errno_error(Code::kInternal, "make an event descriptor", errno);
   DialTarget& target = made->target_;
   IVY_CHECK(parse_target(options.address, target));
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  if (options.job_id.size() != 32 || options.job_id.find_first_not_of(kDigits) != std::string::npos)
+  if (options.job_id.size() != 32 || !is_hexadecimal(options.job_id))
     return Error{Code::kInvalidArgument, "a job's id has 32 hexadecimal digits"};
   target.job_id = options.job_id;
   target.token = options.token;

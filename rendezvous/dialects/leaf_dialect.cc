@@ -5,7 +5,7 @@
 namespace ivy::store {
 namespace {
 
-Error damaged(const std::string& what) {
+Error bad_leaf(const std::string& what) {
   return Error{Code::kDataLoss, "a leaf's connection: " + what};
 }
 
@@ -75,7 +75,7 @@ Result<void> LeafDialect::serve(const WireFrame& frame, Replies& out) {
 
 Result<const LeafDialect::Member*> LeafDialect::member(std::uint32_t number) const {
   const auto found = members_.find(number);
-  if (found == members_.end()) return damaged("no client " + std::to_string(number));
+  if (found == members_.end()) return bad_leaf("no client " + std::to_string(number));
   return &found->second;
 }
 
@@ -88,10 +88,10 @@ Result<void> LeafDialect::join(PayloadReader& in) {
   info.pid = in.u32();
   info.session = in.u64();
   info.address = address_on_host(address_, std::string(in.text()));
-  if (!in.done() || space >= kSpaces) return damaged("a client that joins is damaged");
-  if (members_.contains(number)) return damaged("client " + std::to_string(number) + " is there");
+  if (!in.done() || space >= kSpaces) return bad_leaf("a client that joins is damaged");
+  if (members_.contains(number)) return bad_leaf("client " + std::to_string(number) + " is there");
   if (members_.size() >= kMaxLeafClients)
-    return damaged("more than " + std::to_string(kMaxLeafClients) + " clients");
+    return bad_leaf("more than " + std::to_string(kMaxLeafClients) + " clients");
   info.space = static_cast<Space>(space);
   info.generation = generation_;
   if (has_rank) info.rank = rank;
@@ -104,7 +104,7 @@ Result<void> LeafDialect::join(PayloadReader& in) {
 Result<void> LeafDialect::leave(PayloadReader& in) {
   const std::uint32_t number = in.u32();
   const Member* gone = IVY_TRY(member(number));
-  if (!in.done()) return damaged("a client that leaves is damaged");
+  if (!in.done()) return bad_leaf("a client that leaves is damaged");
   engine_.leave(gone->id);
   left_.push_back(gone->id);
   members_.erase(number);
@@ -115,7 +115,7 @@ Result<void> LeafDialect::leave(PayloadReader& in) {
 Result<void> LeafDialect::describe(PayloadReader& in) {
   const Member* described = IVY_TRY(member(in.u32()));
   const std::uint32_t pid = in.u32();
-  if (!in.done()) return damaged("a description is damaged");
+  if (!in.done()) return bad_leaf("a description is damaged");
   engine_.describe(described->id, pid, std::nullopt);
   return {};
 }
@@ -124,7 +124,7 @@ Result<void> LeafDialect::set_companions(PayloadReader& in) {
   const std::uint32_t leader = in.u32();
   const std::uint32_t id = in.u32();
   const std::uint32_t count = in.u32();
-  if (count > kMaxLeafClients * 16u) return damaged("too many companions");
+  if (count > kMaxLeafClients * 16u) return bad_leaf("too many companions");
   std::vector<Companion> all;
   for (std::uint32_t i = 0; i < count && in.ok(); ++i) {
     const auto found = members_.find(in.u32());
@@ -132,7 +132,7 @@ Result<void> LeafDialect::set_companions(PayloadReader& in) {
     if (found != members_.end())
       all.push_back({found->second.id, waited < now_ns_ ? now_ns_ - waited : 0});
   }
-  if (!in.done()) return damaged("companions are damaged");
+  if (!in.done()) return bad_leaf("companions are damaged");
   engine_.set_companions(IVY_TRY(member(leader))->id, id, std::move(all));
   return {};
 }
@@ -169,7 +169,7 @@ bool LeafDialect::may_keep(Space space, const std::string& key, const std::strin
 Result<void> LeafDialect::follow(std::uint32_t id, PayloadReader& in, Replies& out) {
   const std::uint8_t index = in.u8();
   std::string key(in.text());
-  if (!in.done() || index >= kFollowedSpaces) return damaged("a key to follow is damaged");
+  if (!in.done() || index >= kFollowedSpaces) return bad_leaf("a key to follow is damaged");
   const auto space = static_cast<Space>(index);
   engine_.count_request();
   const ReplyBody answer = ask(space, Check{{key}});

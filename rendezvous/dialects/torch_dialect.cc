@@ -56,11 +56,11 @@ void put_bytes(std::string& out, std::string_view bytes) {
   out.append(bytes);
 }
 
-Error damaged(const std::string& what) { return Error{Code::kDataLoss, "torch store: " + what}; }
+Error bad_torch(const std::string& what) { return Error{Code::kDataLoss, "torch store: " + what}; }
 
 Result<void> encode_error(TorchOp op, const Error& error, std::string& bytes) {
   if (error.code == Code::kCancelled) return {};  // CANCEL_WAIT has its own reply.
-  if (op != TorchOp::kGet || error.code != Code::kNotFound) return damaged(error.message);
+  if (op != TorchOp::kGet || error.code != Code::kNotFound) return bad_torch(error.message);
   put_bytes(bytes, {});
   return {};
 }
@@ -90,7 +90,7 @@ Result<void> encode(TorchOp op, const ReplyBody& body, std::string& bytes) {
     put_number(bytes, popped->length);
     if (popped->item) put_bytes(bytes, *popped->item);
   } else if (const auto* list = std::get_if<Keys>(&body)) {
-    if (list->more) return damaged("the store has too many keys to list them in one reply");
+    if (list->more) return bad_torch("the store has too many keys to list them in one reply");
     put_number(bytes, static_cast<std::int64_t>(list->keys.size()));
     for (const std::string& key : list->keys) put_bytes(bytes, key);
   }
@@ -113,7 +113,7 @@ Result<bool> TorchDialect::recognize() {
   }
   if (bytes.size() < 4 && first == (kValidateMagic & 0xff)) return false;
   if (bytes.size() >= 4 && little(bytes.substr(0, 4)) == kValidateMagic) {
-    return damaged(
+    return bad_torch(
         "a development version of torch from 2023 speaks here; use 2.0 or before, or "
         "2.2 or later");
   }
@@ -121,8 +121,9 @@ Result<bool> TorchDialect::recognize() {
     dialect_ = Dialect::kA;
     return true;
   }
-  if (first <= static_cast<unsigned>(TorchOp::kBarrier)) return damaged(kTorch21);
-  return damaged("the first byte is " + std::to_string(first) + ": this is no torch store client");
+  if (first <= static_cast<unsigned>(TorchOp::kBarrier)) return bad_torch(kTorch21);
+  return bad_torch("the first byte is " + std::to_string(first) +
+                   ": this is no torch store client");
 }
 
 // Reads the number of the next request.
@@ -133,11 +134,11 @@ Result<bool> TorchDialect::read_op() {
   const bool is_known =
       is_a ? number < kDialectA.size() : number <= static_cast<unsigned>(TorchOp::kBarrier);
   if (!is_known && is_a && number <= static_cast<unsigned>(TorchOp::kCancelWait))
-    return damaged(kTorch21);
-  if (!is_known) return damaged("request number " + std::to_string(number) + " is unknown");
+    return bad_torch(kTorch21);
+  if (!is_known) return bad_torch("request number " + std::to_string(number) + " is unknown");
   incoming_.op = is_a ? kDialectA[number] : static_cast<TorchOp>(number);
   if (!is_a && validated_ == (incoming_.op == TorchOp::kValidate))
-    return damaged(validated_ ? "a second greeting" : "the first request is no greeting");
+    return bad_torch(validated_ ? "a second greeting" : "the first request is no greeting");
   consumed_ += 1;
   return true;
 }
@@ -147,8 +148,8 @@ Result<bool> TorchDialect::read_count() {
   if (rest().size() < 8) return false;
   incoming_.left = little(rest().substr(0, 8));
   if (incoming_.left > kMaxKeysPerRequest) {
-    return damaged("a request with " + std::to_string(incoming_.left) + " keys; at most " +
-                   std::to_string(kMaxKeysPerRequest));
+    return bad_torch("a request with " + std::to_string(incoming_.left) + " keys; at most " +
+                     std::to_string(kMaxKeysPerRequest));
   }
   incoming_.counted = true;
   consumed_ += 8;
@@ -185,11 +186,12 @@ Result<bool> TorchDialect::read_field(char kind) {
   const std::uint64_t length = little(rest().substr(0, 8));
   const std::size_t limit = kind == 'k' ? kMaxKeyBytes : kMaxValueBytes;
   if (length > limit) {
-    return damaged(std::string(kind == 'k' ? "a key" : "a value") + " of " +
-                   std::to_string(length) + " bytes is longer than " + std::to_string(limit));
+    return bad_torch(std::string(kind == 'k' ? "a key" : "a value") + " of " +
+                     std::to_string(length) + " bytes is longer than " + std::to_string(limit));
   }
   if (incoming_.bytes + length > kMaxTorchRequestBytes) {
-    return damaged("a request is longer than " + std::to_string(kMaxTorchRequestBytes) + " bytes");
+    return bad_torch("a request is longer than " + std::to_string(kMaxTorchRequestBytes) +
+                     " bytes");
   }
   if (rest().size() < 8 + length) return false;
   incoming_.texts.emplace_back(rest().substr(8, length));
@@ -225,7 +227,7 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
   const TorchOp held_by = op_of(waiting_);
   const bool waits = held_by == TorchOp::kWait || held_by == TorchOp::kBarrier;
   if (rest().size() > (waits ? kMaxBehindTorchWait : kMaxTorchRequestBytes))
-    return damaged("requests pile up behind one that waits");
+    return bad_torch("requests pile up behind one that waits");
   return {};
 }
 
@@ -304,7 +306,7 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
   const TorchOp op = *incoming_.op;
   switch (op) {
     case TorchOp::kValidate:
-      if (incoming_.number != kValidateMagic) return damaged("a greeting with a wrong number");
+      if (incoming_.number != kValidateMagic) return bad_torch("a greeting with a wrong number");
       validated_ = true;
       return {};
     case TorchOp::kPing:
@@ -340,9 +342,9 @@ void TorchDialect::give_up(std::uint64_t now_ns, Replies& out) {
 // From this opcode on torch 2.1 has other numbers: this is its DELETE_KEY. A client of 2.0 watches
 // on a connection on which it does nothing else, so any other request before means 2.1.
 Result<void> TorchDialect::note_watch() {
-  if (requests_ != watched_.size()) return damaged(kTorch21);
+  if (requests_ != watched_.size()) return bad_torch(kTorch21);
   const std::string& key = incoming_.texts[0];
-  if (watched_.contains(key)) return damaged("key '" + shown_key(key) + "' is watched twice");
+  if (watched_.contains(key)) return bad_torch("key '" + shown_key(key) + "' is watched twice");
   watched_[key];
   watches_asked_.push_back(key);
   return {};
@@ -413,8 +415,8 @@ bool TorchDialect::next_is_cancel() const {
 Result<void> TorchDialect::count_watched(std::size_t before, std::size_t after) {
   watched_bytes_ = watched_bytes_ - before + after;
   if (watched_bytes_ <= kMaxTorchRequestBytes) return {};
-  return damaged("the values of watched keys are longer than " +
-                 std::to_string(kMaxTorchRequestBytes) + " bytes");
+  return bad_torch("the values of watched keys are longer than " +
+                   std::to_string(kMaxTorchRequestBytes) + " bytes");
 }
 
 }  // namespace ivy::store

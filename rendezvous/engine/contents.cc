@@ -1,9 +1,9 @@
 #include "rendezvous/engine/contents.h"
 
 #include <algorithm>
-#include <charconv>
 #include <utility>
 
+#include "proto/contract/text.h"
 #include "rendezvous/engine/shown_text.h"
 
 namespace ivy::store {
@@ -32,13 +32,6 @@ std::size_t barrier_cost(std::string_view name, std::uint32_t size) {
 }
 
 }  // namespace
-
-std::optional<std::int64_t> number_of(std::string_view text) {
-  std::int64_t number = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number);
-  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
-  return number;
-}
 
 Result<void> check_key(const std::string& key) {
   if (key.size() > kMaxKeyBytes) return too_long("a key", key.size(), kMaxKeyBytes);
@@ -125,7 +118,8 @@ Result<void> Contents::put_all(Space space,
 
 Result<std::int64_t> Contents::add(Space space, const std::string& key, std::int64_t delta) {
   const Entry* present = find(space, key);
-  const std::optional<std::int64_t> before = present == nullptr ? 0 : number_of(present->value);
+  const std::optional<std::int64_t> before =
+      present == nullptr ? 0 : to_number<std::int64_t>(present->value);
   std::int64_t sum = 0;
   if (!before || __builtin_add_overflow(*before, delta, &sum)) {
     return Error{Code::kInvalidArgument, "add to key '" + shown_key(key) +

@@ -37,8 +37,6 @@ struct EngineLimits {
   std::size_t torch_waiting_bytes = 256u << 20;  // Part of those: torch does not authenticate.
 };
 
-// Reads a decimal number; nothing else may stand beside it.
-std::optional<std::int64_t> number_of(std::string_view text);
 Result<void> check_key(const std::string& key);
 Result<void> check_key_count(std::size_t count);
 Result<void> check_keys(const std::vector<std::string>& keys);

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <map>
 #include <optional>
-#include <set>
 #include <vector>
 
 #include "rendezvous/engine/shown_text.h"

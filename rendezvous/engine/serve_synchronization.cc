@@ -1,5 +1,4 @@
 // Serves the requests by which clients synchronize: queues, barriers, counters, watches.
-#include <algorithm>
 #include <utility>
 
 #include "rendezvous/engine/explanation.h"

@@ -1,5 +1,7 @@
 #include "rendezvous/engine/serving.h"
 
+#include "proto/contract/text.h"
+
 namespace ivy::store {
 
 void forget_wait(WaiterId id, Waiters& waiters, Contents& contents) {
@@ -80,7 +82,8 @@ void Serving::settle(WaiterId id_of_waiter, const std::string& key) {
       answer(waiter, Value{entry->value});
       break;
     case WaitKind::kNumber:
-      if (entry == nullptr || number_of(entry->value).value_or(0) < waiter.at_least) return;
+      if (entry == nullptr || to_number<std::int64_t>(entry->value).value_or(0) < waiter.at_least)
+        return;
       answer(waiter, Done{});
       break;
     case WaitKind::kKeys:

@@ -1,6 +1,5 @@
 #include "rendezvous/log/commit_thread.h"
 
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/eventfd.h>
 #include <unistd.h>

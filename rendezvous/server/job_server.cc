@@ -6,7 +6,6 @@
 #include <array>
 #include <cerrno>
 #include <chrono>
-#include <string_view>
 #include <utility>
 
 #include "proto/os/clock.h"

@@ -4,7 +4,6 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
-#include <array>
 #include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
@@ -12,10 +11,8 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
-#include <cstdio>
 #include <cstring>
 #include <memory>
 #include <string_view>
@@ -34,7 +31,7 @@ namespace {
 using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 
-constexpr std::size_t kReadBytes = 256u << 10;
+constexpr std::size_t kRootReadBytes = 256u << 10;
 // The timeout of one attempt; the control descriptor is served between two attempts.
 constexpr std::uint64_t kDialNs = 1'000'000'000;
 constexpr std::chrono::milliseconds kDialPause{200};
@@ -45,7 +42,7 @@ class LeafProcess {
   LeafProcess(ServeOptions options, DialTarget target)
       : options_(std::move(options)),
         target_(std::move(target)),
-        buffer_(std::make_unique<char[]>(kReadBytes)) {}
+        buffer_(std::make_unique<char[]>(kRootReadBytes)) {}
 
   int run() {
     signals_.async_wait([this](const error_code& error, int) {
@@ -147,7 +144,7 @@ class LeafProcess {
   }
 
   void read_some() {
-    const ssize_t count = recv(root_.native_handle(), buffer_.get(), kReadBytes, MSG_DONTWAIT);
+    const ssize_t count = recv(root_.native_handle(), buffer_.get(), kRootReadBytes, MSG_DONTWAIT);
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) return wait_readable();
     if (count <= 0) return lose(count == 0 ? "it hung up" : std::strerror(errno));
     Replies replies;

@@ -6,7 +6,6 @@
 // take() has returned before may still name it, so its owner lives until the next call.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "proto/os/descriptor.h"

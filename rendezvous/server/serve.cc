@@ -23,7 +23,6 @@
 #include <string>
 #include <string_view>
 #include <utility>
-#include <vector>
 
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"

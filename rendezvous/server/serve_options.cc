@@ -1,11 +1,10 @@
 #include "rendezvous/server/serve_options.h"
 
 #include <algorithm>
-#include <charconv>
-#include <system_error>
 #include <utility>
 #include <variant>
 
+#include "proto/contract/text.h"
 #include "proto/os/user_places.h"
 
 namespace ivy::store {
@@ -51,8 +50,9 @@ bool take(std::string_view text, std::string& field) {
 
 template <class Number>
 bool take(std::string_view text, Number& field) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), field);
-  return error == std::errc() && end == text.data() + text.size();
+  const std::optional<Number> number = to_number<Number>(text);
+  field = number.value_or(0);
+  return number.has_value();
 }
 
 bool take(std::string_view text, std::vector<int>& field) {

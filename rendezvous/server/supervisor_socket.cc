@@ -5,10 +5,10 @@
 #include <array>
 #include <boost/system/error_code.hpp>
 #include <cerrno>
-#include <charconv>
 #include <cstdio>
-#include <system_error>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy::store {
 namespace {
@@ -83,12 +83,10 @@ bool SupervisorSocket::obey(std::string_view line) {
   constexpr std::string_view kGeneration = "generation ";
   if (line == "complete" && complete_ != nullptr) complete_();
   if (!line.starts_with(kGeneration)) return line != "quit";
-  line.remove_prefix(kGeneration.size());
-  std::uint32_t generation = 0;
-  const auto [end, error] = std::from_chars(line.data(), line.data() + line.size(), generation);
+  const auto generation = to_number<std::uint32_t>(line.substr(kGeneration.size()));
   // A supervisor whose order cannot be read waits for an answer: the end of the socket is one.
-  if (error != std::errc() || end != line.data() + line.size()) return false;
-  generation_(generation);
+  if (!generation) return false;
+  generation_(*generation);
   return true;
 }
 

@@ -71,8 +71,7 @@ std::string nearest_file(const std::string& path) {
   if (wanted.size() < 3 || wanted.size() > kMaxNameBytes) return {};
   std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
   std::string best;
-  const auto directory = std::unique_ptr<DIR, int (*)(DIR*)>(
-      opendir(slash == 0 ? "/" : path.substr(0, slash).c_str()), closedir);
+  const OpenDirectory directory(opendir(slash == 0 ? "/" : path.substr(0, slash).c_str()));
   if (!directory) return {};
   int count = 0;
   while (const dirent* entry = readdir(directory.get())) {

@@ -2,8 +2,6 @@
 // listens on, and reads the file that it writes. The dump is not parsed here. Thread: any.
 #pragma once
 
-#include <sys/types.h>
-
 #include <cstdint>
 #include <string>
 

@@ -1,7 +1,6 @@
 #include "agent/node/hang/process_view.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <linux/limits.h>
 #include <unistd.h>
 
@@ -11,9 +10,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
-#include <memory>
 #include <string_view>
 
+#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -26,11 +25,6 @@ constexpr std::size_t kMaxPlaces = 4;
 constexpr int kMaxShells = 8;
 constexpr std::array<std::string_view, 8> kShells = {"sh",  "bash", "dash", "zsh",
                                                      "ksh", "fish", "tcsh", "csh"};
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
 std::string proc_path(pid_t pid, const std::string& file) {
   return "/proc/" + std::to_string(pid) + "/" + file;

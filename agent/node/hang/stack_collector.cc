@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
 #include <deque>
 #include <optional>
@@ -30,7 +29,7 @@ constexpr std::chrono::milliseconds kTick{20};
 // How long the hook may take: an interpreter that handles the signal answers at once; one that
 // blocks it never does.
 constexpr std::uint64_t kHookPatienceNs = 1'500'000'000;
-constexpr std::uint64_t kSettledNs = 60'000'000;
+constexpr std::uint64_t kAnswerSettledNs = 60'000'000;
 // gdb reads the symbols of a process with torch in it for some seconds.
 constexpr std::uint64_t kToolPatienceNs = 15'000'000'000;
 constexpr std::uint32_t kDefaultPatienceMs = 5'000;
@@ -99,7 +98,7 @@ class HookAnswer {
     const off_t size = lstat(file_.c_str(), &status) == 0 ? status.st_size : offset_;
     if (size != size_) changed_at_ns_ = now_ns;
     size_ = size;
-    const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kSettledNs;
+    const bool has_answer = size_ > offset_ && now_ns - changed_at_ns_ >= kAnswerSettledNs;
     if (!has_answer) return now_ns - asked_at_ns_ >= kHookPatienceNs;
     hear();
     const bool is_all = is_light_ || signal_ == kStackSignal;

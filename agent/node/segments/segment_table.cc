@@ -1,7 +1,5 @@
 #include "agent/node/segments/segment_table.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>

@@ -6,11 +6,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
 #include <cerrno>
-#include <charconv>
-#include <cstring>
 
 #include "agent/node/spawn/birth.h"
 #include "agent/node/spawn/cgroup_files.h"
@@ -21,7 +17,6 @@
 namespace ivy {
 namespace {
 
-constexpr std::size_t kMaxMembers = 4096;
 // A worker may make cgroups below ours (containers); deeper nesting is not expected.
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kJobIdDigitsInName = 12;
@@ -33,13 +28,11 @@ bool write_file(const std::string& path, std::string_view text) {
 
 std::vector<std::string> child_cgroups(const std::string& directory) {
   std::vector<std::string> children;
-  DIR* const open_directory = opendir(directory.c_str());
-  if (open_directory == nullptr) return children;
-  while (const dirent* entry = readdir(open_directory)) {
+  const OpenDirectory opened(opendir(directory.c_str()));
+  while (const dirent* entry = opened ? readdir(opened.get()) : nullptr) {
     if (entry->d_type != DT_DIR || entry->d_name[0] == '.') continue;
     children.push_back(directory + "/" + entry->d_name);
   }
-  closedir(open_directory);
   return children;
 }
 

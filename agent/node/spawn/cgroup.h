@@ -3,12 +3,7 @@
 // cgroup.kill ends it whole. Thread: the supervisor's (or the warden's) only thread.
 #pragma once
 
-#include <cstdint>
 #include <memory>
-#include <optional>
-#include <string>
-#include <string_view>
-#include <vector>
 
 #include "agent/node/spawn/containment.h"
 

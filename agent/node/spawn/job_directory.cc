@@ -7,12 +7,10 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
-#include <memory>
 #include <vector>
 
 #include "proto/os/descriptor.h"
@@ -26,16 +24,11 @@ namespace {
 // A directory without a lock may be one that another warden has made and not locked yet.
 constexpr std::time_t kSettledSeconds = 10;
 // We make two levels; a deeper tree is not ours.
-constexpr int kMaxDepth = 8;
+constexpr int kMaxDirectoryDepth = 8;
 // An agent that checks whether a job lives, or a warden that sweeps, holds the job's lock for an
 // instant.
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
-
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-using OpenDirectory = std::unique_ptr<DIR, CloseDirectory>;
 
 std::vector<std::string> parents() {
   return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
@@ -76,7 +69,7 @@ Result<void> make_private(const std::string& path) {
 
 void remove_tree_at(int parent_fd, const char* name, int depth) {
   Descriptor opened(openat(parent_fd, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!opened || depth > kMaxDepth) return;
+  if (!opened || depth > kMaxDirectoryDepth) return;
   const OpenDirectory directory(fdopendir(opened.get()));
   if (!directory) return;
   const int fd = opened.release();  // The directory closes it.

@@ -1,17 +1,13 @@
 #include "agent/node/spawn/process_tree.h"
 
 #include <dirent.h>
-#include <fcntl.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <memory>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -24,8 +20,6 @@
 namespace ivy {
 namespace {
 
-// A job with more processes is ended in several passes.
-constexpr std::size_t kMaxMembers = 4096;
 // An environment may be 2 MiB long; our variables are in the part that the supervisor put in front.
 constexpr std::size_t kMaxEnvironmentBytes = 2u << 20;
 constexpr std::size_t kMaxStatBytes = 4096;
@@ -45,14 +39,10 @@ bool has_variable(std::string_view environment, std::string_view variable) {
   return false;
 }
 
-struct CloseDirectory {
-  void operator()(DIR* directory) const { closedir(directory); }
-};
-
 // Used when the main thread has exited: reads the state from another thread that lives.
 void look_at_other_threads(ProcessStat& process) {
   const std::string tasks = proc_path(process.pid, "task");
-  const std::unique_ptr<DIR, CloseDirectory> directory(opendir(tasks.c_str()));
+  const OpenDirectory directory(opendir(tasks.c_str()));
   while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
     if (entry->d_name[0] == '.') continue;
     ProcessStat thread;
@@ -104,7 +94,7 @@ bool read_process_stat(pid_t pid, ProcessStat& out) {
 
 std::vector<ProcessStat> read_all_processes() {
   std::vector<ProcessStat> all;
-  const std::unique_ptr<DIR, CloseDirectory> proc(opendir("/proc"));
+  const OpenDirectory proc(opendir("/proc"));
   if (!proc) return all;
   while (const dirent* entry = readdir(proc.get())) {
     if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;

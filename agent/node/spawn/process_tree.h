@@ -35,6 +35,8 @@ bool parse_process_stat(const std::string& text, ProcessStat& out);
 bool has_ended(const ProcessStat& process);
 // "/proc/PID/task/THREAD/FILE" of a thread that lives.
 std::string living_path(const ProcessStat& process, const std::string& file);
+// A job with more processes is ended in several passes.
+inline constexpr std::size_t kMaxMembers = 4096;
 // False when there is no such process.
 bool read_process_stat(pid_t pid, ProcessStat& out);
 // Every process of this pid namespace.

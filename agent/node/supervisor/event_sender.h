@@ -3,7 +3,6 @@
 // the loop's. Lifetime: outlived by channel and control server.
 #pragma once
 
-#include <cstdint>
 #include <functional>
 #include <string>
 #include <utility>

@@ -1,7 +1,6 @@
 #include "agent/node/supervisor/job_status.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>

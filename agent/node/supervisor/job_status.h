@@ -3,7 +3,6 @@
 // asks for it: a job that does not use libivycomm has none. Thread: the loop's.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <map>

@@ -4,7 +4,6 @@
 
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <optional>
 #include <utility>
 
 #include "launcher/links/address_lookup.h"

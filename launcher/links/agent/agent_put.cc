@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -17,7 +16,7 @@ namespace v1 = agent::v1;
 
 namespace {
 
-constexpr std::size_t kMaxDataBytes = 64u << 10;
+constexpr std::size_t kMaxPutBytes = 64u << 10;
 // A transfer slower than this (half a line of 256 kbit/s) has stalled.
 constexpr std::size_t kSlowestBytesPerSecond = 16u << 10;
 constexpr std::chrono::seconds kLeastTime{30};
@@ -56,7 +55,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
  private:
   void OnWriteDone(bool ok) override {
     if (!ok) return;
-    const std::size_t size = std::min(rest_.size(), kMaxDataBytes);
+    const std::size_t size = std::min(rest_.size(), kMaxPutBytes);
     if (size == 0) return StartWritesDone();
     request_.set_data(rest_.data(), size);
     tell_moved();

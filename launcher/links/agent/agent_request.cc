@@ -10,7 +10,8 @@
 #include <memory>
 #include <string_view>
 
-#include "launcher/links/this_host.h"
+#include "proto/contract/text.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
@@ -34,13 +35,7 @@ std::string command_sha256(const std::vector<std::string>& command) {
     EVP_DigestUpdate(hash.get(), argument.c_str(), argument.size() + 1);
   }
   EVP_DigestFinal_ex(hash.get(), digest.data(), &size);
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (unsigned i = 0; i < size; ++i) {
-    text += kDigits[digest[i] >> 4];
-    text += kDigits[digest[i] & 15];
-  }
-  return text;
+  return hexadecimal({reinterpret_cast<const char*>(digest.data()), size});
 }
 
 agent::v1::JobDescription job_description(const Options& options) {

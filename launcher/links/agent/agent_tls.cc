@@ -7,7 +7,6 @@
 #include <openssl/x509_vfy.h>
 
 #include <array>
-#include <utility>
 
 #include "proto/os/clock.h"
 

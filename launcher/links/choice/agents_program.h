@@ -4,7 +4,6 @@
 #pragma once
 
 #include <string>
-#include <vector>
 
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"

@@ -1,10 +1,6 @@
 #include "launcher/links/choice/carrier.h"
 
-#include <unistd.h>
-
 #include <algorithm>
-#include <array>
-#include <climits>
 #include <utility>
 #include <vector>
 

@@ -2,7 +2,6 @@
 
 #include <array>
 #include <sstream>
-#include <utility>
 
 #include "launcher/links/remote_greeting.h"
 

@@ -9,9 +9,9 @@ namespace ivy {
 namespace {
 
 // An upload that makes no progress for this long is stuck.
-constexpr std::chrono::seconds kEntryTimeout{60};
+constexpr std::chrono::seconds kUploadTimeout{60};
 // After the end of the output: how long the exit status and last words are waited for.
-constexpr std::chrono::milliseconds kLastWordsTimeout{300};
+constexpr std::chrono::milliseconds kRelayLastWordsTimeout{300};
 
 }  // namespace
 
@@ -22,7 +22,7 @@ void SshRelay::write(std::string_view bytes) {
 }
 
 Awaitable<std::optional<LinkDown>> SshRelay::carry() {
-  wire_.set_limit(kEntryTimeout);
+  wire_.set_limit(kUploadTimeout);
   bool in_time = true;
   while (in_time && move_bytes()) {
     const bool is_awaited = !is_up() || written_ < outgoing_.size();
@@ -35,7 +35,7 @@ Awaitable<std::optional<LinkDown>> SshRelay::carry() {
   }
   co_await sequence_.checkpoint();
   if (failure_ || !in_time) co_return failure_;
-  wire_.set_limit(kLastWordsTimeout);
+  wire_.set_limit(kRelayLastWordsTimeout);
   do {
     while (read_stream(SshStream::kError)) {
     }
@@ -94,7 +94,7 @@ void SshRelay::enter(std::string_view bytes) {
     // What is written from inside follows the opening line in the same packet.
     came_up_();
   } else if (!is_up()) {
-    wire_.set_limit(kEntryTimeout);
+    wire_.set_limit(kUploadTimeout);
   }
   if (!step.bytes.empty()) reports_.bytes(step.bytes);
   failure_ = step.failed;
@@ -115,7 +115,7 @@ bool SshRelay::write_some() {
     wrote = true;
     written_ += static_cast<std::size_t>(count);
     if (is_up()) continue;
-    wire_.set_limit(kEntryTimeout);
+    wire_.set_limit(kUploadTimeout);
     const std::string moved = entry_.sending(outgoing_.size() - written_);
     if (!moved.empty()) reports_.progress(moved);
     if (!reports_.is_open()) return false;

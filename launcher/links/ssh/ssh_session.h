@@ -9,7 +9,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "launcher/links/ssh/ssh_settings.h"
 #include "proto/contract/status.h"

@@ -1,19 +1,14 @@
 #include "launcher/links/ssh/ssh_settings.h"
 
 #include <algorithm>
-#include <cctype>
 #include <charconv>
 #include <optional>
 #include <sstream>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
-
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return text;
-}
 
 bool contains(std::initializer_list<std::string_view> words, std::string_view word) {
   return std::find(words.begin(), words.end(), word) != words.end();
@@ -122,7 +117,7 @@ void set_identities(SshTarget& target, const Choices& choices, const SshUser& us
     if (path && *path != "none") target.identities.push_back(*path);
   }
   const std::optional<std::string> agent = choices.value("identityagent");
-  if (!agent || lower(*agent) == "ssh_auth_sock") return;
+  if (!agent || lower_case(*agent) == "ssh_auth_sock") return;
   const std::optional<std::string> path = expand(*agent, user);
   if (!path) need_client(target, "IdentityAgent");
   target.identity_agent = path.value_or("");
@@ -160,7 +155,7 @@ SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
   target.client_because = choices.for_the_client();
   target.host_name = choices.value("hostname").value_or(typed);
   // OpenSSH prints the name in lower case.
-  if (target.host_name == lower(typed)) target.host_name = typed;
+  if (target.host_name == lower_case(typed)) target.host_name = typed;
   target.user = choices.value("user").value_or("");
   const std::string port = choices.value("port").value_or("22");
   std::from_chars(port.data(), port.data() + port.size(), target.port);
@@ -176,7 +171,7 @@ bool may_configure(std::string_view text, bool (*includes_nothing)(const std::st
     std::istringstream words(line);
     std::string keyword, value;
     words >> keyword >> value;
-    keyword = lower(keyword);
+    keyword = lower_case(keyword);
     const bool is_empty = keyword.empty() || keyword.front() == '#';
     const bool is_usual = contains({"sendenv", "hashknownhosts", "gssapiauthentication"}, keyword);
     const bool is_for_all = keyword == "host" && value == "*";
