@@ -97,11 +97,7 @@ class Joiner {
 };
 
 Joiner::Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key)
-    : loop_(loop),
-      request_(request),
-      options_(request.options),
-      signals_(loop),
-      node_timer_(loop) {
+    : loop_(loop), request_(request), options_(request.options), signals_(loop), node_timer_(loop) {
   auto tls = PskTls::make(PskTls::Side::kClient, kJoinIdentity, key.key);
   if (tls.ok()) tls_ = std::move(tls).value();
   self_.rank = *options_.node_rank;

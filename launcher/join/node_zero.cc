@@ -147,7 +147,7 @@ std::string NodeZero::command_for_others() const {
   return "ivyrun --nnodes " + std::to_string(roll_.count()) + " --node-rank R --master-addr " +
          name +
          (options_.join_port == 29'500 ? ""
-                                      : " --master-port " + std::to_string(options_.join_port)) +
+                                       : " --master-port " + std::to_string(options_.join_port)) +
          " ...";
 }
 

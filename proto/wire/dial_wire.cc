@@ -50,7 +50,7 @@ bool take_line(std::string_view line, DialOrder& order) {
     return true;
   }
   if (name == "self") {
-    order.self = parse_number<std::uint32_t>(rest);
+    order.self = to_number<std::uint32_t>(rest);
     return order.self.has_value();
   }
   if (name == "host" && !rest.empty()) {

@@ -7,7 +7,7 @@ namespace ivy::store {
 namespace {
 
 // How long hosts are waited for: until the job's own limits end it.
-constexpr auto kForever = Client::Milliseconds::max();
+constexpr auto kUntilAllCame = Client::Milliseconds::max();
 
 std::string key_of(const std::string& prefix, std::uint64_t round, std::uint32_t host) {
   return prefix + "/" + std::to_string(round) + "/" + std::to_string(host);
@@ -47,7 +47,7 @@ Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t
   Client::Names keys;
   for (const std::uint32_t host : hosts) keys.push_back(key_of(prefix, round, host));
   IVY_CHECK(client_.set(key_of(prefix, round, place_.host), own));
-  IVY_CHECK(client_.wait(keys, kForever));
+  IVY_CHECK(client_.wait(keys, kUntilAllCame));
   std::vector<std::string> values = IVY_TRY(values_of(client_, keys));
   // All have come to this round, so all have left the one before.
   if (round >= 1) (void)client_.remove(key_of(prefix, round - 1, place_.host));

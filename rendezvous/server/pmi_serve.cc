@@ -37,7 +37,7 @@ using boost::asio::posix::stream_descriptor;
 using boost::system::error_code;
 using Blobs = std::vector<std::string>;
 
-constexpr std::size_t kReadBytes = 8u << 10;
+constexpr std::size_t kRankReadBytes = 8u << 10;
 
 // Its kvsname goes into names of shared memory, so the job and the generation are both in it.
 PmiJob job_of(const PmiOptions& options) {
@@ -107,7 +107,7 @@ class PmiProcess {
  private:
   struct Client {
     stream_descriptor socket;
-    std::array<char, kReadBytes> bytes{};
+    std::array<char, kRankReadBytes> bytes{};
   };
 
   void accept() {

@@ -42,7 +42,7 @@ constexpr std::size_t kMaxLine = 16u << 10;
   _exit(errno == ENOENT ? kExitNotFound : kExitNotExecutable);
 }
 
-std::string end_of(const std::string& name, int wait_status) {
+std::string how_it_ended(const std::string& name, int wait_status) {
   if (!WIFSIGNALED(wait_status))
     return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
   return name + " was killed by " + signal_name(WTERMSIG(wait_status));
@@ -127,7 +127,7 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     pid_ = 0;
     drain();
     notes_.read_some();
-    if (!std::exchange(over_, true)) handlers_.lost(end_of(start_.name, wait_status));
+    if (!std::exchange(over_, true)) handlers_.lost(how_it_ended(start_.name, wait_status));
   }
 
   void end() {

@@ -5,7 +5,7 @@
 namespace ivy {
 namespace {
 
-constexpr std::string_view kHook =
+constexpr std::string_view kJaxHook =
     R"py(# Changes modules of JAX once they have been executed; imports nothing of it by itself.
 class _Jax:
     def __init__(self, changes):
@@ -358,7 +358,7 @@ def _arm_jax():
 
 std::string_view python_hook_jax() {
   static const std::string text =
-      std::string(kHook) + std::string(kStore) + std::string(kMeeting) + std::string(kArm);
+      std::string(kJaxHook) + std::string(kStore) + std::string(kMeeting) + std::string(kArm);
   return text;
 }
 
