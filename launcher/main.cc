@@ -277,29 +277,12 @@ int run_node(const ivy::JobRequest& request) {
   _exit(exit_code);
 }
 
-int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
-            char* const* argv) {
-  if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
-    return complain(found.error());
-  std::unique_ptr<ivy::Detachment> detachment;
-  if (request.options.detach && !request.options.dry_run) {
-    auto begun = ivy::Detachment::begin({request.identity.job_id, request.options.log_dir});
-    if (!begun.ok()) return complain(begun.error());
-    detachment = std::move(begun).value();
-    request.detachment = detachment.get();
-  }
-
-  // No program takes our place any more: whatever comes now is ours.
-  ivy::leave_no_core();
-  boost::asio::io_context loop(1);
+// node_zero: null but in torchrun mode.
+[[noreturn]] void run_in_loop(boost::asio::io_context& loop, ivy::JobRequest request,
+                              const std::optional<ivy::Allocation>& allocation,
+                              ivy::NodeZero* node_zero) {
   int exit_code = ivy::kExitInternal;
   int death = 0;
-  ivy::Result<std::unique_ptr<ivy::NodeZero>> nodes = open_node_zero(loop, request);
-  if (!nodes.ok()) return complain(nodes.error());
-  ivy::NodeZero* const node_zero = nodes->get();
-  request.joined = node_zero;
-  if (node_zero != nullptr)
-    if (const int refused = gather_nodes(loop, request, *node_zero); refused != 0) return refused;
   const auto watch = make_watch(loop, request.options, allocation);
   request.allocation_end = watch.get();
   ivy::Job job(loop, std::move(request));
@@ -322,6 +305,30 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
   std::fflush(nullptr);
   // Everything has been said and every host has ended: nothing is left that a destructor must do.
   _exit(exit_code);
+}
+
+int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
+            char* const* argv) {
+  if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
+    return complain(found.error());
+  std::unique_ptr<ivy::Detachment> detachment;
+  if (request.options.detach && !request.options.dry_run) {
+    auto begun = ivy::Detachment::begin({request.identity.job_id, request.options.log_dir});
+    if (!begun.ok()) return complain(begun.error());
+    detachment = std::move(begun).value();
+    request.detachment = detachment.get();
+  }
+
+  // No program takes our place any more: whatever comes now is ours.
+  ivy::leave_no_core();
+  boost::asio::io_context loop(1);
+  ivy::Result<std::unique_ptr<ivy::NodeZero>> nodes = open_node_zero(loop, request);
+  if (!nodes.ok()) return complain(nodes.error());
+  ivy::NodeZero* const node_zero = nodes->get();
+  request.joined = node_zero;
+  if (node_zero != nullptr)
+    if (const int refused = gather_nodes(loop, request, *node_zero); refused != 0) return refused;
+  run_in_loop(loop, std::move(request), allocation, node_zero);
 }
 
 // One of several tasks of a step would start the whole job again; it says nothing unless it is the

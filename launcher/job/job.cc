@@ -97,17 +97,6 @@ Takeover::Handlers Job::takeover_handlers() {
   return handlers;
 }
 
-// In torchrun mode the other nodes show what their workers print, and hear what is said here.
-void Job::show_to_joined_nodes() {
-  JoinedNodes* const joined = job_.request.joined;
-  if (joined == nullptr) return;
-  set_joined_hosts(carriers_, joined->hosts());
-  joined->show(job_.screen.output(), [this](int index, std::uint64_t bytes) {
-    HostSession* const session = job_.hosts[static_cast<std::size_t>(index)].session.get();
-    if (session != nullptr && session->is_open()) session->grant(bytes);
-  });
-}
-
 void Job::start(std::function<void(int, int)> over) {
   over_ = [this, over = std::move(over)](int exit_code, int raise_signal) {
     finish_carriers(carriers_, [=] { over(exit_code, raise_signal); });
@@ -115,8 +104,10 @@ void Job::start(std::function<void(int, int)> over) {
   Output::Handlers output;
   output.consumed = [this](int index, std::uint64_t bytes) {
     HostSession* const session = job_.hosts[static_cast<std::size_t>(index)].session.get();
-    if (session != nullptr) session->grant(bytes);
+    if (session != nullptr && session->is_open()) session->grant(bytes);
   };
+  if (job_.request.joined != nullptr)
+    output.elsewhere = job_.request.joined->elsewhere(output.consumed);
   output.closed = [this] {
     job_.end_because(
         LauncherReason::kOutputClosed,
@@ -130,7 +121,7 @@ void Job::start(std::function<void(int, int)> over) {
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
   carriers_ = make_carrier_context(job_.loop, job_.options, job_.request.node_binary,
                                    job_.request.make_agent_link);
-  show_to_joined_nodes();
+  if (job_.request.joined != nullptr) set_joined_hosts(carriers_, job_.request.joined->hosts());
   set_note_handler(carriers_, [this](const RemoteText& text) { job_.screen.note(text.line()); });
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
     if (job_.request.allocation_end != nullptr)

@@ -48,7 +48,6 @@ class Job {
 
  private:
   void act(JobAction action);
-  void show_to_joined_nodes();
   void start_timeout();
   void start_workers();
   void start_with(const std::vector<HostPlan>& plans);

@@ -18,11 +18,11 @@ class DialBackHosts;
 class JoinedNodes {
  public:
   virtual ~JoinedNodes() = default;
-  // Where their links wait.
+  // Where the links to their hosts wait for them.
   virtual std::shared_ptr<DialBackHosts> hosts() = 0;
-  // From now on the job's output goes to them too. consumed: see Output::Handlers.
-  virtual void show(Output& output,
-                    std::function<void(int host, std::uint64_t bytes)> consumed) = 0;
+  // What the job's output gives to them. consumed: see Output::Handlers.
+  virtual Output::Elsewhere elsewhere(
+      std::function<void(int host, std::uint64_t bytes)> consumed) = 0;
   virtual void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) = 0;
   // The job has ended: calls done when they have been told, or cannot be.
   virtual void end(int exit_code, std::function<void()> done) = 0;

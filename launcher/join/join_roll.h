@@ -15,11 +15,12 @@ namespace ivy {
 
 struct JoiningNode {
   int rank = 0;
-  std::string host;     // What it calls itself.
+  std::string host;     // Its name, as its own system says it.
   std::string address;  // Numeric, as it was seen here.
   std::string process;  // Tells two ivyruns with one rank apart.
   std::string build;
-  std::vector<std::pair<std::string, std::string>> terms;  // Options::join_terms
+  std::vector<std::pair<std::string, std::string>>
+      terms;  // What its command line says (Options::join_terms).
 };
 
 class JoinRoll {
@@ -32,9 +33,9 @@ class JoinRoll {
   void leave(int rank) { nodes_.erase(rank); }
   bool is_complete() const { return nodes_.size() == static_cast<std::size_t>(count_); }
   bool is_enough() const { return nodes_.size() >= static_cast<std::size_t>(least_); }
-  // Of node 0 and those that are here, by rank. Hosts of one name are told apart.
+  // Names of node 0 and of those that are here, by rank. Hosts of one name are told apart.
   std::vector<std::pair<int, std::string>> names() const;
-  // "nodes 2,5-7"
+  // Those that are awaited: "nodes 2,5-7".
   std::string missing_text() const;
   std::size_t size() const { return nodes_.size(); }
   int count() const { return count_; }
@@ -47,7 +48,7 @@ class JoinRoll {
   std::map<int, JoiningNode> nodes_;
 };
 
-// "node 2 (gpu07)"
+// For messages: "node 2 (gpu07)".
 std::string node_text(int rank, const std::string& host);
 // The time that was given is over, and too few are here. where: the listening address.
 Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const std::string& how);

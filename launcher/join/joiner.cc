@@ -86,13 +86,13 @@ class Joiner {
   boost::asio::signal_set signals_;
   int interrupts_ = 0;
   bool has_said_trouble_ = false;
-  std::unique_ptr<Output> output_;  // From Begin on.
-  int host_ = -1;                   // Our number in the job, from Begin on.
-  bool is_opening_ = false;         // The files of an attempt: what follows waits.
+  std::unique_ptr<Output> output_;
+  int host_ = -1;            // Our number in the job, from Begin on.
+  bool is_opening_ = false;  // The files of an attempt: what follows waits.
   std::deque<join::HeadSays> held_;
-  std::shared_ptr<LineChild> node_;  // ivy-node
-  std::optional<int> exit_code_;     // The job is over.
-  bool is_shown_ = false;            // Everything that had to be shown.
+  std::shared_ptr<LineChild> node_;
+  std::optional<int> exit_code_;
+  bool is_shown_ = false;  // Everything that had to be shown.
   boost::asio::steady_timer node_timer_;
 };
 
@@ -270,12 +270,10 @@ void Joiner::begin(const join::Begin& begin) {
     message.mutable_interrupt()->set_signal(SIGPIPE);
     if (!exit_code_) send(message);
   };
+  handlers.elsewhere.has = [this](int host) { return host != host_; };
+  handlers.elsewhere.bytes = [](const Lane&, std::string_view, bool) {};
   output_ = std::make_unique<Output>(loop_, options_, begin.job_id(), OutputTarget::kConsole,
                                      std::move(handlers));
-  Output::Elsewhere elsewhere;
-  elsewhere.has = [this](int host) { return host != host_; };
-  elsewhere.bytes = [](int, const Lane&, std::string_view, bool) {};
-  output_->set_elsewhere(std::move(elsewhere));
   for (const std::string& note : options_.notes)
     if (!options_.quiet) say("ivyrun: note: " + note + "\n");
   const Result<void> started = start_node(begin);

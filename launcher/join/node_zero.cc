@@ -105,7 +105,7 @@ Result<void> NodeZero::listen(const JoinKey& key) {
   };
   auto listener = DialBackListener::open(loop_, settings, handlers);
   if (!listener.ok() && settings.addresses.front() == "::") {
-    // A machine without IPv6.
+    // This machine may have no IPv6.
     settings.addresses = {"0.0.0.0"};
     listener = DialBackListener::open(loop_, settings, handlers);
   }
@@ -134,13 +134,11 @@ void NodeZero::schedule_waiting_line() {
     if (error || !gathered_) return;
     if (!options_.quiet)
       say_("node 0 waits for " + roll_.missing_text() + " of " + std::to_string(roll_.count()) +
-           " on " + where());
+           " on " + hosts_->listening_text());
     line_timer_.expires_after(kLinePause);
     schedule_waiting_line();
   });
 }
-
-std::string NodeZero::where() const { return hosts_->listening_text(); }
 
 std::string NodeZero::command_for_others() const {
   const std::string name = options_.join_address.empty() ? own_host_name() : options_.join_address;
@@ -207,7 +205,8 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
     node->is_done = true;
     return;
   }
-  if (const std::optional<Diagnostic> refusal = roll_.add(who)) return refuse_all(*refusal);
+  if (const std::optional<Diagnostic> refusal = roll_.add(who))
+    return std::exchange(gathered_, nullptr)(*refusal);
   if (options_.verbose > 0) say_(node->name + " has joined from " + who.address);
   // The same ivyrun may dial again before its last connection is seen to have ended.
   for (NodePlace other = nodes_.begin(); other != nodes_.end();) {
@@ -220,11 +219,9 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
 void NodeZero::check_gathered(bool is_time_up) {
   if (!gathered_) return;
   if (roll_.is_complete() || (is_time_up && roll_.is_enough())) return begin_job();
-  if (is_time_up) refuse_all(nodes_missing(roll_, where(), command_for_others()));
-}
-
-void NodeZero::refuse_all(const Diagnostic& why) {
-  if (gathered_) std::exchange(gathered_, nullptr)(why);
+  if (is_time_up)
+    std::exchange(gathered_,
+                  nullptr)(nodes_missing(roll_, hosts_->listening_text(), command_for_others()));
 }
 
 void NodeZero::refuse(const Diagnostic& why, std::function<void()> told) {
@@ -312,25 +309,26 @@ NodeZero::Node* NodeZero::of_host(int host) {
   return found == nodes_.end() ? nullptr : &*found;
 }
 
-void NodeZero::show(Output& output, std::function<void(int, std::uint64_t)> consumed) {
+Output::Elsewhere NodeZero::elsewhere(std::function<void(int, std::uint64_t)> consumed) {
   consumed_ = std::move(consumed);
   Output::Elsewhere elsewhere;
   elsewhere.has = [](int host) { return host > 0; };
-  elsewhere.bytes = [this](int host, const Lane& lane, std::string_view bytes, bool end) {
-    give(host, lane, bytes, end);
+  elsewhere.bytes = [this](const Lane& lane, std::string_view bytes, bool end) {
+    give(lane, bytes, end);
   };
   elsewhere.message = [this](std::string_view text) {
     for (Node& node : nodes_)
       if (node.host >= 0) say_to(node, said(text));
   };
-  output.set_elsewhere(std::move(elsewhere));
+  return elsewhere;
 }
 
-void NodeZero::give(int host, const Lane& lane, std::string_view bytes, bool end) {
-  Node* const node = of_host(host);
+void NodeZero::give(const Lane& lane, std::string_view bytes, bool end) {
+  Node* const node = of_host(lane.host_index);
   if (node == nullptr) {
-    // Nobody is there any more who could show it.
-    boost::asio::post(loop_, [this, host, count = bytes.size()] { consumed_(host, count); });
+    // The node that could show it is there no more.
+    boost::asio::post(
+        loop_, [this, host = lane.host_index, count = bytes.size()] { consumed_(host, count); });
     return;
   }
   join::HeadSays message;

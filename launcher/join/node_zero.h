@@ -59,7 +59,7 @@ class NodeZero : public JoinedNodes {
   }
 
   std::shared_ptr<DialBackHosts> hosts() override { return hosts_; }
-  void show(Output& output, std::function<void(int, std::uint64_t)> consumed) override;
+  Output::Elsewhere elsewhere(std::function<void(int, std::uint64_t)> consumed) override;
   void begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) override;
   void end(int exit_code, std::function<void()> done) override;
 
@@ -85,12 +85,10 @@ class NodeZero : public JoinedNodes {
   void forget(NodePlace node);
   void check_gathered(bool is_time_up);
   void begin_job();
-  void refuse_all(const Diagnostic& why);
   void schedule_waiting_line();
   void say_to(Node& node, const join::HeadSays& message);
-  void give(int host, const Lane& lane, std::string_view bytes, bool end);
+  void give(const Lane& lane, std::string_view bytes, bool end);
   Node* of_host(int host);
-  std::string where() const;
   std::string command_for_others() const;
 
   boost::asio::io_context& loop_;

@@ -104,11 +104,13 @@ struct NetworkOptions {
 
 // torchrun mode: every node has an ivyrun of its own, and that of node 0 is the job's launcher.
 struct JoinOptions {
-  std::optional<int> node_rank;      // --node-rank, in torchrun mode alone.
-  std::string join_address;          // --master-addr: node 0, an address or a name.
-  std::uint16_t join_port = 29'500;  // --master-port
-  std::string run_id;                // --rdzv-id
-  std::string join_secret_file;      // --join-secret-file
+  std::optional<int> node_rank;  // --node-rank, in torchrun mode alone.
+  // --master-addr and --master-port: where node 0 listens for the others; an address or a name.
+  std::string join_address;
+  std::uint16_t join_port = 29'500;
+  // --rdzv-id and --join-secret-file: what the nodes' key is made of.
+  std::string run_id;
+  std::string join_secret_file;
   // What all nodes must have written alike: flag and value.
   std::vector<std::pair<std::string, std::string>> join_terms;
 };

@@ -80,7 +80,7 @@ ConsoleStream* Output::stream_of(int stream) const {
 bool Output::is_shown(const RankPlace& place, int stream) const {
   const int redirected =
       options_.redirects.of(place.local_rank) & ~options_.tee.of(place.local_rank);
-  return !log_ && !is_elsewhere(place.host_index) &&
+  return !log_ && !handlers_.elsewhere.holds(place.host_index) &&
          options_.show_ranks.includes(place.rank, place.local_rank) && (redirected & stream) == 0;
 }
 
@@ -99,7 +99,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
     style.host_width = std::max(style.host_width, place.host.size());
     if (is_shown(place, 1) || is_shown(place, 2)) ++style.shown_ranks;
     hosts.insert(place.host_index);
-    if (!is_elsewhere(place.host_index)) ranks.push_back(place.rank);
+    if (!handlers_.elsewhere.holds(place.host_index)) ranks.push_back(place.rank);
   }
   style.hosts = hosts.size();
   const bool is_alone =
@@ -145,7 +145,8 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   if (stream == 2) keep_tail(record.tail, bytes);
   if (end) files_.close(rank, stream);
   Lane& lane = record.lanes[index_of(stream)];
-  if (is_elsewhere(lane.host_index)) return elsewhere_.bytes(lane.host_index, lane, bytes, end);
+  if (handlers_.elsewhere.holds(lane.host_index))
+    return handlers_.elsewhere.bytes(lane, bytes, end);
   if (!lane.shown) return credit_.add(lane.host_index, bytes.size());
   stream_of(stream)->accept(lane, bytes, end);
 }
@@ -201,7 +202,7 @@ void Output::console_failed(bool is_output, int errno_value) {
 
 void Output::say(std::string_view text) {
   if (listener_.message) listener_.message(text);
-  if (elsewhere_.message) elsewhere_.message(text);
+  if (handlers_.elsewhere.message) handlers_.elsewhere.message(text);
   if (ConsoleStream* console = stream_of(2)) console->say(text);
   if (log_) log_->say(text);
 }

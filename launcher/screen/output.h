@@ -41,23 +41,26 @@ enum class OutputTarget { kConsole, kBackground };
 
 class Output {
  public:
+  // torchrun mode: another ivyrun shows and keeps what the ranks of these hosts print, and hears
+  // what is said here. What it is given it has to report as consumed.
+  struct Elsewhere {
+    std::function<bool(int host_index)> has = {};
+    std::function<void(const Lane& lane, std::string_view bytes, bool end)> bytes = {};
+    std::function<void(std::string_view text)> message = {};
+
+    bool holds(int host_index) const { return has && has(host_index); }
+  };
   // consumed(host_index, bytes): bytes of this host's output have been disposed of (written, or
   // dropped by choice); the session grants them again. closed(): the reader of our standard output
   // went away (EPIPE), once; never in the background.
   struct Handlers {
     std::function<void(int host_index, std::uint64_t bytes)> consumed;
     std::function<void()> closed = {};
+    Elsewhere elsewhere = {};
   };
   // Followers hear everything before it is shown.
   struct Listener {
     std::function<void(int rank, int stream, std::string_view bytes, bool end)> bytes;
-    std::function<void(std::string_view text)> message;
-  };
-  // torchrun mode: another ivyrun shows and keeps what the ranks of these hosts print, and hears
-  // what is said here. What it is given it has to report as consumed.
-  struct Elsewhere {
-    std::function<bool(int host_index)> has;
-    std::function<void(int host_index, const Lane& lane, std::string_view bytes, bool end)> bytes;
     std::function<void(std::string_view text)> message;
   };
   Output(boost::asio::io_context& loop, const OutputOptions& options, std::string job_id,
@@ -65,8 +68,6 @@ class Output {
   ~Output() { *alive_ = false; }
 
   void listen(Listener listener) { listener_ = std::move(listener); }
-  // Before begin().
-  void set_elsewhere(Elsewhere elsewhere) { elsewhere_ = std::move(elsewhere); }
   // In the background: a launcher that has taken the job over goes on with the files; before
   // begin().
   void go_on_with_files() { appends_ = true; }
@@ -123,7 +124,6 @@ class Output {
 
   void add_stream(std::size_t index);
   ConsoleStream* stream_of(int stream) const;
-  bool is_elsewhere(int host_index) const { return elsewhere_.has && elsewhere_.has(host_index); }
   bool is_shown(const RankPlace& place, int stream) const;
   void add_lanes(const LabelStyle& style, const RankPlace& place);
   std::function<void()> waker();
@@ -140,7 +140,6 @@ class Output {
   const std::string job_id_;
   Handlers handlers_;
   Listener listener_;
-  Elsewhere elsewhere_;
   // Threads look at this before they wake the loop for us.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   LogFiles files_;

@@ -4,13 +4,13 @@ that of node 0 launches the whole job. One line on every node says what is wrong
 import contextlib
 import os
 import re
+import shutil
 import signal
 import socket
-import time
 
 import pytest
 
-from launching import seconds, wait_until
+from launching import BIN, seconds
 from slurm_jobs import Slurm, running_on
 
 SECRET = "0123456789abcdef0123456789abcdef"
@@ -296,16 +296,26 @@ def test_a_node_that_leaves_before_all_are_here(local):
 
 # ---- real hosts ----------------------------------------------------------------------------------
 
-def on_host(hosts, number):
-    launcher = type(hosts)(hosts.bed, hosts.name, hosts.user, number)
-    return launcher
+@pytest.fixture
+def everywhere(hosts):
+    """ivyrun on a test host, by its number: programs that all hosts have, as in a cluster where it is installed."""
+    folder = hosts.outside(f"{hosts.directory}/bin")
+    os.mkdir(folder)
+    for name in ("ivyrun", "ivy-node", "ivy-probe"):
+        shutil.copy2(os.path.join(BIN, name), folder)
+
+    def on(number):
+        launcher = type(hosts)(hosts.bed, hosts.name, hosts.user, number)
+        launcher.ivyrun = lambda: f"{hosts.directory}/bin/ivyrun"
+        return launcher
+    return on
 
 
-def test_three_hosts_by_name(hosts):
+def test_three_hosts_by_name(hosts, everywhere):
     script = hello(hosts)
     flags = ["--nnodes", "3", "--nproc_per_node", "1", "--master-addr", "node1"]
     with contextlib.ExitStack() as stack:
-        runs = [stack.enter_context(on_host(hosts, rank + 1).start(*flags, "--node-rank", str(rank), script))
+        runs = [stack.enter_context(everywhere(rank + 1).start(*flags, "--node-rank", str(rank), script))
                 for rank in (2, 1, 0)][::-1]
         done = [run.finish() for run in runs]
     everybody(done, 0, "3 hosts x 1 = 3 ranks")
@@ -313,11 +323,11 @@ def test_three_hosts_by_name(hosts):
         assert one.labelled() == [(rank, f"node{rank + 1}", f"rank {rank} of 3 node {rank} -")], one
 
 
-def test_a_host_that_falls_silent(hosts):
+def test_a_host_that_falls_silent(hosts, everywhere):
     flags = ["--nnodes", "2", "--nproc_per_node", "1", "--master-addr", "node1", "--lease", "3s"]
     with contextlib.ExitStack() as stack:
-        second = stack.enter_context(on_host(hosts, 2).start(*flags, "--node-rank", "1", *sequence(hosts)))
-        first = stack.enter_context(on_host(hosts, 1).start(*flags, "--node-rank", "0", *sequence(hosts)))
+        second = stack.enter_context(everywhere(2).start(*flags, "--node-rank", "1", *sequence(hosts)))
+        first = stack.enter_context(everywhere(1).start(*flags, "--node-rank", "0", *sequence(hosts)))
         second.wait_for("count 1")
         hosts.bed.cut(2)
         everybody([first.finish()], 121, "IVY-R006", "node2 was lost")
@@ -329,14 +339,14 @@ def with_slurm(testbed):
         yield
 
 
-def test_one_ivyrun_for_each_task_of_srun(hosts, with_slurm):
+def test_one_ivyrun_for_each_task_of_srun(hosts, everywhere, with_slurm):
     with Slurm(hosts.as_user("ivyuser"), "linuxproc") as slurm:
         script = hello(slurm.launcher)
         job = slurm.batch(("-N", "3", "--ntasks-per-node", "1"),
-                          "srun sh -c 'exec IVYRUN --nnodes $SLURM_NNODES --node-rank $SLURM_NODEID "
-                          f"--nproc_per_node 2 --master-addr $SLURMD_NODENAME_0 {script}'"
-                          .replace("$SLURMD_NODENAME_0", "$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)"))
+                          "export HEAD=$(scontrol show hostnames $SLURM_JOB_NODELIST | head -n1)\n"
+                          f"srun sh -c 'exec {everywhere(1).ivyrun()} --nnodes $SLURM_NNODES --node-rank "
+                          f"$SLURM_NODEID --nproc_per_node 2 --master-addr $HEAD {script}'")
         done = job.finish(60)
         assert done.code == 0, done
-        placed = {(rank, host) for rank, host, _ in done.labelled()}
-        assert placed == {(rank, f"node{rank // 2 + 1}") for rank in range(6)}, done
+        placed = sorted((rank, host) for rank, host, _ in done.labelled())
+        assert placed == [(rank, f"node{rank // 2 + 1}") for rank in range(6)], done

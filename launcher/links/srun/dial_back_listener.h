@@ -25,8 +25,8 @@ struct DialKey {
 };
 
 struct DialKeys {
-  DialKey hosts;  // Of ivy-node, which brings carriers and signals.
-  DialKey join;   // Of other nodes' ivyrun, in torchrun mode.
+  DialKey hosts;  // For ivy-node, which brings carriers and signals.
+  DialKey join;   // For other nodes' ivyrun, in torchrun mode.
 };
 
 struct DialBackListenerSettings {
