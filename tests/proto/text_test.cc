@@ -30,6 +30,17 @@ TEST(Text, ReadsAndWritesClocks) {
   EXPECT_EQ(clock_text(93784), "26:03:04");
 }
 
+TEST(Text, WritesBytesAsHexadecimalDigitsAndBack) {
+  const std::string bytes("\x00\x7f\x80\xff", 4);
+  EXPECT_EQ(hexadecimal(bytes), "007f80ff");
+  EXPECT_EQ(from_hexadecimal("007f80ff"), bytes);
+  EXPECT_TRUE(is_hexadecimal("0123456789abcdef"));
+  for (const char* text : {"A0", "0x1", "0 1", "g", "-1"})
+    EXPECT_FALSE(is_hexadecimal(text)) << text;
+}
+
+TEST(Text, LowersAsciiAlone) { EXPECT_EQ(lower_case("Node-7.\xc3\x84"), "node-7.\xc3\x84"); }
+
 TEST(Text, QuotesForShells) {
   EXPECT_EQ(quoted_word("it's"), "'it'\\''s'");
   EXPECT_EQ(quoted_arguments({"a", "", "b c"}), "a '' 'b c'");
