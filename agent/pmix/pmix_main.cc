@@ -98,13 +98,16 @@ Result<void> serve(const PmixOptions& options, EventPipe& events, const std::vec
   // Never taken apart: libpmix's thread may call its handlers until the process ends.
   auto* const host =
       new PmixHost(options, secret, [&](const std::string& line) { events.say(line); });
-  return host->serve({files, segments.path()}, until);
+  return host->serve({files.server(), files.session(), segments.path()}, until);
 }
 
 // Ranks that ask are told why there is no server.
 Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& until) {
-  RankSocket socket(Descriptor(listen_fd),
-                    [&](std::uint32_t, gid_t) -> Result<std::vector<std::string>> { return why; });
+  RankSocket socket(
+      Descriptor(listen_fd),
+      [&](std::uint32_t, const RankSocket::Peer&) -> Result<std::vector<std::string>> {
+        return why;
+      });
   return socket.serve(until);
 }
 

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "agent/pmix/rank_process.h"
+
 namespace ivy {
 
 struct WorkerSettings {
@@ -12,8 +14,9 @@ struct WorkerSettings {
   std::string segment_directory;  // Where Open MPI puts its segments of shared memory.
 };
 
-// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them.
+// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. What the rank's user has set
+// for Open MPI stays as it is.
 std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
-                                          const WorkerSettings& settings);
+                                          const WorkerSettings& settings, const RankProcess& rank);
 
 }  // namespace ivy
