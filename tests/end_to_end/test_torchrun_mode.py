@@ -273,6 +273,19 @@ def test_a_killed_node_is_a_lost_host(local, two):
         local.wait_clean(10)
 
 
+def test_a_job_of_min_to_max_goes_on_without_a_killed_node(local):
+    nodes = Nodes(local, 3, "--nnodes", "2:3")
+    with nodes.all(*sequence(local)) as runs:
+        for run in runs:
+            run.wait_for("count 1", count=2)
+        runs[2].signal(signal.SIGKILL)
+        for run in runs[:2]:
+            run.wait_for("going on with 2 of 3 hosts")
+            run.wait_for("count 1", count=4)
+        local.file("stop")
+        everybody([run.finish() for run in runs[:2]], 0)
+
+
 def test_node_0_is_killed(local, two):
     with two.all(*sequence(local)) as runs:
         runs[1].wait_for("count 1", count=2)
