@@ -37,6 +37,8 @@ constexpr milliseconds kHandshakePatience{5'000};
 constexpr std::int64_t kTroubleNs = 3'000'000'000;
 // The job has ended: ivy-node has nothing left to do.
 constexpr std::chrono::seconds kNodePatience{5};
+// ivy-node has ended before node 0 has said that the job is over.
+constexpr std::chrono::seconds kLastWordPatience{15};
 // The third request of a user is not passed on: we leave.
 constexpr int kMostPassedOn = 2;
 
@@ -62,6 +64,7 @@ class Joiner {
   void join();
   void begin(const join::Begin& begin);
   Result<void> start_node(const join::Begin& begin);
+  void await_last_word();
   void attempt(const join::Attempt& attempt);
   void end(int exit_code);
   void stream_ended();
@@ -295,12 +298,23 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
   order.self = begin.host();
   LineChild::Handlers handlers;
   handlers.error_line = [this](const std::string& line) { say("ivyrun: " + line + "\n"); };
-  handlers.ended = [this](const ExitStatus&) { check_over(); };
+  handlers.ended = [this](const ExitStatus&) {
+    check_over();
+    if (!exit_code_) await_last_word();
+  };
   node_ = IVY_TRY(LineChild::start(loop_, {request_.node_binary, "dial"},
                                    without_secret(request_.caller), handlers));
   // Its input stays open: the end of it shows that we are gone.
   node_->write(encode_dial_order(order));
   return {};
+}
+
+// What ran here has ended, and node 0 knows why, if there is still a way to it.
+void Joiner::await_last_word() {
+  node_timer_.expires_after(kLastWordPatience);
+  node_timer_.async_wait([this](const error_code& error) {
+    if (!error && !exit_code_) stream_ended();
+  });
 }
 
 void Joiner::attempt(const join::Attempt& attempt) {

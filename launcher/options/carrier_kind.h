@@ -11,7 +11,7 @@ namespace ivy {
 enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun, kJoined };
 
 // "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun",
-// "joined".
+// "own ivyrun".
 std::string carrier_name(Carrier carrier);
 // How long the workers of a host live without hearing from their launcher, unless --lease says it.
 // is_attended: a user at a terminal sees the job.

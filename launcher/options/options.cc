@@ -604,7 +604,8 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
   return usage_error(binder.shown("nnodes") + " needs " + std::to_string(*options.min_nodes) +
                          " hosts at least, and " + std::to_string(given) +
                          (given == 1 ? " is given" : " are given"),
-                     "name the hosts: -H host1,host2,...");
+                     "name the hosts: -H host1,host2,...\n"
+                     "or start one ivyrun on each: --node-rank R --master-addr HOST0");
 }
 
 Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) {

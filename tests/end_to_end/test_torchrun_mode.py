@@ -273,6 +273,19 @@ def test_a_killed_node_is_a_lost_host(local, two):
         local.wait_clean(10)
 
 
+def test_a_job_of_min_to_max_goes_on_without_a_killed_node(local):
+    nodes = Nodes(local, 3, "--nnodes", "2:3")
+    with nodes.all(*sequence(local)) as runs:
+        for run in runs:
+            run.wait_for("count 1", count=2)
+        runs[2].signal(signal.SIGKILL)
+        for run in runs[:2]:
+            run.wait_for("going on with 2 of 3 hosts")
+            run.wait_for("count 1", count=4)
+        local.file("stop")
+        everybody([run.finish() for run in runs[:2]], 0)
+
+
 def test_node_0_is_killed(local, two):
     with two.all(*sequence(local)) as runs:
         runs[1].wait_for("count 1", count=2)
@@ -313,14 +326,15 @@ def everywhere(hosts):
 
 def test_three_hosts_by_name(hosts, everywhere):
     script = hello(hosts)
-    flags = ["--nnodes", "3", "--nproc_per_node", "1", "--master-addr", "node1"]
+    flags = ["--nnodes", "3", "--nproc_per_node", "2", "--master-addr", "node1"]
     with contextlib.ExitStack() as stack:
         runs = [stack.enter_context(everywhere(rank + 1).start(*flags, "--node-rank", str(rank), script))
                 for rank in (2, 1, 0)][::-1]
         done = [run.finish() for run in runs]
-    everybody(done, 0, "3 hosts x 1 = 3 ranks")
-    for rank, one in enumerate(done):
-        assert one.labelled() == [(rank, f"node{rank + 1}", f"rank {rank} of 3 node {rank} -")], one
+    everybody(done, 0, "3 hosts x 2 = 6 ranks")
+    for node, one in enumerate(done):
+        assert sorted(one.labelled()) == [(rank, f"node{node + 1}", f"rank {rank} of 6 node {node} -")
+                                          for rank in (2 * node, 2 * node + 1)], one
 
 
 def test_a_host_that_falls_silent(hosts, everywhere):

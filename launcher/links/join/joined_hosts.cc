@@ -8,12 +8,16 @@ void JoinedHosts::wait_for(const OpenRequest& request, const std::string& host,
                            StepClient& client) {
   hosts_.add(request.host, host, client);
   client.progress("waiting for its ivy-node");
-  boost::asio::post(loop_, [weak = weak_from_this(), number = request.host] {
-    if (const auto self = weak.lock()) self->hosts_.serve(number);
+  boost::asio::post(loop_, [weak = weak_from_this(), number = request.host, host] {
+    const auto self = weak.lock();
+    if (!self) return;
+    if (self->gone_.contains(host)) self->lose(host);
+    self->hosts_.serve(number);
   });
 }
 
 void JoinedHosts::lose(const std::string& host) {
+  gone_.insert(host);
   StepHost* const known = hosts_.find(host);
   if (known == nullptr) return;
   hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun has gone away",

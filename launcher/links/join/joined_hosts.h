@@ -4,6 +4,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "launcher/links/srun/dial_back_hosts.h"
@@ -30,6 +31,7 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
+  std::set<std::string> gone_;  // Perhaps before a link waited for them.
   const std::string command_text_ = "ivyrun --node-rank, on that node";
   std::string listening_text_;
 };
