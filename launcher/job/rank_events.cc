@@ -95,7 +95,7 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
 }
 
 void RankEvents::mpi_lost(std::size_t index, const MpiLost& lost) {
-  end_mpi(job_.hosts[index].name(), RemoteText(lost.why()).line());
+  end_mpi(job_.hosts[index].name(), RemoteText(lost.why()).line(), kExitRefused);
 }
 
 void RankEvents::mpi_joined(const MpiJoined& joined) {
@@ -109,12 +109,14 @@ void RankEvents::check_mpi_absent() {
   if (!mpi_joined_) return;
   for (const WorkerRecord& worker : job_.workers)
     if (worker.ended && worker.mpi_absent)
-      return end_mpi(worker.end.host, "rank " + std::to_string(worker.end.rank) +
-                                          " ended with exit 0 before MPI_Init: the other ranks "
-                                          "wait for it there");
+      return end_mpi(worker.end.host,
+                     "rank " + std::to_string(worker.end.rank) +
+                         " ended with exit 0 before MPI_Init: the other ranks "
+                         "wait for it there",
+                     1);
 }
 
-void RankEvents::end_mpi(const std::string& where, const std::string& cause) {
+void RankEvents::end_mpi(const std::string& where, const std::string& cause, int exit_code) {
   if (job_.concluded) return;
   job_.end_because(LauncherReason::kStoreLost,
                    Diagnostic{.id = "IVY-R013",
@@ -122,7 +124,7 @@ void RankEvents::end_mpi(const std::string& where, const std::string& cause) {
                               .where = where,
                               .cause = cause,
                               .fix = "docs/mpi.md says which programs are served, and how",
-                              .exit_code = kExitRefused});
+                              .exit_code = exit_code});
   job_.phase.apply(JobEvent::kHostLost);
 }
 

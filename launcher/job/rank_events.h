@@ -43,7 +43,7 @@ class RankEvents {
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void ended(WorkerRecord& worker);
   void check_mpi_absent();
-  void end_mpi(const std::string& where, const std::string& cause);
+  void end_mpi(const std::string& where, const std::string& cause, int exit_code);
   JobNews::Handlers news_handlers();
   JobEvidence::Handlers evidence_handlers();
   WatchdogAbort watchdog_abort() const;
