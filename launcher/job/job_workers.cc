@@ -37,6 +37,7 @@ void JobWorkers::exited(WorkerRecord& worker, const Exited& exited, RelatedTime 
   worker.end.out_of_memory = exited.out_of_memory();
   worker.end.after_stop = exited.after_stop();
   worker.end.cause = RemoteText(exited.cause()).line();
+  worker.mpi_absent = exited.mpi_absent();
   worker.end.error_file = exited.error_file();
   ended(worker, at);
 }

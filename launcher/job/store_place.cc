@@ -111,18 +111,6 @@ void StorePlace::lost(std::size_t index, const StoreLost& lost) {
   job_.phase.apply(JobEvent::kHostLost);
 }
 
-void StorePlace::mpi_lost(std::size_t index, const MpiLost& lost) {
-  const std::string& name = job_.hosts[index].name();
-  job_.end_because(LauncherReason::kStoreLost,
-                   Diagnostic{.id = "IVY-R013",
-                              .what = "MPI's ranks cannot meet",
-                              .where = name,
-                              .cause = RemoteText(lost.why()).line(),
-                              .fix = "docs/mpi.md says which MPI libraries are served, and how",
-                              .exit_code = kExitRefused});
-  job_.phase.apply(JobEvent::kHostLost);
-}
-
 void StorePlace::begin_generation(std::uint32_t generation) {
   if (host_ == job_.plan.hosts.front().host_index && generation_ == generation) return;
   begins_ = true;

@@ -19,8 +19,6 @@ class StorePlace {
   // False: it cannot listen, and the job has been refused.
   bool opened(std::size_t index, const StoreOpened& opened);
   void lost(std::size_t index, const StoreLost& lost);
-  // MPI cannot be served on this host.
-  void mpi_lost(std::size_t index, const MpiLost& lost);
   // The hosts have proved that no worker is left that could still write to the store. No worker may
   // start before it has forgotten what the last ones wrote.
   void begin_generation(std::uint32_t generation);

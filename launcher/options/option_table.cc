@@ -118,9 +118,10 @@ constexpr OptionEntry kTable[] = {
     ignored("no-local-rank", "", "no --local_rank argument is ever added"),
     refused("pass-local-rank", "--use-env", "read LOCAL_RANK in the script"),
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
-     "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible"},
+     "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible; "
+     "mpi: every worker joins the MPI world (docs/mpi.md), needed only where the program's own file does not name MPI"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
-     "start programs whose workers ivyrun does not connect yet (MPI, Horovod, -B tensorflow, paddle, mpi): "
+     "start programs whose workers ivyrun does not connect yet (Horovod, -B tensorflow, paddle), or MPI programs as worlds of one: "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
     refused("env", "--genv -genv -env", "use -x NAME=VALUE"),
     refused("genvlist", "-genvlist -envlist", "use -x NAME for each"),

@@ -44,10 +44,11 @@ TEST(MpiRanksTest, JudgesEnds) {
     MpiRanks ranks;
     ranks.begin(one.required);
     for (const char* line : one.lines) EXPECT_TRUE(ranks.take(line, 0)) << line;
-    const std::optional<MpiEnd> end = ranks.judge(1, one.status);
+    const MpiEnd end = ranks.judge(1, one.status);
     const std::string what = one.lines.empty() ? "no line" : one.lines.back();
-    EXPECT_EQ(end ? end->code : -1, one.code) << what;
-    if (end) EXPECT_NE(end->cause.find(one.words), std::string::npos) << end->cause;
+    EXPECT_EQ(end.code.value_or(-1), one.code) << what;
+    EXPECT_NE(end.cause.find(one.words), std::string::npos) << end.cause;
+    EXPECT_EQ(end.is_absent, one.lines.empty() && !one.required && one.status.success()) << what;
   }
 }
 
@@ -60,19 +61,19 @@ TEST(MpiRanksTest, EndsARankThatHasLeftItsWorld) {
   EXPECT_TRUE(ranks.overdue(1).empty()) << "it may be about to exit";
   EXPECT_EQ(ranks.overdue(kLater), std::vector<std::uint32_t>{2});
   EXPECT_TRUE(ranks.overdue(2 * kLater).empty()) << "once";
-  EXPECT_EQ(ranks.judge(2, ExitStatus{.signal = SIGKILL})->code, 1);
+  EXPECT_EQ(ranks.judge(2, ExitStatus{.signal = SIGKILL}).code, 1);
   ranks.take("abort 3 5 ", 0);
   EXPECT_TRUE(ranks.overdue(1).empty()) << "it may say why";
   EXPECT_EQ(ranks.overdue(MpiRanks::kAbortNs), std::vector<std::uint32_t>{3});
   ranks.begin(false);
-  EXPECT_FALSE(ranks.judge(2, {}).has_value()) << "another generation";
+  EXPECT_FALSE(ranks.judge(2, {}).code.has_value()) << "another generation";
 }
 
 TEST(MpiRanksTest, TakesNoOtherLine) {
   MpiRanks ranks;
   for (const char* line : {"", "joined", "joined x", "joined -1", "abort 1", "abort 1 x", "gone 1"})
     EXPECT_FALSE(ranks.take(line, 0)) << line;
-  EXPECT_FALSE(ranks.judge(1, {}).has_value());
+  EXPECT_FALSE(ranks.judge(1, {}).code.has_value());
 }
 
 }  // namespace

@@ -33,7 +33,7 @@ class HostWorkers {
   struct Handlers {
     std::function<void(const Event&)> send;
     std::function<void()> changed;  // A worker's process has ended, or its output has.
-    std::function<std::optional<MpiEnd>(std::uint32_t rank, const ExitStatus&)> judge_mpi;
+    std::function<MpiEnd(std::uint32_t rank, const ExitStatus&)> judge_mpi;
   };
 
   // The parts of the supervisor that workers deal with.

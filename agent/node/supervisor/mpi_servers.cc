@@ -65,7 +65,9 @@ MpiServerStart start_of(std::string name, std::vector<std::string> role, const H
 
 void MpiServers::begin(const HostPlan& plan) {
   servers_.clear();
+  generation_ = plan.generation();
   has_failed_ = false;
+  has_joined_ = false;
   ranks_.begin(plan.mpi().required());
   if (!plan.has_mpi() || plan.workers_size() == 0) return;
   MpiServerStart pmi = start_of("the PMI server of this host", {"ivy-node", "pmi"}, plan, start_);
@@ -96,6 +98,11 @@ void MpiServers::take(const std::string& line) {
   constexpr std::string_view kError = "error ";
   if (line.starts_with(kError)) return fail(line.substr(kError.size()));
   ranks_.take(line, monotonic_ns());
+  if (ranks_.has_joined() && !std::exchange(has_joined_, true)) {
+    Event event;
+    event.mutable_mpi_joined()->set_generation(generation_);
+    handlers_.send(event);
+  }
   tick(monotonic_ns());
 }
 
@@ -116,7 +123,8 @@ void MpiServers::note(const std::string& text) {
 
 // A server writes what a rank does before it answers the rank, so all that counts has been written
 // when the rank has ended.
-std::optional<MpiEnd> MpiServers::judge(std::uint32_t rank, const ExitStatus& status) {
+MpiEnd MpiServers::judge(std::uint32_t rank, const ExitStatus& status) {
+  if (servers_.empty()) return {};
   for (const std::unique_ptr<MpiServer>& server : servers_) server->drain();
   return ranks_.judge(rank, status);
 }

@@ -10,7 +10,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -34,8 +33,8 @@ class MpiServers {
 
   // Called before the workers of this plan start. Without a plan for MPI nothing listens.
   void begin(const HostPlan& plan);
-  // How the end of this worker counts; nothing: as its exit status says.
-  std::optional<MpiEnd> judge(std::uint32_t rank, const ExitStatus& status);
+  // What this worker's end means.
+  MpiEnd judge(std::uint32_t rank, const ExitStatus& status);
   // Called often: ends ranks that have left their world without MPI_Finalize.
   void tick(std::uint64_t now_ns);
   // Called when the supervisor has reaped a child; others than the servers are ignored.
@@ -53,7 +52,9 @@ class MpiServers {
   const Handlers handlers_;
   MpiRanks ranks_;
   std::vector<std::unique_ptr<MpiServer>> servers_;
+  std::uint32_t generation_ = 0;
   bool has_failed_ = false;
+  bool has_joined_ = false;  // The launcher knows that a rank has.
 };
 
 }  // namespace ivy

@@ -47,7 +47,12 @@ bool MpiRanks::take(std::string_view line, std::uint64_t now_ns) {
   return true;
 }
 
-std::optional<MpiEnd> MpiRanks::judge(std::uint32_t number, const ExitStatus& status) const {
+bool MpiRanks::has_joined() const {
+  return std::any_of(ranks_.begin(), ranks_.end(),
+                     [](const auto& entry) { return entry.second.state != State::kAbsent; });
+}
+
+MpiEnd MpiRanks::judge(std::uint32_t number, const ExitStatus& status) const {
   const auto found = ranks_.find(number);
   const Rank rank = found == ranks_.end() ? Rank{} : found->second;
   switch (rank.state) {
@@ -61,23 +66,20 @@ std::optional<MpiEnd> MpiRanks::judge(std::uint32_t number, const ExitStatus& st
       if (status.signal == SIGKILL && rank.kill_at_ns == kKilled)
         return MpiEnd{
             1, "with SIGKILL: its MPI process had ended before MPI_Finalize, so ivyrun ended it"};
-      return std::nullopt;
+      return {};
     case State::kAbsent:
       if (status.success()) return judge_absent();
-      return std::nullopt;
+      return {};
     case State::kLeft:
-      return std::nullopt;
+      return {};
   }
-  return std::nullopt;
+  return {};
 }
 
-std::optional<MpiEnd> MpiRanks::judge_absent() const {
-  const bool has_joined = std::any_of(ranks_.begin(), ranks_.end(), [](const auto& entry) {
-    return entry.second.state != State::kAbsent;
-  });
-  if (has_joined)
+MpiEnd MpiRanks::judge_absent() const {
+  if (has_joined())
     return MpiEnd{1, "with exit 0 before MPI_Init: the other ranks wait for it there"};
-  if (!required_) return std::nullopt;
+  if (!required_) return MpiEnd{.is_absent = true};
   return MpiEnd{1,
                 "with exit 0 before MPI_Init: under -B mpi every rank joins the MPI world; leave "
                 "-B mpi out for a program without MPI"};

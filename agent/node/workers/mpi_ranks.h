@@ -18,13 +18,14 @@
 
 namespace ivy {
 
-// How an end counts that is not what its exit status says.
+// What is to be known of an end beside its exit status.
 struct MpiEnd {
-  int code = 1;
+  std::optional<int> code;  // How it counts; nothing: as the status says.
   // "with exit 0 before MPI_Finalize: the other ranks wait for it": up to the colon it stands
   // behind "rank 3 failed first (node1, pid 17)", and what follows, if anything, is a line of its
   // own.
   std::string cause;
+  bool is_absent = false;  // It has ended well, and has never called MPI_Init.
 };
 
 class MpiRanks {
@@ -38,8 +39,8 @@ class MpiRanks {
 
   // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: it is none.
   bool take(std::string_view line, std::uint64_t now_ns);
-  // Nothing: the status says it all.
-  std::optional<MpiEnd> judge(std::uint32_t rank, const ExitStatus& status) const;
+  bool has_joined() const;  // Any of them, ever.
+  MpiEnd judge(std::uint32_t rank, const ExitStatus& status) const;
   // The ranks that are to be killed now, each once.
   std::vector<std::uint32_t> overdue(std::uint64_t now_ns);
 
@@ -54,7 +55,7 @@ class MpiRanks {
     std::optional<std::uint64_t> kill_at_ns;
   };
   explicit MpiRanks(bool required) : required_(required) {}
-  std::optional<MpiEnd> judge_absent() const;
+  MpiEnd judge_absent() const;
 
   bool required_ = false;
   std::map<std::uint32_t, Rank> ranks_;

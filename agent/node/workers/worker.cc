@@ -244,9 +244,9 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
 
 void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
   ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
-  std::optional<MpiEnd> mpi;
+  MpiEnd mpi;
   if (circumstances.judge_mpi) mpi = circumstances.judge_mpi(status);
-  if (mpi) status = ExitStatus{.code = mpi->code};
+  if (mpi.code) status = ExitStatus{.code = *mpi.code};
   exit_status_ = status;
   ended_out_of_memory_ = status.signal == SIGKILL && !circumstances.killed_by_us &&
                          !was_killed_by_us_ && circumstances.out_of_memory_rose();
@@ -257,7 +257,8 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
   exited->set_pid(pid_);
   exited->set_code(status.code);
   exited->set_signal(status.signal);
-  if (mpi) exited->set_cause(mpi->cause);
+  exited->set_cause(mpi.cause);
+  exited->set_mpi_absent(mpi.is_absent);
   exited->set_core_dumped(info.si_code == CLD_DUMPED);
   exited->set_after_stop(circumstances.stopping);
   exited->set_at_ns(ended_at_ns_);

@@ -68,7 +68,7 @@ struct ExitCircumstances {
   // the answer costs several file reads.
   std::function<bool()> out_of_memory_rose;
   // What else is known about the end of an MPI process.
-  std::function<std::optional<MpiEnd>(const ExitStatus&)> judge_mpi;
+  std::function<MpiEnd(const ExitStatus&)> judge_mpi;
 };
 
 class Worker {

@@ -1,0 +1,214 @@
+"""MPI programs of Debian's MPICH and Open MPI as workers: one world on one host and on several, and how it ends."""
+
+import os
+import re
+import shutil
+import subprocess
+
+import pytest
+
+from launching import WORKERS, seconds
+from slurm_jobs import Slurm, running_on
+from test_bad_input import refused
+
+TWO_BY_TWO = ("--fake-hosts", "2", "--nproc_per_node", "2")
+COMPILERS = ["mpicc.mpich", "mpicc.openmpi"]
+
+
+def build(compiler, directory):
+    if shutil.which(compiler) is None:
+        pytest.skip(f"no {compiler} here: scripts/setup test")
+    program = os.path.join(directory, "world")
+    subprocess.run([compiler, os.path.join(WORKERS, "mpi_world.c"), "-o", program], check=True, timeout=seconds(120))
+    return program
+
+
+@pytest.fixture(params=COMPILERS)
+def world(local, request):
+    return build(request.param, local.directory)
+
+
+def check_world(done, size, near):
+    assert done.code == 0, done
+    total = size * (size + 1) // 2
+    said = done.texts_by_rank()
+    assert said == {rank: [f"rank {rank} of {size}: sum {total}, near {near}"] for rank in range(size)}, done
+
+
+def failed(done, code, *words):
+    assert done.code == code, done
+    for word in words:
+        assert word in done.own_text(), f"no {word!r} in {done!r}"
+
+
+# ---- one world -----------------------------------------------------------------------------------
+
+def test_on_one_host(local, world):
+    check_world(local.run("-n", "3", world), 3, 3)
+
+
+@pytest.mark.parametrize("flags", [TWO_BY_TWO, (*TWO_BY_TWO, "-B", "mpi")])
+def test_on_pretended_hosts(local, world, flags):
+    check_world(local.run(*flags, world), 4, 2)
+
+
+def test_hosts_with_different_numbers_of_ranks(local, world):
+    done = local.run("--fake-hosts", "2", "-n", "3", "--nproc_per_node", "2", world)
+    if done.code == 2:
+        pytest.skip("pretended hosts have equal numbers")
+    assert done.code == 0 and done.out.count(b"of 3: sum 6") == 3, done
+
+
+def test_behind_a_shell(local, world):
+    """The shell has no MPI among its libraries: -B mpi says what it will start."""
+    check_world(local.run(*TWO_BY_TWO, "-B", "mpi", "sh", "-c", world), 4, 2)
+
+
+def test_an_outer_job_is_not_mistaken_for_ours(local, world):
+    foreign = {"PMI_RANK": "7", "PMI_SIZE": "8", "PMI_FD": "9", "PMIX_RANK": "7", "OMPI_COMM_WORLD_RANK": "7"}
+    check_world(local.run("-n", "2", world, env=foreign), 2, 2)
+
+
+def test_worlds_of_one_that_are_meant(local, world):
+    done = local.run("-n", "1", world)
+    assert done.code == 0 and b"rank 0 of 1" in done.out, done
+    done = local.run("-n", "2", "--allow-singletons", world)
+    assert done.code == 0 and done.out.count(b"rank 0 of 1") == 2, done
+
+
+# ---- ends ----------------------------------------------------------------------------------------
+
+def test_abort_is_its_code(local, world):
+    failed(local.run(*TWO_BY_TWO, world, "abort"), 7, "rank 1 failed first", "by MPI_Abort(7)",
+           "3 other ranks were stopped")
+
+
+def test_a_rank_is_killed(local, world):
+    failed(local.run(*TWO_BY_TWO, world, "kill"), 137, "rank 1 failed first", "SIGKILL")
+
+
+def test_a_rank_that_leaves_without_finalize(local, world):
+    failed(local.run(*TWO_BY_TWO, world, "leave"), 1, "rank 1 failed first", "with exit 0 before MPI_Finalize",
+           "the other ranks wait for it")
+
+
+def test_a_rank_that_never_calls_init(local, world):
+    """Whether it ends before the others come to MPI_Init or after that, on their host or on another."""
+    for flags in (("-n", "3"), ("--fake-hosts", "2")):
+        done = local.run(*flags, world, "absent")
+        assert done.code == 1, done
+        assert re.search(r"rank 1 (failed first .* with|ended with) exit 0 before MPI_Init", done.own_text()), done
+        assert "the other ranks wait for it there" in done.own_text(), done
+
+
+def test_the_program_behind_a_shell_is_killed(local, world):
+    """The shell's own code says nothing of it."""
+    failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; exit 0"), 1, "rank 1 failed first",
+           "with exit 0 before MPI_Finalize")
+
+
+def test_the_shell_behind_which_it_was_killed_is_ended(local):
+    """With PMIx, since PMI-1's connection is the shell's too."""
+    world = build("mpicc.openmpi", local.directory)
+    failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; sleep 60"), 1, "rank 1 failed first",
+           "its MPI process had ended before MPI_Finalize")
+
+
+def test_a_restarted_job_is_a_new_world(local, world):
+    done = local.run(*TWO_BY_TWO, "--max-restarts", "1", world, "abort-once", limit=60)
+    assert done.code == 0 and done.out.count(b"of 4: sum 10, near 2") == 8, done
+    assert "attempt 1 of 2 failed: rank 1" in done.own_text() and "by MPI_Abort(7)" in done.own_text(), done
+
+
+def test_a_program_that_only_says_something(local):
+    """-B mpi promises a world: a job that never has one did nothing of what was asked for."""
+    failed(local.run("-n", "2", "-B", "mpi", "true"), 1, "with exit 0 before MPI_Init", "leave -B mpi out")
+    assert local.run("-n", "2", "-B", "mpi", "--allow-singletons", "true").code == 0
+    failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", "exit 3"), 3)
+
+
+def test_across_hosts_it_needs_the_store(local, world):
+    refused(local.run("--fake-hosts", "2", "--no-store", world), 122, "IVY-P026", "fix: +leave out --no-store")
+    check_world(local.run("-n", "2", "--no-store", world), 2, 2)
+
+
+# ---- mpi4py --------------------------------------------------------------------------------------
+
+SCRIPT = """
+import sys
+from mpi4py import MPI
+world = MPI.COMM_WORLD
+near = world.Split_type(MPI.COMM_TYPE_SHARED).size
+print(f"rank {world.rank} of {world.size}: sum {world.allreduce(world.rank + 1)}, near {near}", flush=True)
+if "abort" in sys.argv and world.rank == 1:
+    world.Abort(7)
+"""
+
+
+@pytest.fixture
+def script(local):
+    if not os.path.isdir("/usr/lib/python3/dist-packages/mpi4py"):
+        pytest.skip("python3-mpi4py is not installed")
+    return ["--python", "/usr/bin/python3", local.file("world.py", SCRIPT)]
+
+
+def test_a_script_that_imports_mpi4py(local, script):
+    check_world(local.run(*TWO_BY_TWO, *script), 4, 2)
+    failed(local.run(*TWO_BY_TWO, *script, "abort"), 7, "by MPI_Abort(7)")
+
+
+def test_a_script_without_the_hook(local, script):
+    check_world(local.run(*TWO_BY_TWO, "--no-python-hook", "-B", "mpi", *script), 4, 2)
+
+
+def test_mpi4py_alone_that_is_meant(local, script):
+    done = local.run("-n", "2", "--allow-singletons", *script)
+    assert done.code == 0 and done.out.count(b"rank 0 of 1") == 2, done
+
+
+def test_another_mpirun_in_a_worker_is_left_alone(local, script):
+    done = local.run("-n", "2", "sh", "-c", "PMI_RANK=0 exec /usr/bin/python3 " + script[-1])
+    assert done.code == 0 and done.out.count(b"rank 0 of 1") == 2, done
+
+
+def test_a_world_of_one_is_an_error(local, script):
+    """A library that none of our servers reaches, pretended by a module: the world is not the job's."""
+    os.makedirs(os.path.join(local.directory, "mpi4py"))
+    local.file("mpi4py/__init__.py", "")
+    local.file("mpi4py/MPI.py", "class W:\n def Get_size(self): return 1\nCOMM_WORLD = W()\n"
+               "def Is_initialized(): return True\ndef Is_finalized(): return False\n"
+               "def Get_library_version(): return 'Other MPI 1.0'\n")
+    done = local.run("-n", "2", *script)
+    failed(done, 122)
+    assert b"IVY-P024" in done.err and b"Other MPI 1.0" in done.err and b"--allow-singletons" in done.err, done
+
+
+# ---- on hosts ------------------------------------------------------------------------------------
+
+@pytest.fixture(params=COMPILERS)
+def shared_world(hosts, request):
+    build(request.param, hosts.outside(hosts.directory))
+    return f"{hosts.directory}/world"
+
+
+ON_HOSTS = ("-H", "node1,node2", "--nproc_per_node", "2")
+
+
+def check_on_hosts(launcher, program, *flags):
+    check_world(launcher.run(*ON_HOSTS, *flags, program, limit=90), 4, 2)
+    failed(launcher.run(*ON_HOSTS, *flags, program, "abort", limit=90), 7, "by MPI_Abort(7)")
+
+
+def test_by_ssh(hosts, shared_world):
+    check_on_hosts(hosts, shared_world)
+
+
+def test_by_agents(agents, shared_world):
+    agents.start(1, 2)
+    check_on_hosts(agents.launcher, shared_world, "--transport", "agent")
+
+
+def test_in_a_slurm_job(hosts, shared_world):
+    with running_on(hosts.bed, "linuxproc"), Slurm(hosts.as_user("ivyuser"), "linuxproc") as slurm:
+        job = slurm.batch(["-N", "2"], f"exec IVYRUN --nproc_per_node 2 {shared_world}")
+        check_world(job.finish(seconds(90)), 4, 2)
