@@ -9,7 +9,7 @@ static double now(void) {
   return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
 }
 
-int main(int argc, char **argv) {
+int main(int argc, char** argv) {
   int size;
   const double begin = now();
   MPI_Init(&argc, &argv);
