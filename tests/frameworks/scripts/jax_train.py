@@ -25,7 +25,7 @@ def step(weights, x, y):
 
 
 for _ in range(60):
-    weights, loss = step(weights, x, y)
+    weights, loss = jax.block_until_ready(step(weights, x, y))
 same = multihost_utils.process_allgather(weights.addressable_data(0))
 assert np.allclose(same, np.asarray(same)[0]), same
 print(f"process {jax.process_index()} of {jax.process_count()}: {jax.local_device_count()} of "
