@@ -282,7 +282,7 @@ class _JaxMeeting:
 constexpr std::string_view kArm =
     R"py(
 
-# JAX before 0.5 has no switch for its preemption service, and "none" for collectives on the CPU.
+# Older JAX has no switch for its preemption service, and "none" for collectives on the CPU.
 def _make_old_jax_alike(module):
     import os
     if not hasattr(module, "_ENABLE_PREEMPTION_SERVICE"):

@@ -9,4 +9,5 @@ numbers = {key: int(os.path.expandvars(value)) for key, value in arguments.items
 if "address" in arguments:
     numbers["coordinator_address"] = os.path.expandvars(arguments["address"])
 jax.distributed.initialize(**numbers)
-print(f"process {jax.process_index()} of {jax.process_count()}", flush=True)
+print(f"process {jax.process_index()} of {jax.process_count()}: {jax.local_device_count()} of "
+      f"{jax.device_count()} devices", flush=True)
