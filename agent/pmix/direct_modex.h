@@ -7,7 +7,7 @@
 //      |      '----------------------- without --> on demand    asks: fetched
 //      '-- asks wait for the first fence
 //
-// Thread: libpmix's alone.
+// Thread: libpmix's own, and no other.
 #pragma once
 
 #include <cstdint>
@@ -27,7 +27,7 @@ class DirectModex {
   };
   explicit DirectModex(Actions actions) : actions_(std::move(actions)) {}
 
-  // The whole job meets.
+  // All ranks of the job meet for the first time, or again.
   void on_fence(bool has_data);
   void ask(std::uint32_t rank, BlobAnswer answer);
 

@@ -11,7 +11,7 @@ namespace {
 // A name is a part of a key of the store, which has a bound.
 constexpr std::size_t kLongestName = 200;
 
-// "0-3,8"
+// Runs of ranks as "0-3,8".
 std::string folded(const std::vector<std::uint32_t>& ranks) {
   std::string text;
   for (std::size_t begin = 0; begin < ranks.size();) {

@@ -42,7 +42,8 @@ class HostExchange {
 
  private:
   using Task = std::function<void()>;
-  struct Line {  // One after the other.
+  // Tasks that are done one after the other.
+  struct Line {
     std::deque<Task> tasks;
     std::condition_variable changed;
     std::thread thread;

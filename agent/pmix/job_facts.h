@@ -29,13 +29,13 @@ using FactValue =
     std::variant<bool, std::uint16_t, std::uint32_t, RankNumber, NodeMap, RankMap, std::string>;
 
 struct Fact {
-  const char* key;  // One of pmix_common.h's.
+  const char* key;  // One of the names in pmix_common.h.
   FactValue value;
 };
 
 struct JobFacts {
   std::vector<Fact> job;
-  std::vector<std::vector<Fact>> ranks;  // In rank order.
+  std::vector<std::vector<Fact>> ranks;
 };
 
 struct FactSource {

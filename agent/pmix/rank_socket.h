@@ -3,7 +3,7 @@
 // text that begins with "error: ".
 //
 // Thread: one, which serve() keeps. Peers of other users are refused; a peer that is slow or sends
-// something else costs only itself.
+// something else costs only itself. The process ignores SIGPIPE.
 #pragma once
 
 #include <sys/types.h>
@@ -22,7 +22,12 @@ namespace ivy {
 
 class RankSocket {
  public:
-  using Answer = std::function<Result<std::vector<std::string>>(std::uint32_t rank, gid_t group)>;
+  struct Peer {
+    pid_t process = 0;
+    gid_t group = 0;
+  };
+  using Answer =
+      std::function<Result<std::vector<std::string>>(std::uint32_t rank, const Peer& peer)>;
 
   // `listening` is a Unix stream socket that never blocks.
   RankSocket(Descriptor listening, Answer answer)
@@ -34,7 +39,7 @@ class RankSocket {
  private:
   struct Asker {
     Descriptor socket;
-    gid_t group = 0;
+    Peer peer;
     std::string received;
     std::int64_t deadline_ns = 0;
   };
@@ -43,7 +48,7 @@ class RankSocket {
   // True while more has to come from it.
   bool hear(Asker& asker) const;
   void reply(const Asker& asker, std::string_view line) const;
-  std::vector<std::string> answer_for(std::string_view line, gid_t group) const;
+  std::vector<std::string> answer_for(std::string_view line, const Peer& peer) const;
 
   const Descriptor listening_;
   const Answer answer_;

@@ -16,18 +16,20 @@ std::string transport_key(const std::string& job_id) {
 }  // namespace
 
 std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
-                                          const WorkerSettings& settings) {
+                                          const WorkerSettings& settings, const RankProcess& rank) {
   std::vector<std::string> variables = std::move(from_libpmix);
+  const auto add = [&](const std::string& name, const std::string& value) {
+    if (rank.variable(name).empty()) variables.push_back(name + "=" + value);
+  };
   // Open MPI 4.1 looks for a server only if it believes that a launcher started it directly, and
   // then leaves binding to that launcher. It takes this as jsrun's mark.
-  variables.emplace_back("JSM_JSRUN_PORT=1");
-  variables.push_back("OMPI_MCA_orte_precondition_transports=" + transport_key(settings.job_id));
-  // 4.1's form of PMIX_NODE_OVERSUBSCRIBED.
-  if (settings.is_oversubscribed) variables.emplace_back("OMPI_MCA_mpi_oversubscribe=1");
-  if (settings.segment_directory.empty()) return variables;
-  for (const char* owner : {"btl_vader", "osc_sm"})
-    variables.push_back("OMPI_MCA_" + std::string(owner) +
-                        "_backing_directory=" + settings.segment_directory);
+  add("JSM_JSRUN_PORT", "1");
+  add("OMPI_MCA_orte_precondition_transports", transport_key(settings.job_id));
+  // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
+  if (settings.is_oversubscribed) add("OMPI_MCA_mpi_oversubscribe", "1");
+  // The first is known to Open MPI 5 as well, which calls that part btl_sm.
+  for (const char* owner : {"btl_vader", "osc_sm", "osc_rdma"})
+    add("OMPI_MCA_" + std::string(owner) + "_backing_directory", settings.segment_directory);
   return variables;
 }
 

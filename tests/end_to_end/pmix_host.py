@@ -13,13 +13,13 @@ JOB = "0123456789abcdef0123456789abcdef"
 
 
 class PmixHost:
-    """One ivy-pmix with the ranks of its host. `store`: (address, token file), or None."""
+    """One ivy-pmix with the ranks of its host. `store`: (address, token file), or None. `environment` is the server's
+    alone."""
 
     def __init__(self, directory, host=0, counts=(2,), store=None, environment=None):
         self.directory = str(directory)
         self.first = sum(counts[:host])
         self.ranks = range(self.first, self.first + counts[host])
-        self.environment = {**os.environ, **(environment or {})}
         self.events, self.workers = [], {}
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         self.path = f"{self.directory}/pmix.sock"
@@ -35,7 +35,7 @@ class PmixHost:
             command += ["--store", store[0], "--token-file", store[1]]
         self.process = subprocess.Popen(
             command, pass_fds=[fd], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-            env=self.environment)
+            env={**os.environ, **(environment or {})})
         listener.close()
         self.notes = b""
         self.readers = [threading.Thread(target=self._read_events), threading.Thread(target=self._read_notes)]
@@ -66,7 +66,7 @@ class PmixHost:
         assert variables and not variables[0].startswith("error:"), variables
         told = dict(variable.split("=", 1) for variable in variables)
         self.workers[rank] = subprocess.Popen(
-            argv, env={**self.environment, **told, **(environment or {})}, stdin=subprocess.DEVNULL,
+            argv, env={**os.environ, **told, **(environment or {})}, stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE)
         return self.workers[rank]
 

@@ -44,6 +44,7 @@ def check_example(local, prefix, program):
 
 def test_the_probe_is_there_too(local, prefix):
     assert os.access(os.path.join(prefix, "bin/ivy-probe"), os.X_OK)
+    assert os.access(os.path.join(prefix, "bin/ivy-pmix"), os.X_OK)
     done = run_installed(local, prefix, "-n", "2", "--bind-to", "core", "--report-bindings", "/bin/true")
     assert done.code == 0 and "rank 1 on localhost: processors " in done.own_text(), done
 
