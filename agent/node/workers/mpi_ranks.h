@@ -31,7 +31,7 @@ struct MpiEnd {
 class MpiRanks {
  public:
   // How long a process may do other things after its MPI connection has ended.
-  static constexpr std::uint64_t kAbortNs = 200'000'000;  // For its last words.
+  static constexpr std::uint64_t kAbortNs = 200'000'000;  // Enough for its last words.
   static constexpr std::uint64_t kVanishedNs = 2'000'000'000;
 
   // A generation begins. `required`: every rank is to call MPI_Init (-B mpi).
@@ -39,7 +39,7 @@ class MpiRanks {
 
   // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: it is none.
   bool take(std::string_view line, std::uint64_t now_ns);
-  bool has_joined() const;  // Any of them, ever.
+  bool has_joined() const;  // Any rank of this host.
   MpiEnd judge(std::uint32_t rank, const ExitStatus& status) const;
   // The ranks that are to be killed now, each once.
   std::vector<std::uint32_t> overdue(std::uint64_t now_ns);
