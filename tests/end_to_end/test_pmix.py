@@ -130,6 +130,19 @@ def test_data_is_fetched_on_demand_where_fences_collect_none(hosts, built, versi
     assert outputs(*both) == ring(4)
 
 
+def test_some_ranks_meet_without_the_others(hosts, tmp_path):
+    include = "/usr/lib/x86_64-linux-gnu/pmix2/include"
+    if not os.path.isdir(include):
+        pytest.skip("libpmix-dev is not here")
+    program = str(tmp_path / "pmix_pairs")
+    subprocess.run(["cc", "-o", program, f"-I{include}", f"{WORKERS}/pmix_pairs.c", "-l:libpmix.so.2"], check=True)
+    both = hosts(2, 2)
+    for host in both:
+        host.start_all([program])
+    expected = [[f"rank {rank} reads {(rank + 2) % 4 * 10 + turn}" for turn in range(3)] for rank in range(4)]
+    assert outputs(*both) == ["\n".join(lines) for lines in expected]
+
+
 def test_a_rank_may_run_one_mpi_program_after_another(hosts, built, version):
     host = hosts(2)
     host.start_all(["/bin/sh", "-c", f"{built(version)} && {built(version)}"])
