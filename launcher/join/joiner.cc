@@ -14,7 +14,6 @@
 #include "launcher/join/join_wire.h"
 #include "launcher/links/srun/dial_back_stream.h"
 #include "launcher/links/tcp_dial.h"
-#include "launcher/links/this_host.h"
 #include "launcher/screen/output.h"
 #include "launcher/streams/line_child.h"
 #include "launcher/streams/sequence.h"
@@ -22,6 +21,7 @@
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
+#include "proto/os/process.h"
 #include "proto/wire/dial_wire.h"
 
 namespace ivy {

@@ -10,6 +10,7 @@
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
+#include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {

@@ -14,9 +14,6 @@ namespace ivy {
 // Numeric addresses that a hosts file gives for a name (case does not matter). Pure.
 std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::string_view name);
 
-// Empty: the system does not say it.
-std::string own_host_name();
-
 // 127.x, ::1, "localhost", or an address of one of our interfaces. A scope ("%eth0") is ignored.
 bool is_own_address(const std::string& numeric);
 

@@ -10,13 +10,16 @@
 #include <memory>
 #include <string_view>
 
-#include "launcher/links/this_host.h"
-
 namespace ivy {
 namespace {
 
 // The limit of agent.proto.
 constexpr std::size_t kMaxHostsTold = 64;
+
+std::string own_host_name() {
+  std::array<char, HOST_NAME_MAX + 1> name{};
+  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
+}
 
 std::string own_user() {
   const passwd* own = getpwuid(geteuid());
