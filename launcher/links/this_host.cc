@@ -24,11 +24,6 @@ bool equal_names(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
 }
 
-std::string own_host_name() {
-  std::array<char, HOST_NAME_MAX + 1> name{};
-  return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";
-}
-
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
 std::string numeric_of(const sockaddr* address) {
