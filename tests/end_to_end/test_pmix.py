@@ -44,11 +44,11 @@ def built(tmp_path_factory):
     return build
 
 
-def segments():
-    """What Open MPI and we have in /dev/shm now."""
+def segments(job=JOB):
+    """What a job has in /dev/shm now, and what Open MPI has there on its own."""
     found = {name for name in os.listdir("/dev/shm") if re.match("(vader|sm)_segment|osc_", name)}
     with contextlib.suppress(OSError):
-        found |= {name for name in os.listdir(f"/dev/shm/ivyrun-{os.getuid()}") if name.startswith(f"pmix-{JOB}")}
+        found |= {name for name in os.listdir(f"/dev/shm/ivyrun-{os.getuid()}") if name.startswith(f"pmix-{job}")}
     return found
 
 
@@ -185,6 +185,34 @@ def test_no_library_is_said_to_each_rank(hosts):
         assert "libpmix, which is not on this host" in told and "/nonexistent" in told, told
         assert "Debian, Ubuntu: libpmix2" in told, told
     assert host.events == []  # The same rank may have a world by PMI-1.
+
+
+def test_a_job_without_the_library_says_what_to_install(local, built):
+    done = local.run("-n", "2", built(version_or_skip("4.1")), env={"IVY_PMIX_LIB": "/nonexistent/libpmix.so.2"})
+    assert done.code == 122 and b"error[IVY-R014]" in done.err and b"Debian, Ubuntu: libpmix2" in done.err, done
+
+
+def job_of(processes):
+    """The id of the job whose workers are among these processes."""
+    for process in processes:
+        if match := re.search(rb"(?:^|\0)IVY_JOB_ID=([0-9a-f]{32})\0", process.environment):
+            return match[1].decode()
+    return None
+
+
+def test_a_killed_job_leaves_no_segments(local, built, version):
+    before = segments()
+    deadline = time.monotonic() + seconds(30)
+    with local.start("--fake-hosts", "2", "--nproc_per_node", "2", built(version), "wait") as run:
+        while not (job := job_of(local.processes())) or not segments(job) - before:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        time.sleep(1)  # Somewhere in or after MPI_Init.
+        run.process.kill()
+        run.process.wait()
+    while segments(job) - before:
+        assert time.monotonic() < deadline, segments(job) - before
+        time.sleep(0.05)
 
 
 def test_the_wheels_own_library_serves_its_ranks(tmp_path, built):
