@@ -181,7 +181,9 @@ def _stop(text):
     import os
     import sys
     import time
-    said = os.path.join(os.path.dirname(__file__), "refused-" + os.environ.get("IVY_GENERATION", "0"))
+    # In the job's directory, which goes with the job.
+    folder = os.path.dirname(os.environ.get("IVY_TOKEN_FILE") or __file__)
+    said = os.path.join(folder, "refused-" + os.environ.get("IVY_GENERATION", "0"))
     try:
         os.close(os.open(said, os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
