@@ -321,9 +321,10 @@ def open_under_dying_agents(agents, times):
     outcomes = {"ran": 0, "failed": 0}
     for attempt in range(times):
         with agents.launcher.start("-H", "node2", "--lease", "5s", "sh", "-c",
-                                   "echo pid $$; sleep 0.5; echo end $$") as run:
+                                   f"echo pid $$; sleep {seconds(0.5)}; echo end $$") as run:
             run.pid()
-            # From before the first packet until after the answer.
+            # From before the first packet until after the answer, and never as late as the job's end:
+            # an agent that takes the launcher's last word with it leaves a supervisor for a minute.
             time.sleep(seconds(0.15) * attempt / times)
             agents[2].kill()
             most = 0
