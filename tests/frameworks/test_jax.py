@@ -114,7 +114,9 @@ def test_a_notice_reaches_every_rank(local, python):
     assert len({rank for rank, _ in steps}) == 4 and len({step for _, step in steps}) == 1, done
 
 
-def test_the_end_of_a_slurm_job_is_a_notice(local, python):
+def test_the_end_of_a_slurm_job_is_a_notice(local):
+    """For JAX of today test_in_a_slurm_job says it."""
+    python = python_of("jax-old")
     end = str(round(time.time() + 10 + seconds(5)))
     done = local.run("-n", "2", "--transport", "local", "--stop-before-end", "10s", "--python", python,
                      script(local, "jax_notice.py"), limit=60,
@@ -125,7 +127,7 @@ def test_the_end_of_a_slurm_job_is_a_notice(local, python):
 
 
 def test_a_rank_that_never_initializes_is_named(local, python):
-    with local.start(*TWO_BY_TWO, "--start-timeout", f"{seconds(5):g}", "--python", python,
+    with local.start(*TWO_BY_TWO, "--start-timeout", "6", "--python", python,
                      script(local, "jax_late.py"), "3") as job:
         job.wait_for(r"IVY-P033\]: rank 3 \(fake1\) has not called jax.distributed.initialize\(\)", 60)
         job.signal(signal.SIGTERM)
@@ -134,7 +136,7 @@ def test_a_rank_that_never_initializes_is_named(local, python):
 
 
 def test_a_rank_0_that_never_initializes_is_named_once(local):
-    with local.start(*TWO_BY_TWO, "--start-timeout", f"{seconds(5):g}", "--python", python_of("jax"),
+    with local.start(*TWO_BY_TWO, "--start-timeout", "6", "--python", python_of("jax"),
                      script(local, "jax_late.py"), "0") as job:
         job.wait_for(r"IVY-P033\]: rank 0 \(fake0\) has not called", 60)
         job.signal(signal.SIGTERM)
