@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "launcher/join/join_wire.h"
+#include "launcher/links/this_host.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
