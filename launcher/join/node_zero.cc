@@ -26,7 +26,7 @@ constexpr milliseconds kEndPatience{3'000};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
 // Connections of nodes that have not said who they are, beside one for each rank.
-constexpr std::size_t kMostStrangers = 64;
+constexpr std::size_t kMostUnattached = 64;
 
 JoiningNode own_node(const Options& options) {
   JoiningNode node;
@@ -151,9 +151,9 @@ std::string NodeZero::command_for_others() const {
 }
 
 void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
-  const auto strangers = static_cast<std::size_t>(std::count_if(
+  const auto unattached = static_cast<std::size_t>(std::count_if(
       nodes_.begin(), nodes_.end(), [](const Node& node) { return node.name.empty(); }));
-  if (strangers >= kMostStrangers) return stream->stop();
+  if (unattached >= kMostUnattached) return stream->stop();
   const NodePlace node = nodes_.emplace(nodes_.end());
   node->rank = static_cast<int>(rank);
   node->stream = std::move(stream);
