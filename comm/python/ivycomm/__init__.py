@@ -26,6 +26,39 @@ from .groups import (Group, abort, device, finalize, init, is_initialized, is_ma
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, source, split, world,
                      world_size)
 
+from . import originals as _originals
+
+_originals.serve()
+
+# Modules that need a framework, or that few programs need, are imported at the first question.
+_LATER = {
+    "DataParallel": "data_parallel", "DaskCluster": "dask_cluster", "CudaContext": "cuda_context", "RpcContext": "rpc_context",
+    "DistributedContext": "context", "SyncBatchNorm": "torch_moments", "average_gradients": "data_parallel_trees",
+    "dask_to_tensor": "dask_cluster", "get_rank": "context", "get_world_size": "context", "gpu_to_tensor": "cuda_context",
+    "init_distributed": "context", "init_rpc": "rpc", "register_function": "rpc", "rpc_async": "rpc", "rpc_sync": "rpc",
+    "scatter_to_sharding": "jax_shards", "shard_indices": "shards", "spawn": "spawning", "sync_moments": "moments",
+    "tensor_to_dask": "dask_cluster", "tensor_to_gpu": "cuda_context",
+}
+_MODULES = ("compat", "i_dist", "rpc", "sim")
+
+
+def __getattr__(name):
+    import difflib
+    import importlib
+    if name in _MODULES:
+        return importlib.import_module(f"{__name__}.{name}")
+    if name in _LATER:
+        value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
+        globals()[name] = value
+        return value
+    near = difflib.get_close_matches(name, [*globals(), *_LATER, *_MODULES], n=1)
+    raise AttributeError(f"ivycomm has no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+
+
+def __dir__():
+    return sorted({*globals(), *_LATER, *_MODULES})
+
+
 __version__ = "0.1.0"
 
 __all__ = [

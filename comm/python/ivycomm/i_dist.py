@@ -14,12 +14,14 @@ import os
 import sys
 
 from . import arrays, collectives, groups, messages
-from .element_types import ReduceOp
+from .element_types import ReduceOp, op_number
 from .groups import is_initialized
+from .i_dist_maps import dp_pipeline, pmap, xmap
+from .i_dist_meshes import Mesh, MpDpMesh, NamedMesh
 
-__all__ = ["Group", "IvyReduceOp", "ParallelContext", "all_gather", "all_reduce", "all_to_all", "barrier",
-           "broadcast", "gather", "init_dist", "is_initialized", "pmap", "print0", "recv", "reduce",
-           "reduce_scatter", "scatter", "send"]
+__all__ = ["Group", "IvyReduceOp", "Mesh", "MpDpMesh", "NamedMesh", "OpHandler", "ParallelContext", "all_gather",
+           "all_reduce", "all_to_all", "barrier", "broadcast", "dp_pipeline", "gather", "init_dist", "is_initialized",
+           "pmap", "print0", "recv", "reduce", "reduce_scatter", "scatter", "send", "xmap"]
 
 _OURS = ("auto", "ivy", "shm", "tcp")
 _backend = None
@@ -28,6 +30,50 @@ _backend = None
 class IvyReduceOp:
     SUM, MEAN, MAX, MIN = ReduceOp.SUM, ReduceOp.AVG, ReduceOp.MAX, ReduceOp.MIN
     PRODUCT, BAND, BOR, BXOR = ReduceOp.PRODUCT, ReduceOp.BAND, ReduceOp.BOR, ReduceOp.BXOR
+
+
+class OpHandler:
+    """A reduction, by name or number, as each framework names it. ValueError for unknown ones."""
+
+    def __init__(self, op):
+        self.op = ReduceOp(op_number("avg" if isinstance(op, str) and op.lower() == "mean" else op))
+
+    def _of(self, framework, names):
+        name = names.get(self.op.name)
+        if name is None:
+            raise ValueError(f"{framework} has no reduction {self.op.name}")
+        return name
+
+    @property
+    def torch_op(self):
+        """A member of torch.distributed.ReduceOp."""
+        import torch.distributed
+        return getattr(torch.distributed.ReduceOp,
+                       self._of("torch", {name: name for name in ("SUM", "AVG", "MAX", "MIN", "PRODUCT", "BAND", "BOR",
+                                                                  "BXOR")}))
+
+    @property
+    def tensorflow_op(self):
+        """A member of tf.distribute.ReduceOp, which has SUM and MEAN."""
+        import tensorflow
+        return getattr(tensorflow.distribute.ReduceOp, self._of("TensorFlow", {"SUM": "SUM", "AVG": "MEAN"}))
+
+    @property
+    def jax_op(self):
+        """A function that reduces axis 0 of an array."""
+        import functools
+
+        import jax.numpy
+        names = {"SUM": "sum", "AVG": "mean", "MAX": "max", "MIN": "min", "PRODUCT": "prod"}
+        return functools.partial(getattr(jax.numpy, self._of("JAX", names)), axis=0)
+
+    @property
+    def mpi_op(self):
+        """A member of mpi4py.MPI; a mean is its SUM, which the caller divides."""
+        from mpi4py import MPI
+        names = {"SUM": "SUM", "AVG": "SUM", "MAX": "MAX", "MIN": "MIN", "PRODUCT": "PROD", "BAND": "BAND", "BOR": "BOR",
+                 "BXOR": "BXOR"}
+        return getattr(MPI, self._of("MPI", names))
 
 
 def init_dist(backend=None, **options):
@@ -127,11 +173,33 @@ class Group(groups.Group):
         super().__init__(made._handle, made.ranks)
 
     def to_native_group(self):
+        """These ranks as the framework in use has them: torch's process group when torch.distributed is initialized,
+        mpi4py's communicator when MPI is; else this group itself. Every rank of the world asks, in the same order."""
+        torch = sys.modules.get("torch.distributed")
+        if torch is not None and torch.is_available() and torch.is_initialized():
+            return torch.new_group(list(self.ranks))
+        mpi = sys.modules.get("mpi4py.MPI")
+        if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+            world = mpi.COMM_WORLD
+            if world.Get_size() > max(self.ranks):
+                return world.Create(world.Get_group().Incl(list(self.ranks)))
         return self
 
     @staticmethod
     def from_native_group(group):
-        return group
+        """The Group of a torch process group's or an mpi4py communicator's ranks; a Group is returned as it is."""
+        if isinstance(group, groups.Group):
+            return group
+        mpi, torch = sys.modules.get("mpi4py.MPI"), sys.modules.get("torch.distributed")
+        if mpi is not None and isinstance(group, mpi.Comm):
+            own, world = group.Get_group(), mpi.COMM_WORLD.Get_group()
+            return Group(mpi.Group.Translate_ranks(own, list(range(own.Get_size())), world))
+        if torch is not None and torch.is_available() and isinstance(group, torch.ProcessGroup):
+            of_default = getattr(torch, "get_process_group_ranks", None)
+            ranks = of_default(group) if of_default else [
+                torch.distributed_c10d._get_global_rank(group, rank) for rank in range(group.size())]
+            return Group(ranks)
+        raise TypeError(f"a {type(group).__name__} is no group of torch's, mpi4py's or ivycomm's")
 
 
 def all_reduce(x, op=IvyReduceOp.SUM, *, group=None, out=None):
@@ -193,72 +261,3 @@ def print0(*values, **options):
     """print on rank 0."""
     if groups.rank() == 0:
         print(*values, **options)
-
-
-def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None):
-    """fn for every position of an axis, divided among the ranks.
-
-    The returned function takes the whole arrays on every rank. Each rank takes its part along in_axes (one
-    number, or one for each argument; None: the whole argument), calls fn once for every position, as
-    vmap does, and the results are put together along out_axes: on every rank, or at `dst` alone
-    (None on the others). Arguments and results may be lists, tuples and dicts of arrays.
-    """
-
-    def mapped(*arguments):
-        members = groups.resolve(group)
-        if not members.is_member:
-            return None
-        axes = list(in_axes) if isinstance(in_axes, (list, tuple)) else [in_axes] * len(arguments)
-        if len(axes) != len(arguments):
-            raise ValueError(f"in_axes has {len(axes)} numbers for {len(arguments)} arguments")
-        lengths = {leaf.shape[axis] for argument, axis in zip(arguments, axes) if axis is not None
-                   for leaf in _leaves(argument)}
-        if len(lengths) != 1:
-            raise ValueError(f"the arguments' mapped axes have lengths {sorted(lengths)}; they must be one")
-        length = lengths.pop()
-        if length < members.size:
-            raise ValueError(f"pmap over {length} positions needs as many ranks at most, not {members.size}")
-        begin, end = (length * (members.rank + i) // members.size for i in (0, 1))
-        results = [fn(*(argument if axis is None else _each(argument, lambda a: _at(a, axis, position))
-                        for argument, axis in zip(arguments, axes))) for position in range(begin, end)]
-        whole = _together(results, lambda parts: _gathered(parts, out_axes, members))
-        return whole if dst is None or members.rank == dst else None
-
-    return mapped
-
-
-def _at(array, axis, position):
-    return array[(slice(None),) * (axis % len(array.shape)) + (position,)]
-
-
-def _gathered(parts, axis, group):
-    kind, first = arrays.adopt(parts[0])
-    stacked = kind.concatenate([arrays.adopt(part)[1].reshape((1,) + tuple(first.shape)) for part in parts], 0)
-    whole = collectives.all_gather(stacked, uneven=True, group=group)
-    return kind.move_axis_back(whole, axis) if axis else whole
-
-
-def _leaves(tree):
-    if isinstance(tree, dict):
-        return [leaf for key in tree for leaf in _leaves(tree[key])]
-    if isinstance(tree, (list, tuple)):
-        return [leaf for branch in tree for leaf in _leaves(branch)]
-    return [arrays.adopt(tree)[1]]
-
-
-def _each(tree, change):
-    if isinstance(tree, dict):
-        return {key: _each(branch, change) for key, branch in tree.items()}
-    if isinstance(tree, (list, tuple)):
-        return type(tree)(_each(branch, change) for branch in tree)
-    return change(arrays.adopt(tree)[1])
-
-
-def _together(trees, join):
-    """One tree out of equal trees, each leaf joined from theirs."""
-    first = trees[0]
-    if isinstance(first, dict):
-        return {key: _together([tree[key] for tree in trees], join) for key in first}
-    if isinstance(first, (list, tuple)):
-        return type(first)(_together([tree[i] for tree in trees], join) for i in range(len(first)))
-    return join(trees)

@@ -1,0 +1,112 @@
+"""Dask as an object with a beginning and an end, and tensors as Dask arrays. Needs dask and distributed.
+
+    with DaskCluster(n_workers=4, threads_per_worker=2) as cluster:
+        futures = cluster.map(work, items)
+        results = cluster.gather(futures)
+"""
+
+
+def _distributed():
+    try:
+        import distributed
+    except ImportError:
+        raise ImportError("DaskCluster needs Dask: pip install dask distributed") from None
+    return distributed
+
+
+class DaskCluster:
+    """A Dask scheduler and workers on this host, or a client of a scheduler that runs already.
+
+    n_workers, threads_per_worker, memory_limit: of the workers to start, as Dask takes them. scheduler_address: of a
+    running scheduler, such as "tcp://host:8786"; no workers are started then, and stop() leaves them alone. Also a context
+    manager. Methods raise RuntimeError before start() and after stop().
+    """
+
+    def __init__(self, n_workers=4, threads_per_worker=2, memory_limit="4GB", scheduler_address=None):
+        if scheduler_address is None and (n_workers < 1 or threads_per_worker < 1):
+            raise ValueError(f"a cluster of {n_workers} workers with {threads_per_worker} threads each")
+        self._workers = {"n_workers": n_workers, "threads_per_worker": threads_per_worker, "memory_limit": memory_limit}
+        self._address = scheduler_address
+        self._cluster = self._client = None
+
+    def start(self):
+        """Starts the workers, or connects to the scheduler. Returns the cluster; a second call changes nothing."""
+        if self._client is None:
+            distributed = _distributed()
+            if self._address is None:
+                # No dashboard: several jobs share a host, and nothing shall listen that nobody asked for.
+                self._cluster = distributed.LocalCluster(**self._workers, dashboard_address=None)
+            try:
+                self._client = distributed.Client(self._cluster or self._address)
+            except BaseException:
+                self.stop()
+                raise
+        return self
+
+    def stop(self):
+        """Ends the workers that start() started, and leaves the scheduler. Nothing happens when it is not running."""
+        client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
+        if client is not None:
+            client.close()
+        if cluster is not None:
+            cluster.close()
+
+    @property
+    def is_running(self):
+        return self._client is not None and self._client.status == "running"
+
+    @property
+    def client(self):
+        """The distributed.Client."""
+        if self._client is None:
+            raise RuntimeError("this DaskCluster is not running: call start(), or use it in a with statement")
+        return self._client
+
+    def map(self, function, *iterables, **kwargs):
+        """Futures of function(*items) for each set of items."""
+        return self.client.map(function, *iterables, **kwargs)
+
+    def submit(self, function, *args, **kwargs):
+        """The Future of function(*args, **kwargs) on some worker."""
+        return self.client.submit(function, *args, **kwargs)
+
+    def gather(self, futures):
+        """Results of a future, or of a list or dict of them; raises what a function raised."""
+        return self.client.gather(futures)
+
+    def scatter(self, data, broadcast=False):
+        """Data in the workers' memory, as a future, or as a list of them for a list. broadcast: on every worker."""
+        return self.client.scatter(data, broadcast=broadcast)
+
+    def replicate(self, future):
+        """Copies a future's result to every worker."""
+        self.client.replicate(future)
+
+    def get_worker_info(self):
+        """{address: facts} of the workers, as the scheduler has them."""
+        return self.client.scheduler_info(n_workers=-1)["workers"]
+
+    def __enter__(self):
+        return self.start()
+
+    def __exit__(self, *_):
+        self.stop()
+
+
+def tensor_to_dask(tensor, chunks="auto"):
+    """A Dask array of a tensor's values. chunks: as dask.array.from_array takes them; -1 is a whole axis."""
+    import dask.array
+    import numpy
+    if hasattr(tensor, "detach"):
+        tensor = tensor.detach().cpu().numpy()
+    return dask.array.from_array(numpy.asarray(tensor), chunks=chunks)
+
+
+def dask_to_tensor(array):
+    """The computed values of a Dask array: a torch tensor where torch has been imported, else a NumPy array."""
+    import sys
+
+    import numpy
+    values = numpy.ascontiguousarray(array.compute())
+    torch = sys.modules.get("torch")
+    return torch.from_numpy(values) if torch is not None else values

@@ -1,0 +1,53 @@
+"""Mean and variance over the values of all ranks.
+
+Each rank's count, mean and sum of squared deviations are gathered and merged by the rule of Chan, Golub and LeVeque
+("Updating formulae and a pairwise algorithm for computing sample variances", 1979): sums of squares would cancel where the
+mean is large beside the deviation, and means alone cannot be merged when ranks have different counts.
+"""
+
+import sys
+
+from . import collectives, groups
+
+
+def sync_moments(x, axes=0, *, group=None):
+    """(mean, variance, count) over `axes` of x of all ranks, as if their arrays were one; the variance is divided by count.
+
+    x: a NumPy array, or a torch tensor, through which gradients go (then every rank runs the backward pass as well).
+    axes: a number or several. Ranks may differ in the lengths of these axes, 0 included, and in no others. The results
+    have x's type for torch, float64 or longer for NumPy.
+    """
+    torch = sys.modules.get("torch")
+    if torch is not None and isinstance(x, torch.Tensor):
+        from .torch_moments import moments
+        return moments(x, axes, group)
+    import numpy
+    x = numpy.asarray(x)
+    axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    kind = numpy.result_type(x.dtype, numpy.float64)
+    count = 1
+    for axis in axes:
+        count *= x.shape[axis]
+    if count:
+        mean = x.mean(axes, dtype=kind)
+        deviations = (numpy.square(x - numpy.expand_dims(mean, axes))).sum(axes, dtype=kind)
+    else:
+        mean = deviations = numpy.zeros([n for axis, n in enumerate(x.shape) if axis - x.ndim not in axes and axis not in axes],
+                                        kind)
+    rows = collectives.all_gather(numpy.concatenate([[count], mean.ravel(), deviations.ravel()]).astype(kind)[None],
+                                  group=groups.resolve(group))
+    means, sums = rows[:, 1:1 + mean.size], rows[:, 1 + mean.size:]
+    total, whole, spread = merged(rows[:, :1], means, sums)
+    return whole.reshape(mean.shape), (spread / total).reshape(mean.shape), int(total)
+
+
+def merged(counts, means, sums):
+    """(count, mean, sum of squared deviations) of the union of the rows' values. Any array type with sum and `*`.
+
+    counts: (rows, 1); means, sums: (rows, columns). ValueError when there are no values at all.
+    """
+    total = counts.sum()
+    if not total > 0:
+        raise ValueError("no rank has any values")
+    mean = (counts * means).sum(0) / total
+    return total, mean, (sums + counts * (means - mean) ** 2).sum(0)

@@ -1,0 +1,4 @@
+"""torch.nn, where Neurenix is not installed."""
+
+from torch.nn import *  # noqa: F401,F403
+from torch.nn import functional, init, parameter  # noqa: F401

@@ -1,0 +1,4 @@
+"""torch.optim, where Neurenix is not installed."""
+
+from torch.optim import *  # noqa: F401,F403
+from torch.optim import lr_scheduler  # noqa: F401

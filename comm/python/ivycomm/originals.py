@@ -1,0 +1,62 @@
+"""ivy.distributed and neurenix, importable by their own names where they are not installed.
+
+A finder at the end of sys.meta_path: whatever is installed is found before it. `import ivycomm` puts it there; in
+ivyrun's workers it is there from the beginning. Real Ivy without a `distributed` keeps its own modules and gets that one.
+"""
+
+import importlib
+import importlib.abc
+import importlib.machinery
+import sys
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        return find(name)
+
+
+class _Ivy(importlib.abc.Loader):
+    """`ivy`, when it is not installed: a package with `distributed` and nothing else."""
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        module.__doc__ = "Ivy is not installed; ivy.distributed is served by ivycomm."
+
+        def refuse(name):
+            raise AttributeError(f"Ivy is not installed, so ivy.{name} is missing: pip install ivy; ivy.distributed is here")
+
+        module.__getattr__ = refuse
+
+
+class _Alias(importlib.abc.Loader):
+    """A module of ours under another name too."""
+
+    def __init__(self, name):
+        self._name = name
+
+    def create_module(self, spec):
+        module = importlib.import_module(self._name)
+        self._own = module.__spec__
+        return module
+
+    def exec_module(self, module):
+        module.__spec__ = self._own  # It has run already.
+
+
+def find(name):
+    """The spec of one of the originals' modules; None for all else."""
+    if name == "ivy":
+        return importlib.machinery.ModuleSpec(name, _Ivy(), is_package=True)
+    if name == "ivy.distributed":
+        return importlib.machinery.ModuleSpec(name, _Alias("ivycomm.i_dist"))
+    if name == "neurenix":  # Its modules are found in its folder.
+        return importlib.machinery.ModuleSpec(name, _Alias("ivycomm.neurenix"), is_package=True)
+    return None
+
+
+def serve():
+    """Puts the finder behind all others, once."""
+    if not any(type(finder).__name__ == "_Finder" and type(finder).__module__ == __name__ for finder in sys.meta_path):
+        sys.meta_path.append(_Finder())

@@ -1,0 +1,427 @@
+"""Calls of functions on other ranks, by name.
+
+    import ivycomm as ic
+    from ivycomm import rpc
+
+    @rpc.register
+    def add(a, b):
+        return a + b
+
+    ic.init()
+    rpc.init_rpc()
+    if ic.rank() == 0:
+        print(rpc.rpc_sync(1, "add", 2, 3))
+        future = rpc.rpc_async(1, add, numpy_array, 1)  # A registered function stands for its name.
+        print(future.result(timeout=10))
+    rpc.shutdown()
+
+Only registered functions can be called. Arguments and results are pickled (protocol 5); the memory of NumPy arrays and
+of torch tensors on the CPU travels beside the pickle and is not copied for it. Unpickling runs what the sender says: all
+senders are ranks of this job, which know its secret. Messages go through a group of their own, by shared memory inside a
+host and by authenticated TCP between hosts; no port is opened for them.
+
+Threads: any thread may call. Functions run on threads of this module, several at once, and may call other ranks.
+
+Errors: what the function raised is raised by the call, with the other rank's traceback as its cause (RemoteError when it
+cannot be pickled). UnknownFunction; RpcTimeout, after which the function still runs to its end there; RankDied and HostLost
+at once when the callee's process ends; NotInitialized before init_rpc and after shutdown.
+"""
+
+import atexit
+import difflib
+import itertools
+import threading
+import traceback
+
+from . import collectives, errors, groups, objects, rpc_frames
+from .errors import IvyError, NotInitialized, StillRunning, Timeout
+from .library import load
+from .memory_parts import receive_part, room_of, send_part
+
+_REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so have parts that follow a request.
+_LAST_TAG = 2**30 - 2
+_MOST_THREADS = 64
+_DEFAULT_TIMEOUT = 60.0
+
+_functions = {}  # By name.
+_names = {}  # By function.
+_service = None
+
+
+class RemoteError(IvyError):
+    """A function on another rank raised what cannot be pickled, or this is the traceback of what it raised."""
+
+
+class UnknownFunction(IvyError, LookupError):
+    """No function of this name is registered on the rank that was called."""
+
+
+class RpcTimeout(Timeout):
+    """The call took longer than its time. The function goes on over there; its result is thrown away."""
+
+
+def register(function=None, *, name=None):
+    """Makes a function callable from other ranks, by its name or by `name`. Also a decorator. Returns the function.
+
+    ValueError when another function has the name.
+    """
+    if function is None:
+        return lambda made: register(made, name=name)
+    if isinstance(function, str):
+        raise TypeError(f'register("{function}") names no function: register(function, name="{function}")')
+    name = name or getattr(function, "__name__", None)
+    if not callable(function) or not name:
+        raise TypeError(f"{function!r} is not a function with a name")
+    # Running a cell of a notebook again makes the same function anew.
+    former = _functions.get(name, function)
+    if getattr(former, "__qualname__", former) != getattr(function, "__qualname__", function):
+        raise ValueError(f'"{name}" is registered already, for {former!r}')
+    _functions[name], _names[function] = function, name
+    return function
+
+
+def register_function(name, function):
+    """Makes `function` callable by `name`."""
+    return register(function, name=name)
+
+
+def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT):
+    """Begins to serve calls; every rank of the group calls it. A second call changes nothing.
+
+    name: by which the others may call this rank, besides its number. timeout: seconds for calls that say none,
+    None: without limit. Joins the job when nobody has (ivycomm.init).
+    """
+    global _service
+    if _service is not None and _service.is_open():
+        return
+    if group is None:
+        groups.init()
+    _service = _Service(groups.resolve(group), name, timeout)
+
+
+def shutdown(graceful=True, timeout=None):
+    """Ends the service. graceful: waits until every rank of the group calls shutdown, so that all calls are answered."""
+    global _service
+    service = _service
+    if service is not None and service.is_open():
+        service.close(graceful, timeout)
+    _service = None
+
+
+def is_initialized():
+    """Does this process serve and make calls?"""
+    return _service is not None and _service.is_open()
+
+
+def rpc_sync(to, function, *args, timeout=..., **kwargs):
+    """The result of function(*args, **kwargs) on rank `to` (a rank of the group, or a name).
+
+    function: a registered name, or a function that is registered here. timeout: seconds; None: without limit.
+    """
+    return rpc_async(to, function, *args, timeout=timeout, **kwargs).result()
+
+
+def rpc_async(to, function, *args, timeout=..., **kwargs):
+    """As rpc_sync, but returns an RpcFuture at once. The arguments' memory must not change until it is done."""
+    if _service is None:
+        raise NotInitialized("no calls without init_rpc()")
+    return _service.call(to, _name_of(function), (args, kwargs), timeout)
+
+
+def _name_of(function):
+    if isinstance(function, str):
+        return function
+    try:
+        return _names[function]
+    except (KeyError, TypeError):
+        raise UnknownFunction(f"{function!r} is not registered: @ivycomm.rpc.register above it, on every rank that "
+                              "is called") from None
+
+
+class RpcFuture:
+    """A call under way. Methods may be called from any thread."""
+
+    def __init__(self, service, to, name, call, timeout):
+        self._service, self._to, self._name, self._call, self._timeout = service, to, name, call, timeout
+        self._frame = room_of(rpc_frames.FRAME_BYTES)
+        self._work = receive_part(service.group, self._frame, to, _reply_tag(call))
+        self._lock = threading.Lock()  # Held by the one who takes the reply.
+        self._is_done = self._is_cancelled = False
+        self._value = self._error = None
+
+    def result(self, timeout=...):
+        """What the function returned; raises what it raised. timeout: seconds; left out: the call's own."""
+        self._await(self._timeout if timeout is ... else timeout)
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+    wait = result
+
+    def exception(self, timeout=...):
+        """What the function raised, or None."""
+        self._await(self._timeout if timeout is ... else timeout)
+        return self._error
+
+    def done(self):
+        """Is there a result or an error? Never waits for another rank, but for the rest of a reply that has begun."""
+        if not self._is_done and self._work.test():
+            self._await(None)
+        return self._is_done
+
+    def cancel(self):
+        """Gives the call up: its result is thrown away, and it does not begin if it has not yet. False: it is done."""
+        if self.done():
+            return False
+        self._is_cancelled = True
+        self._service.cancel(self._to, self._call)
+        return True
+
+    def cancelled(self):
+        return self._is_cancelled
+
+    def add_done_callback(self, function):
+        """Calls function(future) when it is done, on a thread of its own; at once, here, when it is done already."""
+        if self._is_done:
+            function(self)
+            return
+
+        def wait():
+            try:
+                self._await(None)
+            finally:
+                function(self)
+
+        threading.Thread(target=wait, name="ivy-rpc-callback", daemon=True).start()
+
+    def _await(self, timeout):
+        if self._is_cancelled and not self._is_done:
+            raise errors.Aborted(f"the call of {self._name} was cancelled")
+        if self._is_done:
+            return
+        if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
+            raise self._too_late(timeout)
+        try:
+            if not self._is_done:
+                self._take(timeout)
+        finally:
+            self._lock.release()
+
+    # With the lock held.
+    def _take(self, timeout):
+        try:
+            self._work.wait(timeout)
+            message = self._work.message()
+            kind, _, parts, lengths = rpc_frames.unpack(bytes(memoryview(self._frame)[:message.bytes]))
+            if parts is None:
+                parts = self._service.parts(self._to, _reply_tag(self._call), lengths)
+            value = rpc_frames.load(parts)
+            if kind == rpc_frames.RAISED:
+                self._error = _raised(value, self._name, self._to)
+            else:
+                self._value = value
+        except StillRunning:
+            self._service.leave_to_others(self)
+            raise self._too_late(timeout) from None
+        except Exception as error:  # noqa: B902: told by result().
+            self._error = error
+        self._is_done = True
+        self._service.forget(self)
+
+    def _too_late(self, timeout):
+        return RpcTimeout(f'rank {self._to} has not answered the call of "{self._name}" within {timeout:g} s; '
+                          "it may still run there", rank=self._service.group.world_rank(self._to))
+
+
+def _reply_tag(call):
+    return 2 + 2 * (call % (_LAST_TAG // 2))
+
+
+def _request_tag(call):
+    return _reply_tag(call) - 1
+
+
+def _raised(value, name, to):
+    error, kind, text = value
+    if error is None:
+        return RemoteError(f'"{name}" on rank {to} raised {kind}:\n{text}')
+    error.__cause__ = RemoteError(f'\n"{name}" on rank {to}:\n{text}')
+    return error
+
+
+class _Service:
+    """One rank's end: threads that serve, and calls that are under way."""
+
+    def __init__(self, group, name, timeout):
+        self.group = groups.new_group([group.world_rank(rank) for rank in range(group.size)])
+        self._timeout = timeout
+        self._ranks_by_name = self._learn_names(name)
+        self._numbers = itertools.count(self.group.rank)  # With the rank above: no two calls of a pair have one tag.
+        self._lock = threading.Lock()
+        self._threads, self._idle, self._closing = 0, 0, False
+        self._failure = None
+        self._cancelled = set()  # (rank, call): given up before they began.
+        self._under_way = set()  # Futures that have no result yet.
+        self._add_thread()
+
+    def _learn_names(self, name):
+        names = objects.all_gather_object(name, group=self.group)
+        given = [each for each in names if each is not None]
+        if len(set(given)) != len(given):
+            raise ValueError(f"two ranks have one name: {names}")
+        return {each: rank for rank, each in enumerate(names) if each is not None}
+
+    def is_open(self):
+        return not self._closing and self.group._is_open()
+
+    def rank_of(self, to):
+        if isinstance(to, str):
+            if to not in self._ranks_by_name:
+                raise ValueError(f'no rank is named "{to}"; {_near(to, self._ranks_by_name)}')
+            return self._ranks_by_name[to]
+        if not 0 <= to < self.group.size:
+            raise ValueError(f"rank {to} is not in 0..{self.group.size - 1}")
+        return int(to)
+
+    def call(self, to, name, arguments, timeout):
+        if not self.is_open():
+            raise NotInitialized("the service has been shut down")
+        to, timeout = self.rank_of(to), self._timeout if timeout is ... else timeout
+        parts = rpc_frames.dump((name, *arguments))
+        future = RpcFuture(self, to, name, next(self._numbers), timeout)
+        self._under_way.add(future)
+        self._send(to, _REQUESTS, _request_tag(future._call), rpc_frames.CALL, future._call, parts)
+        return future
+
+    def cancel(self, to, call):
+        self._send(to, _REQUESTS, None, rpc_frames.CANCEL, call, [])
+
+    def forget(self, future):
+        self._under_way.discard(future)
+
+    def leave_to_others(self, future):
+        """Somebody must take the reply of a call that its caller has given up, or the parts that follow block others."""
+        threading.Thread(target=lambda: future.exception(None), name="ivy-rpc-late", daemon=True).start()
+
+    def parts(self, source, tag, lengths):
+        """The parts that follow a frame."""
+        parts = [room_of(length) for length in lengths]
+        for part in parts:
+            receive_part(self.group, part, source, tag, is_blocking=True)
+        return parts
+
+    def _send(self, to, tag, tag_of_parts, kind, call, parts):
+        frame, following = rpc_frames.pack(kind, call, parts)
+        send_part(self.group, frame, to, tag)
+        for part in following:
+            send_part(self.group, part, to, tag_of_parts)
+
+    def _add_thread(self):
+        with self._lock:
+            if self._threads >= _MOST_THREADS or self._closing:
+                return
+            self._threads += 1
+            self._idle += 1
+            number = self._threads
+        threading.Thread(target=self._serve, name=f"ivy-rpc-{number}", daemon=True).start()
+
+    # All threads listen at once: who is woken by a request also answers it, and no second thread is woken for it.
+    def _serve(self):
+        frame = room_of(rpc_frames.FRAME_BYTES)
+        while True:
+            try:
+                message = receive_part(self.group, frame, None, _REQUESTS, is_blocking=True)
+            except Exception as error:  # noqa: B902: the group is broken; callers are told by their own calls.
+                self._failure = error
+                break
+            kind, call, parts, lengths = rpc_frames.unpack(bytes(memoryview(frame)[:message.bytes]))
+            if kind == rpc_frames.STOP:
+                break
+            if kind == rpc_frames.CANCEL:
+                self._cancelled.add((message.source, call))
+                continue
+            with self._lock:
+                self._idle -= 1
+                is_last = self._idle == 0
+            if is_last:
+                self._add_thread()  # A function may wait for a call that comes here.
+            try:
+                self._answer(message.source, call, parts, lengths)
+            except Exception as error:  # noqa: B902: the caller is gone or the group broken.
+                self._failure = error
+            with self._lock:
+                self._idle += 1
+        with self._lock:
+            self._threads -= 1
+            self._idle -= 1
+
+    def _answer(self, source, call, parts, lengths):
+        if parts is None:
+            parts = self.parts(source, _request_tag(call), lengths)
+        try:
+            name, args, kwargs = rpc_frames.load(parts)
+            if (source, call) in self._cancelled:
+                self._cancelled.discard((source, call))
+                raise errors.Aborted(f'the call of "{name}" was cancelled before it began')
+            function = _functions.get(name)
+            if function is None:
+                raise UnknownFunction(f'no function "{name}" is registered on rank {self.group.rank}; '
+                                      f"{_near(name, _functions)}")
+            kind, reply = rpc_frames.REPLY, rpc_frames.dump(function(*args, **kwargs))
+        except Exception as error:  # noqa: B902: raised by the call.
+            kind, reply = rpc_frames.RAISED, _as_reply(error)
+        self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
+
+    def close(self, graceful, timeout):
+        try:
+            # The second time, for calls that functions made which ran meanwhile.
+            for _ in range(2 if graceful else 0):
+                for future in list(self._under_way):
+                    future.exception()
+                collectives.barrier(group=self.group, timeout=timeout)
+        finally:
+            self._stop()
+
+    def _stop(self):
+        self._closing = True
+        while self._threads:
+            before = self._threads
+            try:
+                self._send(self.group.rank, _REQUESTS, None, rpc_frames.STOP, 0, [])
+            except Exception:  # noqa: B902: a broken group has ended the threads already.
+                return
+            for _ in range(200):
+                if self._threads < before:
+                    break
+                threading.Event().wait(0.005)
+            else:
+                return  # A function still runs; its thread is a daemon.
+        self.group.free()
+
+
+def _as_reply(error):
+    text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
+    kind = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+    try:
+        parts = rpc_frames.dump((error, kind, text))
+        rpc_frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not read again.
+        return parts
+    except Exception:  # noqa: B902: whatever a class of the user's raises there.
+        return rpc_frames.dump((None, kind, text))
+
+
+def _near(name, known):
+    close = difflib.get_close_matches(name, known, n=1)
+    if close:
+        return f'did you mean "{close[0]}"?'
+    return "there are " + (", ".join(sorted(known)) or "none")
+
+
+def _end_at_exit():
+    # Threads that listen would keep the world from ending. Nobody is waited for: the program may end by an exception.
+    if _service is not None and groups.is_initialized() and _service.is_open():
+        shutdown(graceful=False)
+
+
+load()
+atexit.register(_end_at_exit)

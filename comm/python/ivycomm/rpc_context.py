@@ -1,0 +1,56 @@
+"""Remote calls under the names of neurenix.distributed; what they do is ivycomm.rpc's.
+
+    with RpcContext() as context:
+        context.register_function("square", lambda x: x * x)     # On every rank that is called.
+        barrier()
+        print(rpc_sync(1, "square", 7))
+"""
+
+from . import groups, rpc
+
+BACKENDS = ("tensorpipe", "gloo", "nccl", "mpi")
+
+
+class RpcContext:
+    """This process's service of remote calls; also a context manager, which initializes and shuts down.
+
+    backend: "tensorpipe", "gloo", "nccl" or "mpi"; calls go through ivycomm whatever it says. init_method, world_size,
+    rank: as for ivycomm.init; left out or -1, they are found out. timeout: seconds for a call that says none.
+    """
+
+    def __init__(self, backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
+        if str(backend).lower() not in BACKENDS:
+            raise ValueError(f'backend "{backend}" is not known; there are {", ".join(BACKENDS)}')
+        self.backend, self.timeout = str(backend).lower(), timeout
+        self._options = {"init_method": init_method, "rank": None if rank in (None, -1) else rank,
+                         "world_size": None if world_size in (None, -1) else world_size}
+
+    def initialize(self):
+        """Joins the job and begins to serve; every rank calls it. Returns the context."""
+        groups.init(**self._options)
+        rpc.init_rpc(timeout=self.timeout)
+        return self
+
+    def shutdown(self):
+        """Ends the service when every rank has called it, so that all calls are answered."""
+        rpc.shutdown()
+
+    @property
+    def is_initialized(self):
+        return rpc.is_initialized()
+
+    def register_function(self, name, func):
+        """Makes `func` callable on this rank by `name`. Before initialize(), or before a barrier that callers wait for."""
+        rpc.register_function(name, func)
+
+    def __enter__(self):
+        return self.initialize()
+
+    def __exit__(self, kind, value, trace):
+        if kind is None:
+            self.shutdown()
+
+
+def init_rpc(backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
+    """Joins the job and begins to serve calls. Returns the RpcContext."""
+    return RpcContext(backend, init_method, world_size, rank, timeout).initialize()
