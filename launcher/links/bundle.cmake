@@ -2,7 +2,7 @@
 # SHA-256. Equal contents give an equal tar, so an unchanged ivy-node is never sent again.
 if(TARGET ivy-node)
   set(IVY_PYTHON_ARCHIVE ${CMAKE_BINARY_DIR}/lib/ivyrun/ivycomm.zip)
-  file(GLOB IVY_PYTHON_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/comm/python
+  file(GLOB_RECURSE IVY_PYTHON_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/comm/python
        ${CMAKE_SOURCE_DIR}/comm/python/ivycomm/*.py)
   list(TRANSFORM IVY_PYTHON_FILES PREPEND ${CMAKE_SOURCE_DIR}/comm/python/ OUTPUT_VARIABLE IVY_PYTHON_PATHS)
   add_custom_command(OUTPUT ${IVY_PYTHON_ARCHIVE}

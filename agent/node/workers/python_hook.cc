@@ -200,7 +200,25 @@ def _stop(text):
     os._exit(122)
 
 
-for _step in (_register, _arm, _arm_jax, _watch, _mpi):
+# ivy.distributed and neurenix are served where they are not installed: the last of all finders.
+def _originals():
+    import sys
+
+    class _Originals:
+        @staticmethod
+        def find_spec(name, path=None, target=None):
+            if name not in ("ivy", "ivy.distributed", "neurenix"):
+                return None
+            try:
+                from ivycomm import originals
+            except ImportError:
+                return None
+            return originals.find(name)
+
+    sys.meta_path.append(_Originals)
+
+
+for _step in (_register, _arm, _arm_jax, _watch, _mpi, _originals):
     try:
         _step()
     except Exception:

@@ -32,11 +32,11 @@ _originals.serve()
 
 # Modules that need a framework, or that few programs need, are imported at the first question.
 _LATER = {
-    "DataParallel": "data_parallel", "DaskCluster": "dask_cluster", "CudaContext": "cuda_context", "RpcContext": "rpc_context",
-    "DistributedContext": "context", "SyncBatchNorm": "torch_moments", "average_gradients": "data_parallel_trees",
+    "DataParallel": "parallel.data_parallel", "DaskCluster": "dask_cluster", "CudaContext": "cuda_context", "RpcContext": "rpc.context",
+    "DistributedContext": "context", "SyncBatchNorm": "parallel.torch_moments", "average_gradients": "parallel.gradients",
     "dask_to_tensor": "dask_cluster", "get_rank": "context", "get_world_size": "context", "gpu_to_tensor": "cuda_context",
     "init_distributed": "context", "init_rpc": "rpc", "register_function": "rpc", "rpc_async": "rpc", "rpc_sync": "rpc",
-    "scatter_to_sharding": "jax_shards", "shard_indices": "shards", "spawn": "spawning", "sync_moments": "moments",
+    "scatter_to_sharding": "parallel.jax_shards", "shard_indices": "parallel.shards", "spawn": "spawning", "sync_moments": "parallel.moments",
     "tensor_to_dask": "dask_cluster", "tensor_to_gpu": "cuda_context",
 }
 _MODULES = ("compat", "i_dist", "rpc", "sim")

@@ -5,7 +5,7 @@ from ivycomm.context import (DistributedContext, barrier, get_rank, get_world_si
 from ivycomm.cuda_context import CudaContext, gpu_to_tensor, tensor_to_gpu  # noqa: F401
 from ivycomm.dask_cluster import DaskCluster, tensor_to_dask  # noqa: F401
 from ivycomm.rpc import rpc_async, rpc_sync  # noqa: F401
-from ivycomm.rpc_context import RpcContext, init_rpc  # noqa: F401
+from ivycomm.rpc.context import RpcContext, init_rpc  # noqa: F401
 
 
 def dask_to_tensor(dask_array):
@@ -17,9 +17,9 @@ def dask_to_tensor(dask_array):
 def __getattr__(name):
     # These need torch, which programs of remote calls and Dask do not.
     if name == "DataParallel":
-        from ivycomm.data_parallel import DataParallel
+        from ivycomm.parallel.data_parallel import DataParallel
         return DataParallel
     if name == "SyncBatchNorm":
-        from ivycomm.torch_moments import SyncBatchNorm
+        from ivycomm.parallel.torch_moments import SyncBatchNorm
         return SyncBatchNorm
     raise AttributeError(f"neurenix.distributed has no {name}")

@@ -33,10 +33,10 @@ import itertools
 import threading
 import traceback
 
-from . import collectives, errors, groups, objects, rpc_frames
-from .errors import IvyError, NotInitialized, StillRunning, Timeout
-from .library import load
-from .memory_parts import receive_part, room_of, send_part
+from .. import collectives, errors, groups, objects
+from ..errors import IvyError, NotInitialized, StillRunning, Timeout
+from . import frames
+from .memory import receive_part, room_of, send_part
 
 _REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so have parts that follow a request.
 _LAST_TAG = 2**30 - 2
@@ -143,7 +143,7 @@ class RpcFuture:
 
     def __init__(self, service, to, name, call, timeout):
         self._service, self._to, self._name, self._call, self._timeout = service, to, name, call, timeout
-        self._frame = room_of(rpc_frames.FRAME_BYTES)
+        self._frame = room_of(frames.FRAME_BYTES)
         self._work = receive_part(service.group, self._frame, to, _reply_tag(call))
         self._lock = threading.Lock()  # Held by the one who takes the reply.
         self._is_done = self._is_cancelled = False
@@ -212,11 +212,11 @@ class RpcFuture:
         try:
             self._work.wait(timeout)
             message = self._work.message()
-            kind, _, parts, lengths = rpc_frames.unpack(bytes(memoryview(self._frame)[:message.bytes]))
+            kind, _, parts, lengths = frames.unpack(bytes(memoryview(self._frame)[:message.bytes]))
             if parts is None:
                 parts = self._service.parts(self._to, _reply_tag(self._call), lengths)
-            value = rpc_frames.load(parts)
-            if kind == rpc_frames.RAISED:
+            value = frames.load(parts)
+            if kind == frames.RAISED:
                 self._error = _raised(value, self._name, self._to)
             else:
                 self._value = value
@@ -287,14 +287,14 @@ class _Service:
         if not self.is_open():
             raise NotInitialized("the service has been shut down")
         to, timeout = self.rank_of(to), self._timeout if timeout is ... else timeout
-        parts = rpc_frames.dump((name, *arguments))
+        parts = frames.dump((name, *arguments))
         future = RpcFuture(self, to, name, next(self._numbers), timeout)
         self._under_way.add(future)
-        self._send(to, _REQUESTS, _request_tag(future._call), rpc_frames.CALL, future._call, parts)
+        self._send(to, _REQUESTS, _request_tag(future._call), frames.CALL, future._call, parts)
         return future
 
     def cancel(self, to, call):
-        self._send(to, _REQUESTS, None, rpc_frames.CANCEL, call, [])
+        self._send(to, _REQUESTS, None, frames.CANCEL, call, [])
 
     def forget(self, future):
         self._under_way.discard(future)
@@ -311,7 +311,7 @@ class _Service:
         return parts
 
     def _send(self, to, tag, tag_of_parts, kind, call, parts):
-        frame, following = rpc_frames.pack(kind, call, parts)
+        frame, following = frames.pack(kind, call, parts)
         send_part(self.group, frame, to, tag)
         for part in following:
             send_part(self.group, part, to, tag_of_parts)
@@ -327,17 +327,17 @@ class _Service:
 
     # All threads listen at once: who is woken by a request also answers it, and no second thread is woken for it.
     def _serve(self):
-        frame = room_of(rpc_frames.FRAME_BYTES)
+        frame = room_of(frames.FRAME_BYTES)
         while True:
             try:
                 message = receive_part(self.group, frame, None, _REQUESTS, is_blocking=True)
             except Exception as error:  # noqa: B902: the group is broken; callers are told by their own calls.
                 self._failure = error
                 break
-            kind, call, parts, lengths = rpc_frames.unpack(bytes(memoryview(frame)[:message.bytes]))
-            if kind == rpc_frames.STOP:
+            kind, call, parts, lengths = frames.unpack(bytes(memoryview(frame)[:message.bytes]))
+            if kind == frames.STOP:
                 break
-            if kind == rpc_frames.CANCEL:
+            if kind == frames.CANCEL:
                 self._cancelled.add((message.source, call))
                 continue
             with self._lock:
@@ -359,7 +359,7 @@ class _Service:
         if parts is None:
             parts = self.parts(source, _request_tag(call), lengths)
         try:
-            name, args, kwargs = rpc_frames.load(parts)
+            name, args, kwargs = frames.load(parts)
             if (source, call) in self._cancelled:
                 self._cancelled.discard((source, call))
                 raise errors.Aborted(f'the call of "{name}" was cancelled before it began')
@@ -367,9 +367,9 @@ class _Service:
             if function is None:
                 raise UnknownFunction(f'no function "{name}" is registered on rank {self.group.rank}; '
                                       f"{_near(name, _functions)}")
-            kind, reply = rpc_frames.REPLY, rpc_frames.dump(function(*args, **kwargs))
+            kind, reply = frames.REPLY, frames.dump(function(*args, **kwargs))
         except Exception as error:  # noqa: B902: raised by the call.
-            kind, reply = rpc_frames.RAISED, _as_reply(error)
+            kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
 
     def close(self, graceful, timeout):
@@ -387,7 +387,7 @@ class _Service:
         while self._threads:
             before = self._threads
             try:
-                self._send(self.group.rank, _REQUESTS, None, rpc_frames.STOP, 0, [])
+                self._send(self.group.rank, _REQUESTS, None, frames.STOP, 0, [])
             except Exception:  # noqa: B902: a broken group has ended the threads already.
                 return
             for _ in range(200):
@@ -403,11 +403,11 @@ def _as_reply(error):
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     kind = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
     try:
-        parts = rpc_frames.dump((error, kind, text))
-        rpc_frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not read again.
+        parts = frames.dump((error, kind, text))
+        frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not read again.
         return parts
     except Exception:  # noqa: B902: whatever a class of the user's raises there.
-        return rpc_frames.dump((None, kind, text))
+        return frames.dump((None, kind, text))
 
 
 def _near(name, known):
@@ -423,5 +423,4 @@ def _end_at_exit():
         shutdown(graceful=False)
 
 
-load()
 atexit.register(_end_at_exit)

@@ -2,7 +2,7 @@
 
 import sys
 
-from . import arrays, collectives, groups
+from .. import arrays, collectives, groups
 
 
 def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
@@ -80,7 +80,7 @@ def dp_pipeline(grad_fn, batch_axis=0, group=None):
     """
 
     def piped(*arguments, **kwargs):
-        from .data_parallel_trees import average_gradients
+        from ..parallel.gradients import average_gradients
 
         members = groups.resolve(group)
         if not members.is_member:

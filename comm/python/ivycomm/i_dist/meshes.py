@@ -1,7 +1,7 @@
 """Meshes under the names of the original ivy.distributed."""
 
-from . import groups
-from .mesh import Mesh as Grid
+from .. import groups
+from ..mesh import Mesh as Grid
 
 
 class Mesh:

@@ -13,11 +13,11 @@ gives the list of the ranks' arrays.
 import os
 import sys
 
-from . import arrays, collectives, groups, messages
-from .element_types import ReduceOp, op_number
-from .groups import is_initialized
-from .i_dist_maps import dp_pipeline, pmap, xmap
-from .i_dist_meshes import Mesh, MpDpMesh, NamedMesh
+from .. import arrays, collectives, groups, messages
+from ..element_types import ReduceOp, op_number
+from ..groups import is_initialized
+from .maps import dp_pipeline, pmap, xmap
+from .meshes import Mesh, MpDpMesh, NamedMesh
 
 __all__ = ["Group", "IvyReduceOp", "Mesh", "MpDpMesh", "NamedMesh", "OpHandler", "ParallelContext", "all_gather",
            "all_reduce", "all_to_all", "barrier", "broadcast", "dp_pipeline", "gather", "init_dist", "is_initialized",

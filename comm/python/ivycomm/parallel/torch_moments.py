@@ -2,7 +2,7 @@
 
 import torch
 
-from . import collectives, groups
+from .. import collectives, groups
 from .moments import merged
 
 

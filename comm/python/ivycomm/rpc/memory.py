@@ -3,9 +3,9 @@
 import ctypes
 import sys
 
-from .element_types import U8
-from .library import ANY, load
-from .work import start
+from ..element_types import U8
+from ..library import ANY, load
+from ..work import start
 
 
 def room_of(length):

@@ -1,6 +1,6 @@
 """Gradients that are trees of arrays, averaged over the ranks."""
 
-from . import collectives, trees
+from .. import collectives, trees
 
 
 def average_gradients(gradients, samples=None, *, group=None):

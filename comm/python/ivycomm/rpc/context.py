@@ -6,7 +6,7 @@
         print(rpc_sync(1, "square", 7))
 """
 
-from . import groups, rpc
+from .. import groups, rpc
 
 BACKENDS = ("tensorpipe", "gloo", "nccl", "mpi")
 

@@ -2,7 +2,7 @@
 
 import random
 
-from . import groups
+from .. import groups
 
 
 def shard_indices(length, *, epoch=0, seed=0, shuffle=True, drop_last=False, pad=None, group=None, rank=None,

@@ -14,7 +14,7 @@ import contextlib
 
 import torch
 
-from . import collectives, groups
+from .. import collectives, groups
 
 _FIRST_BUCKET_BYTES = 1 << 20  # Small, so that sending begins early.
 

@@ -7,7 +7,7 @@ mean is large beside the deviation, and means alone cannot be merged when ranks 
 
 import sys
 
-from . import collectives, groups
+from .. import collectives, groups
 
 
 def sync_moments(x, axes=0, *, group=None):

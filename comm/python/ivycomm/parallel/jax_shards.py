@@ -1,6 +1,6 @@
 """Arrays that rank 0 has, spread over the devices of all of JAX's processes. No MPI is needed for it."""
 
-from . import groups, messages, objects
+from .. import groups, messages, objects
 
 
 def scatter_to_sharding(array, sharding, src=0, *, group=None):

@@ -1,0 +1,105 @@
+"""DataParallel, SyncBatchNorm and their parts beside one process that has all samples; says "all equal" at the end."""
+
+import copy
+
+import ivycomm as ic
+import numpy as np
+import torch
+
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.middle, self.last = torch.nn.Linear(20, 300), torch.nn.Linear(300, 300), torch.nn.Linear(300, 3)
+        self.unused = torch.nn.Linear(3, 3)
+
+    def forward(self, x):
+        return self.last(torch.tanh(self.middle(torch.relu(self.first(x)))))
+
+
+def check_gradients(expected, got):
+    for mine, theirs in zip(expected.parameters(), got.parameters()):
+        if mine.grad is None:
+            assert theirs.grad is None or not theirs.grad.any()
+        else:
+            assert torch.allclose(mine.grad, theirs.grad, atol=1e-6, rtol=1e-5), (mine.grad - theirs.grad).abs().max()
+
+
+def check_data_parallel(rank, size):
+    torch.manual_seed(5)
+    expected = Model()
+    model = copy.deepcopy(expected)
+    if rank:
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(1)  # Rank 0's count.
+    parallel = ic.DataParallel(model, bucket_cap_mb=0.1)
+    lengths = [3 + 5 * each for each in range(size)]
+    x, y = torch.randn(sum(lengths), 20), torch.randn(sum(lengths), 3)
+    begin = sum(lengths[:rank])
+    mine = slice(begin, begin + lengths[rank])
+    loss = torch.nn.functional.mse_loss
+    for _ in range(3):
+        expected.zero_grad()
+        parallel.zero_grad()
+        loss(expected(x), y).backward()
+        loss(parallel(x[mine]), y[mine]).backward()
+        check_gradients(expected, model)
+    expected.zero_grad()
+    parallel.zero_grad()
+    for _ in range(2):
+        loss(expected(x), y).backward()
+    with parallel.no_sync():
+        loss(parallel(x[mine]), y[mine]).backward()
+    loss(parallel(x[mine]), y[mine]).backward()
+    check_gradients(expected, model)
+    for wrong in ({"device_ids": [0, 1]}, {"weighting": "weight"}):
+        try:
+            ic.DataParallel(Model(), **wrong)
+        except ValueError:
+            continue
+        raise AssertionError(wrong)
+
+
+def check_batch_norm(rank, size):
+    torch.manual_seed(3)
+    lengths = [2 * each + 3 for each in range(size)]
+    if size > 2:
+        lengths[-1] = 0
+    begin = sum(lengths[:rank])
+    mine = slice(begin, begin + lengths[rank])
+    x = torch.randn(sum(lengths), 6, 4, dtype=torch.float64) + 1e4  # Sums of squares would cancel.
+    weights = torch.randn_like(x)
+    expected, got = torch.nn.BatchNorm1d(6).double(), ic.SyncBatchNorm(6).double()
+    with torch.no_grad():
+        for theirs, ours in zip(expected.parameters(), got.parameters()):
+            theirs.copy_(torch.randn(6))
+            ours.copy_(theirs)
+    whole, part = x.clone().requires_grad_(), x[mine].clone().requires_grad_()
+    y, z = expected(whole), got(part)
+    (y * weights).sum().backward()
+    (z * weights[mine]).sum().backward()
+    assert torch.allclose(z, y[mine], atol=1e-7) and torch.allclose(part.grad, whole.grad[mine], atol=1e-7)
+    assert torch.allclose(expected.running_mean, got.running_mean) and torch.allclose(expected.running_var, got.running_var)
+    assert torch.allclose(ic.all_reduce(got.weight.grad), expected.weight.grad, atol=1e-6)
+    mean, variance, count = ic.sync_moments(x[mine].numpy(), (0, 2))
+    assert count == x.numel() // 6 and np.allclose(mean, x.numpy().mean((0, 2))) and np.allclose(variance, x.numpy().var((0, 2)))
+    net = ic.SyncBatchNorm.convert(torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.Sequential(torch.nn.BatchNorm1d(4))))
+    assert isinstance(net[1][0], ic.SyncBatchNorm)
+    got.eval()
+    expected.eval()
+    assert torch.allclose(got(x), expected(x))
+
+
+def main():
+    ic.init()
+    rank, size = ic.rank(), ic.world_size()
+    check_data_parallel(rank, size)
+    check_batch_norm(rank, size)
+    mean = ic.average_gradients({"w": np.full(3, float(rank))}, samples=rank + 1)["w"]
+    assert np.allclose(mean, sum(each * (each + 1) for each in range(size)) / sum(range(1, size + 1)))
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()
