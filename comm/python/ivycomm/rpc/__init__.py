@@ -166,7 +166,7 @@ class RpcFuture:
     def done(self):
         """Is there a result or an error? Never waits for another rank, but for the rest of a reply that has begun."""
         if not self._is_done and self._work.test():
-            self._await(None)
+            self.settle()
         return self._is_done
 
     def cancel(self):
@@ -175,6 +175,7 @@ class RpcFuture:
             return False
         self._is_cancelled = True
         self._service.cancel(self._to, self._call)
+        self._service.leave_to_others(self)
         return True
 
     def cancelled(self):
@@ -187,16 +188,18 @@ class RpcFuture:
             return
 
         def wait():
-            try:
-                self._await(None)
-            finally:
-                function(self)
+            self.settle()
+            function(self)
 
         threading.Thread(target=wait, name="ivy-rpc-callback", daemon=True).start()
 
     def _await(self, timeout):
-        if self._is_cancelled and not self._is_done:
-            raise errors.Aborted(f"the call of {self._name} was cancelled")
+        if self._is_cancelled:
+            raise errors.Aborted(f'the call of "{self._name}" was cancelled')
+        self.settle(timeout)
+
+    def settle(self, timeout=None):
+        """Returns when the reply is here, whatever it is, also of a call that was given up. RpcTimeout."""
         if self._is_done:
             return
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
@@ -301,7 +304,7 @@ class _Service:
 
     def leave_to_others(self, future):
         """Somebody must take the reply of a call that its caller has given up, or the parts that follow block others."""
-        threading.Thread(target=lambda: future.exception(None), name="ivy-rpc-late", daemon=True).start()
+        threading.Thread(target=future.settle, name="ivy-rpc-late", daemon=True).start()
 
     def parts(self, source, tag, lengths):
         """The parts that follow a frame."""
@@ -377,7 +380,7 @@ class _Service:
             # The second time, for calls that functions made which ran meanwhile.
             for _ in range(2 if graceful else 0):
                 for future in list(self._under_way):
-                    future.exception()
+                    future.settle(timeout)
                 collectives.barrier(group=self.group, timeout=timeout)
         finally:
             self._stop()
