@@ -1,13 +1,9 @@
-"""Mean and variance over the values of all ranks.
-
-Each rank's count, mean and sum of squared deviations are gathered and merged by the rule of Chan, Golub and LeVeque
-("Updating formulae and a pairwise algorithm for computing sample variances", 1979): sums of squares would cancel where the
-mean is large beside the deviation, and means alone cannot be merged when ranks have different counts.
-"""
+"""Mean and variance over the values of all ranks."""
 
 import sys
 
 from .. import collectives, groups
+from .merging import merged
 
 
 def sync_moments(x, axes=0, *, group=None):
@@ -39,15 +35,3 @@ def sync_moments(x, axes=0, *, group=None):
     means, sums = rows[:, 1:1 + mean.size], rows[:, 1 + mean.size:]
     total, whole, spread = merged(rows[:, :1], means, sums)
     return whole.reshape(mean.shape), (spread / total).reshape(mean.shape), int(total)
-
-
-def merged(counts, means, sums):
-    """(count, mean, sum of squared deviations) of the union of the rows' values. Any array type with sum and `*`.
-
-    counts: (rows, 1); means, sums: (rows, columns). ValueError when there are no values at all.
-    """
-    total = counts.sum()
-    if not total > 0:
-        raise ValueError("no rank has any values")
-    mean = (counts * means).sum(0) / total
-    return total, mean, (sums + counts * (means - mean) ** 2).sum(0)

@@ -3,7 +3,7 @@
 import torch
 
 from .. import collectives, groups
-from .moments import merged
+from .merging import merged
 
 
 def moments(x, axes, group):
