@@ -20,6 +20,7 @@ typedef enum ivy_code {
   IVY_CANCELLED = 1,          /* ivy_comm_abort or ivy_work_abort, here or on another rank. */
   IVY_INVALID_ARGUMENT = 3,   /* Seen before anything was sent; the communicator is whole. */
   IVY_DEADLINE_EXCEEDED = 4,  /* The timeout; the text names the ranks that did not come. */
+  IVY_NOT_FOUND = 5,          /* The job's store has no such key. */
   IVY_RESOURCE_EXHAUSTED = 8, /* Memory, descriptors, or one of the limits below. */
   IVY_FAILED_PRECONDITION =
       9,            /* Not initialised, finalised, forked, or two sources that disagree. */

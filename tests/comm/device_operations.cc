@@ -214,6 +214,12 @@ void compare_reductions(ivy_comm* comm, Comparison& with, const DeviceCase& one,
       },
       how);
   with.check(
+      "exscan", count, count,
+      [&](const void* send, void* recv, const ivy_call* call) {
+        return ivy_exscan(comm, send, recv, count, dtype, op, call);
+      },
+      how);
+  with.check(
       "all_reduce_coalesced", 2 * count, 2 * count,
       [&](const void* send, void* recv, const ivy_call* call) {
         const std::size_t half = count * element_bytes(static_cast<Dtype>(dtype));
