@@ -16,7 +16,7 @@
 
 using ivy::Result;
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
-using namespace ivy::comm::c_interface;  // NOLINT
+using namespace ivy::comm::c_interface;  // NOLINT: likewise, of what its files share.
 
 namespace {
 
@@ -35,13 +35,13 @@ int with_store(const ivy_comm* comm, std::initializer_list<const void*> pointers
   });
 }
 
-int check_value(const void* value, std::size_t bytes, const char* name) {
-  return value != nullptr || bytes == 0 ? static_cast<int>(IVY_OK)
-                                        : invalid(std::string(name) + " is NULL");
+int check_value(const ivy_bytes& value, const char* name) {
+  if (value.data != nullptr || value.bytes == 0) return IVY_OK;
+  return invalid(std::string(name) + " is NULL");
 }
 
-std::string_view view(const void* value, std::size_t bytes) {
-  return {static_cast<const char*>(value), bytes};
+std::string_view view(const ivy_bytes& value) {
+  return {static_cast<const char*>(value.data), value.bytes};
 }
 
 template <class Answer>
@@ -67,10 +67,9 @@ Allocated copy_of(std::string_view bytes) {
   return copy;
 }
 
-int give_bytes(const Result<std::string>& found, void** value, std::size_t* value_bytes) {
+int give_bytes(const Result<std::string>& found, ivy_bytes* value) {
   if (!found.ok()) return fail(found.error());
-  *value = copy_of(*found).release();
-  *value_bytes = found->size();
+  *value = {copy_of(*found).release(), found->size()};
   return IVY_OK;
 }
 
@@ -93,22 +92,26 @@ extern "C" {
 
 int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes) {
   return with_store(comm, {key}, [&](ivy::store::Client& store) {
-    IVY_CHECKED(check_value(value, value_bytes, "value"));
-    return done(store.set(key, view(value, value_bytes)));
+    const ivy_bytes given = {const_cast<void*>(value), value_bytes};
+    IVY_CHECKED(check_value(given, "value"));
+    return done(store.set(key, view(given)));
   });
 }
 
 int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
                   size_t* value_bytes) {
   return with_store(comm, {key, value, value_bytes}, [&](ivy::store::Client& store) {
-    return give_bytes(store.wait_get(key, wait_of(timeout_ms)), value, value_bytes);
+    ivy_bytes found = {};
+    IVY_CHECKED(give_bytes(store.wait_get(key, wait_of(timeout_ms)), &found));
+    *value = found.data;
+    *value_bytes = found.bytes;
+    return static_cast<int>(IVY_OK);
   });
 }
 
 int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value) {
-  return with_store(comm, {key, value}, [&](ivy::store::Client& store) {
-    return give(store.add(key, delta), value);
-  });
+  return with_store(comm, {key, value},
+                    [&](ivy::store::Client& store) { return give(store.add(key, delta), value); });
 }
 
 int ivy_store_remove(ivy_comm* comm, const char* key, int* existed) {
@@ -119,28 +122,25 @@ int ivy_store_remove(ivy_comm* comm, const char* key, int* existed) {
   });
 }
 
-int ivy_store_compare_set(ivy_comm* comm, const char* key, const void* expected,
-                          size_t expected_bytes, const void* desired, size_t desired_bytes,
-                          int* stored, void** value, size_t* value_bytes) {
-  return with_store(comm, {key, stored, value, value_bytes}, [&](ivy::store::Client& store) {
-    IVY_CHECKED(check_value(desired, desired_bytes, "desired"));
+int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap) {
+  return with_store(comm, {key, swap}, [&](ivy::store::Client& store) {
+    IVY_CHECKED(check_value(swap->desired, "desired"));
     std::optional<std::string> before;
-    if (expected != nullptr) before.emplace(view(expected, expected_bytes));
-    const auto answer = store.compare_set(key, before, view(desired, desired_bytes));
+    if (swap->expected != nullptr) before.emplace(view(*swap->expected));
+    const auto answer = store.compare_set(key, before, view(swap->desired));
     if (!answer.ok()) return fail(answer.error());
     const auto& [was_stored, current] = *answer;
-    *value = current ? copy_of(*current).release() : nullptr;
-    *value_bytes = current ? current->size() : 0;
-    *stored = was_stored ? 1 : 0;
+    swap->current = {};
+    if (current) swap->current = {copy_of(*current).release(), current->size()};
+    swap->stored = was_stored ? 1 : 0;
     return static_cast<int>(IVY_OK);
   });
 }
 
-int ivy_store_append(ivy_comm* comm, const char* key, const void* value, size_t value_bytes,
-                     uint64_t* length) {
+int ivy_store_append(ivy_comm* comm, const char* key, ivy_bytes value, uint64_t* length) {
   return with_store(comm, {key}, [&](ivy::store::Client& store) {
-    IVY_CHECKED(check_value(value, value_bytes, "value"));
-    return give(store.append(key, view(value, value_bytes)), length);
+    IVY_CHECKED(check_value(value, "value"));
+    return give(store.append(key, view(value)), length);
   });
 }
 
@@ -163,9 +163,9 @@ int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count, i
   });
 }
 
-int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count, void** values,
-                        size_t* value_bytes) {
-  return with_store(comm, {values, value_bytes}, [&](ivy::store::Client& store) {
+int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
+                        ivy_bytes* values) {
+  return with_store(comm, {values}, [&](ivy::store::Client& store) {
     std::vector<std::string> names;
     IVY_CHECKED(take_keys(keys, key_count, names));
     if (names.empty()) return static_cast<int>(IVY_OK);
@@ -174,40 +174,37 @@ int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_coun
     std::vector<Allocated> copies;
     for (const std::string& each : *found) copies.push_back(copy_of(each));
     for (std::size_t i = 0; i < copies.size(); ++i) {
-      values[i] = copies[i].release();
-      value_bytes[i] = (*found)[i].size();
+      values[i] = {copies[i].release(), (*found)[i].size()};
     }
     return static_cast<int>(IVY_OK);
   });
 }
 
 int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_count,
-                        const void* const* values, const size_t* value_bytes) {
-  return with_store(comm, {values, value_bytes}, [&](ivy::store::Client& store) {
+                        const ivy_bytes* values) {
+  return with_store(comm, {values}, [&](ivy::store::Client& store) {
     std::vector<std::string> names;
     IVY_CHECKED(take_keys(keys, key_count, names));
     if (names.empty()) return static_cast<int>(IVY_OK);
     ivy::store::Client::Entries entries;
     for (std::size_t i = 0; i < key_count; ++i) {
-      IVY_CHECKED(check_value(values[i], value_bytes[i], "a value"));
-      entries.emplace_back(std::move(names[i]), view(values[i], value_bytes[i]));
+      IVY_CHECKED(check_value(values[i], "a value"));
+      entries.emplace_back(std::move(names[i]), view(values[i]));
     }
     return done(store.multi_set(entries));
   });
 }
 
-int ivy_store_push(ivy_comm* comm, const char* queue, const void* value, size_t value_bytes,
-                   uint64_t* length) {
+int ivy_store_push(ivy_comm* comm, const char* queue, ivy_bytes value, uint64_t* length) {
   return with_store(comm, {queue}, [&](ivy::store::Client& store) {
-    IVY_CHECKED(check_value(value, value_bytes, "value"));
-    return give(store.push(queue, view(value, value_bytes)), length);
+    IVY_CHECKED(check_value(value, "value"));
+    return give(store.push(queue, view(value)), length);
   });
 }
 
-int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, void** value,
-                  size_t* value_bytes) {
-  return with_store(comm, {queue, value, value_bytes}, [&](ivy::store::Client& store) {
-    return give_bytes(store.pop(queue, wait_of(timeout_ms)), value, value_bytes);
+int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, ivy_bytes* value) {
+  return with_store(comm, {queue, value}, [&](ivy::store::Client& store) {
+    return give_bytes(store.pop(queue, wait_of(timeout_ms)), value);
   });
 }
 
@@ -217,20 +214,19 @@ int ivy_store_queue_length(ivy_comm* comm, const char* queue, uint64_t* length) 
   });
 }
 
-int ivy_store_list(ivy_comm* comm, const char* prefix, void** names, size_t* names_bytes) {
-  return with_store(comm, {prefix, names, names_bytes}, [&](ivy::store::Client& store) {
+int ivy_store_list(ivy_comm* comm, const char* prefix, ivy_bytes* names) {
+  return with_store(comm, {prefix, names}, [&](ivy::store::Client& store) {
     const Result<std::vector<std::string>> found = store.list(prefix);
     if (!found.ok()) return fail(found.error());
     std::string joined;
     for (const std::string& name : *found) joined.append(name).push_back('\0');
-    return give_bytes(joined, names, names_bytes);
+    return give_bytes(joined, names);
   });
 }
 
 int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys) {
-  return with_store(comm, {prefix, keys}, [&](ivy::store::Client& store) {
-    return give(store.count(prefix), keys);
-  });
+  return with_store(comm, {prefix, keys},
+                    [&](ivy::store::Client& store) { return give(store.count(prefix), keys); });
 }
 
 void ivy_bytes_free(void* value) { std::free(value); }

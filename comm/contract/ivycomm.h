@@ -63,11 +63,11 @@ IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
 /* `world` and all groups made from it are gone afterwards, whatever is returned: calls on them
  * return IVY_FAILED_PRECONDITION, as on a group that was freed. Where the last
  * operation on the world was one that a rank can leave before the others come (broadcast, reduce,
- * gather, scatter, scan, exscan, all_to_all_v) it waits for them, within the world's timeout, and returns
- * the error where theirs was another operation or where a rank has died. Messages whose sends are
- * done reach their receivers also afterwards. Sends that are work and not done are seen through
- * first, while their receivers take of them: one of which nothing was taken for 10 s, or whose
- * timeout is over, is an error here. Otherwise it waits for nobody. */
+ * gather, scatter, scan, exscan, all_to_all_v) it waits for them, within the world's timeout, and
+ * returns the error where theirs was another operation or where a rank has died. Messages whose
+ * sends are done reach their receivers also afterwards. Sends that are work and not done are seen
+ * through first, while their receivers take of them: one of which nothing was taken for 10 s, or
+ * whose timeout is over, is an error here. Otherwise it waits for nobody. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
 /* Cheap questions; they cannot fail on a valid communicator. On one that is gone: -1, or "". */
@@ -198,7 +198,7 @@ IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, in
 /* Returns the operation's own code. IVY_DEADLINE_EXCEEDED of this wait leaves the operation
  * running. */
 IVY_API int ivy_work_wait(ivy_work* work, int64_t timeout_ms);
-IVY_API int ivy_work_test(ivy_work* work, int* done);               /* The code once done. */
+IVY_API int ivy_work_test(ivy_work* work, int* done); /* The code once done. */
 /* Writes `token` (8 bytes) to the descriptor when the operation is done, at once if it is: an
  * eventfd wants 1, a pipe takes any. The descriptor stays open until then and should not block,
  * since the thread that completes operations writes; what a full pipe does not take is dropped. */
@@ -214,25 +214,21 @@ IVY_API int ivy_work_free(ivy_work* work);
  */
 
 /* Keys are text of at most 8 KiB, values bytes of at most 8 MiB; they are seen by all ranks of the
- * job, in this generation. A value that is given back is allocated; ivy_bytes_free frees it.
- * Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, the others after 60 s without an
- * answer. A failure here breaks no communicator. A world of one has no store:
+ * job, in this generation. A value that is given back is allocated; ivy_bytes_free frees its data.
+ * Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, the others after 60 s without
+ * an answer. A failure here breaks no communicator. A world of one has no store:
  * IVY_FAILED_PRECONDITION. */
 IVY_API int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes);
-/* Waits for the key. */
+/* The value, as soon as the key has one. */
 IVY_API int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
                           size_t* value_bytes);
 /* Adds to a number in decimal digits; a key that is missing counts as 0. *value: the sum. */
 IVY_API int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value);
 IVY_API int ivy_store_remove(ivy_comm* comm, const char* key, int* existed);
-/* Stores `desired` where the value is `expected` (NULL: where the key is missing). *value is the
- * value afterwards, NULL where the key is missing. */
-IVY_API int ivy_store_compare_set(ivy_comm* comm, const char* key, const void* expected,
-                                  size_t expected_bytes, const void* desired, size_t desired_bytes,
-                                  int* stored, void** value, size_t* value_bytes);
+/* Stores swap->desired where the value is swap->expected, and says what is there afterwards. */
+IVY_API int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap);
 /* Adds to the end of a value; a key that is missing counts as empty. *length: bytes afterwards. */
-IVY_API int ivy_store_append(ivy_comm* comm, const char* key, const void* value, size_t value_bytes,
-                             uint64_t* length);
+IVY_API int ivy_store_append(ivy_comm* comm, const char* key, ivy_bytes value, uint64_t* length);
 /* Waits until all keys have values. */
 IVY_API int ivy_store_wait(ivy_comm* comm, const char* const* keys, size_t key_count,
                            int64_t timeout_ms);
@@ -240,18 +236,16 @@ IVY_API int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_
                             int* all_exist);
 /* All at once, as they are at one moment. IVY_NOT_FOUND names a key that is missing. */
 IVY_API int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
-                                void** values, size_t* value_bytes);
+                                ivy_bytes* values);
 IVY_API int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_count,
-                                const void* const* values, const size_t* value_bytes);
+                                const ivy_bytes* values);
 /* Queues have names of their own, apart from keys. What one rank pushes one rank pops, in order. */
-IVY_API int ivy_store_push(ivy_comm* comm, const char* queue, const void* value, size_t value_bytes,
-                           uint64_t* length);
-IVY_API int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, void** value,
-                          size_t* value_bytes);
+IVY_API int ivy_store_push(ivy_comm* comm, const char* queue, ivy_bytes value, uint64_t* length);
+IVY_API int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, ivy_bytes* value);
 IVY_API int ivy_store_queue_length(ivy_comm* comm, const char* queue, uint64_t* length);
 /* The keys that begin with `prefix`, sorted, each ended by a NUL. The library's own begin with
  * "ivy/". */
-IVY_API int ivy_store_list(ivy_comm* comm, const char* prefix, void** names, size_t* names_bytes);
+IVY_API int ivy_store_list(ivy_comm* comm, const char* prefix, ivy_bytes* names);
 IVY_API int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys);
 IVY_API void ivy_bytes_free(void* value);
 

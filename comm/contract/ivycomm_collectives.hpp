@@ -182,7 +182,7 @@ class Collectives : public Calls<Result> {
     const auto data = memory(std::forward<B>(buffer));
     return pass(ivy_scan, data, data, data.size(), op);
   }
-  // In place.
+  // In place; rank 0 gets what changes nothing.
   template <Buffer B>
   Result exscan(B&& buffer, ivy_op op = IVY_SUM) {
     const auto data = memory(std::forward<B>(buffer));

@@ -66,8 +66,8 @@ constexpr FloatBits number_bits(Dtype dtype) {
 }  // namespace identity_parts
 
 constexpr ElementBytes identity_of(Dtype dtype, ReduceOp op) {
-  using namespace identity_parts;  // NOLINT
-  const FloatBits bits = number_bits(dtype);
+  using identity_parts::of_bits;
+  const identity_parts::FloatBits bits = identity_parts::number_bits(dtype);
   switch (op) {
     case ReduceOp::kProduct:
       return of_bits(bits.one);

@@ -10,8 +10,7 @@ constexpr std::string_view kOperations[] = {
     "none",           "all_reduce",      "reduce", "broadcast", "all_gather", "all_gatherv",
     "reduce_scatter", "reduce_scatterv", "gather", "gatherv",   "scatter",    "scatterv",
     "all_to_all",     "all_to_allv",     "scan",   "barrier",   "send",       "recv",
-    "sendrecv",       "split",           "init",   "finalize",  "group",
-    "exscan"};
+    "sendrecv",       "split",           "init",   "finalize",  "group",      "exscan"};
 constexpr std::string_view kDtypes[] = {
     "none",
 #define IVY_ELEMENT(name, number, enumerator, text, ...) text,

@@ -186,23 +186,21 @@ std::vector<Refused> other_calls(const Inherited& all) {
 
 std::vector<Refused> more_store_calls(ivy_comm* c) {
   static const char* const keys[] = {"key"};
-  static const void* const values[] = {"x"};
+  static ivy_bytes value = {bytes, 1};
+  static ivy_swap swap = {nullptr, value, 0, {}};
   static int flag;
   static std::uint64_t number;
-  static void* value;
-  static std::size_t size;
   return {
-      {"ivy_store_compare_set",
-       [=] { return ivy_store_compare_set(c, "key", "x", 1, "y", 1, &flag, &value, &size); }},
-      {"ivy_store_append", [=] { return ivy_store_append(c, "key", "x", 1, &number); }},
+      {"ivy_store_compare_set", [=] { return ivy_store_compare_set(c, "key", &swap); }},
+      {"ivy_store_append", [=] { return ivy_store_append(c, "key", value, &number); }},
       {"ivy_store_wait", [=] { return ivy_store_wait(c, keys, 1, 1000); }},
       {"ivy_store_check", [=] { return ivy_store_check(c, keys, 1, &flag); }},
-      {"ivy_store_multi_get", [=] { return ivy_store_multi_get(c, keys, 1, &value, &size); }},
-      {"ivy_store_multi_set", [=] { return ivy_store_multi_set(c, keys, 1, values, counts); }},
-      {"ivy_store_push", [=] { return ivy_store_push(c, "queue", "x", 1, &number); }},
-      {"ivy_store_pop", [=] { return ivy_store_pop(c, "queue", 1000, &value, &size); }},
+      {"ivy_store_multi_get", [=] { return ivy_store_multi_get(c, keys, 1, &value); }},
+      {"ivy_store_multi_set", [=] { return ivy_store_multi_set(c, keys, 1, &value); }},
+      {"ivy_store_push", [=] { return ivy_store_push(c, "queue", value, &number); }},
+      {"ivy_store_pop", [=] { return ivy_store_pop(c, "queue", 1000, &value); }},
       {"ivy_store_queue_length", [=] { return ivy_store_queue_length(c, "queue", &number); }},
-      {"ivy_store_list", [=] { return ivy_store_list(c, "", &value, &size); }},
+      {"ivy_store_list", [=] { return ivy_store_list(c, "", &value); }},
       {"ivy_store_count", [=] { return ivy_store_count(c, "", &number); }},
   };
 }

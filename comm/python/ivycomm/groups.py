@@ -54,8 +54,9 @@ def _free_dropped():
 class Group:
     """Some ranks of the job, this process's seat among them.
 
-    `with new_group(ranks) as group:` frees it at the end, as free() does. A Group that is thrown away is freed when the
-    next one is made, once the operations on it are done.
+    `with new_group(ranks) as group:` frees it at the end, as free() does; when the block ends by an exception the group
+    is aborted before. A Group that is thrown away is freed when the next one is made, once the operations on it are
+    done.
 
     rank, size: of this process in the group, and of the group. A process that is no member has rank
     None; every operation on such a group returns None there and sends nothing. ranks: world ranks.
@@ -117,8 +118,13 @@ class Group:
     def __enter__(self):
         return self
 
-    def __exit__(self, *_):
-        self.free()
+    def __exit__(self, kind, error, _trace):
+        try:
+            # Its other ranks may wait for what this one does not do any more.
+            if error is not None and self._is_open() and self is not _world:
+                self.abort(f"its block ended by {kind.__name__}: {error}")
+        finally:
+            self.free()
 
     def __len__(self):
         return self.size
@@ -252,12 +258,17 @@ def _note_uncaught(kind, value, trace):
         _former_hook(kind, value, trace)
 
 
+def _abort_all(reason):
+    seats = [seat for seat in (each() for each in _seats) if seat is not None and not seat.is_freed]
+    seats += [address for address, worlds_ended in list(_dropped) if worlds_ended == _worlds_ended]
+    for handle in (_world.handle, *seats):
+        load().ivy_comm_abort(handle, reason.encode(errors="replace"))
+
+
 def _finalize_at_exit():
     if _uncaught is not None and is_initialized():
         # Who waits for this rank reads why it does not come, instead of that it has finalized.
-        for handle in [_world.handle, *(seat() for seat in _seats)]:
-            if handle is not None and not getattr(handle, "is_freed", False):
-                load().ivy_comm_abort(handle, f"it ends by an uncaught {_uncaught}".encode(errors="replace"))
+        _abort_all(f"it ends by an uncaught {_uncaught}")
     # Threads that still wait keep what they wait on; the process's end ends it all.
     if not inside:
         finalize()
@@ -373,21 +384,29 @@ def split(color, key=0, *, group=None):
 
 def _make(parent, call):
     _free_dropped()
-    made = c_void_p()
+    made, seat = c_void_p(), None
 
     def make():
         with calling():
             check(call(made))
 
-    call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
-    if not made.value:
-        return None
-    seat = _Seat(made.value)
-    _seats[:] = [each for each in _seats if each() is not None]
-    _seats.append(weakref.ref(seat))
-    return seat
+    try:
+        call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
+        if not made.value:
+            return None
+        seat = _Seat(made.value)
+        _seats[:] = [each for each in _seats if each() is not None]
+        _seats.append(weakref.ref(seat))
+        return seat
+    except BaseException:
+        if made.value:  # The others have the group, and would wait in it.
+            load().ivy_comm_abort(made, b"interrupted while the group was made")
+            if seat is None:
+                _dropped.append((made.value, _worlds_ended))
+        raise
 
 
 def abort(reason=""):
-    """Breaks the world on every rank; every call that waits on it ends with Aborted."""
+    """Breaks the world and every group of this rank, on every rank; every call that waits on them ends with Aborted."""
     world().abort(reason)
+    _abort_all(reason)

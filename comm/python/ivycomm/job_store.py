@@ -11,7 +11,7 @@ from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
 from .errors import DEADLINE_EXCEEDED, InvalidArgument, NotFound, NotInitialized, Timeout, check, last_error
 from .groups import is_initialized, world
-from .library import load
+from .library import Bytes, Swap, load
 from .waiting import calling, must_slice
 
 _SLICE_SECONDS = 0.2
@@ -46,12 +46,12 @@ def _array(kind, values):
     return (kind * max(1, len(values)))(*values)
 
 
-def _taken(value, size):
+def _taken(value):
     """The bytes that the library allocated, which are freed."""
     try:
-        return ctypes.string_at(value, size.value)
+        return ctypes.string_at(value.data, value.bytes)
     finally:
-        load().ivy_bytes_free(value)
+        load().ivy_bytes_free(value.data)
 
 
 class Store:
@@ -72,7 +72,7 @@ class Store:
         """The value, as soon as somebody has set it. Timeout after `timeout` seconds."""
         value, size = c_void_p(), c_size_t()
         self._wait(load().ivy_store_get, (_name(key),), (byref(value), byref(size)), timeout, f"key {key!r} was not set")
-        return _taken(value, size)
+        return _taken(Bytes(value, size))
 
     def wait(self, keys, timeout=None):
         """Returns when all these keys (or this one) are set. Timeout names those that are missing."""
@@ -93,8 +93,8 @@ class Store:
 
     def append(self, key, value):
         """Adds to the end of a value, which begins empty; its length afterwards."""
-        value, length = _bytes(value), c_uint64()
-        check(load().ivy_store_append(self._group.handle, _name(key), value, len(value), byref(length)))
+        length = c_uint64()
+        check(load().ivy_store_append(self._group.handle, _name(key), Bytes.given(_bytes(value)), byref(length)))
         return length.value
 
     def compare_set(self, key, expected, desired):
@@ -102,11 +102,12 @@ class Store:
 
         Returns (whether it was stored, the value afterwards or None).
         """
-        expected, desired = None if expected is None else _bytes(expected), _bytes(desired)
-        stored, value, size = c_int(), c_void_p(), c_size_t()
-        check(load().ivy_store_compare_set(self._group.handle, _name(key), expected, len(expected or b""), desired,
-                                           len(desired), byref(stored), byref(value), byref(size)))
-        return bool(stored.value), None if value.value is None else _taken(value, size)
+        wanted = Bytes.given(_bytes(desired))
+        swap = Swap(desired=wanted)
+        if expected is not None:
+            swap.expected = ctypes.pointer(Bytes.given(_bytes(expected)))
+        check(load().ivy_store_compare_set(self._group.handle, _name(key), byref(swap)))
+        return bool(swap.stored), None if swap.current.data is None else _taken(swap.current)
 
     def set_once(self, key, value):
         """Stores a value where the key is missing; was it?"""
@@ -122,34 +123,33 @@ class Store:
         """The values of these keys as they are at one moment, as soon as all are set. Timeout as of wait()."""
         names = _names(keys)
         deadline = time.monotonic() + _seconds(timeout)
-        values, sizes = (c_void_p * max(1, len(names)))(), (c_size_t * max(1, len(names)))()
+        values = (Bytes * max(1, len(names)))()
         while True:
             self.wait(keys, max(0.0, deadline - time.monotonic()))
             try:
-                check(load().ivy_store_multi_get(self._group.handle, _array(c_char_p, names), len(names), values, sizes))
+                check(load().ivy_store_multi_get(self._group.handle, _array(c_char_p, names), len(names), values))
             except NotFound:
                 continue  # One was deleted meanwhile.
-            return [_taken(values[i], c_size_t(sizes[i])) for i in range(len(names))]
+            return [_taken(value) for value in values[:len(names)]]
 
     def multi_set(self, values):
         """Stores all of a dict (or of pairs) at once: nobody sees only some."""
         values = dict(values)
-        names, contents = _names(list(values)), [_bytes(value) for value in values.values()]
+        names, contents = _names(list(values)), [Bytes.given(_bytes(value)) for value in values.values()]
         check(load().ivy_store_multi_set(self._group.handle, _array(c_char_p, names), len(names),
-                                         _array(c_char_p, contents), _array(c_size_t, list(map(len, contents)))))
+                                         _array(Bytes, contents)))
 
     def push(self, queue, value):
         """Puts a value at the end of a queue, which has a name of its own, apart from keys; its length afterwards."""
-        value, length = _bytes(value), c_uint64()
-        check(load().ivy_store_push(self._group.handle, _name(queue), value, len(value), byref(length)))
+        length = c_uint64()
+        check(load().ivy_store_push(self._group.handle, _name(queue), Bytes.given(_bytes(value)), byref(length)))
         return length.value
 
     def pop(self, queue, timeout=None):
         """Takes the first value of a queue, and waits for one. One rank gets it. Timeout after `timeout` seconds."""
-        value, size = c_void_p(), c_size_t()
-        self._wait(load().ivy_store_pop, (_name(queue),), (byref(value), byref(size)), timeout,
-                   f"queue {queue!r} got nothing")
-        return _taken(value, size)
+        value = Bytes()
+        self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} got nothing")
+        return _taken(value)
 
     def queue_length(self, queue):
         """How many values wait in a queue."""
@@ -159,9 +159,9 @@ class Store:
 
     def keys(self, prefix=""):
         """The keys that begin so, sorted."""
-        names, size = c_void_p(), c_size_t()
-        check(load().ivy_store_list(self._group.handle, _name(prefix), byref(names), byref(size)))
-        return _taken(names, size).decode().split("\0")[:-1]
+        names = Bytes()
+        check(load().ivy_store_list(self._group.handle, _name(prefix), byref(names)))
+        return _taken(names).decode().split("\0")[:-1]
 
     def num_keys(self, prefix=""):
         """How many keys begin so."""

@@ -37,6 +37,22 @@ class MessageHeader(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("source", c_int32), ("tag", c_int32), ("bytes", c_uint64)]
 
 
+class Bytes(ctypes.Structure):
+    """A value of the store. `given` makes one of Python's bytes, which it keeps alive."""
+
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+    @classmethod
+    def given(cls, value):
+        made = cls(ctypes.cast(c_char_p(value), c_void_p), len(value))
+        made.kept = value
+        return made
+
+
+class Swap(ctypes.Structure):
+    _fields_ = [("expected", POINTER(Bytes)), ("desired", Bytes), ("stored", c_int32), ("current", Bytes)]
+
+
 _comm, _data, _counts = c_void_p, c_void_p, POINTER(c_size_t)
 _call, _message = POINTER(Call), POINTER(MessageHeader)
 
@@ -96,17 +112,16 @@ _PROTOTYPES = {
     "ivy_store_get": (c_int, [_comm, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
     "ivy_store_add": (c_int, [_comm, c_char_p, c_int64, POINTER(c_int64)]),
     "ivy_store_remove": (c_int, [_comm, c_char_p, POINTER(c_int)]),
-    "ivy_store_compare_set": (c_int, [_comm, c_char_p, _data, c_size_t, _data, c_size_t, POINTER(c_int),
-                                      POINTER(c_void_p), POINTER(c_size_t)]),
-    "ivy_store_append": (c_int, [_comm, c_char_p, _data, c_size_t, POINTER(c_uint64)]),
+    "ivy_store_compare_set": (c_int, [_comm, c_char_p, POINTER(Swap)]),
+    "ivy_store_append": (c_int, [_comm, c_char_p, Bytes, POINTER(c_uint64)]),
     "ivy_store_wait": (c_int, [_comm, POINTER(c_char_p), c_size_t, c_int64]),
     "ivy_store_check": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(c_int)]),
-    "ivy_store_multi_get": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(c_void_p), POINTER(c_size_t)]),
-    "ivy_store_multi_set": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(c_char_p), POINTER(c_size_t)]),
-    "ivy_store_push": (c_int, [_comm, c_char_p, _data, c_size_t, POINTER(c_uint64)]),
-    "ivy_store_pop": (c_int, [_comm, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
+    "ivy_store_multi_get": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
+    "ivy_store_multi_set": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
+    "ivy_store_push": (c_int, [_comm, c_char_p, Bytes, POINTER(c_uint64)]),
+    "ivy_store_pop": (c_int, [_comm, c_char_p, c_int64, POINTER(Bytes)]),
     "ivy_store_queue_length": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
-    "ivy_store_list": (c_int, [_comm, c_char_p, POINTER(c_void_p), POINTER(c_size_t)]),
+    "ivy_store_list": (c_int, [_comm, c_char_p, POINTER(Bytes)]),
     "ivy_store_count": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
     "ivy_bytes_free": (None, [c_void_p]),
 }
