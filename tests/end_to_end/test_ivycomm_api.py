@@ -50,6 +50,31 @@ def test_nothing_is_left_of_thousands(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), "3000", "10000", limit=20 * LIMIT), 4)
 
 
+# ---- a sanitizer -------------------------------------------------------------------------------------
+
+ASAN_LIBRARY = os.path.join(REPOSITORY, "build-asan/lib/libivycomm.so.1")
+
+
+def sanitizer():
+    """The compiler's AddressSanitizer, which has to be loaded before Python is."""
+    found = subprocess.run(["c++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    return found if os.path.isabs(found) else None
+
+
+@long
+@needs_numpy
+@pytest.mark.skipif(not os.path.exists(ASAN_LIBRARY), reason="build-asan is not there: scripts/test --asan")
+@pytest.mark.parametrize("words", [("comm_works.py",), ("comm_properties.py",), ("comm_lifetimes.py", "1000", "2000"),
+                                   ("comm_interrupts.py", "100")], ids=lambda words: words[0])
+def test_no_memory_is_used_after_its_end(local, words):
+    """Python itself leaks by design; what is looked for is use after free and writing beyond an end."""
+    settings = {"LD_PRELOAD": sanitizer(), "IVY_LIBRARY": ASAN_LIBRARY, "PYTHONMALLOC": "malloc",
+                "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
+    flags = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
+    done = local.run("-n", "2", *CALM, *flags, local.script(words[0]), *words[1:], limit=20 * LIMIT)
+    assert done.code == 0 and "AddressSanitizer" not in done.err_text, done
+
+
 # ---- Ctrl-C ------------------------------------------------------------------------------------------
 
 def interrupted(local, rounds, limit):
