@@ -1,4 +1,4 @@
-"""Ctrl-C at any moment: rank 0 is interrupted somewhere in a row of calls, and both ranks are told; then they begin anew.
+"""Ctrl-C at any moment: rank 0 is interrupted somewhere in a row of calls; both ranks are told, and begin anew.
 
 Argument: how many worlds. The memory that operations used is written over afterwards, so that one that still ran would
 be seen by a sanitizer, or by a wrong result in the next world.

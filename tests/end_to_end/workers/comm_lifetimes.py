@@ -1,5 +1,5 @@
-"""What is left of groups and works that were freed or thrown away, and what answers when nothing is left: nothing leaks,
-and every call after the end says so. Says "all equal" at the end. Arguments: how many groups, and how many works.
+"""What is left of groups and works that were freed or thrown away, and what answers when nothing is left: nothing
+leaks, and every call after the end says so. Says "all equal" at the end. Arguments: how many groups, and how many works.
 """
 
 import asyncio
@@ -98,10 +98,12 @@ def calls_of(group, running):
         "asynchronous": lambda: ic.all_reduce(x, async_op=True), "exscan": lambda: ic.exscan(x),
         "barrier": ic.barrier, "monitored_barrier": ic.monitored_barrier, "send": lambda: ic.send(x, 0),
         "irecv": lambda: ic.irecv(x, 0), "batch": lambda: ic.batch_isend_irecv([(ic.isend, x, 0)]),
-        "objects": lambda: ic.all_gather_object(1), "new_group": lambda: ic.new_group([0]), "split": lambda: ic.split(0),
+        "objects": lambda: ic.all_gather_object(1), "new_group": lambda: ic.new_group([0]),
+        "split": lambda: ic.split(0),
         "abort": ic.abort,
         "store": lambda: ic.store().get("x"), "registered": lambda: ic.empty_registered(4),
-        "wait": lambda: running.wait(), "wait_all": lambda: ic.wait_all([running]), "await": lambda: asyncio.run(await_it()),
+        "wait": lambda: running.wait(), "wait_all": lambda: ic.wait_all([running]),
+        "await": lambda: asyncio.run(await_it()),
         "future": lambda: running.future().result(30),
     }
 

@@ -1,4 +1,7 @@
-"""What tells the end of a Work, batches of messages, monitored barriers, groups that end; says "all equal" at the end."""
+"""What tells the end of a Work, batches of messages, monitored barriers, groups that end, the store.
+
+Says "all equal" at the end.
+"""
 
 import asyncio
 import gc
@@ -140,7 +143,8 @@ def monitored(r, n):
     if r == n - 1:
         ic.store().get("all were told", SOON)
     else:
-        error = raises(ic.MissingRanks, lambda: ic.monitored_barrier(group=group, timeout=0.5), f"did not come: {n - 1}")
+        error = raises(ic.MissingRanks, lambda: ic.monitored_barrier(group=group, timeout=0.5),
+                       f"did not come: {n - 1}")
         assert error.missing == (n - 1,) and isinstance(error, ic.Timeout), error
         if ic.store().add("told") == n - 1:
             ic.store().set("all were told", "")
@@ -228,7 +232,8 @@ def main():
     warnings.simplefilter("error", RuntimeWarning)
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (callbacks, awaited, first_and_all, batches, exclusive_scans, store_operations, groups_that_end, monitored):
+    for part in (callbacks, awaited, first_and_all, batches, exclusive_scans, store_operations, groups_that_end,
+                 monitored):
         started = time.monotonic()
         part(r, n)
         if os.environ.get("SHOW_TIMES") and r == 0:
