@@ -284,6 +284,12 @@ int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dty
   return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
 }
 
+int ivy_exscan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
+               const ivy_call* call) {
+  constexpr Row kRow{.operation = Operation::kExclusiveScan};
+  return start_even<kRow>(comm, {send, recv, count, dtype, op, -1}, call);
+}
+
 int ivy_all_gather(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
                    const ivy_call* call) {
   constexpr Row kRow{

@@ -1,5 +1,5 @@
-// The life of communicators, errors, work and the job's store in the C interface; collectives and
-// messages have files of their own (c_operations.cc, c_messages.cc).
+// The life of communicators, errors and work in the C interface; collectives, messages and the
+// job's store have files of their own (c_operations.cc, c_messages.cc, c_store.cc).
 #include "comm/contract/ivycomm.h"
 
 #include <cstddef>
@@ -52,6 +52,7 @@ const char* ivy_code_name(int code) {
                                                     {IVY_CANCELLED, "Cancelled"},
                                                     {IVY_INVALID_ARGUMENT, "InvalidArgument"},
                                                     {IVY_DEADLINE_EXCEEDED, "DeadlineExceeded"},
+                                                    {IVY_NOT_FOUND, "NotFound"},
                                                     {IVY_RESOURCE_EXHAUSTED, "ResourceExhausted"},
                                                     {IVY_FAILED_PRECONDITION, "FailedPrecondition"},
                                                     {IVY_ABORTED, "Aborted"},
@@ -292,6 +293,16 @@ int ivy_work_test(ivy_work* work, int* done) {
   });
 }
 
+int ivy_work_notify(ivy_work* work, int descriptor, uint64_t token) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr) return invalid("work is NULL");
+    if (descriptor < 0) return invalid("descriptor is " + std::to_string(descriptor));
+    work->work->notify({descriptor, token});
+    return static_cast<int>(IVY_OK);
+  });
+}
+
 int ivy_work_abort(ivy_work* work) {
   return guarded([&] {
     IVY_CHECKED(check_process());
@@ -321,68 +332,5 @@ int ivy_work_free(ivy_work* work) {
     return static_cast<int>(IVY_OK);
   });
 }
-
-namespace {
-
-int check_store(const ivy_comm* comm) {
-  IVY_CHECKED(check_comm(comm));
-  if (comm->communicator->job().store() != nullptr) return IVY_OK;
-  return fail(IVY_FAILED_PRECONDITION, "a world of one has no store");
-}
-
-}  // namespace
-
-int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes) {
-  return guarded([&] {
-    IVY_CHECKED(check_store(comm));
-    if (key == nullptr || (value == nullptr && value_bytes != 0))
-      return invalid("key or value is NULL");
-    const Result<void> done = comm->communicator->job().store()->set(
-        key, std::string_view(static_cast<const char*>(value), value_bytes));
-    return done.ok() ? static_cast<int>(IVY_OK) : fail(done.error());
-  });
-}
-
-int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
-                  size_t* value_bytes) {
-  return guarded([&] {
-    IVY_CHECKED(check_store(comm));
-    if (key == nullptr || value == nullptr || value_bytes == nullptr)
-      return invalid("a pointer is NULL");
-    const auto timeout =
-        std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
-    const Result<std::string> found = comm->communicator->job().store()->wait_get(key, timeout);
-    if (!found.ok()) return fail(found.error());
-    *value = std::malloc(std::max<std::size_t>(1, found->size()));
-    if (*value == nullptr) throw std::bad_alloc();
-    std::memcpy(*value, found->data(), found->size());
-    *value_bytes = found->size();
-    return static_cast<int>(IVY_OK);
-  });
-}
-
-int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value) {
-  return guarded([&] {
-    IVY_CHECKED(check_store(comm));
-    if (key == nullptr || value == nullptr) return invalid("a pointer is NULL");
-    const Result<std::int64_t> sum = comm->communicator->job().store()->add(key, delta);
-    if (!sum.ok()) return fail(sum.error());
-    *value = *sum;
-    return static_cast<int>(IVY_OK);
-  });
-}
-
-int ivy_store_remove(ivy_comm* comm, const char* key, int* existed) {
-  return guarded([&] {
-    IVY_CHECKED(check_store(comm));
-    if (key == nullptr) return invalid("key is NULL");
-    const Result<bool> removed = comm->communicator->job().store()->remove(key);
-    if (!removed.ok()) return fail(removed.error());
-    if (existed != nullptr) *existed = *removed ? 1 : 0;
-    return static_cast<int>(IVY_OK);
-  });
-}
-
-void ivy_bytes_free(void* value) { std::free(value); }
 
 }  // extern "C"

@@ -17,6 +17,7 @@
 #include "comm/collectives/selector.h"
 #include "comm/collectives/shared_collectives.h"
 #include "comm/collectives/shared_parts.h"
+#include "comm/reduce/identity.h"
 
 namespace ivy::comm {
 namespace {
@@ -53,6 +54,8 @@ struct Output {
 
 void run(const ReduceRule& rule, const Inputs& inputs, std::uint32_t members,
          const Output& output) {
+  // Nothing comes before the first member of an exclusive scan.
+  if (members == 0) return fill_with_identity(rule.dtype, rule.op, output.first, output.count);
   reduce(reduction_of(rule, inputs, output.stores),
          {inputs.pointers(), members, output.first, output.second, output.count});
 }
@@ -536,7 +539,12 @@ bool shared_reduce_scatter(SharedGroup& group, const OperationCall& call, const 
 
 namespace {
 
-bool scan_by_chunks(SharedGroup& group, const Vectors& vectors) {
+// The members whose inputs go into this one's result: those before it, and mostly itself.
+std::uint32_t scanned_members(const SharedGroup& group, const OperationCall& call) {
+  return group.self() + (call.shape.operation == Operation::kScan ? 1 : 0);
+}
+
+bool scan_by_chunks(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
   const ReduceRule& rule = vectors.rule;
   const std::size_t element = rule.input_bytes();
   const std::size_t each = slot_elements(element);
@@ -559,7 +567,7 @@ bool scan_by_chunks(SharedGroup& group, const Vectors& vectors) {
       inputs.set(member, group.slots().slot(member, chunk));
     }
     inputs.set(group.self(), own);
-    run(rule, inputs, group.self() + 1,
+    run(rule, inputs, scanned_members(group, call),
         {at(vectors.receive, index * each * rule.output_bytes()), elements});
     group.slots().publish_drained(chunk);
   }
@@ -571,11 +579,11 @@ bool scan_by_chunks(SharedGroup& group, const Vectors& vectors) {
 bool shared_scan(SharedGroup& group, const OperationCall& call, const Vectors& vectors) {
   if (!group.begin(call)) return false;
   if (group.selector().algorithm(Operation::kScan, vectors.bytes()) != Algorithm::kEager) {
-    return scan_by_chunks(group, vectors);
+    return scan_by_chunks(group, call, vectors);
   }
   show_input(group, vectors);
   if (!group.entries().await_all()) return false;
-  reduce_shown(group, vectors, group.self() + 1);
+  reduce_shown(group, vectors, scanned_members(group, call));
   return true;
 }
 

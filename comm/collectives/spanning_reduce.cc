@@ -4,6 +4,7 @@
 
 #include "comm/collectives/shared_parts.h"
 #include "comm/collectives/spanning_collectives.h"
+#include "comm/reduce/identity.h"
 
 namespace ivy::comm {
 
@@ -514,6 +515,7 @@ bool SpanningGroup::scan(const OperationCall& call, const Vectors& vectors) {
   const std::size_t wire = partial_bytes(rule.dtype, rule.op);
   const std::size_t ranks = map_.rank_count();
   const std::size_t piece = std::max<std::size_t>(1, (std::size_t{4} << 20) / ranks / wire);
+  const std::int32_t end = map_.self + (call.shape.operation == Operation::kScan ? 1 : 0);
   Bytes own;
   Bytes all;
   for (std::size_t begin = 0; begin == 0 || begin < count; begin += piece) {
@@ -527,10 +529,15 @@ bool SpanningGroup::scan(const OperationCall& call, const Vectors& vectors) {
     }
     if (!all_gather(call, own.data(), {all.data(), 0, blocks})) return false;
     std::vector<const void*> inputs;
-    for (std::int32_t rank = 0; rank <= map_.self; ++rank) {
+    for (std::int32_t rank = 0; rank < end; ++rank) {
       inputs.push_back(all.data() + static_cast<std::size_t>(rank) * elements * wire);
     }
-    reduce_hosts(rule, Form::kPartial, inputs, {at(receive, begin * rule.input_bytes()), elements});
+    void* const result = at(receive, begin * rule.input_bytes());
+    if (inputs.empty()) {
+      fill_with_identity(rule.dtype, rule.op, result, elements);
+    } else {
+      reduce_hosts(rule, Form::kPartial, inputs, {result, elements});
+    }
   }
   return true;
 }

@@ -59,6 +59,7 @@ constexpr bool reduces(Operation operation) {
     case Operation::kReduceScatter:
     case Operation::kReduceScatterV:
     case Operation::kScan:
+    case Operation::kExclusiveScan:
       return true;
     default:
       return false;

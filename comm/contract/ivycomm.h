@@ -63,11 +63,11 @@ IVY_API int ivy_init(const ivy_options* options, ivy_comm** world);
 /* `world` and all groups made from it are gone afterwards, whatever is returned: calls on them
  * return IVY_FAILED_PRECONDITION, as on a group that was freed. Where the last
  * operation on the world was one that a rank can leave before the others come (broadcast, reduce,
- * gather, scatter, scan, all_to_all_v) it waits for them, within the world's timeout, and returns
- * the error where theirs was another operation or where a rank has died. Messages whose sends are
- * done reach their receivers also afterwards. Sends that are work and not done are seen through
- * first, while their receivers take of them: one of which nothing was taken for 10 s, or whose
- * timeout is over, is an error here. Otherwise it waits for nobody. */
+ * gather, scatter, scan, exscan, all_to_all_v) it waits for them, within the world's timeout, and
+ * returns the error where theirs was another operation or where a rank has died. Messages whose
+ * sends are done reach their receivers also afterwards. Sends that are work and not done are seen
+ * through first, while their receivers take of them: one of which nothing was taken for 10 s, or
+ * whose timeout is over, is an error here. Otherwise it waits for nobody. */
 IVY_API int ivy_finalize(ivy_comm* world);
 
 /* Cheap questions; they cannot fail on a valid communicator. On one that is gone: -1, or "". */
@@ -161,6 +161,11 @@ IVY_API int ivy_all_to_all_v(ivy_comm* comm, const void* send, const size_t* sen
 /* recv[i] = op over the ranks up to and with this one. */
 IVY_API int ivy_scan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype, int op,
                      const ivy_call* call);
+/* recv[i] = op over the ranks before this one. At rank 0, before which there is none, every recv[i]
+ * is what changes nothing: 0 of a sum, an average, OR and XOR, 1 of a product, all bits of AND, the
+ * greatest value (infinity) of MIN, the least of MAX. */
+IVY_API int ivy_exscan(ivy_comm* comm, const void* send, void* recv, size_t count, int dtype,
+                       int op, const ivy_call* call);
 IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
 
 /* ---- Registered buffers -----------------------------------------------------------------------
@@ -193,7 +198,11 @@ IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, in
 /* Returns the operation's own code. IVY_DEADLINE_EXCEEDED of this wait leaves the operation
  * running. */
 IVY_API int ivy_work_wait(ivy_work* work, int64_t timeout_ms);
-IVY_API int ivy_work_test(ivy_work* work, int* done);               /* The code once done. */
+IVY_API int ivy_work_test(ivy_work* work, int* done); /* The code once done. */
+/* Writes `token` (8 bytes) to the descriptor when the operation is done, at once if it is: an
+ * eventfd wants 1, a pipe takes any. The descriptor stays open until then and should not block,
+ * since the thread that completes operations writes; what a full pipe does not take is dropped. */
+IVY_API int ivy_work_notify(ivy_work* work, int descriptor, uint64_t token);
 IVY_API int ivy_work_abort(ivy_work* work);                         /* As ivy_comm_abort. */
 IVY_API int ivy_work_message(ivy_work* work, ivy_message* message); /* A finished receive's. */
 /* Seconds from the call to its start, and from its start to its end. */
@@ -204,13 +213,40 @@ IVY_API int ivy_work_free(ivy_work* work);
 /* ---- The job's store --------------------------------------------------------------------------
  */
 
-/* Keys and values are bytes; they are seen by all ranks of the job, in this generation. *value is
- * allocated; ivy_bytes_free gives it back. */
+/* Keys are text of at most 8 KiB, values bytes of at most 8 MiB; they are seen by all ranks of the
+ * job, in this generation. A value that is given back is allocated; ivy_bytes_free frees its data.
+ * Calls that wait return IVY_DEADLINE_EXCEEDED after their timeout, the others after 60 s without
+ * an answer. A failure here breaks no communicator. A world of one has no store:
+ * IVY_FAILED_PRECONDITION. */
 IVY_API int ivy_store_set(ivy_comm* comm, const char* key, const void* value, size_t value_bytes);
+/* The value, as soon as the key has one. */
 IVY_API int ivy_store_get(ivy_comm* comm, const char* key, int64_t timeout_ms, void** value,
                           size_t* value_bytes);
+/* Adds to a number in decimal digits; a key that is missing counts as 0. *value: the sum. */
 IVY_API int ivy_store_add(ivy_comm* comm, const char* key, int64_t delta, int64_t* value);
 IVY_API int ivy_store_remove(ivy_comm* comm, const char* key, int* existed);
+/* Stores swap->desired where the value is swap->expected, and says what is there afterwards. */
+IVY_API int ivy_store_compare_set(ivy_comm* comm, const char* key, ivy_swap* swap);
+/* Adds to the end of a value; a key that is missing counts as empty. *length: bytes afterwards. */
+IVY_API int ivy_store_append(ivy_comm* comm, const char* key, ivy_bytes value, uint64_t* length);
+/* Waits until all keys have values. */
+IVY_API int ivy_store_wait(ivy_comm* comm, const char* const* keys, size_t key_count,
+                           int64_t timeout_ms);
+IVY_API int ivy_store_check(ivy_comm* comm, const char* const* keys, size_t key_count,
+                            int* all_exist);
+/* All at once, as they are at one moment. IVY_NOT_FOUND names a key that is missing. */
+IVY_API int ivy_store_multi_get(ivy_comm* comm, const char* const* keys, size_t key_count,
+                                ivy_bytes* values);
+IVY_API int ivy_store_multi_set(ivy_comm* comm, const char* const* keys, size_t key_count,
+                                const ivy_bytes* values);
+/* Queues have names of their own, apart from keys. What one rank pushes one rank pops, in order. */
+IVY_API int ivy_store_push(ivy_comm* comm, const char* queue, ivy_bytes value, uint64_t* length);
+IVY_API int ivy_store_pop(ivy_comm* comm, const char* queue, int64_t timeout_ms, ivy_bytes* value);
+IVY_API int ivy_store_queue_length(ivy_comm* comm, const char* queue, uint64_t* length);
+/* The keys that begin with `prefix`, sorted, each ended by a NUL. The library's own begin with
+ * "ivy/". */
+IVY_API int ivy_store_list(ivy_comm* comm, const char* prefix, ivy_bytes* names);
+IVY_API int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys);
 IVY_API void ivy_bytes_free(void* value);
 
 #ifdef __cplusplus

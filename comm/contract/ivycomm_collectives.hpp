@@ -182,6 +182,12 @@ class Collectives : public Calls<Result> {
     const auto data = memory(std::forward<B>(buffer));
     return pass(ivy_scan, data, data, data.size(), op);
   }
+  // In place; rank 0 gets what changes nothing.
+  template <Buffer B>
+  Result exscan(B&& buffer, ivy_op op = IVY_SUM) {
+    const auto data = memory(std::forward<B>(buffer));
+    return pass(ivy_exscan, data, data, data.size(), op);
+  }
   // recv holds size() times as many elements as send.
   template <Buffer Send, Buffer Recv>
   Result all_gather(Send&& send, Recv&& recv) {

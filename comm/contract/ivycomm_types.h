@@ -20,6 +20,7 @@ typedef enum ivy_code {
   IVY_CANCELLED = 1,          /* ivy_comm_abort or ivy_work_abort, here or on another rank. */
   IVY_INVALID_ARGUMENT = 3,   /* Seen before anything was sent; the communicator is whole. */
   IVY_DEADLINE_EXCEEDED = 4,  /* The timeout; the text names the ranks that did not come. */
+  IVY_NOT_FOUND = 5,          /* The job's store has no such key. */
   IVY_RESOURCE_EXHAUSTED = 8, /* Memory, descriptors, or one of the limits below. */
   IVY_FAILED_PRECONDITION =
       9,            /* Not initialised, finalised, forked, or two sources that disagree. */
@@ -100,6 +101,20 @@ typedef struct ivy_message {
   int32_t tag;
   uint64_t bytes;
 } ivy_message;
+
+/* Bytes of the caller's, or of the library's, which ivy_bytes_free frees. It never grows. */
+typedef struct ivy_bytes {
+  void* data; /* Only read where it is given; NULL will do without bytes. */
+  size_t bytes;
+} ivy_bytes;
+
+/* A compare-and-set in the job's store. It never grows. */
+typedef struct ivy_swap {
+  const ivy_bytes* expected; /* NULL: the key must be missing. */
+  ivy_bytes desired;
+  int32_t stored;    /* Set by the call, as `current`. */
+  ivy_bytes current; /* The value afterwards; data is NULL where the key is missing. */
+} ivy_swap;
 #ifdef __cplusplus
 }
 #endif

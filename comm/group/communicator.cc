@@ -31,6 +31,7 @@ bool can_be_left_early(Operation operation) {
     case Operation::kScatter:
     case Operation::kScatterV:
     case Operation::kScan:
+    case Operation::kExclusiveScan:
     case Operation::kAllToAllV:  // Its counts are known to two ranks each.
       return true;
     default:

@@ -4,6 +4,8 @@
 #include <cstring>
 #include <vector>
 
+#include "comm/reduce/identity.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -57,6 +59,7 @@ bool HostCollectives::carry_out(const OperationCall& call, const Collective& col
     case Operation::kReduce:
       return reduce(call, collective);
     case Operation::kScan:
+    case Operation::kExclusiveScan:
       return scan(call, collective);
     case Operation::kReduceScatter:
     case Operation::kReduceScatterV:
@@ -142,11 +145,17 @@ bool HostCollectives::reduce(const OperationCall& call, const Collective& collec
 }
 
 bool HostCollectives::scan(const OperationCall& call, const Collective& collective) {
+  const bool is_exclusive = collective.shape.operation == Operation::kExclusiveScan;
+  const int ranks_in_it = ranks_.rank() + (is_exclusive ? 0 : 1);
   ReduceRule how = rule(collective);
-  how.divisor = static_cast<std::uint32_t>(ranks_.rank() + 1);
+  how.divisor = static_cast<std::uint32_t>(std::max(1, ranks_in_it));
   const Vectors vectors = {how, collective.send.data, collective.receive.data,
                            collective.shape.count};
   if (spanning_ != nullptr) return spanning_->scan(call, vectors);
+  if (local_ == nullptr && is_exclusive) {
+    fill_with_identity(how.dtype, how.op, vectors.receive, vectors.count);
+    return true;
+  }
   if (local_ == nullptr) return reduce_alone(vectors);
   return shared_scan(*local_, call, vectors);
 }

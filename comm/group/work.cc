@@ -1,5 +1,8 @@
 #include "comm/group/work.h"
 
+#include <unistd.h>
+
+#include <cerrno>
 #include <utility>
 
 #include "comm/contract/background_thread.h"
@@ -14,6 +17,11 @@ namespace {
 
 // Adding this to the clock never reaches its end.
 constexpr std::chrono::hours kLongestWait{24 * 365};
+
+void give(const Work::Notice& notice) {
+  while (write(notice.descriptor, &notice.token, sizeof notice.token) < 0 && errno == EINTR) {
+  }
+}
 
 }  // namespace
 
@@ -39,17 +47,30 @@ WorkTiming Work::timing() {
   return {started_ - called_, ended_ - started_};
 }
 
+void Work::notify(const Notice& notice) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!outcome_) return notices_.push_back(notice);
+  }
+  give(notice);
+}
+
 void Work::start() {
   const std::lock_guard lock(mutex_);
   started_ = steady_now();
 }
 
 void Work::finish(const Outcome& outcome) {
-  const std::lock_guard lock(mutex_);
-  ended_ = steady_now();
-  if (started_ == steady_clock::time_point{}) started_ = ended_;
-  outcome_ = outcome;
-  is_done_.notify_all();
+  std::vector<Notice> notices;
+  {
+    const std::lock_guard lock(mutex_);
+    ended_ = steady_now();
+    if (started_ == steady_clock::time_point{}) started_ = ended_;
+    outcome_ = outcome;
+    notices.swap(notices_);
+    is_done_.notify_all();
+  }
+  for (const Notice& notice : notices) give(notice);
 }
 
 WorkQueue::~WorkQueue() {

@@ -15,6 +15,7 @@
 #include <new>
 #include <optional>
 #include <thread>
+#include <vector>
 
 #include "comm/contract/failure.h"
 #include "proto/os/clock.h"
@@ -49,6 +50,12 @@ class Work {
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
   std::optional<Outcome> test();
   WorkTiming timing();
+  // Writes the token to the descriptor when it is done; at once if it is. A full pipe gets nothing.
+  struct Notice {
+    int descriptor = -1;
+    std::uint64_t token = 0;
+  };
+  void notify(const Notice& notice);
 
   // Called by the thread that carries it out.
   void start();
@@ -58,6 +65,7 @@ class Work {
   std::mutex mutex_;
   std::condition_variable is_done_;
   std::optional<Outcome> outcome_;
+  std::vector<Notice> notices_;
   const std::chrono::steady_clock::time_point called_;
   std::chrono::steady_clock::time_point started_;
   std::chrono::steady_clock::time_point ended_;

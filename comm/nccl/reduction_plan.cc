@@ -45,8 +45,9 @@ ReductionPlan plan_reduction(Operation operation, Dtype dtype, ReduceOp op) {
   plan.element = kElementOf[static_cast<std::size_t>(dtype)];
   plan.reduce =
       kind == ElementKind::kBool ? reduce_of_bool(op) : kReduceOf[static_cast<std::size_t>(op)];
-  plan.is_staged = operation == Operation::kScan || plan.element == Element::kNone ||
-                   plan.reduce == Reduce::kNone || differs_from_ours(dtype, op);
+  const bool is_scan = operation == Operation::kScan || operation == Operation::kExclusiveScan;
+  plan.is_staged = is_scan || plan.element == Element::kNone || plan.reduce == Reduce::kNone ||
+                   differs_from_ours(dtype, op);
   plan.is_premultiplied = op == ReduceOp::kPremulSum;
   plan.multiplicity = kind == ElementKind::kComplex ? 2 : 1;
   return plan;

@@ -10,7 +10,7 @@ constexpr std::string_view kOperations[] = {
     "none",           "all_reduce",      "reduce", "broadcast", "all_gather", "all_gatherv",
     "reduce_scatter", "reduce_scatterv", "gather", "gatherv",   "scatter",    "scatterv",
     "all_to_all",     "all_to_allv",     "scan",   "barrier",   "send",       "recv",
-    "sendrecv",       "split",           "init",   "finalize",  "group"};
+    "sendrecv",       "split",           "init",   "finalize",  "group",      "exscan"};
 constexpr std::string_view kDtypes[] = {
     "none",
 #define IVY_ELEMENT(name, number, enumerator, text, ...) text,
@@ -23,7 +23,7 @@ constexpr std::string_view kReductions[] = {
 };
 constexpr std::string_view kPhases[] = {"at the start", "waiting for the others",
                                         "moving on this host", "moving between hosts", "leaving"};
-static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kGroup) + 1);
+static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kExclusiveScan) + 1);
 static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kLeaving) + 1);
 
 // A worker has written the numbers in the page, so they may be anything.

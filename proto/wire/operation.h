@@ -31,6 +31,7 @@ enum class Operation : std::uint8_t {
   kInit = 20,
   kFinalize = 21,
   kGroup = 22,
+  kExclusiveScan = 23,
 };
 
 // The page's numbers of operations.def begin with "none".

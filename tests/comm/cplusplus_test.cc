@@ -45,6 +45,9 @@ void reduce_everything(Comm comm) {
   x.assign(4, mine);
   finish([&] { return comm.scan(x); });
   EXPECT_EQ(x, Floats(4, rank == 0 ? 1 : 3));
+  x.assign(4, mine);
+  finish([&] { return comm.exscan(x); });
+  EXPECT_EQ(x, Floats(4, rank == 0 ? 0 : 1));
   Floats out(2);
   const Floats both = {1, 2, 3, 4};
   finish([&] { return comm.reduce_scatter(both, out); });

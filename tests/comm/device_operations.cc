@@ -158,6 +158,22 @@ Uneven uneven(std::size_t count, std::size_t ranks, bool has_gaps) {
   return all;
 }
 
+void compare_scans(ivy_comm* comm, Comparison& with, const DeviceCase& one, const ivy_call* how) {
+  const auto [dtype, op, count] = one;
+  with.check(
+      "scan", count, count,
+      [&](const void* send, void* recv, const ivy_call* call) {
+        return ivy_scan(comm, send, recv, count, dtype, op, call);
+      },
+      how);
+  with.check(
+      "exscan", count, count,
+      [&](const void* send, void* recv, const ivy_call* call) {
+        return ivy_exscan(comm, send, recv, count, dtype, op, call);
+      },
+      how);
+}
+
 void compare_reductions(ivy_comm* comm, Comparison& with, const DeviceCase& one,
                         const ivy_call* how) {
   const auto ranks = static_cast<std::size_t>(ivy_comm_size(comm));
@@ -207,12 +223,7 @@ void compare_reductions(ivy_comm* comm, Comparison& with, const DeviceCase& one,
         return ivy_reduce_scatter_v(comm, IVY_IN_PLACE, recv, dense.counts.data(), dtype, op, call);
       },
       how, own);
-  with.check(
-      "scan", count, count,
-      [&](const void* send, void* recv, const ivy_call* call) {
-        return ivy_scan(comm, send, recv, count, dtype, op, call);
-      },
-      how);
+  compare_scans(comm, with, one, how);
   with.check(
       "all_reduce_coalesced", 2 * count, 2 * count,
       [&](const void* send, void* recv, const ivy_call* call) {

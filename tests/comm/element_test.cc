@@ -4,7 +4,9 @@
 
 #include <set>
 #include <string>
+#include <vector>
 
+#include "comm/reduce/identity.h"
 #include "comm/reduce/reduce.h"
 #include "tests/comm/kernels_under_test.h"
 
@@ -106,6 +108,38 @@ TEST(ElementTest, Partials) {
   EXPECT_EQ(8u, partial_bytes(Dtype::kU64, ReduceOp::kSum));
   EXPECT_EQ(1u, partial_bytes(Dtype::kBool, ReduceOp::kAvg));
   EXPECT_EQ(16u, partial_bytes(Dtype::kC128, ReduceOp::kAvg));
+}
+
+// Of two inputs of which one is the identity the result is the other one, whatever it holds.
+TEST(ElementTest, IdentityChangesNoElement) {
+  for (const Dtype dtype : all_dtypes()) {
+    for (std::uint8_t number = 0; number < kReduceOpCount; ++number) {
+      const auto op = static_cast<ReduceOp>(number);
+      // An average counts its inputs, and a factor scales them: both begin as the sum does.
+      if (!is_reducible(dtype, op) || op == ReduceOp::kAvg || op == ReduceOp::kPremulSum) continue;
+      const std::size_t bytes = element_bytes(dtype);
+      std::vector<std::uint8_t> identity(256 * bytes);
+      fill_with_identity(dtype, op, identity.data(), 256);
+      for (const std::uint64_t value : {0, 1, 2, 3}) {
+        // Numbers that every type has: the identity of PRODUCT, 1, summed up `value` times.
+        std::vector<std::uint8_t> given(256 * bytes, 0);
+        std::vector<std::uint8_t> ones(256 * bytes);
+        fill_with_identity(dtype, ReduceOp::kProduct, ones.data(), 256);
+        const auto combine = [&](ReduceOp how, std::vector<std::uint8_t>& left,
+                                 const std::vector<std::uint8_t>& right) {
+          const void* const inputs[] = {left.data(), right.data()};
+          Reduction reduction;
+          reduction.dtype = dtype;
+          reduction.op = how;
+          reduce(reduction, {inputs, 2, left.data(), nullptr, 256});
+        };
+        for (std::uint64_t i = 0; i < value; ++i) combine(ReduceOp::kSum, given, ones);
+        std::vector<std::uint8_t> result = given;
+        combine(op, result, identity);
+        EXPECT_EQ(result, given) << dtype_name(dtype) << " " << reduce_op_name(op) << " " << value;
+      }
+    }
+  }
 }
 
 }  // namespace

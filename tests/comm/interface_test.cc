@@ -99,6 +99,7 @@ std::vector<Refused> collective_calls(ivy_comm* c) {
        [=] { return ivy_all_reduce_coalesced(c, 1, from, to, counts, IVY_U8, IVY_SUM, nullptr); }},
       {"ivy_reduce", [=] { return ivy_reduce(c, b, o, 1, IVY_U8, IVY_SUM, 0, nullptr); }},
       {"ivy_scan", [=] { return ivy_scan(c, b, o, 1, IVY_U8, IVY_SUM, nullptr); }},
+      {"ivy_exscan", [=] { return ivy_exscan(c, b, o, 1, IVY_U8, IVY_SUM, nullptr); }},
       {"ivy_reduce_scatter",
        [=] { return ivy_reduce_scatter(c, b, o, 1, IVY_U8, IVY_SUM, nullptr); }},
       {"ivy_reduce_scatter_v",
@@ -171,6 +172,7 @@ std::vector<Refused> other_calls(const Inherited& all) {
       {"ivy_work_test", [=] { return ivy_work_test(all.work, &number); }},
       {"ivy_work_wait", [=] { return ivy_work_wait(all.work, IVY_FOREVER); }},
       {"ivy_work_abort", [=] { return ivy_work_abort(all.work); }},
+      {"ivy_work_notify", [=] { return ivy_work_notify(all.work, 2, 1); }},
       {"ivy_work_timing",
        [=] { return ivy_work_timing(all.work, &seconds_of[0], &seconds_of[1]); }},
       {"ivy_work_message", message},
@@ -179,6 +181,27 @@ std::vector<Refused> other_calls(const Inherited& all) {
       {"ivy_store_get", [=] { return ivy_store_get(c, "key", 1000, &value, &size); }},
       {"ivy_store_add", [=] { return ivy_store_add(c, "key", 1, &sum); }},
       {"ivy_store_remove", [=] { return ivy_store_remove(c, "key", nullptr); }},
+  };
+}
+
+std::vector<Refused> more_store_calls(ivy_comm* c) {
+  static const char* const keys[] = {"key"};
+  static ivy_bytes value = {bytes, 1};
+  static ivy_swap swap = {nullptr, value, 0, {}};
+  static int flag;
+  static std::uint64_t number;
+  return {
+      {"ivy_store_compare_set", [=] { return ivy_store_compare_set(c, "key", &swap); }},
+      {"ivy_store_append", [=] { return ivy_store_append(c, "key", value, &number); }},
+      {"ivy_store_wait", [=] { return ivy_store_wait(c, keys, 1, 1000); }},
+      {"ivy_store_check", [=] { return ivy_store_check(c, keys, 1, &flag); }},
+      {"ivy_store_multi_get", [=] { return ivy_store_multi_get(c, keys, 1, &value); }},
+      {"ivy_store_multi_set", [=] { return ivy_store_multi_set(c, keys, 1, &value); }},
+      {"ivy_store_push", [=] { return ivy_store_push(c, "queue", value, &number); }},
+      {"ivy_store_pop", [=] { return ivy_store_pop(c, "queue", 1000, &value); }},
+      {"ivy_store_queue_length", [=] { return ivy_store_queue_length(c, "queue", &number); }},
+      {"ivy_store_list", [=] { return ivy_store_list(c, "", &value); }},
+      {"ivy_store_count", [=] { return ivy_store_count(c, "", &number); }},
   };
 }
 
@@ -198,6 +221,7 @@ std::set<std::string> answering() {
 int count_others(const Inherited& all) {
   std::vector<Refused> calls = collective_calls(all.world);
   for (const Refused& call : other_calls(all)) calls.push_back(call);
+  for (const Refused& call : more_store_calls(all.world)) calls.push_back(call);
   std::set<std::string> seen = answering();
   int others = 0;
   for (const auto& [name, call] : calls) {

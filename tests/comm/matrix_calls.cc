@@ -331,6 +331,16 @@ void Caller::scan(const Case& c, int) {
   });
 }
 
+void Caller::exscan(const Case& c, int) {
+  const Both both = make(c, c.count, c.count);
+  Buffer& result = c.place == Place::kInPlace ? both->send : both->receive;
+  const int code = ivy_exscan(comm_, given(c, both->send), result.data(), c.count, c.type(),
+                              c.reduction(), how());
+  look("exscan", c, code, both, [=, this, &result] {
+    return result.holds(expected_.scanned(rank_ - 1, c.kind), c.element(), 0, c.count);
+  });
+}
+
 // Three parts, one of them empty.
 void Caller::coalesced(const Case& c, int) {
   const std::size_t counts[] = {c.count, 0, c.count / 2 + 1};
@@ -363,12 +373,12 @@ std::span<const MatrixCall> matrix_calls() {
   static constexpr MatrixCall kCalls[] = {
       {true, &Caller::all_reduce},     {true, &Caller::reduce},
       {true, &Caller::reduce_scatter}, {true, &Caller::reduce_scatter_v},
-      {true, &Caller::scan},           {true, &Caller::coalesced},
-      {false, &Caller::broadcast},     {false, &Caller::all_gather},
-      {false, &Caller::all_gather_v},  {false, &Caller::gather},
-      {false, &Caller::gather_v},      {false, &Caller::scatter},
-      {false, &Caller::scatter_v},     {false, &Caller::all_to_all},
-      {false, &Caller::all_to_all_v},
+      {true, &Caller::scan},           {true, &Caller::exscan},
+      {true, &Caller::coalesced},      {false, &Caller::broadcast},
+      {false, &Caller::all_gather},    {false, &Caller::all_gather_v},
+      {false, &Caller::gather},        {false, &Caller::gather_v},
+      {false, &Caller::scatter},       {false, &Caller::scatter_v},
+      {false, &Caller::all_to_all},    {false, &Caller::all_to_all_v},
   };
   return kCalls;
 }

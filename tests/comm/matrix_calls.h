@@ -58,6 +58,7 @@ class Caller {
   void all_to_all(const Case& c, int root);
   void all_to_all_v(const Case& c, int root);
   void scan(const Case& c, int root);
+  void exscan(const Case& c, int root);
   void coalesced(const Case& c, int root);
   void barrier();
 

@@ -6,6 +6,8 @@
 #include <limits>
 #include <utility>
 
+#include "comm/reduce/identity.h"
+
 namespace ivy::comm::test {
 namespace {
 
@@ -160,7 +162,10 @@ const Bytes& Expected::reduced(const Kind& kind) {
 const Bytes& Expected::scanned(int last, const Kind& kind) {
   begin(kind);
   Bytes& result = scanned_[last];
-  if (result.empty()) result = combine(kind, 0, last + 1, Form::kElement);
+  if (!result.empty()) return result;
+  if (last >= 0) return result = combine(kind, 0, last + 1, Form::kElement);
+  result.resize(kPeriod * element_bytes(kind.dtype));
+  fill_with_identity(kind.dtype, kind.op, result.data(), kPeriod);
   return result;
 }
 

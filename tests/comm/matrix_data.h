@@ -44,7 +44,7 @@ class Expected {
 
   const Bytes& input(int rank, const Kind& kind);
   const Bytes& reduced(const Kind& kind);            // Of all ranks.
-  const Bytes& scanned(int last, const Kind& kind);  // Of the ranks up to that one.
+  const Bytes& scanned(int last, const Kind& kind);  // Of the ranks up to that one; -1: none.
 
  private:
   void begin(const Kind& kind);

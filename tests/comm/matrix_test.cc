@@ -112,6 +112,7 @@ void run_sizes(Caller& caller, std::uint32_t seed) {
       caller.all_reduce(c, 0);
       caller.reduce(c, static_cast<int>(seed) % caller.size());
       caller.scan(c, 0);
+      caller.exscan(c, 0);
       if (!caller.is_well()) return;
     }
   }

@@ -63,6 +63,10 @@ inline std::vector<NamedOperation> plain_operations() {
        }},
       {"scan", [](ivy_comm* comm, F send, F receive, N count,
                   C how) { return ivy_scan(comm, send, receive, count, IVY_F32, IVY_SUM, how); }},
+      {"exscan",
+       [](ivy_comm* comm, F send, F receive, N count, C how) {
+         return ivy_exscan(comm, send, receive, count, IVY_F32, IVY_SUM, how);
+       }},
       {"barrier", [](ivy_comm* comm, F, F, N, C how) { return ivy_barrier(comm, how); }},
       {"sendrecv",
        [](ivy_comm* comm, F send, F receive, N count, C how) {

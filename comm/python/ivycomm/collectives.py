@@ -243,6 +243,31 @@ def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
                  (x, memory), _written(kind, array, x), async_op, timeout, factor)
 
 
+def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """result[i] = op over the ranks before this one of x[i]. Shape: that of x.
+
+    Rank 0, before which there is none, gets what changes nothing: 0 of "sum", "mean", "bor", "bxor" and "premul_sum",
+    1 of "product", all bits of "band", the greatest value (infinity) of "min", the least of "max".
+    """
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    with_ = _Operands(x, out, lambda shape: shape).joined()
+    return start(load().ivy_exscan, (group.handle, with_.send, with_.recv, with_.output.count,
+                                     with_.output.dtype, op),
+                 with_.keep, with_.finish(), async_op, timeout, factor)
+
+
+def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """exscan in place; returns x."""
+    group, op = resolve(group), op_number(op)
+    if not group.is_member:
+        return _nothing(async_op)
+    kind, array, memory = _in_place(x)
+    return start(load().ivy_exscan, (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
+                 (x, memory), _written(kind, array, x), async_op, timeout, factor)
+
+
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
                    factor=1.0):
     """op over all ranks of x, of which rank r gets the r-th part along axis 0.

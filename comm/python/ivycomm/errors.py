@@ -63,6 +63,14 @@ class StillRunning(Timeout):
     """The time of this `wait` is over; the operation goes on and can be waited for again."""
 
 
+class MissingRanks(Timeout):
+    """Some ranks did not come to monitored_barrier in time. `missing`: their ranks in the group."""
+
+    def __init__(self, text, missing=(), **what):
+        super().__init__(text, **what)
+        self.missing = tuple(missing)
+
+
 class Aborted(IvyError):
     """Somebody called abort, on this rank or on another."""
 
@@ -91,6 +99,12 @@ class NotInitialized(FailedPrecondition):
     """There is no world here: before init, after finalize, or in a forked child."""
 
 
+class NotFound(IvyError, LookupError):
+    """The job's store has no such key."""
+
+    code = "NotFound"
+
+
 class ResourceExhausted(IvyError):
     """Memory, descriptors or one of the library's limits."""
 
@@ -106,7 +120,7 @@ class Unauthenticated(IvyError):
 OK, DEADLINE_EXCEEDED = 0, 4
 world_pid = None  # Whose the world is: a forked child has none.
 _BY_KIND = {1: RankDied, 2: HostLost, 3: Mismatch, 4: Timeout, 5: Aborted, 6: TransportError}
-_BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 8: ResourceExhausted, 9: FailedPrecondition,
+_BY_CODE = {1: Aborted, 3: InvalidArgument, 4: Timeout, 5: NotFound, 8: ResourceExhausted, 9: FailedPrecondition,
             10: Mismatch, 14: TransportError, 16: Unauthenticated}
 
 

@@ -5,6 +5,9 @@ import ctypes
 import os
 import sys
 import traceback
+import warnings
+import weakref
+from collections import deque
 from ctypes import byref, c_int32, c_void_p
 
 from . import errors
@@ -14,12 +17,46 @@ from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
 _world = None
-_seats = []  # Handles of the world's groups, in the order of their making.
+_seats = []  # Weak references to the seats in the world's groups, in the order of their making.
+_dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any more. Only added to by destructors.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
+
+
+class _Seat(c_void_p):
+    """A group's handle, held by its Group and by the operations under way: who is last lets it be freed."""
+
+    is_freed = False
+
+    def __init__(self, address):
+        super().__init__(address)
+        self._worlds_ended = _worlds_ended
+
+    def __del__(self):
+        # A destructor runs anywhere: the library is called later. None: the interpreter ends.
+        if not self.is_freed and _dropped is not None:
+            _dropped.append((self.value, self._worlds_ended))
+
+
+def _free_dropped():
+    """Frees the seats whose Group was thrown away; nothing is under way on them."""
+    while True:
+        try:
+            address, worlds_ended = _dropped.popleft()
+        except IndexError:
+            return
+        if worlds_ended == _worlds_ended and errors.world_pid == os.getpid():
+            try:
+                check(load().ivy_comm_free(address))
+            except IvyError as error:
+                warnings.warn(f"a group that was thrown away ended badly: {error}", RuntimeWarning, stacklevel=4)
 
 
 class Group:
     """Some ranks of the job, this process's seat among them.
+
+    `with new_group(ranks) as group:` frees it at the end, as free() does; when the block ends by an exception the group
+    is aborted before. A Group that is thrown away is freed when the next one is made, once the operations on it are
+    done.
 
     rank, size: of this process in the group, and of the group. A process that is no member has rank
     None; every operation on such a group returns None there and sends nothing. ranks: world ranks.
@@ -44,6 +81,7 @@ class Group:
 
     @property
     def is_member(self):
+        """Is this process one of the group's ranks?"""
         return self.rank is not None
 
     @property
@@ -74,8 +112,19 @@ class Group:
         if not self._is_open() or self is _world:
             return
         handle, self._handle = self._handle, None
-        _seats[:] = [each for each in _seats if each.value != handle.value]
+        handle.is_freed = True
         check(load().ivy_comm_free(handle))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, kind, error, _trace):
+        try:
+            # Its other ranks may wait for what this one does not do any more.
+            if error is not None and self._is_open() and self is not _world:
+                self.abort(f"its block ended by {kind.__name__}: {error}")
+        finally:
+            self.free()
 
     def __len__(self):
         return self.size
@@ -98,11 +147,13 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     or "file:///PATH", which all see (both with rank and world_size, unless a launcher gives them);
     "self://" (a world of one). timeout: seconds, of this call and of every operation that names none
     (default: 600). A second call returns the same world.
-    Raises Timeout (names who is missing), FailedPrecondition (the environment contradicts itself).
+    Raises Timeout (names who is missing), FailedPrecondition (the environment contradicts itself, or was emptied).
     """
     global _world
     if _world is not None and errors.world_pid == os.getpid():
         return _world
+    if init_method in (None, "env://") and rank is None and world_size is None:
+        _check_environment()
     options = Options(struct_bytes=ctypes.sizeof(Options),
                       init_method=None if init_method is None else init_method.encode(),
                       rank=-1 if rank is None else rank,
@@ -117,6 +168,25 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
     call_in_slices(join, on_interrupt=None)
     _begin(Group(handle))
     return _world
+
+
+_RANK_VARIABLES = ("IVY_RANK", "RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
+
+
+def _check_environment():
+    """A worker that has lost its launcher's variables would be a world of one, beside others that wait for it."""
+    if any(name in os.environ for name in _RANK_VARIABLES):
+        return
+    try:
+        with open("/proc/self/environ", "rb") as file:
+            began_with = {entry.partition(b"=")[0].decode(errors="replace") for entry in file.read().split(b"\0")}
+    except OSError:
+        return
+    lost = [name for name in _RANK_VARIABLES if name in began_with]
+    if lost:
+        raise errors.FailedPrecondition(
+            f"this process was started with {lost[0]}, which is not in its environment any more: leave the launcher's "
+            "variables where they are until ivycomm.init() has run, or say init(\"self://\") for a world of one")
 
 
 def _begin(world):
@@ -188,17 +258,28 @@ def _note_uncaught(kind, value, trace):
         _former_hook(kind, value, trace)
 
 
+def _abort_all(reason):
+    seats = [seat for seat in (each() for each in _seats) if seat is not None and not seat.is_freed]
+    seats += [address for address, worlds_ended in list(_dropped) if worlds_ended == _worlds_ended]
+    for handle in (_world.handle, *seats):
+        load().ivy_comm_abort(handle, reason.encode(errors="replace"))
+
+
 def _finalize_at_exit():
     if _uncaught is not None and is_initialized():
         # Who waits for this rank reads why it does not come, instead of that it has finalized.
-        for handle in [_world.handle, *_seats]:
-            load().ivy_comm_abort(handle, f"it ends by an uncaught {_uncaught}".encode(errors="replace"))
+        _abort_all(f"it ends by an uncaught {_uncaught}")
     # Threads that still wait keep what they wait on; the process's end ends it all.
     if not inside:
         finalize()
 
 
 atexit.register(_finalize_at_exit)
+
+
+def worlds_ended():
+    """How many worlds this process has finalized: tells what belongs to one of them from what belongs to the next."""
+    return _worlds_ended
 
 
 def is_initialized():
@@ -238,6 +319,7 @@ def rank():
 
 
 def world_size():
+    """How many ranks the world has."""
     return world().size
 
 
@@ -247,6 +329,7 @@ def local_rank():
 
 
 def local_world_size():
+    """How many ranks this host has."""
     return world().local_size
 
 
@@ -256,6 +339,7 @@ def node_rank():
 
 
 def num_nodes():
+    """How many hosts the world has."""
     return world().node_count
 
 
@@ -271,6 +355,7 @@ def device():
 
 
 def is_main_process():
+    """Is this rank 0?"""
     return world().rank == 0
 
 
@@ -298,19 +383,30 @@ def split(color, key=0, *, group=None):
 
 
 def _make(parent, call):
-    made = c_void_p()
+    _free_dropped()
+    made, seat = c_void_p(), None
 
     def make():
         with calling():
             check(call(made))
 
-    call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
-    if not made.value:
-        return None
-    _seats.append(made)
-    return made
+    try:
+        call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
+        if not made.value:
+            return None
+        seat = _Seat(made.value)
+        _seats[:] = [each for each in _seats if each() is not None]
+        _seats.append(weakref.ref(seat))
+        return seat
+    except BaseException:
+        if made.value:  # The others have the group, and would wait in it.
+            load().ivy_comm_abort(made, b"interrupted while the group was made")
+            if seat is None:
+                _dropped.append((made.value, _worlds_ended))
+        raise
 
 
 def abort(reason=""):
-    """Breaks the world on every rank; every call that waits on it ends with Aborted."""
+    """Breaks the world and every group of this rank, on every rank; every call that waits on them ends with Aborted."""
     world().abort(reason)
+    _abort_all(reason)

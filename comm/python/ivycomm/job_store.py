@@ -1,107 +1,288 @@
-"""The job's store: small values by key, seen by all ranks of this generation."""
+"""The job's store: small values by key, seen by all ranks of this generation.
+
+A failure here breaks no group. TypeError and ValueError: a key that is no text without NUL, or a negative timeout.
+"""
 
 import ctypes
 import threading
 import time
-from ctypes import byref, c_int, c_int64, c_size_t, c_void_p
+from collections import deque
+from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
-from .errors import DEADLINE_EXCEEDED, NotInitialized, Timeout, check, last_error
-from .library import load
-from .waiting import calling, must_slice
+from .errors import DEADLINE_EXCEEDED, InvalidArgument, NotFound, NotInitialized, Timeout, check, last_error
 from .groups import is_initialized, world
+from .library import Bytes, Swap, load
+from .waiting import calling, must_slice
 
 _SLICE_SECONDS = 0.2
 _DEFAULT_SECONDS = 600.0
 
 
+def _name(key):
+    if not isinstance(key, str):
+        raise TypeError(f"a key of the store is a str, not a {type(key).__name__}")
+    if "\0" in key:
+        raise ValueError(f"the key {key!r} has a NUL")
+    return key.encode()
+
+
+def _names(keys):
+    return [_name(key) for key in ([keys] if isinstance(keys, str) else keys)]
+
+
+def _bytes(value):
+    return value.encode() if isinstance(value, str) else bytes(value)
+
+
+def _seconds(timeout):
+    if timeout is None:
+        return _DEFAULT_SECONDS
+    if timeout < 0:
+        raise ValueError(f"a timeout of {timeout} s")
+    return timeout
+
+
+def _array(kind, values):
+    return (kind * max(1, len(values)))(*values)
+
+
+def _taken(value):
+    """The bytes that the library allocated, which are freed."""
+    try:
+        return ctypes.string_at(value.data, value.bytes)
+    finally:
+        load().ivy_bytes_free(value.data)
+
+
 class Store:
-    """Keys are str (at most 8 KiB), values bytes (at most 8 MiB); a str value is stored as UTF-8."""
+    """Keys are str (at most 8 KiB), values bytes (at most 8 MiB); a str value is stored as UTF-8.
+
+    timeout: seconds, None: 600. Any thread may call. The library's own keys begin with "ivy/".
+    """
 
     def __init__(self, group):
         self._group = group
 
     def set(self, key, value):
-        value = value.encode() if isinstance(value, str) else bytes(value)
-        check(load().ivy_store_set(self._group.handle, key.encode(), value, len(value)))
+        """Stores a value, whatever was there."""
+        value = _bytes(value)
+        check(load().ivy_store_set(self._group.handle, _name(key), value, len(value)))
 
     def get(self, key, timeout=None):
-        """The value, as soon as somebody has set it. Timeout after `timeout` seconds (None: 600)."""
-        deadline = time.monotonic() + (_DEFAULT_SECONDS if timeout is None else timeout)
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            slice_ = min(left, _SLICE_SECONDS) if must_slice() else left
-            value, size = c_void_p(), c_size_t()
-            with calling():
-                code = load().ivy_store_get(self._group.handle, key.encode(), max(1, int(slice_ * 1000)),
-                                            byref(value), byref(size))
-            if code == DEADLINE_EXCEEDED and time.monotonic() < deadline:
-                continue
-            if code != 0:
-                error = last_error(code)
-                if isinstance(error, Timeout):
-                    raise Timeout(f"key {key!r} was not set within {timeout} s: {error}") from None
-                raise error
-            try:
-                return ctypes.string_at(value, size.value)
-            finally:
-                load().ivy_bytes_free(value)
+        """The value, as soon as somebody has set it. Timeout after `timeout` seconds."""
+        value, size = c_void_p(), c_size_t()
+        self._wait(load().ivy_store_get, (_name(key),), (byref(value), byref(size)), timeout, f"key {key!r} was not set")
+        return _taken(Bytes(value, size))
 
     def wait(self, keys, timeout=None):
-        """Returns when all these keys are set."""
-        deadline = None if timeout is None else time.monotonic() + timeout
-        for key in [keys] if isinstance(keys, str) else keys:
-            self.get(key, None if deadline is None else max(0.0, deadline - time.monotonic()))
+        """Returns when all these keys (or this one) are set. Timeout names those that are missing."""
+        names = _names(keys)
+        self._wait(load().ivy_store_wait, (_array(c_char_p, names), len(names)), (), timeout, "keys were not set")
+
+    def check(self, keys):
+        """Are all these keys (or this one) set now?"""
+        names, all_exist = _names(keys), c_int()
+        check(load().ivy_store_check(self._group.handle, _array(c_char_p, names), len(names), byref(all_exist)))
+        return bool(all_exist.value)
 
     def add(self, key, delta=1):
-        """Adds to a counter, which begins at 0; the new value."""
+        """Adds to a counter, which begins at 0; the new value. InvalidArgument if the value is no number."""
         value = c_int64()
-        check(load().ivy_store_add(self._group.handle, key.encode(), delta, byref(value)))
+        check(load().ivy_store_add(self._group.handle, _name(key), delta, byref(value)))
         return value.value
+
+    def append(self, key, value):
+        """Adds to the end of a value, which begins empty; its length afterwards."""
+        length = c_uint64()
+        check(load().ivy_store_append(self._group.handle, _name(key), Bytes.given(_bytes(value)), byref(length)))
+        return length.value
+
+    def compare_set(self, key, expected, desired):
+        """Stores `desired` where the value is `expected` (None: where the key is missing).
+
+        Returns (whether it was stored, the value afterwards or None).
+        """
+        wanted = Bytes.given(_bytes(desired))
+        swap = Swap(desired=wanted)
+        if expected is not None:
+            swap.expected = ctypes.pointer(Bytes.given(_bytes(expected)))
+        check(load().ivy_store_compare_set(self._group.handle, _name(key), byref(swap)))
+        return bool(swap.stored), None if swap.current.data is None else _taken(swap.current)
+
+    def set_once(self, key, value):
+        """Stores a value where the key is missing; was it?"""
+        return self.compare_set(key, None, value)[0]
 
     def delete(self, key):
         """Was there such a key?"""
         existed = c_int()
-        check(load().ivy_store_remove(self._group.handle, key.encode(), byref(existed)))
+        check(load().ivy_store_remove(self._group.handle, _name(key), byref(existed)))
         return bool(existed.value)
 
+    def multi_get(self, keys, timeout=None):
+        """The values of these keys as they are at one moment, as soon as all are set. Timeout as of wait()."""
+        names = _names(keys)
+        deadline = time.monotonic() + _seconds(timeout)
+        values = (Bytes * max(1, len(names)))()
+        while True:
+            self.wait(keys, max(0.0, deadline - time.monotonic()))
+            try:
+                check(load().ivy_store_multi_get(self._group.handle, _array(c_char_p, names), len(names), values))
+            except NotFound:
+                continue  # One was deleted meanwhile.
+            return [_taken(value) for value in values[:len(names)]]
 
-class StoreOfOne:
+    def multi_set(self, values):
+        """Stores all of a dict (or of pairs) at once: nobody sees only some."""
+        values = dict(values)
+        names, contents = _names(list(values)), [Bytes.given(_bytes(value)) for value in values.values()]
+        check(load().ivy_store_multi_set(self._group.handle, _array(c_char_p, names), len(names),
+                                         _array(Bytes, contents)))
+
+    def push(self, queue, value):
+        """Puts a value at the end of a queue, which has a name of its own, apart from keys; its length afterwards."""
+        length = c_uint64()
+        check(load().ivy_store_push(self._group.handle, _name(queue), Bytes.given(_bytes(value)), byref(length)))
+        return length.value
+
+    def pop(self, queue, timeout=None):
+        """Takes the first value of a queue, and waits for one. One rank gets it. Timeout after `timeout` seconds."""
+        value = Bytes()
+        self._wait(load().ivy_store_pop, (_name(queue),), (byref(value),), timeout, f"queue {queue!r} got nothing")
+        return _taken(value)
+
+    def queue_length(self, queue):
+        """How many values wait in a queue."""
+        length = c_uint64()
+        check(load().ivy_store_queue_length(self._group.handle, _name(queue), byref(length)))
+        return length.value
+
+    def keys(self, prefix=""):
+        """The keys that begin so, sorted."""
+        names = Bytes()
+        check(load().ivy_store_list(self._group.handle, _name(prefix), byref(names)))
+        return _taken(names).decode().split("\0")[:-1]
+
+    def num_keys(self, prefix=""):
+        """How many keys begin so."""
+        count = c_uint64()
+        check(load().ivy_store_count(self._group.handle, _name(prefix), byref(count)))
+        return count.value
+
+    # Calls function(communicator, *before, milliseconds, *behind) until it has an answer, open for signals between.
+    def _wait(self, function, before, behind, timeout, what):
+        deadline = time.monotonic() + _seconds(timeout)
+        while True:
+            left = max(0.0, deadline - time.monotonic())
+            slice_ = min(left, _SLICE_SECONDS) if must_slice() else left
+            with calling():
+                code = function(self._group.handle, *before, max(1, int(slice_ * 1000)), *behind)
+            if code == 0:
+                return
+            if code == DEADLINE_EXCEEDED and time.monotonic() < deadline:
+                continue
+            error = last_error(code)
+            if isinstance(error, Timeout):
+                raise Timeout(f"{what} within {_seconds(timeout):g} s: {error}") from None
+            raise error
+
+
+class StoreOfOne(Store):
     """The same for a world of one rank, which has no server: the threads of this process share it."""
 
     def __init__(self):
-        self._values, self._changed = {}, threading.Condition()
+        super().__init__(None)
+        self._values, self._queues, self._changed = {}, {}, threading.Condition()
 
     def set(self, key, value):
-        with self._changed:
-            self._values[key] = value.encode() if isinstance(value, str) else bytes(value)
-            self._changed.notify_all()
+        self.multi_set({key: value})
 
     def get(self, key, timeout=None):
-        with self._changed:
-            if not self._changed.wait_for(lambda: key in self._values,
-                                          _DEFAULT_SECONDS if timeout is None else timeout):
-                raise Timeout(f"key {key!r} was not set within {timeout} s")
-            return self._values[key]
+        return self.multi_get([key], timeout)[0]
 
-    wait = Store.wait
+    def wait(self, keys, timeout=None):
+        self.multi_get([keys] if isinstance(keys, str) else keys, timeout)
+
+    def check(self, keys):
+        names = _names(keys)
+        with self._changed:
+            return all(name in self._values for name in names)
 
     def add(self, key, delta=1):
         with self._changed:
-            value = int(self._values.get(key, b"0")) + delta
-            self._values[key] = str(value).encode()
-            self._changed.notify_all()
+            before = self._values.get(_name(key), b"0")
+            try:
+                value = int(before) + delta
+            except ValueError:
+                raise InvalidArgument(f"the value of key {key!r} is no number") from None
+            self._put({key: str(value)})
             return value
+
+    def append(self, key, value):
+        with self._changed:
+            whole = self._values.get(_name(key), b"") + _bytes(value)
+            self._put({key: whole})
+            return len(whole)
+
+    def compare_set(self, key, expected, desired):
+        with self._changed:
+            current = self._values.get(_name(key))
+            if current != (None if expected is None else _bytes(expected)):
+                return False, current
+            self._put({key: desired})
+            return True, _bytes(desired)
 
     def delete(self, key):
         with self._changed:
-            return self._values.pop(key, None) is not None
+            return self._values.pop(_name(key), None) is not None
+
+    def multi_get(self, keys, timeout=None):
+        names = _names(keys)
+        with self._changed:
+            if not self._changed.wait_for(lambda: all(name in self._values for name in names), _seconds(timeout)):
+                missing = ", ".join(repr(name.decode()) for name in names if name not in self._values)
+                raise Timeout(f"key {missing} was not set within {_seconds(timeout):g} s")
+            return [self._values[name] for name in names]
+
+    def multi_set(self, values):
+        with self._changed:
+            self._put(dict(values))
+
+    def push(self, queue, value):
+        with self._changed:
+            waiting = self._queues.setdefault(_name(queue), deque())
+            waiting.append(_bytes(value))
+            self._changed.notify_all()
+            return len(waiting)
+
+    def pop(self, queue, timeout=None):
+        with self._changed:
+            waiting = self._queues.setdefault(_name(queue), deque())
+            if not self._changed.wait_for(lambda: waiting, _seconds(timeout)):
+                raise Timeout(f"queue {queue!r} got nothing within {_seconds(timeout):g} s")
+            return waiting.popleft()
+
+    def queue_length(self, queue):
+        with self._changed:
+            return len(self._queues.get(_name(queue), ()))
+
+    def keys(self, prefix=""):
+        with self._changed:
+            return sorted(name.decode() for name in self._values if name.startswith(_name(prefix)))
+
+    def num_keys(self, prefix=""):
+        return len(self.keys(prefix))
+
+    def _put(self, values):
+        self._values.update({_name(key): _bytes(value) for key, value in values.items()})
+        self._changed.notify_all()
 
 
 _of_one = StoreOfOne()
 
 
 def store():
-    """The job's store."""
+    """The job's store. NotInitialized before init(), after finalize() and in a forked child."""
     group = world()
     if not is_initialized():
         raise NotInitialized("this process was forked from a worker: it has no place in the job, and no store")

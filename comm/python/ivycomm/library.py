@@ -37,6 +37,22 @@ class MessageHeader(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("source", c_int32), ("tag", c_int32), ("bytes", c_uint64)]
 
 
+class Bytes(ctypes.Structure):
+    """A value of the store. `given` makes one of Python's bytes, which it keeps alive."""
+
+    _fields_ = [("data", c_void_p), ("bytes", c_size_t)]
+
+    @classmethod
+    def given(cls, value):
+        made = cls(ctypes.cast(c_char_p(value), c_void_p), len(value))
+        made.kept = value
+        return made
+
+
+class Swap(ctypes.Structure):
+    _fields_ = [("expected", POINTER(Bytes)), ("desired", Bytes), ("stored", c_int32), ("current", Bytes)]
+
+
 _comm, _data, _counts = c_void_p, c_void_p, POINTER(c_size_t)
 _call, _message = POINTER(Call), POINTER(MessageHeader)
 
@@ -79,6 +95,7 @@ _PROTOTYPES = {
     "ivy_all_to_all": (c_int, [_comm, _data, _data, c_size_t, c_int, _call]),
     "ivy_all_to_all_v": (c_int, [_comm, _data, _counts, _counts, _data, _counts, _counts, c_int, _call]),
     "ivy_scan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
+    "ivy_exscan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
     "ivy_barrier": (c_int, [_comm, _call]),
     "ivy_mem_alloc": (c_int, [_comm, c_size_t, POINTER(c_void_p)]),
     "ivy_mem_free": (c_int, [c_void_p]),
@@ -86,6 +103,7 @@ _PROTOTYPES = {
     "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),
     "ivy_work_wait": (c_int, [c_void_p, c_int64]),
     "ivy_work_test": (c_int, [c_void_p, POINTER(c_int)]),
+    "ivy_work_notify": (c_int, [c_void_p, c_int, c_uint64]),
     "ivy_work_abort": (c_int, [c_void_p]),
     "ivy_work_message": (c_int, [c_void_p, _message]),
     "ivy_work_timing": (c_int, [c_void_p, POINTER(c_double), POINTER(c_double)]),
@@ -94,6 +112,17 @@ _PROTOTYPES = {
     "ivy_store_get": (c_int, [_comm, c_char_p, c_int64, POINTER(c_void_p), POINTER(c_size_t)]),
     "ivy_store_add": (c_int, [_comm, c_char_p, c_int64, POINTER(c_int64)]),
     "ivy_store_remove": (c_int, [_comm, c_char_p, POINTER(c_int)]),
+    "ivy_store_compare_set": (c_int, [_comm, c_char_p, POINTER(Swap)]),
+    "ivy_store_append": (c_int, [_comm, c_char_p, Bytes, POINTER(c_uint64)]),
+    "ivy_store_wait": (c_int, [_comm, POINTER(c_char_p), c_size_t, c_int64]),
+    "ivy_store_check": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(c_int)]),
+    "ivy_store_multi_get": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
+    "ivy_store_multi_set": (c_int, [_comm, POINTER(c_char_p), c_size_t, POINTER(Bytes)]),
+    "ivy_store_push": (c_int, [_comm, c_char_p, Bytes, POINTER(c_uint64)]),
+    "ivy_store_pop": (c_int, [_comm, c_char_p, c_int64, POINTER(Bytes)]),
+    "ivy_store_queue_length": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
+    "ivy_store_list": (c_int, [_comm, c_char_p, POINTER(Bytes)]),
+    "ivy_store_count": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
     "ivy_bytes_free": (None, [c_void_p]),
 }
 

@@ -5,11 +5,16 @@ than the receiver's array is an error there. A receive that can get nothing any 
 others have left, raises at once. On a rank that is no member nothing happens.
 """
 
+from collections import namedtuple
+
 from . import arrays
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
 from .work import start
 from .groups import _root, resolve
+
+
+TAG_MAX = 2**30
 
 
 def _peer(group, rank):
@@ -77,6 +82,58 @@ def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message
                                    _peer(group, src), ANY if tag is None else tag, None),
                  keep, finish_with_message if with_message else finish, async_op, timeout,
                  has_message=with_message)
+
+
+P2POp = namedtuple("P2POp", "op x peer tag group", defaults=(0, None))
+P2POp.__doc__ = """One message of batch_isend_irecv: op is `isend` or `irecv`, peer the other rank of the group.
+
+peer None: irecv from anyone; tag None: irecv of any tag.
+"""
+
+
+def batch_isend_irecv(operations, *, timeout=None):
+    """Starts several sends and receives at once; returns their Works, in order.
+
+    operations: P2POp each, of any groups. All are looked at before the first is started: TypeError or ValueError
+    names the one that is wrong, and nothing is sent. Ranks may give theirs in any order. wait_all() waits for all.
+    """
+    operations = [P2POp(*operation) for operation in operations]
+    calls = []
+    for index, (op, x, peer, tag, group) in enumerate(operations):
+        if op is not isend and op is not irecv:
+            raise TypeError(f"operation {index} of batch_isend_irecv is {op!r}, not ivycomm.isend or ivycomm.irecv")
+        try:
+            _check_message(op, x, peer, tag, resolve(group))
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"operation {index} of batch_isend_irecv: {error}") from None
+        calls.append((op, x, peer, tag, group))
+    works = []
+    try:
+        # Receives first: a message that finds one needs no memory of its own.
+        for index in sorted(range(len(calls)), key=lambda index: calls[index][0] is isend):
+            op, x, peer, tag, group = calls[index]
+            works.append((index, op(x, peer, tag, group=group, timeout=timeout)))
+    except BaseException:
+        for _, work in works:
+            work.give_up()
+        raise
+    return [work for _, work in sorted(works, key=lambda each: each[0])]
+
+
+def _check_message(op, x, peer, tag, group):
+    if not group.is_member:
+        return
+    if op is irecv:
+        _in_place(x)
+        _peer(group, peer)
+    else:
+        kind, array = arrays.adopt(x)
+        kind.input(array)
+        _root(group, peer)
+    if tag is None and op is irecv:
+        return
+    if not isinstance(tag, int) or not 0 <= tag <= TAG_MAX:
+        raise ValueError(f"tag {tag!r} is none: 0 to {TAG_MAX}")
 
 
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):

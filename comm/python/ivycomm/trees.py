@@ -6,6 +6,7 @@ None.
 """
 
 import copy
+import itertools
 import time
 
 from . import arrays
@@ -73,6 +74,11 @@ class _WorkOfAll(Work):
         return self._result
 
     result = wait
+
+    def _tell_end(self, told):
+        left = itertools.count(len(self._works) - 1, -1)
+        undo = [work._tell_end(lambda: None if next(left) else told()) for work in self._works]
+        return lambda: [each() for each in undo]
 
     def test(self):
         return all([work.test() for work in self._works])

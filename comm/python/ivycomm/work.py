@@ -8,6 +8,7 @@ from ctypes import POINTER, byref, c_double, c_int, c_void_p
 
 from .arrays import find_stream
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
+from .futures import Future
 from .library import DEVICE_MEMORY, ENQUEUE, FOREVER, Call, MessageHeader, load
 from .waiting import SLICE_MS, inside, must_slice
 
@@ -36,7 +37,7 @@ _operations = set()  # All that are not freed.
 _abandoned = set()  # Those whose works nobody holds any more. Only added to by destructors.
 
 
-class Work:
+class Work(Future):
     """An operation that was called with async_op=True.
 
     Its arrays belong to the library until it is done; the Work keeps them alive, also when it is itself
@@ -225,7 +226,7 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
         finally:
             inside.pop()
         return finish(None) if finish else None
-    operation = _Operation(keep)
+    operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)
     work = Work(operation, finish)
     call.work = ctypes.cast(byref(operation.handle), POINTER(c_void_p))

@@ -1,0 +1,210 @@
+"""What tells the end of a Work without waiting for it: callbacks, asyncio, the first of several.
+
+The library writes a Work's number into a pipe when the Work is done. One thread of the process, started by the first
+callback, reads it and calls what waits. No thread of the library ever runs Python.
+"""
+
+import itertools
+import os
+import struct
+import sys
+import threading
+import time
+
+from .errors import StillRunning, check
+from .library import load
+
+_READ_BYTES = 65536  # What a pipe holds: after a read as long, numbers may be missing.
+
+
+class _Watcher:
+    """The pipe and its thread. Made anew in a forked child, which inherits neither's use."""
+
+    def __init__(self):
+        self.pid = os.getpid()
+        self._reader, self._writer = os.pipe()
+        os.set_blocking(self._writer, False)  # The thread that carries out operations must not wait here.
+        self._numbers, self._lock = itertools.count(1), threading.Lock()
+        self._waiting = {}  # By the number in the pipe: (work, [what is called]). The work lives as long.
+        self._number_of = {}  # By id(work).
+        threading.Thread(target=self._run, name="ivycomm-done", daemon=True).start()
+
+    def watch(self, work, handle, told):
+        """told() is called on the thread once the operation of that handle is done; returns what undoes that."""
+        with self._lock:
+            number = self._number_of.get(id(work))
+            if number is not None:
+                self._waiting[number][1].append(told)
+                return lambda: self._forget(number, told)
+            number = next(self._numbers)
+            self._number_of[id(work)] = number
+            self._waiting[number] = (work, [told])
+        try:
+            check(load().ivy_work_notify(handle, self._writer, number))
+        except BaseException:
+            self._take(number)
+            raise
+        return lambda: self._forget(number, told)
+
+    def _forget(self, number, told):
+        with self._lock:
+            _, all_told = self._waiting.get(number, (None, ()))
+            if told in all_told:
+                all_told.remove(told)
+
+    def _take(self, number):
+        with self._lock:
+            work, all_told = self._waiting.pop(number, (None, ()))
+            self._number_of.pop(id(work), None)
+            return all_told
+
+    def _run(self):
+        while True:
+            try:
+                data = os.read(self._reader, _READ_BYTES)
+            except InterruptedError:
+                continue
+            self._tell(data)
+
+    # A function of its own: while the thread reads, it must hold no work.
+    def _tell(self, data):
+        ended = [number for number, in struct.iter_unpack("=Q", data)]
+        if len(data) >= _READ_BYTES:
+            with self._lock:
+                pending = list(self._waiting.items())
+            ended += [number for number, (work, _) in pending if work.test()]
+        for number in ended:
+            for told in self._take(number):
+                _call(told)
+
+
+def _call(function, *arguments):
+    """Calls it; what it raises is printed, because nobody waits for it."""
+    try:
+        function(*arguments)
+    except Exception:  # noqa: B902: as above.
+        import traceback  # Slow to import, and rarely needed.
+
+        print(f"ivycomm: a callback of a Work raised:\n{traceback.format_exc()}", file=sys.stderr, end="", flush=True)
+
+
+_watcher, _making = None, threading.Lock()
+
+
+def _the_watcher():
+    global _watcher
+    if _watcher is None or _watcher.pid != os.getpid():
+        with _making:
+            if _watcher is None or _watcher.pid != os.getpid():
+                _watcher = _Watcher()
+    return _watcher
+
+
+class Future:
+    """The part of Work that tells its end."""
+
+    __slots__ = ()
+
+    def add_done_callback(self, function):
+        """Calls function(work) once, when the operation is done, well or not.
+
+        At once, in this thread, if it is done already; else on a thread of ivycomm's, where it should be short and
+        must not wait for other works' callbacks. What it raises is printed. The Work lives until then.
+        """
+        if self.test():
+            _call(function, self)
+        else:
+            self._tell_end(lambda: _call(function, self))
+
+    def future(self):
+        """A concurrent.futures.Future with this Work's result or exception. It cannot be cancelled."""
+        from concurrent.futures import Future as Made  # Slow to import, and rarely needed.
+
+        future = Made()
+        future.set_running_or_notify_cancel()
+
+        def settle(work):
+            try:
+                future.set_result(work.wait())
+            except Exception as error:  # noqa: B902: the future's.
+                future.set_exception(error)
+
+        self.add_done_callback(settle)
+        return future
+
+    def __await__(self):
+        """`await work` in a coroutine of asyncio: the result, as wait() gives it; the loop goes on meanwhile.
+
+        A task that is cancelled stops waiting; the operation goes on, as its other ranks are in it.
+        """
+        import asyncio  # Slow to import; who awaits has it.
+
+        if not self.test():
+            loop = asyncio.get_running_loop()
+            ended = loop.create_future()
+
+            def wake():
+                if not ended.done():
+                    ended.set_result(None)
+
+            def tell(_work):
+                try:
+                    loop.call_soon_threadsafe(wake)
+                except RuntimeError:  # The loop is closed: nobody waits any more.
+                    pass
+
+            self.add_done_callback(tell)
+            yield from ended
+        return self.wait()
+
+    # told() is called once when the operation is done, on the watcher's thread or at once. Returns what undoes it.
+    def _tell_end(self, told):
+        if self._operation is None:  # It had nothing to do.
+            told()
+            return lambda: None
+        return _the_watcher().watch(self, self._operation.handle, told)
+
+
+def wait_any(works, timeout=None):
+    """The index of a Work that is done, well or not; waits for the first. works: a sequence that is not empty.
+
+    timeout: seconds, None: without limit. Raises StillRunning when none is done by then, and ValueError without works.
+    The result, or the exception, is that of `works[index].wait()`.
+    """
+    works = list(works)
+    if not works:
+        raise ValueError("wait_any of no works: none can be the first that is done")
+    ended, has_ended = [], threading.Event()
+    for index, work in enumerate(works):
+        if work.test():
+            return index
+    undo = []
+    try:
+        for index, work in enumerate(works):
+            undo.append(work._tell_end(lambda index=index: (ended.append(index), has_ended.set())))
+        if not has_ended.wait(timeout):
+            raise StillRunning(f"none of {len(works)} operations is done after {timeout:g} s; wait again, or abort")
+    finally:
+        for each in undo:
+            each()
+    return ended[0]
+
+
+def wait_all(works, timeout=None):
+    """The results of all works, in their order, when all are done.
+
+    timeout: seconds for all together, None: without limit. Raises StillRunning when one is not done by then. Waits for
+    all also when one fails, so that no array is in use any more, and raises the failure of the first in order.
+    """
+    deadline = None if timeout is None else time.monotonic() + timeout
+    results, failure = [], None
+    for work in list(works):
+        try:
+            results.append(work.wait(None if deadline is None else max(0.0, deadline - time.monotonic())))
+        except StillRunning:
+            raise
+        except Exception as error:  # noqa: B902: raised below.
+            failure = failure or error
+    if failure is not None:
+        raise failure
+    return results

@@ -1,0 +1,284 @@
+"""The Python package's interface: works, groups, the store, its properties, its lifetimes, its stub and its page."""
+
+import ast
+import inspect
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from launching import BIN, REPOSITORY
+from test_ivycomm import CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, needs_numpy, ranks_of
+
+PACKAGE = os.path.join(REPOSITORY, "comm/python")
+long = pytest.mark.long
+
+
+@needs_numpy
+@pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3"), TWO_HOSTS["hosts"]], ids=["alone", "three", "hosts"])
+def test_works_groups_and_store(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_works.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_numpy
+@pytest.mark.parametrize("flags", [("-n", "3"), TWO_HOSTS["hosts"]], ids=["three", "hosts"])
+def test_properties_of_collectives(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_properties.py"), limit=LIMIT), ranks_of(flags))
+
+
+@long
+@needs_numpy
+@pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "5"), ("--fake-hosts", "3", "--nproc_per_node", "2")],
+                         ids=["alone", "five", "hosts"])
+def test_properties_of_collectives_at_length(local, flags):
+    ranks = 6 if "--fake-hosts" in flags else int(flags[1])
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_properties.py"), "long", limit=20 * LIMIT), ranks)
+
+
+@needs_numpy
+@pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3")], ids=["alone", "three"])
+def test_nothing_is_left_of_what_has_ended(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), limit=LIMIT), ranks_of(flags))
+
+
+@long
+@needs_numpy
+@pytest.mark.parametrize("flags", [("-n", "4"), TWO_HOSTS["hosts"]], ids=["four", "hosts"])
+def test_nothing_is_left_of_thousands(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_lifetimes.py"), "3000", "10000", limit=20 * LIMIT), 4)
+
+
+# ---- a sanitizer -------------------------------------------------------------------------------------
+
+ASAN_LIBRARY = os.path.join(REPOSITORY, "build-asan/lib/libivycomm.so.1")
+
+
+def sanitizer():
+    """The compiler's AddressSanitizer, which has to be loaded before Python is."""
+    found = subprocess.run(["c++", "-print-file-name=libasan.so"], capture_output=True, text=True).stdout.strip()
+    return found if os.path.isabs(found) else None
+
+
+@long
+@needs_numpy
+@pytest.mark.skipif(not os.path.exists(ASAN_LIBRARY), reason="build-asan is not there: scripts/test --asan")
+@pytest.mark.parametrize("words", [("comm_works.py",), ("comm_properties.py",), ("comm_lifetimes.py", "1000", "2000"),
+                                   ("comm_interrupts.py", "100")], ids=lambda words: words[0])
+def test_no_memory_is_used_after_its_end(local, words):
+    """Python itself leaks by design; what is looked for is use after free and writing beyond an end."""
+    settings = {"LD_PRELOAD": sanitizer(), "IVY_LIBRARY": ASAN_LIBRARY, "PYTHONMALLOC": "malloc",
+                "ASAN_OPTIONS": "detect_leaks=0:abort_on_error=1"}
+    flags = [word for name, value in settings.items() for word in ("-x", f"{name}={value}")]
+    done = local.run("-n", "2", *CALM, *flags, local.script(words[0]), *words[1:], limit=20 * LIMIT)
+    assert done.code == 0 and "AddressSanitizer" not in done.err_text, done
+
+
+# ---- Ctrl-C ------------------------------------------------------------------------------------------
+
+def interrupted(local, rounds, limit):
+    done = local.run("-n", "2", *CALM, local.script("comm_interrupts.py"), str(rounds), limit=limit)
+    assert done.code == 0, done
+    for lines in done.texts_by_rank().values():
+        assert lines[-1] == f"{rounds} worlds", done
+
+
+@needs_numpy
+def test_ctrl_c_at_some_moments(local):
+    interrupted(local, 6, LIMIT)
+
+
+@long
+@needs_numpy
+def test_ctrl_c_at_every_moment(local):
+    interrupted(local, 400, 20 * LIMIT)
+
+
+# ---- the page ----------------------------------------------------------------------------------------
+
+def code_of_page():
+    with open(os.path.join(REPOSITORY, "docs/python.md"), encoding="utf-8") as page:
+        return "\n".join(re.findall(r"^```python\n(.*?)^```$", page.read(), re.MULTILINE | re.DOTALL))
+
+
+@needs_numpy
+def test_the_code_of_the_page_says_what_its_comments_say(local):
+    code = code_of_page()
+    wanted = re.findall(r"^ *print\(.*\) +# (.+)$", code, re.MULTILINE)
+    assert len(wanted) == len(re.findall(r"^ *print\(", code, re.MULTILINE)) > 10
+    done = local.run("-n", "2", *CALM, local.file("first.py", code), limit=LIMIT)
+    assert done.code == 0 and done.texts_by_rank()[0] == wanted, done
+
+
+def test_the_page_and_the_package_name_the_same():
+    with open(os.path.join(REPOSITORY, "docs/python.md"), encoding="utf-8") as page:
+        words = set(re.findall(r"\w+", page.read()))
+    in_place = {name for name in exported() if name.endswith("_") and name[:-1] in words}
+    assert not exported() - words - in_place - {"Mesh", "Message", "Timing", "ReduceOp", "Store"}
+
+
+# ---- the stub ----------------------------------------------------------------------------------------
+
+def stub():
+    with open(os.path.join(PACKAGE, "ivycomm/__init__.pyi"), encoding="utf-8") as file:
+        return ast.parse(file.read()).body
+
+
+def module():
+    sys.path.insert(0, PACKAGE)
+    try:
+        import ivycomm
+    finally:
+        sys.path.remove(PACKAGE)
+    return ivycomm
+
+
+def exported():
+    return set(module().__all__)
+
+
+def shape_of_stub(function):
+    """[(name, has a default)] of a function in the stub; `async_op` and `with_message` have one in some overloads."""
+    given = function.args
+    positional = given.posonlyargs + given.args
+    defaults = [None] * (len(positional) - len(given.defaults)) + given.defaults
+    parameters = [*zip(positional, defaults), *zip(given.kwonlyargs, given.kw_defaults)]
+    flags = ("async_op", "with_message")
+    return [(each.arg, default is not None or each.arg in flags) for each, default in parameters if each.arg not in ("self", "cls")]
+
+
+def shape_of_code(function):
+    variable = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [(each.name, each.default is not each.empty) for each in inspect.signature(function).parameters.values()
+            if each.name != "self" and each.kind not in variable]
+
+
+def keywords_of_stub(function):
+    return {each.arg for each in function.args.kwonlyargs}
+
+
+def keywords_of_code(function):
+    return {each.name for each in inspect.signature(function).parameters.values() if each.kind is each.KEYWORD_ONLY}
+
+
+def compare_function(name, declared, found):
+    for each in declared:
+        assert shape_of_stub(each) == shape_of_code(found), f"{name}: the stub and the code differ"
+    # An overload for one value of a flag may want it by name.
+    assert keywords_of_stub(declared[0]) == keywords_of_code(found), f"{name}: what goes by name alone differs"
+
+
+def functions_of(body):
+    functions = {}
+    for node in body:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            functions.setdefault(node.name, []).append(node)
+    return functions
+
+
+def test_the_stub_has_what_the_package_has():
+    package, body = module(), stub()
+    functions, classes = functions_of(body), {node.name: node for node in body if isinstance(node, ast.ClassDef)}
+    assert set(functions) | set(classes) == exported()
+    for name, declared in functions.items():
+        compare_function(name, declared, getattr(package, name))
+
+
+def public_members(kind):
+    found = set()
+    for base in kind.__mro__[:-1]:
+        if base.__module__.partition(".")[0] == "ivycomm":
+            found |= {name for name in vars(base) if not name.startswith("_")}
+    return found
+
+
+def test_the_stub_has_the_members_that_the_classes_have():
+    package = module()
+    classes = {node.name: node for node in stub() if isinstance(node, ast.ClassDef)}
+    for name in ("Work", "Group", "Mesh", "Store"):
+        kind, declared = getattr(package, name), functions_of(classes[name].body)
+        attributes = {node.target.id for node in classes[name].body if isinstance(node, ast.AnnAssign)}
+        methods = {each for each in declared if not each.startswith("_")}
+        assert methods == public_members(kind) - attributes, name
+        for method in methods:
+            found = inspect.getattr_static(kind, method)
+            if not isinstance(found, property):
+                compare_function(f"{name}.{method}", declared[method], getattr(kind, method))
+    for name in ("Timing", "Message", "P2POp"):
+        fields = [node.target.id for node in classes[name].body if isinstance(node, ast.AnnAssign)]
+        assert tuple(fields) == getattr(package, name)._fields
+    members = {node.targets[0].id: node.value.value for node in classes["ReduceOp"].body}
+    assert members == {op.name: int(op) for op in package.ReduceOp}
+
+
+def test_errors_have_the_stubs_bases():
+    package = module()
+    for node in stub():
+        kind = getattr(package, getattr(node, "name", ""), None)
+        if isinstance(kind, type) and issubclass(kind, BaseException):
+            assert [base.id for base in node.bases] == [base.__name__ for base in kind.__bases__], node.name
+
+
+def test_everything_exported_has_a_docstring():
+    package = module()
+    for name in exported():
+        found = getattr(package, name)
+        assert inspect.getdoc(found), name
+        if inspect.isclass(found) and not issubclass(found, tuple):
+            for member in public_members(found):
+                value = inspect.getattr_static(found, member)
+                if callable(value) or isinstance(value, (property, classmethod)):
+                    assert inspect.getdoc(getattr(found, member)), f"{name}.{member}"
+
+
+TYPED = """
+import asyncio
+import numpy as np
+import ivycomm as ic
+from typing import Any, List, Optional, Tuple
+
+Array = np.ndarray[Any, Any]
+x: Array = np.ones(3)
+y: Array = ic.all_reduce(x)
+work: ic.Work[Array] = ic.all_reduce(x, async_op=True)
+z: Array = work.wait(timeout=3.0)
+none: None = ic.barrier()
+parts: List[Array] = ic.all_gather_list(x)
+at_root: Optional[Array] = ic.gather(x)
+got: Tuple[Array, ic.Message] = ic.recv(x, with_message=True)
+first: int = ic.wait_any([work])
+every: List[Array] = ic.wait_all([work])
+value: bytes = ic.store().get("key")
+with ic.new_group([0, 1]) as group:
+    ranks: Tuple[int, ...] = group.ranks
+
+async def coroutine() -> Array:
+    return await ic.all_gather(x, async_op=True)
+"""
+WRONG = ['ic.all_reduce(x, group="world")', 'ic.broadcast(x, src="0")', 'work.wait(timeout="3")',
+         'ic.all_reduce(x, ops="sum")', "ic.nothing"]
+
+
+def mypy():
+    """The interpreter that has mypy; scripts/setup frameworks installs it."""
+    folder = os.environ.get("IVY_FRAMEWORKS") or os.path.join(os.path.dirname(BIN), "frameworks")
+    for python in (os.path.join(folder, "mypy/bin/python"), sys.executable):
+        if os.path.exists(python) and not subprocess.run([python, "-c", "import mypy, numpy"],
+                                                         capture_output=True).returncode:
+            return python
+    return None
+
+
+@long
+def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
+    python = mypy()
+    if python is None:
+        pytest.skip("mypy is not there: scripts/setup frameworks")
+    file = tmp_path / "typed.py"
+    file.write_text(TYPED + "\n".join(WRONG) + "\n")
+    done = subprocess.run([python, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache"), str(file)],
+                          env={**os.environ, "MYPYPATH": PACKAGE}, capture_output=True, text=True)
+    found = {int(line) for line in re.findall(r"typed\.py:(\d+): error: ", done.stdout)}
+    begin = len(TYPED.splitlines()) + 1
+    assert found == set(range(begin, begin + len(WRONG))), done.stdout + done.stderr

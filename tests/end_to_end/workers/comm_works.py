@@ -1,0 +1,247 @@
+"""What tells the end of a Work, batches of messages, monitored barriers, groups that end, the store.
+
+Says "all equal" at the end.
+"""
+
+import asyncio
+import gc
+import os
+import threading
+import time
+import warnings
+
+import numpy as np
+
+import ivycomm as ic
+from comm_leave import leave
+
+SOON = 60  # Seconds; nothing here takes one, on a machine that hardly moves.
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        for word in words:
+            assert word in str(error), f"{word!r} is not in: {error}"
+        return error
+    raise AssertionError(f"no {kind.__name__}")
+
+
+def callbacks(r, n):
+    called, has_called = [], threading.Event()
+
+    def note(work):
+        called.append((threading.current_thread() is threading.main_thread(), work.wait()[0]))
+        has_called.set()
+
+    work = ic.all_reduce(np.full(4, r), async_op=True)
+    work.add_done_callback(note)
+    assert has_called.wait(SOON)
+    work.wait()
+    work.add_done_callback(note)  # It is done: called here and now.
+    assert [value for _, value in called] == [sum(range(n))] * 2 and called[1][0], called
+    # A callback that raises is printed, and the next one is called.
+    seen = threading.Event()
+    work = ic.barrier(async_op=True)
+    work.add_done_callback(lambda _: [][0])
+    work.add_done_callback(lambda _: seen.set())
+    assert seen.wait(SOON)
+    assert ic.all_reduce(np.ones(3), async_op=True).future().result(SOON).tolist() == [n] * 3
+    tree = ic.all_reduce({"a": np.ones(2), "b": np.ones(2, "int32")}, async_op=True)
+    assert tree.future().result(SOON)["b"].tolist() == [n, n]
+    assert ic.all_reduce({}, async_op=True).future().result(SOON) == {}
+
+
+def awaited(r, n):
+    async def one(i):
+        return (await ic.all_reduce(np.full(2, i + r), async_op=True))[0]
+
+    async def tick(ticks):
+        while True:
+            ticks.append(None)
+            await asyncio.sleep(0.001)
+
+    async def several():
+        ticks = []
+        ticking = asyncio.ensure_future(tick(ticks))
+        # The loop goes on while rank 0 lets all others wait.
+        if r == 0:
+            await asyncio.sleep(0.2)
+        results = await asyncio.gather(*(one(i) for i in range(8)))
+        ticking.cancel()
+        assert results == [n * i + sum(range(n)) for i in range(8)], results
+        assert len(ticks) > 20 or r == 0, ticks
+        # A task that is cancelled leaves the operation alone.
+        work = ic.barrier(async_op=True) if r else None
+        if work is not None:
+            waiting = asyncio.ensure_future(_wait(work))
+            await asyncio.sleep(0)
+            waiting.cancel()
+            await asyncio.gather(waiting, return_exceptions=True)
+        if r == 0:
+            await ic.barrier(async_op=True)
+        else:
+            await work
+
+    async def _wait(work):
+        await work
+
+    asyncio.run(several())
+
+
+def first_and_all(r, n):
+    raises(ValueError, lambda: ic.wait_any([]))
+    assert ic.wait_all([]) == []
+    works = [ic.all_reduce(np.full(1, i), async_op=True) for i in range(20)]
+    left = list(range(20))
+    while left:
+        left.pop(ic.wait_any([works[i] for i in left], SOON))
+    assert [result[0] for result in ic.wait_all(works, SOON)] == [n * i for i in range(20)]
+    if n == 1:
+        return
+    # Of two receives the one whose message comes is the first.
+    x = [np.zeros(1), np.zeros(1)]
+    if r == 0:
+        receives = [ic.irecv(x[0], 1, tag=1), ic.irecv(x[1], 1, tag=2)]
+        raises(ic.StillRunning, lambda: ic.wait_any(receives, 0.05), "none of 2")
+        ic.send(np.ones(1), 1, tag=3)
+        assert ic.wait_any(receives, SOON) == 1 and x[1][0] == 2
+        raises(ic.StillRunning, lambda: ic.wait_all(receives, 0.05))
+        ic.send(np.ones(1), 1, tag=3)
+        assert [result[0] for result in ic.wait_all(receives, SOON)] == [1, 2]
+    elif r == 1:
+        for tag in (2, 1):
+            ic.recv_(np.zeros(1), 0, tag=3)
+            ic.send(np.full(1, float(tag)), 0, tag=tag)
+
+
+def batches(r, n):
+    """Everybody to everybody, in different orders, as torch's and MPI's own tests do."""
+    gifts = [np.full(100, 1000 * r + i) for i in range(n)]
+    gets = [np.zeros(100, int) for _ in range(n)]
+    operations = [ic.P2POp(ic.isend, gifts[i], i, 5) for i in range(n)]
+    operations += [ic.P2POp(ic.irecv, gets[i], i, 5) for i in range(n)]
+    works = ic.batch_isend_irecv(operations if r % 2 else operations[::-1], timeout=SOON)
+    ic.wait_all(works, SOON)
+    assert [get[0] for get in gets] == [1000 * i + r for i in range(n)]
+    raises(TypeError, lambda: ic.batch_isend_irecv([(ic.send, gifts[0], 0)]), "operation 0", "isend")
+    raises(ValueError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0), (ic.isend, gifts[0], n)]), "operation 1")
+    raises(ValueError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0, -1)]), "operation 0", "-1")
+    raises(ValueError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0, None)]), "tag None")
+    assert ic.batch_isend_irecv([]) == []
+
+
+def monitored(r, n):
+    for _ in range(3):
+        ic.monitored_barrier(timeout=SOON)
+    ic.barrier()
+    assert not [key for key in ic.store().keys("ivy/monitored/") if "/world/" in key]
+    if n == 1:
+        return
+    group = ic.new_group(range(n))
+    if r == n - 1:
+        ic.store().get("all were told", SOON)
+    else:
+        error = raises(ic.MissingRanks, lambda: ic.monitored_barrier(group=group, timeout=0.5),
+                       f"did not come: {n - 1}")
+        assert error.missing == (n - 1,) and isinstance(error, ic.Timeout), error
+        if ic.store().add("told") == n - 1:
+            ic.store().set("all were told", "")
+    # As after every failure the group is broken, on the rank that came late, too.
+    raises(ic.Timeout, lambda: ic.monitored_barrier(group=group, timeout=SOON))
+    group.free()
+    ic.barrier()
+
+
+def groups_that_end(r, n):
+    with ic.new_group([0]) as group:
+        assert ic.all_reduce(np.ones(1), group=group) is None or r == 0
+        name = group.name
+    if r == 0:
+        raises(ic.NotInitialized, lambda: group.handle, name)
+    with ic.init() as world:  # The world ends with finalize() alone.
+        assert world.rank == r
+    ic.barrier()
+    # Thrown away with an operation under way: the operation goes on, and frees the group at last.
+    work = ic.all_reduce(np.ones(1000), group=ic.new_group(range(n)), async_op=True)
+    gc.collect()
+    assert work.wait(SOON)[0] == n
+    ic.all_reduce(np.ones(1000), group=ic.new_group(range(n)), async_op=True)
+    gc.collect()
+    for _ in range(5):
+        ic.split(0)
+    ic.barrier()
+
+
+def store_operations(r, n):
+    store = ic.store()
+    mine = f"works/{r}/"
+    assert store.compare_set(mine + "a", None, "1") == (True, b"1")
+    assert store.compare_set(mine + "a", None, "2") == (False, b"1")
+    assert store.compare_set(mine + "a", "1", b"\0two") == (True, b"\0two")
+    assert store.compare_set(mine + "none", "1", "2") == (False, None)
+    assert store.set_once(mine + "b", "x") and not store.set_once(mine + "b", "y")
+    assert store.append(mine + "list", "ab") == 2 and store.append(mine + "list", b"\0") == 3
+    store.multi_set({mine + "x": "1", mine + "y": b"\0\0", mine + "empty": ""})
+    assert store.multi_get([mine + "y", mine + "list", mine + "x", mine + "empty"]) == [b"\0\0", b"ab\0", b"1", b""]
+    assert store.multi_get([]) == [] and store.check([]) and store.wait([]) is None
+    assert store.check([mine + "x", mine + "y"]) and not store.check([mine + "x", mine + "none"])
+    assert store.check(mine + "x") and not store.check(mine + "none")
+    assert store.keys(mine) == sorted(mine + key for key in ("a", "b", "list", "x", "y", "empty"))
+    assert store.num_keys(mine) == 6 and store.num_keys() >= 6
+    store.wait([mine + "x", mine + "y"], 1)
+    raises(ic.Timeout, lambda: store.wait([mine + "x", mine + "none"], 0.2), "none")
+    raises(ic.Timeout, lambda: store.multi_get([mine + "none"], 0), "none")
+    raises(ic.InvalidArgument, lambda: store.add(mine + "list"))
+    raises(ValueError, lambda: store.get("nul\0"), "NUL")
+    raises(TypeError, lambda: store.get(b"bytes"), "bytes")
+    raises(ValueError, lambda: store.get("x", -1), "-1")
+    queue = f"queue/{r}"
+    assert store.queue_length(queue) == 0
+    assert [store.push(queue, str(i)) for i in range(3)] == [1, 2, 3] and store.queue_length(queue) == 3
+    assert [store.pop(queue) for _ in range(3)] == [b"0", b"1", b"2"]
+    raises(ic.Timeout, lambda: store.pop(queue, 0.2), queue)
+    # What all push is popped once each.
+    for i in range(10):
+        store.push("shared", f"{r} {i}")
+    popped = [store.pop("shared", SOON) for _ in range(10)]
+    everything = sorted(sum(ic.all_gather_object(popped), []))
+    assert everything == sorted(f"{rank} {i}".encode() for rank in range(n) for i in range(10))
+    for key in store.keys(mine):
+        assert store.delete(key)
+    assert store.num_keys(mine) == 0
+
+
+def exclusive_scans(r, n):
+    for dtype in ("int8", "uint64", "float16", "float32", "complex128", "bool"):
+        for count in (0, 1, 70_000):
+            x = np.full(count, r + 1).astype(dtype)
+            before = [np.full(count, i + 1).astype(dtype) for i in range(r)]
+            expected = sum(before[1:], before[0]) if before else np.zeros(count, dtype)
+            out = np.empty_like(x)
+            for got in (ic.exscan(x), ic.exscan(x, out=out), ic.exscan(x, async_op=True).wait(), ic.exscan_(x.copy())):
+                assert got.dtype == x.dtype and np.array_equal(got, expected), (dtype, count, got, expected)
+    least, greatest = ic.exscan(np.full(3, r, "int16"), "min"), ic.exscan(np.full(3, float(r)), "max")
+    assert least[0] == (0 if r else 32767) and greatest[0] == (r - 1 if r else -np.inf)
+    assert ic.exscan(np.full(3, 2.0), "product")[0] == 2.0 ** r
+    assert ic.exscan(np.full(3, float(r)), "mean")[0] == (sum(range(r)) / r if r else 0)
+
+
+def main():
+    warnings.simplefilter("error", RuntimeWarning)
+    ic.init()
+    r, n = ic.rank(), ic.world_size()
+    for part in (callbacks, awaited, first_and_all, batches, exclusive_scans, store_operations, groups_that_end,
+                 monitored):
+        started = time.monotonic()
+        part(r, n)
+        if os.environ.get("SHOW_TIMES") and r == 0:
+            print(part.__name__, round(time.monotonic() - started, 2), flush=True)
+    leave("left")
+    ic.finalize()
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()
