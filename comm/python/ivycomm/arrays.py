@@ -1,16 +1,14 @@
 """Arrays of every framework as memory: pointer, count, type; and new arrays like them.
 
-One class per framework (`NumpyArrays`, `TorchArrays`); `kind_of` finds the one an array belongs to.
-Nothing here imports a framework that the caller has not imported, but NumPy for scalars and lists.
-Another framework is another class with the same methods, in `_KINDS`.
+One class per framework (`NumpyArrays`, `TorchArrays`, those of staged_arrays.py); `kind_of` finds the one an array
+belongs to. Nothing here imports a framework that the caller has not imported, but NumPy for scalars and lists.
+Another framework is another class with the same methods.
 """
 
 import ctypes
-import os
 import sys
-import warnings
 
-from .element_types import dtype_number
+from .element_types import DTYPES, dtype_number
 
 
 class Memory:
@@ -51,14 +49,6 @@ def find_stream(kept):
     return None
 
 
-def _outside():
-    """How many frames above the caller the program is, which called a function of this package."""
-    level, frame = 1, sys._getframe(1)
-    while frame.f_back is not None and os.path.dirname(frame.f_code.co_filename) == os.path.dirname(__file__):
-        level, frame = level + 1, frame.f_back
-    return level
-
-
 class NumpyArrays:
     name = "numpy"
 
@@ -89,6 +79,11 @@ class NumpyArrays:
         if not x.flags.c_contiguous:
             x = numpy.array(x, order="C")
         return Memory(x, x.__array_interface__["data"][0], x.size, number, x.itemsize)
+
+    @classmethod
+    def for_output(cls, x, what):
+        """(kind, array) by which x is written into. TypeError: it never may be."""
+        return cls, x
 
     @classmethod
     def output(cls, x, what):
@@ -125,12 +120,8 @@ class NumpyArrays:
     def by_name(cls, name, shape, place):
         """A new array by the type's name, for a rank that has none to show."""
         import numpy
-        try:
-            dtype = numpy.dtype(name)
-        except TypeError:
-            import ml_dtypes  # Gives NumPy the small floating point types.
-            dtype = numpy.dtype(getattr(ml_dtypes, name))
-        return numpy.empty(shape, dtype)
+        from .dlpack import type_named
+        return numpy.empty(shape, type_named(name))
 
     @classmethod
     def concatenate(cls, parts, axis):
@@ -149,11 +140,12 @@ class NumpyArrays:
         """Told after `x` was written behind the framework's back."""
 
     @staticmethod
-    def warn_of_gradient(x):
-        """There are none."""
+    def refuse_gradient(x):
+        """Asked of an input whose result autograd will know nothing of. RuntimeError: x requires a gradient."""
 
     @staticmethod
     def in_form_of(result, x):
+        """What the user gets for `result`, which `empty` has made; x: the input, or None where this rank has none."""
         return result
 
 
@@ -178,8 +170,13 @@ class TorchArrays:
         torch = cls.module()
         if x.device.type not in ("cpu", "cuda"):
             raise TypeError(f"the tensor is on {x.device}; only tensors on the CPU and on GPUs can be sent: x.cpu()")
+        if hasattr(x, "full_tensor"):
+            raise TypeError(f"a {type(x).__name__} is sharded over ranks: send this rank's part, x.to_local(), or the "
+                            "whole, x.full_tensor()")
         if x.layout != torch.strided or x.is_quantized:
             raise TypeError(f"a tensor of layout {x.layout} is not dense memory: x.to_dense()")
+        if x.is_nested:
+            raise TypeError("a nested tensor is not one block: x.to_padded_tensor(0.0), or its parts, x.unbind()")
         return x.detach()
 
     @classmethod
@@ -193,10 +190,15 @@ class TorchArrays:
     def input(cls, x):
         return cls._memory(cls._dense(x).resolve_conj().resolve_neg().contiguous())
 
+    for_output = classmethod(NumpyArrays.for_output.__func__)
+
     @classmethod
     def output(cls, x, what):
         if not cls.owns(x):
             raise TypeError(f"{what} must be a tensor, not a {type(x).__name__}")
+        if cls.is_recorded(x):
+            raise RuntimeError(f"{what} requires grad, and autograd would not know that it is written into: use the "
+                               "function without the trailing underscore and without out=, or torch.no_grad()")
         dense = cls._dense(x)
         if dense.is_inference() and not cls.module().is_inference_mode_enabled():
             raise ValueError(f"{what} is an inference tensor, which may be written into only in "
@@ -244,16 +246,20 @@ class TorchArrays:
             x.detach().reshape(-1)[:0].zero_()
 
     @classmethod
-    def warn_of_gradient(cls, x):
-        """Told of an input whose result autograd will know nothing of."""
-        if x.requires_grad and cls.module().is_grad_enabled():
-            warnings.warn("the result carries no gradient: no ivycomm operation is differentiable; x.detach() or "
-                          "torch.no_grad() says that this is meant", stacklevel=_outside())
+    def is_recorded(cls, x):
+        """Does autograd want to know what becomes of x?"""
+        return cls.owns(x) and x.requires_grad and cls.module().is_grad_enabled()
+
+    @classmethod
+    def refuse_gradient(cls, x):
+        if cls.is_recorded(x):
+            raise RuntimeError("the tensor requires grad, and this operation has no derivative: x.detach() or "
+                               "torch.no_grad() says that it is data only")
 
     @classmethod
     def in_form_of(cls, result, x):
         """The result of x's shape, in memory as x is: channels_last stays so."""
-        if result.shape == x.shape and not x.is_contiguous():
+        if x is not None and result.shape == x.shape and not x.is_contiguous():
             for form in (cls.module().channels_last, cls.module().channels_last_3d):
                 if x.dim() == (4 if form is cls.module().channels_last else 5) and x.is_contiguous(memory_format=form):
                     return result.contiguous(memory_format=form)
@@ -261,8 +267,8 @@ class TorchArrays:
 
 
 class CudaArrays:
-    """What shows `__cuda_array_interface__` (CuPy, Numba): in place or with `out=`, because only its
-    own framework can make another. Not JAX's, which nobody may write into."""
+    """What shows `__cuda_array_interface__`: CuPy's arrays in every form; others, as Numba's, in place or with `out=`,
+    because only their own framework can make another."""
 
     name = "cuda"
     _TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
@@ -306,43 +312,96 @@ class CudaArrays:
             raise ValueError(f"{what} is read-only")
         return cls.input(x)
 
+    for_output = classmethod(NumpyArrays.for_output.__func__)
+
+    @staticmethod
+    def _maker(x):
+        """The module that makes other arrays of x's kind."""
+        name = type(x).__module__.partition(".")[0]
+        if name != "cupy":
+            raise TypeError(f"ivycomm cannot make another {type(x).__name__}: give out=, or use the function with "
+                            "a trailing underscore")
+        return sys.modules[name]
+
     @classmethod
     def empty(cls, shape, like):
-        raise TypeError(f"ivycomm cannot make another {type(like).__name__}: give out=, or use the function with "
-                        "a trailing underscore")
+        cupy = cls._maker(like)
+        with like.device:
+            return cupy.empty(shape, like.dtype)
 
     @classmethod
     def place(cls, x):
         return "cuda"
 
-    by_name = copy = concatenate = move_axis_first = move_axis_back = empty
+    @classmethod
+    def by_name(cls, name, shape, place):
+        raise TypeError("this rank has no array to show on which device the result should be: give out=")
+
+    @classmethod
+    def copy(cls, to, from_):
+        to.owner[...] = from_.owner
+
+    @classmethod
+    def concatenate(cls, parts, axis):
+        parts = list(parts)
+        return cls._maker(parts[0]).concatenate(parts, axis)
+
+    @classmethod
+    def move_axis_first(cls, x, axis):
+        return cls._maker(x).moveaxis(x, axis, 0)
+
+    @classmethod
+    def move_axis_back(cls, x, axis):
+        return cls._maker(x).moveaxis(x, 0, axis)
 
     @staticmethod
     def changed(x):
         """These arrays keep no count of changes."""
 
-    warn_of_gradient, in_form_of = NumpyArrays.warn_of_gradient, NumpyArrays.in_form_of
+    refuse_gradient, in_form_of = NumpyArrays.refuse_gradient, NumpyArrays.in_form_of
 
 
-_KINDS = (TorchArrays, NumpyArrays, CudaArrays)
-_BY_NAME = {kind.name: kind for kind in _KINDS}
+_kind_of_type = {}  # What NumPy's and torch's classes are, which is asked at every call.
 
 
 def kind_by_name(name):
-    return _BY_NAME[name]
+    """For a rank without an array of its own, which is to get one as another rank has. NumPy's, where its framework is
+    not installed here."""
+    from .staged_arrays import KINDS
+    kind = next(kind for kind in (NumpyArrays, TorchArrays, *KINDS) if kind.name == name)
+    framework = name if kind not in (CudaArrays, NumpyArrays) else "sys"
+    if name in ("dlpack", "ivy") or not _is_installed(framework):
+        return NumpyArrays
+    return kind
+
+
+def _is_installed(module):
+    if module in sys.modules:
+        return True
+    import importlib.util
+    return importlib.util.find_spec(module) is not None
 
 
 def kind_of(x):
-    """(kind, array) of an array or of an ivy.Array; None for all else."""
-    for kind in _KINDS:
+    """(kind, array) of an array; None for all else."""
+    kind = _kind_of_type.get(type(x))
+    if kind is not None:
+        return kind, x
+    for kind in (TorchArrays, NumpyArrays):
+        if kind.owns(x):
+            _kind_of_type[type(x)] = kind
+            return kind, x
+    if type(x) in NO_ARRAYS:
+        return None
+    from .staged_arrays import KINDS
+    for kind in KINDS:
         if kind.owns(x):
             return kind, x
-    inner = native_of(x)
-    if inner is not None:
-        for kind in _KINDS:
-            if kind.owns(inner):
-                return kind, inner
     return None
+
+
+# Classes that are looked at no further.
+NO_ARRAYS = {int, float, complex, bool, str, bytes, list, tuple, dict, type(None)}
 
 
 def native_of(x):
@@ -355,20 +414,57 @@ def native_of(x):
     return None
 
 
+def refuse_parts(x):
+    """TypeError for what holds an array as several parts; the message says what makes one of it."""
+    name, module = type(x).__name__, type(x).__module__
+    for method, attributes in (("toarray", ("toarray", "nnz")), ("todense", ("todense",))):
+        if all(hasattr(x, attribute) for attribute in attributes):
+            raise TypeError(f"a {name} is sparse, not dense memory: x.{method}()")
+    if module.startswith("tensorflow") and name in _TENSORFLOW_PARTS:
+        raise TypeError(f"a {name} is not dense memory: {_TENSORFLOW_PARTS[name]}")
+
+
+_TENSORFLOW_PARTS = {"SparseTensor": "tf.sparse.to_dense(x)", "RaggedTensor": "x.to_tensor()",
+                     "IndexedSlices": "tf.convert_to_tensor(x)"}
+
+
 def adopt(x):
     """(kind, array): scalars, lists and what NumPy can make an array of become NumPy's."""
     found = kind_of(x)
     if found is not None:
         return found
-    if hasattr(x, "toarray") and hasattr(x, "nnz"):
-        raise TypeError(f"a {type(x).__name__} is sparse, not dense memory: x.toarray()")
+    refuse_parts(x)
     try:
         import numpy
     except ImportError:
         raise TypeError(f"a {type(x).__name__} is no array, and NumPy is not installed to make one of it; "
                         "see the *_object functions") from None
     made = numpy.asarray(x)
-    if made.dtype.kind in "OSUVMm" and NumpyArrays.dtype_name(made) not in ("bfloat16",):
+    if made.dtype.kind in "OSUVMm" and NumpyArrays.dtype_name(made) not in DTYPES:
         raise TypeError(f"a {type(x).__name__} makes no array of numbers (dtype {made.dtype}); "
                         "the *_object functions send any object")
     return NumpyArrays, made
+
+
+def adopt_output(x, what):
+    """(kind, array) by which x is written into, its own memory. TypeError says why that cannot be."""
+    found = kind_of(x)
+    if found is not None:
+        kind, array = found
+        return kind.for_output(array, what)
+    if is_buffer(x) or hasattr(type(x), "__array_interface__"):
+        return adopt(x)  # NumPy's array over the same memory, which may be read-only.
+    refuse_parts(x)
+    raise TypeError(f"{what} is a {type(x).__name__}, which cannot be written into: use an array, or the function without "
+                    "the trailing underscore and without out=")
+
+
+def is_buffer(x):
+    """Is it memory without being an array: a bytearray, an array.array, a memoryview, an mmap?"""
+    if type(x) in NO_ARRAYS:
+        return False
+    try:
+        memoryview(x).release()
+    except TypeError:
+        return False
+    return True

@@ -1,16 +1,18 @@
 """Collectives on arrays.
 
-Everywhere: `x` is a NumPy array, a torch tensor, an array with `__cuda_array_interface__` (only in place or
-with `out`), or what NumPy can make an array of; the result is of the same kind and type. Memory of a GPU
-travels by NCCL on the current stream: a call returns when the operation is on the stream, as torch's own
-operations do, and the stream has the result. Functions leave `x` alone; those with a trailing underscore write
+Everywhere: `x` is an array of NumPy, torch, JAX, TensorFlow, CuPy, Ivy or of another framework that speaks DLPack, or
+what NumPy can make an array of; the result is of the same framework, type and device (NumPy's for lists, scalars and
+buffers). Memory of a GPU travels by NCCL on the current stream: a call returns when the operation is on the stream, as
+torch's own operations do, and the stream has the result. A torch tensor that requires grad is differentiated
+(ivycomm.torch says how), or refused where it would be written into. Functions leave `x` alone; those with a trailing underscore write
 into it and return it. `out`: a contiguous array of the result's type and shape, which is filled and
 returned. `group`: a Group, None for the world; on a rank that is no member nothing happens and None is returned. `timeout`:
 seconds, None for the world's. `async_op=True` returns a Work, whose wait() gives the result. Ranks such
 as `src` and `dst` are ranks of the group. all_reduce and broadcast also take tuples, lists and dicts of arrays
 (trees), without `out`: the result has the same form; arrays of one type are reduced as one operation. Every rank of the group makes the same calls in the same order.
 
-Errors: TypeError and ValueError before anything is sent; Mismatch on every rank when the ranks disagree
+Errors: TypeError and ValueError before anything is sent; RuntimeError for a tensor that requires grad in an operation
+that has no derivative; Mismatch on every rank when the ranks disagree
 about operation, type, count or root; RankDied, HostLost, Timeout, Aborted. After one of the latter the
 group is broken.
 """
@@ -18,9 +20,10 @@ group is broken.
 import ctypes
 from ctypes import c_void_p
 
-from . import arrays, trees
+from . import arrays, gradients, trees
 from .counts import counts_of, number_of_each
-from .element_types import I64, op_number
+from .element_types import I64, ReduceOp, op_number
+from .gradients import differentiable, differentiable_at_one_rank
 from .library import IN_PLACE, load
 from .work import Work, start
 from .groups import _root, resolve
@@ -42,22 +45,20 @@ class _Operands:
         """is_form: of x only shape and type matter."""
         self.kind, self.array = arrays.adopt(x)
         if not is_form:
-            self.kind.warn_of_gradient(self.array)
+            self.kind.refuse_gradient(self.array)
         self.input = self.kind.input(self.array)
         shape = tuple(shape_of_result(_shape(self.array)))
         if out is None:
             self.result = self.kind.empty(shape, self.array)
             self.result_kind = self.kind
         else:
-            self.result_kind, self.result = arrays.adopt(out)
-            if self.result is not out and arrays.native_of(out) is not self.result:
-                raise TypeError(f"{what} must be an array, not a {type(out).__name__}")
+            self.result_kind, self.result = arrays.adopt_output(out, what)
             if _shape(self.result) != shape:
                 raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
         self.output = self.result_kind.output(self.result, what)
         if self.output.dtype != self.input.dtype:
             raise ValueError(f"{what} is {self.result.dtype}, the input {self.array.dtype}")
-        self.is_given = out is not None
+        self.is_given, self.given = out is not None, out
 
     @property
     def send(self):
@@ -90,24 +91,24 @@ class _Operands:
         def finish(_work):
             if self.is_given:
                 self.result_kind.changed(self.result)
-            if result is not None:
-                return result()
-            return self.result if self.is_given else self.kind.in_form_of(self.result, self.array)
+                return self.given
+            made = self.result if result is None else result()
+            if isinstance(made, list):
+                return [self.kind.in_form_of(part, self.array) for part in made]
+            return self.kind.in_form_of(made, self.array)
         return finish
 
 
 def _in_place(x):
-    kind, array = arrays.adopt(x)
-    if array is not x and arrays.native_of(x) is not array:
-        raise TypeError(f"a {type(x).__name__} cannot be written into; use an array, or the function "
-                        "without the trailing underscore")
+    kind, array = arrays.adopt_output(x, "x")
     return kind, array, kind.output(array, "x")
 
 
-def _written(kind, array, x):
+def _written(kind, array, x, rows=None):
+    """rows: which of the array are returned instead of x."""
     def finish(_work):
         kind.changed(array)
-        return x
+        return x if rows is None else array[:rows]
     return finish
 
 
@@ -119,6 +120,7 @@ def _is_tree(x, out=None):
     return True
 
 
+@differentiable
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
     """result[i] = op over all ranks of x[i]; bitwise the same everywhere. Shape: that of x.
 
@@ -154,6 +156,10 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    xs = list(xs)
+    if any(map(gradients.is_recorded, xs)):
+        from . import torch
+        return torch.all_reduce_coalesced(xs, ReduceOp(op), group=group, async_op=async_op, timeout=timeout, factor=factor)
     parts = [_Operands(x, None, lambda shape: shape) for x in xs]
     return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, op, group,
                          lambda: [part.kind.in_form_of(part.result, part.array) for part in parts],
@@ -191,6 +197,7 @@ def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, fa
                  (*outputs, keep, send, recv, counts), lambda _work: result(), async_op, timeout, factor)
 
 
+@differentiable_at_one_rank
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
     """As all_reduce, but only rank dst gets the result; None on the others."""
     group, op = resolve(group), op_number(op)
@@ -222,6 +229,7 @@ def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, fac
                  async_op, timeout, factor)
 
 
+@differentiable
 def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
     """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
     group, op = resolve(group), op_number(op)
@@ -243,6 +251,7 @@ def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
                  (x, memory), _written(kind, array, x), async_op, timeout, factor)
 
 
+@differentiable
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
                    factor=1.0):
     """op over all ranks of x, of which rank r gets the r-th part along axis 0.
@@ -283,7 +292,7 @@ def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, time
     rows, counts = _row_counts(_shape(array), split, group, "reduce_scatter_")
     function = load().ivy_reduce_scatter if split is None else load().ivy_reduce_scatter_v
     return start(function, (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype, op),
-                 (x, memory, counts), _written(kind, array, array[:rows[group.rank]]), async_op, timeout, factor)
+                 (x, memory, counts), _written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
 
 
 def _row_elements(shape):
@@ -315,6 +324,7 @@ def _row_counts(shape, split, group, name):
     return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
 
 
+@differentiable
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
     group = resolve(group)
@@ -349,6 +359,7 @@ def _normal_axis(axis, dimensions):
     return axis % dimensions
 
 
+@differentiable
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector.
 
@@ -402,6 +413,7 @@ def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
                  (x, memory, counts), _written(kind, array, x), async_op, timeout)
 
 
+@differentiable
 def all_gather_list(x, *, group=None, async_op=False, timeout=None):
     """[x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
     group = resolve(group)
@@ -417,6 +429,7 @@ def _views(stacked, size):
     return [stacked[rank, ...] for rank in range(size)]
 
 
+@differentiable_at_one_rank
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """As all_gather, at rank dst only; None on the others. uneven: as there, and said by every rank."""
     group = resolve(group)
@@ -496,6 +509,7 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
         return _nothing(async_op)
     at_root = group.rank == _root(group, src)
     header = input_ = kind = array = None
+    is_recorded = gradients.is_recorded(x)
     if x is not None:
         kind, array = arrays.adopt(x)
     if at_root:
@@ -503,14 +517,14 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
             raise ValueError("rank src has to give x")
         rows = _rows(_shape(array), split, group, "scatter")
         input_ = kind.input(array)
-        header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array))
-    kind_name, dtype_name, shape, rows, place = broadcast_object(header, src, group=group, timeout=timeout)
+        header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array), is_recorded)
+    kind_name, dtype_name, shape, rows, place, is_recorded = broadcast_object(header, src, group=group, timeout=timeout)
     shape = (rows[group.rank], *shape[1:])
     if out is None:
         kind = kind or arrays.kind_by_name(kind_name)
         result = kind.empty(shape, array) if at_root else kind.by_name(dtype_name, shape, place)
     else:
-        kind, result = arrays.adopt(out)
+        kind, result = arrays.adopt_output(out, "out")
         if _shape(result) != shape or kind.dtype_name(result) != dtype_name:
             raise ValueError(f"out is {kind.dtype_name(result)} of shape {_shape(result)}, "
                              f"the result is {dtype_name} of shape {shape}")
@@ -522,7 +536,8 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
 
     def finish(_work):
         kind.changed(result)
-        return result
+        made = kind.in_form_of(result, array) if out is None else out
+        return gradients.of_scatter(made, array, src, rows, group) if is_recorded else made
 
     return start(load().ivy_scatter_v, (group.handle, input_.pointer if at_root else None, counts, None,
                                         output.pointer, output.count, output.dtype, src),
@@ -552,6 +567,7 @@ def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
                  (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
 
 
+@differentiable
 def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
     """Part r of x, along axis 0, goes to rank r; the result is what came from ranks 0, 1, ...
 

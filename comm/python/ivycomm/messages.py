@@ -6,6 +6,7 @@ others have left, raises at once. On a rank that is no member nothing happens.
 """
 
 from . import arrays
+from .gradients import differentiable
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
 from .work import start
@@ -79,6 +80,7 @@ def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message
                  has_message=with_message)
 
 
+@differentiable
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
     """Sends x to dst and receives from src at the same time; `like` (None: x) is the received array's form."""
     group = resolve(group)
