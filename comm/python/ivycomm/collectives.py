@@ -158,8 +158,8 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
         return _nothing(async_op)
     xs = list(xs)
     if any(map(gradients.is_recorded, xs)):
-        from . import torch
-        return torch.all_reduce_coalesced(xs, ReduceOp(op), group=group, async_op=async_op, timeout=timeout, factor=factor)
+        return gradients.derivatives().all_reduce_coalesced(xs, ReduceOp(op), group=group, async_op=async_op,
+                                                            timeout=timeout, factor=factor)
     parts = [_Operands(x, None, lambda shape: shape) for x in xs]
     return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, op, group,
                          lambda: [part.kind.in_form_of(part.result, part.array) for part in parts],
@@ -502,7 +502,8 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     """Part r of rank src's x, along axis 0, goes to rank r. Only rank src needs to give x.
 
     split (at src): rows of each rank's part; None: equal parts. The result is of the kind that `out`,
-    else x on this rank, else rank src's x is. Shape and type travel ahead as an operation of their own.
+    else x on this rank, else rank src's x is; NumPy's where that framework is not installed here, or is known by
+    DLPack only. Shape and type travel ahead as an operation of their own.
     """
     group = resolve(group)
     if not group.is_member:

@@ -5,14 +5,20 @@ here leaf by leaf.
 """
 
 import functools
+import importlib
 import sys
 
-from .arrays import TorchArrays
+from .dense_arrays import TorchArrays
 
 
 def is_recorded(x):
     """Is x a torch tensor whose changes autograd records?"""
     return "torch" in sys.modules and getattr(x, "requires_grad", False) is True and TorchArrays.is_recorded(x)
+
+
+def derivatives():
+    """The module ivycomm.torch, which stands on collectives.py, which stands on this one."""
+    return importlib.import_module(".torch", __package__)
 
 
 def differentiable(function):
@@ -22,8 +28,7 @@ def differentiable(function):
     @functools.wraps(function)
     def call(x, *arguments, **options):
         if is_recorded(x):
-            from . import torch
-            return getattr(torch, name)(x, *arguments, **options)
+            return getattr(derivatives(), name)(x, *arguments, **options)
         return function(x, *arguments, **options)
     return call
 
@@ -47,5 +52,4 @@ def of_scatter(result, x, src, rows, group):
     if not TorchArrays.owns(result):
         raise RuntimeError("rank src's tensor requires grad, and this rank's part, a "
                            f"{type(result).__name__}, is not torch's: x.detach() at rank src says that it is data only")
-    from . import torch
-    return torch.of_scatter(result, x, src, rows, group)
+    return derivatives().of_scatter(result, x, src, rows, group)

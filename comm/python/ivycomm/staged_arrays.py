@@ -8,7 +8,7 @@ import contextlib
 import sys
 
 from . import dlpack
-from .arrays import CudaArrays, NumpyArrays, TorchArrays, native_of
+from .dense_arrays import CudaArrays, NumpyArrays, TorchArrays
 from .element_types import dtype_number
 
 _ALIGNMENT = 64  # Frameworks take memory over without a copy when it begins at such an address.
@@ -152,6 +152,12 @@ class JaxArrays(StagedArrays):
         return made
 
 
+def _tensorflow_errors():
+    """What it raises for types that it does not lend or take by DLPack."""
+    errors = sys.modules["tensorflow"].errors
+    return errors.InvalidArgumentError, errors.UnimplementedError
+
+
 class TensorFlowArrays(StagedArrays):
     """Tensors of TensorFlow, and variables as what they hold."""
 
@@ -176,9 +182,10 @@ class TensorFlowArrays(StagedArrays):
         if not hasattr(x, "numpy"):
             raise TypeError("a tensor of a tf.function's graph has no numbers yet: call ivycomm outside of tf.function, "
                             "or by tf.py_function(ivycomm.all_reduce, [x], x.dtype)")
-        if "CPU" not in x.device:
-            return numpy.asarray(x)
-        return dlpack.view(x)[0] if x.shape.num_elements() else numpy.empty(x.shape, dlpack.type_named(cls.dtype_name(x)))
+        if "CPU" in x.device and x.shape.num_elements():
+            with contextlib.suppress(*_tensorflow_errors()):
+                return dlpack.view(x)[0]
+        return numpy.asarray(x)  # A copy.
 
     @classmethod
     def for_output(cls, x, what):
@@ -195,7 +202,8 @@ class TensorFlowArrays(StagedArrays):
         on_cpu = like is None or "CPU" in like.device
         # Memory that is not aligned ends the process in some of TensorFlow's kernels.
         if on_cpu and array.size and array.dtype.kind != "b" and _is_aligned(array):
-            return tensorflow.experimental.dlpack.from_dlpack(dlpack.Lent(array).__dlpack__())
+            with contextlib.suppress(*_tensorflow_errors()):
+                return tensorflow.experimental.dlpack.from_dlpack(dlpack.Lent(array).__dlpack__())
         with tensorflow.device(None if like is None else like.device):
             return tensorflow.convert_to_tensor(array)
 
@@ -227,6 +235,16 @@ class AssignedVariables(StagedArrays):
     @staticmethod
     def changed(x):
         x.variable.assign(x.staged)
+
+
+def native_of(x):
+    """The framework's array that an ivy.Array holds; None for all else.
+
+    Of other things that have `data` it is a part only: the nonzeros of a sparse matrix, values without their labels.
+    """
+    if any(base.__module__.partition(".")[0] == "ivy" for base in type(x).__mro__):
+        return getattr(x, "data", None)
+    return None
 
 
 class IvyArrays(StagedArrays):

@@ -30,7 +30,7 @@ graph; every rank compiles the same function, and `async_op`, `timeout`, `uneven
 import torch
 
 from . import collectives, messages
-from .arrays import TorchArrays
+from .dense_arrays import TorchArrays
 from .element_types import ReduceOp, op_number
 from .groups import group_named, resolve, world
 from .trees import Joined
@@ -94,14 +94,14 @@ class _Operation:
         return _attached(result, async_op, [x], lambda gradient: (self.adjoint(shape, gradient, *arguments),))
 
     def _made_operator(self, signature):
-        if not hasattr(torch.library, "custom_op"):  # Before 2.4.
+        if not hasattr(torch.library, "custom_op"):
             return None
         operator = torch.library.custom_op(
             f"ivycomm::{self.name}", lambda x, *arguments: self._fresh(x, *arguments), mutates_args=(),
             schema=f"(Tensor x, {signature}) -> Tensor")
         operator.register_fake(lambda x, *arguments: x.new_empty(self.shape(x, *arguments)))
         operator.register_autograd(self._backward, setup_context=self._keep)
-        return operator
+        return operator if _keep_order(operator) else None
 
     def _fresh(self, x, *arguments):
         result = self.forward(x.detach(), *arguments)
@@ -113,6 +113,16 @@ class _Operation:
 
     def _backward(self, ctx, gradient):
         return (self.adjoint(ctx.shape, gradient, *ctx.arguments), *(None for _ in ctx.arguments))
+
+
+def _keep_order(operator):
+    """All ranks run the operations in the order of the program. False: this torch's compiler might exchange them."""
+    try:
+        from torch._library.effects import EffectType
+        operator.register_effect(EffectType.ORDERED)
+    except (ImportError, AttributeError):
+        return False
+    return True
 
 
 def _check_eager_only(out, async_op, timeout):
