@@ -218,7 +218,10 @@ class TorchArrays:
 
     @classmethod
     def copy(cls, to, from_):
-        to.owner.view(-1).copy_(from_.owner.view(-1))
+        if to.stream is None:
+            NumpyArrays.copy(to, from_)  # Either may be another framework's.
+        else:
+            to.owner.view(-1).copy_(from_.owner.view(-1))
 
     @classmethod
     def by_name(cls, name, shape, place):

@@ -303,7 +303,7 @@ class IvyArrays(StagedArrays):
 
     @classmethod
     def copy(cls, to, from_):
-        kind = TorchArrays if TorchArrays.owns(to.owner) else NumpyArrays
+        kind, _ = cls._inner(to.owner)
         kind.copy(to, from_)
 
     @classmethod
