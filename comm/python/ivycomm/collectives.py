@@ -23,7 +23,6 @@ from ctypes import c_void_p
 from . import arrays, gradients, trees
 from .counts import counts_of, number_of_each
 from .element_types import I64, ReduceOp, op_number
-from .gradients import differentiable, differentiable_at_one_rank
 from .library import IN_PLACE, load
 from .work import Work, start
 from .groups import _root, resolve
@@ -120,7 +119,6 @@ def _is_tree(x, out=None):
     return True
 
 
-@differentiable
 def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=None, factor=1.0):
     """result[i] = op over all ranks of x[i]; bitwise the same everywhere. Shape: that of x.
 
@@ -130,6 +128,8 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_reduce(x, ReduceOp(op), group, out, async_op, timeout=timeout, factor=factor)
     if _is_tree(x, out):
         return trees.all_reduce(all_reduce_coalesced, x, op, group, async_op, timeout, factor, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape).joined()
@@ -197,12 +197,12 @@ def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, fa
                  (*outputs, keep, send, recv, counts), lambda _work: result(), async_op, timeout, factor)
 
 
-@differentiable_at_one_rank
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
     """As all_reduce, but only rank dst gets the result; None on the others."""
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    gradients.refuse_at_one_rank(x, "reduce")
     if group.rank == _root(group, dst):
         with_ = _Operands(x, out, lambda shape: shape).joined()
         send, recv, count, dtype = with_.send, with_.recv, with_.output.count, with_.output.dtype
@@ -229,12 +229,14 @@ def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, fac
                  async_op, timeout, factor)
 
 
-@differentiable
 def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
     """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().scan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
+                                            timeout=timeout, factor=factor)
     with_ = _Operands(x, out, lambda shape: shape).joined()
     return start(load().ivy_scan, (group.handle, with_.send, with_.recv, with_.output.count,
                                    with_.output.dtype, op),
@@ -251,7 +253,6 @@ def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
                  (x, memory), _written(kind, array, x), async_op, timeout, factor)
 
 
-@differentiable
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,
                    factor=1.0):
     """op over all ranks of x, of which rank r gets the r-th part along axis 0.
@@ -262,6 +263,9 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().reduce_scatter(x, ReduceOp(op), split=split, group=group, out=out,
+                                                      async_op=async_op, timeout=timeout, factor=factor)
     rows = []
 
     def shape_of_result(shape):
@@ -324,12 +328,13 @@ def _row_counts(shape, split, group, name):
     return rows, rows[0] * each if split is None else counts_of([n * each for n in rows])
 
 
-@differentiable
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().broadcast(x, src, group=group, out=out, async_op=async_op, timeout=timeout)
     _root(group, src)
     if _is_tree(x, out):
         return trees.broadcast(broadcast, x, src, group, async_op, timeout, in_place=False)
@@ -359,7 +364,6 @@ def _normal_axis(axis, dimensions):
     return axis % dimensions
 
 
-@differentiable
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector.
 
@@ -369,6 +373,9 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_gather(x, axis, uneven=uneven, group=group, out=out,
+                                                  async_op=async_op, timeout=timeout)
     kind, array = arrays.adopt(x)
     axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
     if axis and out is not None:
@@ -413,12 +420,13 @@ def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
                  (x, memory, counts), _written(kind, array, x), async_op, timeout)
 
 
-@differentiable
 def all_gather_list(x, *, group=None, async_op=False, timeout=None):
     """[x of rank 0, x of rank 1, ...], all of one shape. The arrays are views of one block."""
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_gather_list(x, group=group, async_op=async_op, timeout=timeout)
     with_ = _Operands(x, None, lambda shape: (group.size, *shape))
     return start(load().ivy_all_gather, (group.handle, with_.send, with_.recv, with_.input.count,
                                          with_.input.dtype),
@@ -429,12 +437,12 @@ def _views(stacked, size):
     return [stacked[rank, ...] for rank in range(size)]
 
 
-@differentiable_at_one_rank
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """As all_gather, at rank dst only; None on the others. uneven: as there, and said by every rank."""
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    gradients.refuse_at_one_rank(x, "gather")
     kind, array = arrays.adopt(x)
     axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
     if axis and out is not None:
@@ -568,7 +576,6 @@ def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
                  (array, memory, counts), lambda _work: array[begin:begin + rows[src]], async_op, timeout)
 
 
-@differentiable
 def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_op=False, timeout=None):
     """Part r of x, along axis 0, goes to rank r; the result is what came from ranks 0, 1, ...
 
@@ -578,6 +585,9 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_to_all(x, split, output_split=output_split, group=group, out=out,
+                                                  async_op=async_op, timeout=timeout)
     kind, array = arrays.adopt(x)
     rows = _rows(_shape(array), split, group, "all_to_all")
     if split is None and output_split is None:

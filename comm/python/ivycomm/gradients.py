@@ -1,10 +1,8 @@
 """Tensors that require grad take the way of ivycomm.torch, which is imported by the first of them.
 
-`differentiable` stands over the functions that have a derivative there. All others refuse such a tensor. Trees come
-here leaf by leaf.
+Functions that have a derivative there ask `is_recorded`. All others refuse such a tensor. Trees ask leaf by leaf.
 """
 
-import functools
 import importlib
 import sys
 
@@ -17,34 +15,16 @@ def is_recorded(x):
 
 
 def derivatives():
-    """The module ivycomm.torch, which stands on collectives.py, which stands on this one."""
-    return importlib.import_module(".torch", __package__)
+    """The module of the functions with derivatives, which stands on collectives.py, which stands on this one."""
+    return importlib.import_module(".torch_operations", __package__)
 
 
-def differentiable(function):
-    """The function of that name in ivycomm.torch for tensors that require grad; `function` for everything else."""
-    name = function.__name__
-
-    @functools.wraps(function)
-    def call(x, *arguments, **options):
-        if is_recorded(x):
-            return getattr(derivatives(), name)(x, *arguments, **options)
-        return function(x, *arguments, **options)
-    return call
-
-
-def differentiable_at_one_rank(function):
-    """As `differentiable`, but refused: the ranks that get None would have nothing to call backward() on."""
-    name = function.__name__
-
-    @functools.wraps(function)
-    def call(x, *arguments, **options):
-        if is_recorded(x):
-            raise RuntimeError(f"the tensor requires grad, and {name} gives the other ranks nothing that could be "
-                               f"differentiated: use ivycomm.torch.{name}, which gives them zeros; x.detach() or "
-                               "torch.no_grad() says that it is data only")
-        return function(x, *arguments, **options)
-    return call
+def refuse_at_one_rank(x, name):
+    """RuntimeError for an operation that gives the other ranks nothing to call backward() on."""
+    if is_recorded(x):
+        raise RuntimeError(f"the tensor requires grad, and {name} gives the other ranks nothing that could be "
+                           f"differentiated: use ivycomm.torch.{name}, which gives them zeros; x.detach() or "
+                           "torch.no_grad() says that it is data only")
 
 
 def of_scatter(result, x, src, rows, group):

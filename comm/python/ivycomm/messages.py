@@ -5,8 +5,7 @@ than the receiver's array is an error there. A receive that can get nothing any 
 others have left, raises at once. On a rank that is no member nothing happens.
 """
 
-from . import arrays
-from .gradients import differentiable
+from . import arrays, gradients
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
 from .work import start
@@ -80,12 +79,14 @@ def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message
                  has_message=with_message)
 
 
-@differentiable
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
     """Sends x to dst and receives from src at the same time; `like` (None: x) is the received array's form."""
     group = resolve(group)
     if not group.is_member:
         return None
+    if gradients.is_recorded(x):
+        return gradients.derivatives().sendrecv(x, dst, like, src, send_tag=send_tag, recv_tag=recv_tag, group=group,
+                                                out=out, timeout=timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     _root(group, dst)  # Before the receive is under way.

@@ -213,9 +213,15 @@ def own_refusals(framework, r, n):
         assert framework.listed(ic.all_gather_list(tensorflow.ones(3), group=alone)[0]) == [1, 1, 1]
     elif framework.name == "torch":
         import torch
+        import torch.distributed.tensor
         torch.utils._pytree._register_pytree_node(Pair, lambda p: ([p.a, p.b], None), lambda parts, _: Pair(*parts))
         got = ic.broadcast(Pair(torch.ones(2), {"n": [torch.ones(1)]}), group=alone)
         assert type(got) is Pair and torch.equal(got.b["n"][0], torch.ones(1))
+        torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+        whole = torch.distributed.tensor.distribute_tensor(
+            torch.ones(2), torch.distributed.device_mesh.init_device_mesh("cpu", (1,)))
+        refused(lambda: ic.all_reduce(whole), TypeError, "DTensor", "to_local()")
+        torch.distributed.destroy_process_group()
         refused(lambda: ic.all_reduce(torch.nested.nested_tensor([torch.ones(1), torch.ones(2)])), TypeError, "nested")
 
 
