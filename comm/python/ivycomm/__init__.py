@@ -2,7 +2,7 @@
 
     import ivycomm as ic
     ic.init()                          # Under ivyrun, torchrun, mpirun, srun; alone: a world of one.
-    y = ic.all_reduce(x)               # NumPy array in, NumPy array out; torch tensor in, torch tensor out.
+    y = ic.all_reduce(x)               # NumPy array in, NumPy array out; so with torch, JAX, TensorFlow, and others.
     ic.all_reduce_(x, "mean")          # In place.
     work = ic.all_gather(x, async_op=True)
     z = work.wait(timeout=30)

@@ -1,16 +1,18 @@
 """Collectives on arrays.
 
-Everywhere: `x` is a NumPy array, a torch tensor, an array with `__cuda_array_interface__` (only in place or
-with `out`), or what NumPy can make an array of; the result is of the same kind and type. Memory of a GPU
-travels by NCCL on the current stream: a call returns when the operation is on the stream, as torch's own
-operations do, and the stream has the result. Functions leave `x` alone; those with a trailing underscore write
+Everywhere: `x` is an array of NumPy, torch, JAX, TensorFlow, CuPy, Ivy or of another framework that speaks DLPack, or
+what NumPy can make an array of; the result is of the same framework, type and device (NumPy's for lists, scalars and
+buffers). Memory of a GPU travels by NCCL on the current stream: a call returns when the operation is on the stream, as
+torch's own operations do, and the stream has the result. A torch tensor that requires grad is differentiated
+(ivycomm.torch says how), or refused where it would be written into. Functions leave `x` alone; those with a trailing underscore write
 into it and return it. `out`: a contiguous array of the result's type and shape, which is filled and
 returned. `group`: a Group, None for the world; on a rank that is no member nothing happens and None is returned. `timeout`:
 seconds, None for the world's. `async_op=True` returns a Work, whose wait() gives the result. Ranks such
 as `src` and `dst` are ranks of the group. all_reduce and broadcast also take tuples, lists and dicts of arrays
 (trees), without `out`: the result has the same form; arrays of one type are reduced as one operation. Every rank of the group makes the same calls in the same order.
 
-Errors: TypeError and ValueError before anything is sent; Mismatch on every rank when the ranks disagree
+Errors: TypeError and ValueError before anything is sent; RuntimeError for a tensor that requires grad in an operation
+that has no derivative; Mismatch on every rank when the ranks disagree
 about operation, type, count or root; RankDied, HostLost, Timeout, Aborted. After one of the latter the
 group is broken.
 """
@@ -18,9 +20,9 @@ group is broken.
 import ctypes
 from ctypes import c_void_p
 
-from . import arrays, trees
+from . import arrays, gradients, trees
 from .counts import counts_of, number_of_each
-from .element_types import I64, op_number
+from .element_types import I64, ReduceOp, op_number
 from .library import IN_PLACE, load
 from .work import Work, start
 from .groups import _root, resolve
@@ -42,22 +44,20 @@ class _Operands:
         """is_form: of x only shape and type matter."""
         self.kind, self.array = arrays.adopt(x)
         if not is_form:
-            self.kind.warn_of_gradient(self.array)
+            self.kind.refuse_gradient(self.array)
         self.input = self.kind.input(self.array)
         shape = tuple(shape_of_result(_shape(self.array)))
         if out is None:
             self.result = self.kind.empty(shape, self.array)
             self.result_kind = self.kind
         else:
-            self.result_kind, self.result = arrays.adopt(out)
-            if self.result is not out and arrays.native_of(out) is not self.result:
-                raise TypeError(f"{what} must be an array, not a {type(out).__name__}")
+            self.result_kind, self.result = arrays.adopt_output(out, what)
             if _shape(self.result) != shape:
                 raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
         self.output = self.result_kind.output(self.result, what)
         if self.output.dtype != self.input.dtype:
             raise ValueError(f"{what} is {self.result.dtype}, the input {self.array.dtype}")
-        self.is_given = out is not None
+        self.is_given, self.given = out is not None, out
 
     @property
     def send(self):
@@ -90,24 +90,24 @@ class _Operands:
         def finish(_work):
             if self.is_given:
                 self.result_kind.changed(self.result)
-            if result is not None:
-                return result()
-            return self.result if self.is_given else self.kind.in_form_of(self.result, self.array)
+                return self.given
+            made = self.result if result is None else result()
+            if isinstance(made, list):
+                return [self.kind.in_form_of(part, self.array) for part in made]
+            return self.kind.in_form_of(made, self.array)
         return finish
 
 
 def _in_place(x):
-    kind, array = arrays.adopt(x)
-    if array is not x and arrays.native_of(x) is not array:
-        raise TypeError(f"a {type(x).__name__} cannot be written into; use an array, or the function "
-                        "without the trailing underscore")
+    kind, array = arrays.adopt_output(x, "x")
     return kind, array, kind.output(array, "x")
 
 
-def _written(kind, array, x):
+def _written(kind, array, x, rows=None):
+    """rows: which of the array are returned instead of x."""
     def finish(_work):
         kind.changed(array)
-        return x
+        return x if rows is None else array[:rows]
     return finish
 
 
@@ -128,6 +128,8 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_reduce(x, ReduceOp(op), group, out, async_op, timeout=timeout, factor=factor)
     if _is_tree(x, out):
         return trees.all_reduce(all_reduce_coalesced, x, op, group, async_op, timeout, factor, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape).joined()
@@ -154,6 +156,10 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    xs = list(xs)
+    if any(map(gradients.is_recorded, xs)):
+        return gradients.derivatives().all_reduce_coalesced(xs, ReduceOp(op), group=group, async_op=async_op,
+                                                            timeout=timeout, factor=factor)
     parts = [_Operands(x, None, lambda shape: shape) for x in xs]
     return _reduce_parts([part.send for part in parts], [part.output for part in parts], parts, op, group,
                          lambda: [part.kind.in_form_of(part.result, part.array) for part in parts],
@@ -196,6 +202,7 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    gradients.refuse_at_one_rank(x, "reduce")
     if group.rank == _root(group, dst):
         with_ = _Operands(x, out, lambda shape: shape).joined()
         send, recv, count, dtype = with_.send, with_.recv, with_.output.count, with_.output.dtype
@@ -227,6 +234,9 @@ def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, fac
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().scan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
+                                            timeout=timeout, factor=factor)
     with_ = _Operands(x, out, lambda shape: shape).joined()
     return start(load().ivy_scan, (group.handle, with_.send, with_.recv, with_.output.count,
                                    with_.output.dtype, op),
@@ -278,6 +288,9 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().reduce_scatter(x, ReduceOp(op), split=split, group=group, out=out,
+                                                      async_op=async_op, timeout=timeout, factor=factor)
     rows = []
 
     def shape_of_result(shape):
@@ -308,7 +321,7 @@ def reduce_scatter_(x, op="sum", *, split=None, group=None, async_op=False, time
     rows, counts = _row_counts(_shape(array), split, group, "reduce_scatter_")
     function = load().ivy_reduce_scatter if split is None else load().ivy_reduce_scatter_v
     return start(function, (group.handle, IN_PLACE, memory.pointer, counts, memory.dtype, op),
-                 (x, memory, counts), _written(kind, array, array[:rows[group.rank]]), async_op, timeout, factor)
+                 (x, memory, counts), _written(kind, array, x, rows[group.rank]), async_op, timeout, factor)
 
 
 def _row_elements(shape):
@@ -345,6 +358,8 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().broadcast(x, src, group=group, out=out, async_op=async_op, timeout=timeout)
     _root(group, src)
     if _is_tree(x, out):
         return trees.broadcast(broadcast, x, src, group, async_op, timeout, in_place=False)
@@ -383,6 +398,9 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_gather(x, axis, uneven=uneven, group=group, out=out,
+                                                  async_op=async_op, timeout=timeout)
     kind, array = arrays.adopt(x)
     axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
     if axis and out is not None:
@@ -432,6 +450,8 @@ def all_gather_list(x, *, group=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_gather_list(x, group=group, async_op=async_op, timeout=timeout)
     with_ = _Operands(x, None, lambda shape: (group.size, *shape))
     return start(load().ivy_all_gather, (group.handle, with_.send, with_.recv, with_.input.count,
                                          with_.input.dtype),
@@ -447,6 +467,7 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    gradients.refuse_at_one_rank(x, "gather")
     kind, array = arrays.adopt(x)
     axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
     if axis and out is not None:
@@ -514,13 +535,15 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     """Part r of rank src's x, along axis 0, goes to rank r. Only rank src needs to give x.
 
     split (at src): rows of each rank's part; None: equal parts. The result is of the kind that `out`,
-    else x on this rank, else rank src's x is. Shape and type travel ahead as an operation of their own.
+    else x on this rank, else rank src's x is; NumPy's where that framework is not installed here, or is known by
+    DLPack only. Shape and type travel ahead as an operation of their own.
     """
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
     at_root = group.rank == _root(group, src)
     header = input_ = kind = array = None
+    is_recorded = gradients.is_recorded(x)
     if x is not None:
         kind, array = arrays.adopt(x)
     if at_root:
@@ -528,14 +551,14 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
             raise ValueError("rank src has to give x")
         rows = _rows(_shape(array), split, group, "scatter")
         input_ = kind.input(array)
-        header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array))
-    kind_name, dtype_name, shape, rows, place = broadcast_object(header, src, group=group, timeout=timeout)
+        header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array), is_recorded)
+    kind_name, dtype_name, shape, rows, place, is_recorded = broadcast_object(header, src, group=group, timeout=timeout)
     shape = (rows[group.rank], *shape[1:])
     if out is None:
         kind = kind or arrays.kind_by_name(kind_name)
         result = kind.empty(shape, array) if at_root else kind.by_name(dtype_name, shape, place)
     else:
-        kind, result = arrays.adopt(out)
+        kind, result = arrays.adopt_output(out, "out")
         if _shape(result) != shape or kind.dtype_name(result) != dtype_name:
             raise ValueError(f"out is {kind.dtype_name(result)} of shape {_shape(result)}, "
                              f"the result is {dtype_name} of shape {shape}")
@@ -547,7 +570,8 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
 
     def finish(_work):
         kind.changed(result)
-        return result
+        made = kind.in_form_of(result, array) if out is None else out
+        return gradients.of_scatter(made, array, src, rows, group) if is_recorded else made
 
     return start(load().ivy_scatter_v, (group.handle, input_.pointer if at_root else None, counts, None,
                                         output.pointer, output.count, output.dtype, src),
@@ -586,6 +610,9 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return gradients.derivatives().all_to_all(x, split, output_split=output_split, group=group, out=out,
+                                                  async_op=async_op, timeout=timeout)
     kind, array = arrays.adopt(x)
     rows = _rows(_shape(array), split, group, "all_to_all")
     if split is None and output_split is None:

@@ -19,6 +19,7 @@ from .work import milliseconds, sweep
 _world = None
 _seats = []  # Weak references to the seats in the world's groups, in the order of their making.
 _dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any more. Only added to by destructors.
+_named = weakref.WeakValueDictionary()  # Groups of which this process is a member.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
@@ -74,6 +75,7 @@ class Group:
         self.size = library.ivy_comm_size(handle)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = library.ivy_comm_name(handle).decode()
+        _named[self.name] = self
         self.local_rank = library.ivy_comm_local_rank(handle)
         self.local_size = library.ivy_comm_local_size(handle)
         self.node_rank = library.ivy_comm_node_rank(handle)
@@ -304,6 +306,14 @@ def resolve(group):
     if isinstance(inner, Group):
         return inner
     raise TypeError(f"group must be a Group, not a {type(group).__name__}")
+
+
+def group_named(name):
+    """The Group of that name, of which this process is a member. NotInitialized: it is gone."""
+    try:
+        return _named[name]
+    except KeyError:
+        raise NotInitialized(f"there is no group {name!r} here any more") from None
 
 
 def _root(group, rank):

@@ -7,7 +7,7 @@ others have left, raises at once. On a rank that is no member nothing happens.
 
 from collections import namedtuple
 
-from . import arrays
+from . import arrays, gradients
 from .collectives import _in_place, _nothing, _Operands, _written
 from .library import ANY, load
 from .work import start
@@ -141,6 +141,9 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     group = resolve(group)
     if not group.is_member:
         return None
+    if gradients.is_recorded(x):
+        return gradients.derivatives().sendrecv(x, dst, like, src, send_tag=send_tag, recv_tag=recv_tag, group=group,
+                                                out=out, timeout=timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     _root(group, dst)  # Before the receive is under way.

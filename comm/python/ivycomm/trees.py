@@ -1,36 +1,59 @@
-"""Arrays inside tuples, lists and dicts: what all_reduce and broadcast do with several arrays at once.
+"""Arrays inside tuples, lists, dicts and what a framework has registered: all_reduce and broadcast of several at once.
 
-A dict, and a list or tuple with an array anywhere in it, is a tree; a list of numbers is an array. Dicts are
-walked in the order of their keys' texts, so that ranks may have filled them in different orders. None stays
-None.
+A dict, and a list or tuple with an array anywhere in it, is a tree; a list of numbers is an array. Dicts are walked in
+the order of their keys' texts, so that ranks may have filled them in different orders. None stays None. Other classes
+are trees when jax.tree_util or torch.utils._pytree knows them, if the program has imported that framework.
 """
 
+import array
 import copy
 import itertools
+import sys
 import time
 
 from . import arrays
-from .element_types import ReduceOp
+from .element_types import ReduceOp, dtype_number
 from .work import Timing, Work
 
 CONTAINERS = (dict, list, tuple)
 
 
 def is_tree(x):
-    return isinstance(x, dict) or (isinstance(x, (list, tuple)) and any(is_tree(part) or _is_array(part) for part in x))
+    if isinstance(x, dict):
+        return True
+    if isinstance(x, (list, tuple)):
+        return any(is_tree(part) or _is_array(part) for part in x)
+    return arrays.kind_of(x) is None and _registered(x) is not None
 
 
 def _is_array(x):
     numpy = arrays.NumpyArrays.module()
     if numpy is not None and isinstance(x, numpy.generic):
         return False  # A list of NumPy's numbers is as one of Python's.
-    return arrays.kind_of(x) is not None
+    return isinstance(x, (bytearray, memoryview, array.array)) or arrays.kind_of(x) is not None
 
 
 def _children(tree):
     if isinstance(tree, dict):
         return [tree[key] for key in sorted(tree, key=repr)]
-    return tree
+    return tree if isinstance(tree, CONTAINERS) else _registered(tree)[0]
+
+
+def _registered(x):
+    """(children, function that makes the like of x of others) where a framework knows the class of x; else None."""
+    if type(x) in arrays.NO_ARRAYS:
+        return None
+    arrays.refuse_parts(x)  # Of a sparse array, which JAX has among its trees, no sum of the parts is the sum.
+    jax, torch = sys.modules.get("jax.tree_util"), sys.modules.get("torch.utils._pytree")
+    if jax is not None:
+        children, form = jax.tree_flatten(x, is_leaf=lambda part: part is not x)
+        if not (len(children) == 1 and children[0] is x):
+            return children, form.unflatten
+    node = torch.SUPPORTED_NODES.get(type(x)) if torch is not None else None
+    if node is not None:
+        children, context = node.flatten_fn(x)
+        return children, lambda others: node.unflatten_fn(list(others), context)
+    return None
 
 
 def leaves_of(tree):
@@ -52,12 +75,25 @@ def rebuilt(tree, leaves):
         for key in sorted(tree, key=repr):
             made[key] = rebuilt(tree[key], leaves)
         return made
-    children = [rebuilt(child, leaves) for child in tree]
+    children = [rebuilt(child, leaves) for child in _children(tree)]
+    if not isinstance(tree, CONTAINERS):
+        return _registered(tree)[1](children)
     return type(tree)(*children) if hasattr(tree, "_fields") else type(tree)(children)
 
 
-class _WorkOfAll(Work):
-    """Several operations as one Work, with one result."""
+def _check(leaves, in_place):
+    """What a leaf is refused for is raised before the first of them is sent."""
+    for leaf in leaves:
+        if in_place:
+            kind, array_ = arrays.adopt_output(leaf, "a leaf of x")
+            kind.output(array_, "a leaf of x")
+        else:
+            kind, array_ = arrays.adopt(leaf)
+            dtype_number(kind.dtype_name(array_))
+
+
+class Joined(Work):
+    """Several operations, or one, as one Work with a result of its own."""
 
     def __init__(self, works, result):
         super().__init__(None, None)
@@ -98,12 +134,13 @@ class _WorkOfAll(Work):
 
 
 def _all_done(works, result, async_op):
-    return _WorkOfAll(works, result) if async_op else result()
+    return Joined(works, result) if async_op else result()
 
 
 def all_reduce(reduce, tree, op, group, async_op, timeout, factor, in_place):
     """Calls `reduce`, an all_reduce_coalesced, once for each type of element in the tree."""
     leaves = leaves_of(tree)
+    _check(leaves, in_place)
     by_type = {}
     for index, leaf in enumerate(leaves):
         kind, array = arrays.adopt(leaf)
@@ -125,7 +162,9 @@ def all_reduce(reduce, tree, op, group, async_op, timeout, factor, in_place):
 
 def broadcast(move, tree, src, group, async_op, timeout, in_place):
     """Calls `move`, a broadcast, once for each array in the tree."""
-    parts = [move(leaf, src, group=group, async_op=async_op, timeout=timeout) for leaf in leaves_of(tree)]
+    leaves = leaves_of(tree)
+    _check(leaves, in_place)
+    parts = [move(leaf, src, group=group, async_op=async_op, timeout=timeout) for leaf in leaves]
 
     def result():
         if in_place:

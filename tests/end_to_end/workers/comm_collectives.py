@@ -1,5 +1,7 @@
 """Every collective of ivycomm on NumPy arrays against a serial reference; says "all equal" at the end."""
 
+import array
+import ctypes
 import os
 from collections import OrderedDict, namedtuple
 
@@ -279,6 +281,26 @@ def layouts(r, n):
         raise AssertionError("a wrong argument was not refused")
 
 
+def buffers(r, n):
+    """Memory that is no array: written where it lies, and NumPy's array where the result is new."""
+    for make in (lambda: bytearray([r] * 4), lambda: array.array("f", [r] * 4), lambda: memoryview(bytearray([r] * 4)),
+                 lambda: memoryview(array.array("d", [r] * 4)), lambda: (ctypes.c_int * 4)(*[r] * 4)):
+        x = make()
+        got = ic.all_reduce(x)
+        assert type(got) is np.ndarray and got.tolist() == [sum(range(n))] * 4 and list(x) == [r] * 4, (x, got)
+        assert ic.all_reduce_(x) is x and list(x) == [sum(range(n))] * 4
+        assert ic.all_reduce(got, out=x) is x and list(x) == [n * sum(range(n))] * 4
+    pair = [bytearray([r]), np.ones(1)]
+    assert ic.all_reduce_(pair)[0] == bytearray([sum(range(n))]) and pair[1][0] == n
+    for frozen in (memoryview(bytes(4)), np.frombuffer(bytes(4), "u1")):
+        try:
+            ic.all_reduce_(frozen)
+        except ValueError as error:
+            assert "read-only" in str(error), error
+        else:
+            raise AssertionError("read-only memory was written into")
+
+
 class Holder:
     """Has an array as `data`, as many things do."""
 
@@ -310,16 +332,18 @@ class IvyArray(Holder):
 
 def holders(r, n):
     """Only Ivy's arrays stand for what they hold."""
-    same(ic.all_reduce(IvyArray(np.ones(3))), np.full(3, float(n)), "Ivy's")
+    got = ic.all_reduce(IvyArray(np.ones(3)))
+    assert type(got) is IvyArray
+    same(got.data, np.full(3, float(n)), "Ivy's")
     mine = IvyArray(np.ones(3))
     assert ic.all_reduce_(mine) is mine and mine.data[0] == n
-    ic.all_reduce(np.ones(3), out=mine)
+    assert ic.all_reduce(np.ones(3), out=mine) is mine
     assert mine.data[0] == n
     same(ic.all_reduce(Labelled(np.ones(3))), np.full(3, float(n)), "what NumPy makes an array of")
     for wrong, word in ((lambda: ic.all_reduce(Sparse(np.ones(3))), "toarray"),
                         (lambda: ic.all_reduce(Holder(np.ones(3))), "no array"),
                         (lambda: ic.all_reduce_(Labelled(np.ones(3))), "written into"),
-                        (lambda: ic.all_reduce(np.ones(3), out=Labelled(np.ones(3))), "must be an array")):
+                        (lambda: ic.all_reduce(np.ones(3), out=Labelled(np.ones(3))), "written into")):
         try:
             wrong()
         except TypeError as error:
@@ -390,7 +414,7 @@ def registered(r, n):
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (reductions, movement, uneven, trees, meshes, layouts, holders, asynchronous, registered):
+    for part in (reductions, movement, uneven, trees, meshes, layouts, holders, buffers, asynchronous, registered):
         part(r, n)
     ic.barrier(timeout=30)
     leave("all equal")

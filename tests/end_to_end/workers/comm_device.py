@@ -3,6 +3,7 @@
 Every rank prints one line of JSON at the end.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -10,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+import types
 from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 
 if "EXTRA_PATH" in os.environ:  # As a virtual environment has its packages.
@@ -57,6 +59,19 @@ class DeviceArray:
         return list(on_host)
 
 
+class CupyArray(DeviceArray):
+    """As CuPy's: its module makes others, on the device of the first."""
+
+    __module__ = "cupy"
+    device = contextlib.nullcontext()
+
+
+def cupy():
+    module = types.ModuleType("cupy")
+    module.empty = lambda shape, dtype: CupyArray([0.0] * shape[0])
+    return module
+
+
 def say(**words):
     print(json.dumps(words), flush=True)
 
@@ -85,8 +100,13 @@ def collectives(r, n):
         assert "out=" in str(error), error
     else:
         raise AssertionError("an array was made from nothing")
+    sys.modules["cupy"] = cupy()
+    z = CupyArray([1.0, r])
+    total, everyone = ic.all_reduce(z), ic.all_gather(z)
+    assert type(total) is CupyArray and total.values() == [n, n * (n - 1) / 2] and z.values() == [1, r]
+    assert type(everyone) is CupyArray and everyone.values() == [float(i) for r in range(n) for i in (1, r)]
     nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
-    assert nccl.nccl_double_count(b"ncclAllReduce") == 4, "NCCL was not asked"
+    assert nccl.nccl_double_count(b"ncclAllReduce") == 5, "NCCL was not asked"
     say(says="all equal")
 
 

@@ -5,7 +5,7 @@
     context = i_dist.ParallelContext()
     y = i_dist.pmap(gelu)(x)
 
-Arrays are NumPy's, torch's, or Ivy's (whose native array is used; results are native arrays). What the
+Arrays are those of every framework that ivycomm takes, Ivy's among them. What the
 arguments mean: ivycomm.collectives. Here all_gather and gather concatenate unless `tiled=True`, which
 gives the list of the ranks' arrays.
 """
@@ -225,10 +225,8 @@ def gather(x, axis=0, *, group=None, tiled=False, dst=0, out=None):
     """At dst as all_gather; None on the others."""
     if not tiled:
         return collectives.gather(x, dst, axis, group=group, out=out)
-    kind, array = arrays.adopt(x)
-    shape = tuple(array.shape)
-    flat = collectives.gather(array.reshape(1, -1), dst, group=group)
-    return None if flat is None else [row.reshape(shape) for row in flat]
+    stacked = collectives.gather(arrays.adopt(x)[1][None], dst, group=group)
+    return None if stacked is None else [stacked[rank] for rank in range(len(stacked))]
 
 
 def reduce(x, op=IvyReduceOp.SUM, *, group=None, dst=0, out=None):

@@ -148,8 +148,8 @@ def _at(array, axis, position):
 
 
 def _stack(parts):
-    kind, first = arrays.adopt(parts[0])
-    return kind.concatenate([arrays.adopt(part)[1].reshape((1,) + tuple(first.shape)) for part in parts], 0)
+    kind, _ = arrays.adopt(parts[0])
+    return kind.concatenate([arrays.adopt(part)[1][None] for part in parts], 0)
 
 
 def _gathered(stacked, axis, group):

@@ -1,0 +1,362 @@
+"""Arrays of NumPy, torch and CuPy as memory: pointer, count, type; and new arrays like them.
+
+One class per framework. Nothing here imports a framework that the caller has not imported.
+"""
+
+import ctypes
+import sys
+
+from .element_types import dtype_number
+
+
+class Memory:
+    """Dense memory of an array: what the C interface needs, and who keeps it alive.
+
+    stream: None for host memory; of a device's memory the stream (a number) on which it is used.
+    """
+
+    __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes", "stream")
+    any_on_device = False  # Has this process ever sent a device's memory?
+
+    def __init__(self, owner, pointer, count, dtype, item_bytes, stream=None):
+        self.owner, self.pointer, self.count, self.dtype = owner, pointer, count, dtype
+        self.item_bytes, self.stream = item_bytes, stream
+        if stream is not None:
+            Memory.any_on_device = True
+
+    @property
+    def bytes(self):
+        return self.count * self.item_bytes
+
+    def overlaps(self, other):
+        return (self.pointer < other.pointer + other.bytes and other.pointer < self.pointer + self.bytes)
+
+
+def find_stream(kept):
+    """The stream of the first device memory among what an operation keeps; None: host memory."""
+    if not Memory.any_on_device:
+        return None
+    for part in kept if isinstance(kept, (tuple, list)) else (kept,):
+        if isinstance(part, Memory):
+            found = part.stream
+        else:
+            part = getattr(part, "keep", part)  # _Operands
+            found = find_stream(part) if isinstance(part, (tuple, list)) else None
+        if found is not None:
+            return found
+    return None
+
+
+class NumpyArrays:
+    name = "numpy"
+
+    @staticmethod
+    def module():
+        return sys.modules.get("numpy")
+
+    @classmethod
+    def owns(cls, x):
+        numpy = cls.module()
+        return numpy is not None and isinstance(x, (numpy.ndarray, numpy.generic))
+
+    @staticmethod
+    def dtype_name(x):
+        return "bool" if x.dtype.kind == "b" else x.dtype.name
+
+    @classmethod
+    def input(cls, x):
+        """`x` as dense memory; a copy where it is not."""
+        numpy = cls.module()
+        if isinstance(x, numpy.ma.MaskedArray):
+            raise TypeError("a masked array has two parts; send .data and .mask one after the other")
+        number = dtype_number(cls.dtype_name(x))
+        if not isinstance(x, numpy.ndarray):
+            x = numpy.asarray(x)
+        if not x.dtype.isnative:
+            x = x.astype(x.dtype.newbyteorder("="))
+        if not x.flags.c_contiguous:
+            x = numpy.array(x, order="C")
+        return Memory(x, x.__array_interface__["data"][0], x.size, number, x.itemsize)
+
+    @classmethod
+    def for_output(cls, x, what):
+        """(kind, array) by which x is written into. TypeError: it never may be."""
+        return cls, x
+
+    @classmethod
+    def output(cls, x, what):
+        """`x` itself, to be written into. ValueError says why that cannot be."""
+        numpy = cls.module()
+        if not isinstance(x, numpy.ndarray):
+            raise TypeError(f"{what} must be an array, not a {type(x).__name__}")
+        if not x.flags.writeable:
+            raise ValueError(f"{what} is read-only; use the function without the trailing underscore or a copy")
+        if not x.flags.c_contiguous:
+            raise ValueError(f"{what} is not contiguous (strides {x.strides} of shape {x.shape}); "
+                             "numpy.ascontiguousarray makes it so")
+        if not x.dtype.isnative:
+            raise ValueError(f"{what} has foreign byte order ({x.dtype.str})")
+        return cls.input(x)
+
+    @classmethod
+    def empty(cls, shape, like):
+        numpy = cls.module()
+        dtype = like.dtype if like.dtype.isnative else like.dtype.newbyteorder("=")
+        return numpy.empty(shape, dtype)
+
+    @classmethod
+    def place(cls, x):
+        """Where the array is, for by_name on another rank."""
+        return "cpu"
+
+    @classmethod
+    def copy(cls, to, from_):
+        """Contents of one Memory to another of the same size."""
+        ctypes.memmove(to.pointer, from_.pointer, from_.bytes)
+
+    @classmethod
+    def by_name(cls, name, shape, place):
+        """A new array by the type's name, for a rank that has none to show."""
+        import numpy
+        from .dlpack import type_named
+        return numpy.empty(shape, type_named(name))
+
+    @classmethod
+    def concatenate(cls, parts, axis):
+        return cls.module().concatenate(parts, axis)
+
+    @classmethod
+    def move_axis_first(cls, x, axis):
+        return cls.module().moveaxis(x, axis, 0)
+
+    @classmethod
+    def move_axis_back(cls, x, axis):
+        return cls.module().moveaxis(x, 0, axis)
+
+    @staticmethod
+    def changed(x):
+        """Told after `x` was written behind the framework's back."""
+
+    @staticmethod
+    def refuse_gradient(x):
+        """Asked of an input whose result autograd will know nothing of. RuntimeError: x requires a gradient."""
+
+    @staticmethod
+    def in_form_of(result, x):
+        """What the user gets for `result`, which `empty` has made; x: the input, or None where this rank has none."""
+        return result
+
+
+class TorchArrays:
+    name = "torch"
+
+    @staticmethod
+    def module():
+        return sys.modules.get("torch")
+
+    @classmethod
+    def owns(cls, x):
+        torch = cls.module()
+        return torch is not None and isinstance(x, getattr(torch, "Tensor", ()))
+
+    @staticmethod
+    def dtype_name(x):
+        return str(x.dtype).split(".")[-1]
+
+    @classmethod
+    def _dense(cls, x):
+        torch = cls.module()
+        if x.device.type not in ("cpu", "cuda"):
+            raise TypeError(f"the tensor is on {x.device}; only tensors on the CPU and on GPUs can be sent: x.cpu()")
+        if hasattr(x, "full_tensor"):
+            raise TypeError(f"a {type(x).__name__} is sharded over ranks: send this rank's part, x.to_local(), or the "
+                            "whole, x.full_tensor()")
+        if x.layout != torch.strided or x.is_quantized:
+            raise TypeError(f"a tensor of layout {x.layout} is not dense memory: x.to_dense()")
+        if x.is_nested:
+            raise TypeError("a nested tensor is not one block: x.to_padded_tensor(0.0), or its parts, x.unbind()")
+        return x.detach()
+
+    @classmethod
+    def _memory(cls, x):
+        stream = None
+        if x.device.type == "cuda":
+            stream = cls.module().cuda.current_stream(x.device).cuda_stream
+        return Memory(x, x.data_ptr(), x.numel(), dtype_number(cls.dtype_name(x)), x.element_size(), stream)
+
+    @classmethod
+    def input(cls, x):
+        return cls._memory(cls._dense(x).resolve_conj().resolve_neg().contiguous())
+
+    for_output = classmethod(NumpyArrays.for_output.__func__)
+
+    @classmethod
+    def output(cls, x, what):
+        if not cls.owns(x):
+            raise TypeError(f"{what} must be a tensor, not a {type(x).__name__}")
+        if cls.is_recorded(x):
+            raise RuntimeError(f"{what} requires grad, and autograd would not know that it is written into: use the "
+                               "function without the trailing underscore and without out=, or torch.no_grad()")
+        dense = cls._dense(x)
+        if dense.is_inference() and not cls.module().is_inference_mode_enabled():
+            raise ValueError(f"{what} is an inference tensor, which may be written into only in "
+                             "torch.inference_mode(); use x.clone()")
+        if dense.is_conj() or dense.is_neg():
+            raise ValueError(f"{what} is a lazy conjugate or negative; use x.resolve_conj().resolve_neg()")
+        if not dense.is_contiguous():
+            raise ValueError(f"{what} is not contiguous (strides {tuple(x.stride())} of shape "
+                             f"{tuple(x.shape)}); x.contiguous() makes it so")
+        return cls._memory(dense)
+
+    @classmethod
+    def empty(cls, shape, like):
+        return cls.module().empty(shape, dtype=like.dtype, device=like.device)
+
+    @classmethod
+    def place(cls, x):
+        return x.device.type
+
+    @classmethod
+    def copy(cls, to, from_):
+        if to.stream is None:
+            NumpyArrays.copy(to, from_)  # Either may be another framework's.
+        else:
+            to.owner.view(-1).copy_(from_.owner.view(-1))
+
+    @classmethod
+    def by_name(cls, name, shape, place):
+        import torch
+        return torch.empty(shape, dtype=getattr(torch, name), device=place)
+
+    @classmethod
+    def concatenate(cls, parts, axis):
+        return cls.module().cat(list(parts), axis)
+
+    @classmethod
+    def move_axis_first(cls, x, axis):
+        return x.movedim(axis, 0)
+
+    @classmethod
+    def move_axis_back(cls, x, axis):
+        return x.movedim(0, axis)
+
+    @staticmethod
+    def changed(x):
+        # An empty write raises the tensor's version, so that autograd notices the change. Inference tensors have none.
+        if not x.is_inference():
+            x.detach().reshape(-1)[:0].zero_()
+
+    @classmethod
+    def is_recorded(cls, x):
+        """Does autograd want to know what becomes of x?"""
+        return cls.owns(x) and x.requires_grad and cls.module().is_grad_enabled()
+
+    @classmethod
+    def refuse_gradient(cls, x):
+        if cls.is_recorded(x):
+            raise RuntimeError("the tensor requires grad, and this operation has no derivative: x.detach() or "
+                               "torch.no_grad() says that it is data only")
+
+    @classmethod
+    def in_form_of(cls, result, x):
+        """The result of x's shape, in memory as x is: channels_last stays so."""
+        if x is not None and result.shape == x.shape and not x.is_contiguous():
+            for form in (cls.module().channels_last, cls.module().channels_last_3d):
+                if x.dim() == (4 if form is cls.module().channels_last else 5) and x.is_contiguous(memory_format=form):
+                    return result.contiguous(memory_format=form)
+        return result
+
+
+class CudaArrays:
+    """What shows `__cuda_array_interface__`: CuPy's arrays in every form; others, as Numba's, in place or with `out=`,
+    because only their own framework can make another."""
+
+    name = "cuda"
+    _TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+              "b1": "bool", **{f"{sign}{bytes_}": f"{word}int{8 * bytes_}".replace("sint", "int")
+                               for sign, word in (("i", "s"), ("u", "u")) for bytes_ in (1, 2, 4, 8)}}
+
+    @classmethod
+    def owns(cls, x):
+        try:  # JAX's arrays have it too, and raise where they are no GPU's.
+            return x.__cuda_array_interface__ is not None
+        except Exception:  # noqa: B902: whatever a framework raises there.
+            return False
+
+    @classmethod
+    def dtype_name(cls, x):
+        text = x.__cuda_array_interface__["typestr"]
+        if text[0] == ">" or text[1:] not in cls._TYPES:
+            raise TypeError(f"arrays of type {text} cannot be sent")
+        return cls._TYPES[text[1:]]
+
+    @classmethod
+    def input(cls, x):
+        shown = x.__cuda_array_interface__
+        count, item_bytes = 1, int(shown["typestr"][2:])
+        dense = []
+        for length in reversed(shown["shape"]):
+            dense.insert(0, count * item_bytes)
+            count *= length
+        strides = shown.get("strides")
+        if strides is not None and count and tuple(strides) != tuple(dense):
+            raise ValueError(f"the array is not contiguous (strides {tuple(strides)} of shape {shown['shape']})")
+        # 1 and 2 stand for the default streams; None: nothing has to be waited for.
+        stream = shown.get("stream") or 0
+        return Memory(x, shown["data"][0], count, dtype_number(cls.dtype_name(x)), item_bytes, stream)
+
+    @classmethod
+    def output(cls, x, what):
+        if not cls.owns(x):
+            raise TypeError(f"{what} must be an array on a device, not a {type(x).__name__}")
+        if x.__cuda_array_interface__["data"][1]:
+            raise ValueError(f"{what} is read-only")
+        return cls.input(x)
+
+    for_output = classmethod(NumpyArrays.for_output.__func__)
+
+    @staticmethod
+    def _maker(x):
+        """The module that makes other arrays of x's kind."""
+        name = type(x).__module__.partition(".")[0]
+        if name != "cupy":
+            raise TypeError(f"ivycomm cannot make another {type(x).__name__}: give out=, or use the function with "
+                            "a trailing underscore")
+        return sys.modules[name]
+
+    @classmethod
+    def empty(cls, shape, like):
+        cupy = cls._maker(like)
+        with like.device:
+            return cupy.empty(shape, like.dtype)
+
+    @classmethod
+    def place(cls, x):
+        return "cuda"
+
+    @classmethod
+    def by_name(cls, name, shape, place):
+        raise TypeError("this rank has no array to show on which device the result should be: give out=")
+
+    @classmethod
+    def copy(cls, to, from_):
+        to.owner[...] = from_.owner
+
+    @classmethod
+    def concatenate(cls, parts, axis):
+        parts = list(parts)
+        return cls._maker(parts[0]).concatenate(parts, axis)
+
+    @classmethod
+    def move_axis_first(cls, x, axis):
+        return cls._maker(x).moveaxis(x, axis, 0)
+
+    @classmethod
+    def move_axis_back(cls, x, axis):
+        return cls._maker(x).moveaxis(x, 0, axis)
+
+    @staticmethod
+    def changed(x):
+        """These arrays keep no count of changes."""
+
+    refuse_gradient, in_form_of = NumpyArrays.refuse_gradient, NumpyArrays.in_form_of

@@ -1,0 +1,186 @@
+"""DLPack: another framework's array in host memory as a NumPy array, and the other way round.
+
+What DLPack's header calls DLManagedTensor and DLManagedTensorVersioned is read by ctypes, and not by numpy.from_dlpack,
+which knows neither bfloat16 nor the 8-bit types, nor, before 2.1, arrays that may not be written.
+"""
+
+import ctypes
+import itertools
+import math
+import weakref
+from ctypes import POINTER, Structure, c_char, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
+
+MAX_VERSION = (1, 1)
+CPU = 1
+_HOST_DEVICES = {CPU, 3, 11}  # Memory of the CPU, and such that CUDA or ROCm has pinned.
+_BOOL, _BFLOAT, _COMPLEX = 6, 4, 5
+_READ_ONLY = 1
+
+
+class Device(Structure):
+    _fields_ = [("type", c_int32), ("id", c_int32)]
+
+
+class DataType(Structure):
+    _fields_ = [("code", c_uint8), ("bits", c_uint8), ("lanes", c_uint16)]
+
+
+class Tensor(Structure):
+    _fields_ = [("data", c_void_p), ("device", Device), ("ndim", c_int32), ("dtype", DataType),
+                ("shape", POINTER(c_int64)), ("strides", POINTER(c_int64)), ("byte_offset", c_uint64)]
+
+
+class Managed(Structure):
+    _fields_ = [("tensor", Tensor), ("context", c_void_p), ("deleter", c_void_p)]
+
+
+class ManagedVersioned(Structure):
+    _fields_ = [("major", c_uint32), ("minor", c_uint32), ("context", c_void_p), ("deleter", c_void_p),
+                ("flags", c_uint64), ("tensor", Tensor)]
+
+
+# Name of a fresh capsule: name of one that has been consumed, layout. PyCapsule keeps the pointers of the names.
+_FORMS = {b"dltensor_versioned": (b"used_dltensor_versioned", ManagedVersioned),
+          b"dltensor": (b"used_dltensor", Managed)}
+_FLOAT8 = ("float8_e3m4", "float8_e4m3", "float8_e4m3b11fnuz", "float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2",
+           "float8_e5m2fnuz", "float8_e8m0fnu")
+_TYPES = {(_BFLOAT, 16): "bfloat16", (_BOOL, 8): "bool", (_COMPLEX, 64): "complex64", (_COMPLEX, 128): "complex128",
+          **{(code, bits): f"{word}{bits}" for code, word in enumerate(("int", "uint", "float"))
+             for bits in (8, 16, 32, 64) if (code, bits) != (2, 8)},
+          **{(7 + index, 8): name for index, name in enumerate(_FLOAT8)}}
+_CODES = {name: code for code, name in _TYPES.items()}
+
+_api = ctypes.pythonapi
+_is_valid = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_IsValid", _api))
+_pointer_of = ctypes.PYFUNCTYPE(c_void_p, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_GetPointer", _api))
+_set_name = ctypes.PYFUNCTYPE(ctypes.c_int, ctypes.py_object, ctypes.c_char_p)(("PyCapsule_SetName", _api))
+_Deleter = ctypes.CFUNCTYPE(None, c_void_p)  # Without the GIL, as the protocol has it.
+
+
+def type_named(name):
+    """NumPy's type of that name; those that NumPy lacks are ml_dtypes'. TypeError: there is none."""
+    import numpy
+    try:
+        return numpy.dtype(name)
+    except TypeError:
+        try:
+            import ml_dtypes
+            return numpy.dtype(getattr(ml_dtypes, name))
+        except (ImportError, AttributeError):
+            raise TypeError(f"NumPy has no type {name}; the package ml_dtypes gives it the small floating-point "
+                            "types: pip install ml_dtypes") from None
+
+
+def is_exporter(x):
+    kind = type(x)
+    return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
+
+
+def view(x):
+    """(NumPy array over the memory of x, may it be written?). x lends it until the last view is gone.
+
+    TypeError: x is on a device, or of a type that NumPy and ml_dtypes lack. Before version 1 of the protocol nobody
+    says whether the memory may be written: then it may not.
+    """
+    device = x.__dlpack_device__()[0]
+    if int(device) not in _HOST_DEVICES:
+        raise TypeError(f"a {type(x).__name__} on DLPack's device {int(device)} is not in the memory of the host: "
+                        "copy it to the CPU first")
+    try:
+        capsule = x.__dlpack__(max_version=MAX_VERSION)
+    except TypeError:  # A producer of before version 1.
+        capsule = x.__dlpack__()
+    managed, address = _consume(capsule)
+    give_back = _giver_back(managed, address)
+    try:
+        _check_version(managed)
+        dtype, low, size, begin, shape, strides = _extent(managed.tensor)
+    except BaseException:
+        give_back()
+        raise
+    array = _over(low, size, begin, dtype, shape, strides, give_back)
+    writable = isinstance(managed, ManagedVersioned) and not managed.flags & _READ_ONLY
+    array.flags.writeable = writable
+    return array, writable
+
+
+def _consume(capsule):
+    for name, (used, form) in _FORMS.items():
+        if _is_valid(capsule, name):
+            address = _pointer_of(capsule, name)
+            _set_name(capsule, used)  # Its destructor leaves the tensor to us now.
+            return form.from_address(address), address
+    raise TypeError(f"__dlpack__ gave {capsule!r} and no fresh capsule of DLPack")
+
+
+def _giver_back(managed, address):
+    """A function that calls the producer's deleter, however often it is called, once."""
+    deleters = [_Deleter(managed.deleter)] if managed.deleter else []
+
+    def give_back():
+        if deleters:
+            deleters.pop()(address)
+    return give_back
+
+
+def _check_version(managed):
+    if isinstance(managed, ManagedVersioned) and managed.major != MAX_VERSION[0]:
+        raise TypeError(f"this is version {managed.major}.{managed.minor} of DLPack; "
+                        f"version {MAX_VERSION[0]} is understood")
+
+
+def _extent(tensor):
+    """(type, lowest address, bytes from there, where element 0 is in them, shape, strides in bytes)"""
+    code = (tensor.dtype.code, tensor.dtype.bits)
+    if code not in _TYPES or tensor.dtype.lanes != 1:
+        raise TypeError(f"arrays of DLPack's type code {code[0]} with {code[1]} bits in {tensor.dtype.lanes} lanes "
+                        "cannot be sent")
+    dtype = type_named(_TYPES[code])
+    shape = tuple(tensor.shape[:tensor.ndim]) if tensor.ndim else ()
+    if tensor.ndim and tensor.strides:
+        strides = tuple(step * dtype.itemsize for step in tensor.strides[:tensor.ndim])
+    else:
+        strides = _compact(shape, dtype.itemsize)
+    if not math.prod(shape):
+        return dtype, 0, 0, 0, shape, strides
+    reach = [(length - 1) * step for length, step in zip(shape, strides)]
+    below = -sum(step for step in reach if step < 0)
+    above = sum(step for step in reach if step > 0)
+    return (dtype, tensor.data + tensor.byte_offset - below, below + above + dtype.itemsize, below, shape, strides)
+
+
+def _compact(shape, item_bytes):
+    products = itertools.accumulate(reversed(shape), lambda a, b: a * b, initial=1)
+    return tuple(item_bytes * product for product in list(products)[:len(shape)])[::-1]
+
+
+def _over(low, size, begin, dtype, shape, strides, give_back):
+    import numpy
+    if not size:
+        give_back()
+        return numpy.empty(shape, dtype)
+    memory = (c_char * size).from_address(low)
+    # Every view holds the memory alive through its base. At the interpreter's end nothing is given back.
+    weakref.finalize(memory, give_back).atexit = False
+    return numpy.ndarray(shape, dtype, memory, begin, strides)
+
+
+class Lent:
+    """A NumPy array of any type for other frameworks' from_dlpack, bfloat16 and the 8-bit types included."""
+
+    def __init__(self, array):
+        self._array = array
+
+    def __dlpack_device__(self):
+        return (CPU, 0)
+
+    def __dlpack__(self, **_asked):
+        """A capsule of before version 1, which every version of the protocol allows."""
+        dtype = self._array.dtype
+        if dtype.isbuiltin == 1 and dtype.kind != "b":  # Before 1.25 NumPy did not lend bools.
+            return self._array.__dlpack__()
+        # NumPy's capsule, with its deleter, of integers of the same size: nobody but us has it yet.
+        capsule = self._array.view(f"u{self._array.itemsize}").__dlpack__()
+        tensor = Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor
+        tensor.dtype.code, tensor.dtype.bits = _CODES["bool" if dtype.kind == "b" else dtype.name]
+        return capsule

@@ -1,0 +1,392 @@
+"""Arrays that only their own framework can make: JAX's, TensorFlow's, Ivy's, and whatever speaks DLPack.
+
+They are read where they are (or copied from a device); a result comes into memory of NumPy's and is handed to the
+framework when it is whole. Arrays that may not change are never written.
+"""
+
+import contextlib
+import sys
+
+from . import dlpack
+from .dense_arrays import CudaArrays, NumpyArrays, TorchArrays
+from .element_types import dtype_number
+
+_ALIGNMENT = 64  # Frameworks take memory over without a copy when it begins at such an address.
+
+
+def _is_staged(x):
+    return NumpyArrays.owns(x)
+
+
+class StagedArrays(NumpyArrays):
+    """What the frameworks here have in common. Each says how an array is read (`view`) and made (`made`)."""
+
+    @classmethod
+    def view(cls, x):
+        """NumPy's array over the memory of x, or a copy of what is on a device."""
+        raise NotImplementedError
+
+    @classmethod
+    def made(cls, array, like):
+        """The framework's array out of NumPy's, which nobody else holds; on the device of `like`, which may be None."""
+        raise NotImplementedError
+
+    @classmethod
+    def dtype_name(cls, x):
+        return NumpyArrays.dtype_name(x if _is_staged(x) else cls.view(x))
+
+    @classmethod
+    def input(cls, x):
+        return NumpyArrays.input(x if _is_staged(x) else cls.view(x))
+
+    @classmethod
+    def for_output(cls, x, what):
+        raise TypeError(f"{what}, a {_full_name(x)}, may not be changed: use the function without the "
+                        "trailing underscore, which returns a new one, and no out=")
+
+    @classmethod
+    def empty(cls, shape, like):
+        return _aligned(shape, dlpack.type_named(cls.dtype_name(like)))
+
+    @classmethod
+    def by_name(cls, name, shape, place):
+        return _aligned(shape, dlpack.type_named(name))
+
+    @classmethod
+    def concatenate(cls, parts, axis):
+        import numpy
+        parts = list(parts)
+        whole = numpy.concatenate([part if _is_staged(part) else cls.view(part) for part in parts], axis)
+        return whole if _is_staged(parts[0]) else cls.made(whole, parts[0])
+
+    @classmethod
+    def move_axis_first(cls, x, axis):
+        return cls._moved(x, axis, 0)
+
+    @classmethod
+    def move_axis_back(cls, x, axis):
+        return cls._moved(x, 0, axis)
+
+    @classmethod
+    def _moved(cls, x, from_, to):
+        import numpy
+        if _is_staged(x):
+            return numpy.moveaxis(x, from_, to)
+        return cls.made(numpy.array(numpy.moveaxis(cls.view(x), from_, to), order="C"), x)
+
+    @classmethod
+    def in_form_of(cls, result, x):
+        return cls.made(result, x)
+
+
+def _aligned(shape, dtype):
+    import numpy
+    size = dtype.itemsize
+    for length in (shape,) if isinstance(shape, int) else shape:
+        size *= length
+    memory = numpy.empty(size + _ALIGNMENT, "u1")
+    begin = -memory.__array_interface__["data"][0] % _ALIGNMENT
+    return memory[begin:begin + size].view(dtype).reshape(shape)
+
+
+def _full_name(x):
+    return f"{type(x).__module__}.{type(x).__qualname__}"
+
+
+def _is_aligned(array):
+    return not array.__array_interface__["data"][0] % _ALIGNMENT
+
+
+class JaxArrays(StagedArrays):
+    name = "jax"
+
+    @staticmethod
+    def owns(x):
+        jax = sys.modules.get("jax")
+        return jax is not None and isinstance(x, getattr(jax, "Array", ()))
+
+    @staticmethod
+    def dtype_name(x):
+        return NumpyArrays.dtype_name(x)
+
+    @staticmethod
+    def view(x):
+        import numpy
+        jax = sys.modules["jax"]
+        if isinstance(x, jax.core.Tracer):
+            raise TypeError(f"a {type(x).__name__} has no numbers yet: inside jit, grad and vmap use the functions of "
+                            "ivycomm.jax")
+        if jax.dtypes.issubdtype(x.dtype, jax.dtypes.extended):
+            raise TypeError(f"arrays of {x.dtype} cannot be sent: jax.random.key_data(x) gives the key's numbers")
+        devices = len(x.sharding.device_set)
+        if devices > 1:
+            raise TypeError(f"the array is sharded over {devices} devices ({x.sharding}); send its parts, "
+                            "[part.data for part in x.addressable_shards], or one device's copy, "
+                            "jax.device_put(x, jax.local_devices()[0])")
+        dtype_number(JaxArrays.dtype_name(x))  # Before anything is copied from a device.
+        return numpy.asarray(x)
+
+    @classmethod
+    def place(cls, x):
+        return "cpu"  # A device's memory is copied to the host and back.
+
+    @classmethod
+    def for_output(cls, x, what):
+        raise TypeError(f"{what} is a JAX array, which may not be changed: x = ivycomm.all_reduce(x), without the "
+                        "trailing underscore, returns a new one")
+
+    @classmethod
+    def made(cls, array, like):
+        jax = sys.modules.get("jax")
+        if jax is None:
+            import jax
+        device = None if like is None else next(iter(like.sharding.device_set))
+        made = None
+        if array.size and (device is None or device == jax.local_devices(backend="cpu")[0]):
+            with contextlib.suppress(BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
+                made = jax.dlpack.from_dlpack(dlpack.Lent(array))  # Versions differ in the types that they take so.
+        if made is None:
+            made = jax.device_put(array, device)
+        if like is not None and type(like.sharding) is not type(made.sharding):
+            made = jax.device_put(made, like.sharding)  # Of one device, with a mesh or a kind of memory.
+        return made
+
+
+def _tensorflow_errors():
+    """What it raises for types that it does not lend or take by DLPack."""
+    errors = sys.modules["tensorflow"].errors
+    return errors.InvalidArgumentError, errors.UnimplementedError
+
+
+class TensorFlowArrays(StagedArrays):
+    """Tensors of TensorFlow, and variables as what they hold."""
+
+    name = "tensorflow"
+
+    @staticmethod
+    def owns(x):
+        tensorflow = sys.modules.get("tensorflow")
+        return tensorflow is not None and isinstance(x, (getattr(tensorflow, "Tensor", ()),
+                                                         getattr(tensorflow, "Variable", ())))
+
+    @staticmethod
+    def dtype_name(x):
+        return NumpyArrays.dtype_name(x) if _is_staged(x) else x.dtype.name
+
+    @classmethod
+    def view(cls, x):
+        import numpy
+        dtype_number(cls.dtype_name(x))
+        if isinstance(x, sys.modules["tensorflow"].Variable):
+            x = x.value()
+        if not hasattr(x, "numpy"):
+            raise TypeError("a tensor of a tf.function's graph has no numbers yet: call ivycomm outside of tf.function, "
+                            "or by tf.py_function(ivycomm.all_reduce, [x], x.dtype)")
+        if "CPU" in x.device and x.shape.num_elements():
+            with contextlib.suppress(*_tensorflow_errors()):
+                return dlpack.view(x)[0]
+        return numpy.asarray(x)  # A copy.
+
+    @classmethod
+    def for_output(cls, x, what):
+        if isinstance(x, sys.modules["tensorflow"].Variable):
+            return AssignedVariables, Assigned(x)
+        raise TypeError(f"{what} is a tensor of TensorFlow, which may not be changed: use a tf.Variable, or the function "
+                        "without the trailing underscore, which returns a new one")
+
+    @classmethod
+    def made(cls, array, like):
+        tensorflow = sys.modules.get("tensorflow")
+        if tensorflow is None:
+            import tensorflow
+        on_cpu = like is None or "CPU" in like.device
+        # Memory that is not aligned ends the process in some of TensorFlow's kernels.
+        if on_cpu and array.size and array.dtype.kind != "b" and _is_aligned(array):
+            with contextlib.suppress(*_tensorflow_errors()):
+                return tensorflow.experimental.dlpack.from_dlpack(dlpack.Lent(array).__dlpack__())
+        with tensorflow.device(None if like is None else like.device):
+            return tensorflow.convert_to_tensor(array)
+
+
+class Assigned:
+    """A variable that is written: what it held in memory of ours, which is assigned to it at the end."""
+
+    def __init__(self, variable):
+        self.variable, self.shape = variable, tuple(variable.shape)
+        self.dtype = variable.dtype
+        self.staged = _aligned(self.shape, dlpack.type_named(TensorFlowArrays.dtype_name(variable)))
+        self.staged[...] = TensorFlowArrays.view(variable)
+
+    def __getitem__(self, rows):
+        return self.variable[rows]
+
+
+class AssignedVariables(StagedArrays):
+    name = "tensorflow variables"
+
+    @staticmethod
+    def dtype_name(x):
+        return TensorFlowArrays.dtype_name(x.variable)
+
+    @staticmethod
+    def output(x, what):
+        return NumpyArrays.output(x.staged, what)
+
+    @staticmethod
+    def changed(x):
+        x.variable.assign(x.staged)
+
+
+def native_of(x):
+    """The framework's array that an ivy.Array holds; None for all else.
+
+    Of other things that have `data` it is a part only: the nonzeros of a sparse matrix, values without their labels.
+    """
+    if any(base.__module__.partition(".")[0] == "ivy" for base in type(x).__mro__):
+        return getattr(x, "data", None)
+    return None
+
+
+class IvyArrays(StagedArrays):
+    """ivy.Array: the framework's array that it holds does everything; the result is wrapped again."""
+
+    name = "ivy"
+
+    @staticmethod
+    def owns(x):
+        return native_of(x) is not None
+
+    @staticmethod
+    def _inner(x):
+        """(kind, array) of what stands in an ivy.Array, or of what has not been wrapped yet."""
+        native = native_of(x)
+        native = x if native is None else native
+        for kind in INSIDE_OTHERS:
+            if kind.owns(native):
+                return kind, native
+        raise TypeError(f"a {type(x).__name__} of a {type(native).__name__} cannot be sent")
+
+    @classmethod
+    def dtype_name(cls, x):
+        kind, native = cls._inner(x)
+        return kind.dtype_name(native)
+
+    @classmethod
+    def input(cls, x):
+        kind, native = cls._inner(x)
+        return kind.input(native)
+
+    @classmethod
+    def output(cls, x, what):
+        kind, native = cls._inner(x)
+        return kind.output(native, what)
+
+    @classmethod
+    def for_output(cls, x, what):
+        kind, native = cls._inner(x)
+        return kind.for_output(native, what)
+
+    @classmethod
+    def empty(cls, shape, like):
+        kind, native = cls._inner(like)
+        return kind.empty(shape, native)
+
+    @classmethod
+    def place(cls, x):
+        kind, native = cls._inner(x)
+        return kind.place(native)
+
+    @classmethod
+    def refuse_gradient(cls, x):
+        kind, native = cls._inner(x)
+        kind.refuse_gradient(native)
+
+    @classmethod
+    def copy(cls, to, from_):
+        kind, _ = cls._inner(to.owner)
+        kind.copy(to, from_)
+
+    @classmethod
+    def concatenate(cls, parts, axis):
+        wrapper = parts[0] if hasattr(parts, "__getitem__") else None
+        natives = [cls._inner(part) for part in parts]
+        whole = natives[0][0].concatenate([native for _, native in natives], axis)
+        return cls._wrapped(whole, wrapper) if native_of(wrapper) is not None else whole
+
+    @classmethod
+    def _moved(cls, x, from_, to):
+        kind, native = cls._inner(x)
+        moved = kind.move_axis_first(native, from_) if to == 0 else kind.move_axis_back(native, to)
+        return moved if native is x else cls._wrapped(moved, x)
+
+    @classmethod
+    def in_form_of(cls, result, x):
+        if x is None:
+            return cls.made(result, None)
+        kind, native = cls._inner(x)
+        return cls._wrapped(kind.in_form_of(result, native), x)
+
+    @classmethod
+    def made(cls, array, like):
+        return sys.modules["ivy"].array(array) if "ivy" in sys.modules else array
+
+    @staticmethod
+    def _wrapped(native, like):
+        return type(like)(native)
+
+
+class ExportedArrays(StagedArrays):
+    """Arrays of any framework that shows them by DLPack in the host's memory: MLX, PaddlePaddle, and others."""
+
+    name = "dlpack"
+
+    @staticmethod
+    def owns(x):
+        return dlpack.is_exporter(x)
+
+    @staticmethod
+    def view(x):
+        return dlpack.view(x)[0]
+
+    @classmethod
+    def for_output(cls, x, what):
+        """Written where it lies, if its framework says that it may be."""
+        array, writable = dlpack.view(x)
+        if not writable:
+            return super().for_output(x, what)
+        return NumpyArrays, array
+
+    @classmethod
+    def made(cls, array, like):
+        """An array of the framework of `like`; NumPy's where the framework offers no way."""
+        for maker in _makers(like):
+            try:
+                made = maker(array)
+                if type(made) is type(like):
+                    return made
+            except (AttributeError, BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
+                continue
+        return array
+
+
+def _makers(like):
+    """The ways in which a framework may take an array, the best first."""
+    if like is None:
+        return
+    names = [type(like).__module__, type(like).__module__.partition(".")[0]]
+    places = [type(like), *(sys.modules[name] for name in names if name in sys.modules)]
+    if hasattr(like, "__array_namespace__"):
+        places.insert(0, like.__array_namespace__())
+    for place in places:
+        if hasattr(place, "from_dlpack"):
+            yield lambda array, place=place: place.from_dlpack(dlpack.Lent(array))
+    for place in places:
+        for name in ("asarray", "array", "to_tensor"):
+            if hasattr(place, name):
+                yield getattr(place, name)
+
+
+# An ivy.Array's own array is one of these.
+INSIDE_OTHERS = (TorchArrays, NumpyArrays, JaxArrays, TensorFlowArrays, CudaArrays, ExportedArrays)
+# In this order: arrays of JAX show __cuda_array_interface__ too, and CuPy's and JAX's speak DLPack.
+KINDS = (JaxArrays, TensorFlowArrays, IvyArrays, CudaArrays, ExportedArrays)

@@ -1,0 +1,34 @@
+"""Collectives with derivatives for torch, in eager mode and, from torch 2.4 on, inside torch.compile.
+
+    import ivycomm.torch as ict
+    y = ict.all_reduce(x)                    # As ivycomm.all_reduce; y.backward() runs the adjoint on every rank.
+    y = ict.all_reduce(x, grad="identity")   # The loss is the same on every rank, and counts once.
+
+ivycomm's own functions come here by themselves with a tensor that requires grad. Arguments mean what they mean there.
+
+| operation | its adjoint |
+|---|---|
+| all_reduce, all_reduce_coalesced ("sum", "mean", "premul_sum") | all_reduce, or with grad="identity" nothing |
+| all_gather, all_gather_list | reduce_scatter |
+| reduce_scatter ("sum", "mean", "premul_sum") | all_gather |
+| broadcast | reduce to src |
+| reduce ("sum", "mean", "premul_sum") | broadcast from dst |
+| scatter, gather | gather, scatter |
+| all_to_all | all_to_all with both splits exchanged |
+| scan ("sum", "premul_sum") | scan from the last rank to the first |
+| sendrecv | sendrecv in the other direction |
+
+What is differentiated is the sum of all ranks' losses; `backward()` is therefore called by every rank, for results in
+the same order, and x requires grad on every rank or on none: else a rank waits for adjoints that do not come, until its
+timeout. Adjoints have the timeout of the world. Derivatives of derivatives work, by the same operations.
+
+RuntimeError: the reduction has no derivative ("product", "min", "max" and those of bits); `out=` with a tensor that
+requires grad. Inside torch.compile the operations are custom operators (`torch.ops.ivycomm`), so nothing breaks the
+graph; every rank compiles the same function, and `async_op`, `timeout`, `uneven` and `scatter` are for eager mode.
+"""
+
+from .torch_operations import (all_gather, all_gather_list, all_reduce, all_reduce_coalesced, all_to_all, broadcast, gather,
+                               reduce, reduce_scatter, scan, scatter, sendrecv)
+
+__all__ = ["all_gather", "all_gather_list", "all_reduce", "all_reduce_coalesced", "all_to_all", "broadcast", "gather",
+           "reduce", "reduce_scatter", "scan", "scatter", "sendrecv"]

@@ -1,0 +1,44 @@
+"""Arrays of every framework in ivycomm: results are of the input's, one world may have several, wrong ones are refused."""
+
+import os
+
+import pytest
+
+from environments import python_of, script
+from launching import REPOSITORY
+
+CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "XLA_FLAGS=--xla_force_host_platform_device_count=2")
+# Runs the script with the interpreter that stands at this rank's place among the arguments.
+CHOOSE = 'script=$1 names=$2; shift "$((2 + IVY_RANK))"; exec "$1" -B "$script" "$names"'
+
+
+def python_of_torch():
+    path = os.path.join(REPOSITORY, "build/torch/bin/python3")
+    if not os.path.exists(path):
+        pytest.skip(f"{path} is not there: scripts/setup torch")
+    return path
+
+
+def run(local, pythons, names, *flags):
+    done = local.run(*flags, *CALM, "sh", "-c", CHOOSE, "x", script(local, "arrays_of_many.py"), names, *pythons,
+                     limit=120)
+    assert done.code == 0 and done.out.count(b": all equal") == len(pythons), done
+    return done
+
+
+@pytest.mark.parametrize("environment,name", [("jax", "jax"), ("jax-old", "jax"), ("tensorflow", "tensorflow"),
+                                              ("tensorflow", "mlx"), ("tensorflow", "ivy")],
+                         ids=["jax", "jax-old", "tensorflow", "mlx", "ivy"])
+def test_results_are_of_the_inputs_framework(local, environment, name):
+    run(local, [python_of(environment)] * 2, name, "-n", "2")
+
+
+def test_torch_of_today(local):
+    run(local, [python_of_torch()] * 2, "torch", "-n", "2")
+
+
+def test_one_world_of_many_frameworks(local):
+    pythons = [python_of("jax"), python_of_torch(), python_of("jax"), python_of("tensorflow")]
+    done = run(local, pythons, "numpy,torch,jax,tensorflow", "--fake-hosts", "2", "--nproc_per_node", "2")
+    for rank, module in enumerate((b"numpy", b"torch", b"jax", b"tensorflow")):
+        assert b"rank %d has %s" % (rank, module) in done.out, done
