@@ -7,7 +7,7 @@ import sys
 import traceback
 from ctypes import byref, c_int32, c_void_p
 
-from . import errors
+from . import calls, errors
 from .errors import IvyError, NotInitialized, check
 from .library import Call, Options, load
 from .waiting import call_in_slices, calling, inside
@@ -28,13 +28,14 @@ class Group:
     def __init__(self, handle, ranks=()):
         self._handle, self._worlds_ended = handle, _worlds_ended
         if handle is None:
-            self.rank, self.size = None, len(ranks)
+            self.rank, self.size, self._seat = None, len(ranks), None
             self.ranks = tuple(ranks)
             self.name = "not a member"
             return
         library = load()
         self.rank = library.ivy_comm_rank(handle)
         self.size = library.ivy_comm_size(handle)
+        self._seat = calls.seat(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = library.ivy_comm_name(handle).decode()
         self.local_rank = library.ivy_comm_local_rank(handle)
@@ -74,6 +75,7 @@ class Group:
         if not self._is_open() or self is _world:
             return
         handle, self._handle = self._handle, None
+        calls.close(self._seat)
         _seats[:] = [each for each in _seats if each.value != handle.value]
         check(load().ivy_comm_free(handle))
 
@@ -122,6 +124,7 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
 def _begin(world):
     global _world
     _world, errors.world_pid = world, os.getpid()
+    calls.set_world(world._seat)
     _watch_for_uncaught()
 
 
@@ -154,10 +157,11 @@ def finalize():
     global _world, _worlds_ended
     if _world is None or errors.world_pid != os.getpid():
         return
-    if inside:
-        raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
+    if inside or calls.inside():
+        raise IvyError(f"{len(inside) + calls.inside()} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
+    calls.set_world(None)
     _seats.clear()
     _worlds_ended += 1  # Of the world and of every group in it nothing is left.
     try:
@@ -194,7 +198,7 @@ def _finalize_at_exit():
         for handle in [_world.handle, *_seats]:
             load().ivy_comm_abort(handle, f"it ends by an uncaught {_uncaught}".encode(errors="replace"))
     # Threads that still wait keep what they wait on; the process's end ends it all.
-    if not inside:
+    if not (inside or calls.inside()):
         finalize()
 
 

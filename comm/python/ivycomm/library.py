@@ -10,6 +10,8 @@ import sys
 import threading
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
+from . import calls
+
 ABI_VERSION = 1
 IN_PLACE = 1  # IVY_IN_PLACE
 FOREVER = -1
@@ -30,7 +32,8 @@ class Options(ctypes.Structure):
 
 class Call(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
-                ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64)]
+                ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64),
+                ("interrupt", c_void_p), ("interrupt_context", c_void_p)]
 
 
 class MessageHeader(ctypes.Structure):
@@ -100,17 +103,21 @@ _PROTOTYPES = {
 FILE_NAME = "libivycomm.so.1"
 
 
-def candidates():
-    """Where the library may be, best first. The last is for the loader to find."""
+def places():
+    """The folders in which the library may be, best first."""
     here = os.path.dirname(os.path.abspath(__file__))  # .../ivycomm; inside a zip: .../x.zip/ivycomm
     above = os.path.dirname(here)
-    places = [
+    return [os.path.normpath(place) for place in (
         here,  # An installed wheel.
         os.path.dirname(above),  # Beside the archive that the package is in.
         os.path.join(above, "..", ".."),  # <prefix>/lib of <prefix>/lib/ivyrun/python; also a build tree.
         os.path.join(above, "..", "..", "build", "lib"),  # A checkout that was built in build/.
-    ]
-    return [os.path.normpath(os.path.join(place, FILE_NAME)) for place in places] + [FILE_NAME]
+    )]
+
+
+def candidates():
+    """Where the library may be, best first. The last is for the loader to find."""
+    return [os.path.join(place, FILE_NAME) for place in places()] + [FILE_NAME]
 
 
 def _open():
@@ -174,5 +181,8 @@ def load():
         if not getattr(library.ivy_set_package_folders, "is_missing", False):
             # pip may have put NCCL into one of them.
             library.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
+        # Beside the library, or below an installation's lib.
+        calls.connect(library, [part for place in [os.path.dirname(library._name), *places()] if place
+                                for part in (place, os.path.join(place, "ivyrun"))])
         _library = library
     return _library
