@@ -78,7 +78,7 @@ Called refused_in_handler(const Membership& ranks) {
                    "this signal handler interrupts an operation on communicator " + ranks.name() +
                        ", so that it can start none there and wait for it; "
                        "set a flag, and look at it between two operations");
-  failure.code = static_cast<std::int32_t>(Code::kFailedPrecondition);  // Nothing was sent.
+  failure.code = static_cast<std::int32_t>(Code::kFailedPrecondition);
   return {Outcome(failure), nullptr};
 }
 

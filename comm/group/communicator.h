@@ -38,7 +38,7 @@ class DeviceSide;
 struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // Zero stands for the communicator's.
   bool is_async = false;
-  Interrupt interrupt;  // Of a call that blocks.
+  Interrupt interrupt;
 };
 
 // The result of a call: an outcome, or (is_async) work under way.

@@ -15,7 +15,6 @@ inline PyObject* array_type = nullptr;  // numpy.ndarray; null until NumPy was s
 inline PyObject* make_empty = nullptr;
 inline PyObject* make_empty_like = nullptr;
 
-// teach(ndarray, empty, empty_like)
 inline PyObject* teach(PyObject*, PyObject* arguments) {
   PyObject* type = nullptr;
   PyObject* empty = nullptr;

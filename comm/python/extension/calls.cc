@@ -20,8 +20,8 @@ namespace {
 
 PyObject* not_usual() { return Py_NewRef(Py_NotImplemented); }
 
-PyObject* reduction_numbers = nullptr;  // A dict: name to number.
-PyObject* usual_reduction = nullptr;    // The name that is mostly given.
+PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
+PyObject* usual_reduction = nullptr;    // The name that is given by default.
 
 // -1: not given as the exact name that the table has.
 int reduction_of(PyObject* op) {
@@ -60,7 +60,7 @@ struct Result {
   PyObject* give() { return std::exchange(array, nullptr); }
 };
 
-// all_reduce(x, op, group, out, async_op, timeout, factor)
+// Takes x, op, group, out, async_op, timeout and factor.
 PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
   const Seat* const seat = seat_of(given[2]);
@@ -82,7 +82,7 @@ PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? result.give() : nullptr;
 }
 
-// all_reduce_(x, op, group, async_op, timeout, factor)
+// Takes x, op, group, async_op, timeout and factor.
 PyObject* all_reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
   const Seat* const seat = seat_of(given[2]);
@@ -96,7 +96,7 @@ PyObject* all_reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t coun
   return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
 }
 
-// broadcast_(x, src, group, async_op, timeout)
+// Takes x, src, group, async_op and timeout.
 PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
   const Seat* const seat = seat_of(given[2]);
@@ -110,7 +110,7 @@ PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count
   return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
 }
 
-// all_gather(x, axis, uneven, group, out, async_op, timeout)
+// Takes x, axis, uneven, group, out, async_op and timeout.
 PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
   if (small_number(given[1]) != 0 || given[2] != Py_False || given[4] != Py_None) {
@@ -129,7 +129,7 @@ PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? result.give() : nullptr;
 }
 
-// reduce_scatter(x, op, split, group, out, async_op, timeout, factor)
+// Takes x, op, split, group, out, async_op, timeout and factor.
 PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
   if (given[2] != Py_None || given[4] != Py_None) return not_usual();
@@ -149,7 +149,7 @@ PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? result.give() : nullptr;
 }
 
-// barrier(group, async_op, timeout)
+// Takes group, async_op and timeout alone.
 PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
   const Seat* const seat = seat_of(given[0]);

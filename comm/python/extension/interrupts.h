@@ -19,11 +19,11 @@ struct Raised {
 };
 inline Raised raised;
 
-inline PyObject* raise_error = nullptr;  // Called with a code, raises its exception.
-inline Py_ssize_t calls_under_way = 0;   // Under the interpreter's lock.
-inline unsigned long main_thread = 0;    // Its identity.
+inline PyObject* raise_error = nullptr;  // Called with a code, raises the exception for it.
+inline Py_ssize_t calls_under_way = 0;
+inline unsigned long main_thread = 0;
 
-// ivy_call.interrupt.
+// The function that ivy_call.interrupt points to.
 inline int ask_for_signals(void*) {
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool has_raised = PyErr_CheckSignals() != 0;
@@ -71,14 +71,13 @@ bool carry_out(const Call& call) {
   return (code == IVY_OK && raised.type == nullptr) || ended_well(code);
 }
 
-// settle(code)
+// Implements settle(code), for calls that ctypes has made.
 inline PyObject* settle(PyObject*, PyObject* code) {
   const long number = PyLong_AsLong(code);
   if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
   return ended_well(static_cast<int>(number)) ? Py_NewRef(Py_None) : nullptr;
 }
 
-// inside()
 inline PyObject* count_inside(PyObject*, PyObject*) { return PyLong_FromSsize_t(calls_under_way); }
 
 }  // namespace ivy::python

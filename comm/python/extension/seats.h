@@ -12,16 +12,16 @@
 namespace ivy::python {
 
 struct Seat {
-  ivy_comm* comm = nullptr;  // Null: its group was freed.
+  ivy_comm* comm = nullptr;  // Null once the group was freed.
   int rank = 0;
   int size = 0;
   long world = 0;  // The number of the world that it belongs to.
 };
 
 inline constexpr const char* kSeatName = "ivycomm.seat";
-inline long world_number = 0;  // Of the world there is, or of the next one.
+inline long world_number = 0;
 inline PyObject* world_seat = nullptr;
-inline PyObject* name_of_seat = nullptr;  // "_seat"
+inline PyObject* name_of_seat = nullptr;
 
 inline Seat* open_seat(PyObject* capsule) {
   auto* const seat = static_cast<Seat*>(PyCapsule_GetPointer(capsule, kSeatName));
@@ -44,7 +44,7 @@ inline const Seat* seat_of(PyObject* group) {
   return seat;
 }
 
-// seat(communicator, rank, size)
+// Implements seat(communicator, rank, size), whose capsule ends with its Group.
 inline PyObject* make_seat(PyObject*, PyObject* arguments) {
   unsigned long long address = 0;
   int rank = 0;
@@ -58,7 +58,7 @@ inline PyObject* make_seat(PyObject*, PyObject* arguments) {
                        [](PyObject* seat_) { PyMem_Free(PyCapsule_GetPointer(seat_, kSeatName)); });
 }
 
-// set_world(seat, main_thread)
+// Implements set_world(seat, main_thread), whose seat is None when the world ends.
 inline PyObject* set_world(PyObject*, PyObject* arguments) {
   PyObject* seat = nullptr;
   if (PyArg_ParseTuple(arguments, "Ok", &seat, &main_thread) == 0) return nullptr;
@@ -67,7 +67,6 @@ inline PyObject* set_world(PyObject*, PyObject* arguments) {
   return Py_NewRef(Py_None);
 }
 
-// close(seat)
 inline PyObject* close_seat(PyObject*, PyObject* capsule) {
   if (Seat* const seat = open_seat(capsule)) seat->comm = nullptr;
   return Py_NewRef(Py_None);

@@ -25,25 +25,31 @@ all_reduce = all_reduce_ = broadcast_ = all_gather = reduce_scatter = barrier = 
 _FUNCTIONS = ("all_reduce", "all_reduce_", "broadcast_", "all_gather", "reduce_scatter", "barrier")
 
 
-def connect(library, places):
-    """Looks for the extension, in these folders, once `library` is loaded."""
+def connect(library, places, reductions, raise_error):
+    """Looks for the extension beside `library` and in the places where that is looked for; once.
+
+    reductions: numbers by name. raise_error: called with a code, raises its exception.
+    """
     global _extension
+    if _extension is not None:
+        return
     wanted = os.environ.get("IVY_PYTHON_CALLS", "")
     if wanted not in ("", "ctypes", "extension"):
         raise ImportError(f"IVY_PYTHON_CALLS is {wanted!r}; it must be ctypes, extension or nothing")
     if wanted == "ctypes":
         return
-    found, reason = _load(places)
+    # Below the lib of an installation it has a folder of its own.
+    found, reason = _load([folder for place in [os.path.dirname(library._name), *places] if place
+                           for folder in (place, os.path.join(place, "ivyrun"))])
     if found is None:
         if wanted == "extension":
             raise ImportError(f"IVY_PYTHON_CALLS=extension: {reason}")
         return
     from ctypes import c_void_p, cast
 
-    from .element_types import reductions
     addresses = {name: cast(getattr(library, name), c_void_p).value
                  for name in ("ivy_all_reduce", "ivy_broadcast", "ivy_all_gather", "ivy_reduce_scatter", "ivy_barrier")}
-    found.connect(addresses, reductions(), _raise)
+    found.connect(addresses, reductions, raise_error)
     _extension = found
     for name in _FUNCTIONS:
         globals()[name] = getattr(found, name)
@@ -67,11 +73,6 @@ def _load(places):
     if module.INTERFACE != INTERFACE:
         return None, f"{path} is of another build"
     return module, None
-
-
-def _raise(code):
-    from .errors import check
-    check(code)
 
 
 def is_there():

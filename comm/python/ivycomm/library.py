@@ -10,8 +10,6 @@ import sys
 import threading
 from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
 
-from . import calls
-
 ABI_VERSION = 1
 IN_PLACE = 1  # IVY_IN_PLACE
 FOREVER = -1
@@ -181,8 +179,5 @@ def load():
         if not getattr(library.ivy_set_package_folders, "is_missing", False):
             # pip may have put NCCL into one of them.
             library.ivy_set_package_folders(os.fsencode(":".join(path for path in sys.path if path)))
-        # Beside the library, or below an installation's lib.
-        calls.connect(library, [part for place in [os.path.dirname(library._name), *places()] if place
-                                for part in (place, os.path.join(place, "ivyrun"))])
         _library = library
     return _library
