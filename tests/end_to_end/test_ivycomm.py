@@ -132,7 +132,7 @@ def test_on_hosts_without_this_build(hosts):
         assert "ivycomm.zip" in package and os.path.dirname(library) in package, done
     assert len(done.labelled()) == 3, done
     user = hosts.as_user("ivyuser")
-    check_all_equal(user.run("-H", "node2,node3", "--nproc_per_node", "2", *CALM,
+    check_all_equal(user.run("-H", "node2,node3", "--nproc_per_node", "2", *CALM, "-x", "IVY_PYTHON_CALLS=extension",
                              user.script("comm_collectives.py"), limit=LIMIT), 4)
 
 
