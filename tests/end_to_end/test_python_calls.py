@@ -4,11 +4,14 @@ import os
 
 import pytest
 
+from launching import REPOSITORY
+
 has_numpy = os.path.isdir("/usr/lib/python3/dist-packages/numpy")
 pytestmark = pytest.mark.skipif(not has_numpy, reason="python3-numpy is not installed")
 
 CALM = ("-x", "OMP_NUM_THREADS=1")
 LIMIT = 90
+TORCH = os.path.join(REPOSITORY, "build/torch/bin/python3")
 HOSTS = ("--fake-hosts", "2", "--nproc_per_node", "1")
 
 
@@ -28,6 +31,11 @@ def check(local, scenario, *flags):
                                       "interrupted_calls"])
 def test_calls(local, lane, scenario):
     check(local, scenario, "-n", "3" if scenario == "unusual_arguments" else "2", *lane)
+
+
+@pytest.mark.skipif(not os.path.exists(TORCH), reason="build/torch has no torch: scripts/setup torch")
+def test_calls_on_tensors(local, lane):
+    check(local, "tensors", "-n", "2", "--python", TORCH, *lane)
 
 
 def test_ctrl_c_at_random_moments(local, lane):

@@ -1,4 +1,4 @@
-// A NumPy array as dense memory, by the buffer protocol, and new arrays like it.
+// A NumPy array as dense memory, by the buffer protocol, or a tensor; and new ones like it.
 //
 // Thread: any that holds the interpreter's lock; the memory may be used without it.
 #pragma once
@@ -8,6 +8,7 @@
 
 #include "comm/contract/ivycomm.h"
 #include "comm/python/extension/python.h"
+#include "comm/python/extension/tensors.h"
 
 namespace ivy::python {
 
@@ -69,8 +70,12 @@ class ArrayView {
   ArrayView(const ArrayView&) = delete;
   ArrayView& operator=(const ArrayView&) = delete;
 
-  // False, without an exception: it is no plain array, not dense, or of another type. Subclasses
-  // may mean something else by their memory, as masked arrays do.
+  // False, without an exception: it is no plain array or tensor, not dense, or of another type.
+  // Subclasses may mean something else by their memory, as masked arrays do.
+  bool take_any(PyObject* array, int flags) {
+    if (!is_tensor(array)) return take(array, flags);
+    return take_tensor(array, data_, count_, dtype_);
+  }
   bool take(PyObject* array, int flags) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != array_type) return false;
     if (PyObject_GetBuffer(array, &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) != 0) {
@@ -79,17 +84,22 @@ class ArrayView {
     }
     is_taken_ = true;
     dtype_ = dtype_of(buffer_.format, buffer_.itemsize);
+    data_ = buffer_.buf;
+    count_ = static_cast<std::size_t>(buffer_.len) / static_cast<std::size_t>(buffer_.itemsize);
     return dtype_ >= 0;
   }
 
-  void* data() const { return buffer_.buf; }
-  std::size_t count() const {
-    return static_cast<std::size_t>(buffer_.len) / static_cast<std::size_t>(buffer_.itemsize);
-  }
+  void* data() const { return data_; }
+  std::size_t count() const { return count_; }
   int dtype() const { return dtype_; }
+  // What follows is for arrays only.
   int dimensions() const { return buffer_.ndim; }
   Py_ssize_t length(int axis) const { return buffer_.shape[axis]; }
 
+  // True if a result of `input` can be put here.
+  bool can_take(const ArrayView& input, bool is_in_place) const {
+    return is_like(input) && (is_in_place || !overlaps(input));
+  }
   bool is_like(const ArrayView& other) const {
     if (dtype_ != other.dtype_ || buffer_.ndim != other.buffer_.ndim) return false;
     for (int axis = 0; axis < buffer_.ndim; ++axis) {
@@ -106,18 +116,16 @@ class ArrayView {
 
  private:
   Py_buffer buffer_;
+  void* data_ = nullptr;
+  std::size_t count_ = 0;
   int dtype_ = -1;
   bool is_taken_ = false;
 };
 
 // New arrays; null, without an exception, where there is none, so that the Python way reports why.
-inline PyObject* without_exception(PyObject* made) {
-  if (made == nullptr) PyErr_Clear();
-  return made;
-}
-
 inline PyObject* empty_like(PyObject* array) {
-  return without_exception(PyObject_CallFunctionObjArgs(make_empty_like, array, nullptr));
+  PyObject* const make = is_tensor(array) ? tensors.empty_like : make_empty_like;
+  return without_exception(PyObject_CallFunctionObjArgs(make, array, nullptr));
 }
 
 // As `array`, of so many rows; one without dimensions gets one.

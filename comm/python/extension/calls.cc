@@ -1,7 +1,7 @@
-// ivycomm_calls: the usual collectives on NumPy's arrays, from the interpreter to the C interface
-// in one step. Each function takes all arguments of the Python function of its name, by position,
-// and returns NotImplemented for all that is not usual: the Python function then does it its own
-// way.
+// ivycomm_calls: the usual collectives on NumPy's arrays and torch's tensors, from the interpreter
+// to the C interface in one step. Each function takes all arguments of the Python function of its
+// name, by position, and returns NotImplemented for all that is not usual: the Python function then
+// does it its own way.
 //
 // It links neither libivycomm nor NumPy: connect() tells the library's functions, teach() NumPy's.
 // CPython's limited API, so that one file serves every Python from 3.11 on.
@@ -55,7 +55,7 @@ struct Result {
   ~Result() { Py_XDECREF(array); }
   bool make(PyObject* made) {
     array = made;
-    return array != nullptr && view.take(array, PyBUF_WRITABLE);
+    return array != nullptr && view.take_any(array, PyBUF_WRITABLE);
   }
   PyObject* give() { return std::exchange(array, nullptr); }
 };
@@ -66,14 +66,13 @@ PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const Seat* const seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (seat == nullptr || op < 0 || !input.take(given[0], 0)) return not_usual();
+  if (seat == nullptr || op < 0 || !input.take_any(given[0], 0)) return not_usual();
   Result result;
   PyObject* const out = given[3];
+  if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_usual();
   if (!result.make(out == Py_None ? empty_like(given[0]) : Py_NewRef(out))) return not_usual();
-  const bool is_in_place = result.view.data() == input.data();
-  if (!result.view.is_like(input) || (!is_in_place && result.view.overlaps(input))) {
-    return not_usual();
-  }
+  const bool is_in_place = out != Py_None && result.view.data() == input.data();
+  if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_usual();
   const void* const send = is_in_place ? IVY_IN_PLACE : input.data();
   const auto call = [&](const ivy_call* how) {
     return library.all_reduce(seat->comm, send, result.view.data(), input.count(), input.dtype(),
@@ -88,12 +87,12 @@ PyObject* all_reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t coun
   const Seat* const seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView array;
-  if (seat == nullptr || op < 0 || !array.take(given[0], PyBUF_WRITABLE)) return not_usual();
+  if (seat == nullptr || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
   const auto call = [&](const ivy_call* how) {
     return library.all_reduce(seat->comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
                               op, how);
   };
-  return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 // Takes x, src, group, async_op and timeout.
@@ -103,11 +102,11 @@ PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count
   const int root = small_number(given[1]);
   if (seat == nullptr || root < 0 || root >= seat->size) return not_usual();
   ArrayView array;
-  if (!array.take(given[0], PyBUF_WRITABLE)) return not_usual();
+  if (!array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
   const auto call = [&](const ivy_call* how) {
     return library.broadcast(seat->comm, array.data(), array.count(), array.dtype(), root, how);
   };
-  return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 // Takes x, axis, uneven, group, out, async_op and timeout.
@@ -175,6 +174,8 @@ PyObject* connect(PyObject*, PyObject* arguments) {
 PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "connect(addresses, reductions, raise_error)"},
     {"teach", teach, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
+    {"teach_torch", teach_torch, METH_VARARGS,
+     "teach_torch(Tensor, strided, dtypes, empty_like, increment_version): torch is imported"},
     {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): what a Group keeps"},
     {"set_world", set_world, METH_VARARGS,
      "set_world(seat, main_thread): None ends the world and every other seat"},

@@ -10,11 +10,13 @@ import os
 import sys
 import threading
 
+from .element_types import DTYPES
+
 INTERFACE = 1  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
 
 _extension = None
-_is_taught = False
+_is_numpy_taught = _is_torch_taught = False
 
 
 def _not_usual(*_):
@@ -81,13 +83,22 @@ def is_there():
 
 
 def teach():
-    """Tells the extension of NumPy, once that is imported."""
-    global _is_taught
-    numpy = sys.modules.get("numpy")
-    if _is_taught or _extension is None or not hasattr(numpy, "empty_like"):
+    """Tells the extension of NumPy and torch, once they are imported."""
+    global _is_numpy_taught, _is_torch_taught
+    if _extension is None:
         return
-    _extension.teach(numpy.ndarray, numpy.empty, numpy.empty_like)
-    _is_taught = True
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    if not _is_numpy_taught and hasattr(numpy, "empty_like"):
+        _extension.teach(numpy.ndarray, numpy.empty, numpy.empty_like)
+        _is_numpy_taught = True
+    if not _is_torch_taught and hasattr(torch, "empty_like"):
+        _is_torch_taught = True
+        # Before torch 2.2 nothing short tells autograd of a change; complex ones may be lazy conjugates.
+        graph = sys.modules.get("torch.autograd.graph")
+        if hasattr(graph, "increment_version"):
+            numbers = {getattr(torch, name): number for name, (number, _) in DTYPES.items()
+                       if hasattr(torch, name) and not name.startswith("complex")}
+            _extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version)
 
 
 def interrupt():

@@ -51,6 +51,40 @@ def same_results(r, n):
     same(ic.all_reduce(x, "mean", ic.world()), ic.all_reduce(x, "mean"))
 
 
+def tensors(r, n):
+    """Torch's, of which some need what only the long way does."""
+    import warnings
+
+    import torch
+
+    ic.all_reduce(torch.ones(1), timeout=60.0)
+    taken = calls.is_there()
+    for name in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"):
+        x = ((torch.arange(12) + r) % 2).to(getattr(torch, name)).reshape(3, 4)
+        expected = torch.ones(3, 4, dtype=x.dtype)
+        assert torch.equal(ic.all_reduce(x, "max"), expected)
+        version = x._version
+        assert ic.all_reduce_(x, "max") is x and torch.equal(x, expected) and x._version > version
+        x.fill_(r)
+        assert ic.broadcast_(x, n - 1) is x and torch.equal(x, torch.full_like(x, n - 1))
+        assert (calls.all_reduce_(x, "max", None, False, None, 1.0) is x) == taken, name
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ic.all_reduce(torch.ones(3, requires_grad=True))
+    assert told, "nobody is told that the result has no gradient"
+    assert torch.equal(ic.all_reduce(torch.ones(3, 4).T), torch.full((4, 3), float(n)))
+    lazy = torch.tensor([1 + 2j]).conj()
+    assert torch.equal(ic.all_reduce(lazy), n * torch.tensor([1 - 2j]))
+    assert lazy.imag.is_neg() and torch.equal(ic.all_reduce(lazy.imag), torch.tensor([-2.0 * n]))
+    with torch.inference_mode():
+        inferred = torch.ones(3)
+    try:
+        ic.all_reduce_(inferred)
+        raise AssertionError("an inference tensor was written into")
+    except ValueError:
+        pass
+
+
 def unusual_arguments(r, n):
     """What is not usual goes the long way, which says what is wrong, or does it."""
     prepare()
