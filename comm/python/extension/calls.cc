@@ -9,6 +9,7 @@
 // Thread: any that holds the interpreter's lock, which is given away during every call.
 #include <utility>
 
+#include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
@@ -21,12 +22,14 @@ namespace {
 PyObject* not_usual() { return Py_NewRef(Py_NotImplemented); }
 
 PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
+PyObject* reduction_type = nullptr;     // ReduceOp, whose members stand in the dict as well.
 PyObject* usual_reduction = nullptr;    // The name that is given by default.
 
 // -1: not given as the exact name that the table has.
 int reduction_of(PyObject* op) {
   if (op == usual_reduction) return IVY_SUM;
-  if (!PyUnicode_CheckExact(op)) return -1;
+  const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
+  if (!is_member && !PyUnicode_CheckExact(op)) return -1;
   PyObject* const number = PyDict_GetItemWithError(reduction_numbers, op);
   return number != nullptr ? static_cast<int>(PyLong_AsLong(number)) : -1;
 }
@@ -148,6 +151,22 @@ PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? result.give() : nullptr;
 }
 
+// Takes xs, op, group, async_op, timeout, factor and whether it works in place.
+PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int op = reduction_of(given[1]);
+  if (seat == nullptr || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
+  ArrayList arrays;
+  if (!arrays.take(given[0], given[6] == Py_True)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_reduce_coalesced(seat->comm, arrays.count(), arrays.sends(),
+                                        arrays.receives(), arrays.counts(), arrays.dtype(), op,
+                                        how);
+  };
+  return carry_out(call) && arrays.tell_all_changed() ? Py_NewRef(arrays.results()) : nullptr;
+}
+
 // Takes group, async_op and timeout alone.
 PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
@@ -157,22 +176,26 @@ PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? Py_NewRef(Py_None) : nullptr;
 }
 
-// connect(addresses, reductions, raise_error): the library's functions by name, the numbers of the
-// reductions by name, and what raises the exception for a code.
+// Takes the library's functions by name, the numbers of the reductions by name and member, the type
+// of those members, and what raises the exception for a code.
 PyObject* connect(PyObject*, PyObject* arguments) {
   PyObject* addresses = nullptr;
   PyObject* reductions = nullptr;
   PyObject* raise = nullptr;
-  if (PyArg_ParseTuple(arguments, "OOO", &addresses, &reductions, &raise) == 0) return nullptr;
+  PyObject* type = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOO", &addresses, &reductions, &type, &raise) == 0) {
+    return nullptr;
+  }
   if (!library.take(addresses)) return nullptr;
   keep(reduction_numbers, Py_NewRef(reductions));
+  keep(reduction_type, Py_NewRef(type));
   keep(raise_error, Py_NewRef(raise));
   keep(usual_reduction, PyUnicode_InternFromString("sum"));
   return Py_NewRef(Py_None);
 }
 
 PyMethodDef methods[] = {
-    {"connect", connect, METH_VARARGS, "connect(addresses, reductions, raise_error)"},
+    {"connect", connect, METH_VARARGS, "connect(addresses, reductions, ReduceOp, raise_error)"},
     {"teach", teach, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
     {"teach_torch", teach_torch, METH_VARARGS,
      "teach_torch(Tensor, strided, dtypes, empty_like, increment_version): torch is imported"},
@@ -184,6 +207,7 @@ PyMethodDef methods[] = {
     {"settle", settle, METH_O, "settle(code): raises what a call that returned it ended with"},
     {"all_reduce", fast(all_reduce), METH_FASTCALL, nullptr},
     {"all_reduce_", fast(all_reduce_in_place), METH_FASTCALL, nullptr},
+    {"all_reduce_coalesced", fast(all_reduce_coalesced), METH_FASTCALL, nullptr},
     {"broadcast_", fast(broadcast_in_place), METH_FASTCALL, nullptr},
     {"all_gather", fast(all_gather), METH_FASTCALL, nullptr},
     {"reduce_scatter", fast(reduce_scatter), METH_FASTCALL, nullptr},

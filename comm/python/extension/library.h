@@ -14,6 +14,7 @@ inline constexpr int kInterface = 1;
 
 struct Library {
   decltype(&ivy_all_reduce) all_reduce = nullptr;
+  decltype(&ivy_all_reduce_coalesced) all_reduce_coalesced = nullptr;
   decltype(&ivy_broadcast) broadcast = nullptr;
   decltype(&ivy_all_gather) all_gather = nullptr;
   decltype(&ivy_reduce_scatter) reduce_scatter = nullptr;
@@ -22,6 +23,7 @@ struct Library {
   // False, and an exception set: an address is missing.
   bool take(PyObject* addresses) {
     return take(addresses, "ivy_all_reduce", all_reduce) &&
+           take(addresses, "ivy_all_reduce_coalesced", all_reduce_coalesced) &&
            take(addresses, "ivy_broadcast", broadcast) &&
            take(addresses, "ivy_all_gather", all_gather) &&
            take(addresses, "ivy_reduce_scatter", reduce_scatter) &&

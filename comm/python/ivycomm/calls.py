@@ -10,7 +10,7 @@ import os
 import sys
 import threading
 
-from .element_types import DTYPES
+from .element_types import DTYPES, ReduceOp, reductions
 
 INTERFACE = 1  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
@@ -23,14 +23,14 @@ def _not_usual(*_):
     return NotImplemented
 
 
-all_reduce = all_reduce_ = broadcast_ = all_gather = reduce_scatter = barrier = _not_usual
-_FUNCTIONS = ("all_reduce", "all_reduce_", "broadcast_", "all_gather", "reduce_scatter", "barrier")
+all_reduce = all_reduce_ = all_reduce_coalesced = broadcast_ = all_gather = reduce_scatter = barrier = _not_usual
+_FUNCTIONS = ("all_reduce", "all_reduce_", "all_reduce_coalesced", "broadcast_", "all_gather", "reduce_scatter", "barrier")
 
 
-def connect(library, places, reductions, raise_error):
+def connect(library, places, raise_error):
     """Looks for the extension beside `library` and in the places where that is looked for; once.
 
-    reductions: numbers by name. raise_error: called with a code, raises its exception.
+    raise_error: called with a code, raises its exception.
     """
     global _extension
     if _extension is not None:
@@ -50,8 +50,9 @@ def connect(library, places, reductions, raise_error):
     from ctypes import c_void_p, cast
 
     addresses = {name: cast(getattr(library, name), c_void_p).value
-                 for name in ("ivy_all_reduce", "ivy_broadcast", "ivy_all_gather", "ivy_reduce_scatter", "ivy_barrier")}
-    found.connect(addresses, reductions, raise_error)
+                 for name in ("ivy_all_reduce", "ivy_all_reduce_coalesced", "ivy_broadcast", "ivy_all_gather",
+                              "ivy_reduce_scatter", "ivy_barrier")}
+    found.connect(addresses, reductions(), ReduceOp, raise_error)
     _extension = found
     for name in _FUNCTIONS:
         globals()[name] = getattr(found, name)

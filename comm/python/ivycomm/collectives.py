@@ -157,6 +157,9 @@ def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor
 
 def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """all_reduce of several arrays of one type as one operation; returns the list of results."""
+    done = calls.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, False)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -168,6 +171,9 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
 
 def all_reduce_coalesced_(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """all_reduce_coalesced in place; returns the list of the same arrays."""
+    done = calls.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, True)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)

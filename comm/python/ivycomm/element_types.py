@@ -27,8 +27,8 @@ _OPS.update({"add": ReduceOp.SUM, "mean": ReduceOp.AVG, "average": ReduceOp.AVG,
 
 
 def reductions():
-    """The numbers of the reductions by all their names."""
-    return {name: int(op) for name, op in _OPS.items()}
+    """The numbers of the reductions by all their names, and by their members."""
+    return {**{name: int(op) for name, op in _OPS.items()}, **{op: int(op) for op in ReduceOp}}
 
 
 def op_number(op):

@@ -8,7 +8,6 @@ import traceback
 from ctypes import byref, c_int32, c_void_p
 
 from . import calls, errors
-from .element_types import reductions
 from .errors import IvyError, NotInitialized, check
 from .library import Call, Options, load, places
 from .waiting import call_in_slices, calling, inside
@@ -112,7 +111,7 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
                       world_size=-1 if world_size is None else world_size,
                       timeout_ms=milliseconds(timeout))
     library = load()
-    calls.connect(library, places(), reductions(), check)
+    calls.connect(library, places(), check)
     handle = c_void_p()
 
     def join():

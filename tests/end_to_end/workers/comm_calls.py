@@ -48,6 +48,23 @@ def same_results(r, n):
                 same(ic.reduce_scatter(x, op), ic.reduce_scatter(x, op, timeout=60.0))
             done = calls.all_reduce_(x, op, None, False, None, 1.0)
             assert (done is x) == taken, (dtype, shape, done)
+    parts = [np.full(size, float(r + size)) for size in (3, 0, 200_000, 1, 70)]
+    for done, expected in zip(ic.all_reduce_coalesced(parts), [ic.all_reduce(part) for part in parts]):
+        same(done, expected)
+    mixed = [np.ones(2), np.ones(2, "f4")]
+    try:
+        ic.all_reduce_coalesced(mixed)
+        raise AssertionError("parts of two types are one operation")
+    except TypeError:
+        pass
+    tree = {"weights": parts, "step": np.int64(1), "bias": np.ones((2, 2), "f4")}
+    done = ic.all_reduce(tree, "max")
+    same(done["weights"][3], np.array([float(n)]))
+    same(done["bias"], tree["bias"])
+    copies = [part.copy() for part in parts]
+    assert all(one is other for one, other in zip(ic.all_reduce_coalesced_(copies, ic.ReduceOp.MAX), copies))
+    for one, other in zip(copies, done["weights"]):
+        same(one, other)
     same(ic.all_reduce(x, "mean", ic.world()), ic.all_reduce(x, "mean"))
 
 
