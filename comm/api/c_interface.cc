@@ -178,6 +178,11 @@ CallOptions options_of(const ivy_call* call) {
   if (call == nullptr) return options;
   if (call->timeout_ms != 0) options.timeout = timeout_of(call->timeout_ms);
   options.is_async = call->work != nullptr;
+  constexpr std::size_t kWithInterrupt =
+      offsetof(ivy_call, interrupt_context) + sizeof call->interrupt_context;
+  if (!options.is_async && call->struct_bytes >= kWithInterrupt) {
+    options.interrupt = {call->interrupt, call->interrupt_context};
+  }
   if (options.is_async && next_work == nullptr) next_work = std::make_unique<ivy_work>();
   return options;
 }

@@ -126,6 +126,9 @@ class ChunkedReduce {
       if (way == Way::kDirect) return run_directly();
       if (!fill(0)) return false;
     }
+    // In place each line of the output was read as input a moment before: it is in the caches, and
+    // a store past them would only drive it out.
+    if (send_ == receive_) stores_ = Stores::kCached;
     return stores_ == Stores::kStreaming ? run_past_caches() : run_in_caches();
   }
 
@@ -327,7 +330,7 @@ class ChunkedReduce {
   std::size_t chunk_elements_;
   std::size_t chunks_;
   const std::uint64_t first_;
-  const Stores stores_;
+  Stores stores_;
   std::uint32_t root_ = kEverybody;
   Inputs inputs_;
   // The members' mapped buffers and the pending copies of run_directly().

@@ -93,6 +93,12 @@ typedef struct ivy_call {
   double factor;       /* For IVY_PREMUL_SUM. */
   void* stream;   /* For device memory: cudaStream_t or hipStream_t; NULL: the default stream. */
   uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY. */
+  /* Not NULL: asked on the calling thread while a call that blocks waits, every 25 ms or so, never
+   * by one that has waited for less. Another answer than 0 ends the call with IVY_CANCELLED and
+   * breaks the communicator, as ivy_comm_abort does. It may call ivy_comm_abort, but no operation
+   * on this communicator that blocks: IVY_FAILED_PRECONDITION. */
+  int (*interrupt)(void* context);
+  void* interrupt_context;
 } ivy_call;
 
 typedef struct ivy_message {

@@ -63,6 +63,26 @@ Failure failure_in(const OperationCall& call, const Membership& ranks,
   return failure;
 }
 
+Failure abort_of(const Membership& ranks, const std::string& reason) {
+  Failure failure = make_failure(FailureKind::kAborted,
+                                 "rank " + std::to_string(ranks.rank()) + " aborted communicator " +
+                                     ranks.name() + (reason.empty() ? "" : ": " + reason));
+  failure.rank = ranks.own_seat().world_rank;
+  set_host(failure, ranks.own_seat().host_name);
+  return failure;
+}
+
+// A signal handler interrupts an operation that it cannot wait for: that goes on after it only.
+Called refused_in_handler(const Membership& ranks) {
+  Failure failure =
+      make_failure(FailureKind::kOther,
+                   "this signal handler interrupts an operation on communicator " + ranks.name() +
+                       ", so that it can start none there and wait for it; "
+                       "set a flag, and look at it between two operations");
+  failure.code = static_cast<std::int32_t>(Code::kFailedPrecondition);
+  return {Outcome(failure), nullptr};
+}
+
 std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
                                               std::shared_ptr<SharedSegment> segment,
                                               Alarm* alarm) {
@@ -106,6 +126,7 @@ std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
                                                  std::shared_ptr<SharedSegment> segment,
                                                  nanoseconds timeout) {
   std::unique_ptr<Alarm> alarm = job.make_alarm(ranks.name(), ranks.seats(), ranks.rank());
+  alarm = make_interruptible_alarm(std::move(alarm), abort_of(ranks, "interrupted"));
   std::unique_ptr<SharedGroup> local;
   if (segment != nullptr) local = make_local_group(job, ranks, std::move(segment), alarm.get());
   return std::unique_ptr<Communicator>(
@@ -127,6 +148,7 @@ Communicator::~Communicator() {
 Outcome Communicator::exchange_messages(
     const std::vector<std::shared_ptr<MessageRequest>>& requests, const CallOptions& options) {
   if (failure_.is_set()) return break_with(*failure());
+  const InterruptScope scope(options.interrupt, this);
   const Outcome outcome = messages_.open().run(requests, timeout_of(options));
   return outcome.code == 0 ? outcome : break_with(outcome.failure());
 }
@@ -138,6 +160,8 @@ void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
 
 Called Communicator::carry_out(Collective&& collective, const CallOptions& options) {
   if (!options.is_async && !queue_.is_busy()) {
+    if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
+    const InterruptScope scope(options.interrupt, this);
     const std::lock_guard lock(turn_);
     return {perform(collective.shape, timeout_of(options),
                     [&](const OperationCall& call) { return host_.carry_out(call, collective); }),
@@ -152,6 +176,8 @@ Called Communicator::carry_out(Collective&& collective, const CallOptions& optio
 
 Called Communicator::run(const OperationShape& shape, const CallOptions& options, Body body) {
   if (options.is_async || queue_.is_busy()) return queue(shape, options, std::move(body));
+  if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
+  const InterruptScope scope(options.interrupt, this);
   const std::lock_guard lock(turn_);
   return {perform(shape, timeout_of(options), body), nullptr};
 }
@@ -173,7 +199,20 @@ Called Communicator::queue(const OperationShape& shape, const CallOptions& optio
     return {Outcome(failure), nullptr};
   }
   if (options.is_async) return {{}, std::move(work)};
-  return {*work->wait(std::chrono::milliseconds(-1)), nullptr};
+  return wait_for(work, options.interrupt);
+}
+
+Called Communicator::wait_for(const std::shared_ptr<Work>& work, const Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kForever(-1);
+  if (interrupt.ask == nullptr) return {*work->wait(kForever), nullptr};
+  const InterruptScope scope(interrupt, this);
+  while (!InterruptScope::is_to_end()) {
+    if (const std::optional<Outcome> outcome = work->wait(InterruptScope::kPeriod)) {
+      return {*outcome, nullptr};
+    }
+  }
+  abort("interrupted");
+  return {*work->wait(kForever), nullptr};
 }
 
 template <class AnyBody>
@@ -287,13 +326,8 @@ Outcome Communicator::leave() {
 }
 
 void Communicator::abort(const std::string& reason) {
-  Failure failure = make_failure(
-      FailureKind::kAborted, "rank " + std::to_string(ranks_.rank()) + " aborted communicator " +
-                                 ranks_.name() + (reason.empty() ? "" : ": " + reason));
-  failure.rank = ranks_.own_seat().world_rank;
-  set_host(failure, ranks_.own_seat().host_name);
   if (across_ != nullptr) across_->begin_abort();
-  break_with(failure);
+  break_with(abort_of(ranks_, reason));
   if (across_ != nullptr) across_->end_abort(turn_);
 }
 

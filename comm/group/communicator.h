@@ -27,6 +27,7 @@
 #include "comm/group/work.h"
 #include "comm/nccl/operation.h"
 #include "comm/transports/alarm.h"
+#include "comm/transports/interrupt.h"
 #include "comm/transports/shared_group.h"
 #include "proto/contract/status.h"
 
@@ -37,6 +38,7 @@ class DeviceSide;
 struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // Zero stands for the communicator's.
   bool is_async = false;
+  Interrupt interrupt;
 };
 
 // The result of a call: an outcome, or (is_async) work under way.
@@ -103,6 +105,7 @@ class Communicator {
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,
                   const AnyBody& body);
+  Called wait_for(const std::shared_ptr<Work>& work, const Interrupt& interrupt);
   Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
   Outcome break_with(Failure failure);
   std::optional<Outcome> begin_leaving();

@@ -45,6 +45,19 @@ Failure late(const MessageRequest& request, const PointToPointOptions& options,
   return failure;
 }
 
+Failure called_off(const MessageRequest& request, const PointToPointOptions& options) {
+  const TcpPeer& own = options.peer(options.self);
+  Failure failure = make_failure(FailureKind::kAborted,
+                                 "rank " + std::to_string(options.self) + " aborted communicator " +
+                                     options.communicator + ": interrupted during " +
+                                     name_of(request, options.communicator));
+  failure.rank = own.world_rank;
+  failure.sequence = request.number;
+  set_host(failure, own.host);
+  set_operation(failure, operation_of(request));
+  return failure;
+}
+
 Failure mismatch(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
                  const PointToPointOptions& options) {
   Failure failure =

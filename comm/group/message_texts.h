@@ -17,6 +17,8 @@ std::string name_of(const MessageRequest& request, const std::string& communicat
 // No byte of the request has moved for that long.
 Failure late(const MessageRequest& request, const PointToPointOptions& options,
              std::chrono::nanoseconds waited);
+// Its caller has called it off.
+Failure called_off(const MessageRequest& request, const PointToPointOptions& options);
 // The message has another type, or does not fit.
 Failure mismatch(const MessageRequest& receive, const MessageStatus& sent, Dtype dtype,
                  const PointToPointOptions& options);

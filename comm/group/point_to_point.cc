@@ -8,6 +8,7 @@
 #include "comm/contract/background_thread.h"
 #include "comm/group/message_texts.h"
 #include "comm/transports/alarms.h"
+#include "comm/transports/interrupt.h"
 #include "comm/transports/relax.h"
 #include "proto/os/clock.h"
 
@@ -120,7 +121,7 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, nanoseco
       lock.lock();
     } else {
       is_long = true;
-      pause(lock, bell, open.until);
+      if (!pause(lock, bell, open.until)) traffic_.report(called_off(open, options_));
     }
   }
   tell_found(lock);  // Reports a failure that another thread found.
@@ -128,21 +129,25 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, nanoseco
 }
 
 // Looks, without the lock, for a reason why nothing moves; if there is none, sleeps until something
-// may have happened.
-void PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_point until) {
+// may have happened. False: the caller calls its call off.
+bool PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_point until) {
   std::optional<std::vector<pollfd>> sockets = traffic_.sockets();
   lock.unlock();
   if (!presence_.look_for_trouble()) {
     if (sockets) {
       poll(sockets->data(), sockets->size(), static_cast<int>(kSocketSlice.count()));
     } else if (mail_ != nullptr) {
+      const milliseconds slice = InterruptScope::is_any() ? InterruptScope::kPeriod : kLocalSlice;
       const nanoseconds left = std::max(nanoseconds(0), until - steady_now());
-      mail_->sleep(bell, std::min<nanoseconds>(alarm_.poll_interval(kLocalSlice), left));
+      mail_->sleep(bell, std::min<nanoseconds>(alarm_.poll_interval(slice), left));
     } else {
       poll(nullptr, 0, static_cast<int>(kSocketSlice.count()));
     }
   }
+  // Without the lock: a signal handler that runs here may itself send.
+  const bool is_to_end = InterruptScope::is_to_end();
   lock.lock();
+  return !is_to_end;
 }
 
 void PointToPoint::post(const std::shared_ptr<MessageRequest>& request, nanoseconds timeout) {
@@ -189,7 +194,7 @@ void PointToPoint::move_pending(Lock& lock) {
   const auto first = std::min_element(
       pending_.begin(), pending_.end(),
       [](const auto& one, const auto& other) { return one->until < other->until; });
-  pause(lock, bell, (*first)->until);
+  static_cast<void>(pause(lock, bell, (*first)->until));
 }
 
 // Breaks the communicator if one of the requests is overdue.

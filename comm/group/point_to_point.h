@@ -62,7 +62,7 @@ class PointToPoint {
  private:
   using Lock = std::unique_lock<std::mutex>;
   Outcome see_through(Lock& lock, const Requests& requests, std::chrono::nanoseconds patience);
-  void pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);
+  bool pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
   void move_pending(Lock& lock);
   bool find_overdue(const Requests& requests);

@@ -1,5 +1,5 @@
-"""Puts the built libivycomm into the wheel, and ivy-rendezvous, which rank 0 starts where no ivyrun
-does; everything else is in pyproject.toml.
+"""Puts the built libivycomm into the wheel, with the extension that calls it, and ivy-rendezvous, which
+rank 0 starts where no ivyrun does; everything else is in pyproject.toml.
 
 The library is taken from IVY_LIBRARY, else from the checkout's build/lib; ivy-rendezvous from
 IVY_RENDEZVOUS, else from the bin/ beside the library's directory.
@@ -20,6 +20,7 @@ except ImportError:  # Before setuptools 70.1.
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "libivycomm.so.1"
 STORE = "ivy-rendezvous"
+CALLS = "ivycomm_calls.abi3.so"
 
 
 def built_library():
@@ -44,6 +45,14 @@ class WithLibrary(build_py):
         super().run()
         library = built_library()
         shutil.copyfile(library, os.path.join(self.build_lib, "ivycomm", NAME))
+        # Where the build had no header of Python the package goes without it, by ctypes.
+        folder = os.path.dirname(os.path.realpath(library))
+        for calls in (os.path.join(folder, CALLS), os.path.join(folder, "ivyrun", CALLS)):
+            if os.path.exists(calls):
+                shutil.copyfile(calls, os.path.join(self.build_lib, "ivycomm", CALLS))
+                break
+        else:
+            print(f"There is no {CALLS} beside {library}: the wheel's calls go by ctypes.")
         store = os.path.join(self.build_lib, "ivycomm", STORE)
         shutil.copyfile(built_store(library), store)
         os.chmod(store, 0o755)

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "comm/transports/interrupt.h"
 #include "comm/transports/process_state.h"
 #include "proto/os/clock.h"
 #include "proto/wire/control_wire.h"
@@ -294,7 +295,38 @@ class AgreedAlarm final : public Alarm {
   steady_clock::time_point asked_at_ = steady_now();
 };
 
+// Whether a call is called off is its thread's own matter: nothing is kept here.
+class InterruptibleAlarm final : public Alarm {
+ public:
+  InterruptibleAlarm(std::unique_ptr<Alarm> inner, const Failure& failure)
+      : inner_(std::move(inner)), failure_(failure) {}
+
+  const std::atomic<std::uint32_t>* word() const override { return inner_->word(); }
+  milliseconds poll_interval() const override {
+    const milliseconds interval = inner_->poll_interval();
+    return InterruptScope::is_any() ? std::min(interval, InterruptScope::kPeriod) : interval;
+  }
+
+  using Alarm::look;
+  std::optional<Failure> look(std::int32_t waited_for) override {
+    return InterruptScope::is_to_end() ? failure_ : inner_->look(waited_for);
+  }
+  std::optional<Failure> look_closely(std::int32_t waited_for) override {
+    return InterruptScope::is_to_end() ? failure_ : inner_->look_closely(waited_for);
+  }
+  bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
+
+ private:
+  const std::unique_ptr<Alarm> inner_;
+  const Failure failure_;
+};
+
 }  // namespace
+
+std::unique_ptr<Alarm> make_interruptible_alarm(std::unique_ptr<Alarm> inner,
+                                                const Failure& failure) {
+  return std::make_unique<InterruptibleAlarm>(std::move(inner), failure);
+}
 
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::uint64_t()> count_news,

@@ -33,6 +33,10 @@ std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::uint64_t()> count_news,
                                          std::function<std::optional<Failure>()> find_agreed);
 
+// Reports what `inner` finds; and `failure` to a call that its caller calls off (interrupt.h).
+std::unique_ptr<Alarm> make_interruptible_alarm(std::unique_ptr<Alarm> inner,
+                                                const Failure& failure);
+
 // The failure of ranks that need a rank which died or left. status.state is not kAlive.
 Failure death_of(const Seat& seat, const comm_status::RankStatus& status);
 

@@ -20,7 +20,7 @@ group is broken.
 import ctypes
 from ctypes import c_void_p
 
-from . import arrays, gradients, trees
+from . import arrays, calls, gradients, trees
 from .counts import counts_of, number_of_each
 from .element_types import I64, ReduceOp, op_number
 from .library import IN_PLACE, load
@@ -125,6 +125,9 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
     op: "sum", "mean" (integers: towards zero), "product", "min", "max", "band", "bor", "bxor", or
     "premul_sum" (each rank's x times its own `factor`). bool: sum is "or", product is "and".
     """
+    done = calls.all_reduce(x, op, group, out, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -140,6 +143,9 @@ def all_reduce(x, op="sum", group=None, out=None, async_op=False, *, timeout=Non
 
 def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """all_reduce in place; returns x."""
+    done = calls.all_reduce_(x, op, group, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -153,6 +159,9 @@ def all_reduce_(x, op="sum", *, group=None, async_op=False, timeout=None, factor
 
 def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """all_reduce of several arrays of one type as one operation; returns the list of results."""
+    done = calls.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, False)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -168,6 +177,9 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
 
 def all_reduce_coalesced_(xs, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """all_reduce_coalesced in place; returns the list of the same arrays."""
+    done = calls.all_reduce_coalesced(xs, op, group, async_op, timeout, factor, True)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -285,6 +297,9 @@ def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=Fa
     split: rows of each rank's part, the same list on all ranks; None: equal parts, and x's first axis
     must be divisible by the group's size.
     """
+    done = calls.reduce_scatter(x, op, split, group, out, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -372,6 +387,9 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
 
 def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
     """broadcast in place; returns x."""
+    done = calls.broadcast_(x, src, group, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -395,6 +413,9 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
     uneven: the ranks' lengths along `axis` differ (one more small operation exchanges them); the other
     axes are the same everywhere. out: only with axis=0.
     """
+    done = calls.all_gather(x, axis, uneven, group, out, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -653,6 +674,9 @@ def all_to_all_(x, *, group=None, async_op=False, timeout=None):
 
 def barrier(*, group=None, async_op=False, timeout=None):
     """Returns when every rank of the group has called it."""
+    done = calls.barrier(group, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)

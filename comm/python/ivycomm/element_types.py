@@ -26,6 +26,11 @@ _OPS.update({"add": ReduceOp.SUM, "mean": ReduceOp.AVG, "average": ReduceOp.AVG,
              "xor": ReduceOp.BXOR})
 
 
+def reductions():
+    """The numbers of the reductions by all their names, and by their members."""
+    return {**{name: int(op) for name, op in _OPS.items()}, **{op: int(op) for op in ReduceOp}}
+
+
 def op_number(op):
     """The number of a reduction given by name or by ReduceOp."""
     if isinstance(op, ReduceOp):

@@ -10,9 +10,9 @@ import weakref
 from collections import deque
 from ctypes import byref, c_int32, c_void_p
 
-from . import errors
+from . import calls, errors
 from .errors import IvyError, NotInitialized, check
-from .library import Call, Options, load
+from .library import Call, Options, load, places
 from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
@@ -66,13 +66,14 @@ class Group:
     def __init__(self, handle, ranks=()):
         self._handle, self._worlds_ended = handle, _worlds_ended
         if handle is None:
-            self.rank, self.size = None, len(ranks)
+            self.rank, self.size, self._seat = None, len(ranks), None
             self.ranks = tuple(ranks)
             self.name = "not a member"
             return
         library = load()
         self.rank = library.ivy_comm_rank(handle)
         self.size = library.ivy_comm_size(handle)
+        self._seat = calls.seat(handle.value, self.rank, self.size)
         self.ranks = tuple(library.ivy_comm_world_rank(handle, rank) for rank in range(self.size))
         self.name = library.ivy_comm_name(handle).decode()
         _named[self.name] = self
@@ -115,6 +116,7 @@ class Group:
             return
         handle, self._handle = self._handle, None
         handle.is_freed = True
+        calls.close(self._seat)
         check(load().ivy_comm_free(handle))
 
     def __enter__(self):
@@ -162,6 +164,7 @@ def init(init_method=None, *, rank=None, world_size=None, timeout=None):
                       world_size=-1 if world_size is None else world_size,
                       timeout_ms=milliseconds(timeout))
     library = load()
+    calls.connect(library, places(), check)
     handle = c_void_p()
 
     def join():
@@ -194,6 +197,7 @@ def _check_environment():
 def _begin(world):
     global _world
     _world, errors.world_pid = world, os.getpid()
+    calls.set_world(world._seat)
     _watch_for_uncaught()
 
 
@@ -226,10 +230,11 @@ def finalize():
     global _world, _worlds_ended
     if _world is None or errors.world_pid != os.getpid():
         return
-    if inside:
-        raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
+    if inside or calls.inside():
+        raise IvyError(f"{len(inside) + calls.inside()} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
+    calls.set_world(None)
     _seats.clear()
     _worlds_ended += 1  # Of the world and of every group in it nothing is left.
     try:
@@ -272,7 +277,7 @@ def _finalize_at_exit():
         # Who waits for this rank reads why it does not come, instead of that it has finalized.
         _abort_all(f"it ends by an uncaught {_uncaught}")
     # Threads that still wait keep what they wait on; the process's end ends it all.
-    if not inside:
+    if not (inside or calls.inside()):
         finalize()
 
 

@@ -30,7 +30,8 @@ class Options(ctypes.Structure):
 
 class Call(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
-                ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64)]
+                ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64),
+                ("interrupt", c_void_p), ("interrupt_context", c_void_p)]
 
 
 class MessageHeader(ctypes.Structure):
@@ -129,17 +130,21 @@ _PROTOTYPES = {
 FILE_NAME = "libivycomm.so.1"
 
 
-def candidates():
-    """Where the library may be, best first. The last is for the loader to find."""
+def places():
+    """The folders in which the library may be, best first."""
     here = os.path.dirname(os.path.abspath(__file__))  # .../ivycomm; inside a zip: .../x.zip/ivycomm
     above = os.path.dirname(here)
-    places = [
+    return [os.path.normpath(place) for place in (
         here,  # An installed wheel.
         os.path.dirname(above),  # Beside the archive that the package is in.
         os.path.join(above, "..", ".."),  # <prefix>/lib of <prefix>/lib/ivyrun/python; also a build tree.
         os.path.join(above, "..", "..", "build", "lib"),  # A checkout that was built in build/.
-    ]
-    return [os.path.normpath(os.path.join(place, FILE_NAME)) for place in places] + [FILE_NAME]
+    )]
+
+
+def candidates():
+    """Where the library may be, best first. The last is for the loader to find."""
+    return [os.path.join(place, FILE_NAME) for place in places()] + [FILE_NAME]
 
 
 def _open():

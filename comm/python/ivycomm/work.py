@@ -6,6 +6,7 @@ import time
 from collections import namedtuple
 from ctypes import POINTER, byref, c_double, c_int, c_void_p
 
+from . import calls
 from .arrays import find_stream
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
 from .futures import Future
@@ -214,15 +215,21 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     call aborts the communicator: its memory could not be given back otherwise.
     """
     sweep()
+    calls.teach()
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout), factor=factor)
     stream = find_stream(keep)
     if stream is not None:
         call.stream, call.flags = stream, DEVICE_MEMORY | ENQUEUE
     # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
-    if not (async_op or has_message or (stream is None and must_slice())):
+    call.interrupt = interrupt = 0 if async_op or has_message else calls.interrupt()
+    if not (async_op or has_message or (stream is None and not interrupt and must_slice())):
         inside.append(None)  # As `calling`, which costs more than a small operation.
         try:
-            check(function(*arguments, byref(call)))
+            code = function(*arguments, byref(call))
+            if interrupt:
+                calls.settle(code)
+            else:
+                check(code)
         finally:
             inside.pop()
         return finish(None) if finish else None

@@ -260,11 +260,11 @@ def thrown_away(r, n):
 
 def daemon_thread(r, n):
     """The interpreter ends while a thread waits in a call."""
-    from ivycomm import waiting
+    from ivycomm import calls, waiting
     if r == 0:
         threading.Thread(target=ic.barrier, daemon=True).start()
         deadline = time.monotonic() + 30
-        while not waiting.inside and time.monotonic() < deadline:
+        while not (waiting.inside or calls.inside()) and time.monotonic() < deadline:
             time.sleep(0.01)
         try:
             ic.finalize()

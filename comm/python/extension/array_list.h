@@ -1,0 +1,98 @@
+// Several arrays of one type as the parts of one operation.
+//
+// Thread: any that holds the interpreter's lock; the memory may be used without it.
+#pragma once
+
+#include <cstddef>
+#include <new>
+
+#include "comm/python/extension/array_view.h"
+
+namespace ivy::python {
+
+class ArrayList {
+ public:
+  ArrayList() = default;
+  ~ArrayList() {
+    for (std::size_t part = 0; part < viewed_; ++part) {
+      parts_[part].input.~ArrayView();
+      parts_[part].output.~ArrayView();
+    }
+    PyMem_Free(parts_);
+    PyMem_Free(columns_);
+    Py_XDECREF(results_);
+  }
+  ArrayList(const ArrayList&) = delete;
+  ArrayList& operator=(const ArrayList&) = delete;
+
+  // Takes the arrays of a list, and makes as many results unless they are the same. False, without
+  // an exception: one of them is not usual, or they are not of one type.
+  bool take(PyObject* list, bool is_in_place) {
+    const Py_ssize_t length = PyList_Size(list);
+    if (length <= 0 || !allocate(static_cast<std::size_t>(length))) return false;
+    results_ = is_in_place ? PyList_GetSlice(list, 0, length) : PyList_New(length);
+    for (Py_ssize_t part = 0; results_ != nullptr && part < length; ++part) {
+      if (!take_part(part, PyList_GetItem(list, part), is_in_place)) return false;
+    }
+    return without_exception(results_) != nullptr;
+  }
+
+  std::size_t count() const { return count_; }
+  const void* const* sends() const { return static_cast<const void* const*>(columns_); }
+  void* const* receives() const { return static_cast<void* const*>(columns_) + count_; }
+  const std::size_t* counts() const {
+    return reinterpret_cast<const std::size_t*>(receives() + count_);
+  }
+  int dtype() const { return parts_[0].input.dtype(); }
+  PyObject* results() const { return results_; }
+
+  // False: an exception is set.
+  bool tell_all_changed() const {
+    for (std::size_t part = 0; part < count_; ++part) {
+      if (!tell_changed(PyList_GetItem(results_, static_cast<Py_ssize_t>(part)))) return false;
+    }
+    return true;
+  }
+
+ private:
+  struct Part {
+    ArrayView input;
+    ArrayView output;
+  };
+
+  bool allocate(std::size_t count) {
+    count_ = count;
+    parts_ = static_cast<Part*>(PyMem_Calloc(count, sizeof(Part)));
+    columns_ = static_cast<void**>(PyMem_Calloc(3 * count, sizeof(void*)));
+    return parts_ != nullptr && columns_ != nullptr;
+  }
+
+  bool take_part(Py_ssize_t index, PyObject* array, bool is_in_place) {
+    const auto part = static_cast<std::size_t>(index);
+    auto& [input, output] = *::new (&parts_[part]) Part;
+    viewed_ = part + 1;
+    if (!input.take_any(array, is_in_place ? PyBUF_WRITABLE : 0)) return false;
+    if (input.dtype() != parts_[0].input.dtype()) return false;
+    const void* send = IVY_IN_PLACE;
+    void* receive = input.data();
+    if (!is_in_place) {
+      PyObject* const made = empty_like(array);  // The list takes it over.
+      if (made == nullptr || PyList_SetItem(results_, index, made) != 0) return false;
+      if (!output.take_any(made, PyBUF_WRITABLE)) return false;
+      send = input.data();
+      receive = output.data();
+    }
+    columns_[part] = const_cast<void*>(send);
+    columns_[count_ + part] = receive;
+    reinterpret_cast<std::size_t*>(columns_ + 2 * count_)[part] = input.count();
+    return true;
+  }
+
+  Part* parts_ = nullptr;
+  std::size_t viewed_ = 0;    // How many of the parts were made.
+  void** columns_ = nullptr;  // What is sent, where it is received, and the counts of elements.
+  std::size_t count_ = 0;
+  PyObject* results_ = nullptr;
+};
+
+}  // namespace ivy::python

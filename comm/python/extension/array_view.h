@@ -1,0 +1,147 @@
+// A NumPy array as dense memory, by the buffer protocol, or a tensor; and new ones like it.
+//
+// Thread: any that holds the interpreter's lock; the memory may be used without it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "comm/contract/ivycomm.h"
+#include "comm/python/extension/python.h"
+#include "comm/python/extension/tensors.h"
+
+namespace ivy::python {
+
+inline PyObject* array_type = nullptr;  // numpy.ndarray; null until NumPy was seen.
+inline PyObject* make_empty = nullptr;
+inline PyObject* make_empty_like = nullptr;
+
+inline PyObject* teach(PyObject*, PyObject* arguments) {
+  PyObject* type = nullptr;
+  PyObject* empty = nullptr;
+  PyObject* like = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOO", &type, &empty, &like) == 0) return nullptr;
+  keep(array_type, Py_NewRef(type));
+  keep(make_empty, Py_NewRef(empty));
+  keep(make_empty_like, Py_NewRef(like));
+  return Py_NewRef(Py_None);
+}
+
+// The element type of a native format of the struct module, as NumPy writes it; -1: none of ours.
+inline int dtype_of(const char* format, Py_ssize_t item) {
+  constexpr int kSigned[] = {-1, IVY_I8, IVY_I16, -1, IVY_I32, -1, -1, -1, IVY_I64};
+  constexpr int kUnsigned[] = {-1, IVY_U8, IVY_U16, -1, IVY_U32, -1, -1, -1, IVY_U64};
+  const bool is_complex = format[0] == 'Z';
+  const char letter = is_complex ? format[1] : format[0];
+  if (letter == '\0' || format[is_complex ? 2 : 1] != '\0' || item > 16) return -1;
+  if (is_complex) return letter == 'f' ? IVY_C64 : letter == 'd' ? IVY_C128 : -1;
+  switch (letter) {
+    case 'd':
+      return IVY_F64;
+    case 'f':
+      return IVY_F32;
+    case 'e':
+      return IVY_F16;
+    case '?':
+      return IVY_BOOL;
+    case 'b':
+    case 'h':
+    case 'i':
+    case 'l':
+    case 'q':
+      return item <= 8 ? kSigned[item] : -1;
+    case 'B':
+    case 'H':
+    case 'I':
+    case 'L':
+    case 'Q':
+      return item <= 8 ? kUnsigned[item] : -1;
+    default:
+      return -1;
+  }
+}
+
+class ArrayView {
+ public:
+  ArrayView() = default;
+  ~ArrayView() {
+    if (is_taken_) PyBuffer_Release(&buffer_);
+  }
+  ArrayView(const ArrayView&) = delete;
+  ArrayView& operator=(const ArrayView&) = delete;
+
+  // False, without an exception: it is no plain array or tensor, not dense, or of another type.
+  // Subclasses may mean something else by their memory, as masked arrays do.
+  bool take_any(PyObject* array, int flags) {
+    if (!is_tensor(array)) return take(array, flags);
+    return take_tensor(array, data_, count_, dtype_);
+  }
+  bool take(PyObject* array, int flags) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != array_type) return false;
+    if (PyObject_GetBuffer(array, &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) != 0) {
+      PyErr_Clear();
+      return false;
+    }
+    is_taken_ = true;
+    dtype_ = dtype_of(buffer_.format, buffer_.itemsize);
+    data_ = buffer_.buf;
+    count_ = static_cast<std::size_t>(buffer_.len) / static_cast<std::size_t>(buffer_.itemsize);
+    return dtype_ >= 0;
+  }
+
+  void* data() const { return data_; }
+  std::size_t count() const { return count_; }
+  int dtype() const { return dtype_; }
+  // What follows is for arrays only.
+  int dimensions() const { return buffer_.ndim; }
+  Py_ssize_t length(int axis) const { return buffer_.shape[axis]; }
+
+  // True if a result of `input` can be put here.
+  bool can_take(const ArrayView& input, bool is_in_place) const {
+    return is_like(input) && (is_in_place || !overlaps(input));
+  }
+  bool is_like(const ArrayView& other) const {
+    if (dtype_ != other.dtype_ || buffer_.ndim != other.buffer_.ndim) return false;
+    for (int axis = 0; axis < buffer_.ndim; ++axis) {
+      if (length(axis) != other.length(axis)) return false;
+    }
+    return true;
+  }
+  bool overlaps(const ArrayView& other) const {
+    const auto begin = reinterpret_cast<std::uintptr_t>(data());
+    const auto theirs = reinterpret_cast<std::uintptr_t>(other.data());
+    return begin < theirs + static_cast<std::size_t>(other.buffer_.len) &&
+           theirs < begin + static_cast<std::size_t>(buffer_.len);
+  }
+
+ private:
+  Py_buffer buffer_;
+  void* data_ = nullptr;
+  std::size_t count_ = 0;
+  int dtype_ = -1;
+  bool is_taken_ = false;
+};
+
+// New arrays; null, without an exception, where there is none, so that the Python way reports why.
+inline PyObject* empty_like(PyObject* array) {
+  PyObject* const make = is_tensor(array) ? tensors.empty_like : make_empty_like;
+  return without_exception(PyObject_CallFunctionObjArgs(make, array, nullptr));
+}
+
+// As `array`, of so many rows; one without dimensions gets one.
+inline PyObject* empty_of_rows(PyObject* array, const ArrayView& view, Py_ssize_t rows) {
+  PyObject* const shape = PyTuple_New(view.dimensions() > 0 ? view.dimensions() : 1);
+  if (shape == nullptr) return without_exception(nullptr);
+  bool is_made = PyTuple_SetItem(shape, 0, PyLong_FromSsize_t(rows)) == 0;
+  for (int axis = 1; axis < view.dimensions(); ++axis) {
+    is_made &= PyTuple_SetItem(shape, axis, PyLong_FromSsize_t(view.length(axis))) == 0;
+  }
+  PyObject* const dtype = is_made ? PyObject_GetAttrString(array, "dtype") : nullptr;
+  PyObject* const made =
+      dtype != nullptr ? PyObject_CallFunctionObjArgs(make_empty, shape, dtype, nullptr) : nullptr;
+  Py_DECREF(shape);
+  Py_XDECREF(dtype);
+  return without_exception(made);
+}
+
+}  // namespace ivy::python

@@ -1,0 +1,244 @@
+// ivycomm_calls: the usual collectives on NumPy's arrays and torch's tensors, from the interpreter
+// to the C interface in one step. Each function takes all arguments of the Python function of its
+// name, by position, and returns NotImplemented for all that is not usual: the Python function then
+// does it its own way.
+//
+// It links neither libivycomm nor NumPy: connect() tells the library's functions, teach() NumPy's.
+// CPython's limited API, so that one file serves every Python from 3.11 on.
+//
+// Thread: any that holds the interpreter's lock, which is given away during every call.
+#include <utility>
+
+#include "comm/python/extension/array_list.h"
+#include "comm/python/extension/array_view.h"
+#include "comm/python/extension/interrupts.h"
+#include "comm/python/extension/library.h"
+#include "comm/python/extension/python.h"
+#include "comm/python/extension/seats.h"
+
+namespace ivy::python {
+namespace {
+
+PyObject* not_usual() { return Py_NewRef(Py_NotImplemented); }
+
+PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
+PyObject* reduction_type = nullptr;     // ReduceOp, whose members stand in the dict as well.
+PyObject* usual_reduction = nullptr;    // The name that is given by default.
+
+// -1: not given as the exact name that the table has.
+int reduction_of(PyObject* op) {
+  if (op == usual_reduction) return IVY_SUM;
+  const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
+  if (!is_member && !PyUnicode_CheckExact(op)) return -1;
+  PyObject* const number = PyDict_GetItemWithError(reduction_numbers, op);
+  return number != nullptr ? static_cast<int>(PyLong_AsLong(number)) : -1;
+}
+
+// True for the arguments that nobody gave.
+bool are_usual(PyObject* async_op, PyObject* timeout) {
+  return async_op == Py_False && timeout == Py_None;
+}
+bool is_one(PyObject* factor) {
+  return PyFloat_CheckExact(factor) && PyFloat_AsDouble(factor) == 1.0;
+}
+
+// A rank or an axis; -1: another thing than a small number.
+int small_number(PyObject* value) {
+  if (!PyLong_CheckExact(value)) return -1;
+  int overflow = 0;
+  const long number = PyLong_AsLongAndOverflow(value, &overflow);
+  return overflow != 0 || number < 0 || number > (1 << 24) ? -1 : static_cast<int>(number);
+}
+
+// The result's array and its memory.
+struct Result {
+  PyObject* array = nullptr;
+  ArrayView view;
+
+  ~Result() { Py_XDECREF(array); }
+  bool make(PyObject* made) {
+    array = made;
+    return array != nullptr && view.take_any(array, PyBUF_WRITABLE);
+  }
+  PyObject* give() { return std::exchange(array, nullptr); }
+};
+
+// Takes x, op, group, out, async_op, timeout and factor.
+PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int op = reduction_of(given[1]);
+  ArrayView input;
+  if (seat == nullptr || op < 0 || !input.take_any(given[0], 0)) return not_usual();
+  Result result;
+  PyObject* const out = given[3];
+  if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_usual();
+  if (!result.make(out == Py_None ? empty_like(given[0]) : Py_NewRef(out))) return not_usual();
+  const bool is_in_place = out != Py_None && result.view.data() == input.data();
+  if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_usual();
+  const void* const send = is_in_place ? IVY_IN_PLACE : input.data();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_reduce(seat->comm, send, result.view.data(), input.count(), input.dtype(),
+                              op, how);
+  };
+  return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes x, op, group, async_op, timeout and factor.
+PyObject* all_reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int op = reduction_of(given[1]);
+  ArrayView array;
+  if (seat == nullptr || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_reduce(seat->comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
+                              op, how);
+  };
+  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+}
+
+// Takes x, src, group, async_op and timeout.
+PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int root = small_number(given[1]);
+  if (seat == nullptr || root < 0 || root >= seat->size) return not_usual();
+  ArrayView array;
+  if (!array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.broadcast(seat->comm, array.data(), array.count(), array.dtype(), root, how);
+  };
+  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+}
+
+// Takes x, axis, uneven, group, out, async_op and timeout.
+PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
+  if (small_number(given[1]) != 0 || given[2] != Py_False || given[4] != Py_None) {
+    return not_usual();
+  }
+  const Seat* const seat = seat_of(given[3]);
+  ArrayView input;
+  if (seat == nullptr || !input.take(given[0], 0)) return not_usual();
+  const Py_ssize_t rows = (input.dimensions() > 0 ? input.length(0) : 1) * seat->size;
+  Result result;
+  if (!result.make(empty_of_rows(given[0], input, rows))) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_gather(seat->comm, input.data(), result.view.data(), input.count(),
+                              input.dtype(), how);
+  };
+  return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes x, op, split, group, out, async_op, timeout and factor.
+PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
+  if (given[2] != Py_None || given[4] != Py_None) return not_usual();
+  const Seat* const seat = seat_of(given[3]);
+  const int op = reduction_of(given[1]);
+  ArrayView input;
+  if (seat == nullptr || op < 0 || !input.take(given[0], 0)) return not_usual();
+  if (input.dimensions() == 0 || input.length(0) % seat->size != 0) return not_usual();
+  Result result;
+  if (!result.make(empty_of_rows(given[0], input, input.length(0) / seat->size))) {
+    return not_usual();
+  }
+  const auto call = [&](const ivy_call* how) {
+    return library.reduce_scatter(seat->comm, input.data(), result.view.data(), result.view.count(),
+                                  input.dtype(), op, how);
+  };
+  return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes xs, op, group, async_op, timeout, factor and whether it works in place.
+PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int op = reduction_of(given[1]);
+  if (seat == nullptr || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
+  ArrayList arrays;
+  if (!arrays.take(given[0], given[6] == Py_True)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.all_reduce_coalesced(seat->comm, arrays.count(), arrays.sends(),
+                                        arrays.receives(), arrays.counts(), arrays.dtype(), op,
+                                        how);
+  };
+  return carry_out(call) && arrays.tell_all_changed() ? Py_NewRef(arrays.results()) : nullptr;
+}
+
+// Takes group, async_op and timeout alone.
+PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
+  const Seat* const seat = seat_of(given[0]);
+  if (seat == nullptr) return not_usual();
+  const auto call = [&](const ivy_call* how) { return library.barrier(seat->comm, how); };
+  return carry_out(call) ? Py_NewRef(Py_None) : nullptr;
+}
+
+// Takes the library's functions by name, the numbers of the reductions by name and member, the type
+// of those members, and what raises the exception for a code.
+PyObject* connect(PyObject*, PyObject* arguments) {
+  PyObject* addresses = nullptr;
+  PyObject* reductions = nullptr;
+  PyObject* raise = nullptr;
+  PyObject* type = nullptr;
+  if (PyArg_ParseTuple(arguments, "OOOO", &addresses, &reductions, &type, &raise) == 0) {
+    return nullptr;
+  }
+  if (!library.take(addresses)) return nullptr;
+  keep(reduction_numbers, Py_NewRef(reductions));
+  keep(reduction_type, Py_NewRef(type));
+  keep(raise_error, Py_NewRef(raise));
+  keep(usual_reduction, PyUnicode_InternFromString("sum"));
+  return Py_NewRef(Py_None);
+}
+
+PyMethodDef methods[] = {
+    {"connect", connect, METH_VARARGS, "connect(addresses, reductions, ReduceOp, raise_error)"},
+    {"teach", teach, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
+    {"teach_torch", teach_torch, METH_VARARGS,
+     "teach_torch(Tensor, strided, dtypes, empty_like, increment_version): torch is imported"},
+    {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): what a Group keeps"},
+    {"set_world", set_world, METH_VARARGS,
+     "set_world(seat, main_thread): None ends the world and every other seat"},
+    {"close", close_seat, METH_O, "close(seat): its communicator is gone"},
+    {"inside", count_inside, METH_NOARGS, "How many threads are inside a call of this module."},
+    {"settle", settle, METH_O, "settle(code): raises what a call that returned it ended with"},
+    {"all_reduce", fast(all_reduce), METH_FASTCALL, nullptr},
+    {"all_reduce_", fast(all_reduce_in_place), METH_FASTCALL, nullptr},
+    {"all_reduce_coalesced", fast(all_reduce_coalesced), METH_FASTCALL, nullptr},
+    {"broadcast_", fast(broadcast_in_place), METH_FASTCALL, nullptr},
+    {"all_gather", fast(all_gather), METH_FASTCALL, nullptr},
+    {"reduce_scatter", fast(reduce_scatter), METH_FASTCALL, nullptr},
+    {"barrier", fast(barrier), METH_FASTCALL, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef definition = {PyModuleDef_HEAD_INIT,
+                          "ivycomm_calls",
+                          nullptr,
+                          -1,
+                          methods,
+                          nullptr,
+                          nullptr,
+                          nullptr,
+                          nullptr};
+
+}  // namespace
+}  // namespace ivy::python
+
+PyMODINIT_FUNC PyInit_ivycomm_calls() {
+  using namespace ivy::python;
+  PyObject* const module = PyModule_Create(&definition);
+  if (module == nullptr) return nullptr;
+  // ivy_call.interrupt and the size of the struct that has it, for calls that ctypes makes.
+  PyObject* const ask = PyLong_FromVoidPtr(reinterpret_cast<void*>(&ask_for_signals));
+  const int failed = PyModule_AddObjectRef(module, "ask_for_signals", ask) |
+                     PyModule_AddIntConstant(module, "INTERFACE", kInterface);
+  Py_XDECREF(ask);
+  if (failed != 0) {
+    Py_DECREF(module);
+    return nullptr;
+  }
+  return module;
+}

@@ -1,0 +1,107 @@
+// Blocking calls that their callers call off: ivy_call.interrupt.
+#include <thread>
+
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+// What an interrupt does: it lets the call wait a few times, and then says `answer`.
+struct Asked {
+  int left = 2;
+  int answer = 1;
+  int times = 0;
+  ivy_comm* comm = nullptr;  // Not null: an operation on it is tried first.
+  int nested_code = IVY_OK;
+};
+
+int ask(void* context) {
+  Asked& asked = *static_cast<Asked*>(context);
+  ++asked.times;
+  if (asked.comm != nullptr) asked.nested_code = ivy_barrier(asked.comm, nullptr);
+  return --asked.left <= 0 ? asked.answer : 0;
+}
+
+ivy_call call_that_asks(Asked& asked) {
+  ivy_call call = {};
+  call.struct_bytes = sizeof call;
+  call.interrupt = &ask;
+  call.interrupt_context = &asked;
+  return call;
+}
+
+class Interrupts : public testing::TestWithParam<Hosts> {};
+
+TEST_P(Interrupts, EndACallThatWaitsOnEveryRank) {
+  const Shared<std::atomic<bool>> has_ended;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    World world;
+    Asked asked;
+    const ivy_call call = call_that_asks(asked);
+    if (rank == 0) {
+      EXPECT_EQ(ivy_barrier(world, &call), IVY_CANCELLED);
+      EXPECT_EQ(asked.times, 2);
+      has_ended->store(true);
+    } else {
+      while (!has_ended->load()) std::this_thread::sleep_for(milliseconds(1));
+    }
+    // What rank 0 sent before may let another host's rank out of the first one.
+    if (ivy_barrier(world, nullptr) == IVY_OK) {
+      EXPECT_EQ(ivy_barrier(world, nullptr), IVY_CANCELLED);
+    }
+    EXPECT_EQ(last_failure().rank, 0);
+    EXPECT_NE(std::string(ivy_last_error()).find("interrupted"), std::string::npos)
+        << ivy_last_error();
+  }));
+}
+
+TEST_P(Interrupts, LetACallGoOn) {
+  const Shared<std::atomic<int>> times;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    World world;
+    Asked asked;
+    asked.answer = 0;
+    asked.comm = world;
+    const ivy_call call = call_that_asks(asked);
+    // The others come when the interrupt was asked.
+    while (rank != 0 && times->load() == 0) std::this_thread::sleep_for(milliseconds(1));
+    std::thread watch;
+    if (rank == 0) {
+      watch = std::thread([&] {
+        std::this_thread::sleep_for(milliseconds(300));
+        times->store(1);
+      });
+    }
+    EXPECT_EQ(ivy_barrier(world, &call), IVY_OK) << ivy_last_error();
+    if (watch.joinable()) watch.join();
+    if (rank == 0) {
+      EXPECT_GT(asked.times, 0);
+      EXPECT_EQ(asked.nested_code, IVY_FAILED_PRECONDITION);
+    }
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
+TEST_P(Interrupts, EndASendThatNobodyReceives) {
+  const Shared<std::atomic<bool>> has_ended;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    World world;
+    Asked asked;
+    const ivy_call call = call_that_asks(asked);
+    const std::vector<double> message(std::size_t{1} << 23);
+    if (rank == 0) {
+      EXPECT_EQ(ivy_send(world, message.data(), message.size(), IVY_F64, 1, 0, &call),
+                IVY_CANCELLED);
+      has_ended->store(true);
+    } else {
+      while (!has_ended->load()) std::this_thread::sleep_for(milliseconds(1));
+    }
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_CANCELLED);
+  }));
+}
+
+INSTANTIATE_TEST_SUITE_P(, Interrupts, testing::Values(one_host(2), host_each(2)),
+                         [](const auto& hosts) { return hosts_text(hosts.param); });
+
+}  // namespace
+}  // namespace ivy::comm::test

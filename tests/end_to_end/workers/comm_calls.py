@@ -1,0 +1,273 @@
+"""comm_calls.py SCENARIO: the usual calls in one step, and what signal handlers do to them. Each rank ends with "went on"."""
+
+import os
+import random
+import signal
+import sys
+import threading
+import time
+
+import numpy as np
+
+import ivycomm as ic
+from ivycomm import calls
+
+TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
+         "bool", "complex64", "complex128")
+SHAPES = ((), (0,), (1,), (6,), (6, 5), (2, 3, 4))
+
+
+def same(one, other):
+    assert one.dtype == other.dtype and one.shape == other.shape, (one.dtype, one.shape, other.dtype, other.shape)
+    assert type(one) is type(other) and np.array_equal(one, other), (one, other)
+
+
+def prepare():
+    """The extension knows NumPy from the first call on that goes the long way."""
+    ic.all_reduce(np.ones(1), timeout=60.0)
+
+
+def same_results(r, n):
+    """One step and the long way, which a timeout asks for, give the same; `taken`: it was one step."""
+    prepare()
+    taken = calls.is_there()
+    for dtype in TYPES:
+        for shape in SHAPES:
+            x = ((np.arange(np.prod(shape, dtype=int)) + r) % 2).astype(dtype).reshape(shape)
+            op = "max" if not dtype.startswith("complex") else "sum"
+            same(ic.all_reduce(x, op), ic.all_reduce(x, op, timeout=60.0))
+            same(ic.all_gather(x), ic.all_gather(x, timeout=60.0))
+            one, other, into = x.copy(), x.copy(), np.empty_like(x)
+            assert ic.all_reduce_(one, op) is one and ic.all_reduce(x, op, out=into) is into
+            same(one, ic.all_reduce_(other, op, timeout=60.0))
+            same(into, one)
+            mine = x.copy()
+            assert ic.broadcast_(mine, n - 1) is mine
+            same(mine, ic.broadcast(x, n - 1))
+            if x.ndim and x.shape[0] % n == 0:
+                same(ic.reduce_scatter(x, op), ic.reduce_scatter(x, op, timeout=60.0))
+            done = calls.all_reduce_(x, op, None, False, None, 1.0)
+            assert (done is x) == taken, (dtype, shape, done)
+    parts = [np.full(size, float(r + size)) for size in (3, 0, 200_000, 1, 70)]
+    for done, expected in zip(ic.all_reduce_coalesced(parts), [ic.all_reduce(part) for part in parts]):
+        same(done, expected)
+    mixed = [np.ones(2), np.ones(2, "f4")]
+    try:
+        ic.all_reduce_coalesced(mixed)
+        raise AssertionError("parts of two types are one operation")
+    except TypeError:
+        pass
+    tree = {"weights": parts, "step": np.int64(1), "bias": np.ones((2, 2), "f4")}
+    done = ic.all_reduce(tree, "max")
+    same(done["weights"][3], np.array([float(n)]))
+    same(done["bias"], tree["bias"])
+    copies = [part.copy() for part in parts]
+    assert all(one is other for one, other in zip(ic.all_reduce_coalesced_(copies, ic.ReduceOp.MAX), copies))
+    for one, other in zip(copies, done["weights"]):
+        same(one, other)
+    same(ic.all_reduce(x, "mean", ic.world()), ic.all_reduce(x, "mean"))
+
+
+def tensors(r, n):
+    """Torch's, of which some need what only the long way does."""
+    import warnings
+
+    import torch
+
+    ic.all_reduce(torch.ones(1), timeout=60.0)
+    taken = calls.is_there()
+    for name in ("float16", "bfloat16", "float32", "float64", "int8", "uint8", "int16", "int32", "int64", "bool"):
+        x = ((torch.arange(12) + r) % 2).to(getattr(torch, name)).reshape(3, 4)
+        expected = torch.ones(3, 4, dtype=x.dtype)
+        assert torch.equal(ic.all_reduce(x, "max"), expected)
+        version = x._version
+        assert ic.all_reduce_(x, "max") is x and torch.equal(x, expected) and x._version > version
+        x.fill_(r)
+        assert ic.broadcast_(x, n - 1) is x and torch.equal(x, torch.full_like(x, n - 1))
+        assert (calls.all_reduce_(x, "max", None, False, None, 1.0) is x) == taken, name
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        ic.all_reduce(torch.ones(3, requires_grad=True))
+    assert told, "nobody is told that the result has no gradient"
+    assert torch.equal(ic.all_reduce(torch.ones(3, 4).T), torch.full((4, 3), float(n)))
+    lazy = torch.tensor([1 + 2j]).conj()
+    assert torch.equal(ic.all_reduce(lazy), n * torch.tensor([1 - 2j]))
+    assert lazy.imag.is_neg() and torch.equal(ic.all_reduce(lazy.imag), torch.tensor([-2.0 * n]))
+    with torch.inference_mode():
+        inferred = torch.ones(3)
+    try:
+        ic.all_reduce_(inferred)
+        raise AssertionError("an inference tensor was written into")
+    except ValueError:
+        pass
+
+
+def unusual_arguments(r, n):
+    """What is not usual goes the long way, which says what is wrong, or does it."""
+    prepare()
+    x = np.arange(12.0).reshape(3, 4)
+    locked = x.copy()
+    locked.flags.writeable = False
+    for wrong, error in ((lambda: ic.all_reduce_(locked), ValueError), (lambda: ic.all_reduce_(x.T), ValueError),
+                         (lambda: ic.all_reduce_(x, "smallest"), ValueError), (lambda: ic.broadcast_(x, n), ValueError),
+                         (lambda: ic.broadcast_(x, True + n), ValueError),
+                         (lambda: ic.all_reduce(x, out=np.empty(3)), ValueError),
+                         (lambda: ic.all_reduce(x, out=np.empty((3, 4), "f4")), ValueError),
+                         (lambda: ic.all_reduce(np.ma.array([1.0])), TypeError),
+                         (lambda: ic.all_reduce(x, "band"), ic.InvalidArgument),
+                         (lambda: ic.all_reduce(x, group=7), TypeError)):
+        try:
+            wrong()
+        except error:
+            continue
+        raise AssertionError(f"no {error.__name__}")
+    same(ic.all_reduce(x.T), x.T * n)
+    same(ic.all_reduce(x.astype(">f8")), x * n)
+    assert ic.all_reduce(2.5) == 2.5 * n and np.array_equal(ic.all_reduce([1, 2]), [n, 2 * n])
+    memory = np.ones(12)
+    same(ic.all_reduce(memory[:8], out=memory[4:]), np.full(8, float(n)))
+    same(ic.all_reduce(memory, out=memory), memory)
+    pair = ic.new_group([0, 1])
+    if pair.is_member:
+        same(ic.all_reduce(x, group=pair), x * 2)
+        ic.barrier(group=pair)
+        pair.free()
+        try:
+            ic.barrier(group=pair)
+            raise AssertionError("a freed group works")
+        except ic.NotInitialized:
+            pass
+    else:
+        assert ic.all_reduce(x, group=pair) is None and ic.barrier(group=pair) is None
+    old = ic.world()
+    ic.finalize()
+    for group in (None, old):
+        try:
+            ic.all_reduce_(x, group=group)
+            raise AssertionError("a world that has ended works")
+        except ic.NotInitialized:
+            pass
+    ic.init()
+    same(ic.all_reduce(x), x * n)
+
+
+def threads(r, n):
+    """Each thread waits on a group of its own, in another order on every rank."""
+    prepare()
+    groups = [ic.new_group(range(n)) for _ in range(3)]
+    wrong = []
+
+    def work(number):
+        x = np.ones(number + 1)
+        for _ in range(200):
+            if not np.array_equal(ic.all_reduce(x, group=groups[number]), x * n):
+                wrong.append(number)
+
+    workers = [threading.Thread(target=work, args=(number,)) for number in (range(3) if r else reversed(range(3)))]
+    for worker in workers:
+        worker.start()
+    for _ in range(200):
+        ic.barrier()
+    for worker in workers:
+        worker.join()
+    assert not wrong, wrong
+
+
+def send_later(number):
+    threading.Timer(0.3, os.kill, (os.getpid(), number)).start()
+
+
+def handler_runs(r, n):
+    """A handler that does not raise runs while the others are waited for, and the operation goes on."""
+    prepare()
+    x, ran = np.ones(3), []
+
+    def handler(*_):
+        ran.append(True)
+        if calls.is_there():  # By ctypes this is another thread's operation.
+            try:
+                ic.barrier()
+            except ic.FailedPrecondition as error:
+                assert "signal handler" in str(error), error
+                ran.append("refused")
+        ic.store().set("go", "on")
+
+    signal.signal(signal.SIGUSR1, handler)
+    if r == 0:
+        send_later(signal.SIGUSR1)
+    else:
+        ic.store().get("go", timeout=30)  # Nothing but the handler lets the others come.
+    same(ic.all_reduce(x), x * n)
+    assert r != 0 or ran == ([True, "refused"] if calls.is_there() else [True]), ran
+
+
+def interrupted_calls(r, n):
+    """Ctrl-C in calls that wait: of one step, of the long way, behind an asynchronous one, and of a send."""
+    big = np.ones(1 << 20)
+    interrupt_each(r, (lambda: ic.all_reduce_(big), lambda: ic.all_reduce(big, timeout=60.0),
+                       lambda: [ic.barrier(async_op=True), ic.barrier()], lambda: ic.send(big, 1)))
+
+
+def interrupted_barriers(r, n):
+    interrupt_each(r, (lambda: ic.barrier(), lambda: ic.barrier(timeout=60.0)))
+
+
+def interrupt_each(r, waiting):
+    prepare()
+    for number, call in enumerate(waiting):
+        if r == 0:
+            send_later(signal.SIGINT)
+            try:
+                call()
+                raise AssertionError(f"call {number} was not interrupted")
+            except KeyboardInterrupt:
+                ic.store().set(f"go {number}", "on")
+        else:
+            ic.store().get(f"go {number}", timeout=30)
+        try:
+            for _ in range(100):
+                ic.barrier()
+            raise AssertionError(f"the world is whole after call {number}")
+        except ic.Aborted as error:
+            assert error.rank == 0 and "rank 0 aborted communicator world" in str(error), error
+        ic.finalize()
+        ic.init()
+
+
+def drill(r, n):
+    """SIGINT at random moments, in loops whose arrays come and go: nothing is written where an array was."""
+    prepare()
+    dice = random.Random(f"{os.environ.get('IVY_JOB_ID')} {r}")
+    for _ in range(12):
+        guards = []
+        try:
+            if r == 0:
+                threading.Timer(dice.uniform(0.001, 0.05), os.kill, (os.getpid(), signal.SIGINT)).start()
+            while True:
+                for size in (1, 100, 5000, 70000):
+                    x = np.ones(size)
+                    assert ic.all_reduce(x)[-1] == n
+                    ic.all_reduce_(x)
+                    del x
+                    guards = [np.full(size, 7.0) for _ in range(3)]
+        except (KeyboardInterrupt, ic.Aborted):
+            pass
+        time.sleep(0.01)
+        assert all((guard == 7.0).all() for guard in guards)
+        while True:  # The signal may come here as well.
+            try:
+                if ic.is_initialized():
+                    if r == 0:
+                        ic.abort("the next round")
+                    ic.finalize()
+                ic.init()
+                break
+            except (KeyboardInterrupt, ic.Aborted):
+                pass
+
+
+if __name__ == "__main__":
+    ic.init()
+    globals()[sys.argv[1]](ic.rank(), ic.world_size())
+    print("went on", flush=True)
+    ic.finalize()
