@@ -69,6 +69,8 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
   identity.token_file = IVY_TRY(text_of(environment, "IVY_TOKEN_FILE"));
   identity.generation =
       IVY_TRY(number_of("IVY_GENERATION", environment("IVY_GENERATION").value_or("0")));
+  identity.incarnation =
+      IVY_TRY(number_of("IVY_REJOIN", environment("IVY_REJOIN").value_or("0")));
   return identity;
 }
 

@@ -41,7 +41,8 @@ struct Identity {
   std::string job_id;
   std::string token_file;  // Also for kAddress; empty: there is no secret.
   std::uint32_t generation = 0;
-  std::string control_path;  // The supervisor's control socket; empty: none.
+  std::uint32_t incarnation = 0;  // How many times this rank was started again (IVY_REJOIN).
+  std::string control_path;       // The supervisor's control socket; empty: none.
 
   // For the other ways to meet.
   std::string bootstrap_host;

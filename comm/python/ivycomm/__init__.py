@@ -22,9 +22,9 @@ from .job_store import store
 from .mesh import Mesh, mesh
 from .registered import empty_registered
 from .work import Message, Timing, Work
-from .groups import (Group, abort, device, finalize, init, is_initialized, is_main_process, local_rank,
-                    local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, source, split, world,
-                     world_size)
+from .groups import (Group, abort, device, finalize, grow, init, is_initialized, is_main_process, local_rank,
+                    local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, restart_count, shrink, source,
+                     split, world, world_size)
 
 __version__ = "0.1.0"
 
@@ -34,8 +34,8 @@ __all__ = [
     "Unauthenticated", "Work", "abort", "all_gather", "all_gather_", "all_gather_list", "all_gather_object",
     "all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all", "all_to_all_",
     "barrier", "broadcast", "broadcast_", "broadcast_object", "device", "empty_registered", "finalize", "gather",
-    "gather_", "gather_object", "init", "irecv", "is_initialized", "is_main_process", "isend", "local_rank",
+    "gather_", "gather_object", "grow", "init", "irecv", "is_initialized", "is_main_process", "isend", "local_rank",
     "local_world_size", "mesh", "new_group", "node_rank", "num_nodes", "prepare_device", "rank", "recv", "recv_",
-    "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "scan", "scan_", "scatter", "scatter_", "scatter_object",
-    "send", "sendrecv", "source", "split", "store", "world", "world_size",
+    "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "restart_count", "scan", "scan_", "scatter", "scatter_", "scatter_object",
+    "send", "sendrecv", "shrink", "source", "split", "store", "world", "world_size",
 ]
