@@ -282,9 +282,7 @@ int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
     const auto timeout = options_of(call).timeout;
     end_broken(*world, aim);
     Result<std::unique_ptr<Communicator>> made = Communicator::repair_world(
-        *world->job, aim,
-        timeout.count() != 0 ? std::chrono::duration_cast<std::chrono::milliseconds>(timeout)
-                             : world->job->timeout());
+        *world->job, aim, std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
     if (!made.ok()) return fail(made.error());
     world->communicator = std::move(made).value();
     return static_cast<int>(IVY_OK);

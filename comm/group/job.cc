@@ -19,7 +19,6 @@ using std::chrono::milliseconds;
 
 constexpr std::chrono::hours kForever{24 * 400};
 constexpr std::size_t kTokenBytesMax = 1 << 20;
-constexpr milliseconds kEventTime{2'000};
 
 std::atomic<std::uint32_t> joins{0};
 // The worlds that were formed without ivyrun: a rank that failed alone may try again.
@@ -78,7 +77,7 @@ Result<void> Job::connect_to_store() {
   options.address = identity_.store_address;
   options.job_id = identity_.job_id;
   options.token = IVY_TRY(read_token(identity_.token_file));
-  options.generation = identity_.generation;
+  options.generation = identity_.attempt.generation;
   options.rank = identity_.rank;
   options.connect_timeout = std::min(timeout_, milliseconds(60'000));
   Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
@@ -118,7 +117,7 @@ Result<void> Job::listen_to_peers(std::uint32_t rank) {
 Result<void> Job::attach_to_supervisor() {
   control::Attach attach;
   attach.rank = identity_.rank;
-  attach.generation = identity_.generation;
+  attach.generation = identity_.attempt.generation;
   attach.pid = getpid();
   control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
   rows_.show_in(control_.get());
@@ -128,14 +127,12 @@ Result<void> Job::attach_to_supervisor() {
 }
 
 Result<World> Job::form_world() {
-  if (!IVY_TRY(repairs_.is_newcomer())) return form_first_world();
-  Result<World> world = repairs_.enter(steady_now() + timeout_, form_repaired());
-  // The next world that all ranks begin together has the same number on all of them.
-  if (world.ok()) joins.store(repairs_.number_of_base() + 1);
-  return world;
-}
-
-Result<World> Job::form_first_world() {
+  if (IVY_TRY(repairs_.is_newcomer())) {
+    Result<World> entered = repairs_.enter(steady_now() + timeout_, form_repaired());
+    // The next world that all ranks begin together has the same number on all of them.
+    if (entered.ok()) joins.store(repairs_.number_of_base() + 1);
+    return entered;
+  }
   WorldFormation formation(
       {identity_, timeout_, joined_, store_.get(), control_.get(), listener_.get()});
   Result<World> world = formation.form();
@@ -150,16 +147,18 @@ Result<World> Job::form_first_world() {
 }
 
 Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
-  if (store_ == nullptr) return form_first_world();
+  if (store_ == nullptr) return form_world();
   if (aim == RepairAim::kGrow && identity_.bootstrap != Bootstrap::kStore) {
-    return Error{Code::kFailedPrecondition,
-                 "grow needs a launcher that starts a lost rank again, and the store that it serves",
-                 "start the job with ivyrun --on-failure replace, or call shrink"};
+    return Error{
+        Code::kFailedPrecondition,
+        "grow needs a launcher that starts a lost rank again, and the store that it serves",
+        "start the job with ivyrun --on-failure replace, or call shrink"};
   }
   records_.set_bell(nullptr);
   bell_.reset();
   world_segment_.reset();
-  return repairs_.repair(aim, steady_now() + timeout, form_repaired());
+  const milliseconds at_most = timeout.count() != 0 ? timeout : timeout_;
+  return repairs_.repair(aim, steady_now() + at_most, form_repaired());
 }
 
 WorldRepairs::Form Job::form_repaired() {
@@ -172,8 +171,8 @@ WorldRepairs::Form Job::form_repaired() {
         return listens.error();
       }
     }
-    WorldFormation formation({identity, timeout, joined_, store_.get(), control_.get(),
-                              listener_.get(), &reformed});
+    WorldFormation formation(
+        {identity, timeout, joined_, store_.get(), control_.get(), listener_.get(), &reformed});
     Result<World> world = formation.form();
     if (!world.ok()) return world;
     world->timeout = timeout_;
@@ -212,16 +211,9 @@ void Job::listen_to_store() {
         awaited->store(number);
         return store_->wait({records_.key_of_event(number)}, kForever).ok();
       },
-      [this, awaited] { end_wait_for_event(awaited->load()); });
-}
-
-// Lets the event itself happen, which leaves the client whole for the next world; the next one too,
-// for which the bell may have begun to wait.
-void Job::end_wait_for_event(std::uint64_t number) {
-  for (const std::uint64_t each : {number, number + 1}) {
-    const Result<void> rung = store_->set_once(records_.key_of_event(each), "", kEventTime);
-    if (!rung.ok() && rung.error().code != Code::kAlreadyExists) store_->cancel();
-  }
+      [this, awaited] {
+        if (!records_.end_wait_for_event(*store_, awaited->load())) store_->cancel();
+      });
 }
 
 // True if that rank of this host has finalized its world.

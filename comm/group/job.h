@@ -40,18 +40,19 @@ class Job {
   Result<World> form_world();
   // Forms another world in place of the one that was formed, of which no communicator is left.
   // Collective over its survivors, and of kGrow over those that were started again; see repair.h
-  // for the errors. It may be called again after an error.
+  // for the errors. It may be called again after an error. Zero stands for the timeout of join().
   Result<World> repair_world(RepairAim aim, std::chrono::milliseconds timeout);
   WorldRepairs& repairs() { return repairs_; }
   // The death for which form_world() gave up; nothing: it had another reason.
   const std::optional<Failure>& init_failure() const { return init_failure_; }
 
-  std::chrono::milliseconds timeout() const { return timeout_; }
   const std::string& source() const { return source_; }       // Says who assigned this rank.
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   const TuningTable& tuning() const { return tuning_; }
-  std::uint32_t tcp_streams() const { return reach_.streams; }  // What TcpMeshOptions::streams says.
+  std::uint32_t tcp_streams() const {
+    return reach_.streams;
+  }  // What TcpMeshOptions::streams says.
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
   StoreRecords& records() { return records_; }
@@ -80,8 +81,6 @@ class Job {
   Result<void> attach_to_supervisor();
   Result<void> listen_to_peers(std::uint32_t rank);
   void listen_to_store();
-  void end_wait_for_event(std::uint64_t number);
-  Result<World> form_first_world();
   WorldRepairs::Form form_repaired();
   void begin_world(const World& world);
   bool has_left(std::int32_t world_rank) const;

@@ -74,7 +74,8 @@ Result<RepairView> Repair::view(const std::vector<Seat>& seats) {
     rank.was_member = true;
     rank.incarnation = seat.incarnation;
     // A rank that has come was missed by mistake.
-    rank.is_dead = has_ended_elsewhere(seat) || context_.is_dead_here(seat) || (!rank.called && context_.is_missed(seat));
+    rank.is_dead = has_ended_elsewhere(seat) || context_.is_dead_here(seat) ||
+                   (!rank.called && context_.is_missed(seat));
   }
   return view;
 }
@@ -87,8 +88,7 @@ Result<RepairDecision> Repair::publish(const RepairDecision& decision) {
 }
 
 Result<RepairDecision> Repair::read_decision() {
-  return check_own(IVY_TRY(
-      RepairDecision::decoded(IVY_TRY(context_.store->get(key("decision"))))));
+  return check_own(IVY_TRY(RepairDecision::decoded(IVY_TRY(context_.store->get(key("decision"))))));
 }
 
 Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {
@@ -110,27 +110,26 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Seat>& sea
     const RepairView seen = IVY_TRY(view(seats));
     std::optional<RepairDecision> decision = decide(aim, seen);
     if (!decision && context_.is_interrupted()) {
-      decision = RepairDecision{{}, Error{Code::kCancelled,
-                                          "rank " + std::to_string(context_.job_rank) +
-                                              " has interrupted the repair of the world"}};
+      decision =
+          RepairDecision{{},
+                         Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
+                                                     " has interrupted the repair of the world"}};
     } else if (!decision && steady_now() >= end) {
-      decision = RepairDecision{
-          {},
-          Error{Code::kDeadlineExceeded,
-                std::string(name_of(aim)) + " of the world: after " + seconds_until_now(begun) +
-                    " " + missing_text(aim, seen),
-                "every survivor calls it"}};
+      decision = RepairDecision{{},
+                                Error{Code::kDeadlineExceeded,
+                                      std::string(name_of(aim)) + " of the world: after " +
+                                          seconds_until_now(begun) + " " + missing_text(aim, seen),
+                                      "every survivor calls it"}};
     }
     if (decision) {
       IVY_TRY(publish(*decision));
       break;
     }
     const bool is_first = is_first_of_those_who_came(seen, context_.job_rank);
-    const milliseconds turn = is_first ? kFirstLooks
-                                       : std::min(kOthersLookMax,
-                                                  kOthersLook + milliseconds(context_.job_size));
-    const Result<void> waited =
-        store.wait({decided}, std::min(turn, until(end) + milliseconds(1)));
+    const milliseconds turn =
+        is_first ? kFirstLooks
+                 : std::min(kOthersLookMax, kOthersLook + milliseconds(context_.job_size));
+    const Result<void> waited = store.wait({decided}, std::min(turn, until(end) + milliseconds(1)));
     if (!waited.ok() && waited.error().code != Code::kDeadlineExceeded) return waited.error();
   }
   const RepairDecision decision = IVY_TRY(read_decision());
@@ -143,15 +142,14 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Seat>& sea
 Result<void> Repair::call_newcomers(const RepairDecision& decision) {
   for (const RepairMember& member : decision.members) {
     if (!member.is_newcomer) continue;
-    IVY_CHECK(context_.store->set(kCalled + std::to_string(member.job_rank),
-                                  base_ + " " + std::to_string(epoch_) + " " +
-                                      std::to_string(member.incarnation)));
+    IVY_CHECK(context_.store->set(
+        kCalled + std::to_string(member.job_rank),
+        base_ + " " + std::to_string(epoch_) + " " + std::to_string(member.incarnation)));
   }
   return {};
 }
 
-std::optional<Error> Repair::look(const RepairDecision& decision,
-                                  const std::vector<Seat>& seats) {
+std::optional<Error> Repair::look(const RepairDecision& decision, const std::vector<Seat>& seats) {
   if (context_.is_interrupted()) {
     return Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
                                        " has interrupted the repair of the world"};
@@ -173,8 +171,8 @@ std::optional<Error> Repair::look(const RepairDecision& decision,
     const bool is_dead_here = known != seats.end() && context_.is_dead_here(*known);
     if (!is_dead_here && !has_ended_elsewhere(seat)) continue;
     found_death_ = true;
-    return Error{Code::kUnavailable, "rank " + std::to_string(member.job_rank) +
-                                         " died while the world was repaired"};
+    return Error{Code::kUnavailable,
+                 "rank " + std::to_string(member.job_rank) + " died while the world was repaired"};
   }
   return std::nullopt;
 }
@@ -213,9 +211,8 @@ void Repair::forget_earlier() {
 }
 
 Result<void> Newcomer::announce() {
-  return context_.store->set(
-      kNewcomer + std::to_string(context_.job_rank),
-      std::to_string(context_.incarnation));
+  return context_.store->set(kNewcomer + std::to_string(context_.job_rank),
+                             std::to_string(context_.incarnation));
 }
 
 Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end) {
@@ -226,24 +223,22 @@ Result<Newcomer::Call> Newcomer::await_call(std::uint32_t above, RepairTime end)
     if (!said.ok() && said.error().code != Code::kNotFound) return said.error();
     const std::vector<std::string_view> words =
         said.ok() ? words_of(*said) : std::vector<std::string_view>();
-    const bool is_own =
-        words.size() == 3 && words[2] == std::to_string(context_.incarnation);
+    const bool is_own = words.size() == 3 && words[2] == std::to_string(context_.incarnation);
     const auto epoch = is_own ? to_number<std::uint32_t>(words[1]) : std::nullopt;
     if (epoch && *epoch > above) return Call{std::string(words[0]), *epoch};
     if (steady_now() >= end) break;
     poll(nullptr, 0, static_cast<int>(kNewcomerLooks.count()));
   }
   return Error{Code::kDeadlineExceeded,
-               "rank " + std::to_string(context_.job_rank) + " was started again (IVY_REJOIN=" +
-                   std::to_string(context_.incarnation) + "), and the survivors have not taken it " +
-                   "in for " + seconds_until_now(begun),
+               "rank " + std::to_string(context_.job_rank) +
+                   " was started again (IVY_REJOIN=" + std::to_string(context_.incarnation) +
+                   "), and the survivors have not taken it " + "in for " + seconds_until_now(begun),
                "every survivor calls grow"};
 }
 
 void Newcomer::enter() {
   const std::string rank = std::to_string(context_.job_rank);
-  static_cast<void>(
-      context_.store->set(kEntered + rank, std::to_string(context_.incarnation)));
+  static_cast<void>(context_.store->set(kEntered + rank, std::to_string(context_.incarnation)));
   static_cast<void>(context_.store->remove(kNewcomer + rank));
 }
 

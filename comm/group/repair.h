@@ -6,7 +6,8 @@
 //
 // Keys, below "ivycomm/BASE/repair/EPOCH/": came/RANK, decision, end. BASE is the life of the job's
 // first world. A process that was started again is in no world: it writes ivycomm/newcomer/RANK and
-// waits for ivycomm/called/RANK, which names base, epoch and its incarnation. The supervisor writes ivy/gone/RANK.
+// waits for ivycomm/called/RANK, which names base, epoch and its incarnation. The supervisor writes
+// ivy/gone/RANK.
 //
 // Thread: one; interrupt() from any. Lifetime: the context outlives it.
 #pragma once
@@ -31,8 +32,8 @@ using RepairTime = std::chrono::steady_clock::time_point;
 // How the attempt of one epoch has ended, for all its members.
 struct RepairEnd {
   bool is_formed = false;
-  bool is_death = false;  // Of a member: the next epoch will do without it.
-  Error error;            // Why it is not formed.
+  bool is_death = false;  // A member has died: the next epoch will do without it.
+  Error error;            // The reason why it is not formed.
 };
 
 struct RepairContext {

@@ -88,10 +88,9 @@ Result<RepairDecision> RepairDecision::decoded(const std::string& text) {
 
 std::optional<std::uint32_t> RepairDecision::place_of(std::uint32_t job_rank,
                                                       std::uint32_t incarnation) const {
-  const auto place =
-      std::find_if(members.begin(), members.end(), [&](const RepairMember& member) {
-        return member.job_rank == job_rank && member.incarnation == incarnation;
-      });
+  const auto place = std::find_if(members.begin(), members.end(), [&](const RepairMember& member) {
+    return member.job_rank == job_rank && member.incarnation == incarnation;
+  });
   if (place == members.end()) return std::nullopt;
   return static_cast<std::uint32_t>(place - members.begin());
 }

@@ -1,5 +1,5 @@
-// Who is in a world that is repaired, decided by what one of its survivors knows. The decision of
-// whoever can decide first is everybody's (repair.h).
+// The members of a world that is repaired, decided by what one of its survivors knows. The decision
+// of whoever can decide first is everybody's (repair.h).
 //
 // Pure; thread: any.
 #pragma once
@@ -22,10 +22,10 @@ std::string_view name_of(RepairAim aim);  // "shrink"
 
 // What is known of one rank of the job.
 struct RepairRank {
-  bool was_member = false;        // Of the world that is repaired.
-  std::uint32_t incarnation = 0;  // Its process then: how many times it had been started again.
-  bool is_dead = false;           // That process.
-  std::optional<RepairAim> called;         // What that process has called; nothing: nothing yet.
+  bool was_member = false;          // In the world that is repaired.
+  std::uint32_t incarnation = 0;    // Its process then: how many times it had been started again.
+  bool is_dead = false;             // The process that was a member.
+  std::optional<RepairAim> called;  // What that process has called; nothing: nothing yet.
   std::optional<std::uint32_t> newcomer;  // The incarnation of the process that waits to come in.
 };
 using RepairView = std::vector<RepairRank>;  // By rank of the job.

@@ -87,10 +87,10 @@ struct WorldFormation::SeatText {
   std::string process_start;
 
   static constexpr std::string SeatText::*kFields[] = {
-      &SeatText::build,      &SeatText::pid,       &SeatText::host_key, &SeatText::address,
-      &SeatText::processors, &SeatText::host_name, &SeatText::tuning,   &SeatText::quotas,
-      &SeatText::caches,     &SeatText::places,
-      &SeatText::job_rank,   &SeatText::incarnation, &SeatText::process_start};
+      &SeatText::build,        &SeatText::pid,       &SeatText::host_key, &SeatText::address,
+      &SeatText::processors,   &SeatText::host_name, &SeatText::tuning,   &SeatText::quotas,
+      &SeatText::caches,       &SeatText::places,    &SeatText::job_rank, &SeatText::incarnation,
+      &SeatText::process_start};
 
   std::string encoded() const {
     std::string text;
@@ -155,10 +155,9 @@ Result<void> WorldFormation::meet_all_ranks() {
 Result<void> WorldFormation::meet_in_turns(const std::string& name) {
   const Identity& identity = joined_.identity;
   const std::uint64_t arrival = joined_.store->new_arrival();
-  const Result<std::uint64_t> met =
-      wait_in_turns(joined_.reformed->look, [&](milliseconds limit) {
-        return joined_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
-      });
+  const Result<std::uint64_t> met = wait_in_turns(joined_.reformed->look, [&](milliseconds limit) {
+    return joined_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
+  });
   return met.ok() ? Result<void>() : met.error();
 }
 
@@ -179,7 +178,7 @@ std::string WorldFormation::own_seat() const {
   seat.caches = caches_text(own_caches());
   seat.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
                                                              : joined_.identity.rank);
-  seat.incarnation = std::to_string(joined_.identity.incarnation);
+  seat.incarnation = std::to_string(joined_.identity.attempt.incarnation);
   seat.process_start = std::to_string(process_start(getpid()));
   if (joined_.listener == nullptr) return seat.encoded();
   seat.address = joined_.listener->address();

@@ -58,12 +58,12 @@ struct Reformed {
 
 // What this process has joined with. All outlive the formation.
 struct Joined {
-  const Identity& identity;  // Of a repaired world: its rank and size.
+  const Identity& identity;  // Has the rank and size in a repaired world, too.
   std::chrono::milliseconds timeout;
-  std::uint32_t number;    // How many times this process has joined before.
-  store::Client* store;    // Null: a world of one.
-  ControlClient* control;  // Null where there is no supervisor.
-  PeerListener* listener;  // Null: ranks are on one host.
+  std::uint32_t number;                // How many times this process has joined before.
+  store::Client* store;                // Null: a world of one.
+  ControlClient* control;              // Null where there is no supervisor.
+  PeerListener* listener;              // Null: ranks are on one host.
   const Reformed* reformed = nullptr;  // Null: the first world of these processes.
 };
 

@@ -62,7 +62,7 @@ bool WorldRepairs::is_dead_here(const Seat& seat) const {
          has_process_ended(seat.pid, seat.process_start);
 }
 
-// Of other hosts' ranks, where no supervisor tells of them: a failure of the world blames the rank,
+// Where no supervisor tells of another host's ranks: a failure of the world blames the rank,
 // or where it listened nobody listens any more.
 bool WorldRepairs::is_missed(const Seat& seat) const {
   if (std::find(missed_.begin(), missed_.end(), seat.job_rank) != missed_.end()) return true;
@@ -75,7 +75,7 @@ RepairContext WorldRepairs::context() const {
   context.store = store_;
   context.job_size = identity_.world_size;
   context.job_rank = identity_.rank;
-  context.incarnation = identity_.incarnation;
+  context.incarnation = identity_.attempt.incarnation;
   context.is_dead_by_page = [this](const Seat& seat) { return is_dead_by_page(seat); };
   context.is_dead_here = [this](const Seat& seat) { return is_dead_here(seat); };
   context.is_missed = [this](const Seat& seat) { return is_missed(seat); };
@@ -85,7 +85,7 @@ RepairContext WorldRepairs::context() const {
 
 Result<World> WorldRepairs::try_to_form(Attempt& attempt, RepairTime end, const Form& form) {
   Identity identity = identity_;
-  identity.rank = *attempt.decision.place_of(identity_.rank, identity_.incarnation);
+  identity.rank = *attempt.decision.place_of(identity_.rank, identity_.attempt.incarnation);
   identity.world_size = static_cast<std::uint32_t>(attempt.decision.members.size());
   Reformed reformed;
   has_listeners_ = false;
@@ -117,7 +117,7 @@ Result<World> WorldRepairs::repair(RepairAim aim, RepairTime end, const Form& fo
 }
 
 Result<bool> WorldRepairs::is_newcomer() const {
-  if (identity_.incarnation == 0 || store_ == nullptr) return false;
+  if (identity_.attempt.incarnation == 0 || store_ == nullptr) return false;
   const RepairContext context = this->context();
   return !IVY_TRY(Newcomer(context).has_entered());
 }

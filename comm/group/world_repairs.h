@@ -27,9 +27,8 @@ class WorldRepairs {
   void use(store::Client* store, ControlClient* control);
 
   // Forms the world of the members, of which this process is identity.rank of identity.world_size.
-  using Form = std::function<Result<World>(const Identity& identity,
-                                           std::chrono::milliseconds timeout,
-                                           const Reformed& reformed)>;
+  using Form = std::function<Result<World>(
+      const Identity& identity, std::chrono::milliseconds timeout, const Reformed& reformed)>;
   // For a survivor. The errors are those of Repair::agree(), and that of a formation.
   Result<World> repair(RepairAim aim, RepairTime end, const Form& form);
   // For a process that was started again and is in no world yet.
@@ -62,7 +61,7 @@ class WorldRepairs {
   std::string base_;  // The life of the first world of this line.
   std::uint32_t epoch_ = 0;
   std::vector<Seat> seats_;
-  std::vector<std::uint32_t> missed_;  // Ranks of the job.
+  std::vector<std::uint32_t> missed_;  // Their ranks in the job, which failures blame.
   bool has_listeners_ = false;         // Living ranks listen still where that world's seats say.
   std::atomic<bool> is_interrupted_{false};
 };

@@ -1,5 +1,5 @@
-// A rank dies, and the survivors repair their world in place: alone (shrink), or with a process that
-// was started again (grow). There is no supervisor here: the kernel, the connections and the
+// A rank dies, and the survivors repair their world in place: alone (shrink), or with a process
+// that was started again (grow). There is no supervisor here: the kernel, the connections and the
 // newcomer itself say who is dead.
 #include <signal.h>
 #include <unistd.h>
@@ -30,9 +30,9 @@ std::vector<std::int32_t> everybody(ivy_comm* world, std::int32_t own) {
 // Long ways too: slots, and streams between hosts.
 void expect_sums(ivy_comm* world) {
   std::vector<float> values(300'000, 1.0F);
-  EXPECT_EQ(ivy_all_reduce(world, values.data(), values.data(), values.size(), IVY_F32, IVY_SUM,
-                           nullptr),
-            IVY_OK)
+  EXPECT_EQ(
+      ivy_all_reduce(world, values.data(), values.data(), values.size(), IVY_F32, IVY_SUM, nullptr),
+      IVY_OK)
       << ivy_last_error();
   EXPECT_EQ(values.front(), static_cast<float>(ivy_comm_size(world)));
   EXPECT_EQ(values.back(), static_cast<float>(ivy_comm_size(world)));
@@ -72,7 +72,8 @@ TEST_P(RepairOnHosts, ShrinkGoesOnWithTheSurvivorsOneDeathAfterTheOther) {
   });
   for (int rank = 1; rank < ranks - 1; ++rank) {
     EXPECT_TRUE(ends[static_cast<std::size_t>(rank)].is_well())
-        << "rank " << rank << ":\n" << ends[static_cast<std::size_t>(rank)].output;
+        << "rank " << rank << ":\n"
+        << ends[static_cast<std::size_t>(rank)].output;
   }
 }
 
@@ -105,8 +106,7 @@ TEST_P(RepairOnHosts, GrowTakesInTheProcessThatWasStartedAgain) {
   expect_well(ends);
 }
 
-INSTANTIATE_TEST_SUITE_P(, RepairOnHosts,
-                         ::testing::Values(one_host(4), Hosts{2, 2}, host_each(3)),
+INSTANTIATE_TEST_SUITE_P(, RepairOnHosts, ::testing::Values(one_host(4), Hosts{2, 2}, host_each(3)),
                          [](const auto& hosts) { return hosts_text(hosts.param); });
 
 TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
@@ -148,7 +148,8 @@ TEST(Repair, TheFirstCallBreaksWhatTheOthersAreIn) {
     ASSERT_TRUE(world);
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, rank == 0 ? 0 : 1, 0, &group), IVY_OK) << ivy_last_error();
-    // Nobody has died: rank 0 wants it, rank 1 is in an operation of a group, rank 2 in the world's.
+    // Nobody has died: rank 0 wants it, rank 1 is in an operation of a group, rank 2 in the
+    // world's.
     if (rank == 1) {
       EXPECT_EQ(ivy_barrier(group, nullptr), IVY_OK);
       std::int32_t value = 0;
