@@ -46,6 +46,7 @@ Job::~Job() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
   // The bell, which ends below, asks nothing of a store that hangs.
   if (bell_ != nullptr && control_ == nullptr) store_->cancel();
+  bell_.reset();
 }
 
 // Makes the name unique on the page, which keeps the reports of a whole generation with perhaps

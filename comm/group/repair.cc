@@ -88,7 +88,8 @@ Result<RepairDecision> Repair::publish(const RepairDecision& decision) {
 }
 
 Result<RepairDecision> Repair::read_decision() {
-  return check_own(IVY_TRY(RepairDecision::decoded(IVY_TRY(context_.store->get(key("decision"))))));
+  const std::string stored = IVY_TRY(context_.store->get(key("decision")));
+  return check_own(IVY_TRY(RepairDecision::decoded(stored)));
 }
 
 Result<RepairDecision> Repair::check_own(const RepairDecision& decision) const {

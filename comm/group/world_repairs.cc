@@ -29,7 +29,7 @@ void WorldRepairs::world_begins(const World& world) {
   base_ = world.life.substr(0, world.life.find('+'));
   seats_ = world.seats;
   missed_.clear();
-  has_listeners_ = true;
+  has_listeners_ = world.local_ranks.size() != world.seats.size();
 }
 
 void WorldRepairs::note_missed(const Failure& failure) {

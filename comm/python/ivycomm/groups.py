@@ -52,7 +52,7 @@ class Group:
     def handle(self):
         """The C interface's communicator. NotInitialized when it is gone."""
         if not self._is_open():
-            raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized")
+            raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized or repaired")
         return self._handle
 
     def _is_open(self):
@@ -173,7 +173,8 @@ def _repair(function, timeout):
         call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
     finally:
         sweep()
-    _world = Group(handle)
+    broken, _world = _world, Group(handle)
+    broken._handle = None
     return _world
 
 

@@ -86,7 +86,7 @@ def errors():
     """Timeout names who is missing; Ctrl-C ends a repair; a child has none; after finalize there is none."""
     told = {}
     if ic.rank() == 1:
-        time.sleep(3)
+        time.sleep(1.5)
     else:
         try:
             ic.shrink(timeout=0.5)
@@ -120,7 +120,7 @@ def errors():
         except KeyboardInterrupt:
             told["interrupted"] = "KeyboardInterrupt"
     else:
-        time.sleep(2)
+        time.sleep(1)
         try:
             ic.shrink(timeout=60)
         except ic.Aborted as error:
