@@ -53,21 +53,35 @@ bool Repair::has_ended_elsewhere(const Seat& seat) const {
   return context_.is_dead_by_page(seat);
 }
 
-Result<RepairView> Repair::view(const std::vector<Seat>& seats) {
-  RepairView view(context_.job_size);
+// The processes that have ended by the supervisor's word, or because another one has their rank by
+// now.
+Result<void> Repair::read_gone() {
   gone_.clear();
+  newcomers_.clear();
   for (const auto& [rank, said] : IVY_TRY(numbered(kGone))) {
     if (const auto incarnation = to_number<std::uint32_t>(said)) gone_[rank] = *incarnation;
   }
+  for (const auto& [rank, said] : IVY_TRY(numbered(kNewcomer))) {
+    const auto incarnation = to_number<std::uint32_t>(said);
+    if (!incarnation || *incarnation == 0) continue;
+    newcomers_[rank] = *incarnation;
+    const auto gone = gone_.emplace(rank, 0).first;
+    gone->second = std::max(gone->second, *incarnation - 1);
+  }
+  return {};
+}
+
+Result<RepairView> Repair::view(const std::vector<Seat>& seats) {
+  RepairView view(context_.job_size);
+  IVY_CHECK(read_gone());
   for (const auto& [rank, said] : IVY_TRY(numbered(key("came/")))) {
     view[rank].called = said == name_of(RepairAim::kGrow) ? RepairAim::kGrow : RepairAim::kShrink;
   }
-  for (const auto& [rank, said] : IVY_TRY(numbered(kNewcomer))) {
-    const auto incarnation = to_number<std::uint32_t>(said);
+  for (const auto& [rank, incarnation] : newcomers_) {
     Seat seat;
     seat.job_rank = rank;
-    seat.incarnation = incarnation.value_or(0);
-    if (incarnation && !has_ended_elsewhere(seat)) view[rank].newcomer = incarnation;
+    seat.incarnation = incarnation;
+    if (!has_ended_elsewhere(seat)) view[rank].newcomer = incarnation;
   }
   for (const Seat& seat : seats) {
     RepairRank& rank = view[seat.job_rank];
@@ -158,10 +172,7 @@ std::optional<Error> Repair::look(const RepairDecision& decision, const std::vec
   const Result<bool> has_ended = context_.store->check({key("end")});
   if (has_ended.ok() && *has_ended)
     return Error{Code::kUnavailable, "another rank could not form the repaired world"};
-  const auto gone = numbered(kGone);
-  if (gone.ok()) {
-    for (const auto& [rank, said] : *gone) gone_[rank] = to_number<std::uint32_t>(said).value_or(0);
-  }
+  static_cast<void>(read_gone());
   for (const RepairMember& member : decision.members) {
     const auto known = std::find_if(seats.begin(), seats.end(), [&](const Seat& each) {
       return each.job_rank == member.job_rank && each.incarnation == member.incarnation;

@@ -81,6 +81,7 @@ class Repair {
   }
   Result<RepairView> view(const std::vector<Seat>& seats);
   Result<std::map<std::uint32_t, std::string>> numbered(const std::string& prefix);
+  Result<void> read_gone();
   bool has_ended_elsewhere(const Seat& seat) const;
   Result<RepairDecision> publish(const RepairDecision& decision);
   Result<void> call_newcomers(const RepairDecision& decision);
@@ -90,7 +91,9 @@ class Repair {
   const std::string base_;
   const std::uint32_t epoch_;
   bool found_death_ = false;
-  std::map<std::uint32_t, std::uint32_t> gone_;  // By rank: the last process that has ended.
+  // By rank: the incarnation of the last process that has ended, and of the one that waits.
+  std::map<std::uint32_t, std::uint32_t> gone_;
+  std::map<std::uint32_t, std::uint32_t> newcomers_;
 };
 
 // A process that was started again and waits for the survivors' grow().

@@ -173,6 +173,20 @@ def test_a_newcomer_that_nobody_takes_in_is_told_so(local):
 
 # ---- under ivyrun ---------------------------------------------------------------------------------------
 
+@pytest.mark.parametrize("flags", [("-n", "4"), ("--fake-hosts", "2", "--nproc_per_node", "2")],
+                         ids=["one_host", "two_hosts"])
+def test_ranks_that_have_finalized_are_left_out(local, flags):
+    """The supervisor's page tells of them, and its shared memory serves the worlds that follow."""
+    done = local.run(*flags, PYTHON, local.script("comm_repair.py"), "leave", "--victims", "2,0", limit=LIMIT)
+    assert done.code == 0, done
+    said = {rank: [json.loads(text) for text in texts if text.startswith("{")]
+            for rank, texts in done.texts_by_rank().items()}
+    for rank in (1, 3):
+        assert [one["members"] for one in said[rank]] == [[0, 1, 3], [1, 3]], done
+        assert [one["new"] for one in said[rank]] == ([1, 0] if rank == 1 else [2, 1]), done
+    assert [one["members"] for one in said[0]] == [[0, 1, 3]], done
+
+
 @pytest.fixture
 def on_failure(local):
     if b"--on-failure" not in local.run("--help").out:

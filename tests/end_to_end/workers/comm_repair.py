@@ -27,14 +27,19 @@ def check_sum():
     assert total[0] == total[-1] == ic.world_size(), total
 
 
-def lose(victims):
-    """Those ranks die one after the other; the others go on after each."""
+def leave():
+    ic.finalize()
+    sys.exit(0)
+
+
+def lose(victims, end):
+    """Those ranks end one after the other; the others go on after each."""
     job_rank = ic.rank()
     for victim in victims:
-        ic.barrier()
-        if job_rank == victim:
-            die()
         try:
+            ic.barrier()
+            if job_rank == victim:
+                end()
             while True:
                 ic.all_reduce(np.ones(8))
         except (ic.RankDied, ic.HostLost, ic.Aborted) as error:
@@ -143,6 +148,8 @@ options = parser.parse_args()
 sys.stdout.reconfigure(line_buffering=True)
 ic.init(options.method, rank=options.rank, world_size=options.size, timeout=120)
 if options.scenario == "lose":
-    lose(options.victims)
+    lose(options.victims, die)
+elif options.scenario == "leave":
+    lose(options.victims, leave)
 else:
     {"old_things": old_things, "errors": errors}[options.scenario]()
