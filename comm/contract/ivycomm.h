@@ -22,8 +22,8 @@
  *
  * After an error the communicator is broken: every later call on it returns the same error on every
  * rank, the contents of output buffers are undefined, and no other process writes into this one's
- * memory. What is left is ivy_finalize, or ivy_comm_shrink and ivy_comm_grow. InvalidArgument (seen before anything was sent) breaks
- * nothing.
+ * memory. What is left is ivy_finalize, or ivy_comm_shrink and ivy_comm_grow. InvalidArgument (seen
+ * before anything was sent) breaks nothing.
  *
  * Fork: while there is a world, a child has no communicators: every call there returns
  * IVY_FAILED_PRECONDITION and changes nothing. Only what asks without doing anything

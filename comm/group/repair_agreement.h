@@ -18,7 +18,7 @@ enum class RepairAim : std::uint8_t {
   kShrink,  // The survivors alone, in their order.
   kGrow,    // Every rank of the job: the lost ones are processes that were started again.
 };
-std::string_view name_of(RepairAim aim);  // "shrink"
+std::string_view name_of(RepairAim aim);  // As its function is called: "shrink".
 
 // What is known of one rank of the job.
 struct RepairRank {
