@@ -157,7 +157,7 @@ TEST(Repair, TheFirstCallBreaksWhatTheOthersAreIn) {
     if (rank == 1) {
       EXPECT_EQ(ivy_barrier(group, nullptr), IVY_OK);
       std::int32_t value = 0;
-      const int code = ivy_recv(group, &value, 1, IVY_I32, 1, 0, nullptr);
+      const int code = ivy_recv(group, &value, 1, IVY_I32, 1, 0, nullptr, nullptr);
       EXPECT_NE(code, IVY_OK);
     }
     if (rank == 2) {
