@@ -300,7 +300,13 @@ std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
 }
 
 RankStatus status_of(const comm_status::StatusPage& page, const Seat& seat) {
-  return page.rank(seat.job_rank);
+  RankStatus status = page.rank(seat.job_rank);
+  if (status.rejoins == seat.incarnation) return status;
+  // The supervisor does not know of this process yet: its row is that of one before.
+  if (status.rejoins < seat.incarnation) return RankStatus{};
+  status.state = status.last_end == RankState::kAlive ? RankState::kDied : status.last_end;
+  status.pid = seat.pid;
+  return status;
 }
 
 Failure death_of(const Seat& seat, const RankStatus& status) {
