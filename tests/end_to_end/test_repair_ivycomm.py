@@ -205,3 +205,12 @@ def test_under_ivyrun(local, on_failure, mode, hosts):
     final = {lines[-1] for rank, lines in texts.items() if mode == "replace" or rank != 2}
     world = 4 if mode == "replace" else 3
     assert len(final) == 1 and final.pop().startswith(f"done: step 40, world {world}, "), done
+
+
+def test_a_death_is_seen_after_the_rank_was_started_again(local, on_failure):
+    done = local.run("-n", "3", "--on-failure", "replace", PYTHON, local.script("comm_repair.py"), "asleep", limit=LIMIT)
+    assert done.code == 0, done
+    said = {rank: json.loads(texts[-1]) for rank, texts in done.texts_by_rank().items()}
+    assert said[0] == {"rank": 0, "size": 3, "restarts": 0, "died": 1}, done
+    assert said[1] == {"rank": 1, "size": 3, "restarts": 1}, done
+    assert said[2] == {"rank": 2, "size": 3, "restarts": 0, "died": 1}, done

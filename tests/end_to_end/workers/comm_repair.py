@@ -87,6 +87,25 @@ def old_things():
          registered=float(kept[0]), fresh=ic.new_group([0, 1]).size)
 
 
+def asleep():
+    """The lost rank is started again before anybody waits for it: the others see its death all the same."""
+    told = {}
+    if not ic.restart_count():
+        ic.barrier()
+        if ic.rank() == 1:
+            die()
+        time.sleep(4)
+        try:
+            ic.all_reduce(np.ones(8), timeout=20)
+        except ic.RankDied as error:
+            told["died"] = error.rank
+        except ic.Aborted as error:
+            told["died"] = 1 if "calls grow" in str(error) else None
+        ic.grow(timeout=60)
+    check_sum()
+    tell(rank=ic.rank(), size=ic.world_size(), restarts=ic.restart_count(), **told)
+
+
 def errors():
     """Timeout names who is missing; Ctrl-C ends a repair; a child has none; after finalize there is none."""
     told = {}
@@ -152,4 +171,4 @@ if options.scenario == "lose":
 elif options.scenario == "leave":
     lose(options.victims, leave)
 else:
-    {"old_things": old_things, "errors": errors}[options.scenario]()
+    {"old_things": old_things, "errors": errors, "asleep": asleep}[options.scenario]()
