@@ -119,7 +119,10 @@ void EndHandle::operator()(ivy_comm* comm) const noexcept {
 int check_comm(const ivy_comm* comm) {
   if (const int code = check_process(); code != IVY_OK) return code;
   if (comm == nullptr) return invalid("the communicator is NULL");
-  return comm->communicator != nullptr ? IVY_OK : gone();
+  if (comm->communicator != nullptr) return IVY_OK;
+  if (comm->job == nullptr) return gone();
+  return fail(IVY_FAILED_PRECONDITION,
+              "the world is broken and not repaired: call shrink or grow again, or finalize it");
 }
 
 int gone() {

@@ -26,6 +26,7 @@ struct ivy_comm {
   std::vector<ivy_comm*> groups;  // Only a world has some; guarded by `mutex`.
   std::mutex mutex;
   std::atomic<bool> is_ending{false};  // Only the thread that sets it ends the communicator.
+  std::atomic<bool> is_in_repair{false};
 };
 
 struct ivy_work {

@@ -127,6 +127,8 @@ int ivy_finalize(ivy_comm* world) {
   return guarded([&] {
     IVY_CHECKED(begin_end(world, true));
     const Handle ending(world);
+    // A repair that failed has left no world to part from.
+    if (world->communicator == nullptr) return static_cast<int>(IVY_OK);
     Outcome parted;
     // Settle the groups first: NCCL's part of a group may be split from the world's.
     for (const ivy_comm* group : world->groups) {
@@ -244,8 +246,72 @@ int ivy_comm_free(ivy_comm* group) {
   });
 }
 
+namespace {
+
+// What a survivor knows of the dead goes with the communicators: what they have seen is kept.
+void end_broken(ivy_comm& world, RepairAim aim) {
+  const std::string reason = "it calls " + std::string(name_of(aim)) + " of the world";
+  std::vector<Communicator*> all;
+  for (const ivy_comm* group : world.groups) all.push_back(group->communicator.get());
+  if (world.communicator != nullptr) all.push_back(world.communicator.get());
+  for (Communicator* const each : all) {
+    if (const auto failure = each->failure()) world.job->repairs().note_missed(*failure);
+    each->abort(reason);
+  }
+  for (ivy_comm* const group : std::exchange(world.groups, {})) const Handle ending(group);
+  world.communicator.reset();
+}
+
+// While it is there no other thread ends the world or begins a second repair; ivy_comm_abort ends
+// the repair.
+struct UnderRepair {
+  explicit UnderRepair(ivy_comm& repaired) : world(repaired) { world.is_in_repair.store(true); }
+  ~UnderRepair() {
+    world.is_in_repair.store(false);
+    world.is_ending.store(false);
+  }
+  UnderRepair(const UnderRepair&) = delete;
+  UnderRepair& operator=(const UnderRepair&) = delete;
+  ivy_comm& world;
+};
+
+int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_call(call));
+    IVY_CHECKED(begin_end(world, true));
+    const UnderRepair mark(*world);
+    const auto timeout = options_of(call).timeout;
+    end_broken(*world, aim);
+    Result<std::unique_ptr<Communicator>> made = Communicator::repair_world(
+        *world->job, aim, std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+    if (!made.ok()) return fail(made.error());
+    world->communicator = std::move(made).value();
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+}  // namespace
+
+int ivy_comm_shrink(ivy_comm* world, const ivy_call* call) {
+  return repair(world, RepairAim::kShrink, call);
+}
+
+int ivy_comm_grow(ivy_comm* world, const ivy_call* call) {
+  return repair(world, RepairAim::kGrow, call);
+}
+
+int ivy_restart_count(void) {
+  const char* const count = std::getenv("IVY_REJOIN");
+  return count != nullptr ? std::max(0, std::atoi(count)) : 0;
+}
+
 int ivy_comm_abort(ivy_comm* comm, const char* reason) {
   return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (comm != nullptr && comm->is_in_repair.load()) {
+      comm->job->repairs().interrupt();
+      return static_cast<int>(IVY_OK);
+    }
     IVY_CHECKED(check_comm(comm));
     comm->communicator->abort(reason != nullptr ? reason : "");
     return static_cast<int>(IVY_OK);

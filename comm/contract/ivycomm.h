@@ -22,8 +22,8 @@
  *
  * After an error the communicator is broken: every later call on it returns the same error on every
  * rank, the contents of output buffers are undefined, and no other process writes into this one's
- * memory. What is left is ivy_finalize. InvalidArgument (seen before anything was sent) breaks
- * nothing.
+ * memory. What is left is ivy_finalize, or ivy_comm_shrink and ivy_comm_grow. InvalidArgument (seen
+ * before anything was sent) breaks nothing.
  *
  * Fork: while there is a world, a child has no communicators: every call there returns
  * IVY_FAILED_PRECONDITION and changes nothing. Only what asks without doing anything
@@ -97,6 +97,24 @@ IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_co
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
+
+/* Repairs a world in this process, after a rank has died: the world of this handle becomes another
+ * one, and every group made from it is gone. Every survivor calls the same of the two, whatever it
+ * was in: the first that calls breaks what the others are in (IVY_CANCELLED).
+ *   ivy_comm_shrink: the survivors, in their order; ranks are dense. Nobody has died: all of them.
+ *   ivy_comm_grow: all ranks of the job, as at first. The lost ones are processes that the launcher
+ *     has started again (IVY_REJOIN is set there): these call ivy_init, which waits for it.
+ * `call` may be NULL; its timeout is the whole repair's, by default the world's. The result is the
+ * same on every survivor. IVY_DEADLINE_EXCEEDED: names who has not come; IVY_ABORTED: the ranks
+ * called different ones of the two; IVY_CANCELLED: ivy_comm_abort on the world during the repair;
+ * IVY_FAILED_PRECONDITION: also, on one that the others took for dead, that they have gone on
+ * without it. After an error there is no world until one of the two is called again; or
+ * ivy_finalize. A rank that dies meanwhile is left out (shrink) or waited for (grow).
+ * No other thread may be in a call on the world or its groups. Registered memory stays. */
+IVY_API int ivy_comm_shrink(ivy_comm* world, const ivy_call* call);
+IVY_API int ivy_comm_grow(ivy_comm* world, const ivy_call* call);
+/* How many times this process's rank was started again before it: 0 in the first one. */
+IVY_API int ivy_restart_count(void);
 
 /* Breaks the communicator on every rank; wakes every waiting call within 10 ms. Without ivyrun
  * ranks of other hosts learn it from rank 0's store: within 50 ms while that answers, else from

@@ -112,7 +112,19 @@ class World : public Communicator {
   World& operator=(const World&) = delete;
   ~World() { ivy_finalize(comm_); }
 
+  // After a death, on every survivor: this becomes the world of the survivors, or of all ranks with
+  // those that were started again. Groups of before are gone. Zero stands for the world's timeout.
+  void shrink(std::chrono::milliseconds timeout = {}) { repair(ivy_comm_shrink, timeout); }
+  void grow(std::chrono::milliseconds timeout = {}) { repair(ivy_comm_grow, timeout); }
+
  private:
+  void repair(int (*function)(ivy_comm*, const ivy_call*), std::chrono::milliseconds timeout) {
+    ivy_call call = {};
+    call.struct_bytes = sizeof call;
+    call.timeout_ms = timeout.count();
+    check(function(comm_, &call));
+  }
+
   static ivy_comm* join(const ivy_options* options) {
     ivy_comm* world = nullptr;
     check(ivy_init(options, &world));

@@ -134,7 +134,15 @@ std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::make_world(Job& job) {
-  World world = IVY_TRY(job.form_world());
+  return open_world(job, IVY_TRY(job.form_world()));
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::repair_world(
+    Job& job, RepairAim aim, std::chrono::milliseconds timeout) {
+  return open_world(job, IVY_TRY(job.repair_world(aim, timeout)));
+}
+
+std::unique_ptr<Communicator> Communicator::open_world(Job& job, World world) {
   return open(job, Membership("world", std::move(world.seats), world.self),
               std::move(world.segment), world.timeout);
 }

@@ -9,6 +9,7 @@
 
 #include "comm/transports/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/os/clock.h"
 #include "proto/os/files.h"
 
 namespace ivy::comm {
@@ -38,10 +39,14 @@ Job::Job(Identity identity, milliseconds timeout)
       source_(source_text(identity_)),
       joined_(identity_.bootstrap == Bootstrap::kStore ? joins.fetch_add(1) : worlds.load()),
       life_(std::to_string(joined_)),
-      records_(identity_.rank, WorldFormation::prefix_of(life_)) {}
+      records_(identity_.rank, WorldFormation::prefix_of(life_)),
+      repairs_(identity_) {}
 
 Job::~Job() {
   if (control_ != nullptr) control_->leave(milliseconds(500));
+  // The bell, which ends below, asks nothing of a store that hangs.
+  if (bell_ != nullptr && control_ == nullptr) store_->cancel();
+  bell_.reset();
 }
 
 // Makes the name unique on the page, which keeps the reports of a whole generation with perhaps
@@ -54,59 +59,66 @@ Result<std::unique_ptr<Job>> Job::join(Identity identity, milliseconds timeout) 
   std::unique_ptr<Job> job(new Job(std::move(identity), timeout));
   const Identity& who = job->identity_;
   if (who.bootstrap == Bootstrap::kAlone) return job;
-  PeerCredentials credentials =
-      IVY_TRY(who.bootstrap == Bootstrap::kStore ? job->connect_to_store()
-                                                 : job->bootstrap_without_ivyrun());
-  credentials.rank = who.rank;
+  IVY_CHECK(who.bootstrap == Bootstrap::kStore ? job->connect_to_store()
+                                               : job->bootstrap_without_ivyrun());
   // Under ivyrun only the job's ranks have its token.
-  credentials.waits_for_places = who.bootstrap != Bootstrap::kStore;
+  job->reach_.credentials.waits_for_places = who.bootstrap != Bootstrap::kStore;
   if (who.spans_hosts) {
-    job->tcp_streams_ = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
-    const std::string own_address = IVY_TRY(own_address_towards(job->first_host_address_));
-    job->listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
+    job->reach_.streams = IVY_TRY(wanted_streams(std::getenv("IVY_TCP_STREAMS")));
+    IVY_CHECK(job->listen_to_peers(who.rank));
   }
   if (!who.control_path.empty()) IVY_CHECK(job->attach_to_supervisor());
   job->records_.use(job->store_.get(), job->control_ != nullptr);
+  job->repairs_.use(job->store_.get(), job->control_.get());
   return job;
 }
 
-Result<PeerCredentials> Job::connect_to_store() {
+Result<void> Job::connect_to_store() {
   store::ClientOptions options;
   options.address = identity_.store_address;
   options.job_id = identity_.job_id;
   options.token = IVY_TRY(read_token(identity_.token_file));
-  options.generation = identity_.generation;
+  options.generation = identity_.attempt.generation;
   options.rank = identity_.rank;
   options.connect_timeout = std::min(timeout_, milliseconds(60'000));
   Result<std::unique_ptr<store::Client>> client = store::Client::connect(options);
   if (!client.ok())
     return client.error().context("connect to the job's store at " + identity_.store_address);
   store_ = std::move(client).value();
-  first_host_address_ = identity_.first_host_address;
-  PeerCredentials credentials;
-  credentials.job_id = options.job_id;
-  credentials.token = options.token;
-  credentials.generation = options.generation;
-  return credentials;
+  reach_.first_host_address = identity_.first_host_address;
+  reach_.credentials.job_id = options.job_id;
+  reach_.credentials.token = options.token;
+  reach_.credentials.generation = options.generation;
+  return {};
 }
 
-Result<PeerCredentials> Job::bootstrap_without_ivyrun() {
+Result<void> Job::bootstrap_without_ivyrun() {
   Bootstrapped met = IVY_TRY(bootstrap(identity_, joined_, timeout_));
   private_store_ = std::move(met.private_store);
   endpoint_file_ = std::move(met.endpoint_file);
   store_ = std::move(met.client);
-  first_host_address_ = met.first_host_address;
-  PeerCredentials credentials;
-  credentials.job_id = met.job_id;
-  credentials.token = met.token;
-  credentials.generation = met.generation;
-  return credentials;
+  reach_.first_host_address = met.first_host_address;
+  reach_.credentials.job_id = met.job_id;
+  reach_.credentials.token = met.token;
+  reach_.credentials.generation = met.generation;
+  return {};
+}
+
+// Each world has a listener of its own, so that what was dialled for the one before is not taken
+// for this one's.
+Result<void> Job::listen_to_peers(std::uint32_t rank) {
+  listener_.reset();
+  PeerCredentials credentials = reach_.credentials;
+  credentials.rank = rank;
+  const std::string own_address = IVY_TRY(own_address_towards(reach_.first_host_address));
+  listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
+  return {};
 }
 
 Result<void> Job::attach_to_supervisor() {
   control::Attach attach;
   attach.rank = identity_.rank;
-  attach.generation = identity_.generation;
+  attach.generation = identity_.attempt.generation;
   attach.pid = getpid();
   control_ = IVY_TRY(ControlClient::connect(identity_.control_path, attach, milliseconds(10'000)));
   rows_.show_in(control_.get());
@@ -116,41 +128,93 @@ Result<void> Job::attach_to_supervisor() {
 }
 
 Result<World> Job::form_world() {
+  if (IVY_TRY(repairs_.is_newcomer())) {
+    Result<World> entered = repairs_.enter(steady_now() + timeout_, form_repaired());
+    // The next world that all ranks begin together has the same number on all of them.
+    if (entered.ok()) joins.store(repairs_.number_of_base() + 1);
+    return entered;
+  }
   WorldFormation formation(
       {identity_, timeout_, joined_, store_.get(), control_.get(), listener_.get()});
   Result<World> world = formation.form();
   init_failure_ = formation.death();
   if (!world.ok()) return world;
-  life_ = world->life;
-  records_.set_prefix(WorldFormation::prefix_of(life_));
-  tuning_ = world->tuning;
-  machine_ = world->machine;
   if (identity_.bootstrap != Bootstrap::kAlone && identity_.bootstrap != Bootstrap::kStore)
     worlds++;
   endpoint_file_.reset();  // All ranks have come: remove the endpoint file.
   if (private_store_ != nullptr) private_store_->refuse_joins();
-  if (world->local_ranks.size() == world->seats.size()) {
+  begin_world(*world);
+  return world;
+}
+
+Result<World> Job::repair_world(RepairAim aim, milliseconds timeout) {
+  if (store_ == nullptr) return form_world();
+  if (aim == RepairAim::kGrow && identity_.bootstrap != Bootstrap::kStore) {
+    return Error{
+        Code::kFailedPrecondition,
+        "grow needs a launcher that starts a lost rank again, and the store that it serves",
+        "start the job with ivyrun --on-failure replace, or call shrink"};
+  }
+  records_.set_bell(nullptr);
+  bell_.reset();
+  world_segment_.reset();
+  const milliseconds at_most = timeout.count() != 0 ? timeout : timeout_;
+  return repairs_.repair(aim, steady_now() + at_most, form_repaired());
+}
+
+WorldRepairs::Form Job::form_repaired() {
+  return [this](const Identity& identity, milliseconds timeout,
+                const Reformed& reformed) -> Result<World> {
+    if (identity.spans_hosts) {
+      const Result<void> listens = listen_to_peers(identity.rank);
+      if (!listens.ok()) {
+        static_cast<void>(reformed.conclude(listens, false));
+        return listens.error();
+      }
+    }
+    WorldFormation formation(
+        {identity, timeout, joined_, store_.get(), control_.get(), listener_.get(), &reformed});
+    Result<World> world = formation.form();
+    if (!world.ok()) return world;
+    world->timeout = timeout_;
+    begin_world(*world);
+    return world;
+  };
+}
+
+void Job::begin_world(const World& world) {
+  life_ = world.life;
+  records_.set_prefix(WorldFormation::prefix_of(life_));
+  tuning_ = world.tuning;
+  machine_ = world.machine;
+  repairs_.world_begins(world);
+  if (world.local_ranks.size() == world.seats.size()) {
     listener_.reset();
     bell_.reset();
   } else if (control_ == nullptr) {
     listen_to_store();
+  } else if (bell_ == nullptr) {
+    bell_ = std::make_unique<JobBell>(control_->page());
   }
   records_.set_bell(bell_.get());
   if (control_ == nullptr) {
-    world_segment_ = world->segment;
-    world_members_ = world->local_ranks;
+    world_segment_ = world.segment;
+    world_members_ = world.local_ranks;
   }
-  return world;
 }
 
 // Without a supervisor every rank waits at the store for the next of these records, which say that
 // some communicator was aborted.
 void Job::listen_to_store() {
+  const auto awaited = std::make_shared<std::atomic<std::uint64_t>>(0);
   bell_ = std::make_unique<JobBell>(
-      [this](std::uint64_t number) {
+      [this, awaited](std::uint64_t number) {
+        awaited->store(number);
         return store_->wait({records_.key_of_event(number)}, kForever).ok();
       },
-      [this] { store_->cancel(); });
+      [this, awaited] {
+        if (!records_.end_wait_for_event(*store_, awaited->load())) store_->cancel();
+      });
 }
 
 // True if that rank of this host has finalized its world.
@@ -201,7 +265,7 @@ void Job::report(const Failure& failure, const std::string& communicator) {
     default:
       return;  // The supervisor reports deaths itself.
   }
-  report.blamed = static_cast<std::uint32_t>(failure.rank);
+  report.blamed = static_cast<std::uint32_t>(repairs_.job_rank(failure.rank));
   report.sequence = failure.sequence;
   report.communicator = name_in_page(communicator);
   report.text = failure.text;

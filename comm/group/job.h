@@ -17,6 +17,7 @@
 #include "comm/group/status_rows.h"
 #include "comm/group/store_records.h"
 #include "comm/group/world_formation.h"
+#include "comm/group/world_repairs.h"
 #include "comm/join/bootstrap.h"
 #include "comm/join/identity.h"
 #include "comm/transports/alarm.h"
@@ -34,8 +35,14 @@ class Job {
   Job(const Job&) = delete;
   Job& operator=(const Job&) = delete;
 
-  // Collective over all ranks; waits for them, and names those who did not come.
+  // Collective over all ranks; waits for them, and names those who did not come. A process that was
+  // started again waits for the survivors' grow instead.
   Result<World> form_world();
+  // Forms another world in place of the one that was formed, of which no communicator is left.
+  // Collective over its survivors, and of kGrow over those that were started again; see repair.h
+  // for the errors. It may be called again after an error. Zero stands for the timeout of join().
+  Result<World> repair_world(RepairAim aim, std::chrono::milliseconds timeout);
+  WorldRepairs& repairs() { return repairs_; }
   // The death for which form_world() gave up; nothing: it had another reason.
   const std::optional<Failure>& init_failure() const { return init_failure_; }
 
@@ -43,7 +50,9 @@ class Job {
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   const TuningTable& tuning() const { return tuning_; }
-  std::uint32_t tcp_streams() const { return tcp_streams_; }  // What TcpMeshOptions::streams says.
+  std::uint32_t tcp_streams() const {
+    return reach_.streams;
+  }  // What TcpMeshOptions::streams says.
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
   StoreRecords& records() { return records_; }
@@ -61,10 +70,19 @@ class Job {
 
  private:
   Job(Identity identity, std::chrono::milliseconds timeout);
-  Result<PeerCredentials> connect_to_store();
-  Result<PeerCredentials> bootstrap_without_ivyrun();
+  // How ranks of other hosts find this one.
+  struct Reach {
+    PeerCredentials credentials;
+    std::string first_host_address;
+    std::uint32_t streams = 0;
+  };
+  Result<void> connect_to_store();
+  Result<void> bootstrap_without_ivyrun();
   Result<void> attach_to_supervisor();
+  Result<void> listen_to_peers(std::uint32_t rank);
   void listen_to_store();
+  WorldRepairs::Form form_repaired();
+  void begin_world(const World& world);
   bool has_left(std::int32_t world_rank) const;
   std::string name_in_page(const std::string& communicator) const;
 
@@ -77,8 +95,7 @@ class Job {
   std::string life_;
   MachineFacts machine_;
   TuningTable tuning_;
-  std::uint32_t tcp_streams_ = 0;
-  std::string first_host_address_;
+  Reach reach_;
   std::optional<Failure> init_failure_;
   std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
   std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have come.
@@ -88,6 +105,7 @@ class Job {
   std::unique_ptr<JobBell> bell_;  // Ends before control_ or store_, which it watches.
   StoreRecords records_;
   StatusRows rows_;
+  WorldRepairs repairs_;
   // Without a supervisor, whose page tells it: the world's memory on this host, where a rank that
   // finalizes says so, and the ranks that have a part of it.
   std::shared_ptr<SharedSegment> world_segment_;

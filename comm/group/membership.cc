@@ -23,7 +23,8 @@ std::vector<TcpPeer> Membership::tcp_peers() const {
   std::vector<TcpPeer> peers;
   for (const Seat& seat : seats_) {
     const auto rank = static_cast<std::int32_t>(peers.size());
-    peers.push_back({rank, seat.world_rank, seat.pid, seat.host_name, seat.address});
+    peers.push_back({rank, seat.world_rank, seat.pid, seat.host_name, seat.address,
+                     static_cast<std::int32_t>(seat.job_rank)});
   }
   return peers;
 }

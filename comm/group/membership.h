@@ -34,6 +34,11 @@ class Membership {
   std::int32_t world_rank(std::int32_t rank) const {
     return rank < 0 || rank >= size() ? -1 : seats_[static_cast<std::size_t>(rank)].world_rank;
   }
+  // The same as the launcher knows it.
+  std::int32_t job_rank(std::int32_t rank) const {
+    if (rank < 0 || rank >= size()) return -1;
+    return static_cast<std::int32_t>(seats_[static_cast<std::size_t>(rank)].job_rank);
+  }
   std::vector<TcpPeer> tcp_peers() const;
   // Adds the host and pid of the blamed rank, if the finder did not know them.
   void add_place(Failure& failure) const;

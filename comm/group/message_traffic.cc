@@ -275,7 +275,7 @@ void MessageTraffic::show_oldest() {
   WaitingMessage message;
   message.number = request->number;
   message.is_send = request->is_send;
-  if (request->peer >= 0) message.peer = options_.peer(request->peer).world_rank;
+  if (request->peer >= 0) message.peer = options_.peer(request->peer).job_rank;
   message.tag = request->tag;
   message.dtype = request->dtype;
   message.count = request->bytes / element_bytes(request->dtype);

@@ -19,7 +19,7 @@ void OperationDisplay::show(const OperationShape& shape) {
   record_.dtype = has_data(shape.operation) ? page_number(shape.dtype) : comm_status::Dtype::kNone;
   record_.reduction =
       reduces(shape.operation) ? page_number(shape.op) : comm_status::Reduction::kNone;
-  record_.peer = shape.root >= 0 ? ranks_.world_rank(shape.root) : -1;
+  record_.peer = ranks_.job_rank(shape.root);
   slot_->enter(record_);
 }
 

@@ -10,6 +10,7 @@ namespace {
 constexpr std::uint64_t kEventAttempts = 64;
 // How often compare_set is tried again on a record that others replace.
 constexpr int kCompareAttempts = 4;
+constexpr std::chrono::milliseconds kEventTime{2'000};
 
 Failure difference(const std::string& communicator, const EnteredOperations& own,
                    const EnteredOperations& other, std::uint64_t sequence) {
@@ -54,6 +55,14 @@ Failure StoreRecords::agree(const Failure& failure, const std::string& communica
   // those who are still in the operation before have come out of it.
   if (stored == own && failure.kind == FailureKind::kAborted) add_event();
   return value_from<Failure>(stored).value_or(failure);
+}
+
+bool StoreRecords::end_wait_for_event(store::Client& client, std::uint64_t number) const {
+  for (const std::uint64_t each : {number, number + 1}) {
+    const Result<void> rung = client.set_once(key_of_event(each), "", kEventTime);
+    if (!rung.ok() && rung.error().code != Code::kAlreadyExists) return false;
+  }
+  return true;
 }
 
 void StoreRecords::add_event() {

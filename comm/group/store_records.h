@@ -35,6 +35,9 @@ class StoreRecords {
     return key("bell/" + std::to_string(number));
   }
   PatientStore& store() { return store_; }
+  // Ends this rank's wait for that event, or the next one for which it may have begun to wait, and
+  // leaves the client whole. False: the store does not answer.
+  bool end_wait_for_event(store::Client& client, std::uint64_t number) const;
 
   // Returns why a communicator that spans hosts is broken, as its first rank to say so told it:
   // this rank's failure, unless another rank's is stored already.

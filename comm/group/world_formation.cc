@@ -14,6 +14,7 @@
 #include "comm/contract/resolve.h"
 #include "comm/group/init_watch.h"
 #include "comm/transports/alarms.h"
+#include "comm/transports/process_state.h"
 #include "proto/contract/build.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
@@ -81,11 +82,15 @@ struct WorldFormation::SeatText {
   std::string caches;
   // The addresses that its connections may come from, if no supervisor vouches for it.
   std::string places;
+  std::string job_rank;
+  std::string incarnation;
+  std::string process_start;
 
   static constexpr std::string SeatText::*kFields[] = {
-      &SeatText::build,      &SeatText::pid,       &SeatText::host_key, &SeatText::address,
-      &SeatText::processors, &SeatText::host_name, &SeatText::tuning,   &SeatText::quotas,
-      &SeatText::caches,     &SeatText::places};
+      &SeatText::build,        &SeatText::pid,       &SeatText::host_key, &SeatText::address,
+      &SeatText::processors,   &SeatText::host_name, &SeatText::tuning,   &SeatText::quotas,
+      &SeatText::caches,       &SeatText::places,    &SeatText::job_rank, &SeatText::incarnation,
+      &SeatText::process_start};
 
   std::string encoded() const {
     std::string text;
@@ -104,6 +109,9 @@ struct WorldFormation::SeatText {
     seat.pid = static_cast<std::int32_t>(std::strtol(pid.c_str(), nullptr, 10));
     seat.host_name = host_name;
     seat.address = address;
+    seat.job_rank = to_number<std::uint32_t>(job_rank).value_or(0);
+    seat.incarnation = to_number<std::uint32_t>(incarnation).value_or(0);
+    seat.process_start = to_number<std::uint64_t>(process_start).value_or(0);
     return seat;
   }
 };
@@ -111,12 +119,13 @@ struct WorldFormation::SeatText {
 WorldFormation::WorldFormation(const Joined& joined) : joined_(joined) {
   world_.self = static_cast<std::int32_t>(joined.identity.rank);
   world_.timeout = joined.timeout;
-  world_.life = std::to_string(joined.number);
+  world_.life = joined.reformed != nullptr ? joined.reformed->life : std::to_string(joined.number);
+  first_life_ = world_.life;
 }
 
 // The key is written before the ranks have met and read afterwards.
 std::string WorldFormation::seat_key(std::uint64_t rank) const {
-  return prefix_of(std::to_string(joined_.number)) + "seat/" + std::to_string(rank);
+  return prefix_of(first_life_) + "seat/" + std::to_string(rank);
 }
 
 // A supervisor reports deaths. Without one the store does: the first sign of a rank's death is the
@@ -124,6 +133,7 @@ std::string WorldFormation::seat_key(std::uint64_t rank) const {
 Result<void> WorldFormation::meet_all_ranks() {
   const Identity& identity = joined_.identity;
   const std::string name = prefix_of(world_.life) + "seats";
+  if (joined_.reformed != nullptr) return meet_in_turns(name);
   if (joined_.control != nullptr) {
     const std::uint64_t round =
         IVY_TRY(joined_.store->barrier(name, identity.world_size, identity.rank, joined_.timeout));
@@ -142,6 +152,15 @@ Result<void> WorldFormation::meet_all_ranks() {
   return give_up(death_in_init(seat, status));
 }
 
+Result<void> WorldFormation::meet_in_turns(const std::string& name) {
+  const Identity& identity = joined_.identity;
+  const std::uint64_t arrival = joined_.store->new_arrival();
+  const Result<std::uint64_t> met = wait_in_turns(joined_.reformed->look, [&](milliseconds limit) {
+    return joined_.store->barrier(name, identity.world_size, identity.rank, limit, arrival);
+  });
+  return met.ok() ? Result<void>() : met.error();
+}
+
 Error WorldFormation::give_up(const Failure& death) {
   death_ = death;
   return Error{static_cast<Code>(death.code), death.text};
@@ -157,6 +176,10 @@ std::string WorldFormation::own_seat() const {
   seat.tuning = own_tuning_.said;
   seat.quotas = quotas_text(own_quotas());
   seat.caches = caches_text(own_caches());
+  seat.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
+                                                             : joined_.identity.rank);
+  seat.incarnation = std::to_string(joined_.identity.attempt.incarnation);
+  seat.process_start = std::to_string(process_start(getpid()));
   if (joined_.listener == nullptr) return seat.encoded();
   seat.address = joined_.listener->address();
   if (joined_.identity.bootstrap != Bootstrap::kStore) {
@@ -225,7 +248,7 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
 
 // Names a rank that dies before the world is formed as well as one that dies later.
 Result<void> WorldFormation::watched_exchange() {
-  if (joined_.control == nullptr) return exchange_seats();
+  if (joined_.control == nullptr || joined_.reformed != nullptr) return exchange_seats();
   InitWatch watch(joined_.control->page(), joined_.identity.rank, *joined_.store);
   Result<void> exchanged = exchange_seats();
   if (exchanged.ok()) return exchanged;
@@ -245,6 +268,19 @@ Result<void> WorldFormation::form_alone() {
 }
 
 Result<World> WorldFormation::form() {
+  Result<void> formed = form_here();
+  if (joined_.reformed != nullptr) {
+    const bool is_whole_here = formed.ok();
+    if (is_whole_here) formed = meet_in_turns(prefix_of(first_life_) + "formed");
+    // Where it is whole on every rank, one that has died since is a failure of the new world.
+    formed = joined_.reformed->conclude(formed, death_.has_value());
+    IVY_ASSERT(!formed.ok() || is_whole_here);
+  }
+  if (!formed.ok()) return formed.error();
+  return std::move(world_);
+}
+
+Result<void> WorldFormation::form_here() {
   own_tuning_ = read_tuning(joined_.identity.tuning_file);
   IVY_CHECK(joined_.store == nullptr ? form_alone() : watched_exchange());
   if (joined_.store != nullptr) world_.tuning = std::move(own_tuning_.table);
@@ -260,7 +296,7 @@ Result<World> WorldFormation::form() {
     world_.segment =
         IVY_TRY(joined_.control != nullptr ? segment_of_supervisor() : segment_by_name());
   }
-  return std::move(world_);
+  return {};
 }
 
 Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_of_supervisor() const {
@@ -288,6 +324,7 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   const std::string name = prefix_of(world_.life) + "segment/" + std::to_string(local.front());
   const std::unique_ptr<Alarm> alarm =
       make_process_alarm(world_.seats, world_.self, [](std::int32_t) { return false; });
+  const Look look = look_for_death(*alarm);
   const std::string name_to_be = name + "/soon";
   std::unique_ptr<SharedSegment> segment;
   if (local.front() == world_.self) {
@@ -297,7 +334,7 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
     IVY_CHECK(store.set(name, path));
   } else {
     const Result<std::string> path =
-        wait_for_living(*alarm, [&](milliseconds limit) { return store.wait_get(name, limit); });
+        wait_in_turns(look, [&](milliseconds limit) { return store.wait_get(name, limit); });
     if (!path.ok()) {
       // The maker may have died in the middle of making it.
       const Result<std::string> half_made = store.get(name_to_be, milliseconds(250));
@@ -309,7 +346,7 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   const auto place = std::find(local.begin(), local.end(), world_.self);
   const auto member = static_cast<std::uint32_t>(place - local.begin());
   const std::uint64_t arrival = store.new_arrival();
-  const Result<std::uint64_t> met = wait_for_living(*alarm, [&](milliseconds limit) {
+  const Result<std::uint64_t> met = wait_in_turns(look, [&](milliseconds limit) {
     return store.barrier(name + "/attached", members, member, limit, arrival);
   });
   if (!met.ok()) return met.error().context("wait for the other ranks of this host");
@@ -317,23 +354,35 @@ Result<std::unique_ptr<SharedSegment>> WorldFormation::segment_by_name() {
   return segment;
 }
 
-// Waits at the store in short turns and looks after each whether a rank of this host has died.
+// Whether a rank of this host has died, and what a repair looks for.
+WorldFormation::Look WorldFormation::look_for_death(Alarm& alarm) {
+  return [this, &alarm]() -> std::optional<Error> {
+    if (joined_.reformed != nullptr) {
+      if (std::optional<Error> why = joined_.reformed->look()) return why;
+    }
+    const std::optional<Failure> death = alarm.look();
+    if (!death) return std::nullopt;
+    Failure in_init = *death;
+    set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
+    return give_up(in_init);
+  };
+}
+
+// Waits at the store in short turns and looks after each for a reason to give up.
 template <class Wait>
-auto WorldFormation::wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(milliseconds())) {
+auto WorldFormation::wait_in_turns(const Look& look, Wait wait) -> decltype(wait(milliseconds())) {
   const std::uint64_t begun = monotonic_ns();
   for (;;) {
     auto waited = wait(kLookForDeaths);
     if (waited.ok() || waited.error().code != Code::kDeadlineExceeded) return waited;
-    if (const std::optional<Failure> death = alarm.look()) {
+    if (const std::optional<Error> why = look()) {
       // The dead rank's last act may have been what this rank waits for.
       waited = wait(milliseconds(1));
       if (waited.ok()) return waited;
-      Failure in_init = *death;
-      set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));
-      return give_up(in_init);
+      return *why;
     }
     if (std::chrono::nanoseconds(monotonic_ns() - begun) >= joined_.timeout) {
-      return waited.error().context("the world's memory, for " +
+      return waited.error().context("wait for the other ranks, for " +
                                     std::to_string(joined_.timeout.count()) + " ms");
     }
   }

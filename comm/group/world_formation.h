@@ -6,6 +6,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -45,14 +46,25 @@ struct World {
   std::string life;    // Equal on all its ranks, and different for every other world of the job.
 };
 
+// What is different where the world is a repaired one (repair.h).
+struct Reformed {
+  std::string life;
+  // Asked while it waits: why it will not be formed; nothing: it goes on.
+  std::function<std::optional<Error>()> look;
+  // Told once how it went here (`is_death`: a rank has died); returns how it went for all ranks.
+  std::function<Result<void>(const Result<void>& formed, bool is_death)> conclude;
+  std::uint32_t job_rank = 0;  // This process's rank as the launcher knows it.
+};
+
 // What this process has joined with. All outlive the formation.
 struct Joined {
-  const Identity& identity;
+  const Identity& identity;  // Has the rank and size in a repaired world, too.
   std::chrono::milliseconds timeout;
-  std::uint32_t number;    // How many times this process has joined before.
-  store::Client* store;    // Null: a world of one.
-  ControlClient* control;  // Null where there is no supervisor.
-  PeerListener* listener;  // Null: ranks are on one host.
+  std::uint32_t number;                // How many times this process has joined before.
+  store::Client* store;                // Null: a world of one.
+  ControlClient* control;              // Null where there is no supervisor.
+  PeerListener* listener;              // Null: ranks are on one host.
+  const Reformed* reformed = nullptr;  // Null: the first world of these processes.
 };
 
 class WorldFormation {
@@ -76,13 +88,18 @@ class WorldFormation {
   Result<void> watched_exchange();
   Result<void> read_seats(const std::vector<SeatText>& texts);
   Result<void> form_alone();
+  Result<void> form_here();
   Result<std::unique_ptr<SharedSegment>> segment_of_supervisor() const;
   Result<std::unique_ptr<SharedSegment>> segment_by_name();
+  Result<void> meet_in_turns(const std::string& name);
+  using Look = std::function<std::optional<Error>()>;
+  Look look_for_death(Alarm& alarm);
   template <class Wait>
-  auto wait_for_living(Alarm& alarm, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
+  auto wait_in_turns(const Look& look, Wait wait) -> decltype(wait(std::chrono::milliseconds()));
   Error give_up(const Failure& death);
 
   const Joined joined_;
+  std::string first_life_;  // World::life before the ranks have met.
   OwnTuning own_tuning_;
   World world_;
   std::optional<Failure> death_;

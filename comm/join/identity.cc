@@ -67,8 +67,10 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
   identity.first_host_address = first_host ? with_port(*first_host) : *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
   identity.token_file = IVY_TRY(text_of(environment, "IVY_TOKEN_FILE"));
-  identity.generation =
+  identity.attempt.generation =
       IVY_TRY(number_of("IVY_GENERATION", environment("IVY_GENERATION").value_or("0")));
+  identity.attempt.incarnation =
+      IVY_TRY(number_of("IVY_REJOIN", environment("IVY_REJOIN").value_or("0")));
   return identity;
 }
 

@@ -40,7 +40,12 @@ struct Identity {
   std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
   std::string job_id;
   std::string token_file;  // Also for kAddress; empty: there is no secret.
-  std::uint32_t generation = 0;
+  // Both are 0 at first: how many times all ranks were started again, and this one alone
+  // (IVY_REJOIN).
+  struct Attempt {
+    std::uint32_t generation = 0;
+    std::uint32_t incarnation = 0;
+  } attempt;
   std::string control_path;  // The supervisor's control socket; empty: none.
 
   // For the other ways to meet.

@@ -1,7 +1,6 @@
 #include "comm/transports/alarms.h"
 
 #include <poll.h>
-#include <signal.h>
 #include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -105,8 +104,7 @@ class PageAlarm final : public Alarm {
   }
 
   bool has_left(std::int32_t rank) override {
-    const Seat& seat = seats_[static_cast<std::size_t>(rank)];
-    const RankStatus status = page_.rank(static_cast<std::uint32_t>(seat.world_rank));
+    const RankStatus status = status_of(page_, seats_[static_cast<std::size_t>(rank)]);
     return status.state == RankState::kLeft && !has_just_left(status);
   }
 
@@ -118,13 +116,21 @@ class PageAlarm final : public Alarm {
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (static_cast<std::int32_t>(i) == self_) continue;
       if (waited_for != kAnyone && waited_for != static_cast<std::int32_t>(i)) continue;
-      const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
+      const RankStatus status = status_of(page_, seats_[i]);
       if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
       if ((status.state == RankState::kLeft) != left || (left && has_just_left(status))) continue;
       first = death_of(seats_[i], status);
       first_ns = status.when_ns;
     }
     return first;
+  }
+
+  // -1: no rank of the communicator.
+  std::int32_t world_rank_of(std::uint32_t job_rank) const {
+    const auto seat = std::find_if(seats_.begin(), seats_.end(), [job_rank](const Seat& each) {
+      return each.job_rank == job_rank;
+    });
+    return seat == seats_.end() ? -1 : seat->world_rank;
   }
 
   // True within kLeftGrace of its leaving, or of this alarm's making: then the rank may have left
@@ -139,7 +145,7 @@ class PageAlarm final : public Alarm {
       seen_report_ = report.number;
       if (report.communicator != communicator_) continue;
       Failure failure = make_failure(kind_of(report.kind), report.text);
-      failure.rank = static_cast<std::int32_t>(report.blamed);
+      failure.rank = world_rank_of(report.blamed);
       failure.sequence = report.sequence;
       return failure;
     }
@@ -156,16 +162,6 @@ class PageAlarm final : public Alarm {
   steady_clock::time_point seen_at_;
   std::optional<Failure> found_;  // Once set, it never changes.
 };
-
-// True if the process has exited, also if its parent has not reaped it yet or another process has
-// its number by now.
-bool has_ended(std::int32_t pid, std::uint64_t start) {
-  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
-  const std::optional<char> state = process_state(pid);
-  if (state == 'Z' || state == 'X') return true;
-  const std::uint64_t now = process_start(pid);
-  return start != 0 && now != 0 && now != start;
-}
 
 class ProcessAlarm final : public Alarm {
  public:
@@ -205,7 +201,7 @@ class ProcessAlarm final : public Alarm {
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
       Watched& watched = watched_seats_[i];
       if (watched_[i].revents != 0) watched.has_ended = true;
-      if (watched.is_asked_for && has_ended(seats_[watched.seat].pid, watched.start))
+      if (watched.is_asked_for && has_process_ended(seats_[watched.seat].pid, watched.start))
         watched.has_ended = true;
       if (!has_left_(seats_[watched.seat].world_rank)) {
         if (watched.has_ended) found_ = ending_of(watched, RankState::kDied);
@@ -333,6 +329,16 @@ std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::optional<Failure>()> find_agreed) {
   return std::make_unique<AgreedAlarm>(std::move(inner), std::move(count_news),
                                        std::move(find_agreed));
+}
+
+RankStatus status_of(const comm_status::StatusPage& page, const Seat& seat) {
+  RankStatus status = page.rank(seat.job_rank);
+  if (status.rejoins == seat.incarnation) return status;
+  // The supervisor does not know of this process yet: its row is that of one before.
+  if (status.rejoins < seat.incarnation) return RankStatus{};
+  status.state = status.last_end == RankState::kAlive ? RankState::kDied : status.last_end;
+  status.pid = seat.pid;
+  return status;
 }
 
 Failure death_of(const Seat& seat, const RankStatus& status) {

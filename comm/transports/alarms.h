@@ -37,6 +37,9 @@ std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
 std::unique_ptr<Alarm> make_interruptible_alarm(std::unique_ptr<Alarm> inner,
                                                 const Failure& failure);
 
+// What the page says of the process in that seat, also once its rank has been started again.
+comm_status::RankStatus status_of(const comm_status::StatusPage& page, const Seat& seat);
+
 // The failure of ranks that need a rank which died or left. status.state is not kAlive.
 Failure death_of(const Seat& seat, const comm_status::RankStatus& status);
 

@@ -1,6 +1,9 @@
 // What the kernel tells about a process of this host. Thread: any.
 #pragma once
 
+#include <signal.h>
+
+#include <cerrno>
 #include <cstddef>
 #include <cstdint>
 #include <fstream>
@@ -39,6 +42,16 @@ inline std::uint64_t process_start(std::int32_t pid) {
   std::uint64_t ticks = 0;
   words >> ticks;
   return ticks;
+}
+
+// True if the process has exited, also if its parent has not reaped it yet or another process has
+// its number by now. `start`: its process_start(); 0: not known.
+inline bool has_process_ended(std::int32_t pid, std::uint64_t start) {
+  if (kill(pid, 0) != 0 && errno == ESRCH) return true;
+  const std::optional<char> state = process_state(pid);
+  if (state == 'Z' || state == 'X') return true;
+  const std::uint64_t now = process_start(pid);
+  return start != 0 && now != 0 && now != start;
 }
 
 }  // namespace ivy::comm

@@ -43,6 +43,7 @@ struct TcpPeer {
   std::int32_t pid = 0;
   std::string host;
   std::string address;  // The address of its listener.
+  std::int32_t job_rank = 0;
 };
 
 // One message to or from a rank of the communicator.

@@ -101,7 +101,7 @@ TEST(IdentityTest, IvyrunSaysEverything) {
   EXPECT_EQ(identity->host_key, "1");
   EXPECT_TRUE(identity->spans_hosts);
   EXPECT_EQ(identity->store_address, "host:1");
-  EXPECT_EQ(identity->generation, 2U);
+  EXPECT_EQ(identity->attempt.generation, 2U);
   EXPECT_EQ(identity->control_path, "/c");
 }
 

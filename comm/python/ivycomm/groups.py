@@ -4,6 +4,7 @@ import atexit
 import ctypes
 import os
 import sys
+import time
 import traceback
 import warnings
 import weakref
@@ -20,6 +21,7 @@ _world = None
 _seats = []  # Weak references to the seats in the world's groups, in the order of their making.
 _dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any more. Only added to by destructors.
 _named = weakref.WeakValueDictionary()  # Groups of which this process is a member.
+_LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
@@ -91,7 +93,7 @@ class Group:
     def handle(self):
         """The C interface's communicator. NotInitialized when it is gone."""
         if not self._is_open():
-            raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized")
+            raise NotInitialized(f"group {self.name!r} is freed, or its world is finalized or repaired")
         return self._handle
 
     def _is_open(self):
@@ -199,6 +201,75 @@ def _begin(world):
     _world, errors.world_pid = world, os.getpid()
     calls.set_world(world._seat)
     _watch_for_uncaught()
+
+
+def shrink(timeout=None):
+    """After a death: the survivors go on as a smaller world, in this same process. Returns its Group.
+
+    Every survivor calls it, whatever it was in: the first call ends what the others wait in (Aborted), and pending
+    works. Ranks are dense, in their old order; every Group and Mesh of the old world is gone, and made anew. Nobody has
+    died: the same ranks. A rank that dies meanwhile is left out too. timeout: seconds, of the whole repair (None: the
+    world's). Raises, alike on all survivors, Timeout (names who has not come), Mismatch (some call grow), Aborted (one
+    was interrupted); FailedPrecondition where the others took this rank for dead and went on. After an error there
+    is no world until shrink or grow is called again. Other threads must not be inside a call.
+    """
+    return _repair(load().ivy_comm_shrink, timeout)
+
+
+def grow(timeout=None):
+    """After a death: the survivors take in the processes that were started again in the lost ones' place.
+
+    Every survivor calls it; a process that `ivyrun --on-failure replace` has started again calls init(), which waits for
+    it. The world has all ranks of the job again, each with its first number. Everything else is as in shrink(), which
+    may come before. What a newcomer needs to know is sent to it: restart_count() > 0 says who it is.
+    """
+    return _repair(load().ivy_comm_grow, timeout)
+
+
+def restart_count():
+    """How many times this process's rank was started again before it; 0 in the first one."""
+    return load().ivy_restart_count()
+
+
+def _repair(function, timeout):
+    global _world, _worlds_ended
+    handle = world().handle
+    _end_calls()
+    _seats.clear()
+    calls.set_world(None)
+    _worlds_ended += 1
+    # Where the repair fails it can be called again, and finalize.
+    _world._worlds_ended = _worlds_ended
+    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout))
+
+    def repair():
+        with calling():
+            check(function(handle, byref(call)))
+
+    try:
+        call_in_slices(repair, on_interrupt=lambda: load().ivy_comm_abort(handle, b"interrupted"))
+    finally:
+        sweep()
+    broken, _world = _world, Group(handle)
+    broken._handle = None
+    calls.set_world(_world._seat)
+    return _world
+
+
+def _end_calls():
+    """Wakes other threads that are inside a call on the world or its groups, and waits until they have left it."""
+    def under_way():
+        return len(inside) + calls.inside()
+
+    if not under_way():
+        return
+    _abort_all("another thread repairs the world")
+    end = time.monotonic() + _LEAVE_SECONDS
+    while under_way() and time.monotonic() < end:
+        time.sleep(0.001)
+    if under_way():
+        raise IvyError(f"{under_way()} calls of other threads are under way; join them first",
+                       code="FailedPrecondition")
 
 
 def prepare_device(device=None, *, group=None, timeout=None):

@@ -1,0 +1,143 @@
+// Who is in a repaired world: by what a survivor knows of each rank.
+#include "comm/group/repair_agreement.h"
+
+#include <gtest/gtest.h>
+
+namespace ivy::comm::test {
+namespace {
+
+RepairRank survivor(RepairAim aim, std::uint32_t incarnation = 0) {
+  RepairRank rank;
+  rank.was_member = true;
+  rank.incarnation = incarnation;
+  rank.called = aim;
+  return rank;
+}
+
+RepairRank silent() {
+  RepairRank rank;
+  rank.was_member = true;
+  return rank;
+}
+
+RepairRank dead(std::uint32_t incarnation = 0) {
+  RepairRank rank = silent();
+  rank.incarnation = incarnation;
+  rank.is_dead = true;
+  return rank;
+}
+
+RepairRank with_newcomer(RepairRank rank, std::uint32_t incarnation) {
+  rank.newcomer = incarnation;
+  return rank;
+}
+
+constexpr RepairAim kShrink = RepairAim::kShrink;
+constexpr RepairAim kGrow = RepairAim::kGrow;
+
+struct Case {
+  const char* what;
+  RepairAim aim;
+  RepairView view;
+  const char* decision;  // As it is encoded; empty: none yet.
+};
+
+TEST(RepairAgreement, DecidesByWhatIsKnownOfEachRank) {
+  const Case cases[] = {
+      {"all have come", kShrink, {survivor(kShrink), survivor(kShrink)}, "members\n0 0 0\n1 0 0"},
+      {"one is silent", kShrink, {survivor(kShrink), silent()}, ""},
+      {"one is dead",
+       kShrink,
+       {survivor(kShrink), dead(), survivor(kShrink)},
+       "members\n0 0 0\n2 0 0"},
+      {"the first is dead", kShrink, {dead(), survivor(kShrink, 3)}, "members\n1 3 0"},
+      {"one was lost before",
+       kShrink,
+       {survivor(kShrink), RepairRank(), survivor(kShrink)},
+       "members\n0 0 0\n2 0 0"},
+      {"a newcomer is left outside by shrink",
+       kShrink,
+       {survivor(kShrink), with_newcomer(dead(), 1)},
+       "members\n0 0 0"},
+      {"it came and died",
+       kShrink,
+       {survivor(kShrink),
+        [] {
+          RepairRank rank = survivor(kShrink);
+          rank.is_dead = true;
+          return rank;
+        }()},
+       "members\n0 0 0"},
+      {"grow waits for the process in the place of the dead", kGrow, {survivor(kGrow), dead()}, ""},
+      {"grow takes it in",
+       kGrow,
+       {survivor(kGrow), with_newcomer(dead(), 1)},
+       "members\n0 0 0\n1 1 1"},
+      {"a newcomer says that the one before it is dead",
+       kGrow,
+       {survivor(kGrow), with_newcomer(silent(), 1)},
+       "members\n0 0 0\n1 1 1"},
+      {"an announcement that is older than the member says nothing",
+       kGrow,
+       {survivor(kGrow), with_newcomer(dead(1), 1)},
+       ""},
+      {"the second in its place",
+       kGrow,
+       {survivor(kGrow), with_newcomer(dead(1), 2)},
+       "members\n0 0 0\n1 2 1"},
+      {"grow after shrink",
+       kGrow,
+       {survivor(kGrow), with_newcomer(RepairRank(), 1)},
+       "members\n0 0 0\n1 1 1"},
+      {"grow after shrink waits", kGrow, {survivor(kGrow), RepairRank()}, ""},
+      {"nobody is left", kShrink, {dead(), dead()}, ""},
+  };
+  for (const Case& each : cases) {
+    const std::optional<RepairDecision> decision = decide(each.aim, each.view);
+    EXPECT_EQ(decision ? decision->encoded() : "", each.decision) << each.what;
+  }
+}
+
+TEST(RepairAgreement, RefusesDifferentCallsAtOnce) {
+  const auto decision = decide(kGrow, {survivor(kGrow), silent(), survivor(kShrink)});
+  ASSERT_TRUE(decision && decision->refusal);
+  EXPECT_EQ(decision->refusal->code, Code::kAborted);
+  EXPECT_NE(decision->refusal->message.find("rank 0 calls grow, rank 2 calls shrink"),
+            std::string::npos);
+}
+
+TEST(RepairAgreement, NamesWhoIsMissing) {
+  const RepairView view = {survivor(kGrow), silent(), dead()};
+  EXPECT_EQ(missing_text(kShrink, view), "rank 1 has not called shrink");
+  EXPECT_EQ(missing_text(kGrow, view),
+            "rank 1 has not called grow, rank 2 has not been started again");
+  EXPECT_NE(missing_text(kShrink, RepairView(40, silent())).find("24 more"), std::string::npos);
+}
+
+TEST(RepairAgreement, TheFirstWhoCameAndLivesLooksOften) {
+  const RepairView view = {dead(), silent(), survivor(kShrink), survivor(kShrink)};
+  EXPECT_TRUE(is_first_of_those_who_came(view, 2));
+  EXPECT_FALSE(is_first_of_those_who_came(view, 3));
+}
+
+TEST(RepairAgreement, ADecisionIsReadAsItWasWritten) {
+  RepairDecision decision;
+  decision.members = {{0, 0, false}, {7, 2, true}};
+  const auto read = RepairDecision::decoded(decision.encoded());
+  ASSERT_TRUE(read.ok());
+  EXPECT_EQ(read->members, decision.members);
+  EXPECT_EQ(read->place_of(7, 2), 1u);
+  EXPECT_EQ(read->place_of(7, 1), std::nullopt);
+  decision.refusal = Error{Code::kDeadlineExceeded, "rank 1 has not come", "call it there"};
+  const auto refused = RepairDecision::decoded(decision.encoded());
+  ASSERT_TRUE(refused.ok() && refused->refusal);
+  EXPECT_EQ(refused->refusal->code, Code::kDeadlineExceeded);
+  EXPECT_EQ(refused->refusal->message, "rank 1 has not come");
+  EXPECT_EQ(refused->refusal->fix, "call it there");
+  for (const char* const text : {"", "members", "members\n1", "members\nx 0 0", "who"}) {
+    EXPECT_FALSE(RepairDecision::decoded(text).ok()) << text;
+  }
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
