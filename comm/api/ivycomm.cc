@@ -2,6 +2,7 @@
 // messages have files of their own (c_operations.cc, c_messages.cc).
 #include "comm/contract/ivycomm.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,7 @@ using namespace ivy::comm::c_interface;  // NOLINT
 namespace {
 
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
+constexpr std::size_t kGroupNameBytesMax = 40;  // Names travel in fields of fixed size.
 
 // The structs' sizes in the first version: they never change.
 constexpr std::size_t kFirstFailureBytes =
@@ -184,6 +186,28 @@ const char* ivy_comm_name(const ivy_comm* comm) {
 
 namespace {
 
+struct Ranks {
+  const int32_t* first;
+  int32_t count;
+};
+
+int check_group(const ivy_comm* comm, Ranks ranks, ivy_comm** group) {
+  if (group == nullptr || (ranks.first == nullptr && ranks.count != 0) || ranks.count < 0) {
+    return invalid("group or ranks is NULL");
+  }
+  const Membership& members = comm->communicator->ranks();
+  std::vector<bool> seen(static_cast<std::size_t>(members.size()), false);
+  for (std::int32_t i = 0; i < ranks.count; ++i) {
+    const std::int32_t rank = ranks.first[i];
+    if (rank < 0 || rank >= members.size() || seen[static_cast<std::size_t>(rank)]) {
+      return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(rank) +
+                     " is no rank of communicator " + members.name() + ", or stands there twice");
+    }
+    seen[static_cast<std::size_t>(rank)] = true;
+  }
+  return IVY_OK;
+}
+
 int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_comm** group) {
   if (!made.ok()) {
     const std::optional<Failure> failure = comm->communicator->failure();
@@ -205,20 +229,32 @@ int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_co
 int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy_comm** group) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
-    if (group == nullptr || (ranks == nullptr && rank_count != 0) || rank_count < 0) {
-      return invalid("group or ranks is NULL");
-    }
-    const Membership& members = comm->communicator->ranks();
-    std::vector<bool> seen(static_cast<std::size_t>(members.size()), false);
-    for (std::int32_t i = 0; i < rank_count; ++i) {
-      if (ranks[i] < 0 || ranks[i] >= members.size() || seen[static_cast<std::size_t>(ranks[i])]) {
-        return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(ranks[i]) +
-                       " is no rank of communicator " + members.name() + ", or stands there twice");
-      }
-      seen[static_cast<std::size_t>(ranks[i])] = true;
-    }
+    IVY_CHECKED(check_group(comm, {ranks, rank_count}, group));
     return add_group(
         comm, comm->communicator->make_group({ranks, static_cast<std::size_t>(rank_count)}), group);
+  });
+}
+
+int ivy_comm_group_of_members(ivy_comm* comm, const char* name, const int32_t* ranks,
+                              int32_t rank_count, int64_t timeout_ms, ivy_comm** group) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_group(comm, {ranks, rank_count}, group));
+    if (name == nullptr || *name == '\0' || std::strlen(name) > kGroupNameBytesMax) {
+      return invalid("the name of a group has 1 to " + std::to_string(kGroupNameBytesMax) + " bytes");
+    }
+    const std::int32_t own = comm->communicator->ranks().rank();
+    if (std::find(ranks, ranks + rank_count, own) == ranks + rank_count) {
+      return invalid("rank " + std::to_string(own) + " of communicator " +
+                     comm->communicator->ranks().name() + " makes group " + name +
+                     " and is not among its ranks");
+    }
+    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
+        timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(timeout_ms));
+    return add_group(comm,
+                     comm->communicator->make_group_of_members(
+                         name, {ranks, static_cast<std::size_t>(rank_count)}, timeout),
+                     group);
   });
 }
 

@@ -288,6 +288,22 @@ def new_group(ranks, *, group=None):
     return Group(handle, [parent.ranks[rank] for rank in ranks])
 
 
+def group_of_members(name, ranks, *, group=None, timeout=None):
+    """A Group of these ranks of `group` (None: the world), made by them alone, in this order.
+
+    Other ranks take no part, and `group` may be broken: the members meet in the job's store. name: at most 40
+    bytes, the same on all members, which no group of this world has had before. timeout: seconds, of this call
+    and of the group's operations (None: those of `group`). FailedPrecondition: the members name different ranks;
+    Timeout: it names who did not come.
+    """
+    parent = resolve(group)
+    ranks = [int(rank) for rank in ranks]
+    numbers = (c_int32 * max(1, len(ranks)))(*ranks)
+    handle = _make(parent, lambda made: load().ivy_comm_group_of_members(
+        parent.handle, name.encode(), numbers, len(ranks), milliseconds(timeout), byref(made)), may_abort=False)
+    return Group(handle)
+
+
 def split(color, key=0, *, group=None):
     """One Group per color, ordered by key, then by rank; color None: this rank is in none."""
     parent = resolve(group)
@@ -297,14 +313,14 @@ def split(color, key=0, *, group=None):
     return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, int(key), byref(made))))
 
 
-def _make(parent, call):
+def _make(parent, call, may_abort=True):
     made = c_void_p()
 
     def make():
         with calling():
             check(call(made))
 
-    call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
+    call_in_slices(make, on_interrupt=(lambda: parent.abort("interrupted")) if may_abort else None)
     if not made.value:
         return None
     _seats.append(made)

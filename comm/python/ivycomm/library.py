@@ -58,6 +58,7 @@ _PROTOTYPES = {
     "ivy_comm_name": (c_char_p, [_comm]),
     "ivy_comm_source": (c_char_p, [_comm]),
     "ivy_comm_group": (c_int, [_comm, POINTER(c_int32), c_int32, POINTER(c_void_p)]),
+    "ivy_comm_group_of_members": (c_int, [_comm, c_char_p, POINTER(c_int32), c_int32, c_int64, POINTER(c_void_p)]),
     "ivy_comm_split": (c_int, [_comm, c_int32, c_int32, POINTER(c_void_p)]),
     "ivy_comm_free": (c_int, [_comm]),
     "ivy_comm_abort": (c_int, [_comm, c_char_p]),

@@ -1,0 +1,2 @@
+def rendezvous_reconfigure(*a, **k):
+    raise NotImplementedError
