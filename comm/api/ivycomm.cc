@@ -251,10 +251,11 @@ int ivy_comm_group_of_members(ivy_comm* comm, const char* name, const int32_t* r
     }
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
         timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(timeout_ms));
-    return add_group(comm,
-                     comm->communicator->make_group_of_members(
-                         name, {ranks, static_cast<std::size_t>(rank_count)}, timeout),
-                     group);
+    Result<std::unique_ptr<Communicator>> made = comm->communicator->make_group_of_members(
+        name, {ranks, static_cast<std::size_t>(rank_count)}, timeout);
+    // Not the reason why `comm` is broken, which is no matter here.
+    if (!made.ok()) return fail(made.error());
+    return add_group(comm, std::move(made), group);
   });
 }
 
