@@ -108,9 +108,6 @@ def moves(r, n, gloo):
     uneven = [torch.empty(i + 1) for i in range(n)]
     dist.all_gather(uneven, torch.full((r + 1,), float(r)))
     same(uneven, [torch.full((i + 1,), float(i)) for i in range(n)])
-    odd = torch.full((3,), complex(r, 1)).conj()
-    dist.broadcast(odd, 0)
-    assert odd[0] == complex(0, -1)
 
 
 def scattered_sums(r, n, gloo):
@@ -212,7 +209,7 @@ def objects(r, n, gloo):
             dist.send_object_list([1, "two"], 1)
         elif r == 1:
             got = [None, None]
-            assert dist.recv_object_list(got, None) == 0 and got == [1, "two"]
+            assert dist.recv_object_list(got, 0) == 0 and got == [1, "two"]
     dist.barrier()
 
 
@@ -257,15 +254,15 @@ def groups(r, n, gloo):
 
 
 def main():
-    rounds = 1 if OLD else 2
-    for each in range(rounds):
+    for each in range(2):
         dist.init_process_group("ivy", timeout=timedelta(seconds=60))
         r, n = dist.get_rank(), dist.get_world_size()
         assert dist.get_backend().lower() == "ivy"
-        gloo = dist.new_group(backend="gloo")
-        for check in ((reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups) if each == 0
-                      else (exchanges, objects)):
-            check(r, n, gloo)
+        # Only once: in torch's store gloo would find what it has left there in its first life.
+        gloo = dist.new_group(backend="gloo") if each == 0 else None
+        for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups):
+            if each == 0 or check in (messages, objects, futures):
+                check(r, n, gloo)
         dist.destroy_process_group()
         refused(lambda: dist.all_reduce(torch.ones(1)), (ValueError, RuntimeError), "not been initialized")
     print("all equal", file=sys.stdout, flush=True)

@@ -4,6 +4,7 @@ Under ivyrun the environment says it. Elsewhere (torchrun, mpirun, a store that 
 world's store and tells the others through c10d's where it is. A world that ivycomm.init() has made before is shared.
 """
 
+import itertools
 import os
 import shutil
 import tempfile
@@ -13,8 +14,8 @@ import time
 from .. import groups
 from ..errors import IvyError
 
-_KEY = "ivycomm/endpoint"
 _LOOK_SECONDS = 0.005
+_meetings = itertools.count()  # Of this process, and of all that meet with it.
 
 
 def join(store, rank, size, seconds):
@@ -44,28 +45,31 @@ def join(store, rank, size, seconds):
 
 
 def _meet(store, rank, size, seconds):
+    key = f"ivycomm/endpoint/{next(_meetings)}"
     folder = tempfile.mkdtemp(prefix="ivycomm-")
     path = os.path.join(folder, "endpoint")
     told = None
     try:
         if rank == 0:
-            told = threading.Thread(target=_tell, args=(store, path, time.monotonic() + seconds), daemon=True)
+            told = threading.Thread(target=_tell, args=(store, key, path, time.monotonic() + seconds), daemon=True)
             told.start()
         else:
-            _write(path, store.get(_KEY))
+            _write(path, store.get(key))
         groups.init(f"file://{path}", rank=rank, world_size=size, timeout=seconds)
+        if rank == 0:
+            store.delete_key(key)  # All have come. It has a secret in it.
     finally:
         shutil.rmtree(folder, ignore_errors=True)
         if told is not None:
             told.join()
 
 
-def _tell(store, path, deadline):
+def _tell(store, key, path, deadline):
     """On rank 0, whose init() waits for the others: the endpoint, as soon as it is written."""
     while time.monotonic() < deadline and os.path.isdir(os.path.dirname(path)):
         try:
             with open(path, "rb") as file:
-                store.set(_KEY, file.read())
+                store.set(key, file.read())
             return
         except OSError:
             time.sleep(_LOOK_SECONDS)
