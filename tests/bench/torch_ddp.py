@@ -26,6 +26,7 @@ def options():
     parser.add_argument("--steps", type=int, default=20)
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--calls", action="store_true")
+    parser.add_argument("--realtime", action="store_true", help="as root, on a machine that others use: ahead of them")
     parser.add_argument("--python", default=os.environ.get("IVY_TORCH_PYTHON") or
                         os.path.join(REPOSITORY, "build/torch/bin/python3"))
     return parser.parse_args()
@@ -101,6 +102,8 @@ def work(args):
     if torch.__version__.startswith("1."):
         import ivycomm.torch  # noqa: F401
     torch.set_num_threads(1)
+    if args.realtime:  # Inherited by the threads that follow.
+        os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(3))
     dist.init_process_group("ivy")
     groups = {"ivy": None, "gloo": dist.new_group(backend="gloo")}
     is_first = dist.get_rank() == 0
