@@ -7,6 +7,8 @@ import torch
 import torch.distributed as dist
 
 OLD = torch.__version__.startswith("1.")
+BACKEND = sys.argv[1] if len(sys.argv) > 1 else "ivy"
+IS_MIXED = ":" in BACKEND  # torch's works of such groups do not say when they are done, nor who has sent.
 if OLD:
     import ivycomm.torch  # noqa: F401  (it registers the backend)
 
@@ -54,7 +56,7 @@ def reductions(r, n, gloo):
             same(mine, theirs, (dtype, op))
     big = torch.full((300_000,), float(r))
     work = dist.all_reduce(big, async_op=True)
-    assert work.wait() and work.is_completed() and big[-1] == n * (n - 1) / 2
+    assert work.wait() and (IS_MIXED or work.is_completed()) and big[-1] == n * (n - 1) / 2
     flags = torch.tensor([r == 0, True, False])
     dist.all_reduce(flags, dist.ReduceOp.MAX)
     assert flags.tolist() == [True, True, False]
@@ -246,26 +248,26 @@ def groups(r, n, gloo):
         y = torch.full((1,), float(r))
         dist.broadcast(y, n - 1, group=some)
         assert y[0] == n - 1
-        reached = dist.distributed_c10d._get_default_group().ivycomm_group
         import ivycomm
-        assert ivycomm.world_size() == n and ivycomm.rank() == r and reached.size == n
+        assert ivycomm.world_size() == n and ivycomm.rank() == r
+        assert IS_MIXED or dist.distributed_c10d._get_default_group().ivycomm_group.size == n
         assert ivycomm.all_reduce(torch.ones(2))[0] == n  # Of the world, beside torch's groups.
     dist.barrier()
 
 
 def main():
     place = {}
-    for each in range(2):
-        dist.init_process_group("ivy", timeout=timedelta(seconds=60), **place)
+    for each in range(1 if IS_MIXED else 2):  # In the second life gloo would meet its first one.
+        dist.init_process_group(BACKEND, timeout=timedelta(seconds=60), **place)
         r, n = dist.get_rank(), dist.get_world_size()
         if OLD:  # It would count those who came in its first life.
             place = {"store": dist.PrefixStore("again", dist.distributed_c10d._get_default_store()), "rank": r,
                      "world_size": n}
-        assert dist.get_backend().lower() == "ivy"
+        assert "ivy" in dist.get_backend().lower()
         # Only once: in torch's store gloo would find what it has left there in its first life.
         gloo = dist.new_group(backend="gloo") if each == 0 else None
         for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups):
-            if each == 0 or check in (messages, objects, futures):
+            if (each == 0 or check in (messages, objects, futures)) and not (IS_MIXED and check in (messages, futures)):
                 check(r, n, gloo)
         dist.destroy_process_group()
         refused(lambda: dist.all_reduce(torch.ones(1)), (ValueError, RuntimeError), "not been initialized")
