@@ -21,6 +21,8 @@ using namespace ivy::comm::c_interface;  // NOLINT
 namespace {
 
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
+constexpr std::size_t kFirstMembersBytes =
+    offsetof(ivy_members, rank_count) + sizeof(ivy_members::rank_count);
 constexpr std::size_t kGroupNameBytesMax = 40;  // Names travel in fields of fixed size.
 
 // The structs' sizes in the first version: they never change.
@@ -235,24 +237,29 @@ int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy
   });
 }
 
-int ivy_comm_group_of_members(ivy_comm* comm, const char* name, const int32_t* ranks,
-                              int32_t rank_count, int64_t timeout_ms, ivy_comm** group) {
+int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
-    IVY_CHECKED(check_group(comm, {ranks, rank_count}, group));
-    if (name == nullptr || *name == '\0' || std::strlen(name) > kGroupNameBytesMax) {
-      return invalid("the name of a group has 1 to " + std::to_string(kGroupNameBytesMax) + " bytes");
+    ivy_members own = {};
+    if (members == nullptr || !take_fields(*members, kFirstMembersBytes, own)) {
+      return invalid("ivy_members.struct_bytes is not set to sizeof(ivy_members)");
     }
-    const std::int32_t own = comm->communicator->ranks().rank();
-    if (std::find(ranks, ranks + rank_count, own) == ranks + rank_count) {
-      return invalid("rank " + std::to_string(own) + " of communicator " +
-                     comm->communicator->ranks().name() + " makes group " + name +
+    IVY_CHECKED(check_group(comm, {own.ranks, own.rank_count}, group));
+    const std::string name = own.name != nullptr ? own.name : "";
+    if (name.empty() || name.size() > kGroupNameBytesMax) {
+      return invalid("the name of a group has 1 to " + std::to_string(kGroupNameBytesMax) +
+                     " bytes");
+    }
+    const std::span<const std::int32_t> ranks(own.ranks, static_cast<std::size_t>(own.rank_count));
+    const std::int32_t self = comm->communicator->ranks().rank();
+    if (std::find(ranks.begin(), ranks.end(), self) == ranks.end()) {
+      return invalid("rank " + std::to_string(self) + " makes group " + name +
                      " and is not among its ranks");
     }
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
-        timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(timeout_ms));
-    Result<std::unique_ptr<Communicator>> made = comm->communicator->make_group_of_members(
-        name, {ranks, static_cast<std::size_t>(rank_count)}, timeout);
+        own.timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(own.timeout_ms));
+    Result<std::unique_ptr<Communicator>> made =
+        comm->communicator->make_group_of_members(name, ranks, timeout);
     // Not the reason why `comm` is broken, which is no matter here.
     if (!made.ok()) return fail(made.error());
     return add_group(comm, std::move(made), group);

@@ -96,13 +96,10 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
-/* A group that only its members make, through the job's store, also where `comm` is broken: `ranks` of
- * `comm`, this process's among them, and a `name` of at most 40 bytes that no group of this world has had.
- * Members that name different ranks get IVY_FAILED_PRECONDITION, those that wait for one that does not come
- * IVY_DEADLINE_EXCEEDED, which names it; for one that has died IVY_UNAVAILABLE. `timeout_ms`: 0 for the
- * communicator's; it is the group's own timeout, too. */
-IVY_API int ivy_comm_group_of_members(ivy_comm* comm, const char* name, const int32_t* ranks,
-                                      int32_t rank_count, int64_t timeout_ms, ivy_comm** group);
+/* A group that only its members make, through the job's store, also where `comm` is broken: ranks
+ * of `comm`, this process's among them. IVY_FAILED_PRECONDITION: the members name different ranks;
+ * IVY_DEADLINE_EXCEEDED: one does not come, and is named; IVY_UNAVAILABLE: one has died. */
+IVY_API int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
 
 /* Breaks the communicator on every rank; wakes every waiting call within 10 ms. Without ivyrun

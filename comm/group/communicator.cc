@@ -405,8 +405,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(
   const auto self = std::find(ranks.begin(), ranks.end(), ranks_.rank()) - ranks.begin();
   Membership members(name, std::move(seats), static_cast<std::int32_t>(self));
   const nanoseconds limit = timeout.count() != 0 ? nanoseconds(timeout) : timeout_;
-  std::shared_ptr<SharedSegment> segment = IVY_TRY(meet_members(
-      job_, members, std::chrono::duration_cast<std::chrono::milliseconds>(limit)));
+  std::shared_ptr<SharedSegment> segment = IVY_TRY(
+      meet_members(job_, members, std::chrono::duration_cast<std::chrono::milliseconds>(limit)));
   return open(job_, std::move(members), std::move(segment), limit);
 }
 

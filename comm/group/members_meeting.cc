@@ -14,7 +14,8 @@ using std::chrono::milliseconds;
 
 // How long a wait at the store may be before the members are looked after.
 constexpr milliseconds kMeetingStep{100};
-// The first member gives up at the deadline and tells the others, who wait a little longer for its word.
+// The first member gives up at the deadline and tells the others, who wait a little longer for its
+// word.
 constexpr milliseconds kVerdictGrace{2'000};
 constexpr const char* kWell = "well";
 // The verdict on a descriptor that a member could not open: once more, with a named file.

@@ -1,5 +1,5 @@
-// How the members of a new group meet through the job's store, where the ranks that are in no part of it take no part:
-// they agree on its ranks and come to share memory on each host.
+// How the members of a new group meet through the job's store, where the ranks that are in no part
+// of it take no part: they agree on its ranks and come to share memory on each host.
 //
 // Thread: any.
 #pragma once
@@ -14,10 +14,11 @@
 
 namespace ivy::comm {
 
-// Every member calls it with the same membership, whose name no group of this world has had before. Null: this rank
-// shares memory with no other. Fails on every member alike, but for a death or a timeout, which each sees for itself.
-// DeadlineExceeded names the members who did not come; FailedPrecondition: they name different ranks; Unavailable: one
-// has died; ResourceExhausted: there is no memory to share.
+// Every member calls it with the same membership, whose name no group of this world has had before.
+// Null: this rank shares memory with no other. Fails on every member alike, but for a death or a
+// timeout, which each sees for itself. DeadlineExceeded names the members who did not come;
+// FailedPrecondition: they name different ranks; Unavailable: one has died; ResourceExhausted:
+// there is no memory to share.
 Result<std::shared_ptr<SharedSegment>> meet_members(Job& job, const Membership& members,
                                                     std::chrono::milliseconds timeout);
 

@@ -9,7 +9,7 @@ from ctypes import byref, c_int32, c_void_p
 
 from . import errors
 from .errors import IvyError, NotInitialized, check
-from .library import Call, Options, load
+from .library import Call, Members, Options, load
 from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
@@ -299,8 +299,9 @@ def group_of_members(name, ranks, *, group=None, timeout=None):
     parent = resolve(group)
     ranks = [int(rank) for rank in ranks]
     numbers = (c_int32 * max(1, len(ranks)))(*ranks)
-    handle = _make(parent, lambda made: load().ivy_comm_group_of_members(
-        parent.handle, name.encode(), numbers, len(ranks), milliseconds(timeout), byref(made)), may_abort=False)
+    members = Members(ctypes.sizeof(Members), name.encode(), numbers, milliseconds(timeout), len(ranks))
+    handle = _make(parent, lambda made: load().ivy_comm_group_of_members(parent.handle, byref(members), byref(made)),
+                   may_abort=False)
     return Group(handle)
 
 
