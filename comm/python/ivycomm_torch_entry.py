@@ -1,7 +1,7 @@
 """How torch finds the backend "ivy" where nothing was imported: the entry points of ivycomm_entry_points.dist-info.
 
-torch 2.14 and newer calls `register` when the name is first used. torch 2.5 and newer calls `autoload` at the end of every
-`import torch`, which it must neither break nor slow down.
+torch 2.14 and newer calls `register` when the name is first used. torch 2.5 and newer calls `autoload` at the end of
+every `import torch`, which it must neither break nor slow down.
 """
 
 

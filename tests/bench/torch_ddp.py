@@ -108,7 +108,8 @@ def work(args):
     groups = {"ivy": None, "gloo": dist.new_group(backend="gloo")}
     is_first = dist.get_rank() == 0
     if is_first:
-        print(f"torch {torch.__version__}, {dist.get_world_size()} ranks\n\n| | ivy | gloo | ivy ÷ gloo |\n|---|---|---|---|")
+        print(f"torch {torch.__version__}, {dist.get_world_size()} ranks\n")
+        print("| | ivy | gloo | ivy ÷ gloo |\n|---|---|---|---|")
     for name, widths in MODELS.items():
         found = measure({way: stepper(widths, group, args.steps) for way, group in groups.items()}, args.rounds)
         if is_first:
@@ -131,7 +132,8 @@ def main():
     if not os.path.exists(args.python):
         sys.exit(f"{args.python} is not there: scripts/setup torch")
     ivyrun = os.path.join(os.environ.get("IVY_BIN", os.path.join(REPOSITORY, "build/bin")), "ivyrun")
-    return subprocess.call([ivyrun, "-n", str(args.ranks), "--label", "none", "--python", args.python, os.path.realpath(__file__), *sys.argv[1:]])
+    return subprocess.call([ivyrun, "-n", str(args.ranks), "--label", "none", "--python", args.python,
+                            os.path.realpath(__file__), *sys.argv[1:]])
 
 
 if __name__ == "__main__":

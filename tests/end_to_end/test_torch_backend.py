@@ -3,12 +3,21 @@
 import contextlib
 import json
 import os
+import random
 import secrets
 import socket
+import sys
+import threading
+import time
 
 import pytest
 
 from launching import BIN, REPOSITORY, seconds
+
+sys.path.append(os.path.join(REPOSITORY, "comm/python"))
+
+from ivycomm import torch_reconfigure  # noqa: E402
+from ivycomm.torch_backend.turns import Turns  # noqa: E402
 
 TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
 DEBIAN = "/usr/bin/python3"
@@ -26,9 +35,10 @@ def check_all_equal(done, ranks):
 
 
 @has_torch
-def test_every_call_beside_gloo(local):
+def test_every_call_and_model_beside_gloo(local):
     """Nothing is installed, and the script imports torch alone."""
-    check_all_equal(local.run(*HOSTS, *CALM, "--python", TORCH, local.script("torch_backend_calls.py"), limit=LIMIT), 3)
+    check_all_equal(local.run(*HOSTS, *CALM, "--python", TORCH, local.script("torch_backend_calls.py"), "ivy", "models",
+                              limit=LIMIT), 3)
 
 
 @has_debians
@@ -37,19 +47,13 @@ def test_every_call_of_debians_torch(local):
                               limit=LIMIT), 3)
 
 
-@has_torch
-def test_models_are_trained_as_with_gloo(local):
-    check_all_equal(local.run("-n", "2", *CALM, "--python", TORCH, local.script("torch_backend_models.py"),
-                              limit=LIMIT), 2)
-
-
 @pytest.mark.long
 @pytest.mark.parametrize("python, flags", [
-    pytest.param(DEBIAN, ("-n", "2"), marks=has_debians), pytest.param(TORCH, ("-n", "4"), marks=has_torch),
-    pytest.param(TORCH, HOSTS, marks=has_torch)])
+    pytest.param(DEBIAN, ("-n", "2"), marks=has_debians), pytest.param(TORCH, ("-n", "2"), marks=has_torch),
+    pytest.param(TORCH, ("-n", "4"), marks=has_torch)])
 def test_models_in_other_places(local, python, flags):
     done = local.run(*flags, *CALM, "--python", python, local.script("torch_backend_models.py"), limit=3 * LIMIT)
-    check_all_equal(done, 3 if flags == HOSTS else int(flags[1]))
+    check_all_equal(done, int(flags[1]))
 
 
 def torchrun(local, *arguments):
@@ -97,7 +101,69 @@ def test_the_timeout_of_init_process_group(local):
         assert 3 <= said[rank][0]["after"] < 3 + seconds(1), done
 
 
+# ---- the order of a group's operations: without torch ------------------------------------------------
+
+def test_turns_keep_the_order_whoever_waits():
+    """Some of the tasks are waited for, in any order and by several threads, and all happen in theirs."""
+    turns, happened, chance = Turns("test"), [], random.Random(7)
+    tasks = [turns.add(lambda number=number: happened.append(number), chance.random() < 0.5) for number in range(2000)]
+    waited_for = [chance.sample(tasks, 300) for _ in range(4)]
+    threads = [threading.Thread(target=lambda some=some: [turns.finish(task) for task in some]) for some in waited_for]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds(30))
+    assert turns.drain(seconds(30)) and happened == list(range(2000))
+
+
+def test_a_turn_keeps_its_error_and_calls_back_once():
+    turns, called = Turns("test"), []
+    gate = threading.Event()
+    slow = turns.add(lambda: gate.wait(seconds(10)))
+    wrong = turns.add(lambda: 1 / 0)
+    wrong.when_done(lambda: called.append("end"))
+    assert not wrong.wait(0.05) and not called
+    gate.set()
+    assert wrong.wait(seconds(10)) and isinstance(wrong.error, ZeroDivisionError) and slow.error is None
+    wrong.when_done(lambda: called.append("late"))
+    assert called == ["end", "late"]
+
+
+def test_a_task_that_nobody_waits_for_happens_with_the_next_one():
+    turns, happened = Turns("test"), []
+    turns.add(lambda: happened.append("lazy"), is_lazy=True)
+    time.sleep(0.05)
+    assert not happened
+    turns.finish(turns.add(lambda: happened.append("next"), is_lazy=True))
+    assert happened == ["lazy", "next"]
+
+
 # ---- repair in place --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("former, arrived, size, expected", [
+    ("", "a b c", 3, "a b c"),
+    ("a b c", "c a", 3, "a c"),
+    ("a b c", "c a s*", 3, "a s c"),      # The spare has the place of the dead.
+    ("a b c", "a b c s*", 3, "a b c"),    # And stays outside while nobody is missing.
+    ("a b c", "a c s* n", 3, "a n c"),    # Who was started again comes before it.
+    ("a b c", "n m a", 4, "a n m"),
+    ("a b", "a b n", 2, "a b n"),
+    ("", "s* t* a", 2, "a s"),
+])
+def test_the_order_of_the_next_members(former, arrived, size, expected):
+    pairs = [(each.rstrip("*"), each.endswith("*")) for each in arrived.split()]
+    assert torch_reconfigure.order(former.split(), pairs, size) == expected.split()
+
+
+@pytest.mark.parametrize("former, arrived, dead, size, expected", [
+    ("", "a b", "", 3, False), ("", "a b c", "", 3, True), ("", "a b s*", "", 3, False),
+    ("a b c", "a c", "", None, False), ("a b c", "a c", "b", None, True), ("a b c", "a c", "b", 3, False),
+    ("a b c", "a c s*", "b", 3, True), ("a b c", "a c n", "", 3, True), ("a b c", "a c s*", "", 3, False),
+])
+def test_when_the_next_members_are_known(former, arrived, dead, size, expected):
+    pairs = [(each.rstrip("*"), each.endswith("*")) for each in arrived.split()]
+    assert torch_reconfigure.is_time(former.split(), pairs, set(dead.split()), size) == expected
+
 
 class Store:
     """The store that no rank owns, as a job's is: ours, in torch's dialect."""

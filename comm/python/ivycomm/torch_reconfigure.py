@@ -11,7 +11,7 @@ calls a `rendezvous_reconfigure()` "out of band". This is one, over the store th
         except RuntimeError:                         # A rank has died.
             ivycomm.torch.reconfigure()              # Those who live, and spares in the places of the dead.
 
-One meeting is a round; `round` is the number of the newest one, and round N's keys, below ivycomm/reconfigure/NAME/, are
+One meeting is a round; `round` is the number of the newest one. Below ivycomm/reconfigure/NAME/, round N's keys are
 
     N/arrived     counts who came; each keeps its number
     N/member/I    what number I says of itself, as JSON
@@ -42,9 +42,9 @@ _TIMEOUT_SECONDS = 600.0
 def order(former, arrived, size):
     """The ids of the next members, in the order of their ranks.
 
-    former: ids of the round before, in order; arrived: [(id, is_spare)], those who are new in their order. Who was a member
-    keeps its place among the others; who is new takes the place of one who is missing, then the end; spares come in
-    only as far as others are fewer than `size`.
+    former: ids of the round before, in order; arrived: [(id, is_spare)], those who are new in their order. Who was a
+    member keeps its place among the others; who is new takes the place of one who is missing, then the end; spares
+    come in only as far as others are fewer than `size`.
     """
     ids = [each for each, _ in arrived]
     new = [each for each, is_spare in arrived if each not in former and not is_spare]

@@ -1,10 +1,15 @@
-"""Every call of torch.distributed on backend ivy beside the same call on gloo; says "all equal" at the end."""
+"""Every call of torch.distributed on backend ivy beside the same call on gloo; says "all equal" at the end.
+
+argv: the backend ("ivy"), and "models" for what torch_backend_models.py has.
+"""
 
 import sys
 from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+
+import torch_backend_models
 
 OLD = torch.__version__.startswith("1.")
 BACKEND = sys.argv[1] if len(sys.argv) > 1 else "ivy"
@@ -269,6 +274,8 @@ def main():
         for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups):
             if (each == 0 or check in (messages, objects, futures)) and not (IS_MIXED and check in (messages, futures)):
                 check(r, n, gloo)
+        if each == 0 and "models" in sys.argv:
+            torch_backend_models.check_all(r, n, gloo)
         dist.destroy_process_group()
         refused(lambda: dist.all_reduce(torch.ones(1)), (ValueError, RuntimeError), "not been initialized")
     print("all equal", file=sys.stdout, flush=True)

@@ -107,14 +107,17 @@ def functional(r, n, gloo):
     assert (y.grad == n).all()
 
 
-def main():
-    dist.init_process_group("ivy")
-    r, n = dist.get_rank(), dist.get_world_size()
-    gloo = dist.new_group(backend="gloo")
+def check_all(r, n, gloo):
     for check in (data_parallel, hooks) if OLD else (data_parallel, hooks, sharded, distributed_tensors, functional):
         check(r, n, gloo)
+
+
+def main():
+    dist.init_process_group("ivy")
+    check_all(dist.get_rank(), dist.get_world_size(), dist.new_group(backend="gloo"))
     dist.destroy_process_group()
     print("all equal", flush=True)
 
 
-main()
+if __name__ == "__main__":
+    main()

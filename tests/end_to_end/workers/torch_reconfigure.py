@@ -1,4 +1,4 @@
-"""Trains in a group that is formed anew when a member is gone; argv: the step at which this one kills itself, or spare."""
+"""Steps in a group that is formed anew when a member is gone; argv: the step at which this one dies, or spare."""
 
 import os
 import signal

@@ -211,7 +211,7 @@ class Calls:
         recv = row.dense.pointer if row else None
         function, handle = load().ivy_gather, self._channel.handle
         if row and sum(row.counts) != dense.count * self._channel.size:
-            raise ValueError(f"backend ivy: gather's outputs have {row.counts} elements, this rank's input {dense.count}")
+            raise ValueError(f"backend ivy: gather's outputs have {row.counts} elements, the input {dense.count}")
 
         def body(keep, timeout):
             start(function, (handle, dense.pointer, recv, dense.count, dense.number, root), keep, timeout=timeout)
@@ -247,8 +247,8 @@ class Calls:
     def _reduce_scattered(self, output, whole, counts, opts):
         dense, (op, factor), handle = Dense(output, True), _reduction(opts), self._channel.handle
         if len(counts) != self._channel.size or counts[self._channel.rank] != dense.count:
-            raise ValueError(f"backend ivy: reduce_scatter's inputs have {counts} elements, rank {self._channel.rank}'s "
-                             f"output {dense.count}, in a group of {self._channel.size}")
+            raise ValueError(f"backend ivy: reduce_scatter's inputs have {counts} elements, the output of rank "
+                             f"{self._channel.rank} {dense.count}, in a group of {self._channel.size}")
         if whole.number != dense.number:
             raise ValueError(f"backend ivy: the output is {output.dtype}, the input {whole.tensor.dtype}")
         is_even = len(set(counts)) == 1
