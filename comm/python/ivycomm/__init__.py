@@ -22,7 +22,7 @@ from .job_store import store
 from .mesh import Mesh, mesh
 from .registered import empty_registered
 from .work import Message, Timing, Work
-from .groups import (Group, abort, device, finalize, init, is_initialized, is_main_process, local_rank,
+from .groups import (Group, abort, device, finalize, group_of_members, init, is_initialized, is_main_process, local_rank,
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, source, split, world,
                      world_size)
 
@@ -34,7 +34,7 @@ __all__ = [
     "Unauthenticated", "Work", "abort", "all_gather", "all_gather_", "all_gather_list", "all_gather_object",
     "all_reduce", "all_reduce_", "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all", "all_to_all_",
     "barrier", "broadcast", "broadcast_", "broadcast_object", "device", "empty_registered", "finalize", "gather",
-    "gather_", "gather_object", "init", "irecv", "is_initialized", "is_main_process", "isend", "local_rank",
+    "gather_", "gather_object", "group_of_members", "init", "irecv", "is_initialized", "is_main_process", "isend", "local_rank",
     "local_world_size", "mesh", "new_group", "node_rank", "num_nodes", "prepare_device", "rank", "recv", "recv_",
     "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "scan", "scan_", "scatter", "scatter_", "scatter_object",
     "send", "sendrecv", "source", "split", "store", "world", "world_size",
