@@ -2,6 +2,7 @@
 // job's store have files of their own (c_operations.cc, c_messages.cc, c_store.cc).
 #include "comm/contract/ivycomm.h"
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdlib>
 #include <cstring>
@@ -20,6 +21,9 @@ using namespace ivy::comm::c_interface;  // NOLINT
 namespace {
 
 constexpr std::int64_t kDefaultTimeoutMs = 600'000;
+constexpr std::size_t kFirstMembersBytes =
+    offsetof(ivy_members, rank_count) + sizeof(ivy_members::rank_count);
+constexpr std::size_t kGroupNameBytesMax = 40;  // Names travel in fields of fixed size.
 
 // The structs' sizes in the first version: they never change.
 constexpr std::size_t kFirstFailureBytes =
@@ -187,6 +191,28 @@ const char* ivy_comm_name(const ivy_comm* comm) {
 
 namespace {
 
+struct Ranks {
+  const int32_t* first;
+  int32_t count;
+};
+
+int check_group(const ivy_comm* comm, Ranks ranks, ivy_comm** group) {
+  if (group == nullptr || (ranks.first == nullptr && ranks.count != 0) || ranks.count < 0) {
+    return invalid("group or ranks is NULL");
+  }
+  const Membership& members = comm->communicator->ranks();
+  std::vector<bool> seen(static_cast<std::size_t>(members.size()), false);
+  for (std::int32_t i = 0; i < ranks.count; ++i) {
+    const std::int32_t rank = ranks.first[i];
+    if (rank < 0 || rank >= members.size() || seen[static_cast<std::size_t>(rank)]) {
+      return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(rank) +
+                     " is no rank of communicator " + members.name() + ", or stands there twice");
+    }
+    seen[static_cast<std::size_t>(rank)] = true;
+  }
+  return IVY_OK;
+}
+
 int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_comm** group) {
   if (!made.ok()) {
     const std::optional<Failure> failure = comm->communicator->failure();
@@ -208,20 +234,38 @@ int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_co
 int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count, ivy_comm** group) {
   return guarded([&] {
     IVY_CHECKED(check_comm(comm));
-    if (group == nullptr || (ranks == nullptr && rank_count != 0) || rank_count < 0) {
-      return invalid("group or ranks is NULL");
-    }
-    const Membership& members = comm->communicator->ranks();
-    std::vector<bool> seen(static_cast<std::size_t>(members.size()), false);
-    for (std::int32_t i = 0; i < rank_count; ++i) {
-      if (ranks[i] < 0 || ranks[i] >= members.size() || seen[static_cast<std::size_t>(ranks[i])]) {
-        return invalid("ranks[" + std::to_string(i) + "] = " + std::to_string(ranks[i]) +
-                       " is no rank of communicator " + members.name() + ", or stands there twice");
-      }
-      seen[static_cast<std::size_t>(ranks[i])] = true;
-    }
+    IVY_CHECKED(check_group(comm, {ranks, rank_count}, group));
     return add_group(
         comm, comm->communicator->make_group({ranks, static_cast<std::size_t>(rank_count)}), group);
+  });
+}
+
+int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    ivy_members own = {};
+    if (members == nullptr || !take_fields(*members, kFirstMembersBytes, own)) {
+      return invalid("ivy_members.struct_bytes is not set to sizeof(ivy_members)");
+    }
+    IVY_CHECKED(check_group(comm, {own.ranks, own.rank_count}, group));
+    const std::string name = own.name != nullptr ? own.name : "";
+    if (name.empty() || name.size() > kGroupNameBytesMax) {
+      return invalid("the name of a group has 1 to " + std::to_string(kGroupNameBytesMax) +
+                     " bytes");
+    }
+    const std::span<const std::int32_t> ranks(own.ranks, static_cast<std::size_t>(own.rank_count));
+    const std::int32_t self = comm->communicator->ranks().rank();
+    if (std::find(ranks.begin(), ranks.end(), self) == ranks.end()) {
+      return invalid("rank " + std::to_string(self) + " makes group " + name +
+                     " and is not among its ranks");
+    }
+    const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
+        own.timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(own.timeout_ms));
+    Result<std::unique_ptr<Communicator>> made =
+        comm->communicator->make_group_of_members(name, ranks, timeout);
+    // Not the reason why `comm` is broken, which is no matter here.
+    if (!made.ok()) return fail(made.error());
+    return add_group(comm, std::move(made), group);
   });
 }
 

@@ -96,6 +96,10 @@ IVY_API const char* ivy_comm_name(const ivy_comm* comm); /* "world", "world/3" *
 IVY_API int ivy_comm_group(ivy_comm* comm, const int32_t* ranks, int32_t rank_count,
                            ivy_comm** group);
 IVY_API int ivy_comm_split(ivy_comm* comm, int32_t color, int32_t key, ivy_comm** group);
+/* A group that only its members make, through the job's store, also where `comm` is broken: ranks
+ * of `comm`, this process's among them. IVY_FAILED_PRECONDITION: the members name different ranks;
+ * IVY_DEADLINE_EXCEEDED: one does not come, and is named; IVY_UNAVAILABLE: one has died. */
+IVY_API int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_comm** group);
 IVY_API int ivy_comm_free(ivy_comm* group);
 
 /* Repairs a world in this process, after a rank has died: the world of this handle becomes another

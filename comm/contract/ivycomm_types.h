@@ -78,6 +78,14 @@ typedef struct ivy_options {
   int32_t world_size; /* -1: from the environment. */
   int64_t timeout_ms; /* For ivy_init and operations that name none; 0: 600,000; IVY_FOREVER. */
 } ivy_options;
+/* A group that only its members make. */
+typedef struct ivy_members {
+  size_t struct_bytes; /* sizeof(ivy_members), set by the caller. */
+  const char* name;    /* At most 40 bytes; no group of this world has had it. */
+  const int32_t* ranks;
+  int64_t timeout_ms; /* 0: the communicator's; of the group's operations, too. */
+  int32_t rank_count;
+} ivy_members;
 
 /* Flags of a call on device memory. */
 #define IVY_ENQUEUE                                                            \

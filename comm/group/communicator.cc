@@ -7,6 +7,7 @@
 #include "comm/collectives/selector.h"
 #include "comm/group/device_side.h"
 #include "comm/group/group_segment.h"
+#include "comm/group/members_meeting.h"
 #include "comm/transports/alarms.h"
 
 namespace ivy::comm {
@@ -435,6 +436,21 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
     return choice_of(left).key < choice_of(right).key;
   });
   return make_child(child_name(color), ranks);
+}
+
+Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(
+    const std::string& name, std::span<const std::int32_t> ranks,
+    std::chrono::milliseconds timeout) {
+  std::vector<Seat> seats;
+  for (const std::int32_t rank : ranks) {
+    seats.push_back(ranks_.seats()[static_cast<std::size_t>(rank)]);
+  }
+  const auto self = std::find(ranks.begin(), ranks.end(), ranks_.rank()) - ranks.begin();
+  Membership members(name, std::move(seats), static_cast<std::int32_t>(self));
+  const nanoseconds limit = timeout.count() != 0 ? nanoseconds(timeout) : timeout_;
+  std::shared_ptr<SharedSegment> segment = IVY_TRY(
+      meet_members(job_, members, std::chrono::duration_cast<std::chrono::milliseconds>(limit)));
+  return open(job_, std::move(members), std::move(segment), limit);
 }
 
 }  // namespace ivy::comm

@@ -75,6 +75,11 @@ class Communicator {
   // Groups are made collectively; null: this rank is in none.
   Result<std::unique_ptr<Communicator>> make_group(std::span<const std::int32_t> ranks);
   Result<std::unique_ptr<Communicator>> split(std::int32_t color, std::int32_t key);
+  // A group that its members alone make (members_meeting.h), also where this communicator is
+  // broken. This rank is one of `ranks`. A timeout of zero stands for the communicator's.
+  Result<std::unique_ptr<Communicator>> make_group_of_members(const std::string& name,
+                                                              std::span<const std::int32_t> ranks,
+                                                              std::chrono::milliseconds timeout);
 
   // Call it before destruction: waits for what was left on the device's streams, and ends NCCL's
   // part.

@@ -3,7 +3,8 @@
 if(TARGET ivy-node)
   set(IVY_PYTHON_ARCHIVE ${CMAKE_BINARY_DIR}/lib/ivyrun/ivycomm.zip)
   file(GLOB_RECURSE IVY_PYTHON_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/comm/python
-       ${CMAKE_SOURCE_DIR}/comm/python/ivycomm/*.py)
+       ${CMAKE_SOURCE_DIR}/comm/python/ivycomm/*.py ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_*.py
+       ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_entry_points.dist-info/*)
   list(TRANSFORM IVY_PYTHON_FILES PREPEND ${CMAKE_SOURCE_DIR}/comm/python/ OUTPUT_VARIABLE IVY_PYTHON_PATHS)
   add_custom_command(OUTPUT ${IVY_PYTHON_ARCHIVE}
     COMMAND ${CMAKE_COMMAND} -E tar cf ${IVY_PYTHON_ARCHIVE} --format=zip "--mtime=1980-01-02 00:00:00 UTC"

@@ -38,9 +38,10 @@ if(TARGET ivycomm_calls)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-# torchrun finds it there: --rdzv-backend ivy.
-install(FILES ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torchrun.py DESTINATION lib/ivyrun/python COMPONENT comm)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torchrun.dist-info DESTINATION lib/ivyrun/python
+# torch and torchrun find them there: init_process_group("ivy"), --rdzv-backend ivy.
+install(FILES ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torchrun.py ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torch_entry.py
+  DESTINATION lib/ivyrun/python COMPONENT comm)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_entry_points.dist-info DESTINATION lib/ivyrun/python
   COMPONENT comm)
 
 # find_package(ivy) gives ivy::comm.

@@ -96,6 +96,13 @@ def test_a_world_of_one_without_a_launcher(local):
 
 
 @needs_numpy
+@pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "-n", "3")], ids=["one", "hosts"])
+def test_groups_that_their_members_alone_make(local, flags):
+    done = local.run(*flags, *CALM, local.script("comm_members.py"), limit=LIMIT)
+    assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(3), "all equal"), done
+
+
+@needs_numpy
 def test_gelu_example(local):
     script = os.path.join(REPOSITORY, "scripts/examples/ivy_gelu.py")
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", *CALM, script, limit=LIMIT)

@@ -26,7 +26,7 @@ from .mesh import Mesh, mesh
 from .monitored import monitored_barrier
 from .registered import empty_registered
 from .work import Message, Timing, Work
-from .groups import (Group, abort, device, finalize, grow, init, is_initialized, is_main_process, local_rank,
+from .groups import (Group, abort, device, finalize, group_of_members, grow, init, is_initialized, is_main_process, local_rank,
                     local_world_size, new_group, node_rank, num_nodes, prepare_device, rank, restart_count, shrink, source,
                      split, world, world_size)
 
@@ -72,7 +72,7 @@ __all__ = [
     "all_gather", "all_gather_", "all_gather_list", "all_gather_object", "all_reduce", "all_reduce_",
     "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all", "all_to_all_", "barrier", "batch_isend_irecv",
     "broadcast", "broadcast_", "broadcast_object", "device", "empty_registered", "exscan", "exscan_", "finalize",
-    "gather", "gather_", "gather_object", "grow", "init", "irecv", "is_initialized", "is_main_process", "isend",
+    "gather", "gather_", "gather_object", "group_of_members", "grow", "init", "irecv", "is_initialized", "is_main_process", "isend",
     "local_rank", "local_world_size", "mesh", "monitored_barrier", "new_group", "node_rank", "num_nodes",
     "prepare_device", "rank", "recv", "recv_", "reduce", "reduce_", "reduce_scatter", "reduce_scatter_", "restart_count", "scan",
     "scan_", "scatter", "scatter_", "scatter_object", "send", "sendrecv", "shrink", "source", "split", "store", "wait_all",

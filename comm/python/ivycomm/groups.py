@@ -13,7 +13,7 @@ from ctypes import byref, c_int32, c_void_p
 
 from . import calls, errors
 from .errors import IvyError, NotInitialized, check
-from .library import Call, Options, load, places
+from .library import Call, Members, Options, load, places
 from .waiting import call_in_slices, calling, inside
 from .work import milliseconds, sweep
 
@@ -459,6 +459,23 @@ def new_group(ranks, *, group=None):
     return Group(handle, [parent.ranks[rank] for rank in ranks])
 
 
+def group_of_members(name, ranks, *, group=None, timeout=None):
+    """A Group of these ranks of `group` (None: the world), made by them alone, in this order.
+
+    Other ranks take no part, and `group` may be broken: the members meet in the job's store. name: at most 40
+    bytes, the same on all members, which no group of this world has had before. timeout: seconds, of this call
+    and of the group's operations (None: those of `group`). FailedPrecondition: the members name different ranks;
+    Timeout: it names who did not come.
+    """
+    parent = resolve(group)
+    ranks = [int(rank) for rank in ranks]
+    numbers = (c_int32 * max(1, len(ranks)))(*ranks)
+    members = Members(ctypes.sizeof(Members), name.encode(), numbers, milliseconds(timeout), len(ranks))
+    handle = _make(parent, lambda made: load().ivy_comm_group_of_members(parent.handle, byref(members), byref(made)),
+                   may_abort=False)
+    return Group(handle)
+
+
 def split(color, key=0, *, group=None):
     """One Group per color, ordered by key, then by rank; color None: this rank is in none."""
     parent = resolve(group)
@@ -468,7 +485,7 @@ def split(color, key=0, *, group=None):
     return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, int(key), byref(made))))
 
 
-def _make(parent, call):
+def _make(parent, call, may_abort=True):
     _free_dropped()
     made, seat = c_void_p(), None
 
@@ -477,7 +494,7 @@ def _make(parent, call):
             check(call(made))
 
     try:
-        call_in_slices(make, on_interrupt=lambda: parent.abort("interrupted"))
+        call_in_slices(make, on_interrupt=(lambda: parent.abort("interrupted")) if may_abort else None)
         if not made.value:
             return None
         seat = _Seat(made.value)

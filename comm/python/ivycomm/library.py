@@ -28,6 +28,11 @@ class Options(ctypes.Structure):
                 ("world_size", c_int32), ("timeout_ms", c_int64)]
 
 
+class Members(ctypes.Structure):
+    _fields_ = [("struct_bytes", c_size_t), ("name", c_char_p), ("ranks", POINTER(c_int32)),
+                ("timeout_ms", c_int64), ("rank_count", c_int32)]
+
+
 class Call(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
                 ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64),
@@ -75,6 +80,7 @@ _PROTOTYPES = {
     "ivy_comm_name": (c_char_p, [_comm]),
     "ivy_comm_source": (c_char_p, [_comm]),
     "ivy_comm_group": (c_int, [_comm, POINTER(c_int32), c_int32, POINTER(c_void_p)]),
+    "ivy_comm_group_of_members": (c_int, [_comm, POINTER(Members), POINTER(c_void_p)]),
     "ivy_comm_split": (c_int, [_comm, c_int32, c_int32, POINTER(c_void_p)]),
     "ivy_comm_free": (c_int, [_comm]),
     "ivy_comm_abort": (c_int, [_comm, c_char_p]),

@@ -1,4 +1,9 @@
-"""Collectives with derivatives for torch, in eager mode and, from torch 2.4 on, inside torch.compile.
+"""Torch's backend "ivy", its repair in place, and collectives with derivatives.
+
+Importing this module makes torch.distributed's backend "ivy" known to every torch from 1.13 on; from 2.14 on nothing has to
+be imported for it. reconfigure and rendezvous_reconfigure are the rendezvous of torch's repair in place.
+
+Collectives with derivatives, in eager mode and, from torch 2.4 on, inside torch.compile.
 
     import ivycomm.torch as ict
     y = ict.all_reduce(x)                    # As ivycomm.all_reduce; y.backward() runs the adjoint on every rank.
@@ -27,8 +32,12 @@ requires grad. Inside torch.compile the operations are custom operators (`torch.
 graph; every rank compiles the same function, and `async_op`, `timeout`, `uneven` and `scatter` are for eager mode.
 """
 
+from .torch_backend.registration import register
 from .torch_operations import (all_gather, all_gather_list, all_reduce, all_reduce_coalesced, all_to_all, broadcast, gather,
                                reduce, reduce_scatter, scan, scatter, sendrecv)
+from .torch_reconfigure import reconfigure, rendezvous_reconfigure
+
+register()
 
 __all__ = ["all_gather", "all_gather_list", "all_reduce", "all_reduce_coalesced", "all_to_all", "broadcast", "gather",
-           "reduce", "reduce_scatter", "scan", "scatter", "sendrecv"]
+           "reconfigure", "reduce", "reduce_scatter", "register", "rendezvous_reconfigure", "scan", "scatter", "sendrecv"]

@@ -1,0 +1,83 @@
+"""One c10d group's place in the job: ivycomm's group, and the turns of its collectives."""
+
+import os
+import threading
+
+from .. import groups
+from ..errors import IvyError, NotInitialized
+from .errors import torch_error
+from .turns import Turns
+
+_DRAIN_SECONDS = 10.0  # How long destroy_process_group() waits for collectives that nobody has waited for.
+
+
+class Followers:
+    """Threads that wait for messages which have futures; one for each, as they end in any order."""
+
+    @staticmethod
+    def add(wait):
+        threading.Thread(target=wait, daemon=True, name="ivy-message").start()
+
+
+class Channel:
+    """Lifetime: until close(), which destroy_process_group() calls. `timeout`: seconds, of every operation."""
+
+    def __init__(self, group, timeout, on_close=None):
+        self._group, self._timeout, self._on_close = group, timeout, on_close
+        self._pid = os.getpid()
+        self.turns, self.followers = Turns(group.name), Followers
+        self.rank, self.size, self.handle = group.rank, group.size, group.handle
+        self.is_open = True
+
+    @property
+    def name(self):
+        return self._group.name
+
+    @property
+    def ranks(self):
+        """World ranks of the group's ranks."""
+        return self._group.ranks
+
+    def check(self):
+        if not self.is_open or not self._group._is_open():
+            raise torch_error(NotInitialized(f"process group {self.name} was destroyed"))
+        if self._pid != os.getpid():
+            raise torch_error(NotInitialized("this process was forked from a rank, and has no place in the job"))
+
+    def set_timeout(self, seconds):
+        self._timeout = seconds
+
+    def seconds_of(self, opts):
+        """The timeout of a call; c10d writes a negative one where none was given."""
+        given = getattr(opts, "timeout", None)
+        seconds = given.total_seconds() if given is not None else 0
+        return seconds if seconds > 0 else self._timeout
+
+    def abort(self, reason="torch called abort"):
+        """Breaks the group on every rank."""
+        if self.is_open and self._group._is_open():
+            try:
+                self._group.abort(reason)
+            except IvyError as error:
+                raise torch_error(error) from None
+
+    def close(self):
+        """Ends this rank's part, after what it has begun; waits for no other rank."""
+        if not self.is_open or self._pid != os.getpid():
+            return
+        if not self.turns.drain(_DRAIN_SECONDS):
+            self.abort("the process group is destroyed, and a collective of it has not ended")
+            self.turns.drain(_DRAIN_SECONDS)
+        self.is_open = False
+        self.turns.stop()
+        try:
+            self._group.free()
+        except IvyError as error:
+            # Torch destroys broken groups too, and what broke it was told by the operation.
+            if error.code == "Aborted":
+                raise torch_error(error) from None
+        finally:
+            if self._on_close is not None:
+                self._on_close()
+
+

@@ -1,0 +1,109 @@
+"""Tensors as the memory that the library wants: dense, of a known element type.
+
+Everything here is called in the caller's thread, and `Dense.take_back` in the one that carried the operation out.
+"""
+
+import torch
+
+from ..arrays import TorchArrays
+from ..element_types import DTYPES, U8
+from ..library import IN_PLACE
+
+_NUMBERS = {getattr(torch, name): number for name, (number, _) in DTYPES.items() if hasattr(torch, name)}
+
+
+class Dense:
+    """A tensor's memory. `keep` is what must live until the operation is done.
+
+    A tensor that is not dense is copied; what the operation wrote into the copy goes back by take_back().
+    """
+
+    __slots__ = ("tensor", "pointer", "count", "number", "keep", "_original")
+
+    def __init__(self, tensor, does_reduce=False):
+        if tensor.layout != torch.strided:
+            raise ValueError(f"backend ivy sends dense tensors; this one has layout {tensor.layout}: x.to_dense()")
+        original = tensor.detach()
+        dense = original.resolve_conj().resolve_neg().contiguous()
+        self._original = None if dense is original or dense.data_ptr() == original.data_ptr() else original
+        number, count = _NUMBERS.get(dense.dtype), dense.numel()
+        if number is None:
+            if does_reduce:
+                raise TypeError(f"backend ivy cannot reduce tensors of {dense.dtype}")
+            number, count = U8, count * dense.element_size()  # It only moves.
+        self.tensor, self.pointer, self.count, self.number = dense, dense.data_ptr(), count, number
+        if dense.is_cuda:
+            self.keep = TorchArrays._memory(dense)  # With the stream that is current now.
+            self.keep.dtype, self.keep.count = number, count
+        elif dense.device.type == "cpu":
+            self.keep = dense
+        else:
+            raise TypeError(f"backend ivy sends tensors on the CPU and on CUDA devices, not on {dense.device}")
+
+    @property
+    def has_stream(self):
+        return self.keep is not self.tensor
+
+    def take_back(self):
+        """Into the tensor that was given, what the operation wrote."""
+        if self._original is not None:
+            self._original.copy_(self.tensor)
+
+
+class Row:
+    """Several tensors of one type as one block, one after the other: where they are views of one they stay."""
+
+    __slots__ = ("dense", "counts", "_parts")
+
+    def __init__(self, tensors, is_input, does_reduce=False):
+        parts = [tensor.detach() for tensor in tensors]
+        first = parts[0]
+        if any(part.dtype != first.dtype or part.device != first.device for part in parts):
+            raise ValueError("the tensors of one call have different types or devices")
+        self._parts = None
+        whole = _as_one(parts)
+        if whole is None:
+            self._parts = parts
+            whole = (torch.cat([part.reshape(-1) for part in parts]) if is_input else
+                     torch.empty(sum(part.numel() for part in parts), dtype=first.dtype, device=first.device))
+        self.dense = Dense(whole, does_reduce)
+        scale = self.dense.count // whole.numel() if whole.numel() else 1
+        self.counts = [part.numel() * scale for part in parts]
+
+    @property
+    def is_even(self):
+        return len(set(self.counts)) == 1
+
+    def take_back(self):
+        if self._parts is None:
+            return
+        offset, flat = 0, self.dense.tensor
+        for part in self._parts:
+            part.copy_(flat[offset:offset + part.numel()].view(part.shape))
+            offset += part.numel()
+
+
+def _as_one(parts):
+    """The one-dimensional tensor that dense parts, one after the other in one storage, are; else None."""
+    place, step = parts[0].data_ptr(), parts[0].element_size()
+    if parts[0].layout != torch.strided or parts[0].is_conj():
+        return None
+    for part in parts:
+        if not part.is_contiguous() or part.data_ptr() != place or part.is_conj() or part.is_neg():
+            return None
+        place += part.numel() * step
+    count = sum(part.numel() for part in parts)
+    if count == 0 or count == parts[0].numel():
+        return parts[0].reshape(-1) if count else None
+    first = parts[0]
+    has_room = (first.storage_offset() + count) * step <= _storage_bytes(first)
+    return first.as_strided((count,), (1,)) if has_room else None
+
+
+def _storage_bytes(tensor):
+    if hasattr(tensor, "untyped_storage"):
+        return tensor.untyped_storage().nbytes()
+    return tensor.storage().nbytes()  # torch before 2.0.
+
+
+__all__ = ["Dense", "IN_PLACE", "Row"]

@@ -1,0 +1,163 @@
+"""What torch gets for an operation: subclasses of c10d's Work."""
+
+import torch
+from torch._C._distributed_c10d import Work, _create_work_from_future
+
+from ..errors import IvyError, StillRunning
+from .errors import torch_error
+
+
+def _seconds(timeout):
+    """c10d's timeout as seconds; None: without limit (c10d says so by zero)."""
+    seconds = timeout.total_seconds() if timeout is not None else 0
+    return seconds if seconds > 0 else None
+
+# Older ones let go of a work of Python's while their C++ waits for it, which then never ends.
+_MAY_BE_OF_PYTHON = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 14)
+
+
+def handed(work):
+    """The work as torch gets it: where it must not be of Python's, one of C++ that ends with the same future."""
+    return work if _MAY_BE_OF_PYTHON else _create_work_from_future(work.get_future())
+
+
+class _IvyWork(Work):
+    """The part that both kinds of work share. The methods of any Work may be called from any thread."""
+
+    def __init__(self, outputs):
+        super().__init__()
+        self._outputs, self._future = outputs, None
+
+    def result(self):
+        """The output tensors; waits for nothing."""
+        return self._outputs
+
+    def synchronize(self):
+        self.wait()
+
+    def block_current_stream(self):
+        self.wait()
+
+    def is_success(self):
+        return self.is_completed() and self.exception() is None
+
+    def _new_future(self):
+        """(the future, what ends it): with the tensors, or with the operation's error, in C++ as in Python."""
+        devices = [each.device for each in self._outputs[:1] if each.is_cuda]
+        begun = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+        return begun.then(lambda _: self._value()), lambda: begun.set_result(None)
+
+    def _value(self):
+        error = self.exception()
+        if error is not None:
+            raise error
+        return self._outputs
+
+
+class OrderedWork(_IvyWork):
+    """A collective, which happens in its turn (turns.py)."""
+
+    def __init__(self, turns, task, outputs):
+        super().__init__(outputs)
+        self._turns, self._task = turns, task
+
+    def wait(self, timeout=None):
+        """True when the operation is done; raises what it failed with, or when `timeout` is over."""
+        seconds, task = _seconds(timeout), self._task
+        if not task.is_done:
+            if seconds is None:
+                self._turns.finish(task)
+            else:
+                self._turns.wake()
+                if not task.wait(seconds):
+                    raise torch_error(StillRunning(f"the operation still runs after {seconds:g} s"))
+        if task.error is not None:
+            raise torch_error(task.error)
+        return True
+
+    def is_completed(self):
+        if not self._task.is_done:
+            self._turns.wake()  # It might have been left for wait().
+        return self._task.is_done
+
+    def exception(self):
+        error = self._task.error
+        return None if error is None else torch_error(error)
+
+    def get_future(self):
+        """Ends with the list of the output tensors, or with the error."""
+        if self._future is None:
+            self._future, end = self._new_future()
+            self._task.when_done(end)
+            if not self._task.is_done:
+                self._turns.wake()
+        return self._future
+
+    def _get_duration(self):
+        """Milliseconds that the operation took."""
+        return (self._task.ended - self._task.begun) * 1e3
+
+
+class MessageWork(_IvyWork):
+    """A message, which the library sends or receives behind the caller's back. `inner`: ivycomm's Work."""
+
+    def __init__(self, inner, outputs, pool):
+        super().__init__(outputs)
+        self._inner, self._pool = inner, pool
+
+    def wait(self, timeout=None):
+        try:
+            self._inner.wait(_seconds(timeout))
+        except IvyError as error:
+            raise torch_error(error) from error.__cause__
+        return True
+
+    def is_completed(self):
+        return self._inner.is_completed()
+
+    def exception(self):
+        error = self._inner.exception()
+        return None if error is None else torch_error(error)
+
+    def source_rank(self):
+        """Rank in the group of who sent this message; waits for it."""
+        return self._inner.message().source
+
+    _source_rank = source_rank
+
+    def get_future(self):
+        if self._future is None:
+            self._future, end = self._new_future()
+            self._pool.add(lambda: (self._inner.timing(), end()))
+        return self._future
+
+
+class JoinedWork(_IvyWork):
+    """Several works as one: what c10d calls coalescing."""
+
+    def __init__(self, works):
+        super().__init__([tensor for work in works for tensor in work.result()])
+        self._works = works
+
+    def wait(self, timeout=None):
+        for work in self._works:
+            work.wait(timeout)
+        return True
+
+    def is_completed(self):
+        return all([work.is_completed() for work in self._works])
+
+    def exception(self):
+        return next((found for found in (work.exception() for work in self._works) if found is not None), None)
+
+    def get_future(self):
+        if self._future is None:
+            outputs = self._outputs
+
+            def tensors(every):
+                for each in every.value():
+                    each.value()
+                return outputs
+
+            self._future = torch.futures.collect_all([work.get_future() for work in self._works]).then(tensors)
+        return self._future

@@ -1,0 +1,274 @@
+"""Who goes on after a loss: the rendezvous that torch's in-place repair asks for and does not bring.
+
+torch 2.14 and newer forms a group anew in processes that stay (`enable_reconfigure`, experimental); its documentation
+calls a `rendezvous_reconfigure()` "out of band". This is one, over the store that the group has:
+
+    dist.init_process_group("gloo", enable_reconfigure=True)
+    ivycomm.torch.reconfigure()                      # The first members.
+    while step < steps:
+        try:
+            train(step)
+        except RuntimeError:                         # A rank has died.
+            ivycomm.torch.reconfigure()              # Those who live, and spares in the places of the dead.
+
+One meeting is a round; `round` is the number of the newest one. Below ivycomm/reconfigure/NAME/, round N's keys are
+
+    N/arrived     counts who came; each keeps its number
+    N/member/I    what number I says of itself, as JSON
+    N/dead/ID     a member of the round before whose process a neighbour has found gone
+    N/closed      the decision: who takes part, in the order of their ranks, and the uuid
+"""
+
+import json
+import os
+import secrets
+import sys
+import time
+import traceback
+from collections import namedtuple
+
+from .errors import FailedPrecondition, Timeout
+
+Members = namedtuple("Members", "uuid handles")
+Members.__doc__ = "What torch's _reconfigure() wants: a fresh number, and one handle for each rank, in order."
+
+_LOOK_SECONDS = 0.02
+_WAIT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 600.0
+
+
+# ---- pure: who takes part -----------------------------------------------------------------------
+
+def order(former, arrived, size):
+    """The ids of the next members, in the order of their ranks.
+
+    former: ids of the round before, in order; arrived: [(id, is_spare)], those who are new in their order. Who was a
+    member keeps its place among the others; who is new takes the place of one who is missing, then the end; spares
+    come in only as far as others are fewer than `size`.
+    """
+    ids = [each for each, _ in arrived]
+    new = [each for each, is_spare in arrived if each not in former and not is_spare]
+    spares = [each for each, is_spare in arrived if each not in former and is_spare]
+    room = max(0, size - len(new) - sum(each in ids for each in former))
+    new += spares[:room]
+    members = []
+    for each in former:
+        if each in ids:
+            members.append(each)
+        elif new:
+            members.append(new.pop(0))
+    return members + new
+
+
+def is_time(former, arrived, dead, size):
+    """Need nobody else be waited for? size None: whoever lives of the former members is enough."""
+    ids = {each for each, _ in arrived}
+    own = sum(1 for each, is_spare in arrived if not is_spare or each in former)
+    has_settled = bool(former) and all(each in ids or each in dead for each in former)
+    if size is None:
+        return has_settled
+    return own >= size or (has_settled and len(ids) >= size)
+
+
+# ---- who this process is, and whether a neighbour lives -----------------------------------------
+
+def _first_line(path):
+    try:
+        with open(path) as file:
+            return file.readline().strip()
+    except OSError:
+        return ""
+
+
+def _started(pid):
+    """When a process began, in the kernel's ticks; "" where there is none, or only what is left of one."""
+    fields = _first_line(f"/proc/{pid}/stat").rpartition(")")[2].split()
+    return fields[19] if len(fields) > 19 and fields[0] not in "ZX" else ""
+
+
+def _machine():
+    """The same for processes whose numbers mean the same."""
+    try:
+        return f"{_first_line('/proc/sys/kernel/random/boot_id')} {os.readlink('/proc/self/ns/pid')}"
+    except OSError:
+        return secrets.token_hex(8)
+
+
+def _is_gone(member):
+    return member["machine"] == _machine() and _started(member["pid"]) != member["started"]
+
+
+# ---- the meeting --------------------------------------------------------------------------------
+
+class _Meetings:
+    """This process's way through the rounds of one group. Thread: one at a time."""
+
+    def __init__(self, store, rank, first_size):
+        self.store, self.first_size = store, first_size
+        self.about = {"id": secrets.token_hex(8), "rank": rank, "pid": os.getpid(), "started": _started(os.getpid()),
+                      "machine": _machine()}
+        self.former = []  # What the members of the last round said of themselves.
+        self.round = -1
+        self.store.compare_set("round", "", "0")
+
+    def key(self, name):
+        return f"{self.round}/{name}"
+
+    def newest(self):
+        return int(self.store.get("round"))
+
+    def meet(self, handle, size, min_size, wait, timeout, is_spare):
+        began = time.monotonic()
+        while True:
+            # A member's last round is over; another may be open already.
+            self.round = max(self.newest(), self.round + 1)
+            about = dict(self.about, handle=handle, spare=is_spare and not self.former)
+            number = self.store.add(self.key("arrived"), 1) - 1
+            self.store.set(self.key(f"member/{number}"), json.dumps(about))
+            closed = self._await_close(size, min_size, wait, began, timeout)
+            self.store.compare_set("round", str(self.round), str(self.round + 1))
+            members = closed["members"]
+            if any(each["id"] == self.about["id"] for each in members):
+                self.former = members
+                return Members(closed["uuid"], [each["handle"] for each in members])
+            # The round closed without this process, which comes first in the next one.
+
+    def _await_close(self, size, min_size, wait, began, timeout):
+        dead, entered = set(), time.monotonic()
+        while not self.store.check([self.key("closed")]):
+            arrived = self._arrived()
+            former = self._former(arrived)
+            wanted = size if size is not None or former else self.first_size
+            self._bury(former, arrived, dead)
+            pairs = [(each["id"], each["spare"]) for each in arrived]
+            is_late = wait is not None and time.monotonic() - entered >= wait and len(pairs) >= min_size
+            ids = [each["id"] for each in former]
+            if len(pairs) >= min_size and (is_late or is_time(ids, pairs, dead, wanted)):
+                self._close(ids, arrived, wanted)
+                break
+            if timeout is not None and time.monotonic() - began >= timeout:
+                raise Timeout(f"{len(pairs)} processes came to form the group anew in {timeout:g} s, and "
+                              f"{max(min_size, wanted or 0)} are wanted (round {self.round})")
+            time.sleep(_LOOK_SECONDS)
+        return json.loads(self.store.get(self.key("closed")))
+
+    def _arrived(self):
+        count = int(self.store.add(self.key("arrived"), 0))
+        found = {}
+        for number in range(count):
+            if self.store.check([self.key(f"member/{number}")]):
+                about = json.loads(self.store.get(self.key(f"member/{number}")))
+                if not _is_gone(about):
+                    found[about["id"]] = about
+        return list(found.values())
+
+    def _former(self, arrived):
+        """Who was in the last round; a new process has not seen it, and reads it."""
+        last = f"{self.round - 1}/closed"
+        if self.round > 0 and self.store.check([last]):
+            return json.loads(self.store.get(last))["members"]
+        return self.former
+
+    def _bury(self, former, arrived, dead):
+        ids = {each["id"] for each in arrived}
+        for each in former:
+            if each["id"] in ids or each["id"] in dead:
+                continue
+            if _is_gone(each):
+                self.store.set(self.key(f"dead/{each['id']}"), "1")
+            if self.store.check([self.key(f"dead/{each['id']}")]):
+                dead.add(each["id"])
+
+    def _close(self, former, arrived, size):
+        by_id = {each["id"]: each for each in arrived}
+        arrived.sort(key=lambda each: each["rank"])  # As they were started, among those who are new.
+        pairs = [(each["id"], each["spare"]) for each in arrived]
+        members = order(former, pairs, len(former) if size is None else size)
+        decision = {"uuid": secrets.randbits(62), "members": [by_id[each] for each in members]}
+        self.store.compare_set(self.key("closed"), "", json.dumps(decision))
+
+
+_meetings = {}  # By group's name; gone with the group's store.
+
+
+def _find_meetings(dist, group):
+    name = getattr(group, "group_name", "") or "0"
+    found = _meetings.get(name)
+    if found is None or found[0] is not group or found[2] != os.getpid():
+        store = dist.PrefixStore(f"ivycomm/reconfigure/{name}", dist.distributed_c10d._world.pg_map[group][1])
+        found = _meetings[name] = (group, _Meetings(store, group.rank(), group.size()), os.getpid())
+    return found[1]
+
+
+def rendezvous_reconfigure(handle=None, *, group=None, size=None, min_size=1, wait=_WAIT_SECONDS,
+                           timeout=_TIMEOUT_SECONDS, spare=False):
+    """Agrees with the other processes on a group's next members; returns Members(uuid, handles) for _reconfigure().
+
+    handle: dist._get_reconfigure_handle() of the group; None: this process leaves the broken group, so that nobody
+    waits in it, and the handle is asked for. group: None for the default one. The former members keep their order,
+    and who is new takes the place of one who is missing.
+
+    size: how many members are wanted. None: at the first call the group's size, later whoever lives of the former
+    members, with those spares in the places of the dead that wait already. With a size the call waits for so many, a
+    rank that is started again among them. wait: after so many seconds (None: never) those form the group who have
+    come, if they are min_size. spare: this process takes part only where others are missing; its call returns when it
+    becomes a member (timeout=None: however long that takes).
+
+    A member whose process has ended is noticed at once by its neighbours on the same host; of a host that is lost
+    nobody knows, and `wait` decides. All processes must share one store that none of them owns, as ivyrun's jobs do.
+
+    Raises Timeout after `timeout` seconds (None: never), FailedPrecondition where this torch or this group cannot be
+    formed anew, and what torch's store raises when it is gone. Thread: one at a time for a group.
+    """
+    import torch.distributed as dist
+
+    group = group or dist.distributed_c10d._get_default_group()
+    if not getattr(group, "supports_reconfigure", False):
+        raise FailedPrecondition("this process group cannot be formed anew: that takes torch 2.14 or newer and "
+                                 'init_process_group("gloo", enable_reconfigure=True)')
+    if min_size < 1 or (size is not None and size < min_size):
+        raise ValueError(f"size={size}, min_size={min_size}: at least 1, and size at least min_size")
+    meetings = _find_meetings(dist, group)
+    if handle is None:
+        if meetings.former:
+            _let_go(dist, group)
+        handle = group.get_reconfigure_handle()
+    return meetings.meet(handle, size, min_size, wait, timeout, spare)
+
+
+def _let_go(dist, group):
+    """Leaves the broken group for one of this process alone.
+
+    Who was in a collective with the dead has an error, but others may wait for this process in theirs, and would not
+    come: now their connections to it end, too.
+    """
+    from datetime import timedelta
+
+    # The failed operation holds the connections, and the frames of its error hold the operation.
+    error = sys.exc_info()[1]
+    while error is not None:
+        traceback.clear_frames(error.__traceback__)
+        error = error.__context__
+    dist.distributed_c10d._reconfigure(uuid=secrets.randbits(62), handles=[group.get_reconfigure_handle()],
+                                       group=group, timeout=timedelta(seconds=10)).wait()
+
+
+def reconfigure(*, group=None, form_timeout=60.0, **options):
+    """rendezvous_reconfigure(**options) and torch's _reconfigure(), until the group stands; returns the Members.
+
+    A member that dies while the group is formed breaks that attempt, and the rest meet again. form_timeout: seconds
+    for one attempt. After it dist.get_rank() and dist.get_world_size() are the new ones.
+    """
+    from datetime import timedelta
+
+    import torch.distributed as dist
+
+    for attempt in range(5):
+        members = rendezvous_reconfigure(group=group, **options)
+        try:
+            dist.distributed_c10d._reconfigure(uuid=members.uuid, handles=list(members.handles), group=group,
+                                               timeout=timedelta(seconds=form_timeout)).wait()
+            return members
+        except RuntimeError as error:
+            last = error
+    raise FailedPrecondition(f"the group could not be formed anew in {attempt + 1} attempts: {last}") from last

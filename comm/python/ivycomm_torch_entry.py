@@ -1,0 +1,27 @@
+"""How torch finds the backend "ivy" where nothing was imported: the entry points of ivycomm_entry_points.dist-info.
+
+torch 2.14 and newer calls `register` when the name is first used. torch 2.5 and newer calls `autoload` at the end of
+every `import torch`, which it must neither break nor slow down.
+"""
+
+
+def register():
+    """Tells torch of the backend; again changes nothing."""
+    from ivycomm.torch_backend import registration
+
+    registration.register()
+
+
+def autoload():
+    """The same for those versions that do not ask by themselves."""
+    import torch
+
+    if tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 14):
+        return
+    try:
+        if torch.distributed.is_available():
+            register()
+    except Exception as error:  # noqa: B902: the program may not need the backend.
+        import warnings
+
+        warnings.warn(f"torch's backend ivy could not be registered: {error}", stacklevel=2)

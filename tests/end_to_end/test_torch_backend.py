@@ -1,0 +1,207 @@
+"""torch.distributed's backend "ivy" in unmodified torch, beside gloo; and repair in place."""
+
+import contextlib
+import json
+import os
+import random
+import secrets
+import socket
+import sys
+import threading
+import time
+
+import pytest
+
+from launching import BIN, REPOSITORY, seconds
+
+sys.path.append(os.path.join(REPOSITORY, "comm/python"))
+
+from ivycomm import torch_reconfigure  # noqa: E402
+from ivycomm.torch_backend.turns import Turns  # noqa: E402
+
+TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
+DEBIAN = "/usr/bin/python3"
+has_torch = pytest.mark.skipif(not os.path.exists(TORCH), reason="no torch 2.14 or newer: scripts/setup torch")
+has_debians = pytest.mark.skipif(not os.path.isdir("/usr/lib/python3/dist-packages/torch"),
+                                 reason="python3-torch is not installed")
+CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "PYTHONWARNINGS=ignore")
+HOSTS = ("--fake-hosts", "2", "-n", "3")
+LIMIT = 120
+
+
+def check_all_equal(done, ranks):
+    assert done.code == 0, done
+    assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(ranks), "all equal")
+
+
+@has_torch
+def test_every_call_and_model_beside_gloo(local):
+    """Nothing is installed, and the script imports torch alone."""
+    check_all_equal(local.run(*HOSTS, *CALM, "--python", TORCH, local.script("torch_backend_calls.py"), "ivy", "models",
+                              limit=LIMIT), 3)
+
+
+@has_debians
+def test_every_call_of_debians_torch(local):
+    check_all_equal(local.run("-n", "3", *CALM, "--python", DEBIAN, local.script("torch_backend_calls.py"),
+                              limit=LIMIT), 3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("python, flags", [
+    pytest.param(DEBIAN, ("-n", "2"), marks=has_debians), pytest.param(TORCH, ("-n", "2"), marks=has_torch),
+    pytest.param(TORCH, ("-n", "4"), marks=has_torch)])
+def test_models_in_other_places(local, python, flags):
+    done = local.run(*flags, *CALM, "--python", python, local.script("torch_backend_models.py"), limit=3 * LIMIT)
+    check_all_equal(done, int(flags[1]))
+
+
+def torchrun(local, *arguments):
+    """Without ivyrun: the package is found by PYTHONPATH, and rank 0 starts the world's store."""
+    package = os.path.join(REPOSITORY, "comm/python")
+    library = os.path.join(BIN, "../lib/libivycomm.so.1")
+    return local.run_program(TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+                             local.script("torch_backend_calls.py"), *arguments, limit=LIMIT,
+                             env={"PYTHONPATH": package, "IVY_LIBRARY": library, "PYTHONWARNINGS": "ignore"})
+
+
+@pytest.mark.long
+@has_torch
+@pytest.mark.parametrize("backend", ["ivy", "cpu:ivy,cuda:gloo"])
+def test_under_torchrun(local, backend):
+    done = torchrun(local, backend)
+    assert done.code == 0 and done.out_lines == ["all equal"] * 2, done
+
+
+def told(local, *arguments):
+    done = local.run("-n", "3", *CALM, "--python", TORCH, local.script("torch_backend_deaths.py"), *arguments,
+                     limit=LIMIT)
+    return {rank: [json.loads(text) for text in lines] for rank, lines in done.texts_by_rank().items()}, done
+
+
+@has_torch
+def test_a_death_is_told_to_every_rank(local):
+    said, done = told(local, "killed")
+    future = said[0].pop(0)
+    assert future["kind"] == "RuntimeError" and "was killed by signal 9" in future["text"], done
+    for rank in (0, 2):
+        for each in said[rank]:
+            assert (each["kind"], each["cause"], each["blamed"]) == ("DistBackendError", "RankDied", 1), done
+            assert "rank 1 (" in each["text"] and "was killed by signal 9" in each["text"], done
+        assert said[rank][0]["after"] < 0.5 + seconds(1) and said[rank][1]["after"] < seconds(0.2), done
+
+
+@pytest.mark.long
+@has_torch
+def test_the_timeout_of_init_process_group(local):
+    said, done = told(local, "timeout")
+    for rank in (0, 2):
+        for each in said[rank]:
+            assert (each["kind"], each["cause"], each["blamed"]) == ("DistBackendError", "Timeout", 1), done
+        assert 3 <= said[rank][0]["after"] < 3 + seconds(1), done
+
+
+# ---- the order of a group's operations: without torch ------------------------------------------------
+
+def test_turns_keep_the_order_whoever_waits():
+    """Some of the tasks are waited for, in any order and by several threads, and all happen in theirs."""
+    turns, happened, chance = Turns("test"), [], random.Random(7)
+    tasks = [turns.add(lambda number=number: happened.append(number), chance.random() < 0.5) for number in range(2000)]
+    waited_for = [chance.sample(tasks, 300) for _ in range(4)]
+    threads = [threading.Thread(target=lambda some=some: [turns.finish(task) for task in some]) for some in waited_for]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(seconds(30))
+    assert turns.drain(seconds(30)) and happened == list(range(2000))
+
+
+def test_a_turn_keeps_its_error_and_calls_back_once():
+    turns, called = Turns("test"), []
+    gate = threading.Event()
+    slow = turns.add(lambda: gate.wait(seconds(10)))
+    wrong = turns.add(lambda: 1 / 0)
+    wrong.when_done(lambda: called.append("end"))
+    assert not wrong.wait(0.05) and not called
+    gate.set()
+    assert wrong.wait(seconds(10)) and isinstance(wrong.error, ZeroDivisionError) and slow.error is None
+    wrong.when_done(lambda: called.append("late"))
+    assert called == ["end", "late"]
+
+
+def test_a_task_that_nobody_waits_for_happens_with_the_next_one():
+    turns, happened = Turns("test"), []
+    turns.add(lambda: happened.append("lazy"), is_lazy=True)
+    time.sleep(0.05)
+    assert not happened
+    turns.finish(turns.add(lambda: happened.append("next"), is_lazy=True))
+    assert happened == ["lazy", "next"]
+
+
+# ---- repair in place --------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("former, arrived, size, expected", [
+    ("", "a b c", 3, "a b c"),
+    ("a b c", "c a", 3, "a c"),
+    ("a b c", "c a s*", 3, "a s c"),      # The spare has the place of the dead.
+    ("a b c", "a b c s*", 3, "a b c"),    # And stays outside while nobody is missing.
+    ("a b c", "a c s* n", 3, "a n c"),    # Who was started again comes before it.
+    ("a b c", "n m a", 4, "a n m"),
+    ("a b", "a b n", 2, "a b n"),
+    ("", "s* t* a", 2, "a s"),
+])
+def test_the_order_of_the_next_members(former, arrived, size, expected):
+    pairs = [(each.rstrip("*"), each.endswith("*")) for each in arrived.split()]
+    assert torch_reconfigure.order(former.split(), pairs, size) == expected.split()
+
+
+@pytest.mark.parametrize("former, arrived, dead, size, expected", [
+    ("", "a b", "", 3, False), ("", "a b c", "", 3, True), ("", "a b s*", "", 3, False),
+    ("a b c", "a c", "", None, False), ("a b c", "a c", "b", None, True), ("a b c", "a c", "b", 3, False),
+    ("a b c", "a c s*", "b", 3, True), ("a b c", "a c n", "", 3, True), ("a b c", "a c s*", "", 3, False),
+])
+def test_when_the_next_members_are_known(former, arrived, dead, size, expected):
+    pairs = [(each.rstrip("*"), each.endswith("*")) for each in arrived.split()]
+    assert torch_reconfigure.is_time(former.split(), pairs, set(dead.split()), size) == expected
+
+
+class Store:
+    """The store that no rank owns, as a job's is: ours, in torch's dialect."""
+
+    def __init__(self, local, size):
+        self.local, self.size = local, size
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            self.port = probe.getsockname()[1]
+        token = local.file("token", secrets.token_bytes(32), 0o400)
+        self.server = local.start_program(os.path.join(BIN, "ivy-rendezvous"), "serve", "--job", "cd" * 16,
+                                          "--token-file", token, "--listen", "127.0.0.1:0",
+                                          "--torch", f"127.0.0.1:{self.port}")
+        self.server.wait_for("ready")
+
+    def end(self):
+        self.server.process.kill()
+        self.server.process.wait()
+
+    def start(self, rank, *arguments):
+        variables = {"PYTHONPATH": os.path.join(REPOSITORY, "comm/python"), "RANK": str(rank),
+                     "IVY_LIBRARY": os.path.join(BIN, "../lib/libivycomm.so.1"), "OMP_NUM_THREADS": "1",
+                     "WORLD_SIZE": str(self.size), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port),
+                     "TORCHELASTIC_USE_AGENT_STORE": "True"}
+        return self.local.start_program(TORCH, self.local.script("torch_reconfigure.py"), *arguments, env=variables)
+
+
+@has_torch
+def test_survivors_and_a_spare_form_the_group_anew(local):
+    """Two of four die one after the other: the spare takes the place of the first, and then three go on."""
+    with contextlib.ExitStack() as running:
+        store = Store(local, 5)
+        running.callback(store.end)
+        spare = running.enter_context(store.start(4, "spare"))
+        spare.wait_for("waits", LIMIT)
+        ranks = [running.enter_context(store.start(rank, {1: "3", 3: "6"}.get(rank, "-"), "4")) for rank in range(4)]
+        said = [run.finish(LIMIT).out_lines for run in (*ranks, spare)]
+    for rank in (0, 2):
+        assert said[rank] == [f"is {rank} of 4", f"again {rank} of 4", f"again {rank} of 3", "sum 3"], said
+    assert said[1] == ["is 1 of 4"] and said[3] == ["is 3 of 4", "again 3 of 4"], said
+    assert said[4] == ["waits", "is 1 of 4", "again 1 of 3", "sum 3"], said

@@ -1,0 +1,284 @@
+"""Every call of torch.distributed on backend ivy beside the same call on gloo; says "all equal" at the end.
+
+argv: the backend ("ivy"), and "models" for what torch_backend_models.py has.
+"""
+
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+import torch_backend_models
+
+OLD = torch.__version__.startswith("1.")
+BACKEND = sys.argv[1] if len(sys.argv) > 1 else "ivy"
+IS_MIXED = ":" in BACKEND  # torch's works of such groups do not say when they are done, nor who has sent.
+if OLD:
+    import ivycomm.torch  # noqa: F401  (it registers the backend)
+
+OPS = [dist.ReduceOp.SUM, dist.ReduceOp.PRODUCT, dist.ReduceOp.MIN, dist.ReduceOp.MAX]
+BITS = [dist.ReduceOp.BAND, dist.ReduceOp.BOR, dist.ReduceOp.BXOR]
+REALS = [torch.float32, torch.float64, torch.float16, torch.bfloat16]
+WHOLES = [torch.uint8, torch.int8, torch.int32, torch.int64]
+
+
+def same(mine, theirs, what=""):
+    if isinstance(mine, (list, tuple)):
+        assert len(mine) == len(theirs)
+        for each in zip(mine, theirs):
+            same(*each, what)
+        return
+    assert mine.dtype == theirs.dtype and mine.shape == theirs.shape
+    tolerance = 1e-2 if mine.dtype in (torch.float16, torch.bfloat16) else 1e-6
+    equal = (torch.allclose(mine.float(), theirs.float(), rtol=tolerance) if mine.is_floating_point()
+             else torch.equal(mine, theirs))
+    assert equal, (what, mine, theirs)
+
+
+def values(shape, dtype, rank):
+    made = torch.arange(1, 1 + max(1, torch.Size(shape).numel())).reshape(shape) % 5 + rank
+    return made.to(dtype) if dtype != torch.bool else made % 2 == 0
+
+
+def refused(call, kind, *words):
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), error
+    else:
+        raise AssertionError(f"not refused: {words}")
+
+
+def reductions(r, n, gloo):
+    for dtype in REALS + WHOLES:
+        for op in OPS + (BITS if dtype in WHOLES else []):
+            mine, theirs = values((3, 4), dtype, r), values((3, 4), dtype, r)
+            dist.all_reduce(mine, op)
+            if dtype == torch.bfloat16 and OLD:  # Its gloo has none.
+                continue
+            dist.all_reduce(theirs, op, group=gloo)
+            same(mine, theirs, (dtype, op))
+    big = torch.full((300_000,), float(r))
+    work = dist.all_reduce(big, async_op=True)
+    assert work.wait() and (IS_MIXED or work.is_completed()) and big[-1] == n * (n - 1) / 2
+    flags = torch.tensor([r == 0, True, False])
+    dist.all_reduce(flags, dist.ReduceOp.MAX)
+    assert flags.tolist() == [True, True, False]
+    complex_ = torch.full((3,), complex(r, 1))
+    dist.all_reduce(complex_)
+    assert complex_[0] == complex(n * (n - 1) / 2, n)
+    mean = torch.full((3,), float(r))
+    dist.all_reduce(mean, dist.ReduceOp.AVG)
+    assert mean[0] == (n - 1) / 2
+    turned = torch.full((3, 4), float(r)).t()  # Dense, but not in C's order.
+    strided = torch.full((4, 4), float(r))[:, ::2]
+    dist.all_reduce(turned)
+    dist.all_reduce(strided)
+    assert (turned == n * (n - 1) / 2).all() and (strided == n * (n - 1) / 2).all()
+    for root in range(n):
+        mine, theirs = values((5,), torch.float32, r), values((5,), torch.float32, r)
+        dist.reduce(mine, root)
+        dist.reduce(theirs, root, group=gloo)
+        assert r != root or torch.equal(mine, theirs)
+    both = [torch.full((2,), float(r)), torch.full((3,), r)]
+    dist.distributed_c10d._get_default_group().allreduce_coalesced([both[0], both[0].clone()]).wait()
+    assert both[0][0] == n * (n - 1) / 2
+    empty = torch.empty(0)
+    dist.all_reduce(empty)
+    sparse = torch.sparse_coo_tensor([[0]], [1.0], (3,))
+    refused(lambda: dist.all_reduce(sparse), Exception, "dense")
+
+
+def moves(r, n, gloo):
+    for dtype in REALS[:3] + WHOLES + ([] if OLD else [torch.bool]):  # As the old gloo has them.
+        for root in range(n):
+            mine, theirs = values((3, 2), dtype, r), values((3, 2), dtype, r)
+            dist.broadcast(mine, root)
+            dist.broadcast(theirs, root, group=gloo)
+            same(mine, theirs)
+            for group in (None, gloo):
+                parts = [values((4,), dtype, i + root) for i in range(n)] if r == root else None
+                got = torch.empty(4, dtype=dtype)
+                dist.scatter(got, parts, root, group=group)
+                same(got, values((4,), dtype, r + root))
+                gathered = [torch.empty(4, dtype=dtype) for _ in range(n)] if r == root else None
+                dist.gather(values((4,), dtype, r), gathered, root, group=group)
+                assert r != root or all(torch.equal(gathered[i], values((4,), dtype, i)) for i in range(n))
+        for shape in ((), (3,), (2, 3)):
+            every = [torch.empty(shape, dtype=dtype) for _ in range(n)]
+            dist.all_gather(every, values(shape, dtype, r))
+            same(every, [values(shape, dtype, i) for i in range(n)])
+    flat = torch.zeros(n * 3)
+    dist.all_gather(list(flat.chunk(n)), torch.full((3,), float(r)))  # Views of one block.
+    assert torch.equal(flat, torch.arange(float(n)).repeat_interleave(3))
+    uneven = [torch.empty(i + 1) for i in range(n)]
+    dist.all_gather(uneven, torch.full((r + 1,), float(r)))
+    same(uneven, [torch.full((i + 1,), float(i)) for i in range(n)])
+
+
+def scattered_sums(r, n, gloo):
+    total = n * (n - 1) / 2
+    got = torch.empty(3)
+    dist.reduce_scatter(got, [torch.full((3,), float(r + i)) for i in range(n)])
+    assert (got == total + n * r).all()
+    uneven = torch.empty(r + 1)
+    dist.reduce_scatter(uneven, [torch.full((i + 1,), float(r)) for i in range(n)])
+    assert (uneven == total).all()
+    if OLD:
+        return
+    dist.reduce_scatter_tensor(got, torch.arange(3.0 * n), op=dist.ReduceOp.AVG)
+    assert torch.equal(got, torch.arange(3.0 * r, 3.0 * r + 3))
+    every = torch.empty(n, 2, 3, dtype=torch.int64)
+    dist.all_gather_into_tensor(every, torch.full((2, 3), r))
+    assert all((every[i] == i).all() for i in range(n))
+    refused(lambda: dist.all_gather_into_tensor(torch.empty(5), torch.empty(4)), ValueError, "5 elements")
+    odd = torch.zeros(n, dtype=torch.float8_e4m3fnuz)  # The library has no such type, and moves it.
+    dist.all_gather_into_tensor(odd, torch.full((1,), r + 1.0).to(torch.float8_e4m3fnuz))
+    assert odd.float().tolist() == [i + 1.0 for i in range(n)]
+    factor = dist._make_nccl_premul_sum(0.5)
+    x = torch.full((4,), float(r))
+    dist.all_reduce(x, factor)
+    assert (x == total / 2).all()
+    with dist._coalescing_manager(async_ops=True) as together:
+        outs = [torch.empty(n * k) for k in (1, 4)]
+        for out, k in zip(outs, (1, 4)):
+            dist.all_gather_into_tensor(out, torch.full((k,), float(r)))
+    together.wait()
+    assert all(torch.equal(out, torch.arange(float(n)).repeat_interleave(k)) for out, k in zip(outs, (1, 4)))
+    with dist._coalescing_manager(device=torch.device("cpu"), async_ops=True) as together:
+        for tensor in (x, got):
+            dist.broadcast(tensor.fill_(r), 0)
+    together.wait()
+    assert (x == 0).all() and (got == 0).all()
+
+
+def exchanges(r, n, gloo):
+    x = torch.arange(2.0 * n) + 100 * r
+    y, z = torch.empty(2 * n), torch.empty(2 * n)
+    dist.all_to_all_single(y, x)
+    dist.all_to_all_single(z, x, group=gloo)
+    same(y, z)
+    send = [i + 1 for i in range(n)]
+    rows = torch.full((sum(send), 2), r)
+    got = torch.empty(n * (r + 1), 2, dtype=torch.int64)
+    dist.all_to_all_single(got, rows, [r + 1] * n, send)
+    assert torch.equal(got, torch.arange(n).repeat_interleave(r + 1)[:, None].expand(-1, 2))
+    lists = [torch.empty(r + 1) for _ in range(n)]
+    dist.all_to_all(lists, [torch.full((i + 1,), float(r)) for i in range(n)])
+    same(lists, [torch.full((r + 1,), float(i)) for i in range(n)])
+
+
+def messages(r, n, gloo):
+    right, left = (r + 1) % n, (r - 1) % n
+    got = torch.empty(3)
+    jobs = dist.batch_isend_irecv([dist.P2POp(dist.isend, torch.full((3,), float(r)), right),
+                                   dist.P2POp(dist.irecv, got, left)])
+    for job in jobs:
+        job.wait()
+    assert (got == left).all()
+    wide = torch.zeros(3, 2)
+    sending = dist.isend(torch.full((3,), float(r)), right, tag=7)
+    assert dist.recv(wide[:, 0], left, tag=7) == left
+    sending.wait()
+    assert wide.tolist() == [[float(left), 0.0]] * 3
+    if r == 0:
+        heard = {dist.recv(got) for _ in range(n - 1)}
+        assert heard == set(range(1, n)), heard
+        late = dist.irecv(got, 1, tag=9)
+        refused(lambda: late.wait(timedelta(milliseconds=50)), RuntimeError, "still runs")
+        assert not late.is_completed()
+        dist.send(torch.ones(1), 1, tag=8)
+        late.wait()
+        assert late.get_future().wait()[0] is got
+    else:
+        dist.send(torch.full((3,), float(r)), 0)
+        if r == 1:
+            dist.recv(torch.empty(1), 0, tag=8)
+            dist.send(got, 0, tag=9)
+
+
+def objects(r, n, gloo):
+    every = [None] * n
+    dist.all_gather_object(every, {"rank": r, "text": "x" * r})
+    assert [each["rank"] for each in every] == list(range(n))
+    words = ["a", {"b": 1}] if r == 0 else [None, None]
+    dist.broadcast_object_list(words, 0)
+    assert words == ["a", {"b": 1}]
+    mine = [None]
+    dist.scatter_object_list(mine, list(range(n)) if r == 0 else None, 0)
+    assert mine == [r]
+    gathered = [None] * n if r == 0 else None
+    dist.gather_object(r * 2, gathered, 0)
+    assert r != 0 or gathered == [2 * i for i in range(n)]
+    if not OLD:
+        if r == 0:
+            dist.send_object_list([1, "two"], 1)
+        elif r == 1:
+            got = [None, None]
+            assert dist.recv_object_list(got, 0) == 0 and got == [1, "two"]
+    dist.barrier()
+
+
+def futures(r, n, gloo):
+    """Asynchronous calls keep their order, and futures end, also in an order of waiting that is another one."""
+    tensors = [torch.full((1000,), float(r)) for _ in range(20)]
+    works = [dist.all_reduce(each, async_op=True) for each in tensors]
+    ends = [work.get_future().then(lambda future: future.value()[0].sum().item()) for work in works]
+    assert [end.wait() for end in reversed(ends)] == [1000.0 * n * (n - 1) / 2] * 20
+    x = torch.ones(4)
+    first = dist.all_reduce(x, async_op=True)
+    dist.all_reduce(x)  # Behind it.
+    assert first.wait() and (x == n * n).all()
+    assert first.result()[0] is x or OLD
+
+
+def groups(r, n, gloo):
+    """Members only make a group; pairs talk beside each other."""
+    pairs = [dist.new_group([i, (i + 1) % n]) for i in range(n)]
+    for i, pair in enumerate(pairs):
+        if r in (i, (i + 1) % n):
+            x = torch.ones(2) * r
+            dist.all_reduce(x, group=pair)
+            assert x[0] == i + (i + 1) % n
+    if not OLD:
+        own = dist.new_group([r], use_local_synchronization=True)
+        x = torch.full((2,), float(r))
+        dist.all_reduce(x, group=own)
+        assert x[0] == r
+        dist.destroy_process_group(own)
+        again = dist.new_group([r], use_local_synchronization=True)
+        dist.broadcast(x, r, group=again)
+        some = dist.new_group(list(range(n))[::-1])  # torch sorts them.
+        y = torch.full((1,), float(r))
+        dist.broadcast(y, n - 1, group=some)
+        assert y[0] == n - 1
+        import ivycomm
+        assert ivycomm.world_size() == n and ivycomm.rank() == r
+        assert IS_MIXED or dist.distributed_c10d._get_default_group().ivycomm_group.size == n
+        assert ivycomm.all_reduce(torch.ones(2))[0] == n  # Of the world, beside torch's groups.
+    dist.barrier()
+
+
+def main():
+    place = {}
+    for each in range(1 if IS_MIXED else 2):  # In the second life gloo would meet its first one.
+        dist.init_process_group(BACKEND, timeout=timedelta(seconds=60), **place)
+        r, n = dist.get_rank(), dist.get_world_size()
+        if OLD:  # It would count those who came in its first life.
+            place = {"store": dist.PrefixStore("again", dist.distributed_c10d._get_default_store()), "rank": r,
+                     "world_size": n}
+        assert "ivy" in dist.get_backend().lower()
+        # Only once: in torch's store gloo would find what it has left there in its first life.
+        gloo = dist.new_group(backend="gloo") if each == 0 else None
+        for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups):
+            if (each == 0 or check in (messages, objects, futures)) and not (IS_MIXED and check in (messages, futures)):
+                check(r, n, gloo)
+        if each == 0 and "models" in sys.argv:
+            torch_backend_models.check_all(r, n, gloo)
+        dist.destroy_process_group()
+        refused(lambda: dist.all_reduce(torch.ones(1)), (ValueError, RuntimeError), "not been initialized")
+    print("all equal", file=sys.stdout, flush=True)
+
+
+main()

@@ -1,0 +1,48 @@
+"""Rank 1 dies, or does not come, while the others are in a collective; each says as JSON what it was told."""
+
+import json
+import os
+import signal
+import sys
+import time
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+if torch.__version__.startswith("1."):
+    import ivycomm.torch  # noqa: F401
+
+CASE = sys.argv[1]
+TIMEOUT = 3 if CASE == "timeout" else 60
+
+
+def told(call):
+    begin = time.monotonic()
+    try:
+        call()
+    except RuntimeError as error:
+        print(json.dumps({"kind": type(error).__name__, "cause": type(error.__cause__).__name__, "text": str(error),
+                          "blamed": getattr(error.__cause__, "rank", None), "after": time.monotonic() - begin}),
+              flush=True)
+        return
+    print(json.dumps({"kind": "none"}), flush=True)
+
+
+dist.init_process_group("ivy", timeout=timedelta(seconds=TIMEOUT))
+rank = dist.get_rank()
+x = torch.ones(100_000)
+dist.all_reduce(x)
+if rank == 1:
+    if CASE == "killed":
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+    time.sleep(TIMEOUT + 4)
+    os._exit(0)
+if CASE == "killed" and rank == 0:
+    work = dist.all_reduce(x, async_op=True)
+    told(lambda: work.get_future().wait())  # torch puts the text of an error into one of its own.
+told(lambda: dist.all_reduce(x))
+told(lambda: dist.all_reduce(x))  # The group is broken, which costs no time again.
+time.sleep(1)
+os._exit(0)
