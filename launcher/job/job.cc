@@ -376,9 +376,9 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kStoreLost:
       return store_.lost(index, event.store_lost());
     case Event::kMpiLost:
-      return ranks_.mpi_lost(index, event.mpi_lost());
+      return ranks_.mpi().lost(index, event.mpi_lost());
     case Event::kMpiJoined:
-      return ranks_.mpi_joined(event.mpi_joined());
+      return ranks_.mpi().joined(index, event.mpi_joined());
     case Event::kGenerationBegun:
       store_.begun(event.generation_begun());
       return check_restart();

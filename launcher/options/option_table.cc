@@ -119,7 +119,7 @@ constexpr OptionEntry kTable[] = {
     refused("pass-local-rank", "--use-env", "read LOCAL_RANK in the script"),
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
      "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible; "
-     "mpi: every worker joins the MPI world (docs/mpi.md), needed only where the program's own file does not name MPI"},
+     "mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
      "start programs whose workers ivyrun does not connect yet (Horovod, -B tensorflow, paddle), or MPI programs as worlds of one: "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},

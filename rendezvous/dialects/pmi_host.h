@@ -1,7 +1,8 @@
 // PMI-1's server for the ranks of one host: what MPICH, Intel MPI and MVAPICH ask when MPI_Init and
 // MPI_Finalize run. Bytes of connections in; replies, events and fences out. Pure; thread: one.
 //
-//   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
+//   connection:  opened ──"rank R" or cmd=initack──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶
+//   left
 //                                                            └──cmd=abort──▶ aborted
 //
 // A rank that has joined and whose connection ends before it has left has vanished. What a rank has

@@ -59,9 +59,48 @@ def test_hosts_with_different_numbers_of_ranks(local, world):
     assert done.code == 0 and done.out.count(b"of 3: sum 6") == 3, done
 
 
-def test_behind_a_shell(local, world):
-    """The shell has no MPI among its libraries: -B mpi says what it will start."""
-    check_world(local.run(*TWO_BY_TWO, "-B", "mpi", "sh", "-c", world), 4, 2)
+@pytest.mark.parametrize("flags", [(), ("-B", "mpi")])
+def test_behind_a_shell(local, world, flags):
+    """The shell has no MPI among its libraries, and goes on when the program has ended."""
+    check_world(local.run(*TWO_BY_TWO, *flags, "sh", "-c", f"{world}; true"), 4, 2)
+
+
+BY_MAKE = """
+all:
+\t@env -u MAKEFLAGS {world}
+"""
+BY_PYTHON = """
+import subprocess
+subprocess.run(["{world}"], check=True)
+"""
+
+
+@pytest.mark.parametrize("name, text, command", [
+    ("run.sh", "#!/bin/bash\nset -e\nx=$({world})\necho \"$x\"\n", ["bash"]),
+    ("Makefile", BY_MAKE, ["make", "-s", "-f"]),
+    ("start.py", BY_PYTHON, [])])
+def test_whatever_starts_it(local, world, name, text, command):
+    """Python's subprocess closes the descriptors that a shell passes on."""
+    if command and shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]} here")
+    script = local.file(name, text.format(world=world))
+    check_world(local.run(*TWO_BY_TWO, *command, script), 4, 2)
+
+
+def test_behind_a_shell_it_fails_as_in_front(local, world):
+    failed(local.run(*TWO_BY_TWO, "sh", "-c", f"{world} abort; true"), 7, "by MPI_Abort(7)")
+    done = local.run("-n", "2", "sh", "-c", f"test $RANK = 1 || {world}; true")
+    failed(done, 1, "exit 0 before MPI_Init", "the other ranks wait for it there")
+
+
+def test_an_mpiexec_in_a_worker_has_a_world_of_its_own(local, world, request):
+    """The variables of its ranks go before those of the worker."""
+    name = request.node.callspec.params["world"].replace("mpicc", "mpiexec")
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name} here")
+    root = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in name else []
+    done = local.run("-n", "2", name, *root, "-n", "3", world, limit=60)
+    assert done.code == 0 and done.out.count(b"of 3: sum 6, near 3") == 6, done
 
 
 def test_an_outer_job_is_not_mistaken_for_ours(local, world):

@@ -348,8 +348,9 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 void Supervisor::start_group(const HostPlan& plan) {
   open_control();
   stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
-  mpi_.begin(plan);
-  workers_.start(plan, *containment_);
+  HostPlan with_places = plan;
+  mpi_.begin(with_places);
+  workers_.start(with_places, *containment_);
   stop_.workers_started();
 }
 
