@@ -248,7 +248,7 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
   return variables;
 }
 
-// "PMIX_SERVER_URI41=ivyrun-pmix.0;tcp4://127.0.0.1:60611"
+// "PMIX_SERVER_URI41=ivyrun-pmix.0;tcp4://127.0.0.1:60611": the number behind the last colon.
 Result<std::uint16_t> PmixServer::port(std::uint32_t rank, gid_t group) {
   constexpr std::string_view kUri = "PMIX_SERVER_URI";
   for (const std::string& variable : IVY_TRY(variables(rank, group))) {

@@ -18,13 +18,13 @@ class MpiWorld {
  public:
   explicit MpiWorld(JobContext& job) : job_(job), timer_(job.loop) {}
 
-  // A generation begins.
+  // Forgets what it knows: a generation begins.
   void begin();
   // A rank of this host has called MPI_Init for the first time.
   void joined(std::size_t index, const MpiJoined& joined);
   // MPI cannot be served on this host.
   void lost(std::size_t index, const MpiLost& lost);
-  // A rank has ended.
+  // Called whenever a rank has ended.
   void check_absent();
   void stop() { timer_.cancel(); }
 

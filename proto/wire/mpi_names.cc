@@ -19,7 +19,7 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
-// FNV-1a, 32 bits.
+// FNV-1a with 32 bits, as MPICH hashes the name.
 std::uint32_t hash_of(std::string_view text) {
   std::uint32_t hash = 2166136261u;
   for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;

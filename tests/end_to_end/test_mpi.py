@@ -140,6 +140,25 @@ def test_a_rank_that_never_calls_init(local, world):
         assert "the other ranks wait for it there" in done.own_text(), done
 
 
+def test_a_rank_that_comes_late_is_named(local, world):
+    script = f"test $RANK = 0 || sleep {seconds(6):g}; exec {world}"
+    done = local.run("-n", "2", "--start-timeout", f"{seconds(2):g}s", "sh", "-c", script, limit=60)
+    assert done.code == 0 and done.out.count(b"of 2: sum 3") == 2, done
+    assert re.search(r"warning\[IVY-R015\]: rank 1 has not called MPI_Init .* rank 0 waits there", done.own_text()), done
+
+
+def test_two_libraries_that_cannot_meet(local):
+    """Each would wait in MPI_Init for ranks that ask another server."""
+    programs = []
+    for compiler in COMPILERS:
+        os.mkdir(os.path.join(local.directory, compiler))
+        programs.append(build(compiler, os.path.join(local.directory, compiler)))
+    for variable, flags in (("NODE_RANK", ("--fake-hosts", "2")), ("RANK", ("-n", "2"))):
+        script = f"test ${variable} = 0 && exec {programs[0]}; exec {programs[1]}"
+        done = local.run(*flags, "sh", "-c", script)
+        failed(done, 122, "IVY-R013", "Open MPI (PMIx)", "MPICH or its kin (PMI-1)")
+
+
 def test_the_program_behind_a_shell_is_killed(local, world):
     """The shell's own code says nothing of it."""
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; exit 0"), 1, "rank 1 failed first",

@@ -17,8 +17,7 @@ namespace {
 // Above the numbers that a server asks for, so that none is overwritten before it is in place.
 constexpr int kAside = 64;
 
-// The functions below run in the child of a process that may have other threads: nothing in them
-// allocates.
+// Runs in the child of a process that may have other threads, so nothing from here on allocates.
 void place_descriptors(std::vector<std::pair<int, int>>& descriptors) {
   for (auto& [ours, theirs] : descriptors) ours = fcntl(ours, F_DUPFD_CLOEXEC, kAside);
   for (const auto& [ours, theirs] : descriptors)

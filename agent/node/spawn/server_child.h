@@ -13,8 +13,8 @@
 namespace ivy {
 
 struct ServerChild {
-  std::string program;                 // The absolute path of its file.
-  std::vector<std::string> arguments;  // Its argv.
+  std::string program;  // The absolute path of its file.
+  std::vector<std::string> arguments;
   // Descriptors of ours and their numbers in it. All others of ours that are not inherited close.
   std::vector<std::pair<int, int>> descriptors;
   // A scheduler signals all processes of our step, and means the workers: workers need the server

@@ -41,7 +41,7 @@ class MpiServers {
   void tick(std::uint64_t now_ns);
   // Called when the supervisor has reaped a child; others than the servers are ignored.
   void reaped(pid_t pid, int wait_status);
-  // The workers are gone.
+  // Called when the workers of this generation are gone.
   void end();
 
  private:

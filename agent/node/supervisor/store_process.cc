@@ -190,7 +190,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     return words;
   }
 
-  // Under the same number.
+  // It has the same number there as here.
   static void keep(int fd, ServerChild& server) { server.descriptors.emplace_back(fd, fd); }
 
   void spawn() {

@@ -20,7 +20,7 @@ struct MpiPlace {
   std::uint16_t pmix_port = 0;
   std::uint32_t host = 0;
   std::string host_name;
-  std::string pmix_namespace;  // proto/wire/mpi_names.h
+  std::string pmix_namespace;  // The job's, as proto/wire/mpi_names.h makes it.
   std::string directory;       // The PMIx server's own; made when it starts.
 };
 
