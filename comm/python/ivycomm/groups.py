@@ -15,6 +15,7 @@ from .work import milliseconds, sweep
 
 _world = None
 _seats = []  # Handles of the world's groups, in the order of their making.
+before_end = []  # Functions that let what runs outside the interpreter end, while there is a world.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
@@ -154,6 +155,8 @@ def finalize():
     global _world, _worlds_ended
     if _world is None or errors.world_pid != os.getpid():
         return
+    for let_end in before_end:
+        let_end()
     if inside:
         raise IvyError(f"{len(inside)} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
