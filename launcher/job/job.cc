@@ -375,6 +375,8 @@ void Job::handle(std::size_t index, const Event& event) {
       return;
     case Event::kStoreLost:
       return store_.lost(index, event.store_lost());
+    case Event::kJaxServiceLost:
+      return ranks_.jax_service_lost(index, event.jax_service_lost());
     case Event::kMpiLost:
       return ranks_.mpi().lost(index, event.mpi_lost());
     case Event::kMpiJoined:

@@ -2,6 +2,7 @@
 
 #include "launcher/hang/rank_names.h"
 #include "proto/contract/log.h"
+#include "proto/contract/remote_text.h"
 
 namespace ivy {
 
@@ -93,6 +94,18 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   news_.on_exited(index, exited);
   ended(*found);
   mpi_.check_absent();
+}
+
+void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost) {
+  if (job_.concluded) return;
+  job_.end_because(LauncherReason::kStoreLost,
+                   Diagnostic{.id = "IVY-R016",
+                              .what = "JAX's coordination service is lost (--app jax-service)",
+                              .where = job_.hosts[index].name(),
+                              .cause = RemoteText(lost.why()).line(),
+                              .fix = "docs/frameworks.md says what it needs",
+                              .exit_code = kExitRefused});
+  job_.phase.apply(JobEvent::kHostLost);
 }
 
 void RankEvents::ended(WorkerRecord& worker) {

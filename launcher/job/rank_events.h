@@ -30,6 +30,7 @@ class RankEvents {
   void stalled(std::size_t index, const Stalled& stalled);
   // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
   void say_stall(const std::string& what, const std::string& more);
+  void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   // The ranks of a lost host.
   void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
 

@@ -128,7 +128,10 @@ constexpr OptionEntry kTable[] = {
     refused("genvall", "-genvall -envall", "other hosts get the variables that frameworks read; pass more with -x "
      "NAME"),
     refused("container", "--container-image", "give the container runtime as the program"),
-    refused("app", "--app-file -configfile", "start a script that looks at RANK and runs what this rank should"),
+    {"app", "", "NAME", kCommand, kHonoured, kOurs,
+     "run a service beside the workers: jax-service, JAX's coordination service in a process of its own on the first host "
+     "instead of rank 0 (docs/frameworks.md)"},
+    refused("app-file", "-configfile", "start a script that looks at RANK and runs what this rank should"),
     refused("mca", "-mca --gmca --prtemca --pmixmca --omca",
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"),
     refused("prefix", "-prefix", "nothing has to be installed on the hosts"),

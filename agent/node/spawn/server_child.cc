@@ -33,12 +33,19 @@ void reset_signals(bool in_step) {
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
 }
 
+// As exec wants them, with a null pointer at the end.
+std::vector<char*> exec_words(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 }  // namespace
 
 pid_t start_server(ServerChild server) {
-  std::vector<char*> pointers;
-  for (std::string& word : server.arguments) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
+  std::vector<char*> pointers = exec_words(server.arguments);
+  std::vector<char*> variables = exec_words(server.environment);
   const pid_t parent = getpid();
   const pid_t child = fork();
   if (child != 0) return child;
@@ -46,7 +53,8 @@ pid_t start_server(ServerChild server) {
   if (getppid() != parent) _exit(kExitInternal);
   place_descriptors(server.descriptors);
   reset_signals(server.in_step);
-  execv(server.program.c_str(), pointers.data());
+  execve(server.program.c_str(), pointers.data(),
+         server.environment.empty() ? environ : variables.data());
   _exit(errno == ENOENT ? kExitNotFound : kExitNotExecutable);
 }
 

@@ -15,6 +15,7 @@ namespace ivy {
 struct ServerChild {
   std::string program;  // The absolute path of its file.
   std::vector<std::string> arguments;
+  std::vector<std::string> environment;  // As NAME=VALUE; where it is empty, ours is inherited.
   // Descriptors of ours and their numbers in it. All others of ours that are not inherited close.
   std::vector<std::pair<int, int>> descriptors;
   // A scheduler signals all processes of our step, and means the workers: workers need the server

@@ -299,6 +299,21 @@ def _use_gloo():
             config.config.update("jax_cpu_collectives_implementation", "gloo")
 
 
+# A rank that comes back (--on-failure replace) finds what it had written in JAX's service. Rank 0 writes the devices of
+# all ranks there once, and would fail at the second time.
+def _forget_topology():
+    import os
+    from jax._src import distributed
+    client = distributed.global_state.client
+    if "IVY_REJOIN" not in os.environ or os.environ.get("IVY_RANK") != "0" or client is None:
+        return
+    for platform in "cpu", "cuda", "rocm":
+        try:
+            client.key_value_delete("%s:global_topology/%s" % (platform, platform))
+        except Exception:
+            pass
+
+
 # At its exit a process waits for all others, up to five minutes: of one that fails nobody would hear
 # until then. JAX tells them itself once its connections are closed.
 def _hurry_when_failing(module):
@@ -346,10 +361,11 @@ def _change_jax_start(module):
         except Exception:  # Without the store, or with wrong arguments, JAX speaks for itself.
             pass
         result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
-        try:
-            _use_gloo()
-        except Exception:
-            pass
+        for make in _use_gloo, _forget_topology:
+            try:
+                make()
+            except Exception:
+                pass
         return result
     module.State.initialize = initialize
 
