@@ -370,6 +370,27 @@ def _change_jax_start(module):
     module.State.initialize = initialize
 
 
+# With jax_cpu_collectives_implementation=mpi, JAX ends MPI and only then frees its communicators, which MPI takes for an
+# error. Here MPI ends with the process. UCX, which MPICH of Debian uses, would read its variables and fail at it.
+def _end_mpi_late(module):
+    import atexit
+    import os
+    os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
+
+    class Late:
+        def __getattr__(self, name):
+            return getattr(atexit, name)
+
+        def register(self, function, *values, **named):
+            if getattr(function, "__name__", "") != "Finalize" or "MPITRAMPOLINE_LIB" not in os.environ:
+                return atexit.register(function, *values, **named)
+            import ctypes
+            library = ctypes.CDLL(os.environ["MPITRAMPOLINE_LIB"])
+            getattr(ctypes.CDLL(None), "__cxa_atexit")(library.MPI_Finalize, None, None)
+            return function
+    module.atexit = Late()
+
+
 # Scripts ask at every step. ivyrun has switched the service off where no notice can come: then the
 # answer is no, and not an error.
 def _answer_without_service(module):
@@ -392,6 +413,7 @@ def _arm_jax():
         sys.meta_path.insert(0, _Jax({
             "jax._src.clusters": _add_jax_cluster,
             "jax._src.distributed": _change_jax_start,
+            "jax._src.xla_bridge": _end_mpi_late,
             "jax.experimental.multihost_utils": _answer_without_service,
         }))
 
