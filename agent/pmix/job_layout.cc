@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -27,11 +28,7 @@ std::vector<std::uint32_t> JobLayout::hosts_of(std::span<const std::uint32_t> so
   return {found.begin(), found.end()};
 }
 
-bool JobLayout::is_pretended(std::uint32_t host) const {
-  constexpr std::string_view kPrefix = "fake";
-  const std::string_view name = names_[host];
-  return name.starts_with(kPrefix) && to_number<std::uint32_t>(name.substr(kPrefix.size()));
-}
+bool JobLayout::is_pretended(std::uint32_t host) const { return is_pretended_host(names_[host]); }
 
 std::string JobLayout::node_list() const { return joined(names_, ","); }
 

@@ -8,9 +8,10 @@
 #include <utility>
 
 #include "agent/pmix/event_line.h"
-#include "agent/pmix/namespace_name.h"
+#include "agent/pmix/loopback_relay.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/worker_variables.h"
+#include "proto/wire/mpi_names.h"
 
 namespace ivy {
 namespace {
@@ -32,7 +33,7 @@ PmixHost::PmixHost(PmixOptions options, const std::string& secret,
     : options_(std::move(options)),
       say_(std::move(say)),
       layout_(options_.ranks_on_hosts, options_.host_names),
-      name_(namespace_name(options_.job_id, options_.generation, secret)),
+      name_(pmix_namespace(options_.job_id, options_.generation, secret)),
       exchange_(options_.host, layout_.hosts(), store_of(options_, secret)),
       direct_({[this] { publish_all(); },
                [this](std::uint32_t rank, BlobAnswer answer) {
@@ -41,6 +42,9 @@ PmixHost::PmixHost(PmixOptions options, const std::string& secret,
 
 Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
   places_ = places;
+  if (options_.loopback_fd >= 0)
+    relay_loopback(Descriptor(options_.loopback_fd),
+                   [this](pid_t process) { return port(process); });
   RankSocket socket(
       Descriptor(options_.listen_fd),
       [this](std::uint32_t rank, const RankSocket::Peer& peer) { return variables(rank, peer); });
@@ -56,9 +60,36 @@ Result<void> PmixHost::start(const RankProcess& rank) {
   return {};
 }
 
+Result<void> PmixHost::ensure(const RankProcess& rank) {
+  if (server_ == nullptr && !no_server_) {
+    const Result<void> started = start(rank);
+    if (!started.ok()) no_server_ = started.error();
+  }
+  if (no_server_) return *no_server_;
+  return {};
+}
+
+// The rank that it is says so to libpmix alone, so all are made known. Refused, it would go on in a
+// world of one: that ends the job.
+Result<std::uint16_t> PmixHost::port(pid_t process) {
+  const std::lock_guard lock(mutex_);
+  const Result<void> ready = ensure(read_rank_process(process));
+  if (!ready.ok()) {
+    const Error& why = ready.error();
+    say_(error_line(why.fix.empty() ? why.message : why.message + "; " + why.fix));
+    return why;
+  }
+  Result<std::uint16_t> port = 0;
+  const std::uint32_t first = layout_.first_rank(options_.host);
+  for (std::uint32_t rank = first; rank < first + layout_.ranks_on(options_.host); ++rank)
+    port = IVY_TRY(server_->port(rank, group_of_process(process)));
+  return port;
+}
+
 PmixSetup PmixHost::setup() const {
   PmixSetup setup;
   setup.name = name_;
+  setup.host = options_.host;
   setup.server_directory = places_.server;
   setup.host_name = layout_.name(options_.host);
   setup.ranks_here = layout_.ranks_on(options_.host);
@@ -104,11 +135,8 @@ Result<std::vector<std::string>> PmixHost::variables(std::uint32_t rank,
     return Error{Code::kInvalidArgument, "host " + layout_.name(options_.host) + " has the ranks " +
                                              layout_.local_peers(options_.host)};
   const RankProcess process = read_rank_process(peer.process);
-  if (server_ == nullptr && !no_server_) {
-    const Result<void> started = start(process);
-    if (!started.ok()) no_server_ = started.error();
-  }
-  if (no_server_) return *no_server_;
+  const std::lock_guard lock(mutex_);
+  IVY_CHECK(ensure(process));
   std::vector<std::string> from_libpmix = IVY_TRY(server_->variables(rank, peer.group));
   const WorkerSettings settings = {.job_id = options_.job_id,
                                    .is_oversubscribed = is_oversubscribed(),

@@ -7,6 +7,7 @@
 
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <vector>
@@ -43,7 +44,10 @@ class PmixHost {
   PmixHandlers handlers();
   bool is_oversubscribed() const;
   Result<std::vector<std::string>> variables(std::uint32_t rank, const RankSocket::Peer& peer);
+  Result<std::uint16_t> port(pid_t process);
   Result<void> start(const RankProcess& rank);
+  // Starts libpmix's server, once. Its error stays.
+  Result<void> ensure(const RankProcess& rank);
   void fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer);
   void publish_all();
 
@@ -54,6 +58,7 @@ class PmixHost {
   Places places_;
   HostExchange exchange_;
   DirectModex direct_;
+  std::mutex mutex_;  // Guards the next two: ranks ask on one thread and connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.
 };

@@ -64,6 +64,7 @@ std::vector<std::string> pmix_library_places(const std::string& chosen, const Ra
   for (const std::string& only : {chosen, rank.variable("IVY_PMIX_LIB")})
     if (!only.empty()) return {only};
   std::vector<std::string> places = {"libpmix.so.2"};
+  if (!rank.pmix_library.empty()) places.push_back(rank.pmix_library);
   for (const std::string& prefix : prefixes_of(rank)) {
     places.push_back(prefix + "/lib/openmpi/libpmix.so.2");
     places.push_back(prefix + "/lib/libpmix.so.2");

@@ -32,8 +32,8 @@ struct PmixLibrary {
 
 // Where libpmix may be, in the order in which the places are tried. IVY_PMIX_LIB, of the caller
 // (`chosen`) or of the first rank that asks, is the only place. Else it is what the system's loader
-// finds, then the library beside the Open MPI of the rank's Python environment, whose wheel brings
-// one.
+// finds, then the one that the rank has loaded itself, then the library beside the Open MPI of the
+// rank's Python environment, whose wheel brings one.
 std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
 
 // Loads the first that is there. NotFound says what to install; FailedPrecondition: it is too old.

@@ -114,7 +114,7 @@ Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& unt
 int run(const PmixOptions& options, EventPipe& events) {
   const Descriptor signals = ending_signals();
   const std::vector<int> until = {STDIN_FILENO, signals.get()};
-  fcntl(options.listen_fd, F_SETFD, FD_CLOEXEC);
+  for (const int fd : {options.listen_fd, options.loopback_fd}) fcntl(fd, F_SETFD, FD_CLOEXEC);
   fcntl(options.listen_fd, F_SETFL, fcntl(options.listen_fd, F_GETFL) | O_NONBLOCK);
   choose_modules();
   const Result<void> done = serve(options, events, until);

@@ -23,8 +23,8 @@ Error wrong(const std::string& what) {
 
 Result<Words> words_by_option(const std::vector<std::string>& arguments) {
   constexpr std::string_view kOptions[] = {
-      "--listen-fd",      "--job",        "--generation", "--host",  "--hosts",
-      "--ranks-on-hosts", "--host-names", "--directory",  "--store", "--token-file"};
+      "--listen-fd",      "--loopback-fd", "--job",       "--generation", "--host",      "--hosts",
+      "--ranks-on-hosts", "--host-names",  "--directory", "--store",      "--token-file"};
   Words words;
   for (std::size_t i = 0; i < arguments.size(); i += 2) {
     bool is_known = false;
@@ -81,8 +81,8 @@ Result<void> check(const PmixOptions& options, std::uint32_t hosts) {
                  (options.host_names.size() != hosts ? "--host-names" : "--ranks-on-hosts"));
   if (options.host >= hosts) return wrong("--host is not below --hosts");
   if (!options.directory.starts_with('/')) return wrong("--directory is no absolute path");
-  if (options.store.empty() != options.token_file.empty())
-    return wrong("--store and --token-file belong together");
+  if (!options.store.empty() && options.token_file.empty())
+    return wrong("--store needs --token-file");
   return {};
 }
 
@@ -92,6 +92,8 @@ Result<PmixOptions> parse_pmix_options(const std::vector<std::string>& arguments
   const Words words = IVY_TRY(words_by_option(arguments));
   PmixOptions options;
   options.listen_fd = IVY_TRY(number_of<int>(words, "--listen-fd"));
+  if (words.contains("--loopback-fd"))
+    options.loopback_fd = IVY_TRY(number_of<int>(words, "--loopback-fd"));
   options.generation = IVY_TRY(number_of<std::uint32_t>(words, "--generation"));
   options.host = IVY_TRY(number_of<std::uint32_t>(words, "--host"));
   const std::uint32_t hosts = IVY_TRY(number_of<std::uint32_t>(words, "--hosts"));

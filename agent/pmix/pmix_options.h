@@ -10,7 +10,8 @@
 namespace ivy {
 
 struct PmixOptions {
-  int listen_fd = -1;  // Where this host's ranks ask for their variables.
+  int listen_fd = -1;    // Where this host's ranks ask for their variables.
+  int loopback_fd = -1;  // Where their MPI libraries connect by themselves; -1: nowhere.
   std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t host = 0;
@@ -24,7 +25,7 @@ struct PmixOptions {
 inline constexpr const char* kPmixUsage =
     "usage: ivy-pmix --listen-fd N --job ID --generation G --host K --hosts H\n"
     "                --ranks-on-hosts 2,2 --host-names a,b --directory DIR\n"
-    "                [--store ADDRESS --token-file FILE]\n";
+    "                [--loopback-fd N] [--token-file FILE [--store ADDRESS]]\n";
 
 // The arguments behind the program's name. InvalidArgument names the option and what is wrong with
 // it.

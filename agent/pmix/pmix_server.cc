@@ -10,6 +10,7 @@
 
 #include "agent/pmix/info_array.h"
 #include "agent/pmix/upcall.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -174,6 +175,9 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
       {PMIX_SERVER_TMPDIR, setup.server_directory},
       {PMIX_SYSTEM_TMPDIR, setup.server_directory},
       {PMIX_HOSTNAME, setup.host_name},
+      // Workers are told of it before it runs (node/workers/mpi_place.h).
+      {PMIX_SERVER_NSPACE, std::string("ivyrun-pmix")},
+      {PMIX_SERVER_RANK, setup.host},
       // Each rank would look for the processors by itself, which takes it 100 ms.
       {PMIX_SERVER_SHARE_TOPOLOGY, true},
       {PMIX_USERID, std::uint32_t{getuid()}},
@@ -242,6 +246,18 @@ Result<std::vector<std::string>> PmixServer::variables(std::uint32_t rank, gid_t
   }
   std::free(block);
   return variables;
+}
+
+// "PMIX_SERVER_URI41=ivyrun-pmix.0;tcp4://127.0.0.1:60611": the number behind the last colon.
+Result<std::uint16_t> PmixServer::port(std::uint32_t rank, gid_t group) {
+  constexpr std::string_view kUri = "PMIX_SERVER_URI";
+  for (const std::string& variable : IVY_TRY(variables(rank, group))) {
+    if (!variable.starts_with(kUri)) continue;
+    const auto port =
+        to_number<std::uint16_t>(std::string_view(variable).substr(variable.rfind(':') + 1));
+    if (port) return *port;
+  }
+  return Error{Code::kInternal, "libpmix does not say where it listens"};
 }
 
 void PmixServer::read(std::uint32_t rank, BlobAnswer answer) const {

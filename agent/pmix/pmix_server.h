@@ -37,7 +37,8 @@ struct PmixHandlers {
 };
 
 struct PmixSetup {
-  std::string name;              // The namespace, the same on every host.
+  std::string name;  // The namespace, the same on every host.
+  std::uint32_t host = 0;
   std::string server_directory;  // Exists; only this user may enter it.
   std::string host_name;
   std::uint32_t ranks_here = 0;
@@ -53,6 +54,8 @@ class PmixServer {
   // The variables with which a rank of this host finds the server: NAME=VALUE. `group` is the one
   // under which it runs.
   Result<std::vector<std::string>> variables(std::uint32_t rank, gid_t group);
+  // The port on loopback at which libpmix serves them.
+  Result<std::uint16_t> port(std::uint32_t rank, gid_t group);
   // Asks for what a rank of this host has put or will put. Any thread.
   void read(std::uint32_t rank, BlobAnswer answer) const;
 

@@ -1,6 +1,11 @@
 #include "agent/pmix/rank_process.h"
 
+#include <sys/stat.h>
+#include <unistd.h>
+
 #include <cstddef>
+#include <filesystem>
+#include <system_error>
 
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
@@ -19,6 +24,29 @@ std::vector<std::string> texts_of(const std::string& path) {
   return texts;
 }
 
+// "7f…-7f… r-xp 00000000 fe:00 1234   /usr/lib/libpmix.so.2.5.2" -> "/usr/lib/libpmix.so.2.5.2"
+std::string mapped_pmix(const std::string& path) {
+  const std::string maps = read_file(path, kMostBytes).value_or("");
+  std::string_view rest = maps;
+  while (!rest.empty()) {
+    const std::string_view line = take_part(rest, '\n');
+    const std::size_t begin = line.find('/');
+    if (begin != std::string_view::npos && line.find("/libpmix.so.2") != std::string_view::npos)
+      return std::string(line.substr(begin));
+  }
+  return {};
+}
+
+bool holds_socket(const std::string& directory, const std::string& wanted) {
+  std::error_code error;
+  std::filesystem::directory_iterator entries(directory + "/fd", error);
+  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
+    std::error_code gone;
+    if (std::filesystem::read_symlink(entries->path(), gone) == wanted) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 std::string RankProcess::variable(std::string_view name) const {
@@ -30,7 +58,25 @@ std::string RankProcess::variable(std::string_view name) const {
 
 RankProcess read_rank_process(pid_t pid) {
   const std::string directory = "/proc/" + std::to_string(pid);
-  return {texts_of(directory + "/environ"), texts_of(directory + "/cmdline")};
+  return {texts_of(directory + "/environ"), texts_of(directory + "/cmdline"),
+          mapped_pmix(directory + "/maps")};
+}
+
+gid_t group_of_process(pid_t pid) {
+  struct stat status {};
+  if (stat(("/proc/" + std::to_string(pid)).c_str(), &status) != 0) return getegid();
+  return status.st_gid;
+}
+
+pid_t process_with_socket(std::uint32_t inode) {
+  const std::string wanted = "socket:[" + std::to_string(inode) + "]";
+  std::error_code error;
+  std::filesystem::directory_iterator entries("/proc", error);
+  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
+    const auto pid = to_number<pid_t>(entries->path().filename().string());
+    if (pid && holds_socket(entries->path().string(), wanted)) return *pid;
+  }
+  return 0;
 }
 
 }  // namespace ivy

@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,6 +14,7 @@ namespace ivy {
 struct RankProcess {
   std::vector<std::string> environment;  // NAME=VALUE, as the process was started with.
   std::vector<std::string> arguments;
+  std::string pmix_library;  // The libpmix that it has loaded; empty: none yet.
 
   // Empty where it is not set.
   std::string variable(std::string_view name) const;
@@ -20,5 +22,9 @@ struct RankProcess {
 
 // Empty where the process is gone, or in a namespace that we do not see.
 RankProcess read_rank_process(pid_t pid);
+// The group under which it runs; this process's own where that cannot be seen.
+gid_t group_of_process(pid_t pid);
+// The process of this user that holds the socket with this inode; 0: none that we see.
+pid_t process_with_socket(std::uint32_t inode);
 
 }  // namespace ivy

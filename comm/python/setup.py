@@ -1,5 +1,5 @@
-"""Puts the built libivycomm into the wheel, with the extension that calls it, and ivy-rendezvous, which
-rank 0 starts where no ivyrun does; everything else is in pyproject.toml.
+"""Puts the built libivycomm into the wheel, with the extension that calls it and libivycomm_jax, and ivy-rendezvous,
+which rank 0 starts where no ivyrun does; everything else is in pyproject.toml.
 
 The library is taken from IVY_LIBRARY, else from the checkout's build/lib; ivy-rendezvous from
 IVY_RENDEZVOUS, else from the bin/ beside the library's directory.
@@ -19,6 +19,7 @@ except ImportError:  # Before setuptools 70.1.
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 NAME = "libivycomm.so.1"
+JAX_NAME = "libivycomm_jax.so"  # What ivycomm.jax loads.
 STORE = "ivy-rendezvous"
 CALLS = "ivycomm_calls.abi3.so"
 
@@ -53,6 +54,10 @@ class WithLibrary(build_py):
                 break
         else:
             print(f"There is no {CALLS} beside {library}: the wheel's calls go by ctypes.")
+        for_jax = os.path.join(os.path.dirname(library), JAX_NAME)
+        if not os.path.exists(for_jax):
+            raise SystemExit(f"{for_jax} is not there: build it (cmake --build build --target ivycomm_jax)")
+        shutil.copyfile(for_jax, os.path.join(self.build_lib, "ivycomm", JAX_NAME))
         store = os.path.join(self.build_lib, "ivycomm", STORE)
         shutil.copyfile(built_store(library), store)
         os.chmod(store, 0o755)

@@ -375,10 +375,12 @@ void Job::handle(std::size_t index, const Event& event) {
       return;
     case Event::kStoreLost:
       return store_.lost(index, event.store_lost());
+    case Event::kJaxServiceLost:
+      return ranks_.jax_service_lost(index, event.jax_service_lost());
     case Event::kMpiLost:
-      return ranks_.mpi_lost(index, event.mpi_lost());
+      return ranks_.mpi().lost(index, event.mpi_lost());
     case Event::kMpiJoined:
-      return ranks_.mpi_joined(event.mpi_joined());
+      return ranks_.mpi().joined(index, event.mpi_joined());
     case Event::kGenerationBegun:
       store_.begun(event.generation_begun());
       return check_restart();

@@ -20,6 +20,7 @@ struct WorkerRecord {
   int open_streams = 2;
   std::size_t host = 0;
   bool mpi_absent = false;  // It ended well, and has never called MPI_Init.
+  bool mpi_joined = false;
 
   bool has_failed() const { return ended && !end.status.success(); }
 };

@@ -2,6 +2,7 @@
 
 #include "launcher/hang/rank_names.h"
 #include "proto/contract/log.h"
+#include "proto/contract/remote_text.h"
 
 namespace ivy {
 
@@ -9,7 +10,8 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
     : job_(job),
       preemption_(preemption),
       news_(job.loop, news_handlers()),
-      evidence_(job.loop, evidence_handlers()) {}
+      evidence_(job.loop, evidence_handlers()),
+      mpi_(job) {}
 
 JobNews::Handlers RankEvents::news_handlers() {
   return {
@@ -54,7 +56,7 @@ WatchdogAbort RankEvents::watchdog_abort() const {
 }
 
 void RankEvents::begin() {
-  mpi_joined_ = false;
+  mpi_.begin();
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   news_.begin(job_.generation, job_.workers.hosts_by_rank());
@@ -91,40 +93,18 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
   news_.on_exited(index, exited);
   ended(*found);
-  check_mpi_absent();
+  mpi_.check_absent();
 }
 
-void RankEvents::mpi_lost(std::size_t index, const MpiLost& lost) {
-  end_mpi(job_.hosts[index].name(), RemoteText(lost.why()).line(), kExitRefused);
-}
-
-void RankEvents::mpi_joined(const MpiJoined& joined) {
-  if (joined.generation() != job_.generation) return;
-  mpi_joined_ = true;
-  check_mpi_absent();
-}
-
-// The supervisor of a host sees its own ranks only: which ones others wait for is known here.
-void RankEvents::check_mpi_absent() {
-  if (!mpi_joined_) return;
-  for (const WorkerRecord& worker : job_.workers)
-    if (worker.ended && worker.mpi_absent)
-      return end_mpi(worker.end.host,
-                     "rank " + std::to_string(worker.end.rank) +
-                         " ended with exit 0 before MPI_Init: the other ranks "
-                         "wait for it there",
-                     1);
-}
-
-void RankEvents::end_mpi(const std::string& where, const std::string& cause, int exit_code) {
+void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost) {
   if (job_.concluded) return;
   job_.end_because(LauncherReason::kStoreLost,
-                   Diagnostic{.id = "IVY-R013",
-                              .what = "MPI's ranks cannot meet",
-                              .where = where,
-                              .cause = cause,
-                              .fix = "docs/mpi.md says which programs are served, and how",
-                              .exit_code = exit_code});
+                   Diagnostic{.id = "IVY-R016",
+                              .what = "JAX's coordination service is lost (--app jax-service)",
+                              .where = job_.hosts[index].name(),
+                              .cause = RemoteText(lost.why()).line(),
+                              .fix = "docs/frameworks.md says what it needs",
+                              .exit_code = kExitRefused});
   job_.phase.apply(JobEvent::kHostLost);
 }
 

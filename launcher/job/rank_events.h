@@ -10,6 +10,7 @@
 #include "launcher/hang/job_evidence.h"
 #include "launcher/job/job_context.h"
 #include "launcher/job/job_news.h"
+#include "launcher/job/mpi_world.h"
 #include "launcher/job/preemption.h"
 
 namespace ivy {
@@ -29,21 +30,17 @@ class RankEvents {
   void stalled(std::size_t index, const Stalled& stalled);
   // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
   void say_stall(const std::string& what, const std::string& more);
-  // MPI cannot be served on this host.
-  void mpi_lost(std::size_t index, const MpiLost& lost);
-  // A rank of some host waits in MPI_Init until all have come.
-  void mpi_joined(const MpiJoined& joined);
+  void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   // The ranks of a lost host.
   void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
 
   JobNews& news() { return news_; }
   JobEvidence& evidence() { return evidence_; }
+  MpiWorld& mpi() { return mpi_; }
 
  private:
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
   void ended(WorkerRecord& worker);
-  void check_mpi_absent();
-  void end_mpi(const std::string& where, const std::string& cause, int exit_code);
   JobNews::Handlers news_handlers();
   JobEvidence::Handlers evidence_handlers();
   WatchdogAbort watchdog_abort() const;
@@ -52,7 +49,7 @@ class RankEvents {
   Preemption& preemption_;
   JobNews news_;
   JobEvidence evidence_;
-  bool mpi_joined_ = false;  // In this generation, a rank of any host.
+  MpiWorld mpi_;
 };
 
 }  // namespace ivy

@@ -119,7 +119,7 @@ constexpr OptionEntry kTable[] = {
     refused("pass-local-rank", "--use-env", "read LOCAL_RANK in the script"),
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
      "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible; "
-     "mpi: every worker joins the MPI world (docs/mpi.md), needed only where the program's own file does not name MPI"},
+     "mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
      "start programs whose workers ivyrun does not connect yet (Horovod, -B tensorflow, paddle), or MPI programs as worlds of one: "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
@@ -128,7 +128,10 @@ constexpr OptionEntry kTable[] = {
     refused("genvall", "-genvall -envall", "other hosts get the variables that frameworks read; pass more with -x "
      "NAME"),
     refused("container", "--container-image", "give the container runtime as the program"),
-    refused("app", "--app-file -configfile", "start a script that looks at RANK and runs what this rank should"),
+    {"app", "", "NAME", kCommand, kHonoured, kOurs,
+     "run a service beside the workers: jax-service, JAX's coordination service in a process of its own on the first host "
+     "instead of rank 0 (docs/frameworks.md)"},
+    refused("app-file", "-configfile", "start a script that looks at RANK and runs what this rank should"),
     refused("mca", "-mca --gmca --prtemca --pmixmca --omca",
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"),
     refused("prefix", "-prefix", "nothing has to be installed on the hosts"),

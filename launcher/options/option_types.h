@@ -17,6 +17,8 @@ enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 enum class VisibleChoice { kAuto, kAll, kOwn };
 // --backend: what the workers are written with.
 enum class Profile { kTorch, kJax, kTensorflow, kNumpy, kCupy, kPaddle, kMpi };
+// --app: what runs beside the workers.
+enum class App { kNone, kJaxService };
 // --bind-to. kAuto: near the worker's accelerators, where it has any.
 enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 

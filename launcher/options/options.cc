@@ -165,6 +165,7 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.on("allow-singletons", options.allow_singletons);
   binder.on("no-python-hook", options.no_python_hook);
   binder.parsed("backend", options.profile, parse_profile);
+  binder.choice<App>("app", options.app, {{"jax-service", App::kJaxService}});
   binder.text("python", options.python);
   binder.text("wdir", options.working_directory);
   binder.list("export", options.exports);

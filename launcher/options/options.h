@@ -47,6 +47,7 @@ struct DeviceOptions {
 // What a worker executes, and with which variables.
 struct WorkerOptions {
   Profile profile = Profile::kTorch;  // -B/--backend
+  App app = App::kNone;
   bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;    // Program and its arguments, byte for byte.

@@ -54,6 +54,8 @@ constexpr Reason kReasons[] = {
     {"MASTER_PORT", "kept free on the first host, or --master-port"},
     {"IVY_MASTER_PORT", "kept free on the first host, or --master-port"},
     {"JAX_COORDINATOR_ADDRESS", "kept free on the first host"},
+    {"JAX_COORDINATOR_BIND_ADDRESS", "--app jax-service: what rank 0 serves, nobody asks"},
+    {"JAX_ENABLE_RECOVERABILITY", "--app jax-service, because nobody has set it"},
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
     {"IVY_INIT_TIMEOUT", "--start-timeout"},
     {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: JAX shall ask the next three"},

@@ -19,7 +19,27 @@ Environment jax_defaults(const Options& options) {
   variables.push_back(
       {"JAX_ENABLE_PREEMPTION_SERVICE", has_notice_for_jax(options) ? "true" : "false"});
   if (options.cpu_devices) variables.push_back({"JAX_PLATFORMS", "cpu"});
+  // Ranks live on when another one is lost, which may come back.
+  if (options.app == App::kJaxService) variables.push_back({"JAX_ENABLE_RECOVERABILITY", "true"});
   return variables;
+}
+
+void plan_jax_service(PlanContext& context) {
+  if (context.options.app != App::kJaxService) return;
+  const PlannedHost& first = context.plan.hosts.front();
+  const bool is_module = context.options.program_kind == ProgramKind::kModule;
+  if (is_module || context.facts(first.host_index).program_is_script()) return;
+  context.refuse(
+      "IVY-P034",
+      "--app jax-service needs a Python program, and " + context.plan.program + " is none",
+      first.name,
+      {"the service is started with the workers' interpreter, whose jaxlib it needs",
+       "give ivyrun the script itself, or -m MODULE; --python PATH names the interpreter"});
+}
+
+Environment jax_service_variables(const Options& options) {
+  if (options.app != App::kJaxService) return {};
+  return {{"JAX_COORDINATOR_BIND_ADDRESS", "127.0.0.1:0"}};
 }
 
 std::string xla_flags(const std::string& said, int cpu_devices) {

@@ -5,12 +5,19 @@
 
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
+#include "launcher/plan/plan_context.h"
 #include "proto/contract/env.h"
 
 namespace ivy {
 
 // Defaults, each only where the caller has no value.
 Environment jax_defaults(const Options& options);
+
+// --app jax-service: JAX's coordination service in a process beside the workers. Refused without a
+// Python program, whose interpreter it needs.
+void plan_jax_service(PlanContext& context);
+// Moves what rank 0 serves by itself to a port that nobody is told.
+Environment jax_service_variables(const Options& options);
 
 // XLA's flags with one for --cpu-devices behind those that the user has; of two the last counts.
 std::string xla_flags(const std::string& said, int cpu_devices);

@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "launcher/plan/device_plan.h"
+#include "launcher/plan/jax_variables.h"
 #include "launcher/plan/master_address.h"
 #include "launcher/plan/mpi_plan.h"
 #include "launcher/plan/plan_context.h"
@@ -346,6 +347,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
     plan_mpi(context);
     choose_master(context, plan);
     choose_leaves(context, plan);
+    plan_jax_service(context);
     check_allocated_devices(context);
     plan_devices(context);
   }

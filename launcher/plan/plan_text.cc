@@ -142,7 +142,9 @@ std::string listening_lines(const Options& options, const JobPlan& plan) {
     out += ": the store's leaf\n";
   }
   return out + "reserved: " + with_port(plan.master_address, plan.coordinator_port) +
-         " (for the coordinator of JAX and Keras, opened by rank 0)\n";
+         (options.app == App::kJaxService
+              ? " (for JAX's coordination service: --app jax-service)\n"
+              : " (for the coordinator of JAX and Keras, opened by rank 0)\n");
 }
 
 // The workers' command; a line for each host where they differ.

@@ -202,6 +202,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const JobPlan& plan = *inputs.plan;
   set_variables(out, world_variables(inputs, host));
   set_variables(out, generation_variables(inputs.generation));
+  set_variables(out, jax_service_variables(*inputs.options));
   if (!inputs.options->no_python_hook) {
     const auto limit = std::chrono::ceil<std::chrono::seconds>(inputs.options->start_timeout);
     set_variable(out, "IVY_INIT_TIMEOUT", std::to_string(limit.count()));
@@ -322,6 +323,13 @@ void add_mpi(const JobPlan& job, HostPlan& plan) {
   if (job.store_port != 0) mpi.set_store(address_and_port(job, job.store_port));
 }
 
+void add_jax_service(const EnvironmentInputs& inputs, const PlannedHost& host, HostPlan& plan) {
+  if (inputs.options->app != App::kJaxService || host.node_rank != 0) return;
+  JaxServicePlan& service = *plan.mutable_jax_service();
+  service.set_interpreter(answer_of(inputs, host).facts.interpreter());
+  service.set_address(address_and_port(*inputs.plan, inputs.plan->coordinator_port));
+}
+
 void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spec) {
   spec.set_rank(static_cast<std::uint32_t>(worker.rank));
   spec.set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
@@ -369,6 +377,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   if (host.has_leaf) plan.set_leaf_root(address_and_port(*inputs.plan, inputs.plan->store_port));
   plan.set_leaf_serves_torch(host.leaf_port != 0);
   add_mpi(*inputs.plan, plan);
+  add_jax_service(inputs, host, plan);
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
   add_unset(host, plan);

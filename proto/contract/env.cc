@@ -51,6 +51,7 @@ constexpr EnvEntry kVariables[] = {
     {"IVY_ALLOW_SINGLETONS", kSet,
      "ivyrun's Python hook: MPI and its like may be alone in a worker (--allow-singletons)"},
     {"IVY_MPI", kSet, "ivyrun's Python hook: the process that has a place in the MPI world"},
+    {"IVY_MPI_PLACE", kSet, "ivyrun's Python hook: which PMI_* and PMIX_* are this job's"},
     {"IVY_HOST_INDEX", kSet, "ivy-node: which processes are this host's"},
     {"JAX_COORDINATOR_ADDRESS", kSet, "JAX"},
     {"JAX_LOCAL_DEVICE_IDS", kSet, "JAX"},

@@ -200,4 +200,9 @@ bool is_safe_host_name(std::string_view name) {
   });
 }
 
+bool is_pretended_host(std::string_view name) {
+  constexpr std::string_view kPrefix = "fake";
+  return name.starts_with(kPrefix) && to_number(name.substr(kPrefix.size())).has_value();
+}
+
 }  // namespace ivy

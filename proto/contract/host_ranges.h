@@ -62,4 +62,7 @@ std::string fold_host_names(const std::vector<std::string>& names);
 // with a "-".
 bool is_safe_host_name(std::string_view name);
 
+// One of several pretended hosts of one machine (--fake-hosts): "fake0".
+bool is_pretended_host(std::string_view name);
+
 }  // namespace ivy

@@ -21,8 +21,8 @@ const UnservedWorld* world_of_backend(std::string_view backend) {
 }
 
 std::string_view rank_variables() {
-  return "PMI_RANK PMI_FD PMI_PORT PMIX_RANK OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE "
-         "MV2_COMM_WORLD_RANK HOROVOD_RANK HOROVOD_SIZE";
+  return "PMI_FD OMPI_COMM_WORLD_RANK OMPI_COMM_WORLD_SIZE MV2_COMM_WORLD_RANK HOROVOD_RANK "
+         "HOROVOD_SIZE";
 }
 
 }  // namespace ivy

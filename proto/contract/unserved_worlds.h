@@ -22,7 +22,9 @@ std::span<const UnservedWorld> unserved_worlds();
 const UnservedWorld* world_of_backend(std::string_view backend);
 
 // Variables by which launchers that serve these worlds tell a process its rank, blank-separated. If
-// one is set, the process has peers (mpirun inside a worker).
+// one is set, the process has peers (mpirun inside a worker). PMI_PORT and PMIX_NAMESPACE are not
+// among them: ivyrun sets these itself, and the process has other peers if IVY_MPI_PLACE does not
+// name them.
 std::string_view rank_variables();
 
 }  // namespace ivy

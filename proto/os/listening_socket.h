@@ -15,6 +15,9 @@ namespace ivy {
 // (another program listens there), NotFound (this host has no such address), Unavailable.
 Result<int> listen_tcp(const std::string& address, std::uint16_t port);
 
+// The port of a TCP socket, which the kernel may have chosen; 0 where it has none.
+std::uint16_t bound_port(int fd);
+
 // `type` is SOCK_STREAM or SOCK_SEQPACKET. A file in its place is an error: the caller knows
 // whether it may be removed. Errors: InvalidArgument (the path is too long), Unavailable.
 Result<int> listen_unix(const std::string& path, int type, int backlog);

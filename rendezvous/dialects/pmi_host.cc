@@ -5,12 +5,14 @@
 #include <utility>
 
 #include "proto/contract/status.h"
+#include "proto/contract/text.h"
 
 namespace ivy::store {
 namespace {
 
 constexpr std::string_view kMappingKey = "PMI_process_mapping";
 constexpr std::string_view kReserved = "PMI_";
+constexpr std::string_view kHello = "rank ";
 
 std::string number_text(std::uint64_t number) { return std::to_string(number); }
 
@@ -48,6 +50,14 @@ std::string why_not_put(std::string_view key, std::string_view value) {
   // Newer clients refuse an answer without a value.
   if (value.empty() || value.size() > kMaxPmiValue) return "value_is_empty_or_too_long";
   return key.starts_with(kReserved) ? "key_is_reserved" : "";
+}
+
+// "rank 3" of ivyrun's own, or "cmd=initack pmiid=3" of a library that has PMI_PORT.
+std::optional<int> rank_of_greeting(std::string_view line) {
+  if (line.starts_with(kHello)) return to_number<int>(line.substr(kHello.size()));
+  const Result<PmiRequest> request = parse_pmi_line(line);
+  if (!request.ok() || request->command != "initack") return std::nullopt;
+  return request->number("pmiid");
 }
 
 }  // namespace
@@ -107,10 +117,7 @@ bool PmiHost::bind(Rank& rank, Effects& effects) {
   const Result<std::optional<std::string>> line = rank.reader.next_line();
   if (!line.ok()) return refused("a process has said " + line.error().message);
   if (!*line) return false;
-  constexpr std::string_view kHello = "rank ";
-  PmiRequest hello;
-  if ((*line)->starts_with(kHello)) hello.values["rank"] = (*line)->substr(kHello.size());
-  const std::optional<int> number = hello.number("rank");
+  const std::optional<int> number = rank_of_greeting(**line);
   const std::int64_t place = number ? std::int64_t{*number} - first_rank() : -1;
   if (place < 0 || place >= local_size())
     return refused("a process has said '" + **line + "', which is no rank of this host");
@@ -119,6 +126,7 @@ bool PmiHost::bind(Rank& rank, Effects& effects) {
     return refused("a second process has come as rank " + number_text(rank.rank) +
                    ": each rank is one MPI process");
   rank.state = State::kBound;
+  if (!(*line)->starts_with(kHello)) init_port(rank, {}, effects);
   return true;
 }
 

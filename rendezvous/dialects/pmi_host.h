@@ -4,6 +4,7 @@
 //   connection:  opened ──"rank R"──▶ bound ──cmd=init──▶ joined ──cmd=finalize──▶ left
 //                                                            └──cmd=abort──▶ aborted
 //
+// A library that connects by itself says cmd=initack in place of "rank R".
 // A rank that has joined and whose connection ends before it has left has vanished. What a rank has
 // put is seen by all after the next barrier: when all ranks of this host have come to it, this host
 // asks for a fence with the pairs that are new, and the fence's result lets them all go on.

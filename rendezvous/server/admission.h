@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "proto/os/peer_owner.h"
 #include "rendezvous/server/limited_log.h"
-#include "rendezvous/server/peer_owner.h"
 
 namespace ivy::store {
 

@@ -38,6 +38,7 @@ bool read_ranks(std::string_view text, std::vector<std::uint32_t>& ranks) {
 
 bool take(std::string_view name, std::string_view value, PmiOptions& options, std::size_t& hosts) {
   if (name == "--listen-fd") return read_number(value, options.listen_fd);
+  if (name == "--loopback-fd") return read_number(value, options.loopback_fd);
   if (name == "--generation") return read_number(value, options.generation);
   if (name == "--host") return read_number(value, options.host);
   if (name == "--hosts") return read_number(value, hosts);

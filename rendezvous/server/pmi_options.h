@@ -11,6 +11,7 @@ namespace ivy::store {
 
 struct PmiOptions {
   int listen_fd = -1;
+  int loopback_fd = -1;  // A TCP socket for MPI libraries that connect by themselves; -1: none.
   std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t host = 0;

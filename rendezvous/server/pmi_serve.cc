@@ -1,6 +1,8 @@
 #include "rendezvous/server/pmi_serve.h"
 
 #include <fcntl.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -24,7 +26,9 @@
 #include "proto/contract/exit_code.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/peer_owner.h"
 #include "proto/os/process.h"
+#include "proto/wire/mpi_names.h"
 #include "rendezvous/client/host_fence.h"
 #include "rendezvous/dialects/pmi_host.h"
 #include "rendezvous/server/pmi_options.h"
@@ -41,14 +45,19 @@ constexpr std::size_t kRankReadBytes = 8u << 10;
 
 // Its kvsname goes into names of shared memory, so the job and the generation are both in it.
 PmiJob job_of(const PmiOptions& options) {
-  return {"ivy-" + options.job_id.substr(0, 12) + "-" + std::to_string(options.generation),
-          options.host, options.ranks_on_hosts};
+  return {pmi_name(options.job_id, options.generation), options.host, options.ranks_on_hosts};
 }
 
-bool is_of_this_user(int fd) {
+bool is_unix_peer_of_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
+}
+
+// An answer waits for no further one.
+void send_at_once(int fd) {
+  const int one = 1;
+  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
 // The hosts' meetings, which block, on a thread of their own.
@@ -96,10 +105,16 @@ class Meetings {
 class PmiProcess {
  public:
   explicit PmiProcess(const PmiOptions& options)
-      : meetings_(options), host_(job_of(options)), listener_(loop_, options.listen_fd) {}
+      : meetings_(options),
+        host_(job_of(options)),
+        listener_(loop_, options.listen_fd),
+        loopback_(loop_) {
+    if (options.loopback_fd >= 0) loopback_.assign(options.loopback_fd);
+  }
 
   int run() {
-    accept();
+    accept(listener_);
+    if (loopback_.is_open()) accept(loopback_);
     loop_.run();
     return 0;
   }
@@ -110,19 +125,30 @@ class PmiProcess {
     std::array<char, kRankReadBytes> bytes{};
   };
 
-  void accept() {
-    listener_.async_wait(stream_descriptor::wait_read, [this](const error_code& error) {
+  void accept(stream_descriptor& listener) {
+    listener.async_wait(stream_descriptor::wait_read, [this, &listener](const error_code& error) {
       if (error) return;
-      Descriptor fd(accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
-      if (fd && is_of_this_user(fd.get())) {
-        const PmiHost::Connection number = ++last_;
-        host_.opened(number);
-        clients_.emplace(
-            number, std::make_shared<Client>(Client{stream_descriptor(loop_, fd.release()), {}}));
-        read(number);
-      }
-      accept();
+      Descriptor fd(accept4(listener.native_handle(), nullptr, nullptr, SOCK_CLOEXEC));
+      const bool is_ours =
+          fd && (&listener == &listener_ ? is_unix_peer_of_this_user(fd.get())
+                                         : is_loopback_peer_of_this_user(fd.get()));
+      if (is_ours) serve(std::move(fd));
+      accept(listener);
     });
+  }
+
+  bool is_loopback_peer_of_this_user(int fd) {
+    const PeerOwners::Owner owner = owners_.of(fd);
+    send_at_once(fd);
+    return owner.where == PeerOwners::Where::kHere && owner.user == geteuid();
+  }
+
+  void serve(Descriptor fd) {
+    const PmiHost::Connection number = ++last_;
+    host_.opened(number);
+    clients_.emplace(number,
+                     std::make_shared<Client>(Client{stream_descriptor(loop_, fd.release()), {}}));
+    read(number);
   }
 
   void read(PmiHost::Connection number) {
@@ -184,6 +210,8 @@ class PmiProcess {
   Meetings meetings_;
   PmiHost host_;
   stream_descriptor listener_;
+  stream_descriptor loopback_;
+  PeerOwners owners_;
   std::map<PmiHost::Connection, std::shared_ptr<Client>> clients_;
   PmiHost::Connection last_ = 0;
 };

@@ -26,6 +26,8 @@ endif()
 install(TARGETS ivycomm EXPORT ivy
   LIBRARY DESTINATION lib COMPONENT comm NAMELINK_COMPONENT comm-dev
   INCLUDES DESTINATION include)
+# ivycomm.jax loads it from beside libivycomm.
+install(TARGETS ivycomm_jax LIBRARY DESTINATION lib COMPONENT comm)
 install(FILES ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.h ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_types.h
   ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_buffer.hpp
   ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_collectives.hpp ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm_messages.hpp

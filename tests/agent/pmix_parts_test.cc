@@ -21,7 +21,6 @@
 #include "agent/pmix/fence_group.h"
 #include "agent/pmix/job_facts.h"
 #include "agent/pmix/job_layout.h"
-#include "agent/pmix/namespace_name.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/pmix_options.h"
 #include "agent/pmix/rank_process.h"
@@ -34,6 +33,7 @@
 #include "proto/os/files.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/socket_address.h"
+#include "proto/wire/mpi_names.h"
 
 namespace ivy {
 namespace {
@@ -79,7 +79,7 @@ TEST(PmixOptionsTest, NamesWhatIsWrong) {
   const std::pair<std::string, std::string> cases[] = {
       {kLine + " --colour red", "there is no option \"--colour\""},
       {kLine + " --store", "--store has no value"},
-      {kLine + " --store h:1", "--store and --token-file belong together"},
+      {kLine + " --store h:1", "--store needs --token-file"},
       {replaced("--host 1", ""), "--host is missing"},
       {replaced("--host 1", "--host one"), "--host \"one\" is no number"},
       {replaced("--host 1", "--host 2"), "--host is not below --hosts"},
@@ -253,10 +253,10 @@ TEST(RankProcessTest, IsReadFromProc) {
 }
 
 TEST(NamespaceNameTest, FollowsFromTheSecret) {
-  const std::string name = namespace_name(kJob, 1, "secret");
-  EXPECT_EQ(name, namespace_name(kJob, 1, "secret"));
-  EXPECT_NE(name, namespace_name(kJob, 1, "Secret"));
-  EXPECT_NE(name, namespace_name(kJob, 2, "secret"));
+  const std::string name = pmix_namespace(kJob, 1, "secret");
+  EXPECT_EQ(name, pmix_namespace(kJob, 1, "secret"));
+  EXPECT_NE(name, pmix_namespace(kJob, 1, "Secret"));
+  EXPECT_NE(name, pmix_namespace(kJob, 2, "secret"));
   EXPECT_LE(name.size(), std::size_t{PMIX_MAX_NSLEN});
   EXPECT_TRUE(name.starts_with("ivy-01234567-1-")) << name;
 }
@@ -298,6 +298,8 @@ TEST(DirectModexTest, NothingIsLeftToAskForWhereFencesCollect) {
 TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(pmix_library_places("", {}), Places{"libpmix.so.2"});
+  EXPECT_EQ(pmix_library_places("", {{}, {}, "/own/libpmix.so.2"}),
+            (Places{"libpmix.so.2", "/own/libpmix.so.2"}));
   EXPECT_EQ(pmix_library_places("/own.so", {{"IVY_PMIX_LIB=/rank.so"}, {}}), Places{"/own.so"});
   EXPECT_EQ(pmix_library_places("", {{"IVY_PMIX_LIB=/rank.so", "VIRTUAL_ENV=/venv"}, {}}),
             Places{"/rank.so"});

@@ -31,8 +31,10 @@ SETTLE_SECONDS = 3  # For sshd's sessions to close and orphans to be reaped afte
 
 
 def pytest_addoption(parser):
-    parser.addoption("--long", action="store_true",
-                     help="also run the tests that repeat for minutes")
+    # tests/frameworks takes this function too.
+    with contextlib.suppress(ValueError):
+        parser.addoption("--long", action="store_true",
+                         help="also run the tests that repeat for minutes")
 
 
 def pytest_configure(config):

@@ -59,9 +59,48 @@ def test_hosts_with_different_numbers_of_ranks(local, world):
     assert done.code == 0 and done.out.count(b"of 3: sum 6") == 3, done
 
 
-def test_behind_a_shell(local, world):
-    """The shell has no MPI among its libraries: -B mpi says what it will start."""
-    check_world(local.run(*TWO_BY_TWO, "-B", "mpi", "sh", "-c", world), 4, 2)
+@pytest.mark.parametrize("flags", [(), ("-B", "mpi")])
+def test_behind_a_shell(local, world, flags):
+    """The shell has no MPI among its libraries, and goes on when the program has ended."""
+    check_world(local.run(*TWO_BY_TWO, *flags, "sh", "-c", f"{world}; true"), 4, 2)
+
+
+BY_MAKE = """
+all:
+\t@env -u MAKEFLAGS {world}
+"""
+BY_PYTHON = """
+import subprocess
+subprocess.run(["{world}"], check=True)
+"""
+
+
+@pytest.mark.parametrize("name, text, command", [
+    ("run.sh", "#!/bin/bash\nset -e\nx=$({world})\necho \"$x\"\n", ["bash"]),
+    ("Makefile", BY_MAKE, ["make", "-s", "-f"]),
+    ("start.py", BY_PYTHON, [])])
+def test_whatever_starts_it(local, world, name, text, command):
+    """Python's subprocess closes the descriptors that a shell passes on."""
+    if command and shutil.which(command[0]) is None:
+        pytest.skip(f"no {command[0]} here")
+    script = local.file(name, text.format(world=world))
+    check_world(local.run(*TWO_BY_TWO, *command, script), 4, 2)
+
+
+def test_behind_a_shell_it_fails_as_in_front(local, world):
+    failed(local.run(*TWO_BY_TWO, "sh", "-c", f"{world} abort; true"), 7, "by MPI_Abort(7)")
+    done = local.run("-n", "2", "sh", "-c", f"test $RANK = 1 || {world}; true")
+    failed(done, 1, "exit 0 before MPI_Init", "the other ranks wait for it there")
+
+
+def test_an_mpiexec_in_a_worker_has_a_world_of_its_own(local, world, request):
+    """The variables of its ranks go before those of the worker."""
+    name = request.node.callspec.params["world"].replace("mpicc", "mpiexec")
+    if shutil.which(name) is None:
+        pytest.skip(f"no {name} here")
+    root = ["--allow-run-as-root", "--oversubscribe"] if "openmpi" in name else []
+    done = local.run("-n", "2", name, *root, "-n", "3", world, limit=60)
+    assert done.code == 0 and done.out.count(b"of 3: sum 6, near 3") == 6, done
 
 
 def test_an_outer_job_is_not_mistaken_for_ours(local, world):
@@ -99,6 +138,25 @@ def test_a_rank_that_never_calls_init(local, world):
         assert done.code == 1, done
         assert re.search(r"rank 1 (failed first .* with|ended with) exit 0 before MPI_Init", done.own_text()), done
         assert "the other ranks wait for it there" in done.own_text(), done
+
+
+def test_a_rank_that_comes_late_is_named(local, world):
+    script = f"test $RANK = 0 || sleep {seconds(6):g}; exec {world}"
+    done = local.run("-n", "2", "--start-timeout", f"{seconds(2):g}s", "sh", "-c", script, limit=60)
+    assert done.code == 0 and done.out.count(b"of 2: sum 3") == 2, done
+    assert re.search(r"warning\[IVY-R015\]: rank 1 has not called MPI_Init .* rank 0 waits there", done.own_text()), done
+
+
+def test_two_libraries_that_cannot_meet(local):
+    """Each would wait in MPI_Init for ranks that ask another server."""
+    programs = []
+    for compiler in COMPILERS:
+        os.mkdir(os.path.join(local.directory, compiler))
+        programs.append(build(compiler, os.path.join(local.directory, compiler)))
+    for variable, flags in (("NODE_RANK", ("--fake-hosts", "2")), ("RANK", ("-n", "2"))):
+        script = f"test ${variable} = 0 && exec {programs[0]}; exec {programs[1]}"
+        done = local.run(*flags, "sh", "-c", script)
+        failed(done, 122, "IVY-R013", "Open MPI (PMIx)", "MPICH or its kin (PMI-1)")
 
 
 def test_the_program_behind_a_shell_is_killed(local, world):

@@ -2,10 +2,7 @@
 
 import importlib.util
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
 
 import pytest
 
@@ -13,7 +10,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 END_TO_END = os.path.join(os.path.dirname(HERE), "end_to_end")
 sys.path[:0] = [HERE, END_TO_END]
 
-from environments import python_of  # noqa: E402
+from environments import on_hosts  # noqa: E402
 
 
 def load_fixtures():
@@ -26,21 +23,14 @@ def load_fixtures():
 
 
 _shared = load_fixtures()
+pytest_addoption, pytest_configure = _shared.pytest_addoption, _shared.pytest_configure
+pytest_collection_modifyitems = _shared.pytest_collection_modifyitems
 binaries, local, testbed, hosts = _shared.binaries, _shared.local, _shared.testbed, _shared.hosts
 agent_credentials, agents = _shared.agent_credentials, _shared.agents
 
 
 @pytest.fixture(scope="session")
 def python_on_hosts(testbed):
-    """JAX's environment where test hosts find it: they see neither this repository nor /tmp."""
-    source = os.path.dirname(os.path.dirname(python_of("jax")))
-    folder = tempfile.mkdtemp(prefix="ivytest-frameworks-", dir="/opt")
-    try:
-        os.chmod(folder, 0o755)
-        # Links instead of copies where both places are on one file system.
-        if subprocess.run(["cp", "-al", source, folder], stderr=subprocess.DEVNULL).returncode:
-            shutil.rmtree(os.path.join(folder, "jax"), ignore_errors=True)
-            subprocess.run(["cp", "-a", source, folder], check=True)
-        yield os.path.join(folder, "jax/bin/python3")
-    finally:
-        shutil.rmtree(folder)
+    """JAX's interpreter where test hosts find it."""
+    with on_hosts("jax") as python:
+        yield python

@@ -1,7 +1,10 @@
 """Virtual environments that `scripts/setup frameworks` has made, and scripts that run in them."""
 
+import contextlib
 import os
 import shutil
+import subprocess
+import tempfile
 
 import pytest
 
@@ -17,6 +20,22 @@ def python_of(name):
     if not os.path.exists(path):
         pytest.skip(f"{path} is not there: scripts/setup frameworks")
     return path
+
+
+@contextlib.contextmanager
+def on_hosts(name):
+    """The same where test hosts find it, until the end: they see neither this repository nor /tmp."""
+    source = os.path.dirname(os.path.dirname(python_of(name)))
+    folder = tempfile.mkdtemp(prefix="ivytest-frameworks-", dir="/opt")
+    try:
+        os.chmod(folder, 0o755)
+        # Links instead of copies where both places are on one file system.
+        if subprocess.run(["cp", "-al", source, folder], stderr=subprocess.DEVNULL).returncode:
+            shutil.rmtree(os.path.join(folder, name), ignore_errors=True)
+            subprocess.run(["cp", "-a", source, folder], check=True)
+        yield os.path.join(folder, name, "bin/python3")
+    finally:
+        shutil.rmtree(folder)
 
 
 def script(launcher, name):

@@ -190,6 +190,47 @@ def test_restarted_ranks_meet_again(local, python):
     assert done.out.count(b"attempt 1: sum 10.0") == 4, done
 
 
+def services(local):
+    return [p.pid for p in local.processes() if b"get_distributed_runtime_service" in b" ".join(p.words())]
+
+
+def test_the_service_beside_the_workers_serves_each_attempt(local, python):
+    done = run(local, python, "jax_restarts.py", *TWO_BY_TWO, "--max-restarts", "2", "--app", "jax-service")
+    assert done.code == 0, done
+    assert done.out.count(b"attempt 1: sum 10.0") == 4, done
+
+
+def test_the_death_of_the_service_ends_the_job(local):
+    with local.start("--fake-hosts", "2", "--app", "jax-service", "--python", python_of("jax"),
+                     script(local, "jax_waits.py")) as job:
+        job.wait_for("up \\d", 60, count=2)
+        (service,) = services(local)
+        os.kill(service, signal.SIGKILL)
+        done = job.finish(20)
+    assert "IVY-R016" in done.err_text and "killed by signal 9" in done.own_text(), done
+    assert not services(local)
+
+
+def test_a_service_that_cannot_start_says_why(local):
+    """Debian's interpreter has no jaxlib."""
+    done = local.run("--app", "jax-service", "--python", "/usr/bin/python3", script(local, "jax_late.py"), limit=60)
+    assert "IVY-R016" in done.err_text and "/usr/bin/python3 has no jaxlib" in done.err_text, done
+
+
+def test_an_app_that_cannot_be_is_refused(local):
+    done = local.run("--app", "jax-service", "true")
+    assert done.code == 122 and "IVY-P034" in done.err_text, done
+    assert local.run("--app", "ray", "true").code == 2
+
+
+def test_rank_0_comes_back(local):
+    if b"--on-failure" not in local.run("--help").out:
+        pytest.skip("this ivyrun starts no rank again alone")
+    done = run(local, python_of("jax"), "jax_rejoins.py", "--fake-hosts", "3", "--app", "jax-service", "--on-failure",
+               "replace")
+    assert done.code == 0 and done.out.count(b"of 3: back 1") == 3, done
+
+
 ON_HOSTS = ("-H", "node1,node2", "--nproc_per_node", "2")
 
 

@@ -34,6 +34,16 @@ TEST(JaxVariables, CpuDevicesHideOthers) {
   EXPECT_EQ(xla_flags("--a=1", 2), "--a=1 --xla_force_host_platform_device_count=2");
 }
 
+TEST(JaxVariables, ServiceBesideTheWorkersLeavesRank0APortThatNobodyKnows) {
+  Options options;
+  EXPECT_TRUE(jax_service_variables(options).empty());
+  EXPECT_EQ(find_variable(jax_defaults(options), "JAX_ENABLE_RECOVERABILITY"), nullptr);
+  options.app = App::kJaxService;
+  EXPECT_EQ(*find_variable(jax_service_variables(options), "JAX_COORDINATOR_BIND_ADDRESS"),
+            "127.0.0.1:0");
+  EXPECT_EQ(*find_variable(jax_defaults(options), "JAX_ENABLE_RECOVERABILITY"), "true");
+}
+
 TEST(JaxVariables, OpenMpisWordsOnlyWithoutTheHook) {
   Options options;
   EXPECT_FALSE(is_jax_by_variables(options));

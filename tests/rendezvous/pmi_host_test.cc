@@ -203,6 +203,21 @@ TEST(PmiHostTest, WhatAHostMayPutIsBounded) {
   EXPECT_LT(taken * kMaxPmiValue, kMaxPmiPairs);
 }
 
+// A library that has PMI_PORT names its rank itself.
+TEST(PmiHostTest, BindsALibraryThatConnectsByItself) {
+  Host host({2, 2}, 1);
+  host.host.opened(7);
+  EXPECT_EQ(host.say(7, "cmd=initack pmiid=3\n"),
+            "cmd=initack\ncmd=set size=4\ncmd=set rank=3\ncmd=set debug=0\n");
+  EXPECT_EQ(host.say(7, kInit), kInitDone);
+  EXPECT_EQ(host.effects.events, Texts{"joined 3"});
+  for (const char* wrong : {"cmd=initack\n", "cmd=initack pmiid=0\n", "cmd=init pmiid=2\n"}) {
+    host.host.opened(8);
+    EXPECT_EQ(host.say(8, wrong), "");
+    EXPECT_EQ(host.effects.closed.size(), 1u) << wrong;
+  }
+}
+
 TEST(PmiHostTest, MapsRanksToHosts) {
   EXPECT_EQ(process_mapping({4}), "(vector,(0,1,4))");
   EXPECT_EQ(process_mapping({2, 2, 1}), "(vector,(0,2,2),(2,1,1))");

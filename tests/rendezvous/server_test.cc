@@ -8,7 +8,7 @@
 #include <sys/fsuid.h>
 #include <sys/resource.h>
 
-#include "rendezvous/server/peer_owner.h"
+#include "proto/os/peer_owner.h"
 #include "tests/rendezvous/server_thread.h"
 #include "tests/rendezvous/torch_script.h"
 #include "tests/support/leak_guard.h"

@@ -20,6 +20,9 @@ struct JobDirectory {
   std::string leaf_socket() const { return path + "/" + kLeafSocket; }
   std::string pmi_socket() const { return path + "/pmi.sock"; }
   std::string pmix_socket() const { return path + "/pmix.sock"; }
+  std::string pmix_directory(std::uint32_t generation) const {
+    return path + "/pmix/" + std::to_string(generation) + "/server";
+  }
   std::string token_file() const { return path + "/token"; }
   std::string error_file(std::uint32_t generation, std::uint32_t rank) const;
 };

@@ -9,6 +9,8 @@
 #include <string>
 #include <utility>
 
+#include "proto/os/listening_socket.h"
+
 namespace ivy {
 namespace {
 
@@ -53,14 +55,6 @@ Bound bind_port(std::uint16_t port) {
   bound.fd.reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
   bound.error = !bound.fd ? errno : bind_wildcard_v4(bound.fd.get(), port);
   return bound;
-}
-
-std::uint16_t bound_port(int fd) {
-  sockaddr_storage address{};
-  socklen_t length = sizeof address;
-  getsockname(fd, reinterpret_cast<sockaddr*>(&address), &length);
-  // In both families the port is at the same place.
-  return ntohs(reinterpret_cast<const sockaddr_in*>(&address)->sin_port);
 }
 
 Error bind_error(const Bound& bound, std::uint32_t port) {

@@ -1,7 +1,6 @@
 #include "agent/node/supervisor/mpi_server.h"
 
 #include <fcntl.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -10,10 +9,9 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <csignal>
-#include <cstring>
 #include <utility>
 
-#include "proto/contract/exit_code.h"
+#include "agent/node/spawn/server_child.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
 
@@ -22,31 +20,11 @@ namespace {
 
 using boost::asio::posix::stream_descriptor;
 
-// The socket's number in the process.
+// The sockets' numbers in the process.
 constexpr int kListenFd = 3;
+constexpr int kLoopbackFd = 4;
 // A longer line is no line of a server of ours.
 constexpr std::size_t kMaxLine = 16u << 10;
-
-// Runs in the child: nothing here allocates.
-[[noreturn]] void become_server(const char* program, char* const* arguments, pid_t parent,
-                                bool in_step) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kExitInternal);
-  for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGXFSZ, SIGTERM}) ::signal(signal, SIG_DFL);
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  if (in_step)
-    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
-  sigprocmask(SIG_SETMASK, &blocked, nullptr);
-  execv(program, arguments);
-  _exit(errno == ENOENT ? kExitNotFound : kExitNotExecutable);
-}
-
-std::string how_it_ended(const std::string& name, int wait_status) {
-  if (!WIFSIGNALED(wait_status))
-    return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
-  return name + " was killed by " + signal_name(WTERMSIG(wait_status));
-}
 
 // A pipe from the process, as lines.
 class Lines {
@@ -106,20 +84,24 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
       : start_(std::move(start)),
         handlers_(std::move(handlers)),
         listener_(loop),
+        loopback_(loop),
         events_(loop, handlers_.event),
         notes_(loop, handlers_.note) {}
 
   // The job's directory is ours: a socket at this path is that of the generation before.
   Result<void> listen() {
-    unlink(start_.socket.c_str());
-    listener_.assign(IVY_TRY(listen_unix(start_.socket, SOCK_STREAM, SOMAXCONN)));
-    listener_.async_wait(stream_descriptor::wait_read,
-                         [self = shared_from_this()](const boost::system::error_code& error) {
-                           if (!error && !self->over_) self->spawn();
-                         });
+    if (!start_.socket.empty()) {
+      unlink(start_.socket.c_str());
+      listener_.assign(IVY_TRY(listen_unix(start_.socket, SOCK_STREAM, SOMAXCONN)));
+      wait_for_a_client(listener_);
+    }
+    loopback_.assign(IVY_TRY(listen_tcp("127.0.0.1", 0)));
+    wait_for_a_client(loopback_);
+    port_ = bound_port(loopback_.native_handle());
     return {};
   }
 
+  std::uint16_t port() const { return port_; }
   pid_t pid() const { return pid_; }
   void drain() { events_.read_some(); }
 
@@ -127,13 +109,12 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     pid_ = 0;
     drain();
     notes_.read_some();
-    if (!std::exchange(over_, true)) handlers_.lost(how_it_ended(start_.name, wait_status));
+    if (!std::exchange(over_, true)) handlers_.lost(server_end(start_.name, wait_status));
   }
 
   void end() {
     over_ = true;
-    boost::system::error_code ignored;
-    if (listener_.is_open()) listener_.close(ignored);
+    stop_listening();
     events_.close();
     notes_.close();
     life_.reset();
@@ -142,10 +123,30 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
   }
 
  private:
-  std::vector<std::string> words() const {
-    std::vector<std::string> words = start_.arguments;
-    words.insert(words.end(), {"--listen-fd", std::to_string(kListenFd)});
-    return words;
+  void wait_for_a_client(stream_descriptor& listener) {
+    listener.async_wait(stream_descriptor::wait_read,
+                        [self = shared_from_this()](const boost::system::error_code& error) {
+                          if (!error && !self->over_ && self->pid_ == 0) self->spawn();
+                        });
+  }
+
+  void stop_listening() {
+    boost::system::error_code ignored;
+    for (stream_descriptor* listener : {&listener_, &loopback_})
+      if (listener->is_open()) listener->close(ignored);
+  }
+
+  ServerChild child_of(int in, int out, int err) {
+    ServerChild child{start_.program, start_.arguments, {}, start_.in_step};
+    child.descriptors = {{in, STDIN_FILENO}, {out, STDOUT_FILENO}, {err, STDERR_FILENO}};
+    const auto give = [&](const char* word, stream_descriptor& listener, int number) {
+      if (!listener.is_open()) return;
+      child.arguments.insert(child.arguments.end(), {word, std::to_string(number)});
+      child.descriptors.emplace_back(listener.native_handle(), number);
+    };
+    give("--listen-fd", listener_, kListenFd);
+    give("--loopback-fd", loopback_, kLoopbackFd);
+    return child;
   }
 
   void spawn() {
@@ -153,23 +154,7 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     DescriptorPair err = make_pipe();
     DescriptorPair in = make_pipe();
     if (!out || !err || !in) return fail();
-    std::vector<std::string> words = this->words();
-    std::vector<char*> pointers;
-    for (std::string& word : words) pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    const pid_t parent = getpid();
-    const pid_t child = fork();
-    if (child == 0) {
-      dup2(in.ours.get(), STDIN_FILENO);
-      dup2(out.theirs.get(), STDOUT_FILENO);
-      dup2(err.theirs.get(), STDERR_FILENO);
-      // dup2() onto itself would leave it close-on-exec.
-      if (listener_.native_handle() == kListenFd)
-        fcntl(kListenFd, F_SETFD, 0);
-      else
-        dup2(listener_.native_handle(), kListenFd);
-      become_server(start_.program.c_str(), pointers.data(), parent, start_.in_step);
-    }
+    const pid_t child = start_server(child_of(in.ours.get(), out.theirs.get(), err.theirs.get()));
     if (child < 0) return fail();
     pid_ = child;
     life_ = std::move(in.theirs);
@@ -178,9 +163,8 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
     notes_.open(std::move(err.ours));
     events_.wait(shared_from_this());
     notes_.wait(shared_from_this());
-    // Our copy would keep clients waiting after its death.
-    boost::system::error_code ignored;
-    listener_.close(ignored);
+    // Our copies would keep clients waiting after its death.
+    stop_listening();
   }
 
   void fail() {
@@ -191,6 +175,8 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
   const MpiServerStart start_;
   const Handlers handlers_;
   stream_descriptor listener_;
+  stream_descriptor loopback_;
+  std::uint16_t port_ = 0;
   Lines events_;
   Lines notes_;
   Descriptor life_;  // Its standard input, which ends when it is to end.
@@ -208,6 +194,7 @@ Result<std::unique_ptr<MpiServer>> MpiServer::listen(boost::asio::io_context& lo
 MpiServer::MpiServer(std::shared_ptr<Core> core) : core_(std::move(core)) {}
 MpiServer::~MpiServer() { core_->end(); }
 pid_t MpiServer::pid() const { return core_->pid(); }
+std::uint16_t MpiServer::port() const { return core_->port(); }
 void MpiServer::drain() { core_->drain(); }
 void MpiServer::ended(int wait_status) { core_->ended(wait_status); }
 

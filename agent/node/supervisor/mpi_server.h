@@ -1,6 +1,7 @@
-// One of a host's two MPI servers: `ivy-node pmi` (PMI-1) or `ivy-pmix` (PMIx). Its Unix socket
-// listens from before the workers start, and the process is started by the first client: a job
-// without MPI pays nothing for it.
+// One of a host's two MPI servers: `ivy-node pmi` (PMI-1) or `ivy-pmix` (PMIx). Its sockets listen
+// from before the workers start, and the process is started by the first client: a job without MPI
+// pays nothing for it. There are two of them: a Unix socket for what knows of ivyrun, and a port on
+// loopback for MPI libraries in whatever process a worker starts.
 //
 // The process is a child of the supervisor outside the workers' containment, and dies with it. It
 // serves one generation.
@@ -11,6 +12,7 @@
 #include <sys/types.h>
 
 #include <boost/asio/io_context.hpp>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -23,10 +25,10 @@ namespace ivy {
 struct MpiServerStart {
   std::string name;                    // For messages: "the PMI server".
   std::string program;                 // The absolute path of its file.
-  std::vector<std::string> arguments;  // argv; "--listen-fd 3" is put behind the first of them.
-  std::string socket;                  // Its path; made, and removed where it is there already.
-  bool tidies_up = false;              // It ends by itself when its standard input ends.
-  bool in_step = false;                // A scheduler signals all processes of our step.
+  std::vector<std::string> arguments;  // argv; those that number the sockets are added.
+  std::string socket;      // Its path; what is there already is removed. Empty: the port alone.
+  bool tidies_up = false;  // It ends by itself when its standard input ends.
+  bool in_step = false;    // A scheduler signals all processes of our step.
 };
 
 class MpiServer {
@@ -43,6 +45,7 @@ class MpiServer {
   ~MpiServer();
 
   pid_t pid() const;  // 0: not started, or ended.
+  std::uint16_t port() const;
   // Takes the events that are there already.
   void drain();
   // The supervisor has reaped the process.

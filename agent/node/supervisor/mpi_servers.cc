@@ -1,12 +1,20 @@
 #include "agent/node/supervisor/mpi_servers.h"
 
+#include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstdlib>
 #include <string_view>
 #include <utility>
 
 #include "agent/node/facts/own_package.h"
+#include "agent/node/spawn/processor_share.h"
+#include "proto/contract/env.h"
+#include "proto/contract/host_ranges.h"
 #include "proto/os/clock.h"
+#include "proto/os/files.h"
+#include "proto/wire/mpi_names.h"
 
 namespace ivy {
 namespace {
@@ -45,9 +53,8 @@ std::vector<std::string> job_words(const HostPlan& plan, const SupervisorStart& 
                                     names,
                                     "--directory",
                                     start.directory.path};
-  if (!plan.mpi().store().empty())
-    words.insert(words.end(),
-                 {"--store", plan.mpi().store(), "--token-file", start.directory.token_file()});
+  words.insert(words.end(), {"--token-file", start.directory.token_file()});
+  if (!plan.mpi().store().empty()) words.insert(words.end(), {"--store", plan.mpi().store()});
   return words;
 }
 
@@ -61,46 +68,117 @@ MpiServerStart start_of(std::string name, std::vector<std::string> role, const H
   return result;
 }
 
+std::string pmix_name(const HostPlan& plan, const SupervisorStart& start) {
+  constexpr std::size_t kTokenBytesMax = 4096;
+  const std::string token =
+      read_file(start.directory.token_file(), kTokenBytesMax).value_or(std::string());
+  return pmix_namespace(start.job_id, plan.generation(), token);
+}
+
+bool is_oversubscribed(const HostPlan& plan) {
+  std::uint32_t ranks = static_cast<std::uint32_t>(plan.workers_size());
+  if (is_pretended_host(plan.hosts(static_cast<int>(place_of(plan))).name()))
+    ranks = plan.world_size();
+  return ranks > own_processor_count();
+}
+
+void set_variable(google::protobuf::RepeatedPtrField<Variable>& variables, EnvVariable wanted) {
+  const auto known = std::find_if(variables.begin(), variables.end(),
+                                  [&](const Variable& one) { return one.name() == wanted.name; });
+  Variable& variable = known != variables.end() ? *known : *variables.Add();
+  variable.set_name(std::move(wanted.name));
+  variable.set_value(std::move(wanted.value));
+}
+
+// By -x or, where workers have it, by the supervisor's own environment.
+bool is_set_by_user(const HostPlan& plan, const std::string& name) {
+  for (const Variable& variable : plan.environment())
+    if (variable.name() == name) return !is_old_mpi_setting(variable.value());
+  const bool is_removed =
+      std::find(plan.unset().begin(), plan.unset().end(), name) != plan.unset().end();
+  const char* const own = is_removed ? nullptr : std::getenv(name.c_str());
+  return own != nullptr && env_rule(name) != EnvRule::kScrub && !is_old_mpi_setting(own);
+}
+
 }  // namespace
 
-void MpiServers::begin(const HostPlan& plan) {
+void MpiServers::begin(HostPlan& plan) {
   servers_.clear();
   generation_ = plan.generation();
   has_failed_ = false;
-  has_joined_ = false;
   ranks_.begin(plan.mpi().required());
   if (!plan.has_mpi() || plan.workers_size() == 0) return;
+  segments_ = mpich_segments(pmi_name(start_.job_id, generation_), place_of(plan));
   MpiServerStart pmi = start_of("the PMI server of this host", {"ivy-node", "pmi"}, plan, start_);
   pmi.program = "/proc/self/exe";
   pmi.socket = start_.directory.pmi_socket();
-  listen(std::move(pmi));
   MpiServerStart pmix = start_of("the PMIx server of this host", {"ivy-pmix"}, plan, start_);
   pmix.program = program_directory() + "/ivy-pmix";
   pmix.tidies_up = true;
-  pmix.socket = start_.directory.pmix_socket();
-  // Where it is missing, clients find no socket and say so.
-  if (access(pmix.program.c_str(), X_OK) == 0) listen(std::move(pmix));
+  // Where it is missing, clients of the socket find none and say so; those of the port, which would
+  // be alone then, end the job.
+  if (access(pmix.program.c_str(), X_OK) == 0) pmix.socket = start_.directory.pmix_socket();
+  MpiPlace place;
+  place.pmi_port = listen(std::move(pmi), MPI_PMI1);
+  place.pmix_port = listen(std::move(pmix), MPI_PMIX);
+  if (place.pmi_port != 0 && place.pmix_port != 0) add_variables(plan, std::move(place));
 }
 
-void MpiServers::listen(MpiServerStart start) {
+void MpiServers::end() {
+  servers_.clear();
+  for (const std::string& segment : segments_) shm_unlink(segment.c_str());
+  segments_.clear();
+}
+
+void MpiServers::add_variables(HostPlan& plan, MpiPlace place) const {
+  place.size = plan.world_size();
+  place.local_size = static_cast<std::uint32_t>(plan.workers_size());
+  place.host = place_of(plan);
+  place.host_name = plan.hosts(static_cast<int>(place.host)).name();
+  place.pmix_namespace = pmix_name(plan, start_);
+  place.directory = start_.directory.pmix_directory(plan.generation());
+  for (WorkerSpec& worker : *plan.mutable_workers()) {
+    place.rank = worker.rank();
+    place.local_rank = worker.local_rank();
+    for (EnvVariable& variable : mpi_place_variables(place))
+      set_variable(*worker.mutable_environment(), std::move(variable));
+  }
+  const MpiSettings settings{.job_id = start_.job_id,
+                             .segment_directory = "/dev/shm/ivyrun-" + std::to_string(geteuid()) +
+                                                  "/pmix-" + start_.job_id + "-" +
+                                                  std::to_string(place.host) + "-" +
+                                                  std::to_string(plan.generation()),
+                             .is_oversubscribed = is_oversubscribed(plan)};
+  for (EnvVariable& variable : mpi_settings(settings))
+    if (!is_set_by_user(plan, variable.name))
+      set_variable(*plan.mutable_environment(), std::move(variable));
+}
+
+std::uint16_t MpiServers::listen(MpiServerStart start, MpiProtocol protocol) {
   MpiServer::Handlers handlers;
   handlers.born = handlers_.spare;
-  handlers.event = [this](const std::string& line) { take(line); };
+  handlers.event = [this, protocol](const std::string& line) { take(line, protocol); };
   handlers.note = [this](const std::string& line) { note(line); };
   handlers.lost = [this](const std::string& why) { fail(why); };
   Result<std::unique_ptr<MpiServer>> server =
       MpiServer::listen(loop_, std::move(start), std::move(handlers));
-  if (!server.ok()) return note("MPI: " + server.error().message);
+  if (!server.ok()) {
+    note("MPI: " + server.error().message);
+    return 0;
+  }
   servers_.push_back(std::move(*server));
+  return servers_.back()->port();
 }
 
-void MpiServers::take(const std::string& line) {
+void MpiServers::take(const std::string& line, MpiProtocol protocol) {
   constexpr std::string_view kError = "error ";
   if (line.starts_with(kError)) return fail(line.substr(kError.size()));
   ranks_.take(line, monotonic_ns());
-  if (ranks_.has_joined() && !std::exchange(has_joined_, true)) {
+  for (const std::uint32_t rank : ranks_.take_new()) {
     Event event;
     event.mutable_mpi_joined()->set_generation(generation_);
+    event.mutable_mpi_joined()->set_rank(rank);
+    event.mutable_mpi_joined()->set_protocol(protocol);
     handlers_.send(event);
   }
   tick(monotonic_ns());

@@ -15,6 +15,7 @@
 
 #include "agent/node/supervisor/mpi_server.h"
 #include "agent/node/supervisor/supervisor_start.h"
+#include "agent/node/workers/mpi_place.h"
 #include "agent/node/workers/mpi_ranks.h"
 #include "proto/wire/job.pb.h"
 
@@ -31,19 +32,23 @@ class MpiServers {
   MpiServers(boost::asio::io_context& loop, const SupervisorStart& start, Handlers handlers)
       : loop_(loop), start_(start), handlers_(std::move(handlers)) {}
 
-  // Called before the workers of this plan start. Without a plan for MPI nothing listens.
-  void begin(const HostPlan& plan);
+  // Called before the workers of this plan start: adds the variables by which these find their
+  // places in the MPI world. Without a plan for MPI nothing listens.
+  void begin(HostPlan& plan);
   // What this worker's end means.
   MpiEnd judge(std::uint32_t rank, const ExitStatus& status);
   // Called often: ends ranks that have left their world without MPI_Finalize.
   void tick(std::uint64_t now_ns);
   // Called when the supervisor has reaped a child; others than the servers are ignored.
   void reaped(pid_t pid, int wait_status);
-  void end() { servers_.clear(); }
+  // Called when the workers of this generation are gone.
+  void end();
 
  private:
-  void listen(MpiServerStart start);
-  void take(const std::string& line);
+  // The port on loopback; 0: it does not listen, and the user has been told.
+  std::uint16_t listen(MpiServerStart start, MpiProtocol protocol);
+  void add_variables(HostPlan& plan, MpiPlace place) const;
+  void take(const std::string& line, MpiProtocol protocol);
   void fail(const std::string& why);
   void note(const std::string& text);
 
@@ -52,9 +57,9 @@ class MpiServers {
   const Handlers handlers_;
   MpiRanks ranks_;
   std::vector<std::unique_ptr<MpiServer>> servers_;
+  std::vector<std::string> segments_;  // Files that MPICH may leave.
   std::uint32_t generation_ = 0;
   bool has_failed_ = false;
-  bool has_joined_ = false;  // The launcher knows that a rank has.
 };
 
 }  // namespace ivy

@@ -1,8 +1,5 @@
 #include "agent/node/supervisor/store_process.h"
 
-#include <fcntl.h>
-#include <signal.h>
-#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -12,11 +9,11 @@
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <cerrno>
 #include <chrono>
-#include <cstring>
+#include <csignal>
 #include <deque>
 #include <utility>
 
-#include "proto/contract/exit_code.h"
+#include "agent/node/spawn/server_child.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
@@ -66,8 +63,6 @@ void refuse_backlog(int listening_fd) {
   }
 }
 
-void keep_over_exec(int fd) { fcntl(fd, F_SETFD, fcntl(fd, F_GETFD) & ~FD_CLOEXEC); }
-
 // Checked before the workers start, not when the first of them needs the store.
 Result<void> check_wal_directory(const std::string& path) {
   if (path.empty()) return {};
@@ -77,28 +72,6 @@ Result<void> check_wal_directory(const std::string& path) {
     return errno_error(Code::kPermissionDenied, "the store's log: write to directory " + path,
                        errno);
   return {};
-}
-
-std::string end_of(const std::string& name, int wait_status) {
-  if (!WIFSIGNALED(wait_status))
-    return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
-  const int signal = WTERMSIG(wait_status);
-  return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
-}
-
-// Runs in the child of a process that may have a thread which writes log files: nothing here
-// allocates.
-[[noreturn]] void become_store(char* const* arguments, pid_t parent, bool in_step) {
-  prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (getppid() != parent) _exit(kExitInternal);
-  for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGXFSZ, SIGTERM}) ::signal(signal, SIG_DFL);
-  sigset_t blocked;
-  sigemptyset(&blocked);
-  if (in_step)
-    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
-  sigprocmask(SIG_SETMASK, &blocked, nullptr);
-  execv("/proc/self/exe", arguments);
-  _exit(kExitInternal);
 }
 
 }  // namespace
@@ -156,8 +129,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     while (control_.is_open() && receive_lines() > 0) {
       // Its last line may have arrived already.
     }
-    const std::string how =
-        end_of(request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
+    const std::string how = server_end(
+        request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
     if (WIFSIGNALED(wait_status) && may_start_again()) {
       spawn();
       if (pid_ != 0) handlers_.note(how + kAfterRestart, false);
@@ -217,21 +190,17 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     return words;
   }
 
+  // It has the same number there as here.
+  static void keep(int fd, ServerChild& server) { server.descriptors.emplace_back(fd, fd); }
+
   void spawn() {
     if (over_ || pid_ != 0) return;
     DescriptorPair ends = make_stream_pair();
     if (!ends) return fail();
-    std::vector<std::string> words = arguments(ends.theirs.get());
-    std::vector<char*> pointers;
-    for (std::string& word : words) pointers.push_back(word.data());
-    pointers.push_back(nullptr);
-    const pid_t parent = getpid();
-    const pid_t child = fork();
-    if (child == 0) {
-      for (Listener& listener : listeners_) keep_over_exec(listener.socket.native_handle());
-      keep_over_exec(ends.theirs.get());
-      become_store(pointers.data(), parent, request_.in_step);
-    }
+    ServerChild server{"/proc/self/exe", arguments(ends.theirs.get()), {}, request_.in_step};
+    for (Listener& listener : listeners_) keep(listener.socket.native_handle(), server);
+    keep(ends.theirs.get(), server);
+    const pid_t child = start_server(std::move(server));
     if (child < 0) return fail();
     pid_ = child;
     handlers_.born(child);

@@ -27,6 +27,7 @@
 #include "agent/node/supervisor/hello.h"
 #include "agent/node/supervisor/host_stores.h"
 #include "agent/node/supervisor/host_workers.h"
+#include "agent/node/supervisor/jax_service.h"
 #include "agent/node/supervisor/job_outcome.h"
 #include "agent/node/supervisor/mpi_servers.h"
 #include "agent/node/supervisor/overseers.h"
@@ -132,6 +133,8 @@ class Supervisor {
                   start_,
                   {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
                    [this](std::uint32_t rank) { workers_.kill(rank); }}};
+  JaxService jax_{start_,
+                  {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}};
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
@@ -348,8 +351,10 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 void Supervisor::start_group(const HostPlan& plan) {
   open_control();
   stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
-  mpi_.begin(plan);
-  workers_.start(plan, *containment_);
+  HostPlan with_places = plan;
+  mpi_.begin(with_places);
+  workers_.start(with_places, *containment_);
+  jax_.begin(with_places, workers_.group().environment);
   stop_.workers_started();
 }
 
@@ -429,6 +434,7 @@ void Supervisor::reap_children() {
         control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
       if (reaped > 0) stores_.reaped(reaped, status);
       if (reaped > 0) mpi_.reaped(reaped, status);
+      if (reaped > 0) jax_.reaped(reaped, status);
       continue;
     }
     workers_.collect(*worker);
@@ -488,6 +494,7 @@ void Supervisor::perform(EndingAction action) {
 void Supervisor::report(EndingAction action) {
   // Their ranks are gone, and the store must not meet them in the next generation.
   mpi_.end();
+  jax_.end();
   Event event;
   Report* report = event.mutable_report();
   report->set_generation(workers_.generation());
@@ -514,6 +521,7 @@ void Supervisor::finish() {
   channel_.flush_now();
   stores_.end();
   mpi_.end();
+  jax_.end();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();

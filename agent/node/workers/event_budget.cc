@@ -20,7 +20,8 @@ std::string bare_event(Event event) {
 
 bool EventBudget::is_essential(const Event& event) {
   return event.has_started() || event.has_start_failed() || event.has_exited() ||
-         event.has_report() || event.has_store_lost() || event.has_mpi_lost();
+         event.has_report() || event.has_store_lost() || event.has_mpi_lost() ||
+         event.has_jax_service_lost();
 }
 
 std::optional<std::string> EventBudget::admit(const Event& event, std::uint64_t waiting_bytes) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <utility>
 
 #include "proto/contract/text.h"
 
@@ -31,6 +32,7 @@ bool MpiRanks::take(std::string_view line, std::uint64_t now_ns) {
   if (!number || !code) return false;
   if (event != "joined" && event != "left" && event != "abort" && event != "vanished") return false;
   Rank& rank = ranks_[*number];
+  if (event == "joined" && rank.state == State::kAbsent) new_.push_back(*number);
   if (event == "joined") rank.state = State::kJoined;
   if (event == "left") rank.state = State::kLeft;
   if (event == "abort") {
@@ -46,6 +48,8 @@ bool MpiRanks::take(std::string_view line, std::uint64_t now_ns) {
   }
   return true;
 }
+
+std::vector<std::uint32_t> MpiRanks::take_new() { return std::exchange(new_, {}); }
 
 bool MpiRanks::has_joined() const {
   return std::any_of(ranks_.begin(), ranks_.end(),

@@ -39,6 +39,8 @@ class MpiRanks {
 
   // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: it is none.
   bool take(std::string_view line, std::uint64_t now_ns);
+  // The ranks that have joined for the first time since the last call.
+  std::vector<std::uint32_t> take_new();
   bool has_joined() const;  // Any rank of this host.
   MpiEnd judge(std::uint32_t rank, const ExitStatus& status) const;
   // The ranks that are to be killed now, each once.
@@ -58,6 +60,7 @@ class MpiRanks {
   MpiEnd judge_absent() const;
 
   bool required_ = false;
+  std::vector<std::uint32_t> new_;
   std::map<std::uint32_t, Rank> ranks_;
 };
 

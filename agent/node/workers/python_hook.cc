@@ -49,6 +49,14 @@ constexpr std::string_view kHook =
     faulthandler.register(46, file=file, all_threads=False)
 
 
+# A launcher inside the worker, whose ranks have a world of their own.
+def _has_other_launcher():
+    import os
+    get = os.environ.get
+    found = (get("PMI_PORT", "") + " " + get("PMIX_NAMESPACE", "")).strip()
+    return found != get("IVY_MPI_PLACE", "") or any(word in os.environ for word in _RANK_VARIABLES)
+
+
 def _spec_behind(own, name, path, target):
     import sys
     for finder in sys.meta_path:
@@ -142,7 +150,7 @@ def _watch():
     class _Watch:
         @staticmethod
         def find_spec(name, path=None, target=None):
-            if name not in _WORLDS or any(word in os.environ for word in _RANK_VARIABLES):
+            if name not in _WORLDS or _has_other_launcher():
                 return None
             spec = _spec_behind(_Watch, name, path, target)
             if spec is not None:

@@ -299,6 +299,21 @@ def _use_gloo():
             config.config.update("jax_cpu_collectives_implementation", "gloo")
 
 
+# A rank that comes back (--on-failure replace) finds what it had written in JAX's service. Rank 0 writes the devices of
+# all ranks there once, and would fail at the second time.
+def _forget_topology():
+    import os
+    from jax._src import distributed
+    client = distributed.global_state.client
+    if "IVY_REJOIN" not in os.environ or os.environ.get("IVY_RANK") != "0" or client is None:
+        return
+    for platform in "cpu", "cuda", "rocm":
+        try:
+            client.key_value_delete("%s:global_topology/%s" % (platform, platform))
+        except Exception:
+            pass
+
+
 # At its exit a process waits for all others, up to five minutes: of one that fails nobody would hear
 # until then. JAX tells them itself once its connections are closed.
 def _hurry_when_failing(module):
@@ -346,12 +361,34 @@ def _change_jax_start(module):
         except Exception:  # Without the store, or with wrong arguments, JAX speaks for itself.
             pass
         result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
-        try:
-            _use_gloo()
-        except Exception:
-            pass
+        for make in _use_gloo, _forget_topology:
+            try:
+                make()
+            except Exception:
+                pass
         return result
     module.State.initialize = initialize
+
+
+# With jax_cpu_collectives_implementation=mpi, JAX ends MPI and only then frees its communicators, which MPI takes for an
+# error. Here MPI ends with the process. UCX, which MPICH of Debian uses, would read its variables and fail at it.
+def _end_mpi_late(module):
+    import atexit
+    import os
+    os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
+
+    class Late:
+        def __getattr__(self, name):
+            return getattr(atexit, name)
+
+        def register(self, function, *values, **named):
+            if getattr(function, "__name__", "") != "Finalize" or "MPITRAMPOLINE_LIB" not in os.environ:
+                return atexit.register(function, *values, **named)
+            import ctypes
+            library = ctypes.CDLL(os.environ["MPITRAMPOLINE_LIB"])
+            getattr(ctypes.CDLL(None), "__cxa_atexit")(library.MPI_Finalize, None, None)
+            return function
+    module.atexit = Late()
 
 
 # Scripts ask at every step. ivyrun has switched the service off where no notice can come: then the
@@ -376,6 +413,7 @@ def _arm_jax():
         sys.meta_path.insert(0, _Jax({
             "jax._src.clusters": _add_jax_cluster,
             "jax._src.distributed": _change_jax_start,
+            "jax._src.xla_bridge": _end_mpi_late,
             "jax.experimental.multihost_utils": _answer_without_service,
         }))
 

@@ -5,7 +5,7 @@ namespace {
 
 // _join: the servers' answers are those of roles/mpi_exec.cc. What mpi4py is linked to is only
 // known when it is loaded, so both servers are asked; that one of them cannot serve matters only if
-// no world comes of it. _spec_behind() is python_hook.cc's.
+// no world comes of it. _spec_behind() and _has_other_launcher() are python_hook.cc's.
 constexpr std::string_view kMpiHook = R"(def _mpi_connect(name):
     import os
     import socket
@@ -90,7 +90,7 @@ def _mpi():
             if name != "mpi4py.MPI":
                 return None
             is_ours = os.environ.get("IVY_MPI") == str(os.getpid())
-            if not is_ours and any(word in os.environ for word in _RANK_VARIABLES):
+            if not is_ours and _has_other_launcher():
                 return None
             spec = _spec_behind(_Mpi, name, path, target)
             if spec is not None:

@@ -130,11 +130,16 @@ def last_error(code):
     text = (library.ivy_last_error() or b"").decode(errors="replace")
     failure = Failure(struct_bytes=ctypes.sizeof(Failure))
     library.ivy_last_failure(ctypes.byref(failure))
+    return of_failure(code, text, failure)
+
+
+def of_failure(code, text, failure):
+    """The exception for a code, its text and the library's Failure."""
     kind = _BY_KIND.get(failure.kind) or _BY_CODE.get(code, IvyError)
     if kind is FailedPrecondition and world_pid not in (None, os.getpid()):
         kind = NotInitialized
     return kind(text or f"error {code}",
-                code=library.ivy_code_name(code).decode(),
+                code=load().ivy_code_name(code).decode(),
                 rank=failure.rank if failure.rank >= 0 else None,
                 host=failure.host.decode(errors="replace") or None,
                 pid=failure.pid or None,

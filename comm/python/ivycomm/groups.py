@@ -22,6 +22,7 @@ _seats = []  # Weak references to the seats in the world's groups, in the order 
 _dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any more. Only added to by destructors.
 _named = weakref.WeakValueDictionary()  # Groups of which this process is a member.
 _LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
+before_end = []  # Functions that let what runs outside the interpreter end, while there is a world.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
@@ -301,6 +302,8 @@ def finalize():
     global _world, _worlds_ended
     if _world is None or errors.world_pid != os.getpid():
         return
+    for let_end in before_end:
+        let_end()
     if inside or calls.inside():
         raise IvyError(f"{len(inside) + calls.inside()} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")

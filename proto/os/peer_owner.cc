@@ -1,4 +1,4 @@
-#include "rendezvous/server/peer_owner.h"
+#include "proto/os/peer_owner.h"
 
 #include <arpa/inet.h>
 #include <linux/inet_diag.h>
@@ -12,7 +12,7 @@
 #include <cstdint>
 #include <cstring>
 
-namespace ivy::store {
+namespace ivy {
 namespace {
 
 constexpr std::uint32_t kAllStates = ~std::uint32_t{0};
@@ -129,23 +129,23 @@ PeerOwners::Owner PeerOwners::of(int fd) {
            getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) == 0;
   };
   if (!netlink_) return {};
-  if (!named()) return {Where::kGone, 0};
+  if (!named()) return {Where::kGone, 0, 0};
   const Ends ends{end_of(there), end_of(here)};
   const Found found = look_up(ends);
   // A socket without an inode has no owner any more; the kernel reports it as root's.
   if (found.error == 0 && found.socket.idiag_inode != 0)
-    return {Where::kHere, found.socket.idiag_uid};
-  if (found.error == 0) return {Where::kGone, 0};
+    return {Where::kHere, found.socket.idiag_uid, found.socket.idiag_inode};
+  if (found.error == 0) return {Where::kGone, 0, 0};
   if (found.error != ENOENT) {
     why_unknown_ = std::strerror(found.error);
     return {};
   }
   // Look up our own end, to tell an unknown peer from a kernel that reports no sockets at all.
   const Found own = look_up({ends.to, ends.from});
-  if (own.error == 0) return {is_loopback(ends.from) ? Where::kGone : Where::kElsewhere, 0};
-  if (!named()) return {Where::kGone, 0};
+  if (own.error == 0) return {is_loopback(ends.from) ? Where::kGone : Where::kElsewhere, 0, 0};
+  if (!named()) return {Where::kGone, 0, 0};
   why_unknown_ = std::strerror(own.error);
   return {};
 }
 
-}  // namespace ivy::store
+}  // namespace ivy

@@ -1,14 +1,15 @@
-// Finds the user who owns the other end of a TCP connection. torch's clients cannot authenticate,
-// but if both ends are sockets of this host the kernel knows the user of each.
+// Finds the user who owns the other end of a TCP connection. torch's clients and MPI libraries
+// cannot authenticate, but if both ends are sockets of this host the kernel knows the user of each.
 #pragma once
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "proto/os/descriptor.h"
 
-namespace ivy::store {
+namespace ivy {
 
 class PeerOwners {
  public:
@@ -21,6 +22,7 @@ class PeerOwners {
   struct Owner {
     Where where = Where::kUnknown;
     uid_t user = 0;
+    std::uint32_t inode = 0;  // The peer's socket, as /proc/PID/fd shows it.
   };
 
   PeerOwners();
@@ -38,4 +40,4 @@ class PeerOwners {
   std::string why_unknown_;
 };
 
-}  // namespace ivy::store
+}  // namespace ivy

@@ -1,0 +1,68 @@
+#include "agent/node/spawn/server_child.h"
+
+#include <fcntl.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "proto/contract/exit_code.h"
+
+namespace ivy {
+namespace {
+
+// Above the numbers that a server asks for, so that none is overwritten before it is in place.
+constexpr int kAside = 64;
+
+// Runs in the child of a process that may have other threads, so nothing from here on allocates.
+void place_descriptors(std::vector<std::pair<int, int>>& descriptors) {
+  for (auto& [ours, theirs] : descriptors) ours = fcntl(ours, F_DUPFD_CLOEXEC, kAside);
+  for (const auto& [ours, theirs] : descriptors)
+    if (dup2(ours, theirs) < 0) _exit(kExitInternal);
+}
+
+void reset_signals(bool in_step) {
+  for (const int signal : {SIGINT, SIGHUP, SIGCHLD, SIGXFSZ, SIGTERM}) ::signal(signal, SIG_DFL);
+  sigset_t blocked;
+  sigemptyset(&blocked);
+  if (in_step)
+    for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
+  sigprocmask(SIG_SETMASK, &blocked, nullptr);
+}
+
+// As exec wants them, with a null pointer at the end.
+std::vector<char*> exec_words(std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
+}  // namespace
+
+pid_t start_server(ServerChild server) {
+  std::vector<char*> pointers = exec_words(server.arguments);
+  std::vector<char*> variables = exec_words(server.environment);
+  const pid_t parent = getpid();
+  const pid_t child = fork();
+  if (child != 0) return child;
+  prctl(PR_SET_PDEATHSIG, SIGKILL);
+  if (getppid() != parent) _exit(kExitInternal);
+  place_descriptors(server.descriptors);
+  reset_signals(server.in_step);
+  execve(server.program.c_str(), pointers.data(),
+         server.environment.empty() ? environ : variables.data());
+  _exit(errno == ENOENT ? kExitNotFound : kExitNotExecutable);
+}
+
+std::string server_end(const std::string& name, int wait_status) {
+  if (!WIFSIGNALED(wait_status))
+    return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
+  const int signal = WTERMSIG(wait_status);
+  return name + " was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+}
+
+}  // namespace ivy

@@ -1,0 +1,32 @@
+// A server that the supervisor keeps beside the workers, such as the job's store: a child outside
+// their containment, which a stop leaves to the last worker. It dies with the supervisor.
+//
+// Thread: any that may fork. Lifetime: the caller reaps it.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+namespace ivy {
+
+struct ServerChild {
+  std::string program;  // The absolute path of its file.
+  std::vector<std::string> arguments;
+  std::vector<std::string> environment;  // As NAME=VALUE; where it is empty, ours is inherited.
+  // Descriptors of ours and their numbers in it. All others of ours that are not inherited close.
+  std::vector<std::pair<int, int>> descriptors;
+  // A scheduler signals all processes of our step, and means the workers: workers need the server
+  // for their last reports.
+  bool in_step = false;
+};
+
+// Its process; -1 sets errno. A program that cannot be executed ends with exit code 126 or 127.
+pid_t start_server(ServerChild server);
+
+// "the store was killed by signal 9 (Killed)", "the store ended with exit code 3".
+std::string server_end(const std::string& name, int wait_status);
+
+}  // namespace ivy

@@ -1,0 +1,118 @@
+#include "agent/node/supervisor/jax_service.h"
+
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <optional>
+#include <string_view>
+#include <utility>
+
+#include "agent/node/spawn/server_child.h"
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kName = "JAX's coordination service";
+
+// jaxlib 0.4.31 and 0.10.2 know different arguments. A service of the generation before may hold
+// the port for a moment longer.
+constexpr std::string_view kJaxServiceScript = R"py(
+import os, signal, sys, time
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+address, ranks = sys.argv[1], int(sys.argv[2])
+try:
+    try:
+        from jaxlib import _jax as library
+    except ImportError:
+        from jaxlib import xla_extension as library
+except ImportError as error:
+    sys.exit("%s has no jaxlib: %s" % (sys.executable, error))
+
+def start():
+    for words in ({"heartbeat_timeout": 100, "shutdown_timeout": 300, "recoverable": True},
+                  {"heartbeat_timeout": 100, "shutdown_timeout": 300},
+                  {"heartbeat_interval": 10, "max_missing_heartbeats": 10, "shutdown_timeout": 300}, {}):
+        try:
+            return library.get_distributed_runtime_service(address, ranks, **words)
+        except TypeError as error:
+            why = error
+    raise why
+
+end = time.monotonic() + 10
+while True:
+    try:
+        service = start()
+        break
+    except RuntimeError as error:
+        if time.monotonic() > end:
+            sys.exit("it cannot listen at %s: %s" % (address, str(error).splitlines()[0]))
+    time.sleep(0.2)
+while True:
+    signal.pause()
+)py";
+
+// Why a process has ended stands in the last line that it has written.
+std::string last_line(const std::string& path) {
+  constexpr std::size_t kMostBytes = 400;
+  const std::optional<std::string> text = read_file(path, 64u << 10);
+  if (!text) return "";
+  const std::size_t end = text->find_last_not_of(" \n");
+  if (end == std::string::npos) return "";
+  const std::size_t begin = text->find_last_of('\n', end);
+  return text->substr(begin == std::string::npos ? 0 : begin + 1, end - begin)
+      .substr(0, kMostBytes);
+}
+
+std::vector<std::string> texts_of(const Environment& environment) {
+  std::vector<std::string> texts;
+  for (const EnvVariable& variable : environment)
+    texts.push_back(variable.name + "=" + variable.value);
+  return texts;
+}
+
+}  // namespace
+
+std::string JaxService::words_path() const { return start_.directory.path + "/jax-service.log"; }
+
+void JaxService::begin(const HostPlan& plan, const Environment& environment) {
+  end();
+  if (!plan.has_jax_service()) return;
+  const Descriptor words(
+      open(words_path().c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0600));
+  if (!words) return fail(errno_error(Code::kUnavailable, "write " + words_path(), errno).message);
+  ServerChild child;
+  child.program = plan.jax_service().interpreter();
+  child.arguments = {child.program, "-c", std::string(kJaxServiceScript),
+                     plan.jax_service().address(), std::to_string(plan.world_size())};
+  child.environment = texts_of(environment);
+  child.descriptors = {{words.get(), STDERR_FILENO}};
+  child.in_step = start_.step_task != 0;
+  pid_ = start_server(std::move(child));
+  if (pid_ > 0) return handlers_.spare(pid_);
+  pid_ = 0;
+  fail(errno_error(Code::kUnavailable, "start " + std::string(kName), errno).message);
+}
+
+void JaxService::reaped(pid_t pid, int wait_status) {
+  if (pid_ == 0 || pid != pid_) return;
+  pid_ = 0;
+  const std::string line = last_line(words_path());
+  fail(server_end(std::string(kName), wait_status) + (line.empty() ? "" : ": " + line));
+}
+
+void JaxService::end() {
+  if (const pid_t ended = std::exchange(pid_, 0); ended != 0) kill(ended, SIGKILL);
+}
+
+void JaxService::fail(const std::string& why) {
+  Event event;
+  event.mutable_jax_service_lost()->set_why(why);
+  handlers_.send(event);
+}
+
+}  // namespace ivy

@@ -1,0 +1,67 @@
+#include "agent/node/workers/mpi_place.h"
+
+#include <cstddef>
+
+namespace ivy {
+namespace {
+
+std::string on_loopback(std::uint16_t port) { return "127.0.0.1:" + std::to_string(port); }
+
+}  // namespace
+
+// PMI_PORT rather than PMI_FD: the descriptor would be closed by Python's subprocess, for one.
+Environment mpi_place_variables(const MpiPlace& place) {
+  const std::string rank = std::to_string(place.rank);
+  Environment variables = {
+      {"PMI_PORT", on_loopback(place.pmi_port)},
+      {"PMI_ID", rank},
+      {"PMI_RANK", rank},
+      {"PMI_SIZE", std::to_string(place.size)},
+      {"MPI_LOCALRANKID", std::to_string(place.local_rank)},
+      {"MPI_LOCALNRANKS", std::to_string(place.local_size)},
+      // With the variables of PMIx beside these MPICH 5 does not know which of them is meant.
+      {"MPIR_CVAR_PMI_VERSION", "1"},
+      {"PMIX_NAMESPACE", place.pmix_namespace},
+      {"PMIX_RANK", rank},
+      {"PMIX_HOSTNAME", place.host_name},
+      // The modules that ivy-pmix chooses for its libpmix.
+      {"PMIX_SECURITY_MODE", "native"},
+      {"PMIX_GDS_MODULE", "hash"},
+      {"PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"},
+      {"PMIX_SERVER_TMPDIR", place.directory},
+      {"PMIX_SYSTEM_TMPDIR", place.directory},
+      // By these the Python hook tells our place from that of an mpirun in a worker.
+      {"IVY_MPI_PLACE", on_loopback(place.pmi_port) + " " + place.pmix_namespace},
+  };
+  const std::string uri =
+      "ivyrun-pmix." + std::to_string(place.host) + ";tcp4://" + on_loopback(place.pmix_port);
+  // Each release of libpmix looks for one of them.
+  for (const char* release : {"2", "21", "3", "4", "41"})
+    variables.push_back({"PMIX_SERVER_URI" + std::string(release), uri});
+  return variables;
+}
+
+Environment mpi_settings(const MpiSettings& settings) {
+  constexpr std::size_t kHalf = 16;
+  Environment variables = {
+      // Open MPI 4.1 looks for a server only if it believes that a launcher started it directly,
+      // and then leaves binding to that launcher. It takes this as jsrun's mark.
+      {"JSM_JSRUN_PORT", "1"},
+      // The key that ranks on Omni-Path show each other: two numbers of 16 digits.
+      {"OMPI_MCA_orte_precondition_transports",
+       settings.job_id.substr(0, kHalf) + "-" + settings.job_id.substr(kHalf)},
+  };
+  // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
+  if (settings.is_oversubscribed) variables.push_back({"OMPI_MCA_mpi_oversubscribe", "1"});
+  // The first is known to Open MPI 5 as well, which calls that part btl_sm.
+  for (const char* owner : {"btl_vader", "osc_sm", "osc_rdma"})
+    variables.push_back(
+        {"OMPI_MCA_" + std::string(owner) + "_backing_directory", settings.segment_directory});
+  return variables;
+}
+
+bool is_old_mpi_setting(const std::string& value) {
+  return value.find("/ivyrun-") != std::string::npos && value.find("/pmix-") != std::string::npos;
+}
+
+}  // namespace ivy

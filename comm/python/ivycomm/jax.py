@@ -1,0 +1,570 @@
+"""Collectives of JAX arrays, inside jax.jit and outside.
+
+    import ivycomm as ic, ivycomm.jax as icj
+    ic.init()
+
+    @jax.jit
+    def step(parameters, batch):
+        loss, gradient = jax.value_and_grad(loss_of)(parameters, batch)
+        return loss, icj.all_reduce(gradient, "mean")
+
+Inside jit a compiled program calls libivycomm by XLA's foreign function interface; nothing goes through the
+interpreter. All calls of a program, in lax.scan, lax.cond and lax.while_loop too, are carried out in the order
+in which they were written, and so are calls of programs that follow each other (JAX's ordered effects). Every rank
+of the group makes the same calls in the same order; a lax.cond must take the same way on all of them.
+
+Everywhere: `x` is an array of JAX, or what jax.numpy.asarray makes one of, of the same shape and type on every rank;
+the result is a new array. Rows are those of axis 0. `group`: an ivycomm.Group, None for the world; ranks such as `src`
+and `dst` are ranks of the group. `timeout`: seconds, None for the world's. jax.vmap maps over every call.
+
+Derivatives, forward and backward: each call's derivative is a call as well, so all ranks must differentiate
+alike. The loss that is differentiated is the sum of the losses of all ranks, as in jax.lax's collectives; `grad` of
+all_reduce chooses. Errors: TypeError and ValueError while the function is traced. A call that fails while it runs, outside jit,
+raises ivycomm's exceptions (RankDied, Mismatch, Timeout, ...). Out of a compiled program JAX raises its own
+exception with the text of ours; `with ivycomm.jax.errors():` makes ours of it.
+
+Limits: one device per process and program (ordered effects are refused by JAX on several: not inside pmap, or
+shard_map over several devices); no order between these calls and XLA's own collectives. On GPUs the same handlers
+enqueue on XLA's stream; this has not been tested on a GPU yet.
+"""
+
+import contextlib
+import ctypes
+import os
+import re
+import threading
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+from jax._src import dispatch, effects
+from jax._src.interpreters.mlir import custom_call, full_like_aval
+from jax._src.lib.mlir import ir
+from jax.interpreters import ad, batching, mlir
+
+try:
+    from jax.core import ShapedArray
+    from jax.extend.core import Primitive
+except ImportError:  # Before JAX 0.4.36.
+    from jax.core import Primitive, ShapedArray
+try:
+    from jax import ffi
+except ImportError:  # Before JAX 0.4.38.
+    from jax.extend import ffi
+
+from . import groups, library, waiting
+from .element_types import ReduceOp, dtype_number, op_number
+from .errors import IvyError, of_failure
+from .work import milliseconds
+
+__all__ = ["all_gather", "all_reduce", "all_to_all", "barrier", "broadcast", "errors", "gather", "recv", "reduce",
+           "reduce_scatter", "scan", "scatter", "send", "sendrecv"]
+
+SUM, MEAN = int(ReduceOp.SUM), int(ReduceOp.AVG)
+NOBODY = -1
+
+
+class _Order(effects.Effect):
+    """What every call has on the world outside: JAX keeps such calls in order."""
+
+    def __str__(self):
+        return "ivycomm"
+
+
+_ORDER = _Order()
+for _kinds in (effects.ordered_effects, effects.lowerable_effects, effects.control_flow_allowed_effects,
+               effects.remat_allowed_effects, effects.custom_derivatives_allowed_effects):
+    _kinds.add_type(_Order)
+
+
+_FILE_NAME = "libivycomm_jax.so"
+_TARGETS = {"cpu": "ivycomm_on_host", "cuda": "ivycomm_on_gpu", "rocm": "ivycomm_on_gpu"}
+_TAKES_TOKENS = tuple(int(part) for part in jax.__version__.split(".")[:2]) >= (0, 5)
+_PASSES = "ivycomm_passes"
+if not _TAKES_TOKENS:
+    del _TARGETS["cuda"], _TARGETS["rocm"]
+_FUNCTIONS = ("all_reduce_coalesced", "reduce", "scan", "broadcast", "all_gather", "reduce_scatter", "gather", "scatter",
+              "all_to_all", "barrier", "send", "recv", "work_wait", "work_test", "work_abort", "work_free", "last_error",
+              "last_failure")
+_INTERPRETER = ("PyGILState_Ensure", "PyGILState_Release", "PyErr_CheckSignals", "PyErr_Fetch", "PyErr_Restore",
+                "Py_AddPendingCall")
+
+
+class _Functions(ctypes.Structure):
+    _fields_ = [("struct_bytes", ctypes.c_size_t),
+                *((name, ctypes.c_void_p) for name in _FUNCTIONS)]
+
+
+class _Interpreter(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in _INTERPRETER]
+
+
+_lock = threading.Lock()
+_handlers = None
+
+
+def _interface_minor():
+    """The minor version of XLA's interface that this jaxlib has, as its own header says it."""
+    path = os.path.join(ffi.include_dir(), "xla/ffi/api/c_api.h")
+    try:
+        with open(path) as file:
+            text = file.read()
+        major, minor = (int(re.search(rf"define XLA_FFI_API_{word} (\d+)", text).group(1)) for word in ("MAJOR", "MINOR"))
+    except (OSError, AttributeError) as error:
+        raise ImportError(f"ivycomm.jax cannot read the version of XLA's interface from {path}: {error}") from None
+    if major != 0:
+        raise ImportError(f"this jaxlib has version {major}.{minor} of XLA's foreign function interface, and "
+                          "ivycomm.jax knows 0.*; install a newer ivycomm")
+    return minor
+
+
+def _open():
+    loaded = library.load()
+    folder = os.path.dirname(os.path.realpath(loaded._name))
+    places = [os.environ.get("IVY_JAX_LIBRARY")] + [
+        os.path.join(os.path.dirname(path), _FILE_NAME) for path in [os.path.join(folder, ""), *library.candidates()[:-1]]]
+    path = next((place for place in places if place and os.path.exists(place)), None)
+    if path is None:
+        raise ImportError(f"{_FILE_NAME} is not there ({', '.join(filter(None, places))}): it comes with libivycomm; set "
+                          "IVY_JAX_LIBRARY to its path")
+    handlers = ctypes.CDLL(path)
+    address = lambda function: ctypes.cast(function, ctypes.c_void_p).value  # noqa: E731
+    functions = _Functions(ctypes.sizeof(_Functions), *(address(getattr(loaded, "ivy_" + name)) for name in _FUNCTIONS))
+    interpreter = _Interpreter(*(address(getattr(ctypes.pythonapi, name)) for name in _INTERPRETER))
+    if handlers.ivy_jax_set_functions(ctypes.byref(functions), ctypes.byref(interpreter), _interface_minor()):
+        raise ImportError(f"{path} is of another build than this ivycomm: both must come from one")
+    for platform, name in _TARGETS.items():
+        function = handlers.ivy_jax_on_host if platform == "cpu" else handlers.ivy_jax_on_gpu
+        with contextlib.suppress(NotImplementedError, AttributeError):
+            ffi.register_ffi_target(name, ffi.pycapsule(function), platform={"cuda": "CUDA", "rocm": "ROCM"}.get(
+                platform, platform))
+    if not _TAKES_TOKENS:
+        ffi.register_ffi_target(_PASSES, ffi.pycapsule(handlers.ivy_jax_pass), api_version=0)
+    return handlers
+
+
+def _load():
+    global _handlers
+    with _lock:
+        if _handlers is None:
+            _handlers = _open()
+    return _handlers
+
+
+_numbers = {}  # Of groups, by their C handle: a compiled program must not hold an address.
+
+
+def _number(group):
+    """The number by which compiled programs know the group; the world is 0."""
+    handle = group.handle
+    key = handle.value if isinstance(handle, ctypes.c_void_p) else handle
+    if group is groups.world():
+        number = 0
+    else:
+        number = _numbers.setdefault((groups._worlds_ended, key), len(_numbers) + 1)
+    if _load().ivy_jax_set_group(number, handle, group.rank, group.size):
+        raise ValueError(f"a process can use {1024} groups in compiled programs, and this would be one more")
+    return number
+
+
+def _translated(error):
+    """ivycomm's exception for one of JAX's; None for one that is not about ivycomm."""
+    at = str(error).find("ivycomm: ")
+    if at < 0 or _handlers is None:
+        return None
+    failure = library.Failure(struct_bytes=ctypes.sizeof(library.Failure))
+    text = ctypes.create_string_buffer(4096)
+    code = _handlers.ivy_jax_last_failure(text, len(text), ctypes.byref(failure))
+    if code == 0:
+        return None
+    return of_failure(code, text.value.decode(errors="replace"), failure)
+
+
+@contextlib.contextmanager
+def errors():
+    """Inside, and as a decorator, ivycomm's exceptions are raised for calls that failed in compiled programs.
+
+    JAX raises when a result is asked for: have it inside as well (`x.block_until_ready()`).
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        ours = None if isinstance(error, IvyError) else _translated(error)
+        if ours is None:
+            raise
+        raise ours from error
+
+
+class _Operation:
+    """A call as JAX knows it: shapes, derivatives, batches, and the foreign call.
+
+    shape: of the result, from that of the operand and the parameters. transpose: of the linear map, from the
+    results' cotangents to the operands'; None: the call has no derivative. rows: axis 0 has a meaning.
+    """
+
+    count = 0
+
+    def __init__(self, name, shape=None, transpose=None, jvp=None, rows=False):
+        self.number, self.shape, self.rows = _Operation.count, shape, rows
+        _Operation.count += 1
+        self.primitive = primitive = Primitive("ivycomm_" + name)
+        primitive.multiple_results = True
+        primitive.def_impl(partial(dispatch.apply_primitive, primitive))
+        primitive.def_effectful_abstract_eval(self._abstract)
+        for platform, target in _TARGETS.items():
+            with contextlib.suppress(NotImplementedError):
+                mlir.register_lowering(primitive, partial(self._lower, target), platform=platform)
+        self.transpose, self.name = transpose, name
+        ad.primitive_jvps[primitive] = jvp or self._jvp
+        ad.primitive_transposes[primitive] = self._transpose
+        batching.primitive_batchers[primitive] = self._batch
+
+    def __call__(self, *operands, **how):
+        return self.primitive.bind(*operands, **how)
+
+    def _abstract(self, *operands, **how):
+        if self.shape is None:
+            return [], {_ORDER}
+        return [ShapedArray(self.shape(operand.shape, how), operand.dtype) for operand in operands], {_ORDER}
+
+    def _lower(self, target, context, *operands, **how):
+        operands, aliases = list(operands), {}
+        shapes = [aval.shape for aval in context.avals_in]
+        if self is _broadcast:
+            aliases = {1: 1}
+        elif _gets_nothing(how) and context.avals_out:
+            # The result is nothing but zeros here, which are made where the result will be.
+            zeros = full_like_aval(context, 0, context.avals_out[0])
+            aliases = {len(operands) + 1: 1}
+            operands.append(zeros)
+            shapes.append(context.avals_out[0].shape)
+        number = ir.IntegerType.get_signless(64)
+        attributes = {name: ir.IntegerAttr.get(number, how[name]) for name in _SENT}
+        attributes["operation"] = ir.IntegerAttr.get(number, self.number)
+        turn = _turn_of(context.tokens_in.get(_ORDER))
+        call = custom_call(
+            target, api_version=4, has_side_effect=True, backend_config=attributes, operands=[turn, *operands],
+            result_types=[turn.type, *(_type_of(aval) for aval in context.avals_out)],
+            operand_layouts=_row_major([(), *shapes]),
+            result_layouts=_row_major([(), *(aval.shape for aval in context.avals_out)]),
+            operand_output_aliases=aliases)
+        turn, *results = call.results
+        context.set_tokens_out(mlir.TokenSet({_ORDER: _token_of(turn)}))
+        return results
+
+    def _jvp(self, primals, tangents, **how):
+        if self.transpose is None or how["op"] not in (SUM, MEAN):
+            raise NotImplementedError(f"ivycomm.jax.{self.name} has no derivative for these arguments; "
+                                      "jax.lax.stop_gradient says that none is meant")
+        results = self(*primals, **how)
+        if all(type(tangent) is ad.Zero for tangent in tangents) or not results:
+            return results, [ad.Zero.from_primal_value(result) for result in results]
+        tangents = [ad.instantiate_zeros(tangent) for tangent in tangents]
+        if tangents[0].dtype == jax.dtypes.float0:
+            return results, [ad.Zero.from_primal_value(result) for result in results]
+        return results, self(*tangents, **how)
+
+    def _transpose(self, cotangents, *operands, **how):
+        cotangents = [ad.instantiate_zeros(cotangent) for cotangent in cotangents]
+        return self.transpose(cotangents, [operand.aval for operand in operands], how)
+
+    def _batch(self, operands, axes, **how):
+        axis = 1 if self.rows else 0
+        size = next(operand.shape[at] for operand, at in zip(operands, axes) if at is not None)
+        moved = [jnp.repeat(jnp.expand_dims(operand, axis), size, axis) if at is None else jnp.moveaxis(operand, at, axis)
+                 for operand, at in zip(operands, axes)]
+        if self is _recv or self is _sendrecv:
+            how = {**how, "like": (size, *how["like"])}
+        results = self(*moved, **how)
+        return results, [axis] * len(results)
+
+
+def _type_of(aval):
+    return ir.RankedTensorType.get(aval.shape, mlir.dtype_to_ir_type(aval.dtype))
+
+
+def _row_major(shapes):
+    return [tuple(reversed(range(len(shape)))) for shape in shapes]
+
+
+# A token is no argument that handlers of older JAX can take (XLA ends the process): two calls that do nothing make a
+# number of it, whose way through the program keeps the same order.
+def _turn_of(token):
+    if _TAKES_TOKENS:
+        return token
+    number = ir.RankedTensorType.get([], ir.IntegerType.get_signless(8))
+    return _passed(token, number)
+
+
+def _token_of(turn):
+    return turn if _TAKES_TOKENS else _passed(turn, mlir.token_type())
+
+
+def _passed(value, type_):
+    return custom_call(_PASSES, api_version=1, operands=[value], result_types=[type_], operand_layouts=[()],
+                       result_layouts=[()], has_side_effect=True).results[0]
+
+
+_SENT = ("group", "op", "peer", "source", "tag", "source_tag", "timeout_ms")  # To the handler.
+
+
+# Whether the result on this rank is zeros.
+def _gets_nothing(how):
+    kind = how["kind"]
+    return (kind == "to_root" and how["peer"] != how["rank"]) or (kind == "exchange" and how["source"] == NOBODY)
+
+
+def _same(shape, _how):
+    return shape
+
+
+def _gathered(shape, how):
+    return (how["size"] * shape[0], *shape[1:])
+
+
+def _divided(shape, how):
+    return (shape[0] // how["size"], *shape[1:])
+
+
+def _with_sum(how):
+    return {**how, "op": SUM}
+
+
+# A mean's derivative is that of the sum, divided.
+def _scaled(arrays, how):
+    return [array / how["size"] for array in arrays] if how["op"] == MEAN else arrays
+
+
+def _transpose_all_reduce(cotangents, _avals, how):
+    if how["grad"] == "identity":
+        return _scaled(cotangents, how)
+    return _all_reduce(*cotangents, **how)
+
+
+def _jvp_all_reduce(primals, tangents, **how):
+    op = ReduceOp(how["op"])
+    if op not in (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.PRODUCT):
+        return _Operation._jvp(_all_reduce, primals, tangents, **how)
+    results = _all_reduce(*primals, **how)
+    pairs = []
+    for x, tangent, result in zip(primals, tangents, results):
+        slope = _slope_of_product(x, how) if op is ReduceOp.PRODUCT else _slope_of_extreme(x, result, how)
+        pairs.append(slope * ad.instantiate_zeros(tangent))
+    return results, _all_reduce(*pairs, **_with_sum(how))
+
+
+def _slope_of_product(x, how):
+    """The product of all other ranks' x; exact where there are zeros."""
+    rows = _all_gather(x[None], **_with_sum(how))[0]
+    return jnp.prod(rows.at[how["rank"]].set(1), axis=0)
+
+
+def _slope_of_extreme(x, result, how):
+    """Ranks that have the same extreme share the derivative, as in jax.numpy."""
+    is_it = (x == result).astype(x.dtype)
+    return is_it / _all_reduce(is_it, **_with_sum(how))[0]
+
+
+def _transpose_scan(cotangents, _avals, how):
+    # Rank r's x is in the results of r and those after it.
+    rows = _all_gather(cotangents[0][None], **how)[0]
+    return [jnp.sum(rows[how["rank"]:], axis=0, dtype=rows.dtype)]
+
+
+_all_reduce = _Operation("all_reduce", _same, _transpose_all_reduce, _jvp_all_reduce)
+_reduce = _Operation("reduce", _same, lambda cts, _, how: _broadcast(
+    *_scaled(cts, how), **{**_with_sum(how), "kind": "from_root"}))
+_scan = _Operation("scan", _same, _transpose_scan)
+_broadcast = _Operation("broadcast", _same, lambda cts, _, how: _reduce(*cts, **{**how, "kind": "to_root"}))
+_all_gather = _Operation("all_gather", _gathered, lambda cts, _, how: _reduce_scatter(*cts, **how), rows=True)
+_reduce_scatter = _Operation("reduce_scatter", _divided, lambda cts, _, how: _all_gather(
+    *_scaled(cts, how), **_with_sum(how)), rows=True)
+_gather = _Operation("gather", _gathered, lambda cts, _, how: _scatter(*cts, **{**how, "kind": "from_root"}), rows=True)
+_scatter = _Operation("scatter", _divided, lambda cts, _, how: _gather(*cts, **{**how, "kind": "to_root"}), rows=True)
+_all_to_all = _Operation("all_to_all", _same, lambda cts, _, how: _all_to_all(*cts, **how), rows=True)
+_barrier = _Operation("barrier")
+_send = _Operation("send")
+_recv = _Operation("recv", lambda _shape, how: how["like"])
+_sendrecv = _Operation("sendrecv", lambda _shape, how: how["like"], lambda cts, avals, how: _sendrecv(
+    *cts, **{**how, "peer": how["source"], "source": how["peer"], "tag": how["source_tag"], "source_tag": how["tag"],
+             "like": avals[0].shape}))
+
+
+def _how(group, timeout, kind="", **more):
+    # The type of what reaches the handler does not change from call to call, so neither do the words.
+    return dict(dict(group=_number(group), rank=group.rank, size=group.size, op=SUM, peer=NOBODY, source=NOBODY, tag=0,
+                     source_tag=0, timeout_ms=milliseconds(timeout), grad="sum", kind=kind), **more)
+
+
+def _carried_out(operation, operands, how):
+    """Outside jit this waits, and raises ivycomm's exceptions."""
+    if any(isinstance(operand, jax.core.Tracer) for operand in operands):
+        return operation(*operands, **how)
+    with errors(), waiting.calling():
+        results = operation(*operands, **how)
+        jax.block_until_ready(results) if results else jax.effects_barrier()
+    return results
+
+
+def _array(x):
+    x = jnp.asarray(x)
+    dtype_number(x.dtype.name)
+    return x
+
+
+def _member(group):
+    group = groups.resolve(group)
+    if not group.is_member:
+        raise ValueError(f"this rank is no member of {group!r}; only members may call")
+    return group
+
+
+def _with_rows(x, name, group=None):
+    x = _array(x)
+    if not x.ndim:
+        raise ValueError(f"{name} divides the first axis, and a 0-d array has none")
+    if group is not None and x.shape[0] % group.size:
+        raise ValueError(f"{name}: {x.shape[0]} rows cannot be divided equally among {group.size} ranks")
+    return x
+
+
+def _reduction(op):
+    number = op_number(op)
+    if number == ReduceOp.PREMUL_SUM:
+        raise ValueError('op "premul_sum": multiply x by the factor instead, and take "sum"')
+    return number
+
+
+def all_reduce(x, op="sum", *, group=None, grad="sum", timeout=None):
+    """result[i] = op over all ranks of x[i]; bitwise the same everywhere.
+
+    x: an array, or a tree of arrays (arrays of one type are one operation). op: as of ivycomm.all_reduce, without
+    "premul_sum"; those with a derivative are sum, mean, min, max and product. grad: "sum": the derivative is an
+    all_reduce as well (every rank has a loss, and their sum is differentiated); "identity": the gradient passes as it is
+    (all ranks compute one and the same loss from the result).
+    """
+    group, op = _member(group), _reduction(op)
+    if grad not in ("sum", "identity"):
+        raise ValueError(f'grad must be "sum" or "identity", not {grad!r}')
+    leaves, form = jax.tree_util.tree_flatten(x)
+    leaves = [_array(leaf) for leaf in leaves]
+    results = list(leaves)
+    for dtype in dict.fromkeys(leaf.dtype for leaf in leaves):
+        places = [at for at, leaf in enumerate(leaves) if leaf.dtype == dtype]
+        reduced = _carried_out(_all_reduce, [leaves[at] for at in places], _how(group, timeout, op=op, grad=grad))
+        for at, result in zip(places, reduced):
+            results[at] = result
+    return jax.tree_util.tree_unflatten(form, results)
+
+
+def reduce(x, dst=0, op="sum", *, group=None, timeout=None):
+    """As all_reduce, but only rank dst gets the result; zeros of the same shape on the others."""
+    group = _member(group)
+    return _carried_out(_reduce, [_array(x)], _how(group, timeout, "to_root", op=_reduction(op),
+                                                   peer=groups._root(group, dst)))[0]
+
+
+def scan(x, op="sum", *, group=None, timeout=None):
+    """result[i] = op over the ranks up to and with this one of x[i]. The derivative is that of the sum."""
+    group, op = _member(group), _reduction(op)
+    if op == MEAN:
+        raise ValueError('scan has no op "mean"')
+    return _carried_out(_scan, [_array(x)], _how(group, timeout, op=op))[0]
+
+
+def broadcast(x, src=0, *, group=None, timeout=None):
+    """Rank src's x everywhere. On the others x only says shape and type."""
+    group = _member(group)
+    return _carried_out(_broadcast, [_array(x)], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
+
+
+def all_gather(x, axis=0, *, group=None, timeout=None):
+    """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector."""
+    group = _member(group)
+    return _along(axis, x, lambda rows: _carried_out(_all_gather, [rows], _how(group, timeout))[0])
+
+
+def gather(x, dst=0, axis=0, *, group=None, timeout=None):
+    """As all_gather, at rank dst only; zeros of the same shape on the others."""
+    group = _member(group)
+    how = _how(group, timeout, "to_root", peer=groups._root(group, dst))
+    return _along(axis, x, lambda rows: _carried_out(_gather, [rows], how)[0])
+
+
+def _along(axis, x, gathered):
+    x = _array(x)
+    if not x.ndim:
+        x = x[None]
+    if not -x.ndim <= axis < x.ndim:
+        raise ValueError(f"axis {axis} of an array with {x.ndim} axes")
+    return jnp.moveaxis(gathered(jnp.moveaxis(x, axis, 0)), 0, axis) if axis % x.ndim else gathered(x)
+
+
+def reduce_scatter(x, op="sum", *, group=None, timeout=None):
+    """op over all ranks of x, of which rank r gets the r-th part of the rows, all parts being equal."""
+    group = _member(group)
+    x = _with_rows(x, "reduce_scatter", group)
+    return _carried_out(_reduce_scatter, [x], _how(group, timeout, op=_reduction(op)))[0]
+
+
+def scatter(x, src=0, *, group=None, timeout=None):
+    """Part r of rank src's rows goes to rank r. On the others x only says shape and type."""
+    group = _member(group)
+    x = _with_rows(x, "scatter", group)
+    return _carried_out(_scatter, [x], _how(group, timeout, "from_root", peer=groups._root(group, src)))[0]
+
+
+def all_to_all(x, *, group=None, timeout=None):
+    """Part r of the rows goes to rank r; the result is what came from ranks 0, 1, ..., in equal parts."""
+    group = _member(group)
+    return _carried_out(_all_to_all, [_with_rows(x, "all_to_all", group)], _how(group, timeout))[0]
+
+
+def barrier(*, group=None, timeout=None):
+    """Nothing that is written after it runs before every rank of the group has come to it."""
+    _carried_out(_barrier, [], _how(_member(group), timeout))
+
+
+def _tag(tag):
+    if not isinstance(tag, int) or not 0 <= tag <= 2**30:
+        raise ValueError(f"tag {tag!r} is not a number from 0 to 2^30")
+    return tag
+
+
+def send(x, dst, tag=0, *, group=None, timeout=None):
+    """Sends x to rank dst. No derivative: see sendrecv."""
+    group = _member(group)
+    _carried_out(_send, [_array(x)], _how(group, timeout, peer=groups._root(group, dst), tag=_tag(tag)))
+
+
+def recv(like, src, tag=0, *, group=None, timeout=None):
+    """An array of the shape and type of `like`, from rank src. No derivative: see sendrecv."""
+    group = _member(group)
+    like = _array(like)
+    how = _how(group, timeout, source=groups._root(group, src), source_tag=_tag(tag), like=like.shape)
+    return _carried_out(_recv, [like], how)[0]
+
+
+def sendrecv(x, dst, src, like=None, *, send_tag=0, recv_tag=0, group=None, timeout=None):
+    """Sends x to dst and receives from src at the same time; `like` (None: x) says the received array's shape.
+
+    dst or src None: nobody, at the ends of a line of ranks; what comes from nobody is zeros. The derivative goes the
+    other way round: from dst to src.
+    """
+    group = _member(group)
+    x = _array(x)
+    shape = x.shape if like is None else jnp.shape(like)
+    if like is not None and jnp.asarray(like).dtype != x.dtype:
+        raise ValueError(f"like is {jnp.asarray(like).dtype}, and x {x.dtype}")
+    peer, source = (NOBODY if rank is None else groups._root(group, rank) for rank in (dst, src))
+    how = _how(group, timeout, "exchange", peer=peer, source=source, tag=_tag(send_tag), source_tag=_tag(recv_tag), like=shape)
+    return _carried_out(_sendrecv, [x], how)[0]
+
+
+def _await_programs():
+    # Programs that are under way use the world. What failed in them has been told to whoever asked.
+    with contextlib.suppress(RuntimeError):
+        jax.effects_barrier()
+
+
+groups.before_end.append(_await_programs)

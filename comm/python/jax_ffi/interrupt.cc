@@ -1,0 +1,62 @@
+#include "comm/python/jax_ffi/interrupt.h"
+
+#include <signal.h>
+
+#include <atomic>
+#include <mutex>
+
+namespace ivy::jax {
+namespace {
+
+std::atomic<unsigned> interrupts{0};
+std::mutex watches_mutex;
+int watches = 0;  // Guarded by the mutex, as is `is_ours`.
+bool is_ours = false;
+struct sigaction former;  // Written before ours is in place.
+
+void note_interrupt(int number, siginfo_t* info, void* context) {
+  interrupts.fetch_add(1, std::memory_order_relaxed);
+  if ((former.sa_flags & SA_SIGINFO) != 0)
+    former.sa_sigaction(number, info, context);
+  else
+    former.sa_handler(number);
+}
+
+bool is_noted(const struct sigaction& action) {
+  return (action.sa_flags & SA_SIGINFO) != 0 && action.sa_sigaction == note_interrupt;
+}
+
+void begin_noting() {
+  if (sigaction(SIGINT, nullptr, &former) != 0 || is_noted(former)) return;
+  if ((former.sa_flags & SA_SIGINFO) == 0 &&
+      (former.sa_handler == SIG_DFL || former.sa_handler == SIG_IGN))
+    return;
+  struct sigaction ours = former;
+  ours.sa_flags |= SA_SIGINFO;
+  ours.sa_sigaction = note_interrupt;
+  is_ours = sigaction(SIGINT, &ours, nullptr) == 0;
+}
+
+// A handler that was set meanwhile stays.
+void end_noting() {
+  struct sigaction now;
+  if (is_ours && sigaction(SIGINT, nullptr, &now) == 0 && is_noted(now))
+    sigaction(SIGINT, &former, nullptr);
+  is_ours = false;
+}
+
+}  // namespace
+
+InterruptWatch::InterruptWatch() : before_(interrupts.load()) {
+  const std::lock_guard lock(watches_mutex);
+  if (watches++ == 0) begin_noting();
+}
+
+InterruptWatch::~InterruptWatch() {
+  const std::lock_guard lock(watches_mutex);
+  if (--watches == 0) end_noting();
+}
+
+bool InterruptWatch::has_been_interrupted() const { return interrupts.load() != before_; }
+
+}  // namespace ivy::jax

@@ -1,0 +1,41 @@
+"""ivycomm.jax with JAX of today and the oldest one that is served: values, derivatives and order against one process's,
+and what is seen of calls that fail."""
+
+import re
+
+import pytest
+
+from environments import python_of, script
+
+QUICK = {"XLA_FLAGS": "--xla_backend_optimization_level=0"}  # Most of the time goes into compiling.
+PARTS = ["values", "gradients", "order", "in_control_flow", "training", "through_loops", "types"]
+
+
+@pytest.fixture(params=["jax", "jax-old"])
+def python(request):
+    return python_of(request.param)
+
+
+def run(local, python, name, ranks, *arguments):
+    return local.run("-n", str(ranks), "--python", python, script(local, name), *arguments, limit=150, env=QUICK)
+
+
+@pytest.mark.parametrize(("environment", "ranks"), [("jax", 2), ("jax-old", 3)])
+def test_calls_agree_with_one_process(local, environment, ranks):
+    done = run(local, python_of(environment), "jax_collectives.py", ranks)
+    assert done.code == 0, done
+    assert re.findall(r"(\w+): right", done.out.decode()) == PARTS, done
+
+
+def test_failures_are_seen_as_they_are(local, python):
+    done = run(local, python, "jax_failures.py", 2)
+    assert done.code == 128 + 9, done
+    text = done.out.decode()
+    for what in "compiled", "eager":
+        assert len(re.findall(what + r": ivycomm.errors.Mismatch .*differs between ranks", text)) == 2, done
+    assert len(re.findall(r"plain: \S*(?:Xla|Jax)RuntimeError \S+ .*ivycomm: .*differs between ranks", text)) == 2, done
+    assert text.count("types: builtins.ValueError reduce_scatter: 3 rows cannot be divided equally among 2 ranks") == 2
+    assert text.count("tracing: builtins.NotImplementedError ivycomm.jax.reduce_scatter has no derivative") == 2, done
+    assert "interrupted: builtins.KeyboardInterrupt" in text, done
+    assert "left behind: ivycomm.errors.Aborted" in text, done
+    assert "bereft: ivycomm.errors.RankDied rank 1" in text, done
