@@ -20,11 +20,11 @@ namespace ivy {
 
 // What is to be known of an end beside its exit status.
 struct MpiEnd {
-  std::optional<int> code;  // How it counts; nothing: as the status says.
+  std::optional<int> code = {};  // How it counts; nothing: as the status says.
   // "with exit 0 before MPI_Finalize: the other ranks wait for it": up to the colon it stands
   // behind "rank 3 failed first (node1, pid 17)", and what follows, if anything, is a line of its
   // own.
-  std::string cause;
+  std::string cause = {};
   bool is_absent = false;  // It has ended well, and has never called MPI_Init.
 };
 

@@ -389,6 +389,11 @@ def device() -> int | None: ...
 def is_main_process() -> bool: ...
 def new_group(ranks: Iterable[int], *, group: Group | None = None) -> Group: ...
 def split(color: int | None, key: int = 0, *, group: Group | None = None) -> Group: ...
+def group_of_members(name: str, ranks: Iterable[int], *, group: Group | None = None,
+                     timeout: float | None = None) -> Group: ...
+def shrink(timeout: float | None = None) -> Group: ...
+def grow(timeout: float | None = None) -> Group: ...
+def restart_count() -> int: ...
 def abort(reason: str = "") -> None: ...
 
 def store() -> Store: ...
@@ -429,3 +434,27 @@ def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: G
                    timeout: float | None = None) -> T: ...
 
 def empty_registered(shape: int | Sequence[int], dtype: Any = "float32") -> numpy.ndarray[Any, Any]: ...
+
+# Imported at the first question.
+from .context import DistributedContext as DistributedContext
+from .context import get_rank as get_rank
+from .context import get_world_size as get_world_size
+from .context import init_distributed as init_distributed
+from .cuda_context import CudaContext as CudaContext
+from .cuda_context import gpu_to_tensor as gpu_to_tensor
+from .cuda_context import tensor_to_gpu as tensor_to_gpu
+from .dask_cluster import DaskCluster as DaskCluster
+from .dask_cluster import dask_to_tensor as dask_to_tensor
+from .dask_cluster import tensor_to_dask as tensor_to_dask
+from .parallel.data_parallel import DataParallel as DataParallel
+from .parallel.gradients import average_gradients as average_gradients
+from .parallel.jax_shards import scatter_to_sharding as scatter_to_sharding
+from .parallel.moments import sync_moments as sync_moments
+from .parallel.shards import shard_indices as shard_indices
+from .parallel.torch_moments import SyncBatchNorm as SyncBatchNorm
+from .rpc import init_rpc as init_rpc
+from .rpc import register_function as register_function
+from .rpc import rpc_async as rpc_async
+from .rpc import rpc_sync as rpc_sync
+from .rpc.context import RpcContext as RpcContext
+from .spawning import spawn as spawn
