@@ -15,12 +15,13 @@ namespace ivy {
 struct ServerChild {
   std::string program;  // The absolute path of its file.
   std::vector<std::string> arguments;
-  std::vector<std::string> environment;  // As NAME=VALUE; where it is empty, ours is inherited.
   // Descriptors of ours and their numbers in it. All others of ours that are not inherited close.
   std::vector<std::pair<int, int>> descriptors;
   // A scheduler signals all processes of our step, and means the workers: workers need the server
   // for their last reports.
   bool in_step = false;
+  // As NAME=VALUE each; where it is empty, ours is inherited.
+  std::vector<std::string> environment = {};
 };
 
 // Its process; -1 sets errno. A program that cannot be executed ends with exit code 126 or 127.

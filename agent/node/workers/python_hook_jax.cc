@@ -371,11 +371,10 @@ def _change_jax_start(module):
 
 
 # With jax_cpu_collectives_implementation=mpi, JAX ends MPI and only then frees its communicators, which MPI takes for an
-# error. Here MPI ends with the process. UCX, which MPICH of Debian uses, would read its variables and fail at it.
+# error. Here MPI ends with the process.
 def _end_mpi_late(module):
     import atexit
     import os
-    os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
 
     class Late:
         def __getattr__(self, name):
@@ -410,6 +409,9 @@ def _arm_jax():
     import os
     import sys
     if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
+        # jaxlib loads an MPI with the wrapper, and UCX of Debian's MPICH fails there when it reads its variables.
+        if "MPITRAMPOLINE_LIB" in os.environ:
+            os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")
         sys.meta_path.insert(0, _Jax({
             "jax._src.clusters": _add_jax_cluster,
             "jax._src.distributed": _change_jax_start,

@@ -117,7 +117,20 @@ def expected_of_fifty(xs):
             for turn in range(50)]
 
 
+# What each call waits for takes long on one rank and nothing on the other: a program that runs what is ready would call
+# in another order on each.
+def crossed(x):
+    def late(x):
+        return lax.fori_loop(0, 20_000, lambda _, x: jnp.sin(x) + 0.1, x) * 0 + rows[rank]
+
+    first, second = (late(x), x) if rank % 2 == 0 else (x, late(x))
+    sums = icj.all_reduce(first), icj.all_gather(second)
+    return *sums, icj.all_reduce(second, "max"), icj.scan(first)
+
+
 def order():
+    for mine, name in zip(jax.jit(crossed)(rows[rank]), ("sum", "all_gather", "max", "scan")):
+        agree(name, mine, CALLS[name][1](rows)[rank])
     results = jax.jit(lambda x: [y for _, y in fifty(x)])(rows[rank])
     expected = jax.jit(lambda xs: [y for _, y in expected_of_fifty(xs)])(rows)
     for turn, (mine, whole) in enumerate(zip(results, expected)):
