@@ -33,6 +33,8 @@ class MembersMeeting {
     for (const Seat& seat : members.seats()) ranks_ += std::to_string(seat.world_rank) + " ";
   }
 
+  const std::optional<Failure>& death() const { return death_; }
+
   Result<std::shared_ptr<SharedSegment>> run() {
     std::string verdict = IVY_TRY(attempt(false));
     if (verdict == kByName) verdict = IVY_TRY(attempt(true));
@@ -136,12 +138,14 @@ class MembersMeeting {
     for (;;) {
       Result<std::string> found = store_.wait_get(prefix_ + name, kMeetingStep);
       if (found.ok() || found.error().code != Code::kDeadlineExceeded) return found;
-      if (const std::optional<Failure> death = alarm_->look()) {
+      if (const std::optional<Failure> seen = alarm_->look()) {
         // What is waited for may have been the dead rank's last act.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;
-        return Error{static_cast<Code>(death->code), std::string(death->text)}.context(
-            "make group " + members_.name());
+        death_ = *seen;
+        set_text(*death_, std::string(seen->text) + " (group " + members_.name() + ")");
+        members_.add_place(*death_);
+        return Error{static_cast<Code>(seen->code), death_->text};
       }
       if (steady_now() >= end_ + grace) {
         return Error{Code::kDeadlineExceeded,
@@ -161,14 +165,19 @@ class MembersMeeting {
   const std::chrono::steady_clock::time_point end_;
   const milliseconds timeout_;
   std::shared_ptr<SharedSegment> segment_;
+  std::optional<Failure> death_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<SharedSegment>> meet_members(Job& job, const Membership& members,
-                                                    milliseconds timeout) {
+                                                    milliseconds timeout,
+                                                    std::optional<Failure>& death) {
   if (members.size() == 1) return std::shared_ptr<SharedSegment>();
-  return MembersMeeting(job, members, timeout).run();
+  MembersMeeting meeting(job, members, timeout);
+  Result<std::shared_ptr<SharedSegment>> met = meeting.run();
+  death = meeting.death();
+  return met;
 }
 
 }  // namespace ivy::comm
