@@ -58,6 +58,7 @@ class MembersMeeting {
     const std::string verdict = IVY_TRY(judge(is_named));
     if (segment_ != nullptr) segment_->unlink_name();
     IVY_CHECK(store_.set(prefix_ + "verdict", verdict));
+    if (verdict != kWell) return verdict;  // Another may still read why.
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
       IVY_CHECK(store_.remove(member_key(rank)));
     }
@@ -131,7 +132,10 @@ class MembersMeeting {
     return Error{Code::kFailedPrecondition, text, "every member names the same ranks in one order"};
   }
 
-  static std::string member_name(std::int32_t rank) { return "member/" + std::to_string(rank); }
+  // By world ranks: where the members disagree on the order, each still finds what the others say.
+  std::string member_name(std::int32_t rank) const {
+    return "member/" + std::to_string(members_.world_rank(rank));
+  }
   std::string member_key(std::int32_t rank) const { return prefix_ + member_name(rank); }
 
   Result<std::string> wait_get(const std::string& name, milliseconds grace) {
