@@ -261,10 +261,11 @@ int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_co
     }
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
         own.timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(own.timeout_ms));
+    std::optional<Failure> death;
     Result<std::unique_ptr<Communicator>> made =
-        comm->communicator->make_group_of_members(name, ranks, timeout);
+        comm->communicator->make_group_of_members(name, ranks, timeout, death);
     // Not the reason why `comm` is broken, which is no matter here.
-    if (!made.ok()) return fail(made.error());
+    if (!made.ok()) return death ? fail(*death) : fail(made.error());
     return add_group(comm, std::move(made), group);
   });
 }

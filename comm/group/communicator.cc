@@ -439,8 +439,8 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(
-    const std::string& name, std::span<const std::int32_t> ranks,
-    std::chrono::milliseconds timeout) {
+    const std::string& name, std::span<const std::int32_t> ranks, std::chrono::milliseconds timeout,
+    std::optional<Failure>& death) {
   std::vector<Seat> seats;
   for (const std::int32_t rank : ranks) {
     seats.push_back(ranks_.seats()[static_cast<std::size_t>(rank)]);
@@ -448,8 +448,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(
   const auto self = std::find(ranks.begin(), ranks.end(), ranks_.rank()) - ranks.begin();
   Membership members(name, std::move(seats), static_cast<std::int32_t>(self));
   const nanoseconds limit = timeout.count() != 0 ? nanoseconds(timeout) : timeout_;
-  std::shared_ptr<SharedSegment> segment = IVY_TRY(
-      meet_members(job_, members, std::chrono::duration_cast<std::chrono::milliseconds>(limit)));
+  std::shared_ptr<SharedSegment> segment = IVY_TRY(meet_members(
+      job_, members, std::chrono::duration_cast<std::chrono::milliseconds>(limit), death));
   return open(job_, std::move(members), std::move(segment), limit);
 }
 

@@ -79,7 +79,8 @@ class Communicator {
   // broken. This rank is one of `ranks`. A timeout of zero stands for the communicator's.
   Result<std::unique_ptr<Communicator>> make_group_of_members(const std::string& name,
                                                               std::span<const std::int32_t> ranks,
-                                                              std::chrono::milliseconds timeout);
+                                                              std::chrono::milliseconds timeout,
+                                                              std::optional<Failure>& death);
 
   // Call it before destruction: waits for what was left on the device's streams, and ends NCCL's
   // part.

@@ -33,6 +33,8 @@ class MembersMeeting {
     for (const Seat& seat : members.seats()) ranks_ += std::to_string(seat.world_rank) + " ";
   }
 
+  const std::optional<Failure>& death() const { return death_; }
+
   Result<std::shared_ptr<SharedSegment>> run() {
     std::string verdict = IVY_TRY(attempt(false));
     if (verdict == kByName) verdict = IVY_TRY(attempt(true));
@@ -56,6 +58,7 @@ class MembersMeeting {
     const std::string verdict = IVY_TRY(judge(is_named));
     if (segment_ != nullptr) segment_->unlink_name();
     IVY_CHECK(store_.set(prefix_ + "verdict", verdict));
+    if (verdict != kWell) return verdict;  // Another may still read why.
     for (std::int32_t rank = 0; rank < members_.size(); ++rank) {
       IVY_CHECK(store_.remove(member_key(rank)));
     }
@@ -129,19 +132,24 @@ class MembersMeeting {
     return Error{Code::kFailedPrecondition, text, "every member names the same ranks in one order"};
   }
 
-  static std::string member_name(std::int32_t rank) { return "member/" + std::to_string(rank); }
+  // By world ranks: where the members disagree on the order, each still finds what the others say.
+  std::string member_name(std::int32_t rank) const {
+    return "member/" + std::to_string(members_.world_rank(rank));
+  }
   std::string member_key(std::int32_t rank) const { return prefix_ + member_name(rank); }
 
   Result<std::string> wait_get(const std::string& name, milliseconds grace) {
     for (;;) {
       Result<std::string> found = store_.wait_get(prefix_ + name, kMeetingStep);
       if (found.ok() || found.error().code != Code::kDeadlineExceeded) return found;
-      if (const std::optional<Failure> death = alarm_->look()) {
+      if (const std::optional<Failure> seen = alarm_->look()) {
         // What is waited for may have been the dead rank's last act.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;
-        return Error{static_cast<Code>(death->code), std::string(death->text)}.context(
-            "make group " + members_.name());
+        death_ = *seen;
+        set_text(*death_, std::string(seen->text) + " (group " + members_.name() + ")");
+        members_.add_place(*death_);
+        return Error{static_cast<Code>(seen->code), death_->text};
       }
       if (steady_now() >= end_ + grace) {
         return Error{Code::kDeadlineExceeded,
@@ -161,14 +169,19 @@ class MembersMeeting {
   const std::chrono::steady_clock::time_point end_;
   const milliseconds timeout_;
   std::shared_ptr<SharedSegment> segment_;
+  std::optional<Failure> death_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<SharedSegment>> meet_members(Job& job, const Membership& members,
-                                                    milliseconds timeout) {
+                                                    milliseconds timeout,
+                                                    std::optional<Failure>& death) {
   if (members.size() == 1) return std::shared_ptr<SharedSegment>();
-  return MembersMeeting(job, members, timeout).run();
+  MembersMeeting meeting(job, members, timeout);
+  Result<std::shared_ptr<SharedSegment>> met = meeting.run();
+  death = meeting.death();
+  return met;
 }
 
 }  // namespace ivy::comm

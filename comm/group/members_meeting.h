@@ -6,7 +6,9 @@
 
 #include <chrono>
 #include <memory>
+#include <optional>
 
+#include "comm/contract/failure.h"
 #include "comm/group/job.h"
 #include "comm/group/membership.h"
 #include "comm/transports/shared_segment.h"
@@ -17,9 +19,10 @@ namespace ivy::comm {
 // Every member calls it with the same membership, whose name no group of this world has had before.
 // Null: this rank shares memory with no other. Fails on every member alike, but for a death or a
 // timeout, which each sees for itself. DeadlineExceeded names the members who did not come;
-// FailedPrecondition: they name different ranks; Unavailable: one has died; ResourceExhausted:
-// there is no memory to share.
+// FailedPrecondition: they name different ranks; ResourceExhausted: there is no memory to share;
+// Unavailable: one has died, and `death` says who and how.
 Result<std::shared_ptr<SharedSegment>> meet_members(Job& job, const Membership& members,
-                                                    std::chrono::milliseconds timeout);
+                                                    std::chrono::milliseconds timeout,
+                                                    std::optional<Failure>& death);
 
 }  // namespace ivy::comm

@@ -7,7 +7,7 @@ import re
 
 import pytest
 
-from launching import REPOSITORY
+from launching import REPOSITORY, seconds
 
 has_numpy = os.path.isdir("/usr/lib/python3/dist-packages/numpy")
 has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
@@ -100,6 +100,14 @@ def test_a_world_of_one_without_a_launcher(local):
 def test_groups_that_their_members_alone_make(local, flags):
     done = local.run(*flags, *CALM, local.script("comm_members.py"), limit=LIMIT)
     assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(3), "all equal"), done
+
+
+def test_a_death_while_a_group_is_made_is_told(local):
+    done = local.run("--fake-hosts", "2", "-n", "3", local.script("comm_members_death.py"), limit=LIMIT)
+    for rank in (0, 2):
+        said = json.loads(done.texts_by_rank()[rank][-1])
+        assert (said["kind"], said["rank"], said["signal"]) == ("RankDied", 1, 9), done
+        assert "pair of three" in said["text"] and said["after"] < 0.5 + seconds(1), done
 
 
 @needs_numpy

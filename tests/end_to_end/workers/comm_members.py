@@ -28,8 +28,9 @@ for i in range(n):
 alone = ic.group_of_members(f"alone/{r}", [r])
 assert ic.all_reduce(np.ones(3), group=alone)[0] == 1
 if r < 2:
-    refused(lambda: ic.group_of_members("other", [0, 1] if r == 0 else [1, 0], timeout=30),
-            (ic.errors.FailedPrecondition, ic.errors.Timeout), "other")
+    refused(lambda: ic.group_of_members("other", range(2 + r), timeout=30), ic.errors.FailedPrecondition, "other",
+            "of ranks 0 1 2")
+    refused(lambda: ic.group_of_members("turned", [r, 1 - r], timeout=30), ic.errors.FailedPrecondition, "turned")
 else:
     refused(lambda: ic.group_of_members("without me", [0, 1]), ic.errors.InvalidArgument, "not among its ranks")
 refused(lambda: ic.group_of_members("x" * 41, [r]), ic.errors.InvalidArgument, "40 bytes")
