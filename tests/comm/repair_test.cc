@@ -302,8 +302,9 @@ TEST(Repair, LeavesNothingBehindInAHundredRepairs) {
       if (repair == 10) before = held();
     }
     const Held after = held();
-    EXPECT_EQ(after.descriptors, before.descriptors);
-    EXPECT_EQ(after.threads, before.threads);
+    // One may be a connection that is just being greeted; a leak would be one in each repair.
+    EXPECT_LE(after.descriptors, before.descriptors + 2);
+    EXPECT_LE(after.threads, before.threads + 2);
     EXPECT_LE(after.mappings, before.mappings + 8);  // The allocator's own.
   });
   expect_well(ends);
