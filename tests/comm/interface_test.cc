@@ -166,6 +166,8 @@ std::vector<Refused> other_calls(const Inherited& all) {
       {"ivy_comm_split", split},
       {"ivy_comm_free", [=] { return ivy_comm_free(all.group); }},
       {"ivy_comm_abort", [=] { return ivy_comm_abort(c, "by the child"); }},
+      {"ivy_comm_shrink", [=] { return ivy_comm_shrink(c, nullptr); }},
+      {"ivy_comm_grow", [=] { return ivy_comm_grow(c, nullptr); }},
       {"ivy_prepare_device", [=] { return ivy_prepare_device(c, -1, nullptr); }},
       {"ivy_mem_alloc", allocate},
       {"ivy_mem_free", [=] { return ivy_mem_free(all.memory); }},
@@ -207,14 +209,12 @@ std::vector<Refused> more_store_calls(ivy_comm* c) {
 
 // They ask for nothing that the child lacks.
 std::set<std::string> answering() {
-  return {"ivy_last_error",      "ivy_last_failure",
-          "ivy_code_name",       "ivy_version",
-          "ivy_abi_version",     "ivy_comm_rank",
-          "ivy_comm_size",       "ivy_comm_local_rank",
-          "ivy_comm_node_rank",  "ivy_comm_local_size",
-          "ivy_comm_node_count", "ivy_comm_world_rank",
-          "ivy_comm_source",     "ivy_comm_name",
-          "ivy_bytes_free",      "ivy_set_package_folders"};
+  return {
+      "ivy_last_error",     "ivy_last_failure",    "ivy_code_name",       "ivy_version",
+      "ivy_abi_version",    "ivy_comm_rank",       "ivy_comm_size",       "ivy_comm_local_rank",
+      "ivy_comm_node_rank", "ivy_comm_local_size", "ivy_comm_node_count", "ivy_comm_world_rank",
+      "ivy_comm_source",    "ivy_comm_name",       "ivy_bytes_free",      "ivy_set_package_folders",
+      "ivy_restart_count"};
 }
 
 // In the child: how many functions did something else than refuse.

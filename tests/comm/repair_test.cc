@@ -116,6 +116,7 @@ INSTANTIATE_TEST_SUITE_P(, RepairOnHosts, ::testing::Values(one_host(4), Hosts{2
                          [](const auto& hosts) { return hosts_text(hosts.param); });
 
 TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
+  Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int rank) {
     if (rank == 1) {
       const pid_t first = fork();
@@ -134,6 +135,7 @@ TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
         expect_broken(world);
         ASSERT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
         EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 2}));
+        meet(*met, 2);
         ASSERT_EQ(ivy_comm_grow(world, nullptr), IVY_OK) << ivy_last_error();
       }
       EXPECT_EQ(everybody(world, rank), (std::vector<std::int32_t>{0, 1, 2}));
@@ -147,11 +149,13 @@ TEST(Repair, ShrinkThenGrowThenAnotherWorldOfAll) {
 }
 
 TEST(Repair, TheFirstCallBreaksWhatTheOthersAreIn) {
+  Shared<std::atomic<int>> met;
   const std::vector<RankEnd> ends = run_world({2, 1}, [&](int rank) {
     const World world;
     ASSERT_TRUE(world);
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, rank == 0 ? 0 : 1, 0, &group), IVY_OK) << ivy_last_error();
+    meet(*met, 3);
     // Nobody has died: rank 0 wants it, rank 1 is in an operation of a group, rank 2 in the
     // world's.
     if (rank == 1) {
@@ -302,8 +306,9 @@ TEST(Repair, LeavesNothingBehindInAHundredRepairs) {
       if (repair == 10) before = held();
     }
     const Held after = held();
-    EXPECT_EQ(after.descriptors, before.descriptors);
-    EXPECT_EQ(after.threads, before.threads);
+    // One may be a connection that is just being greeted; a leak would be one in each repair.
+    EXPECT_LE(after.descriptors, before.descriptors + 2);
+    EXPECT_LE(after.threads, before.threads + 2);
     EXPECT_LE(after.mappings, before.mappings + 8);  // The allocator's own.
   });
   expect_well(ends);
