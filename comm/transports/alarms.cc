@@ -74,10 +74,10 @@ class PageAlarm final : public Alarm {
  public:
   PageAlarm(const comm_status::StatusPage& page, std::string communicator, std::vector<Seat> seats,
             std::int32_t self)
-      : page_(page),
-        communicator_(std::move(communicator)),
-        seats_(std::move(seats)),
-        self_(self) {}
+      : page_(page), communicator_(std::move(communicator)), seats_(std::move(seats)), self_(self) {
+    for (const Seat& seat : seats_)
+      rejoins_.push_back(page_.rank(static_cast<std::uint32_t>(seat.world_rank)).rejoins);
+  }
 
   const std::atomic<std::uint32_t>* word() const override { return &page_.news(); }
   milliseconds poll_interval() const override { return kRescan; }
@@ -104,12 +104,21 @@ class PageAlarm final : public Alarm {
   }
 
   bool has_left(std::int32_t rank) override {
-    const Seat& seat = seats_[static_cast<std::size_t>(rank)];
-    const RankStatus status = page_.rank(static_cast<std::uint32_t>(seat.world_rank));
+    const RankStatus status = status_of(static_cast<std::size_t>(rank));
     return status.state == RankState::kLeft && !has_just_left(status);
   }
 
  private:
+  // That of the process which this communicator was made with, also once the rank has been started
+  // again alone.
+  RankStatus status_of(std::size_t seat) const {
+    RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[seat].world_rank));
+    if (status.rejoins == rejoins_[seat] || status.state != RankState::kAlive) return status;
+    status.state = status.last_end == RankState::kAlive ? RankState::kDied : status.last_end;
+    status.pid = seats_[seat].pid;
+    return status;
+  }
+
   // The first rank that has left (`left`) or died (not `left`).
   std::optional<Failure> look_for(bool left, std::int32_t waited_for) const {
     std::optional<Failure> first;
@@ -117,7 +126,7 @@ class PageAlarm final : public Alarm {
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (static_cast<std::int32_t>(i) == self_) continue;
       if (waited_for != kAnyone && waited_for != static_cast<std::int32_t>(i)) continue;
-      const RankStatus status = page_.rank(static_cast<std::uint32_t>(seats_[i].world_rank));
+      const RankStatus status = status_of(i);
       if (status.state == RankState::kAlive || status.when_ns >= first_ns) continue;
       if ((status.state == RankState::kLeft) != left || (left && has_just_left(status))) continue;
       first = death_of(seats_[i], status);
@@ -148,6 +157,7 @@ class PageAlarm final : public Alarm {
   const comm_status::StatusPage page_;
   const std::string communicator_;
   const std::vector<Seat> seats_;
+  std::vector<std::uint32_t> rejoins_;  // The page's number for each seat, when this was made.
   const std::int32_t self_;
   const std::chrono::nanoseconds made_at_ = steady_now().time_since_epoch();
   std::uint32_t seen_news_ = 0;

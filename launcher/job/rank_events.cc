@@ -1,7 +1,11 @@
 #include "launcher/job/rank_events.h"
 
+#include <cerrno>
+#include <utility>
+
 #include "launcher/hang/rank_names.h"
 #include "proto/contract/log.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 
@@ -9,7 +13,8 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
     : job_(job),
       preemption_(preemption),
       news_(job.loop, news_handlers()),
-      evidence_(job.loop, evidence_handlers()) {}
+      evidence_(job.loop, evidence_handlers()),
+      losses_(job) {}
 
 JobNews::Handlers RankEvents::news_handlers() {
   return {
@@ -55,6 +60,7 @@ WatchdogAbort RankEvents::watchdog_abort() const {
 
 void RankEvents::begin() {
   mpi_joined_ = false;
+  losses_.begin();
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   news_.begin(job_.generation, job_.workers.hosts_by_rank());
@@ -74,6 +80,10 @@ bool RankEvents::started(std::size_t index, const Started& started) {
   WorkerRecord* const found = worker(index, started.generation(), started.rank());
   if (found == nullptr) return false;
   job_.workers.started(*found, started.pid());
+  if (started.rejoins() > 0) {
+    found->started_at_ns = monotonic_ns();
+    news_.on_restarted(index, started);
+  }
   return job_.workers.all_started();
 }
 
@@ -81,6 +91,8 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
   WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
   if (found == nullptr || found->ended) return;
   job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
+  // A stop came before it could be started again.
+  found->end.after_stop = found->rejoins > 0 && failed.error() == ECANCELED;
   news_.on_start_failed(index, failed.rank());
   ended(*found);
 }
@@ -90,6 +102,7 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   if (found == nullptr || found->ended) return;
   job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
   news_.on_exited(index, exited);
+  losses_.tell_store(*found);
   ended(*found);
   check_mpi_absent();
 }
@@ -131,7 +144,10 @@ void RankEvents::end_mpi(const std::string& where, const std::string& cause, int
 void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
-  if (worker.has_failed() && !is_no_failure) job_.phase.apply(JobEvent::kWorkerFailed);
+  if (worker.has_failed() && is_no_failure) losses_.forgo(worker);
+  if (worker.has_failed() && !is_no_failure &&
+      !losses_.goes_on_after(worker, preemption_.has_notice()))
+    job_.phase.apply(JobEvent::kWorkerFailed);
   if (job_.workers.running() == 0) job_.phase.apply(JobEvent::kAllEnded);
   job_.phase.check_end();
 }
@@ -142,8 +158,10 @@ void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
   if (found == nullptr || job_.screen.has_given_up()) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
+    // Where ranks are replaced, the end of a process's stream is not that of its rank's output.
+    const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
     job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,
-                                      chunk.end);
+                                      is_last);
   }
   if (found == nullptr || !chunk.end) return;
   --found->open_streams;

@@ -11,6 +11,7 @@
 #include "launcher/job/job_context.h"
 #include "launcher/job/job_news.h"
 #include "launcher/job/preemption.h"
+#include "launcher/job/rank_losses.h"
 
 namespace ivy {
 
@@ -38,6 +39,7 @@ class RankEvents {
 
   JobNews& news() { return news_; }
   JobEvidence& evidence() { return evidence_; }
+  RankLosses& losses() { return losses_; }
 
  private:
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
@@ -52,6 +54,7 @@ class RankEvents {
   Preemption& preemption_;
   JobNews news_;
   JobEvidence evidence_;
+  RankLosses losses_;
   bool mpi_joined_ = false;  // In this generation, a rank of any host.
 };
 

@@ -17,6 +17,8 @@ enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 enum class VisibleChoice { kAuto, kAll, kOwn };
 // --backend: what the workers are written with.
 enum class Profile { kTorch, kJax, kTensorflow, kNumpy, kCupy, kPaddle, kMpi };
+// --on-failure: what happens when a worker ends badly.
+enum class OnFailure { kRestart, kShrink, kReplace };
 // --bind-to. kAuto: near the worker's accelerators, where it has any.
 enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 

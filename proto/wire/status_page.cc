@@ -15,6 +15,8 @@ static_assert(kNameBytes == control::kMaxNameBytes && kTextBytes == control::kMa
 constexpr std::uint64_t kAlignment = 128;
 constexpr std::uint64_t kPageBytes = 4096;
 constexpr std::uint64_t kOutOfMemoryFlag = 1;
+constexpr int kLastEndShift = 8;
+constexpr int kRejoinsShift = 32;
 
 using ReportCell = Cell<kReportWords>;
 struct HostName {
@@ -212,7 +214,10 @@ void StatusPage::set_rank(std::uint32_t rank, const RankStatus& status) {
   entry.pid.store(status.pid, std::memory_order_relaxed);
   entry.host.store(status.host, std::memory_order_relaxed);
   entry.when_ns.store(status.when_ns, std::memory_order_relaxed);
-  entry.flags.store(status.out_of_memory ? kOutOfMemoryFlag : 0, std::memory_order_relaxed);
+  entry.flags.store((status.out_of_memory ? kOutOfMemoryFlag : 0) |
+                        static_cast<std::uint64_t>(status.last_end) << kLastEndShift |
+                        static_cast<std::uint64_t>(status.rejoins) << kRejoinsShift,
+                    std::memory_order_relaxed);
   entry.state.store(static_cast<std::uint32_t>(status.state), std::memory_order_release);
   if (is_dead(status.state) && !is_dead(before))
     header_->deaths.fetch_add(1, std::memory_order_release);
@@ -227,7 +232,10 @@ RankStatus StatusPage::rank(std::uint32_t rank) const {
   status.pid = entry.pid.load(std::memory_order_relaxed);
   status.host = std::min(entry.host.load(std::memory_order_relaxed), layout_.hosts - 1);
   status.when_ns = entry.when_ns.load(std::memory_order_relaxed);
-  status.out_of_memory = (entry.flags.load(std::memory_order_relaxed) & kOutOfMemoryFlag) != 0;
+  const std::uint64_t flags = entry.flags.load(std::memory_order_relaxed);
+  status.out_of_memory = (flags & kOutOfMemoryFlag) != 0;
+  status.last_end = static_cast<RankState>(flags >> kLastEndShift & 0xff);
+  status.rejoins = static_cast<std::uint32_t>(flags >> kRejoinsShift);
   return status;
 }
 

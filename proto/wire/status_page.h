@@ -57,6 +57,12 @@ struct RankStatus {
   std::uint32_t host = 0;
   bool out_of_memory = false;  // The kernel's OOM killer ended it.
   std::uint64_t when_ns = 0;   // This host's CLOCK_MONOTONIC when its supervisor learned of it.
+  // How often the rank was started again alone. For communicators that were made with an earlier
+  // process of it the rank is dead, however the present one does: `last_end` is then the state in
+  // which the last one ended, and while the present one is alive `code` and `out_of_memory` tell
+  // more about that.
+  std::uint32_t rejoins = 0;
+  RankState last_end = RankState::kAlive;
   bool operator==(const RankStatus&) const = default;
 };
 
@@ -142,7 +148,8 @@ struct DeathEntry {
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> host;
   std::atomic<std::uint64_t> when_ns;
-  std::atomic<std::uint64_t> flags;  // 1: out of memory.
+  // 1: out of memory. Bits 8 to 15: last_end. The upper half: rejoins.
+  std::atomic<std::uint64_t> flags;
 };
 
 inline constexpr std::size_t kReportWords = 4 + (kNameBytes + kTextBytes) / 8;
