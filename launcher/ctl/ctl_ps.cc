@@ -27,6 +27,17 @@ boost::json::array json_list(const Words& words) {
   return list;
 }
 
+// " (1 lost, 2 replaced)"
+std::string losses_text(const ctl::JobDescription& job) {
+  std::size_t lost = 0;
+  for (const std::string& line : job.losses()) lost += line.starts_with("lost: ") ? 1 : 0;
+  const std::size_t replaced = static_cast<std::size_t>(job.losses_size()) - lost;
+  std::string text;
+  if (lost > 0) text = std::to_string(lost) + " lost";
+  if (replaced > 0) text += (text.empty() ? "" : ", ") + std::to_string(replaced) + " replaced";
+  return text.empty() ? "" : " (" + text + ")";
+}
+
 ListRow row_of(const std::string& job_id, const ctl::JobDescription& job) {
   const std::string ranks = job.world_size() == 0 ? "-"
                                                   : std::to_string(job.running()) + "/" +
@@ -37,7 +48,7 @@ ListRow row_of(const std::string& job_id, const ctl::JobDescription& job) {
                std::to_string(job.pid()),
                job.state(),
                table_cell(fold_host_names(hosts), kCommandColumns),
-               ranks,
+               ranks + losses_text(job),
                elapsed_since(job.since_unix_ms()),
                table_cell(joined(job.command(), " "), kCommandColumns)};
   row.json = {{"job", json_text(job_id)},
@@ -51,6 +62,7 @@ ListRow row_of(const std::string& job_id, const ctl::JobDescription& job) {
               {"command", json_list(job.command())},
               {"working_directory", json_text(job.working_directory())},
               {"log_directory", json_text(job.log_directory())},
+              {"losses", json_list(job.losses())},
               {"generation", job.generation()},
               {"detached", job.detached()}};
   return row;

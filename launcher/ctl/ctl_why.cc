@@ -8,6 +8,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/hang/rank_names.h"
+#include "proto/contract/remote_text.h"
 #include "rendezvous/client/client.h"
 
 namespace ivy {
@@ -75,6 +76,15 @@ void add_part(std::string& text, const Result<std::string>& part) {
   if (part.ok() && !part->empty()) text += (text.empty() ? "" : "\n") + *part;
 }
 
+// Ranks that ended while the job went on (--on-failure).
+void add_losses(std::string& text, const FoundJob& job) {
+  const Result<ctl::JobDescription> described = describe_job(job.place);
+  if (!described.ok() || described->losses_size() == 0) return;
+  std::string lines = "ranks that ended while the job went on:";
+  for (const std::string& line : described->losses()) lines += "\n  " + escape_control(line);
+  add_part(text, lines);
+}
+
 // What is likely to be the cause comes first: operations, then the store, then where all ranks are.
 Result<std::string> explain_job(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
@@ -93,6 +103,7 @@ Result<std::string> explain_job(const CtlOptions& options) {
   // What the ranks do is an answer, also where there is no store or it is lost.
   const std::string fix = store.ok() || store.error().fix.empty() ? "" : "; " + store.error().fix;
   add_part(text, store.ok() ? *store : "(" + store.error().message + fix + ")");
+  add_losses(text, job);
   if (has_places)
     add_part(text, "where the ranks are (ivyctl stack shows all threads):\n" + indented(*places));
   return text;

@@ -57,10 +57,26 @@ void HostLosses::lost(std::size_t index, HostLoss loss, const RemoteText& messag
   end.diagnostic = loss_text(host.name(), loss, message, ranks);
   end.at_ns = host.session->last_heard_ns();
   if (lose_member(index, end, end.diagnostic.what + ": " + message.line())) return;
+  if (goes_on_without(index, ranks, end, message)) {
+    handlers_.ranks_lost(index, ranks, loss);
+    return job_.phase.check_end();
+  }
   end_job(index, std::move(end), message);
   handlers_.ranks_lost(index, ranks, loss);
   job_.phase.apply(JobEvent::kHostLost);
   job_.phase.check_end();
+}
+
+bool HostLosses::goes_on_without(std::size_t index, const std::vector<std::uint32_t>& ranks,
+                                 const LauncherEnd& end, const RemoteText& message) {
+  // The first host keeps the store.
+  if (job_.plan.hosts.empty() || job_.plan.hosts.front().host_index == index) return false;
+  if (job_.phase.state() != JobState::kRunning || job_.has_reason()) return false;
+  if (!handlers_.goes_on_without(index, ranks, end)) return false;
+  job_.unclean.push_back(end.diagnostic.what + ": " + message.line() +
+                         "; nobody knows whether its workers have ended");
+  job_.hosts[index].session->close();
+  return true;
 }
 
 void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& message) {

@@ -19,6 +19,10 @@ class HostLosses {
     // The ranks of a lost host: the others have to know.
     std::function<void(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss)>
         ranks_lost;
+    // --on-failure: true: the other ranks go on without those of this host.
+    std::function<bool(std::size_t index, const std::vector<std::uint32_t>& ranks,
+                       const LauncherEnd& end)>
+        goes_on_without;
     // A host that was awaited is gone, and the others are enough.
     std::function<void()> check_greeted;
   };
@@ -43,6 +47,8 @@ class HostLosses {
  private:
   // False: the job cannot do without this host.
   bool lose_member(std::size_t index, const LauncherEnd& end, const std::string& cause);
+  bool goes_on_without(std::size_t index, const std::vector<std::uint32_t>& ranks,
+                       const LauncherEnd& end, const RemoteText& message);
   void end_job(std::size_t index, LauncherEnd end, const RemoteText& message);
 
   JobContext& job_;

@@ -27,6 +27,10 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       ranks_(job_, preemption_),
       losses_(job_, {[this](std::size_t index, const std::vector<std::uint32_t>& ranks,
                             HostLoss loss) { ranks_.lost(index, ranks, loss); },
+                     [this](std::size_t index, const std::vector<std::uint32_t>& ranks,
+                            const LauncherEnd& end) {
+                       return ranks_.losses().goes_on_without(index, ranks, end);
+                     },
                      [this] { bring_up_.check_greeted(); }}),
       restarts_(job_, losses_),
       service_(job_, {[this](CtlService::Text done) { ranks_.news().ask_operations(done); },
@@ -34,7 +38,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
                         ranks_.evidence().describe(request_, done);
                       },
                       [this](milliseconds grace) { stop_workers(grace); },
-                      [this] { return restarts_.max_attempts(); }}),
+                      [this] { return restarts_.max_attempts(); },
+                      [this] { return ranks_.losses().lines(); }}),
       ending_(job_, ending_handlers()),
       takeover_(job_, service_, restarts_, takeover_handlers()),
       suspension_(job_),
@@ -51,6 +56,7 @@ JobEnding::Handlers Job::ending_handlers() {
     losses_.conclude();
     inputs.finding = ranks_.evidence().finding();
     inputs.attempts = restarts_.failed();
+    inputs.losses = ranks_.losses().lines();
     inputs.max_attempts = restarts_.max_attempts();
   };
   handlers.host_did_not_stop = [this](std::size_t index, const RemoteText& why) {

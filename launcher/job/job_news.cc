@@ -51,6 +51,10 @@ void JobNews::on_exited(std::size_t host, const Exited& exited) {
   if (board_.worker_ended(host, rank)) tell();
 }
 
+void JobNews::on_restarted(std::size_t host, const Started& started) {
+  if (board_.rank_restarted(host, started.rank(), started.rejoins(), started.pid())) tell();
+}
+
 void JobNews::on_start_failed(std::size_t host, std::uint32_t rank) {
   if (board_.rank_lost(host, rank, RankState::kDied)) tell();
 }

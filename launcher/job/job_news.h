@@ -38,6 +38,7 @@ class JobNews {
   void on_news(std::size_t host, const News& news);
   // Goes out to the hosts before the caller orders the others to stop.
   void on_exited(std::size_t host, const Exited& exited);
+  void on_restarted(std::size_t host, const Started& started);
   void on_start_failed(std::size_t host, std::uint32_t rank);
   void ranks_lost(std::size_t host, const std::vector<std::uint32_t>& ranks,
                   comm_status::RankState state);

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
+#include <utility>
 
 #include "proto/contract/remote_text.h"
 #include "proto/contract/status.h"
@@ -26,7 +28,7 @@ WorkerRecord* JobWorkers::of(std::size_t host, std::uint32_t rank) {
 }
 
 void JobWorkers::started(WorkerRecord& worker, int pid) {
-  if (worker.end.pid == 0) ++started_;
+  if (worker.end.pid == 0 && worker.rejoins == 0) ++started_;
   worker.end.pid = pid;
 }
 
@@ -47,8 +49,27 @@ void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, R
       errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
       (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
   worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
-  worker.open_streams = 0;
+  // What its last process has printed may still be on its way.
+  worker.open_streams = worker.rejoins == 0 ? 0 : worker.open_streams - 2;
   ended(worker, at);
+}
+
+void JobWorkers::lost_with_host(WorkerRecord& worker, std::int64_t at_ns) {
+  worker.end.tolerated = worker.end.lost_with_host = true;
+  worker.end.cause = "lost with its host";
+  worker.end.status = ExitStatus{.signal = SIGKILL};
+  ended(worker, {at_ns, 0});
+}
+
+void JobWorkers::starts_again(WorkerRecord& worker) {
+  WorkerEnd next;
+  next.rank = worker.end.rank;
+  next.host = worker.end.host;
+  worker.end = std::move(next);
+  worker.ended = false;
+  worker.open_streams += 2;
+  ++worker.rejoins;
+  ++running_;
 }
 
 void JobWorkers::ended(WorkerRecord& worker, RelatedTime at) {
@@ -60,7 +81,7 @@ void JobWorkers::ended(WorkerRecord& worker, RelatedTime at) {
 
 void JobWorkers::host_reported(std::size_t host) {
   for (WorkerRecord& worker : workers_)
-    if (worker.host == host && worker.end.pid == 0) worker.open_streams = 0;
+    if (worker.host == host && worker.end.pid == 0 && worker.rejoins == 0) worker.open_streams = 0;
 }
 
 std::vector<std::size_t> JobWorkers::hosts_by_rank() const {

@@ -19,8 +19,10 @@ struct WorkerRecord {
   bool ended = false;
   int open_streams = 2;
   std::size_t host = 0;
-  bool mpi_absent = false;  // It ended well, and has never called MPI_Init.
   bool mpi_joined = false;
+  int rejoins = 0;                 // How often it was started again alone.
+  std::int64_t started_at_ns = 0;  // Its present process; 0: with all the others.
+  bool mpi_absent = false;         // It ended well, and has never called MPI_Init.
 
   bool has_failed() const { return ended && !end.status.success(); }
 };
@@ -44,6 +46,10 @@ class JobWorkers {
   void started(WorkerRecord& worker, int pid);
   void exited(WorkerRecord& worker, const Exited& exited, RelatedTime at);
   void start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at);
+  // Another process will stand for the rank, whose last one has ended.
+  void starts_again(WorkerRecord& worker);
+  // Nothing more will be heard of it, and the job goes on.
+  void lost_with_host(WorkerRecord& worker, std::int64_t at_ns);
   // The host has reported: a worker of it that was never started has no streams to wait for.
   void host_reported(std::size_t host);
 

@@ -58,6 +58,20 @@ bool NewsBoard::rank_lost(std::size_t host, std::uint32_t rank, RankState state)
   return set(host, lost);
 }
 
+bool NewsBoard::rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
+                               std::int32_t pid) {
+  if (!has_rank(host, rank)) return false;
+  RankNews news;
+  news.set_rank(rank);
+  news.set_pid(pid);
+  news.set_rejoins(rejoins);
+  // A host that has told of the last process itself need not do so for this one.
+  ranks_[rank] = Known();
+  entries_.push_back({host, news, std::nullopt});
+  is_urgent_ = true;
+  return true;
+}
+
 std::vector<std::size_t> NewsBoard::listeners() const {
   std::vector<std::size_t> hosts;
   for (const auto& [host, cursor] : cursors_) hosts.push_back(host);

@@ -27,6 +27,9 @@ class NewsBoard {
   // A worker's own process has ended, or was never started. Ignored for a rank that has left or
   // whose host reports its end itself (its communicating process is another).
   bool worker_ended(std::size_t host, const RankNews& rank);
+  // The rank was started again alone, `rejoins` times by now.
+  bool rank_restarted(std::size_t host, std::uint32_t rank, std::uint32_t rejoins,
+                      std::int32_t pid);
   // Nothing more will be heard of this rank.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
 

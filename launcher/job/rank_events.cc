@@ -1,8 +1,12 @@
 #include "launcher/job/rank_events.h"
 
+#include <cerrno>
+#include <utility>
+
 #include "launcher/hang/rank_names.h"
 #include "proto/contract/log.h"
 #include "proto/contract/remote_text.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 
@@ -11,7 +15,8 @@ RankEvents::RankEvents(JobContext& job, Preemption& preemption)
       preemption_(preemption),
       news_(job.loop, news_handlers()),
       evidence_(job.loop, evidence_handlers()),
-      mpi_(job) {}
+      mpi_(job),
+      losses_(job) {}
 
 JobNews::Handlers RankEvents::news_handlers() {
   return {
@@ -57,6 +62,7 @@ WatchdogAbort RankEvents::watchdog_abort() const {
 
 void RankEvents::begin() {
   mpi_.begin();
+  losses_.begin();
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   news_.begin(job_.generation, job_.workers.hosts_by_rank());
@@ -76,6 +82,10 @@ bool RankEvents::started(std::size_t index, const Started& started) {
   WorkerRecord* const found = worker(index, started.generation(), started.rank());
   if (found == nullptr) return false;
   job_.workers.started(*found, started.pid());
+  if (started.rejoins() > 0) {
+    found->started_at_ns = monotonic_ns();
+    news_.on_restarted(index, started);
+  }
   return job_.workers.all_started();
 }
 
@@ -83,6 +93,8 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
   WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
   if (found == nullptr || found->ended) return;
   job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
+  // A stop came before it could be started again.
+  found->end.after_stop = found->rejoins > 0 && failed.error() == ECANCELED;
   news_.on_start_failed(index, failed.rank());
   ended(*found);
 }
@@ -92,6 +104,7 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   if (found == nullptr || found->ended) return;
   job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
   news_.on_exited(index, exited);
+  losses_.tell_store(*found);
   ended(*found);
   mpi_.check_absent();
 }
@@ -111,7 +124,10 @@ void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost)
 void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
-  if (worker.has_failed() && !is_no_failure) job_.phase.apply(JobEvent::kWorkerFailed);
+  if (worker.has_failed() && is_no_failure) losses_.forgo(worker);
+  if (worker.has_failed() && !is_no_failure &&
+      !losses_.goes_on_after(worker, preemption_.has_notice()))
+    job_.phase.apply(JobEvent::kWorkerFailed);
   if (job_.workers.running() == 0) job_.phase.apply(JobEvent::kAllEnded);
   job_.phase.check_end();
 }
@@ -122,8 +138,10 @@ void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
   if (found == nullptr || job_.screen.has_given_up()) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
+    // Where ranks are replaced, the end of a process's stream is not that of its rank's output.
+    const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
     job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,
-                                      chunk.end);
+                                      is_last);
   }
   if (found == nullptr || !chunk.end) return;
   --found->open_streams;

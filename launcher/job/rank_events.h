@@ -12,6 +12,7 @@
 #include "launcher/job/job_news.h"
 #include "launcher/job/mpi_world.h"
 #include "launcher/job/preemption.h"
+#include "launcher/job/rank_losses.h"
 
 namespace ivy {
 
@@ -37,6 +38,7 @@ class RankEvents {
   JobNews& news() { return news_; }
   JobEvidence& evidence() { return evidence_; }
   MpiWorld& mpi() { return mpi_; }
+  RankLosses& losses() { return losses_; }
 
  private:
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
@@ -50,6 +52,7 @@ class RankEvents {
   JobNews news_;
   JobEvidence evidence_;
   MpiWorld mpi_;
+  RankLosses losses_;
 };
 
 }  // namespace ivy

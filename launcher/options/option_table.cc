@@ -197,7 +197,13 @@ constexpr OptionEntry kTable[] = {
      "stop workers when ivyrun has been unreachable for TIME (default: 10s, 60s in batch)"},
     {"max-restarts", "", "N", kLifecycle, kHonoured, kTorchrun,
      "when a worker fails, start all of them again, at most N times (default 0; lost hosts of "
-     "--nnodes MIN:MAX do not count)"},
+     "--nnodes MIN:MAX do not count); with --on-failure replace: replace N workers in all (default 3)"},
+    {"on-failure", "", "restart|shrink|replace", kLifecycle, kHonoured, kOurs,
+     "when a worker fails: end all of them, and start them again as --max-restarts allows (restart, the "
+     "default); let the others go on without it (shrink), or start it again alone (replace). The program "
+     "has to repair its groups itself"},
+    {"min-workers", "", "N", kLifecycle, kHonoured, kOurs,
+     "with --on-failure shrink: end the job when fewer than N workers are left (default 1)"},
     torchruns("monitor-interval", "S", "the kernel reports a worker's end at once"),
     ignored("kill-on-bad-exit", "-K", "the first failure always ends the job"),
     refused("time", "", "--timeout TIME, such as 30m, ends the job"),

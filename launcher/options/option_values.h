@@ -22,6 +22,8 @@ inline Error usage_error(const std::string& message, const std::string& fix = {}
 inline constexpr int kMaxWorkers = 1 << 18;
 // At one restart every 30 s more than three days of failures.
 inline constexpr int kMaxRestarts = 10'000;
+// So often --on-failure replace starts a worker again without --max-restarts.
+inline constexpr int kDefaultReplacements = 3;
 // Longest time that a flag may ask for: a mistyped unit should not overflow a clock.
 inline constexpr std::chrono::hours kMaxDuration{24 * 365};
 

@@ -225,6 +225,11 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   });
   binder.on("requeue", options.requeue);
   binder.on("detach", options.detach);
+  binder.choice<OnFailure>("on-failure", options.on_failure,
+                           {{"restart", OnFailure::kRestart},
+                            {"shrink", OnFailure::kShrink},
+                            {"replace", OnFailure::kReplace}});
+  binder.parsed("min-workers", options.min_workers, number_between(1, kMaxWorkers));
   binder.parsed("max-restarts", options.max_restarts, number_between(0, kMaxRestarts));
 }
 
@@ -609,6 +614,40 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
                      "or start one ivyrun on each: --node-rank R --master-addr HOST0");
 }
 
+// What a job that goes on without some of its ranks does not go with.
+Result<void> settle_failure(const Binder& binder, Options& options) {
+  if (binder.is_given("min-workers") && options.on_failure != OnFailure::kShrink)
+    return usage_error(binder.shown("min-workers") + " needs --on-failure shrink");
+  if (options.on_failure == OnFailure::kRestart) return {};
+  const std::string shown = binder.shown("on-failure") +
+                            (options.on_failure == OnFailure::kShrink ? " shrink" : " replace");
+  if (options.profile == Profile::kMpi)
+    return usage_error(shown + " does not go with -B mpi: an MPI world cannot lose a rank",
+                       "leave it out; --max-restarts N starts all ranks again");
+  if (options.node_rank)
+    return usage_error(shown + " does not go with " + binder.shown("node-rank") +
+                           ": every node has an ivyrun of its own",
+                       "name all hosts with -H and start one ivyrun");
+  if (options.min_nodes)
+    return usage_error(shown + " does not go with " + binder.shown("nnodes") +
+                           " MIN:MAX, which starts all workers again when a host is lost",
+                       "give one number of hosts");
+  if (options.detach && options.lease)
+    return usage_error(binder.shown("lease") + " with " + binder.shown("detach") +
+                           " hands the job to another launcher, which does not know of " + shown,
+                       "leave " + binder.shown("lease") + " out");
+  if (options.on_failure == OnFailure::kShrink) return {};
+  if (binder.is_given("max-restarts") && options.max_restarts == 0)
+    return usage_error(shown + " and " + binder.shown("max-restarts") +
+                           " 0 contradict each other: no worker could be replaced",
+                       "--on-failure shrink goes on without the lost worker");
+  options.max_replacements =
+      binder.is_given("max-restarts") ? options.max_restarts : kDefaultReplacements;
+  // All workers never start again together then.
+  options.max_restarts = 0;
+  return {};
+}
+
 Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) {
   for (const std::string& name : options.device_env) {
     if (!is_env_name(name))
@@ -628,6 +667,7 @@ Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& 
   IVY_CHECK(settle_hosts(binder, raw, read, options));
   IVY_CHECK(settle_join(binder, raw, options));
   IVY_CHECK(settle_range(binder, options));
+  IVY_CHECK(settle_failure(binder, options));
   IVY_CHECK(settle_output(binder, options));
   IVY_CHECK(settle_devices(binder, options));
   options.dry_run = options.dry_run || options.explain_env;

@@ -81,7 +81,10 @@ struct LifecycleOptions {
   std::optional<std::chrono::milliseconds> lease;
   std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
   int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
-  bool detach = false;   // Go into the background once all workers run.
+  OnFailure on_failure = OnFailure::kRestart;
+  int max_replacements = 0;  // --max-restarts with --on-failure replace; max_restarts is 0 then.
+  int min_workers = 1;       // --on-failure shrink ends the job with fewer.
+  bool detach = false;       // Go into the background once all workers run.
   // The end of a Slurm allocation: launcher/slurm/allocation_watch.h.
   std::optional<std::chrono::milliseconds> stop_before_end;
   std::optional<int> preempt_signal;  // None: TERM.

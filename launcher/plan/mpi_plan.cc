@@ -66,6 +66,13 @@ void refuse_without_store(PlanContext& context) {
       {"--no-store leaves it out, and the hosts' MPI servers meet there", "leave out --no-store"});
 }
 
+void refuse_to_lose_ranks(PlanContext& context) {
+  context.refuse("IVY-P027", "an MPI world cannot lose a rank", "",
+                 {context.plan.program + " links MPI, and --on-failure lets ranks end alone",
+                  "leave --on-failure out; --max-restarts N starts all ranks again\n" +
+                      std::string(kSingletons)});
+}
+
 // Where the program names no MPI library, both: a script may start anything.
 void choose(PlanContext& context, MpiFamily family) {
   MpiChoice& choice = context.plan.mpi;
@@ -97,6 +104,7 @@ void plan_mpi(PlanContext& context) {
     return refuse_unknown(context, said.begin()->first, said.begin()->second);
   choose(context, family);
   const bool is_mpi = context.plan.mpi.pmi || context.plan.mpi.pmix;
+  if (is_mpi && context.options.on_failure != OnFailure::kRestart) refuse_to_lose_ranks(context);
   if (is_mpi && context.plan.hosts.size() > 1 && context.options.no_store)
     refuse_without_store(context);
 }

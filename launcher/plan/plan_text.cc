@@ -188,6 +188,13 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   if (options.max_restarts > 0)
     out += "restarts: at most " + std::to_string(options.max_restarts) +
            ", of all workers, on the same hosts with the same ranks\n";
+  if (options.on_failure == OnFailure::kShrink)
+    out += "failures: the others go on without a worker that fails, while " +
+           std::to_string(options.min_workers) + (options.min_workers == 1 ? " is" : " are") +
+           " left\n";
+  if (options.on_failure == OnFailure::kReplace)
+    out += "failures: a worker that fails is started again alone, at most " +
+           std::to_string(options.max_replacements) + " times in all\n";
   if (options.min_nodes)
     out += "hosts: goes on without those that are lost while " +
            std::to_string(*options.min_nodes) + " are left, with ranks numbered anew\n";

@@ -178,7 +178,9 @@ Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& 
       {"ROLE_WORLD_SIZE", world},
       {"MASTER_ADDR", has_proxy ? "127.0.0.1" : plan.master_address},
       {"MASTER_PORT", port},
-      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->max_restarts)},
+      {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->on_failure == OnFailure::kReplace
+                                                       ? inputs.options->max_replacements
+                                                       : inputs.options->max_restarts)},
       {"TORCHELASTIC_RUN_ID", plan.job_id},
       // True: every rank is a client of our store. False: rank 0 serves on the port that is
       // reserved.
@@ -314,6 +316,18 @@ bool is_login_name(std::string_view name) {
   });
 }
 
+OnFailureMode mode_of(OnFailure choice) {
+  switch (choice) {
+    case OnFailure::kShrink:
+      return FAILURE_ENDS_ONE;
+    case OnFailure::kReplace:
+      return FAILURE_IS_REPLACED;
+    case OnFailure::kRestart:
+      break;
+  }
+  return FAILURE_ENDS_ALL;
+}
+
 void add_mpi(const JobPlan& job, HostPlan& plan) {
   if (!job.mpi.served) return;
   MpiPlan& mpi = *plan.mutable_mpi();
@@ -378,6 +392,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_leaf_serves_torch(host.leaf_port != 0);
   add_mpi(*inputs.plan, plan);
   add_jax_service(inputs, host, plan);
+  plan.set_on_failure(mode_of(options.on_failure));
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
   add_unset(host, plan);

@@ -5,6 +5,7 @@
 #include <csignal>
 #include <span>
 #include <string_view>
+#include <utility>
 
 namespace ivy {
 namespace {
@@ -201,6 +202,8 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
       outcome.succeeded.push_back(index);
     } else if (ends[index].after_stop) {
       outcome.victims.push_back(index);
+    } else if (ends[index].tolerated) {
+      outcome.lost.push_back(index);
     } else {
       failed.push_back(index);
     }
@@ -208,6 +211,11 @@ Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_en
   const auto by_time = [&ends](std::size_t a, std::size_t b) {
     return is_earlier(ends[a], ends[b]);
   };
+  // The first of all failures is the cause then, also if the job could do without that rank.
+  if (!failed.empty()) {
+    for (const std::size_t index : std::exchange(outcome.lost, {}))
+      (ends[index].lost_with_host ? outcome.lost : failed).push_back(index);
+  }
   // A stop without a reason of ours and without a failure: the earliest victim is all there is to
   // say.
   if (failed.empty() && launcher_end.reason == LauncherReason::kNone) failed.swap(outcome.victims);

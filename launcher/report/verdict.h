@@ -19,6 +19,8 @@ struct WorkerEnd {
   ExitStatus status;
   bool core_dumped = false;
   bool out_of_memory = false;
+  bool tolerated = false;           // The job has gone on without it (--on-failure shrink).
+  bool lost_with_host = false;      // And tolerated: how it has ended is not known.
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
   std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
   std::int64_t clock_error_ns = 0;  // Half the round trip: the order within it is unknown.
@@ -59,11 +61,13 @@ struct Outcome {
   std::vector<std::size_t> candidates;  // Others that failed by themselves, in order of time.
   std::vector<std::size_t> victims;     // Ended by our stop.
   std::vector<std::size_t> succeeded;
+  std::vector<std::size_t> lost;  // The job has gone on without them, and has not failed for it.
 };
 
 // A signal or an out-of-memory kill beats an exit code within the clocks' error; an exit after the
 // stop order is a victim's; a collective library's watchdog abort (SIGABRT, also as a shell's 134,
 // with its text in the tail) is a symptom and loses to any other cause.
+// A tolerated end counts only where another failure has ended the job.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
 // A collective library's watchdog ended it, by its words: a symptom of what another rank did or

@@ -261,6 +261,16 @@ std::string attempts_block(const SummaryInputs& inputs) {
   return text;
 }
 
+// One line for each process that the job could do without; of many the first ones.
+std::string losses_block(const SummaryInputs& inputs) {
+  std::string text;
+  const std::size_t shown = std::min(inputs.losses.size(), kMaxNotes);
+  for (std::size_t i = 0; i < shown; ++i) text += "  " + clean_line(inputs.losses[i]) + "\n";
+  if (inputs.losses.size() > shown)
+    text += "  and " + std::to_string(inputs.losses.size() - shown) + " more\n";
+  return text;
+}
+
 std::string last_line(const SummaryInputs& inputs) {
   const Outcome& outcome = *inputs.outcome;
   std::string text = "ivyrun: exit code " + std::to_string(outcome.exit_code);
@@ -288,6 +298,13 @@ std::string summary(const SummaryInputs& inputs) {
     if (!inputs.attempts.empty())
       text += "ivyrun: ended well at " + attempt_of(inputs.attempt, inputs) + "\n" +
               attempts_block(inputs);
+    if (!outcome.lost.empty())
+      text += "ivyrun: ended well without " + counted(outcome.lost.size(), "rank") + " of " +
+              std::to_string(inputs.world_size) + "\n";
+    else if (!inputs.losses.empty())
+      text += "ivyrun: ended well; " + counted(inputs.losses.size(), "worker") +
+              (inputs.losses.size() == 1 ? " was" : " were") + " replaced\n";
+    text += losses_block(inputs);
     return places.empty() ? text : text + "ivyrun: logs: " + places + "\n";
   }
   if (outcome.first) text += first_cause_block(inputs, (*inputs.ends)[*outcome.first]);
@@ -298,7 +315,7 @@ std::string summary(const SummaryInputs& inputs) {
   text += candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
   if (has_words && outcome.first)
     text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
-  return text + attempts_block(inputs) + last_line(inputs);
+  return text + losses_block(inputs) + attempts_block(inputs) + last_line(inputs);
 }
 
 std::string attempt_cause(const WorkerEnd& first, std::int64_t started_at_ns) {

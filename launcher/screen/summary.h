@@ -29,7 +29,8 @@ struct SummaryInputs {
   std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
   std::string finding;                  // JobEvidence::finding(), beside a watchdog's abort.
   std::vector<FailedAttempt> attempts;
-  int attempt = 1;  // Number of the last one that was started.
+  std::vector<std::string> losses;  // RankLosses::lines() has them in order.
+  int attempt = 1;                  // Number of the last one that was started.
   int max_attempts = 1;
 };
 

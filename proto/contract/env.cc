@@ -35,6 +35,7 @@ constexpr EnvEntry kVariables[] = {
     {"IVY_NUM_NODES", kSet, "libivycomm"},
     {"IVY_JOB_ID", kSet, "libivycomm"},
     {"IVY_GENERATION", kSet, "libivycomm"},
+    {"IVY_REJOIN", kSet, "libivycomm"},
     {"IVY_TOKEN_FILE", kSet, "libivycomm"},
     {"IVY_STORE", kSet, "libivycomm"},
     {"IVY_MASTER_ADDR", kSet,

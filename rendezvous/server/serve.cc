@@ -108,6 +108,8 @@ class RendezvousProcess {
       if (!error) loop_.stop();
     });
     count_when_asked();
+    supervisor_.on_put(
+        [this](std::string key, std::string value) { put(std::move(key), std::move(value)); });
     supervisor_.start();
     if (options_.adopt_fd >= 0) {
       adopted_.assign(options_.adopt_fd);
@@ -160,6 +162,21 @@ class RendezvousProcess {
   void begin(std::uint32_t generation) {
     server_.begin_generation(generation);
     supervisor_.acknowledge(generation);
+  }
+
+  // Sets a key of the native dialect, as a client of the present generation would.
+  void put(std::string key, std::string value) {
+    Engine& engine = server_.engine();
+    ClientInfo info;
+    info.generation = engine.generation();
+    info.address = "the supervisor";
+    const std::uint64_t now_ns = monotonic_ns();
+    const Result<ClientId> client = engine.join(std::move(info), now_ns);
+    if (!client.ok()) return say("log " + key + " is not set: " + client.error().message);
+    Replies replies;
+    engine.apply(*client, 1, Set{std::move(key), std::move(value)}, now_ns, replies);
+    engine.leave(*client);
+    server_.answer(replies);
   }
 
   void end_of_control() {

@@ -95,7 +95,7 @@ class Server {
   // Tells that `front` takes requests again.
   void go_on();
   // The server's own engine: unused if there is another front.
-  const Engine& engine() const { return engine_; }
+  Engine& engine() { return engine_; }
   // For the stall watchdog: when a reply was last sent to a client that had waited, or a request
   // last changed something, on the monotonic clock.
   std::uint64_t last_progress_ns() const { return progress_.last_ns; }

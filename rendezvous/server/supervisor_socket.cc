@@ -2,6 +2,7 @@
 
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/system/error_code.hpp>
 #include <cerrno>
@@ -81,7 +82,14 @@ bool SupervisorSocket::read() {
 
 bool SupervisorSocket::obey(std::string_view line) {
   constexpr std::string_view kGeneration = "generation ";
+  constexpr std::string_view kPut = "put ";
   if (line == "complete" && complete_ != nullptr) complete_();
+  if (line.starts_with(kPut) && put_) {
+    const std::string_view words = line.substr(kPut.size());
+    const std::size_t blank = std::min(words.find(' '), words.size());
+    put_(std::string(words.substr(0, blank)),
+         std::string(words.substr(std::min(blank + 1, words.size()))));
+  }
   if (!line.starts_with(kGeneration)) return line != "quit";
   const auto generation = to_number<std::uint32_t>(line.substr(kGeneration.size()));
   // A supervisor whose order cannot be read waits for an answer: the end of the socket is one.

@@ -1,5 +1,6 @@
 // The store's and the leaf's end of the socket to the supervisor that started them: event lines
-// upwards, orders downwards ("generation N", "complete", "quit"). Without such a socket events go
+// upwards, orders downwards ("generation N", "put KEY VALUE", "complete",
+// "quit"). Without such a socket events go
 // to standard output. Thread: the loop's.
 #pragma once
 
@@ -9,6 +10,7 @@
 #include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 namespace ivy::store {
 
@@ -20,6 +22,11 @@ class SupervisorSocket {
   SupervisorSocket(boost::asio::io_context& loop, int fd,
                    std::function<void(std::uint32_t)> generation, std::function<void()> ended,
                    std::function<void()> complete = nullptr);
+
+  // What the supervisor writes into the store goes here: text without blanks.
+  void on_put(std::function<void(std::string key, std::string value)> put) {
+    put_ = std::move(put);
+  }
 
   bool is_there() const { return fd_ >= 0; }
   void start();
@@ -40,6 +47,7 @@ class SupervisorSocket {
   const std::function<void(std::uint32_t)> generation_;
   const std::function<void()> ended_;
   const std::function<void()> complete_;
+  std::function<void(std::string key, std::string value)> put_;
   std::string line_;
 };
 

@@ -266,7 +266,8 @@ TEST_F(ControlServerTest, EndingWithoutLeavingIsADeathAlsoWithZero) {
 
 TEST_F(ControlServerTest, AWorkerThatNeverAttachedIsWrittenToo) {
   server_->worker_ended(2, 77, ExitStatus{.code = 1}, false);
-  server_->worker_not_started(3);
+  EXPECT_TRUE(server_->status().set(3, ended_status({}, 0)));
+  server_->status().publish();
   // The launcher hears of these by Exited and StartFailed.
   EXPECT_TRUE(told_.empty());
   ControlClient client = attached(0);
@@ -275,6 +276,24 @@ TEST_F(ControlServerTest, AWorkerThatNeverAttachedIsWrittenToo) {
   EXPECT_EQ(client.page().rank(3).state, RankState::kDied);
   EXPECT_EQ(client.page().deaths(), 2u);
   EXPECT_EQ(client.page().host_name(client.page().rank(5).host), "there");
+}
+
+TEST_F(ControlServerTest, ARankThatStartsAgainMayAttachAndItsDeathStaysKnown) {
+  ControlClient client = attached(0);
+  start_worker(3, {"exit:7"});
+  reap(3);
+  server_->worker_starts_again(3, 1);
+  comm_status::RankStatus again = client.page().rank(3);
+  EXPECT_EQ(again.state, RankState::kAlive);
+  EXPECT_EQ(again.rejoins, 1u);
+  EXPECT_EQ(again.last_end, RankState::kExited);
+  EXPECT_EQ(again.code, 7);
+  start_worker(3, {"exit:8"});
+  reap(3);
+  again = client.page().rank(3);
+  EXPECT_EQ(again.state, RankState::kExited);
+  EXPECT_EQ(again.rejoins, 1u);
+  EXPECT_EQ(again.code, 8);
 }
 
 TEST_F(ControlServerTest, AnOrphanOfAShellThatWeReapIsKnownExactly) {

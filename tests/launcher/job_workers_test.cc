@@ -46,6 +46,31 @@ TEST(JobWorkersTest, CountsStartsOnceAndEnds) {
   EXPECT_EQ(workers.unfinished_on(3), (std::vector<std::uint32_t>{0}));
 }
 
+TEST(JobWorkersTest, ARankThatStartsAgainRunsAndHasTwoStreamsMore) {
+  JobWorkers workers;
+  workers.begin(plan());
+  for (const std::uint32_t rank : {0u, 1u, 2u}) workers.started(workers[rank], 100);
+  Exited exited;
+  exited.set_signal(9);
+  workers.exited(workers[1], exited, {7, 1});
+  workers[1].open_streams = 1;
+  workers.starts_again(workers[1]);
+  EXPECT_EQ(workers.running(), 3u);
+  EXPECT_EQ(workers[1].open_streams, 3) << "the rest of its last process is still on its way";
+  EXPECT_EQ(workers[1].end.pid, 0);
+  EXPECT_EQ(workers[1].end.host, "a");
+  EXPECT_FALSE(workers[1].has_failed());
+  workers.started(workers[1], 101);
+  EXPECT_TRUE(workers.all_started());
+  workers.exited(workers[1], exited, {9, 1});
+  workers.starts_again(workers[1]);
+  EXPECT_EQ(workers[1].rejoins, 2);
+  StartFailed failed;
+  failed.set_error(ENOENT);
+  workers.start_failed(workers[1], failed, {});
+  EXPECT_EQ(workers[1].open_streams, 3) << "those of a process that never was do not come";
+}
+
 TEST(JobWorkersTest, AProgramThatIsMissingHasItsOwnExitCodeAndNoOutput) {
   JobWorkers workers;
   workers.begin(plan());

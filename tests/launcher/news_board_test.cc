@@ -82,6 +82,20 @@ TEST_F(NewsBoardTest, AShellsEndIsNotTheEndOfTheProcessBelowIt) {
   EXPECT_EQ(next_for(1), "0=4/0 0=3/9");
 }
 
+TEST_F(NewsBoardTest, ARankThatStartsAgainLivesAndMayDieAgain) {
+  board_.take(1, news_of(3, {}, true));
+  board_.worker_ended(0, rank_news(0, RankState::kSignalled, 9));
+  EXPECT_EQ(next_for(1), "0=3/9");
+  EXPECT_FALSE(board_.rank_restarted(2, 0, 1, 11)) << "that host has no such rank";
+  EXPECT_TRUE(board_.rank_restarted(0, 0, 1, 11));
+  const auto news = board_.next_for(1);
+  ASSERT_TRUE(news);
+  EXPECT_EQ(news->ranks(0).state(), static_cast<std::uint32_t>(RankState::kAlive));
+  EXPECT_EQ(news->ranks(0).rejoins(), 1u);
+  EXPECT_TRUE(board_.worker_ended(0, rank_news(0, RankState::kExited, 4)));
+  EXPECT_EQ(next_for(1), "0=2/4");
+}
+
 TEST_F(NewsBoardTest, ADeathIsToldOnce) {
   board_.take(1, news_of(3, {}, true));
   EXPECT_TRUE(board_.take(0, news_of(3, {rank_news(0, RankState::kSignalled, 9)})));

@@ -363,6 +363,22 @@ TEST(OptionsTest, ATorchrunCommandLineWorksUnchanged) {
   EXPECT_TRUE(contains(options.notes.front(), "--standalone has no effect"));
 }
 
+TEST(OptionsTest, OnFailureTakesTheRestartsForReplacements) {
+  EXPECT_EQ(options_of({"x"}).on_failure, OnFailure::kRestart);
+  const Options shrink = options_of({"--on-failure", "shrink", "--max-restarts", "2", "x"});
+  EXPECT_EQ(shrink.on_failure, OnFailure::kShrink);
+  EXPECT_EQ(shrink.max_restarts, 2);
+  EXPECT_EQ(shrink.max_replacements, 0);
+  const Options replace = options_of({"--on-failure", "replace", "x"});
+  EXPECT_EQ(replace.max_replacements, kDefaultReplacements);
+  const Options seven = options_of({"--on_failure=replace", "--max_restarts=7", "x"});
+  EXPECT_EQ(seven.max_replacements, 7);
+  EXPECT_EQ(seven.max_restarts, 0);
+  EXPECT_TRUE(contains(error_of({"--on-failure", "replace", "--max-restarts", "0", "x"}).fix,
+                       "--on-failure shrink"));
+  EXPECT_TRUE(contains(error_of({"--min-workers", "2", "x"}).message, "--on-failure shrink"));
+}
+
 TEST(OptionsTest, RestartsAreCounted) {
   EXPECT_EQ(options_of({"x"}).max_restarts, 0);
   EXPECT_EQ(options_of({"--max_restarts=3", "x"}).max_restarts, 3);

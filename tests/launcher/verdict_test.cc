@@ -76,6 +76,38 @@ struct Row {
   int first_rank;
 };
 
+WorkerEnd tolerated(WorkerEnd end) {
+  end.tolerated = true;
+  return end;
+}
+
+TEST(VerdictTest, AJobThatEndsWellWithoutARankHasEndedWell) {
+  const Outcome outcome =
+      judge({code(0, 0, 90), tolerated(killed(1, SIGKILL, 10)), code(2, 0, 91)}, {});
+  EXPECT_EQ(outcome.exit_code, 0);
+  EXPECT_FALSE(outcome.first);
+  EXPECT_EQ(outcome.lost, (std::vector<std::size_t>{1}));
+}
+
+TEST(VerdictTest, TheFirstFailureCountsAlsoIfTheJobCouldDoWithoutThatRank) {
+  const Outcome outcome =
+      judge({code(0, 5, 90), tolerated(killed(1, SIGKILL, 10)), code(2, 0, 91)}, {});
+  EXPECT_EQ(outcome.exit_code, 128 + SIGKILL);
+  EXPECT_EQ(outcome.first, 1u);
+  EXPECT_EQ(outcome.candidates, (std::vector<std::size_t>{0}));
+}
+
+TEST(VerdictTest, ALostRankIsNoReasonForAnInterrupt) {
+  LauncherEnd interrupted;
+  interrupted.reason = LauncherReason::kInterrupted;
+  interrupted.signal = SIGINT;
+  interrupted.at_ns = 100 * kMs;
+  const Outcome outcome =
+      judge({victim(killed(0, SIGINT, 101)), tolerated(code(1, 3, 10))}, interrupted);
+  EXPECT_EQ(outcome.exit_code, 128 + SIGINT);
+  EXPECT_FALSE(outcome.first);
+}
+
 TEST(VerdictTest, NamesTheFirstCauseAmongWorkers) {
   const Row rows[] = {
       {"all well", {code(0, 0, 1), code(1, 0, 2)}, 0, -1},

@@ -90,6 +90,20 @@ TEST(StatusPage, LeavingIsNoDeathAndADeathCountsOnce) {
   EXPECT_EQ(page.rank(2).code, 3);
 }
 
+TEST(StatusPage, ARankThatWasStartedAgainSaysHowItsLastProcessEnded) {
+  Memory memory(kShape);
+  StatusPage page = StatusPage::format(memory.data, kShape);
+  RankStatus again;
+  again.pid = 77;
+  again.code = 9;
+  again.out_of_memory = true;
+  again.rejoins = 3;
+  again.last_end = RankState::kSignalled;
+  page.set_rank(2, again);
+  EXPECT_EQ(page.rank(2), again);
+  EXPECT_EQ(page.deaths(), 0u);
+}
+
 TEST(StatusPage, ReportsAreToldInOrderAndTheOldestGoFirst) {
   Memory memory(kShape);
   StatusPage page = StatusPage::format(memory.data, kShape);

@@ -267,8 +267,13 @@ void ControlServer::worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus
                              attached->pid()));
 }
 
-void ControlServer::worker_not_started(std::uint32_t rank) {
-  if (status_.set(rank, ended_status({}, 0))) status_.publish();
+void ControlServer::worker_starts_again(std::uint32_t rank, std::uint32_t rejoins) {
+  const std::optional<std::uint32_t> slot = status_.slot_of(rank);
+  if (!slot) return;
+  const AttachedPointer attached = std::exchange(attached_[*slot], nullptr);
+  if (attached && attached->connection()) connections_.close(attached->connection());
+  status_.revive(rank, 0, rejoins);
+  status_.publish();
 }
 
 void ControlServer::child_reaped(pid_t pid, const ExitStatus& exit) {

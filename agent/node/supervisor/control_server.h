@@ -47,8 +47,8 @@ class ControlServer {
   // The rank's own process, our child, was reaped. An attached process below it ends on its own;
   // where its end is not known, this exit stands in for it.
   void worker_ended(std::uint32_t rank, pid_t pid, const ExitStatus& status, bool out_of_memory);
-  // The worker could not be started.
-  void worker_not_started(std::uint32_t rank);
+  // The rank's processes have ended, and it is started again alone: another process may attach.
+  void worker_starts_again(std::uint32_t rank, std::uint32_t rejoins);
   // Another child of ours was reaped: an orphan of a worker that may have been attached.
   void child_reaped(pid_t pid, const ExitStatus& status);
 

@@ -89,6 +89,10 @@ void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
   leaf_ = std::move(*opened);
 }
 
+void HostStores::rank_gone(std::uint32_t rank, std::uint32_t rejoins) {
+  if (store_) store_->put("ivy/gone/" + std::to_string(rank), std::to_string(rejoins));
+}
+
 void HostStores::reaped(pid_t pid, int wait_status) {
   for (const auto* process : {&store_, &leaf_})
     if (*process && pid == (*process)->pid()) (*process)->ended(wait_status);

@@ -37,6 +37,9 @@ class HostStores {
   // listen counts as lost. `torch_port`: reserved; 0: none.
   void open_leaf(const HostPlan& plan, const std::string& job_id, const JobDirectory& directory,
                  std::uint16_t torch_port);
+  // Where the job's store is: ivy/gone/RANK says from now on that this process of the rank has
+  // ended.
+  void rank_gone(std::uint32_t rank, std::uint32_t rejoins);
   // Called when the supervisor has reaped a child; children other than the stores are ignored.
   void reaped(pid_t pid, int wait_status);
   void spare_from(const std::function<void(pid_t)>& containment) const;

@@ -92,26 +92,42 @@ void HostWorkers::begin_all() {
   const ProcessorShare share =
       share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
   apply_share(share);
-  const WorkerGroup group = group_of(share);
-  environment_ = group.environment;
+  group_ = group_of(share);
   for (const WorkerSpec& spec : plan_.workers()) {
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
-    workers_.back()->begin(group, spec);
+    workers_.back()->begin(group_, spec);
   }
+  for (std::uint32_t index = 0; index < workers_.size(); ++index) watch(index);
+}
+
+// Waits until it is executed, and then for its end.
+void HostWorkers::watch(std::uint32_t index) {
+  Worker& started = *workers_[index];
+  started.finish_start(group_, [this](Worker& worker) { collect(worker); });
+  if (is_alive(started.state())) return exits_->watch(started.pidfd(), index);
+  JobStatus& status = parts_.control.status();
+  if (status.set(started.rank(), ended_status({}, 0))) status.publish();
+}
+
+void HostWorkers::start_again(std::uint32_t rank, std::uint32_t rejoins) {
   for (std::uint32_t index = 0; index < workers_.size(); ++index) {
-    Worker& started = *workers_[index];
-    started.finish_start(group, [this](Worker& worker) { collect(worker); });
-    if (is_alive(started.state()))
-      exits_->watch(started.pidfd(), index);
-    else
-      parts_.control.worker_not_started(started.rank());
+    if (workers_[index]->rank() != rank) continue;
+    WorkerSpec spec = plan_.workers(static_cast<int>(index));
+    // The input that the last process has read does not come again: half an input misleads.
+    spec.set_standard_input(false);
+    parts_.control.worker_starts_again(rank, rejoins);
+    replaced_.push_back(
+        std::exchange(workers_[index], std::make_unique<Worker>(*context_, rank, rejoins)));
+    workers_[index]->begin(group_, spec);
+    return watch(index);
   }
 }
 
 void HostWorkers::forget() {
   // Destroy them in a later turn: their cancelled handlers are still queued.
-  boost::asio::post(loop_, [workers = std::exchange(workers_, {}),
-                            output = std::exchange(output_, make_output())] {});
+  boost::asio::post(loop_,
+                    [workers = std::exchange(workers_, {}), replaced = std::exchange(replaced_, {}),
+                     output = std::exchange(output_, make_output())] {});
   exits_ = std::make_unique<ExitOrder>();
   // Start the count of kills afresh, so that earlier kills of non-workers are not blamed on a
   // worker of the next generation.
@@ -143,6 +159,7 @@ void HostWorkers::collect_one(Worker& worker) {
   ExitCircumstances circumstances;
   circumstances.stopping = parts_.ending.stopping();
   circumstances.killed_by_us = parts_.ending.has_killed();
+  circumstances.ends_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
   circumstances.out_of_memory_rose = [this] {
     return context_->containment.out_of_memory_kills() > *out_of_memory_seen_;
   };
@@ -156,6 +173,7 @@ void HostWorkers::collect_one(Worker& worker) {
   if (worker.ended_out_of_memory()) ++*out_of_memory_seen_;
   parts_.control.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),
                               worker.ended_out_of_memory());
+  if (handlers_.ended) handlers_.ended(worker);
 }
 
 void HostWorkers::collect_all() {
@@ -176,6 +194,12 @@ bool HostWorkers::have_ended() const {
 bool HostWorkers::are_over() const {
   return std::all_of(workers_.begin(), workers_.end(),
                      [](const auto& worker) { return is_over(worker->state()); });
+}
+
+bool HostWorkers::is_finished(std::uint32_t rank) const {
+  return std::all_of(workers_.begin(), workers_.end(), [rank](const auto& worker) {
+    return worker->rank() != rank || is_over(worker->state());
+  });
 }
 
 void HostWorkers::send_signal(int signal) {

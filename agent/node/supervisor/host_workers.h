@@ -34,6 +34,7 @@ class HostWorkers {
     std::function<void(const Event&)> send;
     std::function<void()> changed;  // A worker's process has ended, or its output has.
     std::function<MpiEnd(std::uint32_t rank, const ExitStatus&)> judge_mpi;
+    std::function<void(const Worker&)> ended;  // Its process; the launcher has been told.
   };
 
   // The parts of the supervisor that workers deal with.
@@ -48,6 +49,8 @@ class HostWorkers {
 
   // Starts the plan's workers. Those of the last generation must be forgotten.
   void start(const HostPlan& plan, const Containment& containment);
+  // Starts one rank again, alone. Its last process and output are over.
+  void start_again(std::uint32_t rank, std::uint32_t rejoins);
   // Nothing of them is left. The plan and the generation stay.
   void forget();
   // Out-of-memory kills until now are not blamed on a worker; counts only once per generation.
@@ -61,8 +64,9 @@ class HostWorkers {
   void collect(Worker& worker);
 
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
-  bool have_ended() const;       // No worker's own process lives.
-  bool are_over() const;         // Their output has ended, too.
+  bool have_ended() const;  // No worker's own process lives.
+  bool are_over() const;    // Their output has ended, too.
+  bool is_finished(std::uint32_t rank) const;
   void send_signal(int signal);  // To each rank's own process, once.
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
   void kill(std::uint32_t rank);
@@ -72,7 +76,9 @@ class HostWorkers {
   std::uint32_t generation() const { return plan_.generation(); }
   const HostPlan& plan() const { return plan_; }  // The one that was started last.
   // What the stack collector needs to know.
-  StackCollector::Group group() const { return {start_.directory, generation(), environment_}; }
+  StackCollector::Group group() const {
+    return {start_.directory, generation(), group_.environment};
+  }
   OutputPump& output() { return *output_; }
   InputPipe& input() { return input_; }
 
@@ -81,6 +87,7 @@ class HostWorkers {
   void warn_of_log(const std::string& text);
   WorkerGroup group_of(const ProcessorShare& share) const;
   void begin_all();
+  void watch(std::uint32_t index);
   void collect_one(Worker& worker);
 
   boost::asio::io_context& loop_;
@@ -90,9 +97,10 @@ class HostWorkers {
   std::unique_ptr<OutputPump> output_;
   InputPipe input_;
   HostPlan plan_;
-  Environment environment_;  // What all these workers share.
+  WorkerGroup group_;
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::unique_ptr<Worker>> replaced_;  // Their handlers may still be queued.
   std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();
   std::uint64_t last_end_ns_ = 0;
   // Out-of-memory kills that happened before the job or were attributed to a worker.

@@ -146,14 +146,28 @@ bool JobStatus::set(std::uint32_t rank, RankStatus status) {
   if (is_ended(before.state) && !is_better) return false;
   if (is_better) status.when_ns = before.when_ns;
   if (status.pid == 0) status.pid = before.pid;
+  status.rejoins = before.rejoins;
+  status.last_end = before.last_end;
   write_rank(rank, status);
   return true;
 }
 
-void JobStatus::revive(std::uint32_t rank, std::int32_t pid) {
+void JobStatus::revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins) {
   if (rank >= layout_.world_size) return;
+  const RankStatus before = status(rank);
   RankStatus alive;
   alive.pid = pid;
+  alive.rejoins = std::max(before.rejoins, rejoins);
+  alive.last_end = before.last_end;
+  if (alive.rejoins > before.rejoins) {
+    // Those that had to do with the last process learn how that one has ended.
+    alive.last_end = is_ended(before.state) ? before.state : RankState::kDied;
+    alive.when_ns = is_ended(before.state) ? before.when_ns : monotonic_ns();
+  }
+  if (alive.rejoins > 0) {
+    alive.code = before.code;
+    alive.out_of_memory = before.out_of_memory;
+  }
   write_rank(rank, alive);
 }
 
@@ -184,7 +198,9 @@ void JobStatus::take(const News& news) {
     status.out_of_memory = told.out_of_memory();
     status.when_ns = monotonic_ns();
     if (status.state == RankState::kAlive) {
-      if (this->status(told.rank()).state == RankState::kLeft) revive(told.rank(), status.pid);
+      const RankStatus before = this->status(told.rank());
+      if (before.state == RankState::kLeft || told.rejoins() > before.rejoins)
+        revive(told.rank(), status.pid, told.rejoins());
       continue;
     }
     set(told.rank(), status);
@@ -210,6 +226,7 @@ void JobStatus::add_rank(std::uint32_t rank, News& news) const {
   told.set_code(known.code);
   told.set_pid(known.pid);
   told.set_out_of_memory(known.out_of_memory);
+  told.set_rejoins(known.rejoins);
 }
 
 void JobStatus::publish() {

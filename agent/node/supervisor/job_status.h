@@ -49,8 +49,9 @@ class JobStatus {
   // True if this changed anything. A rank that has died stays dead; how it died may become known
   // later.
   bool set(std::uint32_t rank, comm_status::RankStatus status);
-  // A process of this rank has attached in place of one that has left.
-  void revive(std::uint32_t rank, std::int32_t pid);
+  // A process of this rank has attached in place of one that has left, or the rank was started
+  // again alone: then `rejoins` is more than before.
+  void revive(std::uint32_t rank, std::int32_t pid, std::uint32_t rejoins = 0);
   comm_status::RankStatus status(std::uint32_t rank) const;
   // False if it was known before that this communicator is broken.
   bool add(const comm_status::PageReport& report);

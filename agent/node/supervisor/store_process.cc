@@ -11,6 +11,7 @@
 #include <chrono>
 #include <csignal>
 #include <deque>
+#include <map>
 #include <utility>
 
 #include "agent/node/spawn/server_child.h"
@@ -110,6 +111,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
 
   void begin_generation(std::uint32_t generation, std::function<void()> begun) {
     generation_ = generation;
+    puts_.clear();
     // A store that is not running has accepted nothing: its waiting clients are the last
     // generation's.
     if (pid_ == 0) {
@@ -119,6 +121,11 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     begun_ = std::move(begun);
     const std::string line = "generation " + std::to_string(generation) + "\n";
     send(control_.native_handle(), line.data(), line.size(), MSG_NOSIGNAL);
+  }
+
+  void put(const std::string& key, const std::string& value) {
+    puts_[key] = value;
+    if (pid_ != 0) send_put(key, value);
   }
 
   pid_t pid() const { return pid_; }
@@ -208,11 +215,17 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     lines_.clear();
     control_.assign(ends.ours.release());
     wait_for_lines();
+    for (const auto& [key, value] : puts_) send_put(key, value);
     // The store has the sockets now; our copies would keep them open after its death. With a log
     // they are to stay open.
     if (!request_.wal_directory.empty()) return;
     boost::system::error_code ignored;
     for (Listener& listener : listeners_) listener.socket.close(ignored);
+  }
+
+  void send_put(const std::string& key, const std::string& value) {
+    const std::string line = "put " + key + " " + value + "\n";
+    send(control_.native_handle(), line.data(), line.size(), MSG_NOSIGNAL);
   }
 
   bool may_start_again() {
@@ -277,6 +290,8 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
   const Handlers handlers_;
   std::uint32_t generation_;
   std::function<void()> begun_;
+  std::map<std::string, std::string>
+      puts_;  // Kept for a store that starts later in this generation.
   std::vector<Listener> listeners_;
   stream_descriptor control_;
   std::string lines_;
@@ -301,6 +316,7 @@ StoreProcess::~StoreProcess() { core_->end(); }
 void StoreProcess::begin_generation(std::uint32_t generation, std::function<void()> begun) {
   core_->begin_generation(generation, std::move(begun));
 }
+void StoreProcess::put(const std::string& key, const std::string& value) { core_->put(key, value); }
 pid_t StoreProcess::pid() const { return core_->pid(); }
 void StoreProcess::ended(int wait_status) { core_->ended(wait_status); }
 

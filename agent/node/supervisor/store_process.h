@@ -71,6 +71,9 @@ class StoreProcess {
   // forgotten what the last one wrote and has closed its connections, those not yet accepted too;
   // at once when the store is not running. Not called when the store is lost before.
   void begin_generation(std::uint32_t generation, std::function<void()> begun);
+  // Sets a key of the present generation, also in a store that is started later. Both are short,
+  // and the key has no blank.
+  void put(const std::string& key, const std::string& value);
   pid_t pid() const;  // 0: not started.
   // The supervisor has reaped the process.
   void ended(int wait_status);

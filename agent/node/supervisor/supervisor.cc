@@ -31,6 +31,7 @@
 #include "agent/node/supervisor/job_outcome.h"
 #include "agent/node/supervisor/mpi_servers.h"
 #include "agent/node/supervisor/overseers.h"
+#include "agent/node/supervisor/rank_ends.h"
 #include "agent/node/supervisor/stop_order.h"
 #include "agent/node/supervisor/stop_progress.h"
 #include "agent/node/workers/ending.h"
@@ -99,6 +100,7 @@ class Supervisor {
   }
   void forget_generation();
   void refuse_start(const HostPlan& plan, std::uint32_t generation);
+  void refuse_rank(std::uint32_t rank, std::uint32_t generation);
   void reap_children();
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool may_finish_when_clean(bool is_last) const {
@@ -119,6 +121,7 @@ class Supervisor {
   EventSender events_{channel_, control_, [this] { on_events_lost(); }};
   StopProgress stop_;
   HostWorkers workers_;
+  RankEnds rank_ends_;
   Ticker ticker_{loop_, [this](std::uint64_t now_ns, std::uint64_t elapsed_ns) {
                    on_tick(now_ns, elapsed_ns);
                  }};
@@ -154,17 +157,35 @@ Supervisor::Supervisor(const SupervisorStart& start)
                        [this](std::uint32_t rank) { return workers_.process_of(rank); }}),
       stop_(loop_,
             {[this] {
-               return EndingFacts{workers_.have_ended(), false, workers_.are_over()};
+               return EndingFacts{workers_.have_ended() && !rank_ends_.awaits(), false,
+                                  workers_.are_over()};
              },
              // The process tree is proved empty by two passes in a row, so a first "no" is asked
              // again.
              [this] { return !containment_ || containment_->empty() || containment_->empty(); },
              [this](EndingAction action) { perform(action); }}),
       workers_(loop_, start_, {channel_, control_, stop_.ending()},
-               {[this](const Event& event) { send(event); }, [this] { stop_.check_soon(); },
+               {[this](const Event& event) { send(event); },
+                [this] {
+                  stop_.check_soon();
+                  rank_ends_.check_soon();
+                },
                 [this](std::uint32_t rank, const ExitStatus& status) {
                   return mpi_.judge(rank, status);
-                }}) {}
+                },
+                [this](const Worker& worker) {
+                  if (!stop_.ending().stopping())
+                    rank_ends_.ended(worker.rank(), worker.rejoins(), worker.exit_status());
+                }}),
+      rank_ends_(loop_, {[this](std::uint32_t rank, std::uint32_t rejoins) {
+                           stores_.rank_gone(rank, rejoins);
+                         },
+                         [this](std::uint32_t rank) { return workers_.is_finished(rank); },
+                         [this](std::uint32_t rank, std::uint32_t rejoins) {
+                           workers_.start_again(rank, rejoins);
+                         },
+                         [this](std::uint32_t rank) { refuse_rank(rank, workers_.generation()); },
+                         [this] { stop_.check_soon(); }}) {}
 
 int Supervisor::run() {
   ticker_.begin();
@@ -228,6 +249,13 @@ Result<void> Supervisor::on_command(const Command& command) {
       return on_open_store(command.open_store());
     case Command::kStartAgain:
       return on_start_again(command.start_again());
+    case Command::kReplaceWorker:
+      rank_ends_.order(command.replace_worker());
+      return {};
+    case Command::kRankGone:
+      if (command.rank_gone().generation() == workers_.generation())
+        stores_.rank_gone(command.rank_gone().rank(), command.rank_gone().rejoins());
+      return {};
     case Command::kBeginGeneration:
       stores_.begin_generation(command.begin_generation().generation());
       return {};
@@ -353,6 +381,7 @@ void Supervisor::start_group(const HostPlan& plan) {
   stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   HostPlan with_places = plan;
   mpi_.begin(with_places);
+  rank_ends_.begin(with_places);
   workers_.start(with_places, *containment_);
   jax_.begin(with_places, workers_.group().environment);
   stop_.workers_started();
@@ -381,16 +410,18 @@ void Supervisor::forget_generation() {
 }
 
 void Supervisor::refuse_start(const HostPlan& plan, std::uint32_t generation) {
-  for (const WorkerSpec& spec : plan.workers()) {
-    Event event;
-    StartFailed* failed = event.mutable_start_failed();
-    failed->set_generation(generation);
-    failed->set_rank(spec.rank());
-    failed->set_error(ECANCELED);
-    failed->set_step("start");
-    failed->set_at_ns(monotonic_ns());
-    send(event);
-  }
+  for (const WorkerSpec& spec : plan.workers()) refuse_rank(spec.rank(), generation);
+}
+
+void Supervisor::refuse_rank(std::uint32_t rank, std::uint32_t generation) {
+  Event event;
+  StartFailed* failed = event.mutable_start_failed();
+  failed->set_generation(generation);
+  failed->set_rank(rank);
+  failed->set_error(ECANCELED);
+  failed->set_step("start");
+  failed->set_at_ns(monotonic_ns());
+  send(event);
 }
 
 void Supervisor::on_finish() {
@@ -448,12 +479,14 @@ void Supervisor::on_stop(const Stop& stop) {
   if (!stop.interrupt() || stop_.ending().phase() != EndingPhase::kRunning)
     return order_stop(grace_ns, {}, stop.after_failure());
   workers_.collect_all();
+  rank_ends_.give_up();
   stop_.order_interrupt(grace_ns);
 }
 
 void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
   // Reap first: a worker that has already exited is no victim of the stop.
   if (!stop_.ending().stopping()) workers_.collect_all();
+  rank_ends_.give_up();
   stop_.give_reason(reason);
   // Between two generations nothing runs that a second Report could describe.
   const bool another_may_follow = workers_.generation() < terms_.last_generation;

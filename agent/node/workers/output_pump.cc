@@ -34,6 +34,8 @@ struct OutputPump::Stream {
   bool is_ready = false;                  // It is in ready_ or held_.
   bool is_over = false;
   bool is_cut = false;
+  bool is_mid_line = false;  // What was read last has no end of line.
+  bool breaks_line = false;  // The rank's last process has left such a line.
 };
 
 OutputPump::OutputPump(boost::asio::io_context& loop, link::Session& session, Handlers handlers)
@@ -49,7 +51,17 @@ OutputPump::StreamId OutputPump::add(int fd, const StreamName& name,
                                      std::function<void()> ended) {
   auto stream = std::make_unique<Stream>(loop_, fd);
   stream->name = name;
-  if (log) open_log(*stream, *log);
+  std::uint64_t before = 0;  // Bytes of the rank's earlier processes.
+  for (const std::unique_ptr<Stream>& other : streams_) {
+    if (other->name != name) continue;
+    before += other->queued_bytes;
+    if (other->queued_bytes > 0) stream->breaks_line = other->is_mid_line;
+  }
+  if (log) {
+    RankLog::Name file = *log;
+    file.offset = before;
+    open_log(*stream, file);
+  }
   stream->ended = std::move(ended);
   wait(*stream);
   streams_.push_back(std::move(stream));
@@ -95,6 +107,8 @@ void OutputPump::read_once(Stream& stream) {
     limit = std::min<std::size_t>(limit, session_.flow_room() - link::kOutputHeaderBytes);
   if (stream.bytes_left) limit = std::min(limit, *stream.bytes_left);
   if (limit == 0) return end(stream);
+  // Room for the end of line that comes first.
+  if (stream.breaks_line && limit > 1) --limit;
   const ssize_t count = ::read(stream.pipe.native_handle(), buffer_.get(), limit);
   if (count == 0) return end(stream);
   const bool is_empty = count < 0 && errno == EAGAIN;
@@ -112,6 +126,8 @@ void OutputPump::read_once(Stream& stream) {
 }
 
 void OutputPump::forward(Stream& stream, std::string_view bytes) {
+  if (std::exchange(stream.breaks_line, false)) return forward(stream, "\n" + std::string(bytes));
+  stream.is_mid_line = bytes.back() != '\n';
   if (stream.log) stream.log->write(bytes);
   if (discarding_) return;
   const link::OutputChunk chunk{stream.name.generation, stream.name.rank, stream.name.stream, false,

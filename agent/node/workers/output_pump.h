@@ -40,6 +40,7 @@ class OutputPump {
     std::uint32_t generation = 0;
     std::uint32_t rank = 0;
     std::uint8_t stream = 1;
+    bool operator==(const StreamName&) const = default;
   };
 
   // What was given to the session so far.

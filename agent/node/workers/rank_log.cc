@@ -1,6 +1,7 @@
 #include "agent/node/workers/rank_log.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
@@ -16,13 +17,17 @@ std::string path_of(const RankLog::Name& name) {
   return name.directory + "/" + name.job_id + "/" + std::to_string(name.generation) + "/" + file;
 }
 
-int open_with_directories(const std::string& path) {
+int open_with_directories(const std::string& path, std::uint64_t offset) {
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
   if (error) return -error.value();
   // A link that another user has planted in a shared folder is not followed.
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC | O_NOFOLLOW, 0644);
-  return fd < 0 ? -errno : fd;
+  const int flags = O_WRONLY | O_CREAT | O_CLOEXEC | O_NOFOLLOW | (offset == 0 ? O_TRUNC : 0);
+  const int fd = ::open(path.c_str(), flags, 0644);
+  if (fd < 0) return -errno;
+  // Not O_APPEND: the launcher may write the same bytes into the same file.
+  lseek(fd, static_cast<off_t>(offset), SEEK_SET);
+  return fd;
 }
 
 }  // namespace
@@ -30,6 +35,7 @@ int open_with_directories(const std::string& path) {
 RankLog::RankLog(FileWriter& writer, const Name& name)
     : writer_(&writer),
       path_(path_of(name)),
-      file_(writer.open([path = path_] { return open_with_directories(path); })) {}
+      file_(writer.open(
+          [path = path_, offset = name.offset] { return open_with_directories(path, offset); })) {}
 
 }  // namespace ivy

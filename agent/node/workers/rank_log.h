@@ -1,5 +1,6 @@
 // The raw output of one worker's stream in a file on its own host (--log-to node):
-// DIRECTORY/JOB/GENERATION/rank00027.out (or .err), overwritten when it exists. The writer's thread
+// DIRECTORY/JOB/GENERATION/rank00027.out (or .err), overwritten when it exists,
+// unless the rank was started again alone. The writer's thread
 // makes it, fills it and closes it, in that order. Thread: the writer's user.
 #pragma once
 
@@ -18,7 +19,8 @@ class RankLog {
     std::string job_id;
     std::uint32_t generation = 0;
     std::uint32_t rank = 0;
-    int stream = 1;  // 1 standard output, 2 standard error.
+    int stream = 1;            // 1 standard output, 2 standard error.
+    std::uint64_t offset = 0;  // The bytes that earlier processes of the rank have left there.
   };
 
   // Missing directories (0755 less umask) are made too. The writer's Done reports failures.

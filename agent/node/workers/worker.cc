@@ -86,8 +86,8 @@ struct Worker::Pipes {
   }
 };
 
-Worker::Worker(WorkerContext& context, std::uint32_t rank)
-    : context_(context), rank_(rank), pidfd_(context.loop) {}
+Worker::Worker(WorkerContext& context, std::uint32_t rank, std::uint32_t rejoins)
+    : context_(context), rank_(rank), rejoins_(rejoins), pidfd_(context.loop) {}
 
 Worker::~Worker() = default;
 
@@ -103,6 +103,7 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
     set_variable(environment, "IVY_CONTROL", context_.control_socket);
   set_variable(environment, "TORCHELASTIC_ERROR_FILE",
                context_.directory.error_file(group.generation, rank_));
+  if (rejoins_ > 0) set_variable(environment, "IVY_REJOIN", std::to_string(rejoins_));
   if (group.python_hook)
     set_variable(environment, "IVY_STACK_FILE",
                  stack_file(context_.directory, group.generation, rank_));
@@ -113,6 +114,8 @@ void Worker::begin(const WorkerGroup& group, const WorkerSpec& spec) {
   generation_ = group.generation;
   pipes_ = std::make_unique<Pipes>();
   has_input_ = spec.standard_input();
+  // What the rank's last process has left there is not this one's.
+  if (rejoins_ > 0) unlink(context_.directory.error_file(generation_, rank_).c_str());
   const int pipe_error = pipes_->make(has_input_);
   if (pipe_error != 0) {
     pending_.failure = {"pipe", "", pipe_error};
@@ -136,6 +139,7 @@ void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)>
   event.mutable_started()->set_generation(generation_);
   event.mutable_started()->set_rank(rank_);
   event.mutable_started()->set_pid(pid_);
+  event.mutable_started()->set_rejoins(rejoins_);
   event.mutable_started()->set_at_ns(monotonic_ns());
   context_.send(event);
   if (has_input_) context_.input.open(std::move(pipes->stdin_writer));
@@ -223,8 +227,18 @@ bool Worker::has_ended() {
   return poll(&waiting, 1, 0) == 1;
 }
 
+// Until it is reaped its number is its own, and its group's.
+void Worker::kill_group_of_failed() {
+  siginfo_t info{};
+  const int result = waitid(kWaitPidfd, static_cast<id_t>(pidfd_.native_handle()), &info,
+                            WEXITED | WNOHANG | WNOWAIT);
+  if (result != 0 || info.si_pid != pid_ || pid_ <= 1) return;
+  if (!exit_status_from_wait(info.si_code, info.si_status).success()) kill(-pid_, SIGKILL);
+}
+
 bool Worker::collect(const ExitCircumstances& circumstances) {
   if (!is_alive(state_)) return true;
+  if (circumstances.ends_alone) kill_group_of_failed();
   siginfo_t info{};
   int result = 0;
   do {

@@ -67,6 +67,9 @@ struct ExitCircumstances {
   // True if the kernel killed something that is not yet attributed. Called only where it matters:
   // the answer costs several file reads.
   std::function<bool()> out_of_memory_rose;
+  // The job goes on without this worker: if it has failed, what it has started in its process group
+  // is killed with it.
+  bool ends_alone = false;
   // What else is known about the end of an MPI process.
   std::function<MpiEnd(const ExitStatus&)> judge_mpi;
 };
@@ -77,7 +80,8 @@ class Worker {
   static constexpr std::uint64_t kDrainNs = 2'000'000'000;
   static constexpr std::size_t kMaxErrorFileBytes = 64u << 10;
 
-  Worker(WorkerContext& context, std::uint32_t rank);
+  // rejoins: how often this rank was started again alone.
+  Worker(WorkerContext& context, std::uint32_t rank, std::uint32_t rejoins = 0);
   ~Worker();
 
   // Starts the process and returns at once; finish_start must follow. There are two halves so that
@@ -102,6 +106,7 @@ class Worker {
   WorkerState state() const { return state_; }
   pid_t pid() const { return pid_; }
   std::uint32_t rank() const { return rank_; }
+  std::uint32_t rejoins() const { return rejoins_; }
   const ExitStatus& exit_status() const { return exit_status_; }  // Valid once collected.
   // True if the exit is attributed to the kernel's out-of-memory killer.
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
@@ -115,12 +120,14 @@ class Worker {
   void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
   void enter(WorkerEvent event);
   void output_ended();
+  void kill_group_of_failed();
   void report_exit(const siginfo_t& info, const ExitCircumstances& circumstances);
   std::string read_error_file() const;
 
   WorkerContext& context_;
   std::uint32_t generation_ = 0;
   std::uint32_t rank_;
+  std::uint32_t rejoins_;
   WorkerState state_ = WorkerState::kPlanned;
   std::unique_ptr<Pipes> pipes_;  // Between begin and finish_start.
   PendingSpawn pending_;

@@ -1,0 +1,51 @@
+// What follows on this host when one rank ends and the job goes on (--on-failure shrink, replace):
+// the job's store is told, and the rank may be started again alone. Thread: the loop's. Lifetime:
+// destroy it outside its handlers.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <cstdint>
+#include <functional>
+
+#include "agent/node/workers/replacements.h"
+#include "proto/contract/exit_code.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class RankEnds {
+ public:
+  struct Handlers {
+    std::function<void(std::uint32_t rank, std::uint32_t rejoins)> tell_store;
+    std::function<bool(std::uint32_t rank)> is_over;
+    std::function<void(std::uint32_t rank, std::uint32_t rejoins)> start;
+    // This rank was to be started again, and a stop has come first.
+    std::function<void(std::uint32_t rank)> refuse;
+    std::function<void()> changed;  // awaits() may say something else now.
+  };
+  RankEnds(boost::asio::io_context& loop, Handlers handlers);
+
+  void begin(const HostPlan& plan);
+  // A rank's own process has ended; the launcher has been told.
+  void ended(std::uint32_t rank, std::uint32_t rejoins, const ExitStatus& status);
+  void order(const ReplaceWorker& request);
+  // The process and the output of a rank may be over now.
+  void check_soon();
+  // A stop begins: no rank starts again after it.
+  void give_up();
+  bool awaits() const { return replacements_.awaits(); }
+
+ private:
+  void check();
+
+  boost::asio::io_context& loop_;
+  const Handlers handlers_;
+  Replacements replacements_;
+  bool goes_on_ = false;  // The job, when a rank has ended.
+  bool is_check_posted_ = false;
+  std::uint32_t generation_ = 0;
+  boost::asio::steady_timer timer_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,121 @@
+// What becomes of a job when one of its workers ends badly.
+#include "launcher/plan/failure_policy.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+// One of four has failed; the other three run since the start.
+FailureFacts one_of_four(milliseconds lived = seconds(60)) {
+  FailureFacts facts;
+  facts.job_runs = true;
+  facts.living = 3;
+  facts.survivors = 3;
+  facts.lived = lived;
+  return facts;
+}
+
+FailurePolicy shrink(int min_workers = 1) {
+  return FailurePolicy({.on_failure = OnFailure::kShrink, .min_workers = min_workers});
+}
+FailurePolicy replace(int most) {
+  return FailurePolicy({.on_failure = OnFailure::kReplace, .max_replacements = most});
+}
+
+TEST(FailurePolicyTest, WithoutTheFlagEveryFailureEndsTheJob) {
+  const FailureDecision decision = FailurePolicy({}).decide(one_of_four());
+  EXPECT_EQ(decision.action, FailureAction::kEndJob);
+  EXPECT_EQ(decision.why_not, "");
+}
+
+TEST(FailurePolicyTest, AJobThatIsEndingAnywayIsNotSaved) {
+  FailureFacts facts = one_of_four();
+  facts.job_runs = false;
+  for (FailurePolicy policy : {shrink(), replace(3)}) {
+    EXPECT_EQ(policy.decide(facts).action, FailureAction::kEndJob);
+    EXPECT_EQ(policy.decide(facts).why_not, "");
+  }
+}
+
+TEST(FailurePolicyTest, ShrinkGoesOnUntilTheLastOneFails) {
+  for (int living = 3; living >= 1; --living) {
+    FailureFacts facts = one_of_four();
+    facts.living = living;
+    EXPECT_EQ(shrink().decide(facts).action, FailureAction::kGoOn) << living;
+  }
+  FailureFacts last = one_of_four();
+  last.living = 0;
+  last.done = 3;
+  EXPECT_EQ(shrink().decide(last).action, FailureAction::kEndJob);
+  EXPECT_NE(shrink().decide(last).why_not, "");
+}
+
+TEST(FailurePolicyTest, ShrinkCountsWorkersThatHaveEndedWellAmongThoseThatAreLeft) {
+  FailureFacts facts = one_of_four();
+  facts.living = 1;
+  facts.done = 1;
+  EXPECT_EQ(shrink(2).decide(facts).action, FailureAction::kGoOn);
+  EXPECT_EQ(shrink(3).decide(facts).action, FailureAction::kEndJob);
+  EXPECT_NE(shrink(3).decide(facts).why_not.find("--min-workers is 3"), std::string::npos);
+}
+
+TEST(FailurePolicyTest, AProgramThatCannotBeStartedEndsTheJob) {
+  FailureFacts facts = one_of_four();
+  facts.could_not_start = true;
+  EXPECT_EQ(shrink().decide(facts).action, FailureAction::kEndJob);
+  EXPECT_EQ(replace(3).decide(facts).action, FailureAction::kEndJob);
+}
+
+TEST(FailurePolicyTest, ReplacesAsOftenAsAllowedAndAtOnceAfterALongLife) {
+  FailurePolicy three = replace(3);
+  for (int number = 1; number <= 3; ++number) {
+    const FailureDecision decision = three.decide(one_of_four());
+    EXPECT_EQ(decision.action, FailureAction::kReplace);
+    EXPECT_EQ(decision.pause, milliseconds(0));
+    EXPECT_EQ(three.replacements(), number);
+  }
+  const FailureDecision fourth = three.decide(one_of_four());
+  EXPECT_EQ(fourth.action, FailureAction::kEndJob);
+  EXPECT_NE(fourth.why_not.find("--max-restarts is 3"), std::string::npos) << fourth.why_not;
+}
+
+TEST(FailurePolicyTest, QuickFailuresPauseLongerAndLongerAndEndTheJobAtTheFifth) {
+  FailurePolicy many = replace(100);
+  for (const int pause_s : {1, 2, 4, 8}) {
+    const FailureDecision decision = many.decide(one_of_four(seconds(1)));
+    EXPECT_EQ(decision.action, FailureAction::kReplace);
+    EXPECT_EQ(decision.pause, seconds(pause_s));
+  }
+  EXPECT_EQ(many.decide(one_of_four(seconds(1))).action, FailureAction::kEndJob);
+  FailurePolicy again = replace(100);
+  for (int i = 0; i < 4; ++i) (void)again.decide(one_of_four(seconds(1)));
+  EXPECT_EQ(again.decide(one_of_four(seconds(60))).pause, milliseconds(0));
+  EXPECT_EQ(again.decide(one_of_four(seconds(1))).pause, seconds(1));
+}
+
+TEST(FailurePolicyTest, SomebodyMustBeLeftWhoHasTheState) {
+  FailurePolicy policy = replace(10);
+  EXPECT_TRUE(policy.is_survivor(0, milliseconds(0)));
+  EXPECT_FALSE(policy.is_survivor(1, seconds(9)));
+  EXPECT_TRUE(policy.is_survivor(1, seconds(10)));
+  FailureFacts facts = one_of_four();
+  facts.survivors = 0;
+  EXPECT_EQ(policy.decide(facts).action, FailureAction::kEndJob);
+  facts.living = 0;
+  EXPECT_EQ(policy.decide(facts).action, FailureAction::kEndJob);
+}
+
+TEST(FailurePolicyTest, NobodyIsReplacedInAnAllocationThatEnds) {
+  FailureFacts facts = one_of_four();
+  facts.is_preempted = true;
+  EXPECT_EQ(replace(3).decide(facts).action, FailureAction::kGoOn);
+}
+
+}  // namespace
+}  // namespace ivy
