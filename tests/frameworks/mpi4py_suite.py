@@ -77,14 +77,16 @@ def main():
     parser.add_argument("library", choices=["mpich", "openmpi", "impi"])
     parser.add_argument("-n", type=int, default=4, help="ranks (4)")
     parser.add_argument("--under", choices=["ivyrun", "mpiexec"], help="one launcher alone, without a comparison")
+    parser.add_argument("--sources", metavar="FOLDER", help="the unpacked sources of mpi4py, instead of fetching them")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="for each launcher (3600)")
-    parser.add_argument("rest", nargs="*", help="for mpi4py's test/main.py")
-    wanted = parser.parse_args()
+    split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
+    wanted = parser.parse_args(sys.argv[1:split])
+    wanted.rest = sys.argv[split + 1:]
     python = os.path.join(FRAMEWORKS, wanted.library, "bin/python3")
     if not os.path.exists(python):
         sys.exit(f"{python} is not there: scripts/setup frameworks")
     with tempfile.TemporaryDirectory(prefix="ivytest-mpi4py-") as folder:
-        sources = sources_of(python, folder)
+        sources = wanted.sources or sources_of(python, folder)
         launchers = [wanted.under] if wanted.under else ["ivyrun", "mpiexec"]
         found = [run(launcher, wanted, python, sources) for launcher in launchers]
     if wanted.under:
