@@ -21,7 +21,7 @@ DTYPES = INTEGERS + FLOATS + ["bool", "complex64", "complex128"]
 FUNCTIONS = {"sum": np.add, "product": np.multiply, "min": np.minimum, "max": np.maximum,
              "band": np.bitwise_and, "bor": np.bitwise_or, "bxor": np.bitwise_xor}
 # Past what an entry shows, past the eager area, and more than one chunk.
-COUNTS = [0, 1, 3, 17, 1000, 40_000] if IS_LONG else [0, 1, 17, 1000]
+COUNTS = [0, 1, 3, 17, 1000, 40_000] if IS_LONG else [0, 17, 1000]
 LARGE = 700_001
 
 
@@ -119,7 +119,7 @@ class Check:
 def reductions(check, group):
     n, r = group.size, group.rank
     is_small = not IS_LONG and (group.name != "world" or group.node_count > 1)
-    dtypes = ("int16", "float32", "bool", "complex64") if is_small else DTYPES
+    dtypes = ("int16", "float32", "bool") if is_small else DTYPES
     for dtype, count in itertools.product(dtypes, COUNTS):
         for op in FUNCTIONS if IS_LONG or count == 17 else ("sum", "max"):
             if not allowed(op, dtype):
