@@ -137,7 +137,7 @@ class MpiServer::Core : public std::enable_shared_from_this<MpiServer::Core> {
   }
 
   ServerChild child_of(int in, int out, int err) {
-    ServerChild child{start_.program, start_.arguments, {}, {}, start_.in_step};
+    ServerChild child{start_.program, start_.arguments, {}, start_.in_step};
     child.descriptors = {{in, STDIN_FILENO}, {out, STDOUT_FILENO}, {err, STDERR_FILENO}};
     const auto give = [&](const char* word, stream_descriptor& listener, int number) {
       if (!listener.is_open()) return;

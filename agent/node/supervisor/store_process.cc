@@ -204,7 +204,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     if (over_ || pid_ != 0) return;
     DescriptorPair ends = make_stream_pair();
     if (!ends) return fail();
-    ServerChild server{"/proc/self/exe", arguments(ends.theirs.get()), {}, {}, request_.in_step};
+    ServerChild server{"/proc/self/exe", arguments(ends.theirs.get()), {}, request_.in_step};
     for (Listener& listener : listeners_) keep(listener.socket.native_handle(), server);
     keep(ends.theirs.get(), server);
     const pid_t child = start_server(std::move(server));
