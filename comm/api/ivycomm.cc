@@ -97,15 +97,17 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
         std::chrono::duration_cast<std::chrono::milliseconds>(timeout_of(timeout_ms));
     Result<std::unique_ptr<Job>> job = Job::join(std::move(identity).value(), timeout);
     if (!job.ok()) return fail(job.error());
-    Result<std::unique_ptr<Communicator>> communicator = Communicator::make_world(**job);
-    if (!communicator.ok()) {
+    Result<World> formed = (*job)->form_world();
+    if (!formed.ok()) {
       const std::optional<Failure>& death = (*job)->init_failure();
-      return death ? fail(*death) : fail(communicator.error());
+      return death ? fail(*death) : fail(formed.error());
     }
+    std::unique_ptr<Communicator> communicator =
+        Communicator::of_world(**job, std::move(formed).value());
     Handle made = make_handle();
     note_world_begins();
     made->job = std::move(job).value();
-    made->communicator = std::move(communicator).value();
+    made->communicator = std::move(communicator);
     made->world = made.get();
     *world = made.release();
     return static_cast<int>(IVY_OK);
@@ -327,10 +329,10 @@ int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
     const UnderRepair mark(*world);
     const auto timeout = options_of(call).timeout;
     end_broken(*world, aim);
-    Result<std::unique_ptr<Communicator>> made = Communicator::repair_world(
-        *world->job, aim, std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
-    if (!made.ok()) return fail(made.error());
-    world->communicator = std::move(made).value();
+    Result<World> repaired = world->job->repair_world(
+        aim, std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
+    if (!repaired.ok()) return fail(repaired.error());
+    world->communicator = Communicator::of_world(*world->job, std::move(repaired).value());
     return static_cast<int>(IVY_OK);
   });
 }

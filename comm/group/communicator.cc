@@ -134,16 +134,7 @@ std::unique_ptr<Communicator> Communicator::open(Job& job, Membership ranks,
       new Communicator(job, std::move(ranks), std::move(alarm), std::move(local), timeout));
 }
 
-Result<std::unique_ptr<Communicator>> Communicator::make_world(Job& job) {
-  return open_world(job, IVY_TRY(job.form_world()));
-}
-
-Result<std::unique_ptr<Communicator>> Communicator::repair_world(
-    Job& job, RepairAim aim, std::chrono::milliseconds timeout) {
-  return open_world(job, IVY_TRY(job.repair_world(aim, timeout)));
-}
-
-std::unique_ptr<Communicator> Communicator::open_world(Job& job, World world) {
+std::unique_ptr<Communicator> Communicator::of_world(Job& job, World world) {
   return open(job, Membership("world", std::move(world.seats), world.self),
               std::move(world.segment), world.timeout);
 }

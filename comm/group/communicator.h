@@ -49,12 +49,9 @@ struct Called {
 
 class Communicator {
  public:
-  // The communicator of all ranks of the job, which outlives it. Collective over them; waits for
-  // them, and names those who did not come.
-  static Result<std::unique_ptr<Communicator>> make_world(Job& job);
-  // The same of a world whose last communicator is gone; see Job::repair_world().
-  static Result<std::unique_ptr<Communicator>> repair_world(Job& job, RepairAim aim,
-                                                            std::chrono::milliseconds timeout);
+  // The communicator of a world that Job::form_world() or Job::repair_world() has formed. The job
+  // outlives it.
+  static std::unique_ptr<Communicator> of_world(Job& job, World world);
   ~Communicator();
   Communicator(const Communicator&) = delete;
   Communicator& operator=(const Communicator&) = delete;
@@ -103,7 +100,6 @@ class Communicator {
   // `local` is null where no other rank of it is on this host.
   Communicator(Job& job, Membership ranks, std::unique_ptr<Alarm> alarm,
                std::unique_ptr<SharedGroup> local, std::chrono::nanoseconds timeout);
-  static std::unique_ptr<Communicator> open_world(Job& job, World world);
   static std::unique_ptr<Communicator> open(Job& job, Membership ranks,
                                             std::shared_ptr<SharedSegment> segment,
                                             std::chrono::nanoseconds timeout);

@@ -72,6 +72,12 @@ struct FinishWhen {
   bool unattached = false;  // It was asked to end by SIGTERM, whose sender waits for the exit.
 };
 
+// What this host serves to the workers' frameworks.
+struct FrameworkServers {
+  MpiServers mpi;
+  JaxService jax;
+};
+
 class Supervisor {
  public:
   explicit Supervisor(const SupervisorStart& start);
@@ -132,12 +138,12 @@ class Supervisor {
   Discovery discovery_{loop_, program_directory() + "/ivy-probe"};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
                      [this](pid_t pid) { spare(pid); }, start_.step_task != 0};
-  MpiServers mpi_{loop_,
-                  start_,
-                  {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
-                   [this](std::uint32_t rank) { workers_.kill(rank); }}};
-  JaxService jax_{start_,
-                  {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}};
+  FrameworkServers servers_{
+      {loop_,
+       start_,
+       {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
+        [this](std::uint32_t rank) { workers_.kill(rank); }}},
+      {start_, {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}}};
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
@@ -171,7 +177,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
                   rank_ends_.check_soon();
                 },
                 [this](std::uint32_t rank, const ExitStatus& status) {
-                  return mpi_.judge(rank, status);
+                  return servers_.mpi.judge(rank, status);
                 },
                 [this](const Worker& worker) {
                   if (!stop_.ending().stopping())
@@ -380,10 +386,10 @@ void Supervisor::start_group(const HostPlan& plan) {
   open_control();
   stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   HostPlan with_places = plan;
-  mpi_.begin(with_places);
+  servers_.mpi.begin(with_places);
   rank_ends_.begin(with_places);
   workers_.start(with_places, *containment_);
-  jax_.begin(with_places, workers_.group().environment);
+  servers_.jax.begin(with_places, workers_.group().environment);
   stop_.workers_started();
 }
 
@@ -464,8 +470,8 @@ void Supervisor::reap_children() {
       if (reaped > 0)
         control_.child_reaped(reaped, exit_status_from_wait(info.si_code, info.si_status));
       if (reaped > 0) stores_.reaped(reaped, status);
-      if (reaped > 0) mpi_.reaped(reaped, status);
-      if (reaped > 0) jax_.reaped(reaped, status);
+      if (reaped > 0) servers_.mpi.reaped(reaped, status);
+      if (reaped > 0) servers_.jax.reaped(reaped, status);
       continue;
     }
     workers_.collect(*worker);
@@ -526,8 +532,8 @@ void Supervisor::perform(EndingAction action) {
 
 void Supervisor::report(EndingAction action) {
   // Their ranks are gone, and the store must not meet them in the next generation.
-  mpi_.end();
-  jax_.end();
+  servers_.mpi.end();
+  servers_.jax.end();
   Event event;
   Report* report = event.mutable_report();
   report->set_generation(workers_.generation());
@@ -553,8 +559,8 @@ void Supervisor::report(EndingAction action) {
 void Supervisor::finish() {
   channel_.flush_now();
   stores_.end();
-  mpi_.end();
-  jax_.end();
+  servers_.mpi.end();
+  servers_.jax.end();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();
@@ -564,7 +570,7 @@ void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   lease_.advance(elapsed_ns);
   channel_.tick(now_ns);
   workers_.tick(now_ns, elapsed_ns);
-  mpi_.tick(now_ns);
+  servers_.mpi.tick(now_ns);
   if (ticker_.count() % kTicksPerHeartbeat == 0) {
     // A suspended launcher does not read: needless heartbeats would fill its connection.
     if (lease_.state() != LeaseState::kPaused) channel_.session().send_heartbeat();
