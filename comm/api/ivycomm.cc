@@ -102,12 +102,10 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
       const std::optional<Failure>& death = (*job)->init_failure();
       return death ? fail(*death) : fail(formed.error());
     }
-    std::unique_ptr<Communicator> communicator =
-        Communicator::of_world(**job, std::move(formed).value());
     Handle made = make_handle();
+    made->communicator = Communicator::of_world(**job, std::move(formed).value());
     note_world_begins();
     made->job = std::move(job).value();
-    made->communicator = std::move(communicator);
     made->world = made.get();
     *world = made.release();
     return static_cast<int>(IVY_OK);
