@@ -145,6 +145,12 @@ std::vector<Refused> other_calls(const Inherited& all) {
     ivy_comm* made = nullptr;
     return ivy_comm_split(c, 0, 0, &made);
   };
+  const auto of_members = [=] {
+    const std::int32_t self = 0;
+    const ivy_members members = {sizeof members, "alone", &self, 0, 1};
+    ivy_comm* made = nullptr;
+    return ivy_comm_group_of_members(c, &members, &made);
+  };
   const auto allocate = [=] {
     void* memory = nullptr;
     return ivy_mem_alloc(c, 1, &memory);
@@ -164,6 +170,7 @@ std::vector<Refused> other_calls(const Inherited& all) {
       {"ivy_finalize", [=] { return ivy_finalize(c); }},
       {"ivy_comm_group", group},
       {"ivy_comm_split", split},
+      {"ivy_comm_group_of_members", of_members},
       {"ivy_comm_free", [=] { return ivy_comm_free(all.group); }},
       {"ivy_comm_abort", [=] { return ivy_comm_abort(c, "by the child"); }},
       {"ivy_comm_shrink", [=] { return ivy_comm_shrink(c, nullptr); }},
