@@ -60,7 +60,7 @@ def torchrun(local, *arguments):
     """Without ivyrun: the package is found by PYTHONPATH, and rank 0 starts the world's store."""
     package = os.path.join(REPOSITORY, "comm/python")
     library = os.path.join(BIN, "../lib/libivycomm.so.1")
-    return local.run_program(TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2",
+    return local.run_program(TORCH, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--log-dir", "logs",
                              local.script("torch_backend_calls.py"), *arguments, limit=LIMIT,
                              env={"PYTHONPATH": package, "IVY_LIBRARY": library, "PYTHONWARNINGS": "ignore"})
 

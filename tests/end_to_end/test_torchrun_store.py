@@ -61,7 +61,7 @@ class Meeting:
         package = os.path.join(os.path.dirname(BIN), "lib/ivyrun/python")
         return self.local.start_program(TORCH, "-m", "torch.distributed.run", "--rdzv-backend", "ivy",
                                         "--rdzv-endpoint", endpoint or f"127.0.0.1:{self.port}",
-                                        "--local-addr", "127.0.0.1", *words, env={"PYTHONPATH": package})
+                                        "--local-addr", "127.0.0.1", "--log-dir", "logs", *words, env={"PYTHONPATH": package})
 
 
 @pytest.fixture

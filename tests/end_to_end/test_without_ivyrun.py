@@ -33,8 +33,9 @@ def needs(program, package):
 has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
 needs_torch = pytest.mark.skipif(not has_torch, reason="python3-torch is not installed")
 
-# Debian's torch 1.13 under Python 3.11 cannot read its own default of --redirects and --tee.
-TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "-r", "1", "-t", "1")
+# Debian's torch 1.13 under Python 3.11 cannot read its own default of --redirects and --tee. Where no folder for logs is
+# named, one stays behind in /tmp.
+TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", "torchrun-logs")
 LAUNCHERS = [
     pytest.param((*TORCHRUN, "--nproc_per_node", "4"), "torchrun", marks=needs_torch, id="torchrun"),
     pytest.param((*TORCHRUN, "--standalone", "--nproc_per_node", "4"), "torchrun", marks=needs_torch,
