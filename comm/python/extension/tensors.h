@@ -17,7 +17,7 @@ struct Tensors {
   PyObject* dtypes = nullptr;  // A dict, from torch's types to the numbers of ours.
   PyObject* empty_like = nullptr;
   PyObject* increment_version = nullptr;  // Tells autograd that a tensor was written into.
-  PyObject* names[9] = {};
+  PyObject* names[10] = {};
 };
 inline Tensors tensors;
 
@@ -26,6 +26,7 @@ enum TensorName {
   kLayout,
   kDtype,
   kRequiresGrad,
+  kIsNested,
   kIsContiguous,
   kIsNegative,
   kIsInference,
@@ -35,9 +36,9 @@ enum TensorName {
 
 // Implements teach_torch(Tensor, strided, dtypes, empty_like, increment_version).
 inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
-  constexpr const char* kNames[] = {"is_cpu",        "layout",        "dtype",
-                                    "requires_grad", "is_contiguous", "is_neg",
-                                    "is_inference",  "data_ptr",      "numel"};
+  constexpr const char* kNames[] = {"is_cpu",    "layout",        "dtype",  "requires_grad",
+                                    "is_nested", "is_contiguous", "is_neg", "is_inference",
+                                    "data_ptr",  "numel"};
   PyObject* given[5] = {};
   if (PyArg_ParseTuple(arguments, "OOOOO", &given[0], &given[1], &given[2], &given[3], &given[4]) ==
       0) {
@@ -84,13 +85,13 @@ inline bool take_number(PyObject* tensor, TensorName name, unsigned long long& n
   return without_exception(PyErr_Occurred() == nullptr ? tensor : nullptr) != nullptr;
 }
 
-// False, without an exception: not on the CPU, not dense, of another type, lazily negated, or
+// False, without an exception: not on the CPU, not one dense block, of another type, negated, or
 // something that autograd or torch.inference_mode() has a say in.
 inline bool take_tensor(PyObject* tensor, void*& data, std::size_t& count, int& dtype) {
   if (!attribute_is(tensor, kIsCpu, Py_True) || !attribute_is(tensor, kLayout, tensors.layout) ||
       !attribute_is(tensor, kRequiresGrad, Py_False) ||
-      !method_is(tensor, kIsContiguous, Py_True) || !method_is(tensor, kIsNegative, Py_False) ||
-      !method_is(tensor, kIsInference, Py_False)) {
+      !attribute_is(tensor, kIsNested, Py_False) || !method_is(tensor, kIsContiguous, Py_True) ||
+      !method_is(tensor, kIsNegative, Py_False) || !method_is(tensor, kIsInference, Py_False)) {
     return false;
   }
   PyObject* const type = without_exception(PyObject_GetAttr(tensor, tensors.names[kDtype]));

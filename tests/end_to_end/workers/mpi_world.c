@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-// Every pair of ranks speaks: in MPI_Finalize MPICH on UCX may wait for ever for a connection that was never used
-// (docs/mpi.md, "Limits").
+// Every pair of ranks speaks: in MPI_Finalize MPICH on UCX may wait for ever for a connection that
+// was never used (docs/mpi.md, "Limits").
 static int meet_everybody(int rank, int size) {
   int given[64], got[64];
   for (int i = 0; i < size; ++i) given[i] = 100 * rank + i;

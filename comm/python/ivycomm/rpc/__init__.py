@@ -359,9 +359,9 @@ class _Service:
             self._idle -= 1
 
     def _answer(self, source, call, parts, lengths):
-        if parts is None:
-            parts = self.parts(source, _request_tag(call), lengths)
         try:
+            if parts is None:
+                parts = self.parts(source, _request_tag(call), lengths)
             name, args, kwargs = frames.load(parts)
             if (source, call) in self._cancelled:
                 self._cancelled.discard((source, call))

@@ -12,6 +12,8 @@ import pickle
 import struct
 import sys
 
+from ..modules import imported
+
 FRAME_BYTES = 4096
 CALL, REPLY, RAISED, CANCEL, STOP = range(1, 6)
 # Less than this is copied into the pickle: a message of its own costs more.
@@ -31,7 +33,7 @@ def dump(value):
         apart.append(buffer.raw())
         return False
 
-    if "torch" not in sys.modules:
+    if imported("torch") is None:
         return [pickle.dumps(value, protocol=5, buffer_callback=keep_apart), *apart]
     written = io.BytesIO()
     _TensorPickler(written, protocol=5, buffer_callback=keep_apart).dump(value)

@@ -1,16 +1,16 @@
 """Bytes of any owner as messages: what remote calls send and receive."""
 
 import ctypes
-import sys
 
 from ..element_types import U8
 from ..library import ANY, load
+from ..modules import imported
 from ..work import start
 
 
 def room_of(length):
     """Memory of so many bytes to receive into, not cleared where NumPy can give it."""
-    numpy = sys.modules.get("numpy")
+    numpy = imported("numpy")
     # Small memory is quicker made without, and needs no clearing worth the name.
     if numpy is None or length < 65536:
         return bytearray(max(1, length))[:length] if length else bytearray()
@@ -27,7 +27,7 @@ def _address(part):
     if not view.readonly:
         held = (ctypes.c_char * view.nbytes).from_buffer(part)
         return ctypes.addressof(held), held
-    numpy = sys.modules.get("numpy")
+    numpy = imported("numpy")
     if numpy is not None:
         array = numpy.frombuffer(view, numpy.uint8)
         return array.__array_interface__["data"][0], array
