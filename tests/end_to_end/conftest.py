@@ -38,6 +38,8 @@ def pytest_addoption(parser):
 
 
 def pytest_configure(config):
+    # Whoever stops the suite with TERM, as timeout does, stops what it has started too.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     config.addinivalue_line("markers", "long: repeats for minutes; only with --long")
     config.addinivalue_line("markers", "spec(text): which sentence of the specification it proves")
 

@@ -241,28 +241,35 @@ def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, fac
                  async_op, timeout, factor)
 
 
-def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
-    """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
-    group, op = resolve(group), op_number(op)
+def _running(name, x, op, group, out, async_op, timeout, factor):
     if not group.is_member:
         return _nothing(async_op)
-    if gradients.is_recorded(x):
-        return gradients.derivatives().scan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
-                                            timeout=timeout, factor=factor)
     with_ = _Operands(x, out, lambda shape: shape).joined()
-    return start(load().ivy_scan, (group.handle, with_.send, with_.recv, with_.output.count,
-                                   with_.output.dtype, op),
+    return start(getattr(load(), name), (group.handle, with_.send, with_.recv, with_.output.count, with_.output.dtype, op),
                  with_.keep, with_.finish(), async_op, timeout, factor)
 
 
-def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
-    """scan in place; returns x."""
+def _running_in_place(name, x, op, group, async_op, timeout, factor):
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
     kind, array, memory = _in_place(x)
-    return start(load().ivy_scan, (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
+    return start(getattr(load(), name), (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
                  (x, memory), _written(kind, array, x), async_op, timeout, factor)
+
+
+def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
+    group, op = resolve(group), op_number(op)
+    if group.is_member and gradients.is_recorded(x):
+        return gradients.derivatives().scan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
+                                            timeout=timeout, factor=factor)
+    return _running("ivy_scan", x, op, group, out, async_op, timeout, factor)
+
+
+def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
+    """scan in place; returns x."""
+    return _running_in_place("ivy_scan", x, op, group, async_op, timeout, factor)
 
 
 def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
@@ -271,23 +278,12 @@ def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, f
     Rank 0, before which there is none, gets what changes nothing: 0 of "sum", "mean", "bor", "bxor" and "premul_sum",
     1 of "product", all bits of "band", the greatest value (infinity) of "min", the least of "max".
     """
-    group, op = resolve(group), op_number(op)
-    if not group.is_member:
-        return _nothing(async_op)
-    with_ = _Operands(x, out, lambda shape: shape).joined()
-    return start(load().ivy_exscan, (group.handle, with_.send, with_.recv, with_.output.count,
-                                     with_.output.dtype, op),
-                 with_.keep, with_.finish(), async_op, timeout, factor)
+    return _running("ivy_exscan", x, op_number(op), resolve(group), out, async_op, timeout, factor)
 
 
 def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """exscan in place; returns x."""
-    group, op = resolve(group), op_number(op)
-    if not group.is_member:
-        return _nothing(async_op)
-    kind, array, memory = _in_place(x)
-    return start(load().ivy_exscan, (group.handle, IN_PLACE, memory.pointer, memory.count, memory.dtype, op),
-                 (x, memory), _written(kind, array, x), async_op, timeout, factor)
+    return _running_in_place("ivy_exscan", x, op, group, async_op, timeout, factor)
 
 
 def reduce_scatter(x, op="sum", *, split=None, group=None, out=None, async_op=False, timeout=None,

@@ -20,8 +20,9 @@ import time
 
 import numpy
 
-from .. import collectives, groups, messages, objects, registered  # noqa: F401
+from .. import collectives, groups, messages, objects
 from ..errors import IvyError as Exception  # noqa: A004: mpi4py's name.
+from ..futures import wait_any
 from ..library import ANY
 
 ANY_SOURCE = ANY_TAG = ANY
@@ -111,11 +112,8 @@ class Request:
     @staticmethod
     def waitany(requests, status=None):
         """(index, object) of the first that is done."""
-        while True:
-            for index, request in enumerate(requests):
-                if request._work.test():
-                    return index, request.wait(status)
-            time.sleep(0.0001)
+        index = wait_any([request._work for request in requests])
+        return index, requests[index].wait(status)
 
 
 def _array(buffer, what="a buffer"):

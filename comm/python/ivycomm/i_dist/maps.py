@@ -22,10 +22,7 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
         if not members.is_member:
             return None
         axes = _axes_of(in_axes, arguments)
-        length = _length(arguments, axes)
-        if length < members.size:
-            raise ValueError(f"pmap over {length} positions needs as many ranks at most, not {members.size}")
-        begin, end = (length * (members.rank + i) // members.size for i in (0, 1))
+        begin, end = _own_part(arguments, axes, members)
         stacked = _vectorized(fn, arguments, axes, (begin, end), vectorize)
         if stacked is None:
             results = [fn(*(argument if axis is None else _each(argument, lambda a: _at(a, axis, position))
@@ -86,10 +83,7 @@ def dp_pipeline(grad_fn, batch_axis=0, group=None):
         if not members.is_member:
             return None
         axes = _axes_of(batch_axis, arguments)
-        length = _length(arguments, axes)
-        if length < members.size:
-            raise ValueError(f"a batch of {length} cannot be divided among {members.size} ranks")
-        begin, end = (length * (members.rank + i) // members.size for i in (0, 1))
+        begin, end = _own_part(arguments, axes, members)
         parts = [argument if axis is None else _each(argument, lambda a: _between(a, axis, begin, end))
                  for argument, axis in zip(arguments, axes)]
         return average_gradients(grad_fn(*parts, **kwargs), end - begin, group=members)
@@ -104,12 +98,16 @@ def _axes_of(axes, arguments):
     return axes
 
 
-def _length(arguments, axes):
+def _own_part(arguments, axes, members):
+    """(begin, end) of this rank's positions of the mapped axes."""
     lengths = {leaf.shape[axis] for argument, axis in zip(arguments, axes) if axis is not None
                for leaf in _leaves(argument)}
     if len(lengths) != 1:
         raise ValueError(f"the arguments' mapped axes have lengths {sorted(lengths)}; they must be one")
-    return lengths.pop()
+    length = lengths.pop()
+    if length < members.size:
+        raise ValueError(f"an axis of {length} positions needs as many ranks at most, not {members.size}")
+    return tuple(length * (members.rank + i) // members.size for i in (0, 1))
 
 
 def _vmap_for(arguments):

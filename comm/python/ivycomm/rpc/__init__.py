@@ -262,7 +262,6 @@ class _Service:
         self._numbers = itertools.count(self.group.rank)  # With the rank above: no two calls of a pair have one tag.
         self._lock = threading.Lock()
         self._threads, self._idle, self._closing = 0, 0, False
-        self._failure = None
         self._cancelled = set()  # (rank, call): given up before they began.
         self._under_way = set()  # Futures that have no result yet.
         self._add_thread()
@@ -334,8 +333,7 @@ class _Service:
         while True:
             try:
                 message = receive_part(self.group, frame, None, _REQUESTS, is_blocking=True)
-            except Exception as error:  # noqa: B902: the group is broken; callers are told by their own calls.
-                self._failure = error
+            except Exception:  # noqa: B902: the group is broken; callers are told by their own calls.
                 break
             kind, call, parts, lengths = frames.unpack(bytes(memoryview(frame)[:message.bytes]))
             if kind == frames.STOP:
@@ -350,8 +348,8 @@ class _Service:
                 self._add_thread()  # A function may wait for a call that comes here.
             try:
                 self._answer(message.source, call, parts, lengths)
-            except Exception as error:  # noqa: B902: the caller is gone or the group broken.
-                self._failure = error
+            except Exception:  # noqa: B902: the caller is gone, or the group broken: then the next receive says so.
+                pass
             with self._lock:
                 self._idle += 1
         with self._lock:
