@@ -393,6 +393,15 @@ int ivy_work_wait(ivy_work* work, int64_t timeout_ms) {
   });
 }
 
+int ivy_work_hold_back(ivy_work* work, void* stream) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    if (work == nullptr) return invalid("work is NULL");
+    const std::optional<Outcome> outcome = work->work->hold_back(stream);
+    return outcome->code == IVY_OK ? static_cast<int>(IVY_OK) : fail(outcome->failure());
+  });
+}
+
 int ivy_work_test(ivy_work* work, int* done) {
   return guarded([&] {
     IVY_CHECKED(check_process());

@@ -67,6 +67,7 @@ Fingerprint fingerprint_of(const OperationShape& shape) {
   fingerprint.words[0] =
       static_cast<std::uint64_t>(shape.operation) | static_cast<std::uint64_t>(shape.dtype) << 8 |
       static_cast<std::uint64_t>(shape.op) << 16 | static_cast<std::uint64_t>(shape.place) << 24 |
+      static_cast<std::uint64_t>(shape.ahead % kAheadCounted) << 25 |
       static_cast<std::uint64_t>(shape.has_parts) << 31 |
       static_cast<std::uint64_t>(static_cast<std::uint32_t>(shape.root)) << 32;
   fingerprint.words[1] = shape.count;
@@ -78,7 +79,8 @@ OperationShape shape_of(const Fingerprint& fingerprint) {
   shape.operation = static_cast<Operation>(fingerprint.words[0] & 0xff);
   shape.dtype = static_cast<Dtype>(fingerprint.words[0] >> 8 & 0xff);
   shape.op = static_cast<ReduceOp>(fingerprint.words[0] >> 16 & 0xff);
-  shape.place = static_cast<Place>(fingerprint.words[0] >> 24 & 0x7f);
+  shape.place = static_cast<Place>(fingerprint.words[0] >> 24 & 1);
+  shape.ahead = static_cast<std::uint8_t>(fingerprint.words[0] >> 25 & (kAheadCounted - 1));
   shape.has_parts = (fingerprint.words[0] >> 31 & 1) != 0;
   shape.root = static_cast<std::int32_t>(fingerprint.words[0] >> 32);
   shape.count = fingerprint.words[1];
@@ -108,9 +110,14 @@ std::string describe(const OperationShape& shape) {
 }
 
 std::string describe_beside(const OperationShape& shape, const OperationShape& other) {
-  if (shape.place == other.place) return describe(shape);
-  return describe(shape) +
-         (shape.place == Place::kDevice ? " in device memory" : " in host memory");
+  std::string text = describe(shape);
+  if (shape.place != other.place) {
+    text += shape.place == Place::kDevice ? " in device memory" : " in host memory";
+  }
+  if (shape.ahead != other.ahead) {
+    text += " after " + std::to_string(shape.ahead) + " operations on devices";
+  }
+  return text;
 }
 
 std::uint64_t counts_fingerprint(std::span<const std::size_t> counts) {

@@ -21,6 +21,8 @@ using Operation = comm_status::Operation;
 // Where the buffers of an operation are.
 enum class Place : std::uint8_t { kHost = 0, kDevice = 1 };
 
+inline constexpr unsigned kAheadCounted = 64;
+
 struct OperationShape {
   Operation operation = Operation::kNone;
   Dtype dtype = Dtype::kU8;
@@ -30,6 +32,9 @@ struct OperationShape {
   std::uint64_t count = 0;
   bool has_parts = false;  // It is several all_reduces as one operation.
   Place place = Place::kHost;
+  // Where ranks meet: how many operations on devices this rank has called since it met the others
+  // last, modulo kAheadCounted.
+  std::uint8_t ahead = 0;
 
   bool operator==(const OperationShape&) const = default;
 };
@@ -72,7 +77,7 @@ std::uint64_t elements_of(const OperationShape& shape);
 
 // "all_reduce(sum) of 1000 f32", "broadcast of 3 i64 from rank 2", "barrier".
 std::string describe(const OperationShape& shape);
-// The same, and where its buffers are if those of `other` are elsewhere.
+// The same, and in what else it differs from `other`: where its buffers are, or what came before.
 std::string describe_beside(const OperationShape& shape, const OperationShape& other);
 
 // Stands for an array of counts in OperationShape::count: their sum (40 bits, or the most that they

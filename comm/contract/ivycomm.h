@@ -220,6 +220,11 @@ IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, in
 /* Returns the operation's own code. IVY_DEADLINE_EXCEEDED of this wait leaves the operation
  * running. */
 IVY_API int ivy_work_wait(ivy_work* work, int64_t timeout_ms);
+/* What is put on `stream` (a cudaStream_t or hipStream_t) afterwards finds the operation done, and
+ * this thread goes on: for work on device memory. It waits as ivy_work_wait does for work on host
+ * memory, and while an operation is on no stream yet, as a communicator's first on a device. What
+ * fails later is told by the next call, or by ivy_work_wait. */
+IVY_API int ivy_work_hold_back(ivy_work* work, void* stream);
 IVY_API int ivy_work_test(ivy_work* work, int* done); /* The code once done. */
 /* Writes `token` (8 bytes) to the descriptor when the operation is done, at once if it is: an
  * eventfd wants 1, a pipe takes any. The descriptor stays open until then and should not block,

@@ -159,6 +159,7 @@ void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
 }
 
 Called Communicator::carry_out(Collective&& collective, const CallOptions& options) {
+  device_->begin_meeting(collective.shape);
   if (!options.is_async && !queue_.is_busy()) {
     if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
     const InterruptScope scope(options.interrupt, this);
@@ -174,7 +175,8 @@ Called Communicator::carry_out(Collective&& collective, const CallOptions& optio
                });
 }
 
-Called Communicator::run(const OperationShape& shape, const CallOptions& options, Body body) {
+Called Communicator::run(OperationShape shape, const CallOptions& options, Body body) {
+  device_->begin_meeting(shape);
   if (options.is_async || queue_.is_busy()) return queue(shape, options, std::move(body));
   if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
   const InterruptScope scope(options.interrupt, this);
@@ -184,13 +186,16 @@ Called Communicator::run(const OperationShape& shape, const CallOptions& options
 
 // Carries it out when those that were called before are done.
 Called Communicator::queue(const OperationShape& shape, const CallOptions& options, Body body) {
+  return queue_call(options,
+                    [this, shape, timeout = timeout_of(options), body = std::move(body)] {
+                      const std::lock_guard lock(turn_);
+                      return perform(shape, timeout, body);
+                    });
+}
+
+Called Communicator::queue_call(const CallOptions& options, std::function<Outcome()> call) {
   auto work = std::make_shared<Work>();
-  const bool is_queued =
-      queue_.push(work, [this, shape, timeout = timeout_of(options), body = std::move(body)] {
-        const std::lock_guard lock(turn_);
-        return perform(shape, timeout, body);
-      });
-  if (!is_queued) {
+  if (!queue_.push(work, std::move(call))) {
     Failure failure =
         make_failure(FailureKind::kOther, std::to_string(WorkQueue::kPendingMax) +
                                               " operations of communicator " + ranks_.name() +
@@ -243,6 +248,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
     thrown = std::current_exception();
   }
   display_.finish(is_well);
+  device_->end_meeting();
   may_be_ahead_ = can_be_left_early(shape.operation);
   if (is_well) return {};
   return end_badly(call, thrown);
@@ -336,13 +342,40 @@ Called Communicator::carry_out(nccl::DeviceOperation operation, const CallOption
     return {Outcome(*refused), nullptr};
   }
   const OperationShape shape = operation.collective.shape;
+  if (!device_->is_to_meet(operation)) return go_ahead(std::move(operation), options);
   return run(shape, options, [this, operation = std::move(operation)](const OperationCall& call) {
     display_.entered();  // Some ranks wait for the device before they meet.
     return device_->carry_out(call, operation);
   });
 }
 
+// The ranks do not meet. Still the operation waits for those that were called before it and have
+// not begun.
+Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions& options) {
+  const nanoseconds timeout = timeout_of(options);
+  // Another thread may be in the first operation.
+  if (!device_->is_prepared()) const std::lock_guard lock(turn_);
+  if (!queue_.is_busy() && device_->is_prepared() && !failure_.is_set()) {
+    auto work = options.is_async ? std::make_shared<Work>() : nullptr;
+    const InterruptScope scope(options.interrupt, this);
+    Outcome outcome = device_->go_ahead(operation, timeout, work);
+    if (outcome.code != 0) return {std::move(outcome), nullptr};
+    return {Outcome(), std::move(work)};
+  }
+  const OperationShape shape = operation.collective.shape;
+  return queue_call(options, [this, shape, timeout, operation = std::move(operation)] {
+    if (device_->is_prepared() && !failure_.is_set()) {
+      return device_->go_ahead(operation, timeout, nullptr);
+    }
+    const std::lock_guard lock(turn_);
+    return perform(shape, timeout, [&](const OperationCall& call) {
+      return device_->carry_out(call, operation);
+    });
+  });
+}
+
 Called Communicator::prepare_device(int device, const CallOptions& options) {
+  device_->use();
   return run(plain(Operation::kInit, Place::kDevice), options,
              [this, device](const OperationCall& call) { return device_->prepare(call, device); });
 }

@@ -30,12 +30,53 @@ bool may_stage() {
   return wanted == nullptr || std::string_view(wanted) != "0";
 }
 
+// How many operations a rank may put on streams before the device has done the first of them.
+std::size_t most_ahead() {
+  constexpr std::size_t kMostAhead = 1024;
+  const char* const wanted = std::getenv("IVY_DEVICE_AHEAD");
+  const long number = wanted != nullptr ? std::strtol(wanted, nullptr, 10) : 0;
+  return number > 0 ? static_cast<std::size_t>(number) : kMostAhead;
+}
+
+nccl::Ending ending_of(const DeviceOperation& operation) {
+  if (operation.is_captured) return nccl::Ending::kCaptured;
+  return operation.is_enqueued ? nccl::Ending::kEnqueued : nccl::Ending::kDone;
+}
+
 bool wants_staging(const OperationShape& shape) {
   return reduces(shape.operation) &&
          nccl::plan_reduction(shape.operation, shape.dtype, shape.op).is_staged;
 }
 
+// Why the operation cannot be part of a graph; empty: it can.
+std::string why_not_captured(const DeviceOperation& operation, bool is_prepared, bool is_async) {
+  if (!is_prepared) {
+    return ": the stream is being captured into a graph, and this is the communicator's first "
+           "operation on a device, for which NCCL is started; call ivy_prepare_device (in Python "
+           "prepare_device) or any operation on a device before the capture";
+  }
+  if (wants_staging(operation.collective.shape)) {
+    return ": the stream is being captured into a graph, but NCCL has no such reduction, and the "
+           "way through host memory cannot be captured";
+  }
+  if (device_check_mode() == DeviceCheckMode::kEvery) {
+    return ": the stream is being captured into a graph, but IVY_DEVICE_CHECK=every lets all ranks "
+           "meet before each operation; unset it";
+  }
+  if (!operation.is_enqueued && !is_async) {
+    return ": the stream is being captured into a graph, so that the call cannot wait for its "
+           "result; set IVY_ENQUEUE";
+  }
+  return "";
+}
+
 }  // namespace
+
+DeviceSide::DeviceSide(DeviceContext context)
+    : context_(std::move(context)),
+      most_ahead_(most_ahead()),
+      check_(context_.ranks, context_.job.records().store(),
+             context_.job.key("device/" + context_.ranks.name() + "/")) {}
 
 DeviceSide::~DeviceSide() {
   nccl_.reset();
@@ -93,6 +134,8 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
   options.host = ranks.own_seat().host_name;
   options.trouble = [this] { return trouble(); };
   options.found = context_.break_all;
+  options.tick = [this](const nccl::Enqueued* oldest) { return check_.tick(oldest); };
+  options.why_late = [this](const nccl::Enqueued& late) { return check_.why_late(late); };
   return options;
 }
 
@@ -108,6 +151,7 @@ nccl::DeviceCommunicator* DeviceSide::existing() {
 }
 
 void DeviceSide::abort() {
+  *is_broken_ = true;
   nccl::DeviceCommunicator* const device = existing();
   if (device == nullptr) return;
   if (const std::optional<std::string> taint = device->break_with()) {
@@ -134,20 +178,19 @@ bool DeviceSide::fail(Failure failure, const OperationCall& call) {
   return false;
 }
 
-Result<nccl::Stream> DeviceSide::stream_behind(nccl::Stream stream, int device) {
+Result<void> DeviceSide::give_stream(DeviceOperation& operation) {
   const nccl::Driver* const driver = nccl::Driver::in_use();
   IVY_ASSERT(driver != nullptr);
-  const nccl::Driver::Current current(*driver, device);
+  const nccl::Driver::Current current(*driver, operation.device);
   IVY_CHECK(current.result());
+  operation.after =
+      IVY_TRY(nccl::StreamMark::behind(*driver, operation.device, operation.stream));
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) stream_ = IVY_TRY(driver->make_stream());
-  stream_device_ = device;
-  const nccl::Event event = IVY_TRY(driver->make_event());
-  Result<void> ordered = driver->record(event, stream);
-  if (ordered.ok()) ordered = driver->wait(stream_, event);
-  driver->free_event(event);
-  IVY_CHECK(ordered);
-  return stream_;
+  stream_device_ = operation.device;
+  operation.stream = stream_;
+  operation.is_enqueued = false;
+  return {};
 }
 
 std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_async) {
@@ -166,12 +209,28 @@ std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_asy
                    ", but this rank's device in communicator " + context_.ranks.name() + " is " +
                    std::to_string(used));
   }
+  const nccl::Driver* const driver = nccl::Driver::in_use();
+  operation.is_captured = driver != nullptr && driver->is_capturing(operation.stream);
+  if (operation.is_captured) {
+    const std::string why = why_not_captured(operation, used >= 0, is_async);
+    if (!why.empty()) return refusal(describe(shape) + why);
+  }
   if (!is_async) return std::nullopt;
-  const Result<nccl::Stream> stream = stream_behind(operation.stream, operation.device);
-  if (!stream.ok()) return refusal(stream.error().message);
-  operation.stream = *stream;
-  operation.is_enqueued = false;
+  const Result<void> given = give_stream(operation);
+  if (!given.ok()) return refusal(given.error().message);
   return std::nullopt;
+}
+
+bool DeviceSide::is_to_meet(DeviceOperation& operation) {
+  const bool is_first = !is_used_.exchange(true);
+  const OperationShape& shape = operation.collective.shape;
+  if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
+  return false;
+}
+
+void DeviceSide::note_meeting(OperationShape& shape) {
+  check_.begin_meeting(shape);
+  if (nccl::DeviceCommunicator* const device = existing()) device->stay_awake();
 }
 
 bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& operation) {
@@ -182,7 +241,52 @@ bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& ope
   if (!context_.host.meet(call)) return false;
   if (!check(device.prepare(operation.device, call.deadline), call)) return false;
   if (device.is_shared()) return carry_out_staged(call, operation);
-  return check(device.carry_out(operation, call.sequence, call.deadline), call);
+  nccl::Enqueued watched;
+  watched.number = call.sequence;
+  watched.shape = call.shape;
+  watched.timeout = call.deadline.left();
+  return check(device.carry_out(operation, std::move(watched), ending_of(operation)), call);
+}
+
+Outcome DeviceSide::fail_ahead(const Failure& failure) {
+  is_failure_returned_ = true;
+  context_.break_all(failure);
+  return Outcome(context_.failure.get().value_or(failure));
+}
+
+Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                             const std::shared_ptr<Work>& work) {
+  nccl::DeviceCommunicator& device = communicator();
+  if (!operation.is_captured) device.await_room(most_ahead_);
+  const std::lock_guard lock(order_);
+  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  nccl::Enqueued watched;
+  watched.shape = operation.collective.shape;
+  watched.number = check_.go_ahead(watched.shape);
+  watched.timeout = timeout;
+  if (work != nullptr) {
+    watched.ended = [work](const std::optional<Failure>& failure) {
+      work->finish(failure ? Outcome(*failure) : Outcome());
+    };
+  }
+  const nccl::Ending ending = work != nullptr && !operation.is_captured
+                                  ? nccl::Ending::kEnqueued
+                                  : ending_of(operation);
+  if (const std::optional<Failure> failure =
+          device.carry_out(operation, std::move(watched), ending)) {
+    return fail_ahead(*failure);
+  }
+  if (work == nullptr) return {};
+  const nccl::Driver& driver = *nccl::Driver::in_use();
+  const nccl::Driver::Current current(driver, operation.device);
+  Result<std::shared_ptr<nccl::StreamMark>> behind =
+      nccl::StreamMark::behind(driver, operation.device, operation.stream);
+  if (!behind.ok()) {
+    return fail_ahead(make_failure(FailureKind::kTransport, behind.error().message));
+  }
+  work->set_mark(std::move(*behind), [is_broken = is_broken_] { return !*is_broken; });
+  if (operation.is_captured) work->finish_captured();
+  return {};
 }
 
 bool DeviceSide::carry_out_staged(const OperationCall& call, const DeviceOperation& operation) {
@@ -191,6 +295,10 @@ bool DeviceSide::carry_out_staged(const OperationCall& call, const DeviceOperati
   const nccl::Driver::Current current(*driver, operation.device);
   if (!current.result().ok()) {
     return fail(make_failure(FailureKind::kTransport, current.result().error().message), call);
+  }
+  if (operation.after != nullptr) {
+    const Result<void> held = operation.after->hold_back(operation.stream);
+    if (!held.ok()) return fail(make_failure(FailureKind::kTransport, held.error().message), call);
   }
   nccl::DeviceCommunicator& device = communicator();
   Staging staging(operation, context_.ranks.rank());

@@ -1,6 +1,8 @@
-// A communicator's collectives on device memory. All ranks meet as for any operation, so that
-// mismatches and deaths are found before NCCL is asked; then NCCL does it, or, where NCCL has no
-// such reduction or devices are shared, the data go through host memory (device_staging.h).
+// A communicator's collectives on device memory. For the first one all ranks meet as for any
+// operation, so that mismatches and deaths are found before NCCL is asked; later ones go ahead: each
+// rank puts NCCL's part on the stream, and the ranks compare what they have called afterwards
+// (device_check.h). Where NCCL has no such reduction or devices are shared, the data go through host
+// memory (device_staging.h), for which the ranks meet.
 //
 // Thread: the communicator's lock, unless a function says otherwise.
 #pragma once
@@ -14,6 +16,7 @@
 #include <optional>
 #include <string>
 
+#include "comm/group/device_check.h"
 #include "comm/group/first_failure.h"
 #include "comm/group/host_collectives.h"
 #include "comm/group/job.h"
@@ -36,17 +39,35 @@ struct DeviceContext {
 
 class DeviceSide {
  public:
-  explicit DeviceSide(DeviceContext context) : context_(std::move(context)) {}
+  explicit DeviceSide(DeviceContext context);
   ~DeviceSide();
   DeviceSide(const DeviceSide&) = delete;
   DeviceSide& operator=(const DeviceSide&) = delete;
 
-  // Readies an operation for carry_out(). A failure: it is refused, and nothing was sent. An
-  // operation that runs behind the caller's back gets a stream of its own, which begins where the
-  // caller's stream is now: what the caller puts there later does not mix with it. Any thread.
+  // Readies an operation that is called. A failure: it is refused, and nothing was sent. An
+  // operation that runs behind the caller's back gets a stream of its own, on which it begins behind
+  // what the caller's has now. Any thread, as the next three.
   std::optional<Failure> admit(nccl::DeviceOperation& operation, bool is_async);
+  // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
+  // same on all ranks, which call in one order. An operation that goes ahead has its number then.
+  bool is_to_meet(nccl::DeviceOperation& operation);
+  // An operation for which the ranks meet is called, on whatever memory. Costs nothing until the
+  // first operation on a device.
+  void begin_meeting(OperationShape& shape) {
+    if (is_used_.load(std::memory_order_relaxed)) note_meeting(shape);
+  }
+  void end_meeting() {
+    if (is_used_.load(std::memory_order_relaxed)) check_.end_meeting();
+  }
+
   // False, as for the next two: the communicator is broken.
   bool carry_out(const OperationCall& call, const nccl::DeviceOperation& operation);
+  // Puts an operation on its stream without waiting for any rank. Only where is_prepared(). `work`
+  // is null, or the caller's.
+  Outcome go_ahead(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                   const std::shared_ptr<Work>& work);
+  // prepare() is called.
+  void use() { is_used_ = true; }
   // Makes what the first operation would make.
   bool prepare(const OperationCall& call, int device);
   bool is_prepared();
@@ -73,13 +94,21 @@ class DeviceSide {
   std::optional<Failure> trouble();
   bool has_ended_well(const Failure& found) const;
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
+  void note_meeting(OperationShape& shape);
+  Outcome fail_ahead(const Failure& failure);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const std::optional<Failure>& failure, const OperationCall& call) {
     return !failure || fail(*failure, call);
   }
-  Result<nccl::Stream> stream_behind(nccl::Stream stream, int device);
+  Result<void> give_stream(nccl::DeviceOperation& operation);
 
   const DeviceContext context_;
+  const DeviceCheckMode mode_ = device_check_mode();
+  const std::size_t most_ahead_;
+  DeviceCheck check_;
+  std::atomic<bool> is_used_{false};   // An operation on a device was called.
+  // Shared with works, which may outlive the communicator.
+  const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);
   // Once a call has returned why the communicator is broken.
   std::atomic<bool> is_failure_returned_{false};
 
@@ -88,6 +117,7 @@ class DeviceSide {
   // When a rank was first seen to have left; guarded by alarm_mutex_, as alarm_.
   std::optional<std::chrono::steady_clock::time_point> left_at_;
 
+  std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.
   std::mutex mutex_;
   nccl::Stream stream_ = nullptr;  // For asynchronous operations; guarded by mutex_, as the next.
   int stream_device_ = 0;

@@ -2,11 +2,13 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "comm/contract/background_thread.h"
 #include "comm/contract/ivycomm.h"
+#include "comm/transports/relax.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm {
@@ -17,6 +19,10 @@ namespace {
 
 // Adding this to the clock never reaches its end.
 constexpr std::chrono::hours kLongestWait{24 * 365};
+// A wait for a device spins for the time of a small operation, then sleeps, longer and longer.
+constexpr std::chrono::microseconds kMarkSpin{100};
+constexpr std::chrono::microseconds kFirstMarkPause{20};
+constexpr std::chrono::microseconds kLongestMarkPause{200};
 
 void give(const Work::Notice& notice) {
   while (write(notice.descriptor, &notice.token, sizeof notice.token) < 0 && errno == EINTR) {
@@ -25,7 +31,57 @@ void give(const Work::Notice& notice) {
 
 }  // namespace
 
+void Work::set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole) {
+  const std::lock_guard lock(mutex_);
+  mark_ = std::move(mark);
+  is_whole_ = std::move(is_whole);
+  started_ = called_;
+}
+
+// The thread that watches the device looks every few milliseconds only.
+void Work::look_at_mark() {
+  const Result<bool> is_reached = mark_->is_reached();
+  if (is_reached.ok() && *is_reached && is_whole_()) finish(Outcome());
+}
+
+std::optional<Outcome> Work::wait_for_mark(steady_clock::time_point until) {
+  const auto began = steady_now();
+  std::chrono::microseconds pause = kFirstMarkPause;
+  while (true) {
+    if (std::optional<Outcome> outcome = test()) return outcome;
+    const auto now = steady_now();
+    if (now >= until) return std::nullopt;
+    if (now - began < kMarkSpin) {
+      relax();
+      continue;
+    }
+    std::this_thread::sleep_for(pause);
+    pause = std::min(pause * 2, kLongestMarkPause);
+  }
+}
+
+void Work::finish_captured() {
+  is_captured_ = true;
+  finish(Outcome());
+}
+
+std::optional<Outcome> Work::hold_back(void* stream) {
+  constexpr std::chrono::milliseconds kForever(-1);
+  if (mark_ == nullptr) return wait(kForever);
+  {
+    const std::lock_guard lock(mutex_);
+    if (outcome_ && !is_captured_) return outcome_;
+  }
+  const Result<void> held = mark_->hold_back(stream);
+  if (!held.ok()) return wait(kForever);
+  return Outcome();
+}
+
 std::optional<Outcome> Work::wait(std::chrono::milliseconds at_most) {
+  if (mark_ != nullptr) {
+    const bool is_forever = at_most.count() < 0 || at_most > kLongestWait;
+    return wait_for_mark(is_forever ? steady_clock::time_point::max() : steady_now() + at_most);
+  }
   std::unique_lock lock(mutex_);
   const auto is_done = [this] { return outcome_.has_value(); };
   if (at_most.count() < 0 || at_most > kLongestWait) {
@@ -37,6 +93,11 @@ std::optional<Outcome> Work::wait(std::chrono::milliseconds at_most) {
 }
 
 std::optional<Outcome> Work::test() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (outcome_ || mark_ == nullptr) return outcome_;
+  }
+  look_at_mark();
   const std::lock_guard lock(mutex_);
   return outcome_;
 }
@@ -64,6 +125,7 @@ void Work::finish(const Outcome& outcome) {
   std::vector<Notice> notices;
   {
     const std::lock_guard lock(mutex_);
+    if (outcome_) return;  // Who waits has seen it before the thread that watches.
     ended_ = steady_now();
     if (started_ == steady_clock::time_point{}) started_ = ended_;
     outcome_ = outcome;

@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
+#include "comm/nccl/stream_mark.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm {
@@ -50,6 +51,14 @@ class Work {
   std::optional<Outcome> wait(std::chrono::milliseconds at_most);
   std::optional<Outcome> test();
   WorkTiming timing();
+  // An operation on a device: `mark` is behind it on its stream. `is_whole` says whether what the
+  // device has ended is well; where it is not, finish() is called. Before the work is given away.
+  void set_mark(std::shared_ptr<nccl::StreamMark> mark, std::function<bool()> is_whole);
+  // The operation is part of a graph: the mark is there for streams of that graph only.
+  void finish_captured();
+  // What is put on that stream from now on finds the operation done; the processor waits only where
+  // the operation is on no stream. Nothing: as wait().
+  std::optional<Outcome> hold_back(void* stream);
   // Writes the token to the descriptor when it is done; at once if it is. A full pipe gets nothing.
   struct Notice {
     int descriptor = -1;
@@ -62,6 +71,12 @@ class Work {
   void finish(const Outcome& outcome);
 
  private:
+  void look_at_mark();
+  std::optional<Outcome> wait_for_mark(std::chrono::steady_clock::time_point until);
+
+  std::shared_ptr<nccl::StreamMark> mark_;  // Set before any other thread knows this.
+  std::function<bool()> is_whole_;
+  bool is_captured_ = false;
   std::mutex mutex_;
   std::condition_variable is_done_;
   std::optional<Outcome> outcome_;

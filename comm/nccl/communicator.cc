@@ -99,8 +99,12 @@ void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_poi
 DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
     : options_(std::move(options)),
       driver_(Driver::in_use()),
-      enqueued_([this](const Enqueued& operation) { return look_at(operation); },
-                [this](const Failure& failure) { options_.found(failure); }) {}
+      enqueued_({.look = [this](const Enqueued* one) { return look_at(one); },
+                 .found = [this](const Failure& failure) { options_.found(failure); },
+                 .tick = [this](const Enqueued* one) -> std::optional<Failure> {
+                   return options_.tick ? options_.tick(one) : std::nullopt;
+                 },
+                 .is_broken = [this] { return is_broken_.load(); }}) {}
 
 DeviceCommunicator::~DeviceCommunicator() { static_cast<void>(end()); }
 
@@ -201,26 +205,23 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
 }
 
 std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& deadline,
-                                                       const std::string& what) {
+                                                       const std::function<Failure()>& late) {
   Pause pause;
   deadline.start();
   auto looked_at = steady_now();
   while (true) {
     const Result<bool> is_done = driver_->is_done(event);
     if (!is_done.ok()) {
-      return make_failure(FailureKind::kTransport, what + " of communicator " + options_.name +
-                                                       ": " + is_done.error().message);
+      return make_failure(FailureKind::kTransport,
+                          "communicator " + options_.name + ": " + is_done.error().message);
     }
-    if (*is_done) return std::nullopt;
+    // What an abort has ended is not done.
+    if (*is_done) return is_broken_ ? look_for_trouble(false) : std::nullopt;
     const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
       if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
-      if (deadline.left() <= nanoseconds::zero()) {
-        return timeout_failure(
-            what, "not done on the device after " + seconds_text(deadline.waited()) +
-                      "; all ranks have called it: is something before it on a stream stuck?");
-      }
+      if (deadline.left() <= nanoseconds::zero()) return late();
     }
     // Sleep briefly, so that the end of an operation is not seen late.
     pause.rest(microseconds(200));
@@ -232,7 +233,9 @@ std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, int devic
   const Result<Event> event = enqueued_.take_event(*driver_, device);
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
-  std::optional<Failure> failure = await_event(*event, deadline, "a copy");
+  std::optional<Failure> failure = await_event(*event, deadline, [this] {
+    return timeout_failure("a copy", "not done on the device in time");
+  });
   enqueued_.give_back(*event);
   return failure;
 }
@@ -360,9 +363,12 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
   };
   // A handle that comes too late is known only here, so abort it.
   const auto late = [making, abort = library_->functions().abort] {
-    if (Handle const handle = making->made()) abort(handle);
+    Handle const handle = making->made();
+    if (handle != nullptr && !making->is_aborted.exchange(true)) abort(handle);
   };
-  if (std::optional<Failure> failure = call("init", deadline, init, late)) return failure;
+  if (std::optional<Failure> failure = call("init", deadline, init, late)) {
+    return give_up_init(*making, *failure, deadline);
+  }
   if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
   {
     const std::lock_guard lock(handle_mutex_);
@@ -374,6 +380,20 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
   return await_nccl(handle_, deadline, "init");
 }
 
+// NCCL gives the handle away before it waits for other ranks: an abort ends that wait.
+Failure DeviceCommunicator::give_up_init(Making& making, const Failure& failure,
+                                         Deadline& deadline) {
+  Handle const handle = making.made();
+  {
+    const std::lock_guard lock(handle_mutex_);
+    if (handle != nullptr && !making.is_aborted.exchange(true)) handle_ = handle;
+  }
+  if (failure.kind != FailureKind::kTimeout) return failure;
+  return timeout_failure("init", "no end after " + seconds_text(deadline.waited()) +
+                                     "; NCCL_DEBUG=INFO tells how far it came" +
+                                     last_words(library_->functions(), handle));
+}
+
 std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::string& name,
                                                  Deadline& deadline,
                                                  std::unique_ptr<DeviceCommunicator>& child) {
@@ -382,7 +402,20 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   if (nccl.split == nullptr) return std::nullopt;
   const Driver::Current current(*driver_, device_);
   const std::shared_ptr<Making> making = begin_making(name);
-  const Status status = nccl.split(handle_, color, key, &making->handle, &making->config);
+  Status status = kSuccess;
+  const auto called = std::make_shared<Status>(kSuccess);
+  const auto start = [making, called, &nccl, handle = handle_.load(), color, key, driver = driver_,
+                      device = device_.load()] {
+    const Driver::Current on(*driver, device);
+    *called = nccl.split(handle, color, key, &making->handle, &making->config);
+  };
+  {
+    const std::lock_guard lock(calls_);
+    if (const std::optional<Failure> failure = call("split", deadline, start)) {
+      return with_ras(*failure);
+    }
+  }
+  status = *called;
   if (status != kSuccess && status != kInProgress) return nccl_failure(status, "split");
   // The child's handle is there once the parent is idle again.
   if (const std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) {
@@ -406,70 +439,90 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   return std::nullopt;
 }
 
-std::optional<Failure> DeviceCommunicator::enqueue(const DeviceOperation& operation,
-                                                   Deadline& deadline) {
+std::optional<Failure> DeviceCommunicator::call_nccl(const DeviceOperation& operation,
+                                                     Deadline& deadline) {
   const Handle handle = handle_;
   const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
-  const std::string what(comm_status::name_of(operation.collective.shape.operation));
   int premul_sum = -1;
   CallResult called;
+  const auto what = [&] {
+    return std::string(comm_status::name_of(operation.collective.shape.operation));
+  };
   {
     const std::lock_guard lock(calls_);
     if (is_broken_) return look_for_trouble(false);
     called = start_calls(caller, operation, premul_sum);
   }
+  // An abort ends what hangs in NCCL, with whatever error.
+  if (is_broken_) return look_for_trouble(false);
   if (called.status != kSuccess && called.status != kInProgress) {
-    return nccl_failure(called.status, what);
+    return explained(nccl_failure(called.status, what()));
   }
   // Wait until NCCL is idle again: only then is its kernel on the stream.
   if (called.status == kInProgress) {
-    if (std::optional<Failure> failure = await_nccl(handle, deadline, what)) return failure;
+    if (std::optional<Failure> failure = await_nccl(handle, deadline, what())) return failure;
   }
   const std::lock_guard lock(calls_);
   if (is_broken_) return look_for_trouble(false);
   if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle);
   const CallResult finished = finish_calls(caller, operation);
   if (finished.error.empty()) return std::nullopt;
-  return make_failure(FailureKind::kTransport, what + ": " + finished.error);
+  return make_failure(FailureKind::kTransport, what() + ": " + finished.error);
 }
 
 std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& operation,
-                                                     std::uint64_t sequence, Deadline& deadline) {
+                                                     Enqueued watched, Ending ending) {
   const Driver::Current current(*driver_, device_);
   if (!current.result().ok()) {
     return make_failure(FailureKind::kOther, current.result().error().message);
   }
-  if (const std::optional<Failure> failure = enqueue(operation, deadline)) {
-    return with_ras(*failure);
+  Deadline deadline(watched.timeout);
+  const Result<Event> event = enqueued_.begin_call(*driver_, device_, watched);
+  if (!event.ok()) return make_failure(FailureKind::kTransport, event.error().message);
+  std::optional<Failure> failure;
+  if (operation.after != nullptr) {
+    const Result<void> held = operation.after->hold_back(operation.stream);
+    if (!held.ok()) failure = make_failure(FailureKind::kTransport, held.error().message);
   }
-  const std::string what =
-      describe(operation.collective.shape) + ", operation " + std::to_string(sequence);
-  const Result<Event> event = enqueued_.take_event(*driver_, device_);
-  const Result<void> recorded =
-      event.ok() ? driver_->record(*event, operation.stream) : event.error();
-  if (!recorded.ok()) return make_failure(FailureKind::kTransport, recorded.error().message);
-  if (operation.is_enqueued) {
-    enqueued_.watch({*event, sequence, what,
-                     steady_now() + duration_cast<steady_clock::duration>(deadline.left())});
+  if (!failure) failure = call_nccl(operation, deadline);
+  if (!failure && ending != Ending::kCaptured) {
+    const Result<void> recorded = driver_->record(*event, operation.stream);
+    if (!recorded.ok()) failure = make_failure(FailureKind::kTransport, recorded.error().message);
+  }
+  if (!failure && ending == Ending::kEnqueued) {
+    watched.event = *event;
+    enqueued_.watch(std::move(watched));
     return std::nullopt;
   }
-  if (const std::optional<Failure> failure = await_event(*event, deadline, what)) {
-    return with_ras(*failure);
+  if (!failure && ending == Ending::kDone) {
+    failure = await_event(*event, deadline, [&] { return late_failure(watched); });
   }
-  enqueued_.give_back(*event);
-  return std::nullopt;
+  enqueued_.end_call(*event);
+  if (ending == Ending::kCaptured) {
+    has_graphs_ = true;
+    enqueued_.watch_always();
+  }
+  return failure ? std::optional(with_ras(*failure)) : std::nullopt;
 }
 
-std::optional<Failure> DeviceCommunicator::look_at(const Enqueued& operation) {
+Failure DeviceCommunicator::late_failure(const Enqueued& operation) const {
+  Failure failure = timeout_failure(
+      describe(operation), "not done on the device in time; " +
+                               (options_.why_late ? options_.why_late(operation)
+                                                  : std::string("is something before it on a "
+                                                                "stream stuck?")));
+  failure.sequence = operation.number;
+  set_operation(failure, comm_status::name_of(operation.shape.operation));
+  return failure;
+}
+
+std::optional<Failure> DeviceCommunicator::look_at(const Enqueued* operation) {
   if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
-  if (steady_now() < operation.deadline) return std::nullopt;
-  Failure failure =
-      timeout_failure(operation.what,
-                      "not done on the device in time; all ranks have called it: is something "
-                      "before it on a stream stuck?");
-  failure.sequence = operation.sequence;
-  return with_ras(failure);
+  if (operation == nullptr || steady_now() < operation->since + operation->timeout) {
+    return std::nullopt;
+  }
+  return with_ras(late_failure(*operation));
 }
 
 std::optional<Failure> DeviceCommunicator::end() {
@@ -479,31 +532,43 @@ std::optional<Failure> DeviceCommunicator::end() {
     break_with();
     return std::nullopt;
   }
-  if (finalize()) return std::nullopt;
-  const std::optional<std::string> why = break_with();
-  return timeout_failure("finalize", "not done " + seconds_text(kFinalizePatience) +
-                                         " after this rank's last operation, so it was aborted; "
-                                         "what other ranks still had to do may be lost" +
-                                         (why ? "; " + *why : ""));
+  const Finalized finalized = finalize();
+  if (finalized != Finalized::kFailed) handle_ = nullptr;
+  // The graphs may be freed later, by the end of the process at the latest.
+  if (finalized == Finalized::kDone || (finalized == Finalized::kNotYet && has_graphs_)) {
+    return std::nullopt;
+  }
+  std::string text = "not done " + seconds_text(kFinalizePatience) +
+                     " after this rank's last operation; what other ranks still had to do may be "
+                     "lost";
+  if (finalized == Finalized::kFailed) text = "NCCL failed, so it was aborted";
+  const std::optional<std::string> why =
+      finalized == Finalized::kFailed ? break_with() : taint();
+  return timeout_failure("finalize", text + (why ? "; " + *why : ""));
 }
 
-bool DeviceCommunicator::finalize() {
-  const Driver::Current current(*driver_, device_);
-  const Functions& nccl = library_->functions();
-  const Status status = nccl.finalize(handle_);
-  if (status != kSuccess && status != kInProgress) return false;
-  const auto deadline = steady_now() + kFinalizePatience;
-  Pause pause;
-  while (true) {
-    Status now = kSuccess;
-    if (nccl.get_async_error(handle_, &now) != kSuccess) return false;
-    if (now == kSuccess) break;
-    if (now != kInProgress || steady_now() >= deadline) return false;
-    pause.rest(kLongestSleep);
-  }
-  const bool is_well = nccl.destroy(handle_) == kSuccess;
-  handle_ = nullptr;
-  return is_well;
+// Everything on the streams is done, so that NCCL waits for little but graphs that hold operations.
+// It may not be aborted meanwhile.
+DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
+  struct Ended {
+    std::atomic<bool> is_well{false};
+  };
+  const auto ended = std::make_shared<Ended>();
+  ApartCall apart;
+  apart.call = [ended, handle = handle_.load(), nccl = &library_->functions(), driver = driver_,
+                device = device_.load()] {
+    const Driver::Current current(*driver, device);
+    Status status = nccl->finalize(handle);
+    while (status == kInProgress) {
+      std::this_thread::sleep_for(milliseconds(1));
+      if (nccl->get_async_error(handle, &status) != kSuccess) return;
+    }
+    ended->is_well = status == kSuccess && nccl->destroy(handle) == kSuccess;
+  };
+  apart.what = "NCCL of communicator " + options_.name + ": finalize";
+  apart.deadline = steady_now() + (has_graphs_ ? kGraphPatience : kFinalizePatience);
+  if (call_apart(std::move(apart))) return Finalized::kNotYet;
+  return ended->is_well ? Finalized::kDone : Finalized::kFailed;
 }
 
 std::optional<std::string> DeviceCommunicator::break_with() {

@@ -2,8 +2,7 @@
 // operation, and used for collectives on device memory. Every wait in here ends: by its deadline,
 // by the death of a rank (`trouble`), by an error that NCCL reports on its own, or by break_with().
 //
-// Making: facts and unique ids through the store (ready.h), ncclCommInitRankConfig without
-// blocking, polled. A communicator that was split from one which had NCCL already gets it by
+// Making: facts and unique ids through the store (ready.h), ncclCommInitRankConfig. A communicator that was split from one which had NCCL already gets it by
 // ncclCommSplit. Calls that may block are made on threads of their own (apart.h). Ending: what was
 // enqueued, then Finalize, polled, Destroy; where anything failed, ncclCommAbort on a thread of its
 // own too: after kAbortPatience the process is tainted. A timeout inside NCCL is told up to
@@ -37,8 +36,10 @@
 namespace ivy::comm::nccl {
 
 inline constexpr std::chrono::seconds kAbortPatience{5};
-// How long Finalize may take until NCCL says that every rank is done; then it is aborted.
-inline constexpr std::chrono::seconds kFinalizePatience{2};
+// How long Finalize may take.
+inline constexpr std::chrono::milliseconds kFinalizePatience{2'000};
+// The same where graphs hold operations: NCCL waits for their end.
+inline constexpr std::chrono::milliseconds kGraphPatience{200};
 
 struct DeviceCommunicatorOptions {
   std::string name;
@@ -55,6 +56,18 @@ struct DeviceCommunicatorOptions {
   // Told of failures that were found while no call was under way. Called by a thread of this
   // object, so it must not destroy the object.
   std::function<void(const Failure&)> found;
+  // See EnqueuedWatch::tick; called by the same thread.
+  std::function<std::optional<Failure>(const Enqueued*)> tick;
+  // Says why an operation may not be done in time: "rank 3 has not called it". Any thread; may ask
+  // the store.
+  std::function<std::string(const Enqueued&)> why_late;
+};
+
+// How a call ends for its caller.
+enum class Ending : std::uint8_t {
+  kDone,      // When the device has done the operation.
+  kEnqueued,  // When it is on the stream; it is watched from there on.
+  kCaptured,  // When it is recorded into a graph. Nothing else is put into that.
 };
 
 class DeviceCommunicator {
@@ -68,13 +81,18 @@ class DeviceCommunicator {
   std::optional<Failure> prepare(int device, Deadline& deadline);
   // Ranks share devices on purpose: use host memory instead.
   bool is_shared() const { return is_shared_; }
-  bool is_prepared() const { return handle_ != nullptr; }
+  bool is_prepared() const { return device_ >= 0 && handle_ != nullptr; }
   // Is -1 until NCCL's part is made.
   int device() const { return device_; }
 
-  // Collective. Puts it on the stream; waits for its end unless it is_enqueued.
-  std::optional<Failure> carry_out(const DeviceOperation& operation, std::uint64_t sequence,
-                                   Deadline& deadline);
+  // Collective. Puts it on its stream. `watched` says its number, its time and whom to tell.
+  std::optional<Failure> carry_out(const DeviceOperation& operation, Enqueued watched,
+                                   Ending ending);
+  // Waits until fewer than `most` operations are on streams and not done.
+  void await_room(std::size_t most) { enqueued_.await_room(most); }
+  void stay_awake() { enqueued_.stay_awake(); }
+  // Whether what is put on the stream is recorded into a graph.
+  bool is_capturing(Stream stream) const { return driver_->is_capturing(stream); }
   // Waits until everything on the stream is done. The device is this thread's.
   std::optional<Failure> await_stream(Stream stream, int device, Deadline& deadline);
 
@@ -106,6 +124,7 @@ class DeviceCommunicator {
     Config config;
     std::vector<UniqueId> ids;
     Status status = kSuccess;
+    std::atomic<bool> is_aborted{false};  // Set by the one that aborts the handle.
 
     // NCCL's thread writes it once more when it is done with the making.
     Handle made() { return std::atomic_ref(handle).load(); }
@@ -117,16 +136,20 @@ class DeviceCommunicator {
                               std::function<void()> call, std::function<void()> late = {});
   ReadyOptions ready_options(Deadline& deadline);
   std::optional<Failure> connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
+  Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
   std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
-  std::optional<Failure> enqueue(const DeviceOperation& operation, Deadline& deadline);
+  std::optional<Failure> call_nccl(const DeviceOperation& operation, Deadline& deadline);
   std::optional<Failure> look_for_trouble(bool asks_nccl);
-  std::optional<Failure> await_event(Event event, Deadline& deadline, const std::string& what);
+  std::optional<Failure> await_event(Event event, Deadline& deadline,
+                                     const std::function<Failure()>& late);
   Failure nccl_failure(Status status, const std::string& what) const;
   Failure explained(const Failure& failure);
   Failure timeout_failure(const std::string& what, const std::string& why) const;
   Failure with_ras(const Failure& failure);
-  std::optional<Failure> look_at(const Enqueued& operation);
-  bool finalize();
+  std::optional<Failure> look_at(const Enqueued* operation);
+  Failure late_failure(const Enqueued& operation) const;
+  enum class Finalized : std::uint8_t { kDone, kNotYet, kFailed };
+  Finalized finalize();
 
   DeviceCommunicatorOptions options_;
   const Library* library_ = nullptr;
@@ -139,6 +162,7 @@ class DeviceCommunicator {
   std::mutex handle_mutex_;              // Held while the handle is asked or freed.
   std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};
+  std::atomic<bool> has_graphs_{false};  // Operations were recorded into graphs.
   // Its own, and those of splits under way. Guarded by handle_mutex_.
   std::vector<std::shared_ptr<Making>> makings_;
 

@@ -98,7 +98,7 @@ Error no_device(int device, int count) {
 }
 
 std::atomic<const Driver*> started{nullptr};
-std::atomic<const Driver*> mapped{nullptr};
+std::atomic<const Driver*> mapped_driver{nullptr};
 std::atomic<std::uint64_t> looked_at{0};  // libraries_loaded(), when a driver was looked for.
 std::mutex opening;
 
@@ -160,7 +160,7 @@ bool Driver::is_started() const {
 
 const Driver* Driver::in_use() {
   if (const Driver* const driver = started.load(std::memory_order_acquire)) return driver;
-  const Driver* driver = mapped.load(std::memory_order_acquire);
+  const Driver* driver = mapped_driver.load(std::memory_order_acquire);
   if (driver == nullptr) {
     const std::uint64_t loaded = libraries_loaded();
     if (loaded == looked_at.load(std::memory_order_relaxed)) return nullptr;
@@ -169,8 +169,8 @@ const Driver* Driver::in_use() {
     // A mapped library that is no driver is not in use; load() says why.
     Result<Driver*> opened = open(true);
     if (!opened.ok() || *opened == nullptr) return nullptr;
-    if (mapped.load() == nullptr) mapped.store(*opened, std::memory_order_release);
-    driver = mapped;
+    if (mapped_driver.load() == nullptr) mapped_driver.store(*opened, std::memory_order_release);
+    driver = mapped_driver;
   }
   if (!driver->is_started()) return nullptr;
   started.store(driver, std::memory_order_release);
@@ -180,8 +180,8 @@ const Driver* Driver::in_use() {
 Result<const Driver*> Driver::load() {
   if (const Driver* const driver = in_use()) return driver;
   const std::lock_guard lock(opening);
-  if (mapped.load() == nullptr) mapped.store(IVY_TRY(open(false)));
-  const Driver* const driver = mapped;
+  if (mapped_driver.load() == nullptr) mapped_driver.store(IVY_TRY(open(false)));
+  const Driver* const driver = mapped_driver;
   const int status = driver->functions_->init(0);
   if (status != 0) {
     return no_driver("the GPU driver (" + driver->path_ +
@@ -294,17 +294,46 @@ Result<void> Driver::copy_on_device(void* to, const void* from, std::size_t byte
   return {};
 }
 
-Driver::Current::Current(const Driver& driver, int device) : driver_(driver) {
-  Context context = nullptr;
-  int handle = 0;
-  driver.functions_->get_current(&before_);
-  int status = driver.functions_->get_device(&handle, device);
-  // Retained once and for the process: frameworks keep the same one.
-  if (status == 0) status = driver.functions_->retain_primary(&context, handle);
-  if (status == 0 && context != before_) status = driver.functions_->set_current(context);
-  if (status != 0) result_ = driver.error("choose the device", status);
+bool Driver::is_capturing(Stream stream) const {
+  int status = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+  return functions_->get_capture(stream, &status) == 0 && status != 0;
 }
 
-Driver::Current::~Current() { driver_.functions_->set_current(before_); }
+void Driver::stay_out_of_captures() const {
+  int mode = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+  functions_->exchange_capture_mode(&mode);
+}
+
+// Retained once and for the process: frameworks keep the same one.
+Result<Context> Driver::context_of(int device) const {
+  const auto place = static_cast<std::size_t>(device);
+  if (place < kContextsKept) {
+    if (Context const known = contexts_[place].load(std::memory_order_acquire)) return known;
+  }
+  Context context = nullptr;
+  int handle = 0;
+  int status = functions_->get_device(&handle, device);
+  if (status == 0) status = functions_->retain_primary(&context, handle);
+  if (status != 0) return error("choose the device", status);
+  if (place < kContextsKept) contexts_[place].store(context, std::memory_order_release);
+  return context;
+}
+
+Driver::Current::Current(const Driver& driver, int device) : driver_(driver) {
+  driver.functions_->get_current(&before_);
+  const Result<Context> context = driver.context_of(device);
+  if (!context.ok()) {
+    result_ = context.error();
+    return;
+  }
+  if (*context == before_) return;
+  const int status = driver.functions_->set_current(*context);
+  if (status != 0) result_ = driver.error("choose the device", status);
+  is_changed_ = status == 0;
+}
+
+Driver::Current::~Current() {
+  if (is_changed_) driver_.functions_->set_current(before_);
+}
 
 }  // namespace ivy::comm::nccl

@@ -7,6 +7,8 @@
 // Thread: any; CUDA's "current device" is per thread, see Current. Lifetime: the process.
 #pragma once
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -54,12 +56,17 @@ class Driver {
   Result<Stream> make_stream() const;
   void free_stream(Stream stream) const;
   Result<void> wait(Stream stream, Event event) const;
+  // True while what is put on the stream is recorded into a graph and not run.
+  bool is_capturing(Stream stream) const;
+  // From here on this thread's calls spoil no capture that other threads make.
+  void stay_out_of_captures() const;
   // All three in the order of the stream.
   Result<void> copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
 
-  // Makes a device this thread's until the end of the scope.
+  // Makes a device this thread's until the end of the scope. Where it is already, that costs one
+  // call of the driver.
   class Current {
    public:
     Current(const Driver& driver, int device);
@@ -71,6 +78,7 @@ class Driver {
    private:
     const Driver& driver_;
     Context before_ = nullptr;
+    bool is_changed_ = false;
     Result<void> result_;
   };
 
@@ -79,10 +87,14 @@ class Driver {
   Driver() = default;
   static Result<Driver*> open(bool only_if_mapped);
   static Result<Driver*> take(void* library, const std::string& path);
+  Result<Context> context_of(int device) const;
   bool is_started() const;
   Error error(const char* what, int status) const;
 
+  static constexpr std::size_t kContextsKept = 64;
   const Functions* functions_ = nullptr;
+  // The devices' primary contexts; null: not asked for yet.
+  mutable std::array<std::atomic<Context>, kContextsKept> contexts_{};
   int version_ = 0;
   std::string path_;
   std::size_t column_ = 0;  // The column of function names: 0 CUDA's, 1 HIP's.

@@ -5,15 +5,24 @@
 
 #include "comm/contract/background_thread.h"
 #include "comm/nccl/apart.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm::nccl {
 namespace {
 
+using std::chrono::microseconds;
+
 // The oldest one is looked at so often, at first and in the end.
-constexpr std::chrono::microseconds kFirstPause{1'000};
-constexpr std::chrono::microseconds kLongestPause{5'000};
+constexpr microseconds kFirstPause{1'000};
+constexpr microseconds kLongestPause{5'000};
+// As often where nothing is known to run.
+constexpr microseconds kQuietPause{20'000};
 
 }  // namespace
+
+std::string describe(const Enqueued& operation) {
+  return describe(operation.shape) + ", operation " + std::to_string(operation.number);
+}
 
 EnqueuedOperations::~EnqueuedOperations() {
   if (driver_ == nullptr || is_tainted()) return;
@@ -22,8 +31,7 @@ EnqueuedOperations::~EnqueuedOperations() {
   for (const Event event : free_events_) driver_->free_event(event);
 }
 
-Result<Event> EnqueuedOperations::take_event(const Driver& driver, int device) {
-  const std::lock_guard lock(mutex_);
+Result<Event> EnqueuedOperations::take_event_locked(const Driver& driver, int device) {
   driver_ = &driver;
   device_ = device;
   if (free_events_.empty()) return driver.make_event();
@@ -32,51 +40,153 @@ Result<Event> EnqueuedOperations::take_event(const Driver& driver, int device) {
   return event;
 }
 
+Result<Event> EnqueuedOperations::take_event(const Driver& driver, int device) {
+  const std::lock_guard lock(mutex_);
+  return take_event_locked(driver, device);
+}
+
 void EnqueuedOperations::give_back(Event event) {
   const std::lock_guard lock(mutex_);
   free_events_.push_back(event);
 }
 
-void EnqueuedOperations::watch(Enqueued operation) {
-  const std::lock_guard lock(mutex_);
-  pending_.push_back(std::move(operation));
+void EnqueuedOperations::start_thread() {
   if (!thread_.joinable()) thread_ = background_thread([this] { run(); });
-  has_more_.notify_all();
+  if (is_asleep_) has_more_.notify_all();
+}
+
+void EnqueuedOperations::await_room(std::size_t most) {
+  std::unique_lock lock(mutex_);
+  if (pending_.size() < most) return;
+  has_less_.wait(lock, [&] { return pending_.size() < most || failure_; });
+}
+
+Result<Event> EnqueuedOperations::begin_call(const Driver& driver, int device,
+                                             const Enqueued& operation) {
+  const std::lock_guard lock(mutex_);
+  const Event event = IVY_TRY(take_event_locked(driver, device));
+  used_at_ = steady_now();
+  calling_ = operation;
+  calling_->since = used_at_;
+  start_thread();
+  return event;
+}
+
+void EnqueuedOperations::watch(Enqueued operation) {
+  std::unique_lock lock(mutex_);
+  calling_.reset();
+  used_at_ = operation.since = steady_now();
+  const auto ended = failure_ ? operation.ended : nullptr;
+  pending_.push_back(std::move(operation));
+  start_thread();
+  if (!ended) return;
+  lock.unlock();
+  ended(failure_);
+}
+
+void EnqueuedOperations::end_call(Event event) {
+  const std::lock_guard lock(mutex_);
+  calling_.reset();
+  if (event != nullptr) free_events_.push_back(event);
+}
+
+void EnqueuedOperations::stay_awake() {
+  const std::lock_guard lock(mutex_);
+  if (driver_ == nullptr || failure_) return;
+  used_at_ = steady_now();
+  start_thread();
+}
+
+void EnqueuedOperations::watch_always() {
+  const std::lock_guard lock(mutex_);
+  is_for_ever_ = true;
+  start_thread();
+}
+
+// Nothing to look at, and no call for so long that the next one may wake the thread.
+bool EnqueuedOperations::is_idle() const {
+  return pending_.empty() && !calling_ && !is_for_ever_ && steady_now() - used_at_ > kIdle;
+}
+
+std::optional<Enqueued> EnqueuedOperations::oldest() const {
+  if (!pending_.empty()) return pending_.front();
+  return calling_;
+}
+
+// Takes those that the device has done.
+void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock,
+                                   std::optional<Failure>& failure) {
+  while (!pending_.empty() && !failure) {
+    const Enqueued& front = pending_.front();
+    const Event event = front.event;
+    lock.unlock();
+    const Result<bool> is_done = driver_->is_done(event);
+    const bool is_broken = is_done.ok() && *is_done && watch_.is_broken();
+    lock.lock();
+    if (!is_done.ok()) {
+      failure = make_failure(FailureKind::kTransport,
+                             describe(pending_.front()) + ": " + is_done.error().message);
+      return;
+    }
+    if (!*is_done || is_broken) return;
+    const Enqueued done = std::move(pending_.front());
+    free_events_.push_back(event);
+    pending_.pop_front();
+    if (!pending_.empty()) pending_.front().since = steady_now();
+    has_less_.notify_all();
+    if (!done.ended) continue;
+    lock.unlock();
+    done.ended(std::nullopt);
+    lock.lock();
+  }
+}
+
+void EnqueuedOperations::end_all(std::unique_lock<std::mutex>& lock, const Failure& failure) {
+  failure_ = failure;
+  std::vector<std::function<void(const std::optional<Failure>&)>> told;
+  for (Enqueued& one : pending_) {
+    if (one.ended) told.push_back(std::move(one.ended));
+  }
+  has_less_.notify_all();
+  lock.unlock();
+  for (const auto& ended : told) ended(failure);
+  lock.lock();
 }
 
 void EnqueuedOperations::run() {
   std::unique_lock lock(mutex_);
   const Driver& driver = *driver_;
   const Driver::Current current(driver, device_);
-  std::chrono::microseconds sleep = kFirstPause;
-  while (true) {
-    has_more_.wait(lock, [this] { return is_ending_ || !pending_.empty(); });
-    if (is_ending_) return;
-    const Enqueued oldest = pending_.front();
-    lock.unlock();
-    const Result<bool> is_done = driver.is_done(oldest.event);
+  driver.stay_out_of_captures();
+  microseconds pause = kFirstPause;
+  auto ticked_at = steady_now();
+  std::uint64_t seen = 0;
+  while (!is_ending_) {
+    if (is_idle()) {
+      is_asleep_ = true;
+      has_more_.wait(lock, [this] { return is_ending_ || !is_idle(); });
+      is_asleep_ = false;
+      continue;
+    }
     std::optional<Failure> failure;
-    if (!is_done.ok()) {
-      failure = make_failure(FailureKind::kTransport, oldest.what + ": " + is_done.error().message);
-    } else if (!*is_done) {
-      failure = look_(oldest);
-    }
-    if (failure) found_(*failure);
+    take_done(lock, failure);
+    const std::optional<Enqueued> watched = oldest();
+    const Enqueued* const one = watched ? &*watched : nullptr;
+    const bool is_to_tick = watch_.tick && steady_now() - ticked_at >= kTick;
+    const bool is_to_look = one != nullptr || (is_for_ever_ && is_to_tick);
+    lock.unlock();
+    if (!failure && is_to_look) failure = watch_.look(one);
+    if (!failure && is_to_tick) failure = watch_.tick(one);
+    if (is_to_tick) ticked_at = steady_now();
+    if (failure) watch_.found(*failure);
     lock.lock();
-    if (failure) {
-      has_failed_ = true;
-      has_less_.notify_all();
-      return;
-    }
-    if (*is_done) {
-      free_events_.push_back(oldest.event);
-      pending_.pop_front();
-      has_less_.notify_all();
-      sleep = kFirstPause;
-    } else {
-      has_more_.wait_for(lock, sleep, [this] { return is_ending_; });
-      sleep = std::min(sleep * 2, kLongestPause);
-    }
+    if (failure) return end_all(lock, *failure);
+    const std::uint64_t number = one != nullptr ? one->number : 0;
+    pause = one == nullptr   ? kQuietPause
+            : number != seen ? kFirstPause
+                             : std::min(pause * 2, kLongestPause);
+    seen = number;
+    has_more_.wait_for(lock, pause, [this] { return is_ending_; });
   }
 }
 
@@ -84,7 +194,7 @@ void EnqueuedOperations::end() {
   {
     std::unique_lock lock(mutex_);
     // Each has a deadline, and the thread looks for everything that may be in its way.
-    has_less_.wait(lock, [this] { return pending_.empty() || has_failed_; });
+    has_less_.wait(lock, [this] { return pending_.empty() || failure_; });
     is_ending_ = true;
     has_more_.notify_all();
   }

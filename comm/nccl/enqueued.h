@@ -1,9 +1,14 @@
 // Operations that are on a stream and whose calls have returned: a thread watches the oldest until
-// the device has done it. They end in the order of their calls.
+// the device has done it, and a call that is still inside NCCL. NCCL lets a communicator's
+// operations end in the order of their calls, on whatever streams they are.
+//
+// The thread looks every few milliseconds while there is anything to watch, so that a call has
+// nobody to wake; after kIdle without a call it sleeps until the next one.
 //
 // Thread: any; started by the first of them. Lifetime: the driver outlives it.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
@@ -11,39 +16,72 @@
 #include <functional>
 #include <mutex>
 #include <optional>
-#include <string>
 #include <thread>
 #include <vector>
 
 #include "comm/contract/failure.h"
+#include "comm/contract/fingerprint.h"
 #include "comm/nccl/driver.h"
 
 namespace ivy::comm::nccl {
 
 struct Enqueued {
   Event event = nullptr;  // Recorded behind the operation on its stream.
-  std::uint64_t sequence = 0;
-  std::string what;
-  std::chrono::steady_clock::time_point deadline;
+  std::uint64_t number = 0;
+  OperationShape shape;
+  std::chrono::nanoseconds timeout{0};  // Counts from `since`.
+  // When it was called, or when the one before it was done, whichever is later.
+  std::chrono::steady_clock::time_point since;
+  // Told how it ended; may be empty.
+  std::function<void(const std::optional<Failure>&)> ended;
+};
+
+// "all_reduce(sum) of 1000 f32, operation 17"
+std::string describe(const Enqueued& operation);
+
+// What the thread asks and tells. All are called by it, without a lock.
+struct EnqueuedWatch {
+  // Returns what keeps the operation from ending; null: none is under way.
+  std::function<std::optional<Failure>(const Enqueued*)> look;
+  // Told of the first failure, with which the watching ends.
+  std::function<void(const Failure&)> found;
+  // Called every kTick while operations are called, and once after the last; the oldest that is not
+  // done, or null. May be empty.
+  std::function<std::optional<Failure>(const Enqueued*)> tick;
+  // True: what ends now ends because the communicator is broken.
+  std::function<bool()> is_broken;
 };
 
 class EnqueuedOperations {
  public:
-  // `look` says what keeps one from ending, again and again; `found` is told of the first failure,
-  // with which the watching ends.
-  EnqueuedOperations(std::function<std::optional<Failure>(const Enqueued&)> look,
-                     std::function<void(const Failure&)> found)
-      : look_(std::move(look)), found_(std::move(found)) {}
+  static constexpr std::chrono::milliseconds kTick{50};
+  static constexpr std::chrono::seconds kIdle{2};
+
+  explicit EnqueuedOperations(EnqueuedWatch watch) : watch_(std::move(watch)) {}
   // Requires that end() was called before.
   ~EnqueuedOperations();
   EnqueuedOperations(const EnqueuedOperations&) = delete;
   EnqueuedOperations& operator=(const EnqueuedOperations&) = delete;
 
+  // Waits until fewer than `most` operations are not done. Returns also where one has failed.
+  void await_room(std::size_t most);
+  // A call of NCCL begins, from here on watched as the operation that it makes, and is given an
+  // event of this device, which has to be this thread's.
+  Result<Event> begin_call(const Driver& driver, int device, const Enqueued& operation);
+  // The call has returned, and its event is recorded: watches the operation from here on.
+  void watch(Enqueued operation);
+  // The call has returned with nothing to watch.
+  void end_call(Event event);
+
   // An event of this device, which has to be this thread's; give_back() keeps it for the next.
   Result<Event> take_event(const Driver& driver, int device);
   void give_back(Event event);
-  // Watches it from here on.
-  void watch(Enqueued operation);
+
+  // Lets the thread tick for kIdle more: the rank has called something else.
+  void stay_awake();
+  // From here on there is always something to watch: graphs hold operations, and nobody tells when
+  // they run.
+  void watch_always();
   // Waits until all are done, or one has failed, and ends the thread.
   void end();
   // True if one was never confirmed complete.
@@ -51,9 +89,14 @@ class EnqueuedOperations {
 
  private:
   void run();
+  bool is_idle() const;
+  void start_thread();
+  Result<Event> take_event_locked(const Driver& driver, int device);
+  void take_done(std::unique_lock<std::mutex>& lock, std::optional<Failure>& failure);
+  void end_all(std::unique_lock<std::mutex>& lock, const Failure& failure);
+  std::optional<Enqueued> oldest() const;
 
-  const std::function<std::optional<Failure>(const Enqueued&)> look_;
-  const std::function<void(const Failure&)> found_;
+  const EnqueuedWatch watch_;
   std::mutex mutex_;
   std::condition_variable has_more_;
   std::condition_variable has_less_;
@@ -61,9 +104,13 @@ class EnqueuedOperations {
   const Driver* driver_ = nullptr;  // Null: no event was taken.
   int device_ = -1;
   std::deque<Enqueued> pending_;
+  std::optional<Enqueued> calling_;  // The call that is inside NCCL.
   std::vector<Event> free_events_;
+  std::chrono::steady_clock::time_point used_at_;
+  bool is_asleep_ = false;   // The thread waits to be woken.
+  bool is_for_ever_ = false;
   bool is_ending_ = false;
-  bool has_failed_ = false;  // The thread has found a failure and stopped.
+  std::optional<Failure> failure_;  // With which the thread has stopped; set once.
   std::thread thread_;
 };
 

@@ -1,8 +1,11 @@
 // One collective on device memory: its values, and where it runs.
 #pragma once
 
+#include <memory>
+
 #include "comm/collectives/collective.h"
 #include "comm/nccl/driver.h"
+#include "comm/nccl/stream_mark.h"
 
 namespace ivy::comm::nccl {
 
@@ -11,6 +14,9 @@ struct DeviceOperation {
   int device = 0;
   Stream stream = nullptr;
   bool is_enqueued = false;  // The call returns when it is on the stream, not when it is done.
+  bool is_captured = false;  // Its stream is being captured into a graph.
+  // An operation on a stream of its own begins behind this; null: its stream is the caller's.
+  std::shared_ptr<StreamMark> after;
 };
 
 }  // namespace ivy::comm::nccl

@@ -37,6 +37,12 @@ class Calls {
 
   CallResult run(int& premul_sum) {
     if (!make_op(premul_sum)) return result_;
+    // A group costs time, and most operations are one call.
+    if (is_one_call()) {
+      call();
+      return result_;
+    }
+    in_group_ = true;
     check(nccl_.group_start());
     if (result_.status != kSuccess) return result_;
     call();
@@ -51,7 +57,29 @@ class Calls {
 
   // Inside a group a call of a communicator that does not block is "in progress" when it is well.
   void check(Status status) {
-    if (result_.status == kSuccess && status != kInProgress) result_.status = status;
+    if (result_.status == kSuccess && !(in_group_ && status == kInProgress)) {
+      result_.status = status;
+    }
+  }
+
+  bool is_one_call() const {
+    const auto& [shape, send, receive, factor, parts] = collective_;
+    switch (shape.operation) {
+      case Operation::kAllReduce:
+        return !shape.has_parts && caller_.size > 1;
+      case Operation::kReduce:
+        return caller_.size > 1;
+      case Operation::kBroadcast:
+        return true;
+      case Operation::kReduceScatter:
+        return caller_.size > 1 && are_even(send.blocks);
+      case Operation::kAllGather:
+        return are_even(receive.blocks);
+      case Operation::kAllToAll:
+        return nccl_.all_to_all != nullptr;
+      default:
+        return false;
+    }
   }
 
   bool make_op(int& premul_sum) {
@@ -229,6 +257,7 @@ class Calls {
   const Stream stream_;
   ReductionPlan plan_;
   int op_ = 0;
+  bool in_group_ = false;
   CallResult result_;
 };
 

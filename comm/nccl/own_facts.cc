@@ -76,12 +76,14 @@ std::uint64_t limit_of(decltype(RLIMIT_STACK) which) {
   return limit.rlim_cur;
 }
 
-std::map<std::string, std::string> nccl_variables() {
+// Those that all ranks have to agree on.
+std::map<std::string, std::string> shared_variables() {
   std::map<std::string, std::string> variables;
   for (char** one = environ; *one != nullptr; ++one) {
     const std::string_view text = *one;
     const std::size_t equals = text.find('=');
-    if (!text.starts_with("NCCL_") || equals == std::string_view::npos) continue;
+    if (equals == std::string_view::npos) continue;
+    if (!text.starts_with("NCCL_") && text.substr(0, equals) != "IVY_DEVICE_CHECK") continue;
     variables.emplace(text.substr(0, equals), text.substr(equals + 1));
   }
   return variables;
@@ -109,7 +111,7 @@ void add_host(RankFacts& facts) {
   std::error_code unknown;
   facts.network = std::filesystem::read_symlink("/proc/self/ns/net", unknown).string();
   facts.interfaces = interfaces();
-  facts.variables = nccl_variables();
+  facts.variables = shared_variables();
   const char* const shares = std::getenv("IVY_OVERSUBSCRIBE");
   facts.shares_devices = shares != nullptr && std::string_view(shares) == "1";
   std::error_code ignored;
@@ -159,12 +161,6 @@ RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
   }
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();
-  // NCCL_COMM_BLOCKING overrides what we ask for.
-  const auto blocking = facts.variables.find("NCCL_COMM_BLOCKING");
-  if (blocking != facts.variables.end() && std::strtol(blocking->second.c_str(), nullptr, 0) == 1) {
-    facts.trouble = "NCCL_COMM_BLOCKING=1 makes calls of NCCL wait without an end";
-    facts.trouble_fix = "unset it";
-  }
   return facts;
 }
 

@@ -25,7 +25,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 6;
+inline constexpr std::uint32_t kSegmentVersion = 7;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.

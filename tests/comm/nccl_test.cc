@@ -307,6 +307,157 @@ TEST(NcclTest, SendAndReceiveOfDeviceMemoryAreRefused) {
   }));
 }
 
+// Rank 1 comes late to every operation: rank 0 does not wait for it.
+TEST(NcclTest, OperationsGoAheadOfTheOtherRanks) {
+  for (const bool is_lagged : {true, false}) {
+    const Shared<std::atomic<bool>> is_ahead;
+    expect_well(run_world(one_host(2), [&](int rank) {
+      use_doubles();
+      if (!is_lagged) setenv("IVY_DEVICE_CHECK", "every", 1);
+      Device device(kCuda, rank);
+      World world;
+      if (!world) return;
+      all_reduce_ones(world, device, 2);
+      ivy_call how = call_with_factor(1);
+      how.stream = device.make_stream();
+      how.flags = IVY_ENQUEUE;
+      const DeviceArray on(device, floats(1000, 1));
+      const auto began = monotonic_ms();
+      if (rank == 1) {
+        while (!*is_ahead && monotonic_ms() - began < 1'000) {
+          std::this_thread::sleep_for(milliseconds(1));
+        }
+        EXPECT_EQ(*is_ahead, is_lagged);
+      }
+      for (int i = 0; i < 20; ++i) {
+        ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_MAX, &how),
+                  IVY_OK)
+            << ivy_last_error();
+      }
+      if (rank == 0) *is_ahead = true;
+      device.synchronize(how.stream);
+      EXPECT_EQ(on.bytes(), floats(1000, 1));
+      expect_clean_end(world);
+    }));
+  }
+}
+
+TEST(NcclTest, NoMoreOperationsGoAheadThanIsSaid) {
+  const Shared<std::atomic<int>> ahead;
+  expect_well(run_world(one_host(2), [&](int rank) {
+    use_doubles();
+    setenv("IVY_DEVICE_AHEAD", "5", 1);
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    ivy_call how = call_with_factor(1);
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, floats(10, 1));
+    if (rank == 1) {
+      std::this_thread::sleep_for(milliseconds(300));
+      EXPECT_EQ(*ahead, 5);
+    }
+    for (int i = 0; i < 20; ++i) {
+      ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 10, IVY_F32, IVY_MAX, &how), IVY_OK)
+          << ivy_last_error();
+      if (rank == 0) ++*ahead;
+    }
+    expect_clean_end(world);
+  }));
+}
+
+// What is put on a stream after hold_back() finds the result, and the processor does not wait.
+TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
+  const Shared<std::atomic<bool>> has_gone_on;
+  expect_well(run_world(one_host(2), [&](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    void* const stream = device.make_stream();
+    const DeviceArray on(device, floats(1000, 1));
+    if (rank == 1) {
+      while (!*has_gone_on) std::this_thread::sleep_for(milliseconds(1));
+    }
+    ivy_work* work = nullptr;
+    ivy_call how = call_for_work(&work);
+    how.stream = stream;
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    ASSERT_EQ(ivy_work_hold_back(work, stream), IVY_OK) << ivy_last_error();
+    int is_done = 0;
+    EXPECT_EQ(ivy_work_test(work, &is_done), IVY_OK);
+    EXPECT_TRUE(is_done == 0 || rank == 1);
+    *has_gone_on = true;
+    device.synchronize(stream);
+    EXPECT_EQ(on.bytes(), floats(1000, 2));
+    EXPECT_EQ(ivy_work_wait(work, 20'000), IVY_OK) << ivy_last_error();
+    ivy_work_free(work);
+    expect_clean_end(world);
+  }));
+}
+
+struct Graphs {
+  int (*begin)(void*, int) = nullptr;
+  int (*end)(void*, void**) = nullptr;
+  int (*instantiate)(void**, void*, unsigned long long) = nullptr;
+  int (*launch)(void*, void*) = nullptr;
+  explicit Graphs(const Device& device) {
+    device.take(begin, "cuStreamBeginCapture_v2");
+    device.take(end, "cuStreamEndCapture");
+    device.take(instantiate, "cuGraphInstantiateWithFlags");
+    device.take(launch, "cuGraphLaunch");
+  }
+};
+
+TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    const Graphs graphs(device);
+    World world;
+    if (!world) return;
+    ivy_call how = call_with_factor(1);
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, floats(1000, 1));
+    const auto all_reduce = [&](const ivy_call& by) {
+      return ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &by);
+    };
+    ASSERT_EQ(graphs.begin(how.stream, 0), 0);
+    EXPECT_EQ(all_reduce(how), IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("first operation on a device"), std::string::npos)
+        << ivy_last_error();
+    void* graph = nullptr;
+    ASSERT_EQ(graphs.end(how.stream, &graph), 0);
+    ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+    ASSERT_EQ(graphs.begin(how.stream, 0), 0);
+    ivy_call waits = how;
+    waits.flags = 0;
+    EXPECT_EQ(all_reduce(waits), IVY_INVALID_ARGUMENT);
+    EXPECT_EQ(all_reduce(how), IVY_OK) << ivy_last_error();
+    ivy_work* work = nullptr;
+    ivy_call apart = how;
+    apart.work = &work;
+    EXPECT_EQ(all_reduce(apart), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_work_hold_back(work, how.stream), IVY_OK) << ivy_last_error();
+    // The thread that watches has time to spoil it.
+    std::this_thread::sleep_for(milliseconds(50));
+    ASSERT_EQ(graphs.end(how.stream, &graph), 0);
+    ivy_work_free(work);
+    EXPECT_EQ(on.bytes(), floats(1000, 1));
+    void* made = nullptr;
+    ASSERT_EQ(graphs.instantiate(&made, graph, 0), 0);
+    for (int i = 0; i < 10; ++i) ASSERT_EQ(graphs.launch(made, how.stream), 0);
+    device.synchronize(how.stream);
+    EXPECT_EQ(on.bytes(), floats(1000, 1 << 20));
+    EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+  }));
+}
+
 // ---- Mistakes -----------------------------------------------------------------------------------
 
 TEST(NcclTest, HostAndDeviceMemoryInOneOperationShowBothSides) {
@@ -330,6 +481,110 @@ TEST(NcclTest, HostAndDeviceMemoryInOneOperationShowBothSides) {
           << text;
     }));
   }
+}
+
+// What each rank calls third, after two operations for which they do not meet.
+struct Third {
+  const char* name;
+  std::function<int(ivy_comm*, Device&, int rank, const ivy_call*)> call;
+  std::vector<std::string> says;
+  bool is_found_by_rank_1 = false;
+};
+
+TEST(NcclTest, WhatDiffersAfterwardsIsFoundAndShownWithBothSides) {
+  const auto all_reduce = [](ivy_comm* comm, Device& device, std::size_t count, int dtype,
+                             const ivy_call* how) {
+    const DeviceArray on(device, std::vector<char>(8'000));
+    return ivy_all_reduce(comm, IVY_IN_PLACE, on.data(), count, dtype, IVY_SUM, how);
+  };
+  const Third thirds[] = {
+      {"types of one size, which NCCL does not notice",
+       [&](ivy_comm* comm, Device& device, int rank, const ivy_call* how) {
+         return all_reduce(comm, device, 1000, rank == 0 ? IVY_F32 : IVY_I32, how);
+       },
+       {"operation 3 on devices differs between ranks", "rank 0 calls all_reduce(sum) of 1000 f32",
+        "rank 1 calls all_reduce(sum) of 1000 i32"}},
+      {"another collective",
+       [&](ivy_comm* comm, Device& device, int rank, const ivy_call* how) {
+         const DeviceArray on(device, std::vector<char>(4'000));
+         if (rank == 0) return all_reduce(comm, device, 1000, IVY_F32, how);
+         return ivy_broadcast(comm, on.data(), 1000, IVY_F32, 0, how);
+       },
+       {"rank 0 calls all_reduce(sum) of 1000 f32", "rank 1 calls broadcast of 1000 f32 from"}},
+      {"an operation on the host",
+       [&](ivy_comm* comm, Device& device, int rank, const ivy_call* how) {
+         if (rank == 0) return all_reduce(comm, device, 1000, IVY_F32, how);
+         return ivy_barrier(comm, nullptr);
+       },
+       {"rank 0 calls all_reduce(sum) of 1000 f32", "rank 1 calls barrier"},
+       true},
+  };
+  for (const Hosts& hosts : {one_host(2), host_each(2)}) {
+    for (const Third& third : thirds) {
+      SCOPED_TRACE(third.name);
+      const Shared<std::atomic<int>> told;
+      expect_well(run_world(hosts, [&](int rank) {
+        use_doubles();
+        Device device(kCuda, rank);
+        World world(seconds(20));
+        if (!world) return;
+        all_reduce_ones(world, device, 2);
+        ivy_call how = call_with_factor(1);
+        how.stream = device.make_stream();
+        how.flags = IVY_ENQUEUE;
+        const DeviceArray on(device, floats(10, 1));
+        int code = IVY_OK;
+        for (int i = 0; i < 2; ++i) {
+          code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 10, IVY_F32, IVY_SUM, &how);
+          EXPECT_EQ(code, IVY_OK) << ivy_last_error();
+        }
+        const auto began = monotonic_ms();
+        code = third.call(world, device, rank, &how);
+        // It is told by whatever is called next.
+        const auto end = began + stretched(seconds(8)).count();
+        const bool calls_nothing = rank == 0 && third.is_found_by_rank_1;
+        while (code == IVY_OK && calls_nothing && *told == 0 && monotonic_ms() < end) {
+          std::this_thread::sleep_for(milliseconds(10));
+        }
+        while (code == IVY_OK && monotonic_ms() < end) {
+          std::this_thread::sleep_for(milliseconds(10));
+          code = ivy_barrier(world, nullptr);
+        }
+        EXPECT_EQ(code, IVY_ABORTED) << ivy_last_error();
+        const std::string text = ivy_last_error();
+        for (const std::string& part : third.says) {
+          EXPECT_NE(text.find(part), std::string::npos) << part << " is not in: " << text;
+        }
+        ++*told;
+        while (*told < 2) std::this_thread::sleep_for(milliseconds(5));
+      }));
+    }
+  }
+}
+
+TEST(NcclTest, WhoHasNotCalledAnOperationIsNamedWhenItIsLate) {
+  const Shared<std::atomic<bool>> is_told;
+  expect_well(run_world(one_host(2), [&](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    ivy_call how = call_with_timeout(seconds(2));
+    const DeviceArray on(device, floats(10, 1));
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 10, IVY_F32, IVY_SUM, &how), IVY_OK);
+    if (rank == 1) {
+      while (!*is_told) std::this_thread::sleep_for(milliseconds(5));
+      return;
+    }
+    std::this_thread::sleep_for(milliseconds(1'500));
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 10, IVY_F32, IVY_SUM, &how),
+              IVY_DEADLINE_EXCEEDED);
+    EXPECT_NE(std::string(ivy_last_error()).find("rank 1 has called 1 operation on devices"),
+              std::string::npos)
+        << ivy_last_error();
+    *is_told = true;
+  }));
 }
 
 // Every rank prepares; every rank gets this error, in time.
@@ -447,11 +702,11 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
        },
        {"NCCL_ALGO=Ring", "unset", "-x NCCL_ALGO"}},
-      {"blocking by force",
+      {"what is compared",
        [](int rank) {
-         if (rank == 1) setenv("NCCL_COMM_BLOCKING", "1", 1);
+         if (rank == 1) setenv("IVY_DEVICE_CHECK", "every", 1);
        },
-       {"rank 1 (", "NCCL_COMM_BLOCKING=1", "unset it"}},
+       {"IVY_DEVICE_CHECK=every", "unset"}},
       {"init fails",
        [](int) { setenv("NCCL_DOUBLE", "fail_init", 1); },
        {"init: unhandled system error: so says the stand-in"},

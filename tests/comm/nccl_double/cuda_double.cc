@@ -7,6 +7,8 @@
 //   no_device         cuInit finds no device
 //   devices=N         how many there are (64)
 //   hang_call=cuInit  it never returns
+// What is put on a stream that is being captured goes into a graph: a list, in the order of the
+// calls, of all streams that take part. A query of an event in a graph spoils it, as CUDA has it.
 // Streams and events are made, used and freed with a current context only, as the driver may ask.
 #include <sys/mman.h>
 #include <unistd.h>
@@ -38,6 +40,8 @@ constexpr Result kNoDevice = 100;
 constexpr Result kInvalidDevice = 101;
 constexpr Result kInvalidContext = 201;
 constexpr Result kNotReady = 600;
+constexpr Result kCaptureInvalidated = 901;
+constexpr Result kCapturedEvent = 907;
 constexpr int kDevicesMax = 256;
 
 bool is_told(const char* word) {
@@ -51,13 +55,34 @@ int device_count() {
   return devices != nullptr ? std::atoi(devices + 8) : 64;
 }
 
+// A graph under way, and afterwards.
+struct Graph {
+  std::mutex mutex;
+  std::vector<std::function<void()>> tasks;
+  bool is_spoilt = false;
+};
+using SharedGraph = std::shared_ptr<Graph>;
+
 class StreamThread {
  public:
   StreamThread() : thread_([this] { run(); }) { thread_.detach(); }
   void push(std::function<void()> task) {
     const std::lock_guard lock(mutex_);
+    if (graph_ != nullptr) {
+      const std::lock_guard graph_lock(graph_->mutex);
+      graph_->tasks.push_back(std::move(task));
+      return;
+    }
     tasks_.push_back(std::move(task));
     has_news_.notify_all();
+  }
+  SharedGraph graph() {
+    const std::lock_guard lock(mutex_);
+    return graph_;
+  }
+  void capture_into(SharedGraph graph) {
+    const std::lock_guard lock(mutex_);
+    graph_ = std::move(graph);
   }
 
  private:
@@ -76,12 +101,14 @@ class StreamThread {
   std::mutex mutex_;
   std::condition_variable has_news_;
   std::deque<std::function<void()>> tasks_;
+  SharedGraph graph_;  // Null: it is not being captured.
   std::thread thread_;  // Lives as long as the process: streams are few here.
 };
 
 struct EventState {
   std::mutex mutex;
   std::condition_variable has_ended;
+  SharedGraph graph;  // Of which it is a part; null: of none.
   std::uint64_t recorded = 0;
   std::uint64_t ended = 0;
 };
@@ -273,6 +300,8 @@ DOUBLE_API Result cuEventRecord(void* event, void* stream) {
   std::uint64_t number = 0;
   {
     const std::lock_guard lock(state->mutex);
+    state->graph = stream_of(stream).graph();
+    if (state->graph != nullptr) return 0;
     number = ++state->recorded;
   }
   stream_of(stream).push([state, number] {
@@ -287,16 +316,56 @@ DOUBLE_API Result cuEventQuery(void* event) {
   if (!has_context()) return kInvalidContext;
   EventState& state = **static_cast<SharedEvent*>(event);
   const std::lock_guard lock(state.mutex);
+  if (state.graph != nullptr) {
+    state.graph->is_spoilt = true;
+    return kCapturedEvent;
+  }
   return state.ended == state.recorded ? 0 : kNotReady;
 }
 
 DOUBLE_API Result cuStreamWaitEvent(void* stream, void* event, unsigned) {
   if (!has_context()) return kInvalidContext;
   const SharedEvent state = *static_cast<SharedEvent*>(event);
+  if (state->graph != nullptr) {
+    stream_of(stream).capture_into(state->graph);
+    return 0;
+  }
   const std::uint64_t number = state->recorded;
   stream_of(stream).push([state, number] {
     std::unique_lock lock(state->mutex);
     state->has_ended.wait(lock, [&] { return state->ended >= number; });
+  });
+  return 0;
+}
+
+DOUBLE_API Result cuStreamIsCapturing(void* stream, int* status) {
+  *status = stream_of(stream).graph() != nullptr ? 1 : 0;
+  return 0;
+}
+
+DOUBLE_API Result cuThreadExchangeStreamCaptureMode(int*) { return 0; }
+
+DOUBLE_API Result cuStreamBeginCapture_v2(void* stream, int) {
+  stream_of(stream).capture_into(std::make_shared<Graph>());
+  return 0;
+}
+
+DOUBLE_API Result cuStreamEndCapture(void* stream, void** graph) {
+  const SharedGraph captured = stream_of(stream).graph();
+  stream_of(stream).capture_into(nullptr);
+  if (captured == nullptr || captured->is_spoilt) return kCaptureInvalidated;
+  *graph = new SharedGraph(captured);
+  return 0;
+}
+
+DOUBLE_API Result cuGraphInstantiateWithFlags(void** made, void* graph, unsigned long long) {
+  *made = new SharedGraph(*static_cast<SharedGraph*>(graph));
+  return 0;
+}
+
+DOUBLE_API Result cuGraphLaunch(void* graph, void* stream) {
+  stream_of(stream).push([graph = *static_cast<SharedGraph*>(graph)] {
+    for (const auto& task : graph->tasks) task();
   });
   return 0;
 }

@@ -14,6 +14,8 @@
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
 // A new communicator is written to where the caller wants it also when its making ends, by a thread
 // and even if it was aborted, as NCCL does it; so a place on the caller's stack is refused.
+// Its calls wait until what they ask for is on the stream, unless Config::blocking is 0 or
+// NCCL_COMM_BLOCKING=0 says otherwise.
 // NCCL_RAS_ADDR: there it tells the state of its first communicator (ras_double.h).
 // NCCL_DOUBLE_DIR: where the files are through which ranks talk (/dev/shm).
 // NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
@@ -44,6 +46,7 @@
 #define DOUBLE_API extern "C" __attribute__((visibility("default")))
 
 extern "C" int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data);
+extern "C" int cuStreamIsCapturing(void* stream, int* status);
 extern "C" int cuda_double_owns(const void* pointer, std::size_t bytes);
 
 namespace {
@@ -135,6 +138,8 @@ struct ncclComm {
   std::atomic<int> launched{0};
   std::atomic<int> ended{0};
   std::atomic<bool> is_hung{false};
+  bool is_blocking = false;
+  std::atomic<int> callers{0};  // Calls that wait.
 
   std::mutex mutex;
   std::condition_variable has_news;
@@ -161,6 +166,16 @@ struct ncclComm {
       lock.lock();
     }
   }
+  // What a call returns that has asked for something.
+  Status settle() {
+    if (!is_blocking) return kInProgress;
+    ++callers;
+    while (state == kInProgress) usleep(20);
+    const Status result = state;
+    --callers;
+    // An operation's own trouble is told by ncclCommGetAsyncError.
+    return result == kRemoteError ? 0 : result;
+  }
   void hang() const {
     while (!board->is_aborted()) usleep(1000);
   }
@@ -171,6 +186,7 @@ namespace {
 struct Launch {
   ncclComm* comm;
   std::vector<Call> calls;
+  bool is_in_graph;  // It may be carried out again and again.
 };
 
 bool carry_out(ncclComm& comm, const Call& call) {
@@ -219,7 +235,8 @@ bool carry_out(ncclComm& comm, const Call& call) {
 }
 
 void carry_out_all(void* data) {
-  const std::unique_ptr<Launch> launch(static_cast<Launch*>(data));
+  auto* const launch = static_cast<Launch*>(data);
+  const std::unique_ptr<Launch> once(launch->is_in_graph ? nullptr : launch);
   ncclComm& comm = *launch->comm;
   if (comm.is_hung) comm.hang();
   std::vector<Transfer> transfers;
@@ -231,7 +248,7 @@ void carry_out_all(void* data) {
       is_well = carry_out(comm, call);
   }
   if (is_well && !transfers.empty()) comm.board->transfer(transfers);
-  ++comm.ended;
+  if (once != nullptr) ++comm.ended;
 }
 
 struct Group {
@@ -254,13 +271,17 @@ Status launch_group() {
     const char* const error_after = told("error_after=");
     ncclComm* const to = comm;
     const bool is_hung = error_after != nullptr && ++to->groups > std::atoi(error_after);
-    ++to->launched;
-    to->push([to, is_hung, stream, launch = new Launch{to, std::move(calls)}] {
-      usleep(100);  // A moment in which the call is in progress, as NCCL's is.
+    int is_capturing = 0;
+    cuStreamIsCapturing(stream, &is_capturing);
+    if (is_capturing == 0) ++to->launched;
+    const int delay = to->is_blocking ? 0 : 100;
+    to->push([to, delay, is_hung, stream, launch = new Launch{to, std::move(calls), is_capturing != 0}] {
+      usleep(static_cast<useconds_t>(delay));  // A moment in which the call is in progress.
       if (is_hung) to->is_hung = true;
       cuLaunchHostFunc(stream, carry_out_all, launch);
       to->state = is_hung ? kRemoteError : 0;
     });
+    status = to->settle();
   }
   return status;
 }
@@ -322,7 +343,7 @@ Status carry_out_init(ncclComm* comm) {
   if (told("hang_init") != nullptr) {
     warn("the stand-in hangs");
     comm->hang();
-    return kInProgress;
+    return kSystemError;  // The abort that has ended it.
   }
   if (told("fail_init") != nullptr || !comm->board->attach()) return kSystemError;
   return are_ids_equal(*comm) ? 0 : kInvalidArgument;
@@ -346,12 +367,14 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
             const Config* config) {
   if (config == nullptr || config->magic != 0xcafebeef || config->size < 24)
     return kInvalidArgument;
-  if (config->blocking != 0 || size < 1 || rank < 0 || rank >= size) return kInvalidArgument;
+  if (size < 1 || rank < 0 || rank >= size) return kInvalidArgument;
   if (is_on_own_stack(out)) return kInvalidArgument;
   if (config->size >= sizeof(Config) && config->name != nullptr)
     count("name " + std::string(config->name));
   tell_of(rank, told("hang_init") == nullptr);
   auto* const comm = new ncclComm();
+  const char* const forced = std::getenv("NCCL_COMM_BLOCKING");
+  comm->is_blocking = forced != nullptr ? std::atoi(forced) != 0 : config->blocking != 0;
   comm->rank = rank;
   comm->size = size;
   comm->ids = ids;
@@ -362,7 +385,7 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
     std::atomic_ref<ncclComm*>(*out).store(comm);
     comm->state = status;
   });
-  return kInProgress;
+  return comm->settle();
 }
 
 void end_thread(ncclComm* comm) {
@@ -438,7 +461,7 @@ DOUBLE_API Status ncclCommFinalize(ncclComm* comm) {
     while (comm->ended < comm->launched && !comm->board->is_aborted()) usleep(100);
     comm->state = 0;
   });
-  return kInProgress;
+  return comm->settle();
 }
 
 DOUBLE_API Status ncclCommDestroy(ncclComm* comm) {
@@ -455,6 +478,7 @@ DOUBLE_API Status ncclCommAbort(ncclComm* comm) {
   while (told("hang_abort") != nullptr) pause();
   comm->board->abort();
   end_thread(comm);
+  while (comm->callers > 0) usleep(20);
   while (comm->ended < comm->launched) usleep(100);
   delete comm;
   return 0;
@@ -521,7 +545,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
     if (color >= 0) make(child, size, {all[static_cast<std::size_t>(leader)].file}, place, &how);
     comm->state = 0;
   });
-  return kInProgress;
+  return comm->settle();
 }
 #endif
 

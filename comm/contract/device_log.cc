@@ -1,0 +1,104 @@
+#include "comm/contract/device_log.h"
+
+#include <algorithm>
+
+namespace ivy::comm {
+namespace {
+
+// How many operations before the oldest that is not done a record shows.
+constexpr std::uint64_t kShownBefore = 8;
+
+std::uint64_t hashed(std::uint64_t hash, const Fingerprint& fingerprint) {
+  for (const std::uint64_t word : fingerprint.words) {
+    hash = (hash ^ word) * 0x9e3779b97f4a7c15U;
+    hash ^= hash >> 29;
+  }
+  return hash;
+}
+
+std::string calls(const Fingerprint& own, const Fingerprint& other) {
+  return "calls " + describe_beside(shape_of(own), shape_of(other));
+}
+
+}  // namespace
+
+std::uint64_t DeviceLog::enter(const Fingerprint& fingerprint) {
+  hash_ = hashed(hash_, fingerprint);
+  ++ahead_;
+  if (entries_.empty()) entries_.resize(kKept);
+  entries_[ahead_ % kKept] = {fingerprint, hash_};
+  return ahead_;
+}
+
+void DeviceLog::begin_meeting(const Fingerprint& fingerprint) {
+  ++met_;
+  meeting_ = fingerprint;
+  is_in_meeting_ = true;
+}
+
+const DeviceLog::Entry* DeviceLog::find(std::uint64_t number) const {
+  if (number == 0 || number > ahead_ || ahead_ - number >= kKept) return nullptr;
+  return &entries_[number % kKept];
+}
+
+DeviceRecord DeviceLog::record(std::uint64_t oldest) const {
+  DeviceRecord record;
+  record.ahead = ahead_;
+  record.met = met_;
+  record.hash = hash_;
+  record.rank = rank_;
+  record.meeting = meeting_;
+  record.is_in_meeting = is_in_meeting_ ? 1 : 0;
+  if (ahead_ == 0) return record;
+  const std::uint64_t middle = oldest == 0 ? ahead_ : oldest;
+  std::uint64_t first = middle > kShownBefore ? middle - kShownBefore : 1;
+  if (oldest == 0) first = ahead_ > DeviceRecord::kShown ? ahead_ - DeviceRecord::kShown + 1 : 1;
+  record.first = first;
+  for (std::size_t i = 0; i < DeviceRecord::kShown; ++i) {
+    if (const Entry* const entry = find(first + i)) record.shown[i] = entry->fingerprint;
+  }
+  return record;
+}
+
+std::optional<DeviceDifference> DeviceLog::compare_shown(const DeviceRecord& other) const {
+  if (other.first == 0) return std::nullopt;
+  for (std::size_t i = 0; i < DeviceRecord::kShown && other.first + i <= other.ahead; ++i) {
+    const Entry* const own = find(other.first + i);
+    if (own == nullptr || own->fingerprint == other.shown[i]) continue;
+    return DeviceDifference{other.first + i, calls(own->fingerprint, other.shown[i]),
+                            calls(other.shown[i], own->fingerprint)};
+  }
+  return std::nullopt;
+}
+
+// One rank has gone ahead with an operation where another one has met for the next.
+std::optional<DeviceDifference> DeviceLog::compare_order(const DeviceRecord& other) const {
+  if (other.ahead < ahead_ && other.met > met_) {
+    const Entry* const own = find(other.ahead + 1);
+    const Fingerprint mine = own != nullptr ? own->fingerprint : Fingerprint();
+    return DeviceDifference{other.ahead + 1, calls(mine, other.meeting),
+                            calls(other.meeting, mine)};
+  }
+  if (other.ahead > ahead_ && other.met < met_) {
+    Fingerprint theirs;
+    if (other.first != 0 && ahead_ + 1 >= other.first &&
+        ahead_ + 1 < other.first + DeviceRecord::kShown) {
+      theirs = other.shown[ahead_ + 1 - other.first];
+    }
+    return DeviceDifference{ahead_ + 1, calls(meeting_, theirs), calls(theirs, meeting_)};
+  }
+  return std::nullopt;
+}
+
+std::optional<DeviceDifference> DeviceLog::compare(const DeviceRecord& other) const {
+  if (std::optional<DeviceDifference> found = compare_shown(other)) return found;
+  if (std::optional<DeviceDifference> found = compare_order(other)) return found;
+  const Entry* const own = find(other.ahead);
+  if (own == nullptr || own->hash == other.hash) return std::nullopt;
+  const std::string somewhere =
+      "has called other operations before operation " + std::to_string(other.ahead) +
+      " than the other rank";
+  return DeviceDifference{other.ahead, somewhere, somewhere};
+}
+
+}  // namespace ivy::comm
