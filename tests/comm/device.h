@@ -86,6 +86,20 @@ class Device {
   int (*launch_)(void*, void (*)(void*), void*) = nullptr;
 };
 
+// What records a stream into a graph, and runs that.
+struct Graphs {
+  int (*begin)(void*, int) = nullptr;
+  int (*end)(void*, void**) = nullptr;
+  int (*instantiate)(void**, void*, unsigned long long) = nullptr;
+  int (*launch)(void*, void*) = nullptr;
+  explicit Graphs(const Device& device) {
+    device.take(begin, "cuStreamBeginCapture_v2");
+    device.take(end, "cuStreamEndCapture");
+    device.take(instantiate, "cuGraphInstantiateWithFlags");
+    device.take(launch, "cuGraphLaunch");
+  }
+};
+
 // Bytes on a device.
 class DeviceArray {
  public:

@@ -400,19 +400,6 @@ TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
   }));
 }
 
-struct Graphs {
-  int (*begin)(void*, int) = nullptr;
-  int (*end)(void*, void**) = nullptr;
-  int (*instantiate)(void**, void*, unsigned long long) = nullptr;
-  int (*launch)(void*, void*) = nullptr;
-  explicit Graphs(const Device& device) {
-    device.take(begin, "cuStreamBeginCapture_v2");
-    device.take(end, "cuStreamEndCapture");
-    device.take(instantiate, "cuGraphInstantiateWithFlags");
-    device.take(launch, "cuGraphLaunch");
-  }
-};
-
 TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {
   expect_well(run_world(one_host(2), [](int rank) {
     use_doubles();

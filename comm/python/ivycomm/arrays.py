@@ -7,10 +7,10 @@ framework that the caller has not imported, but NumPy for scalars and lists.
 
 import sys
 
-from .dense_arrays import CudaArrays, Memory, NumpyArrays, TorchArrays, find_stream
+from .dense_arrays import CudaArrays, Memory, NumpyArrays, TorchArrays, current_stream, find_stream
 from .element_types import DTYPES
 
-__all__ = ["CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output", "find_stream", "is_buffer",
+__all__ = ["CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output", "current_stream", "find_stream", "is_buffer",
            "kind_by_name", "kind_of", "refuse_parts"]
 
 _kind_of_type = {}  # What NumPy's and torch's classes are, which is asked at every call.

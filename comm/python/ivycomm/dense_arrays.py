@@ -32,19 +32,35 @@ class Memory:
         return (self.pointer < other.pointer + other.bytes and other.pointer < self.pointer + self.bytes)
 
 
-def find_stream(kept):
-    """The stream of the first device memory among what an operation keeps; None: host memory."""
+def _on_device(kept):
+    """The first memory of a device among what an operation keeps, or None."""
     if not Memory.any_on_device:
         return None
     for part in kept if isinstance(kept, (tuple, list)) else (kept,):
         if isinstance(part, Memory):
-            found = part.stream
+            found = part if part.stream is not None else None
         else:
             part = getattr(part, "keep", part)  # _Operands
-            found = find_stream(part) if isinstance(part, (tuple, list)) else None
+            found = _on_device(part) if isinstance(part, (tuple, list)) else None
         if found is not None:
             return found
     return None
+
+
+def find_stream(kept):
+    """The stream of the first device memory among what an operation keeps; None: host memory."""
+    memory = _on_device(kept)
+    return None if memory is None else memory.stream
+
+
+def current_stream(kept):
+    """The same as its framework has it now, which may be another one."""
+    memory = _on_device(kept)
+    if memory is None:
+        return None
+    if TorchArrays.owns(memory.owner):
+        return TorchArrays.module().cuda.current_stream(memory.owner.device).cuda_stream
+    return memory.stream
 
 
 class NumpyArrays:

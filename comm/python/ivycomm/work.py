@@ -7,7 +7,7 @@ from collections import namedtuple
 from ctypes import POINTER, byref, c_double, c_int, c_void_p
 
 from . import calls
-from .arrays import find_stream
+from .arrays import current_stream, find_stream
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
 from .futures import Future
 from .library import DEVICE_MEMORY, ENQUEUE, FOREVER, Call, MessageHeader, load
@@ -48,6 +48,7 @@ class Work(Future):
     def __init__(self, operation, finish):
         self._operation, self._finish = operation, finish
         self._result = self._error = self._message = self._timing = None
+        self._is_held = False  # The result was given before the operation was known to be done.
         self._is_done = operation is None
         self._lock = threading.Lock()
 
@@ -61,8 +62,12 @@ class Work(Future):
     def wait(self, timeout=None):
         """The result, when the operation is done. timeout: seconds, None: without limit.
 
-        Raises what the operation failed with; StillRunning when the time is over (it goes on).
+        Memory of a GPU, and no timeout: returns at once, and the current stream waits, so that what is put on it
+        afterwards finds the result; synchronize() waits in this thread. Raises what the operation failed with, as
+        far as it is known; StillRunning when the time is over (it goes on).
         """
+        if timeout is None and self._hold_back():
+            return self._result
         deadline = None if timeout is None else time.monotonic() + timeout
         while not self._is_done:
             left = None if deadline is None else max(0.0, deadline - time.monotonic())
@@ -74,6 +79,26 @@ class Work(Future):
         return self._result
 
     result = wait
+
+    def synchronize(self):
+        """Waits in this thread until the operation is done, on a GPU too. Returns the result, or raises."""
+        return self.wait(float(2**31))
+
+    # True: the operation is on a device, and the current stream waits for it.
+    def _hold_back(self):
+        if self._is_done or self._operation is None:
+            return False
+        stream = current_stream(self._operation.keep)
+        if stream is None:
+            return False
+        code = load().ivy_work_hold_back(self._operation.handle, stream)
+        if code != OK:
+            return False  # wait() tells it.
+        with self._lock:
+            if not self._is_done and self._finish is not None:
+                self._result, self._finish = self._finish(self), None
+                self._is_held = True
+        return True
 
     def test(self):
         """Is it done? Never waits, never raises."""
@@ -135,7 +160,7 @@ class Work(Future):
         queued, ran = c_double(0), c_double(0)
         library.ivy_work_timing(self._operation.handle, byref(queued), byref(ran))
         self._timing = Timing(queued.value, ran.value)
-        if code == OK:
+        if code == OK and not self._is_held:
             try:
                 self._result = self._finish(self) if self._finish else None
             except Exception as error:  # noqa: B902: told by wait.

@@ -6,12 +6,14 @@ carried out in its turn. `opts` may be missing, and one tensor may stand for a l
 
 from ctypes import c_void_p
 
+import torch
+
 from ..counts import counts_of
 from ..library import ANY, IN_PLACE, load
 from ..work import start
 from .dense import Dense, Row
 from .errors import torch_error
-from .works import JoinedWork, MessageWork, OrderedWork, handed
+from .works import JoinedWork, MessageWork, OrderedWork, StreamWork, handed
 
 
 def _listed(tensors):
@@ -65,11 +67,30 @@ class Calls:
                 each.take_back()
 
         is_blocking = getattr(opts, "asyncOp", True) is False and self._coalesced is None
-        has_stream = any(isinstance(each, Dense) and each.has_stream for each in operands)
-        work = OrderedWork(channel.turns, channel.turns.add(carry_out, is_blocking or has_stream), outputs)
-        if has_stream:
-            channel.turns.finish(work._task)  # It is on the stream that is current here, and in this thread.
-        return self._noted(work)
+        on_device = [each for each in operands if isinstance(each, Dense) and each.has_stream]
+        if on_device:
+            return self._noted(self._put_on_stream(carry_out, is_blocking, outputs, on_device))
+        return self._noted(OrderedWork(channel.turns, channel.turns.add(carry_out, is_blocking), outputs))
+
+    # In this thread, where the streams are known. Who does not wait at once may have other things done by the device
+    # meanwhile, so the operation gets a stream of its own.
+    def _put_on_stream(self, carry_out, is_blocking, outputs, denses):
+        stream = None if is_blocking else self._channel.side_stream(denses[0].tensor.device)
+        if stream is None:
+            return self._done_in_turn(carry_out, StreamWork(outputs))
+        stream.wait_stream(torch.cuda.current_stream(stream.device))
+        with torch.cuda.stream(stream):
+            for dense in denses:
+                dense.use_current_stream()
+            work = self._done_in_turn(carry_out, StreamWork(outputs, [dense.tensor for dense in denses]))
+            work.mark()
+        return work
+
+    def _done_in_turn(self, carry_out, work):
+        task = self._channel.turns.add(carry_out, True)
+        self._channel.turns.finish(task)
+        work.error = task.error
+        return work
 
     def _noted(self, work):
         if self._coalesced is not None:

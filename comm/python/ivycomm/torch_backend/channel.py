@@ -3,6 +3,8 @@
 import os
 import threading
 
+import torch
+
 from .. import groups
 from ..errors import IvyError, NotInitialized
 from .errors import torch_error
@@ -27,7 +29,7 @@ class Channel:
         self._pid = os.getpid()
         self.turns, self.followers = Turns(group.name), Followers
         self.rank, self.size, self.handle = group.rank, group.size, group.handle
-        self.is_open = True
+        self.is_open, self._streams = True, {}
 
     @property
     def name(self):
@@ -37,6 +39,14 @@ class Channel:
     def ranks(self):
         """World ranks of the group's ranks."""
         return self._group.ranks
+
+    def side_stream(self, device):
+        """The stream of the group's operations that are not waited for at once, of that device."""
+        stream = self._streams.get(device)
+        if stream is None:
+            # Before the tensors' next kernels: those wait for the operation, not the other way round.
+            stream = self._streams[device] = torch.cuda.Stream(device, priority=-1)
+        return stream
 
     def check(self):
         if not self.is_open or not self._group._is_open():

@@ -44,6 +44,10 @@ class Dense:
     def has_stream(self):
         return self.keep is not self.tensor
 
+    def use_current_stream(self):
+        """The operation goes on the stream that is current now, not on the one that was."""
+        self.keep.stream = torch.cuda.current_stream(self.tensor.device).cuda_stream
+
     def take_back(self):
         """Into the tensor that was given, what the operation wrote."""
         if self._original is not None:

@@ -1,5 +1,8 @@
 """What torch gets for an operation: subclasses of c10d's Work."""
 
+import contextlib
+import time
+
 import torch
 from torch._C._distributed_c10d import Work, _create_work_from_future
 
@@ -96,6 +99,60 @@ class OrderedWork(_IvyWork):
     def _get_duration(self):
         """Milliseconds that the operation took."""
         return (self._task.ended - self._task.begun) * 1e3
+
+
+class StreamWork(_IvyWork):
+    """A collective that is on a stream: of its own until wait(), with which the current stream has it, too.
+
+    kept: the tensors that it uses on a stream which is not the current one.
+    """
+
+    def __init__(self, outputs, kept=()):
+        super().__init__(outputs)
+        self._kept, self._event, self._stream, self.error = kept, None, None, None
+
+    def mark(self):
+        """The operation is on the stream that is current."""
+        self._stream = torch.cuda.current_stream()
+        self._event = self._stream.record_event()
+
+    def wait(self, timeout=None):
+        """What is put on the current stream from now on finds the result. With a timeout the processor waits, too."""
+        if self.error is not None:
+            raise torch_error(self.error)
+        if self._event is None:
+            return True
+        seconds = _seconds(timeout)
+        if seconds is not None:
+            end = time.monotonic() + seconds
+            while not self._event.query():
+                if time.monotonic() > end:
+                    raise torch_error(StillRunning(f"the operation still runs after {seconds:g} s"))
+                time.sleep(0.0002)
+        torch.cuda.current_stream(self._stream.device).wait_event(self._event)
+        self._kept = ()  # The current stream is the one on which their memory is used again.
+        return True
+
+    def is_completed(self):
+        return self.error is not None or self._event is None or self._event.query()
+
+    def exception(self):
+        return None if self.error is None else torch_error(self.error)
+
+    def get_future(self):
+        """Has the outputs at once, for streams: whoever waits for it lets the current stream wait."""
+        if self._future is None:
+            devices = [each.device for each in self._outputs[:1] if each.is_cuda]
+            begun = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
+            self._future = begun.then(lambda _: self._value()) if self.error is not None else begun
+            stream = torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext()
+            with stream:
+                begun.set_result(self._outputs)
+        return self._future
+
+    def __del__(self):
+        for tensor in self._kept:
+            tensor.record_stream(self._stream)
 
 
 class MessageWork(_IvyWork):

@@ -1,0 +1,337 @@
+// What collectives on a real GPU cost beside NCCL's own calls: figures, no verdicts. Each line that
+// begins with "figure:" stands in tests/bench/figures.md.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <functional>
+#include <memory>
+#include <thread>
+
+#include "comm/nccl/driver.h"
+#include "tests/comm/gpu_worlds.h"
+
+namespace ivy::comm::test {
+namespace {
+
+class GpuFigures : public GpuTest {};
+class SharedGpuFigures : public SharedGpuTest {};
+
+constexpr std::size_t kMiB = 1 << 20;
+
+void say_versions() {
+  const Result<const nccl::Driver*> driver = nccl::Driver::load();
+  ASSERT_TRUE(driver.ok()) << driver.error().message;
+  const nccl::Library& library = **nccl::Library::load();
+  int (*name_of)(char*, int, int) = nullptr;
+  void* const handle = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  name_of = reinterpret_cast<decltype(name_of)>(dlsym(handle, "cuDeviceGetName"));
+  char name[128] = "a GPU that does not say its name";
+  if (name_of != nullptr) name_of(name, sizeof name - 1, 0);
+  std::printf("figure: on %s; driver for CUDA %d.%d; NCCL %s (%s)\n", name,
+              (*driver)->version() / 1'000, (*driver)->version() % 1'000 / 10,
+              nccl::version_text(library.version()).c_str(), library.path().c_str());
+}
+
+double microseconds_each(int calls, const std::function<void()>& call) {
+  const auto began = std::chrono::steady_clock::now();
+  for (int i = 0; i < calls; ++i) call();
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+  return took.count() / calls;
+}
+
+double median_of_nine(const std::function<double()>& measure) {
+  std::vector<double> all;
+  for (int i = 0; i < 9; ++i) all.push_back(measure());
+  std::nth_element(all.begin(), all.begin() + 4, all.end());
+  return all[4];
+}
+
+// A communicator of NCCL itself, made as libivycomm makes its own.
+nccl::Handle make_plain(const nccl::Functions& functions, const nccl::UniqueId& id, int ranks,
+                        int rank) {
+  static nccl::Config config;
+  static nccl::Handle handle = nullptr;  // NCCL may write to it once more, later.
+  nccl::Status status = functions.init_rank_config(&handle, ranks, id, rank, &config);
+  while (status == nccl::kInProgress) functions.get_async_error(handle, &status);
+  EXPECT_EQ(status, nccl::kSuccess);
+  return handle;
+}
+
+// Our communicator and NCCL's own beside each other, on one stream.
+struct Pair {
+  ivy_comm* world;
+  Device& device;
+  nccl::Handle plain;
+  void* stream;
+
+  void settle(nccl::Status status) const {
+    const nccl::Functions& functions = (*nccl::Library::load())->functions();
+    while (status == nccl::kInProgress) functions.get_async_error(plain, &status);
+    EXPECT_EQ(status, nccl::kSuccess);
+  }
+};
+
+struct Buffers {
+  const void* from;
+  void* to;
+  std::size_t bytes;  // Of one rank's part.
+};
+
+enum class Kind { kAllReduce, kAllGather, kReduceScatter };
+const char* name_of(Kind kind) {
+  if (kind == Kind::kAllReduce) return "all_reduce";
+  return kind == Kind::kAllGather ? "all_gather" : "reduce_scatter";
+}
+
+void call_ours(const Pair& pair, Kind kind, const Buffers& with, const ivy_call& how) {
+  const std::size_t count = with.bytes / 4;
+  int code = IVY_OK;
+  if (kind == Kind::kAllReduce) {
+    code = ivy_all_reduce(pair.world, with.from, with.to, count, IVY_F32, IVY_SUM, &how);
+  } else if (kind == Kind::kAllGather) {
+    code = ivy_all_gather(pair.world, with.from, with.to, count, IVY_F32, &how);
+  } else {
+    code = ivy_reduce_scatter(pair.world, with.from, with.to, count, IVY_F32, IVY_SUM, &how);
+  }
+  ASSERT_EQ(code, IVY_OK) << ivy_last_error();
+}
+
+void call_plain(const Pair& pair, Kind kind, const Buffers& with, void* stream) {
+  const nccl::Functions& nccl = (*nccl::Library::load())->functions();
+  const std::size_t count = with.bytes / 4;
+  constexpr nccl::Element kType = nccl::Element::kF32;
+  if (kind == Kind::kAllReduce) {
+    pair.settle(nccl.all_reduce(with.from, with.to, count, kType, 0, pair.plain, stream));
+  } else if (kind == Kind::kAllGather) {
+    pair.settle(nccl.all_gather(with.from, with.to, count, kType, pair.plain, stream));
+  } else {
+    pair.settle(nccl.reduce_scatter(with.from, with.to, count, kType, 0, pair.plain, stream));
+  }
+}
+
+// Microseconds of a call, and of a call with its work on the device.
+struct Cost {
+  double call;
+  double whole;
+};
+
+Cost cost_of(const Pair& pair, int calls, const std::function<void()>& call) {
+  call();
+  pair.device.synchronize(pair.stream);
+  std::vector<double> each;
+  std::vector<double> whole;
+  for (int round = 0; round < 5; ++round) {
+    const auto began = std::chrono::steady_clock::now();
+    each.push_back(microseconds_each(calls, call));
+    pair.device.synchronize(pair.stream);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+    whole.push_back(took.count() / calls);
+  }
+  std::sort(each.begin(), each.end());
+  std::sort(whole.begin(), whole.end());
+  return {each[2], whole[2]};
+}
+
+void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
+  const auto size = static_cast<std::size_t>(ivy_comm_size(pair.world));
+  const DeviceArray from(pair.device,
+                         std::vector<char>(kind == Kind::kReduceScatter ? most * size : most));
+  const DeviceArray to(pair.device,
+                       std::vector<char>(kind == Kind::kAllGather ? most * size : most));
+  ivy_call how = call_with_factor(1);
+  how.flags = IVY_ENQUEUE;
+  how.stream = pair.stream;
+  for (std::size_t bytes = 8; bytes <= most; bytes *= bytes < kMiB ? 32 : 16) {
+    const Buffers with{from.data(), to.data(), bytes};
+    const int calls = bytes >= 64 * kMiB ? 5 : bytes >= kMiB ? 40 : 200;
+    const Cost ours = cost_of(pair, calls, [&] { call_ours(pair, kind, with, how); });
+    const Cost plain = cost_of(pair, calls, [&] { call_plain(pair, kind, with, pair.stream); });
+    std::printf(
+        "figure: %s ranks %zu bytes %zu: call %.2f us, NCCL alone %.2f us, +%.2f us; with the "
+        "device %.2f us, NCCL alone %.2f us, ratio %.3f\n",
+        name_of(kind), size, bytes, ours.call, plain.call, ours.call - plain.call, ours.whole,
+        plain.whole, ours.whole / plain.whole);
+  }
+}
+
+// Eight buckets as DDP has them: the device computes (copies), and each finished bucket is reduced
+// beside the next one's computing.
+void compare_overlap(const Pair& pair) {
+  constexpr int kBuckets = 8;
+  constexpr std::size_t kBucket = 16 * kMiB;
+  constexpr std::size_t kComputed = 256 * kMiB;
+  const nccl::Driver& driver = **nccl::Driver::load();
+  const DeviceArray scratch(pair.device, std::vector<char>(2 * kComputed));
+  const DeviceArray from(pair.device, std::vector<char>(kBucket));
+  const DeviceArray to(pair.device, std::vector<char>(kBucket));
+  const auto compute = [&] {
+    ASSERT_TRUE(
+        driver.copy_on_device(scratch.data(), scratch.data() + kComputed, kComputed, pair.stream)
+            .ok());
+  };
+  const Buffers with{from.data(), to.data(), kBucket};
+  const auto ours = [&] {
+    ivy_work* works[kBuckets] = {};
+    for (ivy_work*& work : works) {
+      compute();
+      ivy_call how = call_with_factor(1);
+      how.stream = pair.stream;
+      how.work = &work;
+      call_ours(pair, Kind::kAllReduce, with, how);
+    }
+    for (ivy_work* const work : works) {
+      ASSERT_EQ(ivy_work_hold_back(work, pair.stream), IVY_OK) << ivy_last_error();
+    }
+    pair.device.synchronize(pair.stream);
+    for (ivy_work* const work : works) ivy_work_free(work);
+  };
+  void* const side = pair.device.make_stream();
+  const nccl::Event event = *driver.make_event();
+  const auto plain = [&] {
+    for (int bucket = 0; bucket < kBuckets; ++bucket) {
+      compute();
+      ASSERT_TRUE(driver.record(event, pair.stream).ok());
+      ASSERT_TRUE(driver.wait(side, event).ok());
+      call_plain(pair, Kind::kAllReduce, with, side);
+    }
+    ASSERT_TRUE(driver.record(event, side).ok());
+    ASSERT_TRUE(driver.wait(pair.stream, event).ok());
+    pair.device.synchronize(pair.stream);
+  };
+  ours();
+  plain();
+  const double by_us = median_of_nine([&] { return microseconds_each(1, ours); });
+  const double by_nccl = median_of_nine([&] { return microseconds_each(1, plain); });
+  std::printf(
+      "figure: 8 buckets beside computing, ranks %d: ours %.0f us, NCCL alone %.0f us, ratio "
+      "%.3f\n",
+      ivy_comm_size(pair.world), by_us, by_nccl, by_us / by_nccl);
+}
+
+void compare_graphs(const Pair& pair) {
+  const Graphs graphs(pair.device);
+  const DeviceArray from(pair.device, std::vector<char>(4096));
+  const DeviceArray to(pair.device, std::vector<char>(4096));
+  const Buffers with{from.data(), to.data(), 4096};
+  ivy_call how = call_with_factor(1);
+  how.flags = IVY_ENQUEUE;
+  how.stream = pair.stream;
+  double each[2] = {};
+  for (const bool is_ours : {true, false}) {
+    void* graph = nullptr;
+    void* made = nullptr;
+    ASSERT_EQ(graphs.begin(pair.stream, 0), 0);
+    for (int i = 0; i < 10; ++i) {
+      if (is_ours) call_ours(pair, Kind::kAllReduce, with, how);
+      if (!is_ours) call_plain(pair, Kind::kAllReduce, with, pair.stream);
+    }
+    ASSERT_EQ(graphs.end(pair.stream, &graph), 0);
+    ASSERT_EQ(graphs.instantiate(&made, graph, 0), 0);
+    each[is_ours ? 0 : 1] =
+        cost_of(pair, 1000, [&] { ASSERT_EQ(graphs.launch(made, pair.stream), 0); }).whole;
+  }
+  std::printf(
+      "figure: a graph of 10 all_reduces, 1,000 times, ranks %d: ours %.2f us each, NCCL alone "
+      "%.2f us\n",
+      ivy_comm_size(pair.world), each[0], each[1]);
+}
+
+void compare_everything(ivy_comm* world, Device& device, nccl::Handle plain, std::size_t most) {
+  const Pair pair{world, device, plain, device.make_stream()};
+  for (const Kind kind : {Kind::kAllReduce, Kind::kAllGather, Kind::kReduceScatter}) {
+    compare_kind(pair, kind, most);
+  }
+  compare_overlap(pair);
+  compare_graphs(pair);
+}
+
+// How long NCCL's own init takes in a process of its own.
+TEST_F(GpuFigures, WhatInitTakes) {
+  for (const bool is_ours : {false, true, false, true}) {
+    const std::vector<RankEnd> ends = run_world(
+        one_host(1),
+        [&](int) {
+          setenv("IVY_NCCL_TIMES", "1", 1);
+          Device device(kDriver, 0);
+          ASSERT_TRUE(device.is_there());
+          World world(seconds(120));
+          if (!world) return;
+          const auto began = std::chrono::steady_clock::now();
+          if (is_ours) {
+            ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+          } else {
+            const nccl::Functions& functions = (*nccl::Library::load())->functions();
+            nccl::UniqueId id = {};
+            ASSERT_EQ(functions.get_unique_id(&id), nccl::kSuccess);
+            make_plain(functions, id, 1, 0);
+          }
+          const std::chrono::duration<double, std::milli> took =
+              std::chrono::steady_clock::now() - began;
+          std::printf("figure: init of a world of one in a new process, %s: %.0f ms\n",
+                      is_ours ? "ours" : "NCCL alone", took.count());
+        },
+        patient());
+    expect_well(ends);
+    std::printf("%s", ends[0].output.c_str());
+  }
+}
+
+TEST_F(GpuFigures, WhatCallsCostBesideNcclsOwn) {
+  const std::vector<RankEnd> ends = run_world(
+      one_host(1),
+      [](int) {
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        say_versions();
+        World world(seconds(120));
+        if (!world) return;
+        ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+        const nccl::Functions& functions = (*nccl::Library::load())->functions();
+        nccl::UniqueId id = {};
+        ASSERT_EQ(functions.get_unique_id(&id), nccl::kSuccess);
+        const nccl::Handle plain = make_plain(functions, id, 1, 0);
+        compare_everything(world, device, plain, 1024 * kMiB);
+        functions.abort(plain);
+      },
+      patient());
+  expect_well(ends);
+  std::printf("%s", ends[0].output.c_str());
+}
+
+// Both ranks' work is on one GPU, in turns: the difference is the processors' part.
+TEST_P(SharedGpuFigures, WhatCallsOfTwoRanksCostBesideNcclsOwn) {
+  struct Told {
+    std::atomic<bool> is_there{false};
+    nccl::UniqueId id;
+  };
+  const Shared<Told> told;
+  const std::vector<RankEnd> ends = run_world(
+      one_host(2),
+      [&](int rank) {
+        share_gpu(rank, GetParam());
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(120));
+        if (!world) return;
+        ASSERT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+        const nccl::Functions& functions = (*nccl::Library::load())->functions();
+        if (rank == 0) {
+          ASSERT_EQ(functions.get_unique_id(&told->id), nccl::kSuccess);
+          told->is_there = true;
+        }
+        while (!told->is_there) std::this_thread::sleep_for(milliseconds(1));
+        const nccl::Handle plain = make_plain(functions, told->id, 2, rank);
+        compare_everything(world, device, plain, 16 * kMiB);
+        ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+        functions.abort(plain);
+      },
+      patient());
+  expect_well(ends);
+  std::printf("%s", ends[0].output.c_str());
+}
+
+INSTANTIATE_TEST_SUITE_P(BothWays, SharedGpuFigures,
+                         ::testing::Values(Way::kMultiRank, Way::kTwoHosts), name_of_way);
+
+}  // namespace
+}  // namespace ivy::comm::test

@@ -1,0 +1,85 @@
+// Worlds of ranks on one real GPU, for gpu_test.cc and gpu_figures_test.cc.
+#pragma once
+
+#include <dlfcn.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <string>
+
+#include "comm/nccl/abi.h"
+#include "comm/nccl/library.h"
+#include "tests/comm/device.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+
+// The stand-in's path, where these tests themselves are tried.
+inline const char* const kNamedDriver = std::getenv("IVY_CUDA_LIB");
+inline const char* const kDriver = kNamedDriver != nullptr ? kNamedDriver : "libcuda.so.1";
+
+// Why nothing can be tested here; empty: it can.
+inline std::string what_is_missing() {
+  if (kNamedDriver == nullptr && access("/dev/nvidiactl", F_OK) != 0)
+    return "there is no GPU: no /dev/nvidiactl";
+  void* const driver = dlopen(kDriver, RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) return std::string("there is no driver: ") + dlerror();
+  const Result<const nccl::Library*> library = nccl::Library::load();
+  return library.ok() ? "" : library.error().message;
+}
+
+class GpuTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string missing = what_is_missing();
+    if (!missing.empty()) GTEST_SKIP() << missing;
+  }
+};
+
+// The two ways in which NCCL lets ranks share a GPU: openly, or as if they were on two hosts.
+enum class Way { kMultiRank, kTwoHosts };
+
+class SharedGpuTest : public GpuTest, public ::testing::WithParamInterface<Way> {
+ protected:
+  void SetUp() override {
+    GpuTest::SetUp();
+    if (IsSkipped() || GetParam() == Way::kTwoHosts) return;
+    const int version = (*nccl::Library::load())->version();
+    if (version < nccl::kMultiRank)
+      GTEST_SKIP() << "NCCL " << nccl::version_text(version)
+                   << " has no NCCL_MULTI_RANK_GPU_ENABLE, which came with 2.30";
+  }
+};
+
+inline void share_gpu(int rank, Way way) {
+  setenv("NCCL_MAX_CTAS", "2", 1);
+  setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
+  if (way == Way::kMultiRank) {
+    setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);
+    return;
+  }
+  unsetenv("NCCL_MULTI_RANK_GPU_ENABLE");
+  setenv("NCCL_HOSTID", ("rank" + std::to_string(rank)).c_str(), 1);
+  // Between such hosts sockets do; adapters of a shared machine are not ours to try.
+  setenv("NCCL_IB_DISABLE", "1", 1);
+}
+
+inline ivy_call call_with_factor(double factor) {
+  ivy_call call = {};
+  call.struct_bytes = sizeof call;
+  call.factor = factor;
+  return call;
+}
+
+inline WorldOptions patient() {
+  WorldOptions options;
+  options.deadline = seconds(180);  // The first context and NCCL's kernels take many seconds.
+  return options;
+}
+
+inline std::string name_of_way(const ::testing::TestParamInfo<Way>& tested) {
+  return tested.param == Way::kMultiRank ? "MultiRank" : "TwoHosts";
+}
+
+}  // namespace ivy::comm::test

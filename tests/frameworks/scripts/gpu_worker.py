@@ -1,0 +1,218 @@
+"""gpu_worker.py SCENARIO...: frameworks on one real GPU, which all ranks share. Prints "ok SCENARIO" and figures."""
+
+import os
+import sys
+import time
+
+if int(os.environ["WORLD_SIZE"]) > 1:
+    # As if the ranks were on hosts of their own: NCCL lets them share a GPU then.
+    os.environ["NCCL_HOSTID"] = "rank" + os.environ["RANK"]
+    os.environ["NCCL_IB_DISABLE"] = "1"
+    os.environ["NCCL_MAX_CTAS"] = "2"
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+
+import ivycomm as ic  # noqa: E402
+
+RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
+GPU = torch.device("cuda", 0)
+
+
+def figure(text):
+    if RANK == 0:
+        print("figure: " + text, flush=True)
+
+
+def arrays():
+    """Every operation on tensors of the GPU, of several types; nothing waits for the processor."""
+    ic.init()
+    total, first = SIZE * (SIZE + 1) / 2, torch.arange(5, device=GPU)
+    for dtype in (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int32, torch.int64):
+        x = torch.full((1000,), RANK + 1, device=GPU, dtype=dtype)
+        y = ic.all_reduce(x)
+        assert y.is_cuda and y.dtype is dtype and bool((y == total).all()), (dtype, y)
+        assert ic.all_reduce_(x) is x and bool((x == total).all())
+    rows = ic.all_gather(torch.full((2, 3), float(RANK), device=GPU))
+    assert rows.shape == (2 * SIZE, 3) and rows[::2, 0].tolist() == list(range(SIZE)), rows
+    part = ic.reduce_scatter(torch.ones(4 * SIZE, device=GPU))
+    assert part.tolist() == [SIZE] * 4, part
+    assert torch.equal(ic.broadcast_(first * (RANK + 1), src=SIZE - 1), first * SIZE)
+    swapped = ic.all_to_all(torch.full((SIZE,), float(RANK), device=GPU))
+    assert swapped.tolist() == list(range(SIZE)), swapped
+    tree = ic.all_reduce({"a": torch.ones(3, device=GPU), "b": [torch.ones(2, 2, device=GPU)]})
+    assert tree["a"].tolist() == [SIZE] * 3 and tree["b"][0].is_cuda
+    with torch.no_grad():
+        staged = ic.all_reduce(torch.full((8,), 1 << RANK, device=GPU, dtype=torch.int32), "bor")
+    assert staged.tolist() == [(1 << SIZE) - 1] * 8, staged
+
+
+def works():
+    """Asynchronous operations: the stream waits, the processor does not."""
+    ic.init()
+    a, b = torch.randn(4096, 4096, device=GPU), torch.randn(4096, 4096, device=GPU)
+    ic.all_reduce_(torch.ones(1, device=GPU))
+    torch.cuda.synchronize()
+    began = time.monotonic()
+    for _ in range(40):
+        c = a @ b
+    x = torch.ones(1 << 20, device=GPU)
+    work = ic.all_reduce_(x, async_op=True)
+    result = work.wait()
+    on_stream = time.monotonic() - began
+    assert result is x
+    x += 1
+    torch.cuda.synchronize()
+    done = time.monotonic() - began
+    assert bool((x == SIZE + 1).all()), x
+    assert on_stream < done / 2 or SIZE > 1, (on_stream, done)
+    assert work.synchronize() is x and work.test()
+    figure(f"wait() of work behind {done * 1e3:.1f} ms of products returned after {on_stream * 1e3:.2f} ms, ranks {SIZE}")
+    del c
+
+
+def graph():
+    """A CUDA graph with operations in it, replayed a thousand times."""
+    ic.init()
+    x = torch.zeros(1000, device=GPU)
+    ic.all_reduce_(x)
+    side = torch.cuda.Stream()
+    with torch.cuda.stream(side):
+        ic.all_reduce_(x, "max")
+    torch.cuda.synchronize()
+    recorded = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(recorded):
+        x += 1
+        ic.all_reduce_(x, "max")
+        work = ic.all_reduce_(x, "min", async_op=True)
+        work.wait()
+    began = time.monotonic()
+    for _ in range(1000):
+        recorded.replay()
+    torch.cuda.synchronize()
+    assert bool((x == 1000).all()), x[:4]
+    figure(f"a torch graph with two operations: {(time.monotonic() - began) * 1e3:.1f} us each time, ranks {SIZE}")
+
+
+def gradients():
+    """Derivatives, also in a compiled function."""
+    ic.init()
+    import ivycomm.torch  # noqa: F401
+    x = torch.full((6,), RANK + 1.0, device=GPU, requires_grad=True)
+    (ic.all_reduce(x) ** 2).sum().backward()
+    total = SIZE * (SIZE + 1) / 2
+    assert torch.allclose(x.grad, torch.full((6,), 2 * total * SIZE, device=GPU)), x.grad
+    compiled = torch.compile(lambda t: ic.all_reduce(t) * 2, fullgraph=True)
+    assert compiled(torch.ones(6, device=GPU)).tolist() == [2 * SIZE] * 6
+
+
+def _step_time(backend, steps=30):
+    dist.init_process_group(backend)
+    torch.manual_seed(0)
+    model = torch.nn.Sequential(*[layer for _ in range(8) for layer in (torch.nn.Linear(2048, 2048), torch.nn.ReLU())])
+    model = torch.nn.parallel.DistributedDataParallel(model.to(GPU), device_ids=[0])
+    optimizer = torch.optim.SGD(model.parameters(), lr=1e-3)
+    data, losses, times = torch.randn(256, 2048, device=GPU), [], []
+    for step in range(steps):
+        torch.cuda.synchronize()
+        began = time.monotonic()
+        optimizer.zero_grad()
+        loss = model(data).square().mean()
+        loss.backward()
+        optimizer.step()
+        torch.cuda.synchronize()
+        times.append(time.monotonic() - began)
+        losses.append(loss.item())
+    dist.destroy_process_group()
+    return losses, sorted(times[5:])[len(times[5:]) // 2]
+
+
+def ddp():
+    """DDP by backend ivy beside torch's own: the same losses, and the time of a step."""
+    nccl, by_nccl = _step_time("nccl")
+    ivy, by_ivy = _step_time("ivy")
+    assert max(abs(a - b) for a, b in zip(nccl, ivy)) < 1e-5, (nccl, ivy)
+    figure(f"a step of DDP (8 layers of 2048 x 2048), ranks {SIZE}: ivy {by_ivy * 1e3:.2f} ms, nccl {by_nccl * 1e3:.2f} ms,"
+           f" ratio {by_ivy / by_nccl:.3f}")
+
+
+def c10d():
+    """c10d's calls on the GPU by backend ivy."""
+    dist.init_process_group("ivy")
+    x = torch.full((100,), RANK + 1.0, device=GPU)
+    work = dist.all_reduce(x, async_op=True)
+    future = work.get_future()
+    work.wait()
+    assert bool((future.wait()[0] == SIZE * (SIZE + 1) / 2).all())
+    out = torch.empty(4 * SIZE, device=GPU)
+    dist.all_gather_into_tensor(out, torch.full((4,), float(RANK), device=GPU))
+    assert out[::4].tolist() == list(range(SIZE)), out
+    part = torch.empty(4, device=GPU)
+    dist.reduce_scatter_tensor(part, torch.ones(4 * SIZE, device=GPU), async_op=True).wait()
+    assert part.tolist() == [SIZE] * 4
+    strided = torch.zeros(4, 6, device=GPU)[:, ::2]
+    strided += RANK + 1
+    dist.all_reduce(strided)
+    assert bool((strided == SIZE * (SIZE + 1) / 2).all()), strided
+    dist.broadcast_object_list([RANK], src=0)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+def calls():
+    """What a call costs beside torch's own, on the processor."""
+    ic.init()
+    dist.init_process_group("nccl")
+    x = torch.ones(1024, device=GPU)
+
+    def each(call, count=300):
+        call()
+        torch.cuda.synchronize()
+        best = []
+        for _ in range(7):
+            began = time.perf_counter()
+            for _ in range(count):
+                call()
+            best.append((time.perf_counter() - began) / count)
+            torch.cuda.synchronize()
+        return sorted(best)[3] * 1e6
+
+    ours, torchs = each(lambda: ic.all_reduce_(x)), each(lambda: dist.all_reduce(x))
+    group = dist.new_group(backend="ivy")
+    backend = each(lambda: dist.all_reduce(x, group=group))
+    figure(f"all_reduce of 4 KiB from Python, ranks {SIZE}: ivycomm {ours:.1f} us, torch's nccl {torchs:.1f} us, "
+           f"torch's backend ivy {backend:.1f} us")
+    dist.destroy_process_group()
+
+
+def cupy_arrays():
+    import cupy
+    ic.init()
+    x = cupy.full((100,), RANK + 1, dtype=cupy.float32)
+    y = ic.all_reduce(x)
+    assert isinstance(y, cupy.ndarray) and float(y[0]) == SIZE * (SIZE + 1) / 2, y
+    ic.all_reduce_(x)
+    assert float(x[3]) == SIZE * (SIZE + 1) / 2
+
+
+def jax_arrays():
+    os.environ["XLA_PYTHON_CLIENT_PREALLOCATE"] = "false"
+    import jax
+    import jax.numpy as jnp
+    ic.init()
+    import ivycomm.jax as icj
+    x = jnp.full((100,), RANK + 1.0)
+    assert next(iter(x.devices())).platform == "gpu", x.devices()
+    y = ic.all_reduce(x)
+    assert next(iter(y.devices())).platform == "gpu" and float(y[0]) == SIZE * (SIZE + 1) / 2, y
+    step = jax.jit(lambda v: icj.all_reduce(v * 2) + 1)
+    assert float(step(x)[5]) == SIZE * (SIZE + 1) + 1
+    grad = jax.grad(lambda v: (icj.all_reduce(v) ** 2).sum())(x)
+    assert float(grad[0]) == SIZE * SIZE * (SIZE + 1), grad[0]
+    looped = jax.jit(lambda v: jax.lax.fori_loop(0, 5, lambda _, w: icj.all_reduce(w, "max"), v))
+    assert float(looped(x)[0]) == SIZE
+
+
+for name in sys.argv[1:]:
+    globals()[name]()
+    print(f"ok {name}", flush=True)
