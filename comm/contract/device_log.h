@@ -49,6 +49,10 @@ class DeviceLog {
 
   // The operation's number.
   std::uint64_t enter(const Fingerprint& fingerprint);
+  std::uint64_t last() const { return ahead_; }
+  OperationShape shape_of_last() const {
+    return entries_.empty() ? OperationShape() : shape_of(entries_[ahead_ % kKept].fingerprint);
+  }
   // How many operations of both kinds it has called.
   std::uint64_t called() const { return ahead_ + met_; }
   // The ranks meet for an operation; it is over.

@@ -117,7 +117,7 @@ Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<Alarm> al
                   : nullptr),
       host_(ranks_, local_.get(), across_ != nullptr ? &across_->collectives() : nullptr,
             job.machine().has_processor_each),
-      display_(job.rows(), ranks_),
+      display_(job.rows(), ranks_, ranks_.name()),
       messages_(job, ranks_, local_.get(), failure_,
                 [this](const Failure& found) { return break_with(found).failure(); }),
       device_(std::make_unique<DeviceSide>(DeviceContext{

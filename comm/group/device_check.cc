@@ -62,6 +62,11 @@ void DeviceCheck::end_meeting() {
   log_.end_meeting();
 }
 
+DeviceCheck::Called DeviceCheck::last_called() {
+  const std::lock_guard lock(mutex_);
+  return {log_.last(), log_.shape_of_last()};
+}
+
 steady_clock::duration DeviceCheck::pause() const {
   return kPause * std::max(1, ranks_.size() / kRanksInPause);
 }

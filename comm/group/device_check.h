@@ -43,6 +43,13 @@ class DeviceCheck {
   void begin_meeting(OperationShape& shape);
   void end_meeting();
 
+  // The last operation that went ahead; number 0: none has.
+  struct Called {
+    std::uint64_t number = 0;
+    OperationShape shape;
+  };
+  Called last_called();
+
   // By the thread that watches the device, again and again; `oldest` is what it waits for, or null.
   std::optional<Failure> tick(const nccl::Enqueued* oldest);
   // "rank 3 has called 16 of them": who has not called the operation.

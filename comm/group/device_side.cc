@@ -134,7 +134,7 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
   options.host = ranks.own_seat().host_name;
   options.trouble = [this] { return trouble(); };
   options.found = context_.break_all;
-  options.tick = [this](const nccl::Enqueued* oldest) { return check_.tick(oldest); };
+  options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
   options.why_late = [this](const nccl::Enqueued& late) { return check_.why_late(late); };
   return options;
 }
@@ -148,6 +148,29 @@ nccl::DeviceCommunicator& DeviceSide::communicator() {
 nccl::DeviceCommunicator* DeviceSide::existing() {
   const std::lock_guard lock(mutex_);
   return nccl_.get();
+}
+
+std::optional<Failure> DeviceSide::tick(const nccl::Enqueued* oldest) {
+  show(oldest);
+  return check_.tick(oldest);
+}
+
+// The status page shows the operation that the device is in, or the last one that was called.
+void DeviceSide::show(const nccl::Enqueued* oldest) {
+  const DeviceCheck::Called last = check_.last_called();
+  const std::uint64_t number = oldest != nullptr ? oldest->number : last.number;
+  if (number == 0 || (number == shown_number_ && (oldest != nullptr) == is_shown_running_)) return;
+  if (!display_) {
+    display_.emplace(context_.job.rows(), context_.ranks, context_.ranks.name() + " (devices)");
+  }
+  if (is_shown_running_) display_->finish(true);
+  is_shown_running_ = oldest != nullptr;
+  if (number == shown_number_) return;
+  shown_number_ = number;
+  shown_ = oldest != nullptr ? oldest->shape : last.shape;
+  display_->begin(shown_, number);
+  display_->entered();
+  if (oldest == nullptr) display_->finish(true);
 }
 
 void DeviceSide::abort() {
@@ -225,6 +248,7 @@ bool DeviceSide::is_to_meet(DeviceOperation& operation) {
   const bool is_first = !is_used_.exchange(true);
   const OperationShape& shape = operation.collective.shape;
   if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
+  operation.number = check_.go_ahead(shape);
   return false;
 }
 
@@ -262,7 +286,7 @@ Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nano
   if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
   nccl::Enqueued watched;
   watched.shape = operation.collective.shape;
-  watched.number = check_.go_ahead(watched.shape);
+  watched.number = operation.number;
   watched.timeout = timeout;
   if (work != nullptr) {
     watched.ended = [work](const std::optional<Failure>& failure) {

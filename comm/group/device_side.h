@@ -21,6 +21,7 @@
 #include "comm/group/host_collectives.h"
 #include "comm/group/job.h"
 #include "comm/group/membership.h"
+#include "comm/group/operation_display.h"
 #include "comm/group/work.h"
 #include "comm/nccl/communicator.h"
 #include "comm/nccl/operation.h"
@@ -95,6 +96,8 @@ class DeviceSide {
   bool has_ended_well(const Failure& found) const;
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
   void note_meeting(OperationShape& shape);
+  std::optional<Failure> tick(const nccl::Enqueued* oldest);
+  void show(const nccl::Enqueued* oldest);
   Outcome fail_ahead(const Failure& failure);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const std::optional<Failure>& failure, const OperationCall& call) {
@@ -116,6 +119,12 @@ class DeviceSide {
   std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation ask it, too.
   // When a rank was first seen to have left; guarded by alarm_mutex_, as alarm_.
   std::optional<std::chrono::steady_clock::time_point> left_at_;
+
+  // The watching thread's own: what the status page shows of operations that go ahead.
+  std::optional<OperationDisplay> display_;
+  OperationShape shown_;
+  std::uint64_t shown_number_ = 0;
+  bool is_shown_running_ = false;
 
   std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.
   std::mutex mutex_;

@@ -2,12 +2,13 @@
 
 namespace ivy::comm {
 
-OperationDisplay::OperationDisplay(StatusRows& rows, const Membership& ranks)
-    : ranks_(ranks), row_(rows, ranks.name()) {
+OperationDisplay::OperationDisplay(StatusRows& rows, const Membership& ranks,
+                                   const std::string& name)
+    : ranks_(ranks), row_(rows, name) {
   if (!row_) return;
   slot_.emplace(row_.slot());
   record_.communicator = static_cast<std::uint16_t>(row_.number());
-  record_.communicator_hash = comm_status::communicator_hash(ranks.name());
+  record_.communicator_hash = comm_status::communicator_hash(name);
 }
 
 void OperationDisplay::show(const OperationShape& shape) {

@@ -19,8 +19,8 @@ namespace ivy::comm {
 
 class OperationDisplay final : public EntryWatch {
  public:
-  // The rows and the ranks outlive it.
-  OperationDisplay(StatusRows& rows, const Membership& ranks);
+  // The rows and the ranks outlive it. `name`: the row's, which the report shows.
+  OperationDisplay(StatusRows& rows, const Membership& ranks, const std::string& name);
 
   // An operation begins; `shape` lives until finish().
   void begin(const OperationShape& shape, std::uint64_t sequence) {

@@ -528,7 +528,8 @@ std::optional<Failure> DeviceCommunicator::look_at(const Enqueued* operation) {
 std::optional<Failure> DeviceCommunicator::end() {
   enqueued_.end();
   if (handle_ == nullptr) return std::nullopt;
-  if (is_broken_ || device_ < 0) {
+  // NCCL's finalize may wait for a rank that has aborted.
+  if (is_broken_ || device_ < 0 || look_for_trouble(false)) {
     break_with();
     return std::nullopt;
   }

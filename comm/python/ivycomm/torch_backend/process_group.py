@@ -73,7 +73,8 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
     """A process group of backend ivy. `ivycomm_group`: the same ranks as a Group of ivycomm."""
 
     def __init__(self, channel, opts):
-        if torch_version() < (2, 6):
+        if torch_version() < _FIRST_WITH_PYTHON_BACKENDS:
+            # From 2.6 on there is one with the store, too, which makes no object of Python's before 2.14.
             c10d.ProcessGroup.__init__(self, opts.group_rank, opts.group_size)
         else:
             c10d.ProcessGroup.__init__(self, opts.store, opts.group_rank, opts.group_size)
