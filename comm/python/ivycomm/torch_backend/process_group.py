@@ -99,6 +99,17 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
         self._channel.set_timeout(timeout.total_seconds())
 
     _set_default_timeout = set_timeout
+    if torch_version() < _FIRST_WITH_PYTHON_BACKENDS:
+        # What C++ has there asks the backend of a device, which a group of Python's does not have yet.
+        _start_coalescing, _end_coalescing = Calls.start_coalescing, Calls.end_coalescing
+        _given_name = ""
+
+        @property
+        def group_name(self):
+            return self._given_name
+
+        def _set_group_name(self, name):
+            self._given_name = name
 
     def abort(self):
         self._channel.abort()
