@@ -35,7 +35,7 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
   const void* first = nullptr;
   std::optional<nccl::DeviceMemory> first_memory;
   for (const void* const buffer : buffers) {
-    if (buffer == nullptr) continue;
+    if (buffer == nullptr || buffer == first) continue;
     const std::optional<nccl::DeviceMemory> memory = driver.device_memory(buffer);
     if (first == nullptr) {
       first = buffer;

@@ -79,6 +79,7 @@ DeviceSide::DeviceSide(DeviceContext context)
              context_.job.key("device/" + context_.ranks.name() + "/")) {}
 
 DeviceSide::~DeviceSide() {
+  made_ = nullptr;
   nccl_.reset();
   if (stream_ == nullptr || nccl::is_tainted()) return;
   const nccl::Driver* const driver = nccl::Driver::in_use();
@@ -141,13 +142,11 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
 
 nccl::DeviceCommunicator& DeviceSide::communicator() {
   const std::lock_guard lock(mutex_);
-  if (nccl_ == nullptr) nccl_ = std::make_unique<nccl::DeviceCommunicator>(options());
+  if (nccl_ == nullptr) {
+    nccl_ = std::make_unique<nccl::DeviceCommunicator>(options());
+    made_ = nccl_.get();
+  }
   return *nccl_;
-}
-
-nccl::DeviceCommunicator* DeviceSide::existing() {
-  const std::lock_guard lock(mutex_);
-  return nccl_.get();
 }
 
 std::optional<Failure> DeviceSide::tick(const nccl::Enqueued* oldest) {
@@ -280,7 +279,7 @@ Outcome DeviceSide::fail_ahead(const Failure& failure) {
 
 Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
                              const std::shared_ptr<Work>& work) {
-  nccl::DeviceCommunicator& device = communicator();
+  nccl::DeviceCommunicator& device = *existing();
   if (!operation.is_captured) device.await_room(most_ahead_);
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
@@ -335,11 +334,6 @@ bool DeviceSide::prepare(const OperationCall& call, int device) {
   return context_.host.meet(call) && check(communicator().prepare(device, call.deadline), call);
 }
 
-bool DeviceSide::is_prepared() {
-  const std::lock_guard lock(mutex_);
-  return nccl_ != nullptr && nccl_->is_prepared();
-}
-
 bool DeviceSide::split(const OperationCall& call, std::int32_t color, std::int32_t key,
                        const std::string& name, std::unique_ptr<nccl::DeviceCommunicator>& child) {
   if (!context_.host.meet(call)) return false;
@@ -351,6 +345,7 @@ void DeviceSide::adopt(std::unique_ptr<nccl::DeviceCommunicator> device) {
   if (device == nullptr) return;
   device->join(options());
   nccl_ = std::move(device);
+  made_ = nccl_.get();
 }
 
 }  // namespace ivy::comm

@@ -71,7 +71,7 @@ class DeviceSide {
   void use() { is_used_ = true; }
   // Makes what the first operation would make.
   bool prepare(const OperationCall& call, int device);
-  bool is_prepared();
+  bool is_prepared() { return existing() != nullptr && existing()->is_prepared(); }
   // Gives a group its part, `name`, where NCCL can split this one's. `color` < 0: this rank is in
   // no group.
   bool split(const OperationCall& call, std::int32_t color, std::int32_t key,
@@ -91,7 +91,7 @@ class DeviceSide {
  private:
   nccl::DeviceCommunicatorOptions options();
   nccl::DeviceCommunicator& communicator();
-  nccl::DeviceCommunicator* existing();
+  nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }
   std::optional<Failure> trouble();
   bool has_ended_well(const Failure& found) const;
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
@@ -130,8 +130,9 @@ class DeviceSide {
   std::mutex mutex_;
   nccl::Stream stream_ = nullptr;  // For asynchronous operations; guarded by mutex_, as the next.
   int stream_device_ = 0;
-  // Made and used in the communicator's turn; the pointer is read under mutex_ elsewhere.
+  // Made in the communicator's turn.
   std::unique_ptr<nccl::DeviceCommunicator> nccl_;
+  std::atomic<nccl::DeviceCommunicator*> made_{nullptr};  // The same, for any thread.
 };
 
 }  // namespace ivy::comm

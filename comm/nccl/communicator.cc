@@ -444,27 +444,26 @@ std::optional<Failure> DeviceCommunicator::call_nccl(const DeviceOperation& oper
   const Handle handle = handle_;
   const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
-  int premul_sum = -1;
-  CallResult called;
   const auto what = [&] {
     return std::string(comm_status::name_of(operation.collective.shape.operation));
   };
-  {
-    const std::lock_guard lock(calls_);
-    if (is_broken_) return look_for_trouble(false);
-    called = start_calls(caller, operation, premul_sum);
-  }
+  int premul_sum = -1;
+  std::unique_lock lock(calls_);
+  if (is_broken_) return look_for_trouble(false);
+  const CallResult called = start_calls(caller, operation, premul_sum);
   // An abort ends what hangs in NCCL, with whatever error.
   if (is_broken_) return look_for_trouble(false);
   if (called.status != kSuccess && called.status != kInProgress) {
+    lock.unlock();
     return explained(nccl_failure(called.status, what()));
   }
   // Wait until NCCL is idle again: only then is its kernel on the stream.
   if (called.status == kInProgress) {
+    lock.unlock();
     if (std::optional<Failure> failure = await_nccl(handle, deadline, what())) return failure;
+    lock.lock();
+    if (is_broken_) return look_for_trouble(false);
   }
-  const std::lock_guard lock(calls_);
-  if (is_broken_) return look_for_trouble(false);
   if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle);
   const CallResult finished = finish_calls(caller, operation);
   if (finished.error.empty()) return std::nullopt;
