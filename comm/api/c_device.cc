@@ -95,19 +95,6 @@ int find_place(const ivy_call* call, std::initializer_list<const void*> buffers,
   return find_by_driver(**loaded, buffers, is_told, placed);
 }
 
-int expect_host(const char* operation, std::initializer_list<const void*> buffers) {
-  const nccl::Driver* const driver = nccl::Driver::in_use();
-  if (driver == nullptr) return IVY_OK;
-  for (const void* const buffer : buffers) {
-    const std::optional<nccl::DeviceMemory> memory = driver->device_memory(buffer);
-    if (!memory) continue;
-    return invalid(std::string(operation) + ": " + name_of(buffer, memory) +
-                   "; messages go through host memory only: copy it, or use broadcast or "
-                   "all_to_all");
-  }
-  return IVY_OK;
-}
-
 nccl::DeviceOperation Placed::operation(Collective collective, const ivy_call* call) const {
   nccl::DeviceOperation operation;
   operation.collective = std::move(collective);

@@ -19,7 +19,5 @@ struct Placed {
 // Finds out where the buffers are, asking the driver if the program uses one. Null buffers do not
 // count. InvalidArgument: some are on a device and some are not.
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed);
-// Refuses device memory, for operations that do not support it.
-int expect_host(const char* operation, std::initializer_list<const void*> buffers);
 
 }  // namespace ivy::comm::c_interface

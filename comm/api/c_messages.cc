@@ -1,11 +1,14 @@
 // Messages between two ranks in the C interface: what the caller gave, checked and turned into
 // requests.
+#include <algorithm>
 #include <cstddef>
+#include <cstring>
 #include <memory>
 #include <string>
 
 #include "comm/api/c_device.h"
 #include "comm/api/struct_growth.h"
+#include "comm/group/device_group.h"
 
 using namespace ivy::comm;               // NOLINT: this file is the seam of that namespace.
 using namespace ivy::comm::c_interface;  // NOLINT
@@ -77,6 +80,75 @@ int give_status(const MessageStatus& status, ivy_message* message) {
   return IVY_OK;
 }
 
+// NCCL's messages have no tags and one sender.
+int check_device_message(const GivenMessage& given, const Placed& placed) {
+  const bool is_any = !given.is_send && given.peer == IVY_ANY_SOURCE;
+  const bool has_tag = given.tag != 0 && (given.is_send || given.tag != IVY_ANY_TAG);
+  if (!is_any && !has_tag) return IVY_OK;
+  return invalid(std::string(given.is_send ? "send" : "recv") + ": " + given.buffer_name +
+                 " is memory of device " + std::to_string(placed.device) +
+                 ", and between devices " +
+                 (is_any ? "a message comes from a rank that is named"
+                         : "messages have no tags: give tag 0") +
+                 "; or copy to the host");
+}
+
+// Puts it on the stream. `called.work` is set where the call has asked for it.
+int put_on_device(ivy_comm* comm, const GivenMessage& given, const Placed& placed,
+                  const ivy_call* call, Called& called) {
+  IVY_CHECKED(check_device_message(given, placed));
+  Collective shape;
+  shape.shape.operation = given.is_send ? Operation::kSend : Operation::kReceive;
+  shape.shape.dtype = static_cast<Dtype>(given.dtype);
+  shape.shape.root = given.peer;
+  shape.shape.count = given.count;
+  nccl::DeviceOperation operation = placed.operation(std::move(shape), call);
+  operation.transfer = {given.buffer, given.count * element_bytes(static_cast<Dtype>(given.dtype)),
+                        given.peer, given.is_send};
+  called = comm->communicator->carry_out(std::move(operation), options_of(call));
+  return called.outcome.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(called.outcome.failure());
+}
+
+int run_on_device(ivy_comm* comm, const GivenMessage& given,
+                  const std::shared_ptr<MessageRequest>& request, const Placed& placed,
+                  ivy_message* message, const ivy_call* call) {
+  request->status = {given.peer, 0, request->bytes};
+  request->is_on_device = true;
+  Called called;
+  IVY_CHECKED(put_on_device(comm, given, placed, call, called));
+  if (called.work == nullptr) return give_status(request->status, message);
+  *call->work = give_work({called.work, request, comm->communicator.get()});
+  return IVY_OK;
+}
+
+int exchange_on_device(ivy_comm* comm, const GivenMessage& out, const GivenMessage& in,
+                       const Placed& placed, const ivy_call* call) {
+  IVY_CHECKED(check_device_message(out, placed));
+  IVY_CHECKED(check_device_message(in, placed));
+  // In a group nothing can be waited for: the last one is, behind both.
+  ivy_call enqueued = {};
+  if (call != nullptr) std::memcpy(&enqueued, call, std::min(call->struct_bytes, sizeof enqueued));
+  enqueued.struct_bytes = sizeof enqueued;
+  ivy_work* work = nullptr;
+  const bool waits = (enqueued.flags & IVY_ENQUEUE) == 0;
+  if (waits) enqueued.work = &work;
+  enqueued.flags |= IVY_ENQUEUE;
+  DeviceGroup::begin();
+  Called sent;
+  Called received;
+  int code = put_on_device(comm, out, placed, &enqueued, sent);
+  if (code == IVY_OK) code = put_on_device(comm, in, placed, &enqueued, received);
+  const Outcome ended = DeviceGroup::end();
+  if (code != IVY_OK) return code;
+  if (ended.code != IVY_OK) return fail(ended.failure());
+  for (const std::shared_ptr<Work>& each : {sent.work, received.work}) {
+    if (each == nullptr) continue;
+    const Outcome outcome = *each->wait(std::chrono::milliseconds(-1));
+    if (outcome.code != IVY_OK) return fail(outcome.failure());
+  }
+  return IVY_OK;
+}
+
 int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
                 const ivy_call* call) {
   return guarded([&] {
@@ -85,7 +157,9 @@ int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
     std::shared_ptr<MessageRequest> request;
     IVY_CHECKED(take_request(comm, given, request));
     IVY_CHECKED(check_message(message));
-    IVY_CHECKED(expect_host(given.is_send ? "send" : "recv", {given.buffer}));
+    Placed placed;
+    IVY_CHECKED(find_place(call, {given.buffer}, placed));
+    if (placed.is_device) return run_on_device(comm, given, request, placed, message, call);
     if (call != nullptr && call->work != nullptr) {
       comm->communicator->post_message(request, options_of(call));
       *call->work = give_work({request->work, request, comm->communicator.get()});
@@ -123,14 +197,38 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
     IVY_CHECKED(take_request(
         comm, {false, recv, recv_count, dtype, from, recv_tag, "recv", "recv_tag"}, receiving));
     IVY_CHECKED(check_message(message));
-    IVY_CHECKED(expect_host("sendrecv", {send, recv}));
     if (call != nullptr && call->work != nullptr) {
       return invalid("sendrecv waits; use ivy_send and ivy_recv with call.work");
+    }
+    Placed placed;
+    IVY_CHECKED(find_place(call, {send, recv}, placed));
+    if (placed.is_device) {
+      const GivenMessage out = {true, const_cast<void*>(send), send_count, dtype, to, send_tag};
+      const GivenMessage in = {false, recv, recv_count, dtype, from, recv_tag};
+      receiving->status = {from, 0, receiving->bytes};
+      IVY_CHECKED(exchange_on_device(comm, out, in, placed, call));
+      return give_status(receiving->status, message);
     }
     const Outcome outcome =
         comm->communicator->exchange_messages({sending, receiving}, options_of(call));
     if (outcome.code != IVY_OK) return fail(outcome.failure());
     return give_status(receiving->status, message);
+  });
+}
+
+int ivy_group_begin(void) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    DeviceGroup::begin();
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_group_end(void) {
+  return guarded([&] {
+    IVY_CHECKED(check_process());
+    const Outcome ended = DeviceGroup::end();
+    return ended.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(ended.failure());
   });
 }
 
@@ -140,7 +238,9 @@ int ivy_work_message(ivy_work* work, ivy_message* message) {
     if (work == nullptr || message == nullptr) return invalid("work or message is NULL");
     IVY_CHECKED(check_message(message));
     const std::optional<Outcome> outcome = work->work->test();
-    if (work->message == nullptr || work->message->is_send || !outcome || outcome->code != IVY_OK) {
+    const bool is_known = outcome && outcome->code == IVY_OK;
+    if (work->message == nullptr || work->message->is_send ||
+        !(is_known || work->message->is_on_device)) {
       return invalid("this is no receive that has ended well");
     }
     return give_status(work->message->status, message);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "comm/collectives/selector.h"
+#include "comm/group/device_group.h"
 #include "comm/group/device_side.h"
 #include "comm/group/group_segment.h"
 #include "comm/group/members_meeting.h"
@@ -353,6 +354,12 @@ Called Communicator::carry_out(nccl::DeviceOperation operation, const CallOption
 // not begun.
 Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
+  if (DeviceGroup::current() != nullptr && !failure_.is_set()) {
+    auto work = options.is_async ? std::make_shared<Work>() : nullptr;
+    Outcome outcome = device_->join_group(operation, timeout, work);
+    if (outcome.code != 0) return {std::move(outcome), nullptr};
+    return {Outcome(), std::move(work)};
+  }
   // Another thread may be in the first operation.
   if (!device_->is_prepared()) const std::lock_guard lock(turn_);
   if (!queue_.is_busy() && device_->is_prepared() && !failure_.is_set()) {

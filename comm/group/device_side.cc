@@ -5,6 +5,7 @@
 #include <string_view>
 #include <utility>
 
+#include "comm/group/device_group.h"
 #include "comm/group/device_staging.h"
 #include "comm/nccl/apart.h"
 #include "comm/nccl/reduction_plan.h"
@@ -46,6 +47,26 @@ nccl::Ending ending_of(const DeviceOperation& operation) {
 bool wants_staging(const OperationShape& shape) {
   return reduces(shape.operation) &&
          nccl::plan_reduction(shape.operation, shape.dtype, shape.op).is_staged;
+}
+
+// Why the operation cannot be a message, or part of a group of NCCL's; empty: it can.
+std::string why_not_ahead(const DeviceOperation& operation, bool is_async, bool is_prepared) {
+  const bool is_message = operation.is_message();
+  if (!is_prepared) {
+    return std::string(is_message ? ": a message" : ": an operation in a group") +
+           " cannot be the communicator's first operation on a device, for which all ranks meet; "
+           "call ivy_prepare_device (in Python prepare_device) before; where ranks share a device "
+           "(IVY_OVERSUBSCRIBE=1), copy to the host";
+  }
+  if (DeviceGroup::current() == nullptr) return "";
+  if (wants_staging(operation.collective.shape) ||
+      device_check_mode() == DeviceCheckMode::kEvery) {
+    return ": in a group the ranks cannot meet before an operation, which this one wants";
+  }
+  if (!operation.is_enqueued && !is_async) {
+    return ": it cannot be waited for inside a group; set IVY_ENQUEUE or call.work";
+  }
+  return "";
 }
 
 // Why the operation cannot be part of a graph; empty: it can.
@@ -136,7 +157,11 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
   options.trouble = [this] { return trouble(); };
   options.found = context_.break_all;
   options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
-  options.why_late = [this](const nccl::Enqueued& late) { return check_.why_late(late); };
+  options.why_late = [this](const nccl::Enqueued& late) {
+    if (late.number != 0) return check_.why_late(late);
+    return "has rank " + std::to_string(late.shape.root) +
+           " called its part, in the same order among its operations on devices?";
+  };
   return options;
 }
 
@@ -218,6 +243,10 @@ Result<void> DeviceSide::give_stream(DeviceOperation& operation) {
 std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_async) {
   OperationShape& shape = operation.collective.shape;
   shape.place = Place::kDevice;
+  if (operation.is_message() || DeviceGroup::current() != nullptr) {
+    const std::string why = why_not_ahead(operation, is_async, is_prepared());
+    if (!why.empty()) return refusal(describe(shape) + why);
+  }
   if (wants_staging(shape) && !may_stage()) {
     return refusal(describe(shape) + ": NCCL has no " + std::string(reduce_op_name(shape.op)) +
                    " of " + std::string(dtype_name(shape.dtype)) + " for " +
@@ -244,6 +273,7 @@ std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_asy
 }
 
 bool DeviceSide::is_to_meet(DeviceOperation& operation) {
+  if (operation.is_message()) return false;
   const bool is_first = !is_used_.exchange(true);
   const OperationShape& shape = operation.collective.shape;
   if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
@@ -277,28 +307,25 @@ Outcome DeviceSide::fail_ahead(const Failure& failure) {
   return Outcome(context_.failure.get().value_or(failure));
 }
 
-Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
-                             const std::shared_ptr<Work>& work) {
-  nccl::DeviceCommunicator& device = *existing();
-  if (!operation.is_captured) device.await_room(most_ahead_);
-  const std::lock_guard lock(order_);
-  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
-  nccl::Enqueued watched;
-  watched.shape = operation.collective.shape;
-  watched.number = operation.number;
-  watched.timeout = timeout;
-  if (work != nullptr) {
-    watched.ended = [work](const std::optional<Failure>& failure) {
-      work->finish(failure ? Outcome(*failure) : Outcome());
-    };
-  }
-  const nccl::Ending ending = work != nullptr && !operation.is_captured
-                                  ? nccl::Ending::kEnqueued
-                                  : ending_of(operation);
-  if (const std::optional<Failure> failure =
-          device.carry_out(operation, std::move(watched), ending)) {
-    return fail_ahead(*failure);
-  }
+nccl::DeviceCommunicator::Started DeviceSide::begun(const DeviceOperation& operation,
+                                                    std::chrono::nanoseconds timeout,
+                                                    const std::shared_ptr<Work>& work) const {
+  nccl::DeviceCommunicator::Started one;
+  one.operation = &operation;
+  one.watched.shape = operation.collective.shape;
+  one.watched.number = operation.number;
+  one.watched.timeout = timeout;
+  one.ending = ending_of(operation);
+  if (work == nullptr) return one;
+  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
+  one.watched.ended = [work](const std::optional<Failure>& failure) {
+    work->finish(failure ? Outcome(*failure) : Outcome());
+  };
+  return one;
+}
+
+// The operation is on its stream.
+Outcome DeviceSide::mark(const DeviceOperation& operation, const std::shared_ptr<Work>& work) {
   if (work == nullptr) return {};
   const nccl::Driver& driver = *nccl::Driver::in_use();
   const nccl::Driver::Current current(driver, operation.device);
@@ -309,6 +336,42 @@ Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nano
   }
   work->set_mark(std::move(*behind), [is_broken = is_broken_] { return !*is_broken; });
   if (operation.is_captured) work->finish_captured();
+  return {};
+}
+
+Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                             const std::shared_ptr<Work>& work) {
+  nccl::DeviceCommunicator& device = *existing();
+  if (!operation.is_captured) device.await_room(most_ahead_);
+  const std::lock_guard lock(order_);
+  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);
+  std::optional<Failure> failure = device.start(one, false);
+  if (!failure) failure = device.finish(one, false, std::nullopt);
+  return failure ? fail_ahead(*failure) : mark(operation, work);
+}
+
+Outcome DeviceSide::join_group(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                               const std::shared_ptr<Work>& work) {
+  DeviceGroup& group = *DeviceGroup::current();
+  nccl::DeviceCommunicator& device = *existing();
+  struct Kept {
+    DeviceOperation operation;
+    nccl::DeviceCommunicator::Started one;
+  };
+  const auto kept = std::make_shared<Kept>(Kept{operation, {}});
+  kept->one = begun(kept->operation, timeout, work);
+  const std::lock_guard lock(order_);
+  if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
+  std::optional<Failure> failure = group.open();
+  if (!failure) failure = device.start(kept->one, true);
+  if (failure) return fail_ahead(*failure);
+  group.add(device, [this, &device, kept, work](const std::optional<Failure>& ended) {
+    const std::optional<Failure> found = device.finish(kept->one, true, ended);
+    const Outcome outcome = found ? fail_ahead(*found) : mark(kept->operation, work);
+    if (found && work != nullptr) work->finish(outcome);
+    return outcome;
+  });
   return {};
 }
 

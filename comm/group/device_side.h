@@ -67,6 +67,9 @@ class DeviceSide {
   // is null, or the caller's.
   Outcome go_ahead(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
                    const std::shared_ptr<Work>& work);
+  // The same inside this thread's group of operations: NCCL does it when the group ends.
+  Outcome join_group(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                     const std::shared_ptr<Work>& work);
   // prepare() is called.
   void use() { is_used_ = true; }
   // Makes what the first operation would make.
@@ -99,6 +102,10 @@ class DeviceSide {
   std::optional<Failure> tick(const nccl::Enqueued* oldest);
   void show(const nccl::Enqueued* oldest);
   Outcome fail_ahead(const Failure& failure);
+  nccl::DeviceCommunicator::Started begun(const nccl::DeviceOperation& operation,
+                                          std::chrono::nanoseconds timeout,
+                                          const std::shared_ptr<Work>& work) const;
+  Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const std::optional<Failure>& failure, const OperationCall& call) {
     return !failure || fail(*failure, call);

@@ -36,6 +36,7 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::size_t moved = 0;     // Bytes of header and data.
   std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
   bool is_done = false;
+  bool is_on_device = false;  // NCCL's: its size and sender are known beforehand.
 };
 
 }  // namespace ivy::comm

@@ -439,70 +439,98 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   return std::nullopt;
 }
 
-std::optional<Failure> DeviceCommunicator::call_nccl(const DeviceOperation& operation,
-                                                     Deadline& deadline) {
+std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
   const Handle handle = handle_;
   const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
   const auto what = [&] {
-    return std::string(comm_status::name_of(operation.collective.shape.operation));
+    return std::string(comm_status::name_of(one.operation->collective.shape.operation));
   };
-  int premul_sum = -1;
   std::unique_lock lock(calls_);
   if (is_broken_) return look_for_trouble(false);
-  const CallResult called = start_calls(caller, operation, premul_sum);
+  const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
   // An abort ends what hangs in NCCL, with whatever error.
   if (is_broken_) return look_for_trouble(false);
   if (called.status != kSuccess && called.status != kInProgress) {
     lock.unlock();
     return explained(nccl_failure(called.status, what()));
   }
+  if (is_grouped) return std::nullopt;
   // Wait until NCCL is idle again: only then is its kernel on the stream.
   if (called.status == kInProgress) {
     lock.unlock();
+    Deadline deadline(one.watched.timeout);
     if (std::optional<Failure> failure = await_nccl(handle, deadline, what())) return failure;
     lock.lock();
     if (is_broken_) return look_for_trouble(false);
   }
-  if (premul_sum >= 0) library_->functions().free_op(premul_sum, handle);
-  const CallResult finished = finish_calls(caller, operation);
-  if (finished.error.empty()) return std::nullopt;
-  return make_failure(FailureKind::kTransport, what() + ": " + finished.error);
+  return finish_nccl(one);
 }
 
-std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& operation,
-                                                     Enqueued watched, Ending ending) {
+// Puts the rest on the stream. Requires calls_.
+std::optional<Failure> DeviceCommunicator::finish_nccl(const Started& one) {
+  const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
+                      static_cast<std::int32_t>(options_.rank_names.size())};
+  if (one.premul_sum >= 0) library_->functions().free_op(one.premul_sum, handle_);
+  const CallResult finished = finish_calls(caller, *one.operation);
+  if (finished.error.empty()) return std::nullopt;
+  return make_failure(FailureKind::kTransport, finished.error);
+}
+
+std::optional<Failure> DeviceCommunicator::start(Started& one, bool is_grouped) {
   const Driver::Current current(*driver_, device_);
   if (!current.result().ok()) {
     return make_failure(FailureKind::kOther, current.result().error().message);
   }
-  Deadline deadline(watched.timeout);
-  const Result<Event> event = enqueued_.begin_call(*driver_, device_, watched);
+  const Result<Event> event = enqueued_.begin_call(*driver_, device_, one.watched);
   if (!event.ok()) return make_failure(FailureKind::kTransport, event.error().message);
+  one.event = *event;
   std::optional<Failure> failure;
-  if (operation.after != nullptr) {
-    const Result<void> held = operation.after->hold_back(operation.stream);
+  if (one.operation->after != nullptr) {
+    const Result<void> held = one.operation->after->hold_back(one.operation->stream);
     if (!held.ok()) failure = make_failure(FailureKind::kTransport, held.error().message);
   }
-  if (!failure) failure = call_nccl(operation, deadline);
-  if (!failure && ending != Ending::kCaptured) {
-    const Result<void> recorded = driver_->record(*event, operation.stream);
+  if (!failure) failure = call_nccl(one, is_grouped);
+  if (failure) enqueued_.end_call(one.event);
+  return failure ? std::optional(with_ras(*failure)) : std::nullopt;
+}
+
+std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
+                                                  std::optional<Failure> failure) {
+  const Driver::Current current(*driver_, device_);
+  if (is_grouped && !failure) {
+    Deadline deadline(one.watched.timeout);
+    failure = await_nccl(handle_, deadline, "a group of operations");
+    const std::lock_guard lock(calls_);
+    if (!failure && is_broken_) failure = look_for_trouble(false);
+    if (!failure) failure = finish_nccl(one);
+  }
+  if (!failure && one.ending != Ending::kCaptured) {
+    const Result<void> recorded = driver_->record(one.event, one.operation->stream);
     if (!recorded.ok()) failure = make_failure(FailureKind::kTransport, recorded.error().message);
   }
-  if (!failure && ending == Ending::kEnqueued) {
-    watched.event = *event;
-    enqueued_.watch(std::move(watched));
+  if (!failure && one.ending == Ending::kEnqueued) {
+    one.watched.event = one.event;
+    enqueued_.watch(std::move(one.watched));
     return std::nullopt;
   }
-  if (!failure && ending == Ending::kDone) {
-    failure = await_event(*event, deadline, [&] { return late_failure(watched); });
+  if (!failure && one.ending == Ending::kDone) {
+    Deadline deadline(one.watched.timeout);
+    failure = await_event(one.event, deadline, [&] { return late_failure(one.watched); });
   }
-  enqueued_.end_call(*event);
-  if (ending == Ending::kCaptured) {
+  enqueued_.end_call(one.event);
+  if (one.ending == Ending::kCaptured) {
     has_graphs_ = true;
     enqueued_.watch_always();
   }
   return failure ? std::optional(with_ras(*failure)) : std::nullopt;
+}
+
+std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& operation,
+                                                     Enqueued watched, Ending ending) {
+  Started one{&operation, std::move(watched), ending, nullptr, -1};
+  if (std::optional<Failure> failure = start(one, false)) return failure;
+  return finish(one, false, std::nullopt);
 }
 
 Failure DeviceCommunicator::late_failure(const Enqueued& operation) const {

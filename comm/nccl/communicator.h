@@ -88,6 +88,19 @@ class DeviceCommunicator {
   // Collective. Puts it on its stream. `watched` says its number, its time and whom to tell.
   std::optional<Failure> carry_out(const DeviceOperation& operation, Enqueued watched,
                                    Ending ending);
+  // The same in two halves, for an operation in a group of NCCL's: start() calls NCCL, and finish()
+  // is called when the group has ended, with its failure. No other operation of this rank may be
+  // between the two outside the group.
+  struct Started {
+    const DeviceOperation* operation = nullptr;  // Lives until finish() has returned.
+    Enqueued watched;
+    Ending ending = Ending::kEnqueued;
+    Event event = nullptr;
+    int premul_sum = -1;
+  };
+  std::optional<Failure> start(Started& one, bool is_grouped);
+  std::optional<Failure> finish(Started& one, bool is_grouped, std::optional<Failure> failure);
+  std::unique_lock<std::mutex> lock_calls() { return std::unique_lock(calls_); }
   // Waits until fewer than `most` operations are on streams and not done.
   void await_room(std::size_t most) { enqueued_.await_room(most); }
   void stay_awake() { enqueued_.stay_awake(); }
@@ -138,7 +151,8 @@ class DeviceCommunicator {
   std::optional<Failure> connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
   std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
-  std::optional<Failure> call_nccl(const DeviceOperation& operation, Deadline& deadline);
+  std::optional<Failure> call_nccl(Started& one, bool is_grouped);
+  std::optional<Failure> finish_nccl(const Started& one);
   std::optional<Failure> look_for_trouble(bool asks_nccl);
   std::optional<Failure> await_event(Event event, Deadline& deadline,
                                      const std::function<Failure()>& late);

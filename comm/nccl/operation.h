@@ -1,6 +1,7 @@
 // One collective on device memory: its values, and where it runs.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 
@@ -10,8 +11,21 @@
 
 namespace ivy::comm::nccl {
 
+// A message between two ranks, in the order of their other operations on devices.
+struct Transfer {
+  void* data = nullptr;  // Null: the operation is a collective.
+  std::size_t bytes = 0;
+  std::int32_t peer = -1;
+  bool is_send = false;
+};
+
 struct DeviceOperation {
-  Collective collective;
+  Collective collective;  // Of a message only the shape, whose root is the peer.
+  Transfer transfer;
+  bool is_message() const {
+    return collective.shape.operation == comm_status::Operation::kSend ||
+           collective.shape.operation == comm_status::Operation::kReceive;
+  }
   int device = 0;
   Stream stream = nullptr;
   bool is_enqueued = false;  // The call returns when it is on the stream, not when it is done.

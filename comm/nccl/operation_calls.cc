@@ -33,6 +33,7 @@ class Calls {
       : caller_(caller),
         nccl_(caller.nccl),
         collective_(operation.collective),
+        transfer_(operation.transfer),
         stream_(operation.stream) {}
 
   CallResult run(int& premul_sum) {
@@ -77,6 +78,9 @@ class Calls {
         return are_even(receive.blocks);
       case Operation::kAllToAll:
         return nccl_.all_to_all != nullptr;
+      case Operation::kSend:
+      case Operation::kReceive:
+        return true;
       default:
         return false;
     }
@@ -133,6 +137,14 @@ class Calls {
       case Operation::kAllToAll:
       case Operation::kAllToAllV:
         all_to_all();
+        break;
+      case Operation::kSend:
+        check(nccl_.send(transfer_.data, transfer_.bytes, Element::kU8, transfer_.peer,
+                         caller_.handle, stream_));
+        break;
+      case Operation::kReceive:
+        check(nccl_.receive(transfer_.data, transfer_.bytes, Element::kU8, transfer_.peer,
+                            caller_.handle, stream_));
         break;
       default:
         IVY_ASSERT(!"an operation on device memory");
@@ -254,6 +266,7 @@ class Calls {
   const Caller& caller_;
   const Functions& nccl_;
   const Collective& collective_;
+  const Transfer& transfer_;
   const Stream stream_;
   ReductionPlan plan_;
   int op_ = 0;

@@ -178,6 +178,8 @@ std::vector<Refused> other_calls(const Inherited& all) {
       {"ivy_prepare_device", [=] { return ivy_prepare_device(c, -1, nullptr); }},
       {"ivy_mem_alloc", allocate},
       {"ivy_mem_free", [=] { return ivy_mem_free(all.memory); }},
+      {"ivy_group_begin", [] { return ivy_group_begin(); }},
+      {"ivy_group_end", [] { return ivy_group_end(); }},
       {"ivy_work_hold_back", [=] { return ivy_work_hold_back(all.work, nullptr); }},
       {"ivy_work_test", [=] { return ivy_work_test(all.work, &number); }},
       {"ivy_work_wait", [=] { return ivy_work_wait(all.work, IVY_FOREVER); }},

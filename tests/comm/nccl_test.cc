@@ -291,19 +291,89 @@ TEST(NcclTest, ACallerFromBeforeThereWasDeviceMemoryIsUnderstood) {
   }));
 }
 
-TEST(NcclTest, SendAndReceiveOfDeviceMemoryAreRefused) {
-  expect_well(run_world(one_host(1), [](int) {
+TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
+  expect_well(run_world(one_host(2), [](int rank) {
     use_doubles();
-    Device device(kCuda, 0);
+    Device device(kCuda, rank);
     World world;
     if (!world) return;
-    const DeviceArray on(device, std::vector<char>(4));
+    const int other = 1 - rank;
+    const DeviceArray from(device, floats(1000, static_cast<float>(rank + 1)));
+    const DeviceArray to(device, floats(1000, 0));
+    EXPECT_EQ(ivy_send(world, from.data(), 1000, IVY_F32, other, 0, nullptr), IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("cannot be the communicator's first operation"),
+              std::string::npos)
+        << ivy_last_error();
+    ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
+    ivy_message told = {};
+    told.struct_bytes = sizeof told;
+    const int code = rank == 0 ? ivy_send(world, from.data(), 1000, IVY_F32, 1, 0, nullptr)
+                               : ivy_recv(world, to.data(), 1000, IVY_F32, 0, 0, &told, nullptr);
+    ASSERT_EQ(code, IVY_OK) << ivy_last_error();
+    if (rank == 1) {
+      EXPECT_EQ(to.bytes(), floats(1000, 1));
+      EXPECT_EQ(told.source, 0);
+      EXPECT_EQ(told.bytes, 4000U);
+    }
+    ASSERT_EQ(ivy_sendrecv(world, from.data(), 1000, other, 0, to.data(), 1000, other, IVY_ANY_TAG,
+                           IVY_F32, &told, nullptr),
+              IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(to.bytes(), floats(1000, static_cast<float>(other + 1)));
+    EXPECT_EQ(told.source, other);
+    EXPECT_EQ(ivy_send(world, from.data(), 1, IVY_F32, other, 7, nullptr), IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("have no tags"), std::string::npos);
+    EXPECT_EQ(ivy_recv(world, to.data(), 1, IVY_F32, IVY_ANY_SOURCE, 0, nullptr, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("a rank that is named"), std::string::npos);
     float host = 0;
-    EXPECT_EQ(ivy_send(world, on.data(), 1, IVY_F32, 0, 0, nullptr), IVY_INVALID_ARGUMENT);
-    EXPECT_NE(std::string(ivy_last_error()).find("host memory only"), std::string::npos);
-    EXPECT_EQ(ivy_all_reduce(world, &host, on.data(), 1, IVY_F32, IVY_SUM, nullptr),
+    EXPECT_EQ(ivy_all_reduce(world, &host, from.data(), 1, IVY_F32, IVY_SUM, nullptr),
               IVY_INVALID_ARGUMENT);
     EXPECT_NE(std::string(ivy_last_error()).find("one place"), std::string::npos);
+    expect_clean_end(world);
+  }));
+}
+
+// Each rank sends first: alone, the first send would wait for the other's receive for ever.
+TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    ivy_call how = call_with_factor(1);
+    how.stream = device.make_stream();
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray from(device, floats(1000, static_cast<float>(rank + 1)));
+    const DeviceArray to(device, floats(1000, 0));
+    const DeviceArray sum(device, floats(10, 1));
+    ivy_work* work = nullptr;
+    ASSERT_EQ(ivy_group_begin(), IVY_OK);
+    ASSERT_EQ(ivy_send(world, from.data(), 1000, IVY_F32, 1 - rank, 0, &how), IVY_OK)
+        << ivy_last_error();
+    ivy_call apart = how;
+    apart.work = &work;
+    ASSERT_EQ(ivy_recv(world, to.data(), 1000, IVY_F32, 1 - rank, 0, nullptr, &apart), IVY_OK)
+        << ivy_last_error();
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, sum.data(), 10, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, sum.data(), 10, IVY_F32, IVY_SUM, nullptr),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("waited for inside a group"), std::string::npos)
+        << ivy_last_error();
+    ASSERT_EQ(ivy_group_end(), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_group_end(), IVY_FAILED_PRECONDITION);
+    EXPECT_EQ(ivy_work_wait(work, 20'000), IVY_OK) << ivy_last_error();
+    ivy_message told = {};
+    told.struct_bytes = sizeof told;
+    EXPECT_EQ(ivy_work_message(work, &told), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(told.source, 1 - rank);
+    ivy_work_free(work);
+    device.synchronize(how.stream);
+    EXPECT_EQ(to.bytes(), floats(1000, static_cast<float>(2 - rank)));
+    EXPECT_EQ(sum.bytes(), floats(10, 2));
+    expect_clean_end(world);
   }));
 }
 

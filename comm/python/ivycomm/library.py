@@ -112,6 +112,8 @@ _PROTOTYPES = {
     "ivy_send": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _call]),
     "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),
     "ivy_work_wait": (c_int, [c_void_p, c_int64]),
+    "ivy_group_begin": (c_int, []),
+    "ivy_group_end": (c_int, []),
     "ivy_work_hold_back": (c_int, [c_void_p, c_void_p]),
     "ivy_work_test": (c_int, [c_void_p, POINTER(c_int)]),
     "ivy_work_notify": (c_int, [c_void_p, c_int, c_uint64]),

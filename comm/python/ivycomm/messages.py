@@ -3,12 +3,19 @@
 Ranks are ranks of the group. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message that is longer
 than the receiver's array is an error there. A receive that can get nothing any more, because src or, for anyone's, all
 others have left, raises at once. On a rank that is no member nothing happens.
+
+Memory of a GPU goes by NCCL, on the current stream, in one order with the group's other operations on GPUs: src is
+named, the tag is 0 (None for a receive), and the group has done an operation on a GPU before, or prepare_device(). Ranks
+that send to each other do so in sendrecv or batch_isend_irecv, else each would wait for the other's receive.
 """
 
+import contextlib
 from collections import namedtuple
 
 from . import arrays, gradients
+from .arrays import Memory
 from .collectives import _in_place, _nothing, _Operands, _written
+from .errors import check
 from .library import ANY, load
 from .work import start
 from .groups import _root, resolve
@@ -109,15 +116,30 @@ def batch_isend_irecv(operations, *, timeout=None):
         calls.append((op, x, peer, tag, group))
     works = []
     try:
-        # Receives first: a message that finds one needs no memory of its own.
-        for index in sorted(range(len(calls)), key=lambda index: calls[index][0] is isend):
-            op, x, peer, tag, group = calls[index]
-            works.append((index, op(x, peer, tag, group=group, timeout=timeout)))
+        with together(calls):
+            # Receives first: a message that finds one needs no memory of its own.
+            for index in sorted(range(len(calls)), key=lambda index: calls[index][0] is isend):
+                op, x, peer, tag, group = calls[index]
+                works.append((index, op(x, peer, tag, group=group, timeout=timeout)))
     except BaseException:
         for _, work in works:
             work.give_up()
         raise
     return [work for _, work in sorted(works, key=lambda each: each[0])]
+
+
+@contextlib.contextmanager
+def together(any_on_device):
+    """Messages of device memory inside are one group of NCCL's: ranks may send to each other."""
+    if not any_on_device or not Memory.any_on_device:
+        yield
+        return
+    check(load().ivy_group_begin())
+    try:
+        yield
+    finally:
+        code = load().ivy_group_end()
+    check(code)
 
 
 def _check_message(op, x, peer, tag, group):
@@ -150,11 +172,14 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     with_ = _Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
-    receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
+    receiving = None
     try:
-        start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst), send_tag),
-              (array, memory), None, False, timeout)
+        with together(memory.stream is not None):
+            receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
+            start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
+                                    send_tag), (array, memory), None, False, timeout)
         return receiving.wait()
     except BaseException:
-        receiving.give_up()
+        if receiving is not None:
+            receiving.give_up()
         raise

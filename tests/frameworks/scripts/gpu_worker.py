@@ -47,6 +47,34 @@ def arrays():
     assert staged.tolist() == [(1 << SIZE) - 1] * 8, staged
 
 
+def messages():
+    """Messages between GPUs, of ivycomm and of c10d."""
+    ic.init()
+    after, before = (RANK + 1) % SIZE, (RANK - 1) % SIZE
+    x, y = torch.full((1000,), float(RANK), device=GPU), torch.empty(1000, device=GPU)
+    ic.all_reduce_(torch.ones(1, device=GPU))
+    got = ic.sendrecv(x, after, src=before)
+    assert got.is_cuda and bool((got == before).all()), got
+    works = ic.batch_isend_irecv([ic.P2POp(ic.isend, x, after), ic.P2POp(ic.irecv, y, before)])
+    for work in works:
+        work.wait()
+    assert bool((y == before).all()), y
+    if SIZE > 1:
+        if RANK == 0:
+            ic.send(x + 5, 1)
+        elif RANK == 1:
+            ic.recv_(y, 0)
+            assert bool((y == 5).all()), y
+    ic.finalize()
+    dist.init_process_group("ivy")
+    dist.all_reduce(x.clone())
+    y.zero_()
+    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, y, before)]):
+        work.wait()
+    assert bool((y == before).all()), y
+    dist.destroy_process_group()
+
+
 def works():
     """Asynchronous operations: the stream waits, the processor does not."""
     ic.init()

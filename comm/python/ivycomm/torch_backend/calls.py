@@ -10,6 +10,7 @@ import torch
 
 from ..counts import counts_of
 from ..library import ANY, IN_PLACE, load
+from ..messages import together
 from ..work import start
 from .dense import Dense, Row
 from .errors import torch_error
@@ -104,10 +105,13 @@ class Calls:
 
     def start_coalescing(self, _device=None):
         """From here to end_coalescing() the works are put together."""
-        self._coalesced = []
+        self._coalesced, self._messages = [], []
 
     def end_coalescing(self, _device=None):
         works, self._coalesced = self._coalesced or [], None
+        messages, self._messages = getattr(self, "_messages", None) or [], None
+        with together(bool(messages)):  # GPUs may send to each other.
+            works += [begin() for begin in messages]
         return handed(JoinedWork(works))
 
     def allreduce(self, tensors, opts=None):
@@ -355,13 +359,20 @@ class Calls:
                     inner._read_message()
                     dense.take_back()
 
-            try:
-                inner = start(function, (channel.handle, dense.pointer, dense.count, dense.number, *place),
-                              (dense.keep, dense.tensor), finish, True, channel.seconds_of(None),
-                              has_message=is_receive)
-            except Exception as error:
-                raise torch_error(error) from error.__cause__
-            works.append(MessageWork(inner, [tensor], channel.followers))
+            def begin(function=function, dense=dense, place=place, finish=finish, tensor=tensor,
+                      is_receive=is_receive):
+                try:
+                    inner = start(function, (channel.handle, dense.pointer, dense.count, dense.number, *place),
+                                  (dense.keep, dense.tensor), finish, True, channel.seconds_of(None),
+                                  has_message=is_receive)
+                except Exception as error:
+                    raise torch_error(error) from error.__cause__
+                return MessageWork(inner, [tensor], channel.followers)
+
+            if dense.has_stream and self._coalesced is not None:
+                self._messages.append(begin)
+            else:
+                works.append(begin())
         return self._noted(works[0] if len(works) == 1 else JoinedWork(works))
 
     def allreduce_sparse(self, _tensors, _opts=None):
