@@ -14,7 +14,7 @@ from ..messages import together
 from ..work import start
 from .dense import Dense, Row
 from .errors import torch_error
-from .works import JoinedWork, MessageWork, OrderedWork, StreamWork, handed
+from .works import MAY_BE_OF_PYTHON, JoinedWork, MessageWork, OrderedWork, StreamWork, handed
 
 
 def _listed(tensors):
@@ -71,7 +71,11 @@ class Calls:
         on_device = [each for each in operands if isinstance(each, Dense) and each.has_stream]
         if on_device:
             return self._noted(self._put_on_stream(carry_out, is_blocking, outputs, on_device))
-        return self._noted(OrderedWork(channel.turns, channel.turns.add(carry_out, is_blocking), outputs))
+        work = OrderedWork(channel.turns, channel.turns.add(carry_out, is_blocking), outputs)
+        if is_blocking and not MAY_BE_OF_PYTHON:
+            # Its future would start a thread, and torch waits for it at once.
+            channel.turns.finish(work._task)
+        return self._noted(work)
 
     # In this thread, where the streams are known. Who does not wait at once may have other things done by the device
     # meanwhile, so the operation gets a stream of its own.

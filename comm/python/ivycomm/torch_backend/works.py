@@ -15,13 +15,14 @@ def _seconds(timeout):
     seconds = timeout.total_seconds() if timeout is not None else 0
     return seconds if seconds > 0 else None
 
+
 # Older ones let go of a work of Python's while their C++ waits for it, which then never ends.
-_MAY_BE_OF_PYTHON = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 14)
+MAY_BE_OF_PYTHON = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 14)
 
 
 def handed(work):
     """The work as torch gets it: where it must not be of Python's, one of C++ that ends with the same future."""
-    return work if _MAY_BE_OF_PYTHON else _create_work_from_future(work.get_future())
+    return work if MAY_BE_OF_PYTHON else _create_work_from_future(work.get_future())
 
 
 class _IvyWork(Work):
