@@ -85,12 +85,11 @@ int check_device_message(const GivenMessage& given, const Placed& placed) {
   const bool is_any = !given.is_send && given.peer == IVY_ANY_SOURCE;
   const bool has_tag = given.tag != 0 && (given.is_send || given.tag != IVY_ANY_TAG);
   if (!is_any && !has_tag) return IVY_OK;
-  return invalid(std::string(given.is_send ? "send" : "recv") + ": " + given.buffer_name +
-                 " is memory of device " + std::to_string(placed.device) +
-                 ", and between devices " +
-                 (is_any ? "a message comes from a rank that is named"
-                         : "messages have no tags: give tag 0") +
-                 "; or copy to the host");
+  return invalid(
+      std::string(given.is_send ? "send" : "recv") + ": " + given.buffer_name +
+      " is memory of device " + std::to_string(placed.device) + ", and between devices " +
+      (is_any ? "a message comes from a rank that is named" : "messages have no tags: give tag 0") +
+      "; or copy to the host");
 }
 
 // Puts it on the stream. `called.work` is set where the call has asked for it.

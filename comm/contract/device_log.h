@@ -23,14 +23,14 @@ namespace ivy::comm {
 
 struct DeviceRecord {
   static constexpr std::size_t kShown = 64;
-  std::uint64_t ahead = 0;          // The last operation's number.
-  std::uint64_t met = 0;            // The operations for which this rank has met the others.
-  std::uint64_t hash = 0;           // A hash of all operations up to `ahead`.
-  std::uint64_t first = 0;          // The number of shown[0]; 0: nothing is shown.
-  Fingerprint shown[kShown];        // Around the oldest one that is not done.
-  Fingerprint meeting;              // The last operation for which it has met, or waits to meet.
-  std::int32_t rank = -1;           // In the communicator.
-  std::int32_t is_in_meeting = 0;   // 1: that one is under way.
+  std::uint64_t ahead = 0;         // The last operation's number.
+  std::uint64_t met = 0;           // The operations for which this rank has met the others.
+  std::uint64_t hash = 0;          // A hash of all operations up to `ahead`.
+  std::uint64_t first = 0;         // The number of shown[0]; 0: nothing is shown.
+  Fingerprint shown[kShown];       // Around the oldest one that is not done.
+  Fingerprint meeting;             // The last operation for which it has met, or waits to meet.
+  std::int32_t rank = -1;          // In the communicator.
+  std::int32_t is_in_meeting = 0;  // 1: that one is under way.
 };
 static_assert(std::is_trivially_copyable_v<DeviceRecord>);
 

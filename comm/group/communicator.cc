@@ -187,11 +187,10 @@ Called Communicator::run(OperationShape shape, const CallOptions& options, Body 
 
 // Carries it out when those that were called before are done.
 Called Communicator::queue(const OperationShape& shape, const CallOptions& options, Body body) {
-  return queue_call(options,
-                    [this, shape, timeout = timeout_of(options), body = std::move(body)] {
-                      const std::lock_guard lock(turn_);
-                      return perform(shape, timeout, body);
-                    });
+  return queue_call(options, [this, shape, timeout = timeout_of(options), body = std::move(body)] {
+    const std::lock_guard lock(turn_);
+    return perform(shape, timeout, body);
+  });
 }
 
 Called Communicator::queue_call(const CallOptions& options, std::function<Outcome()> call) {
@@ -375,9 +374,8 @@ Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions
       return device_->go_ahead(operation, timeout, nullptr);
     }
     const std::lock_guard lock(turn_);
-    return perform(shape, timeout, [&](const OperationCall& call) {
-      return device_->carry_out(call, operation);
-    });
+    return perform(shape, timeout,
+                   [&](const OperationCall& call) { return device_->carry_out(call, operation); });
   });
 }
 

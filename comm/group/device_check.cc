@@ -89,12 +89,12 @@ void DeviceCheck::tell(std::uint64_t oldest) {
 }
 
 Failure DeviceCheck::failure_of(const DeviceDifference& difference, std::int32_t other) const {
-  Failure failure = make_failure(
-      FailureKind::kMismatch,
-      "operation " + std::to_string(difference.number) +
-          " on devices differs between ranks of communicator " + ranks_.name() + ": rank " +
-          std::to_string(ranks_.rank()) + " " + difference.own + ", rank " +
-          std::to_string(other) + " " + difference.other);
+  Failure failure =
+      make_failure(FailureKind::kMismatch,
+                   "operation " + std::to_string(difference.number) +
+                       " on devices differs between ranks of communicator " + ranks_.name() +
+                       ": rank " + std::to_string(ranks_.rank()) + " " + difference.own +
+                       ", rank " + std::to_string(other) + " " + difference.other);
   failure.rank = ranks_.world_rank(other);
   failure.sequence = difference.number;
   return failure;

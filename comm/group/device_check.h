@@ -69,11 +69,11 @@ class DeviceCheck {
   const DeviceCheckMode mode_ = device_check_mode();
 
   std::mutex mutex_;
-  DeviceLog log_;                   // Guarded by mutex_, as the next.
-  std::uint64_t ahead_ = 0;         // Operations since the last meeting.
+  DeviceLog log_;            // Guarded by mutex_, as the next.
+  std::uint64_t ahead_ = 0;  // Operations since the last meeting.
   // The watching thread's own.
-  std::uint64_t compared_ = 0;      // How many calls the last exchange knew.
-  std::uint64_t late_number_ = 0;   // The operation that does not end.
+  std::uint64_t compared_ = 0;     // How many calls the last exchange knew.
+  std::uint64_t late_number_ = 0;  // The operation that does not end.
   std::chrono::steady_clock::time_point late_since_;
   std::chrono::steady_clock::time_point exchanged_at_;
 };

@@ -59,8 +59,7 @@ std::string why_not_ahead(const DeviceOperation& operation, bool is_async, bool 
            "(IVY_OVERSUBSCRIBE=1), copy to the host";
   }
   if (DeviceGroup::current() == nullptr) return "";
-  if (wants_staging(operation.collective.shape) ||
-      device_check_mode() == DeviceCheckMode::kEvery) {
+  if (wants_staging(operation.collective.shape) || device_check_mode() == DeviceCheckMode::kEvery) {
     return ": in a group the ranks cannot meet before an operation, which this one wants";
   }
   if (!operation.is_enqueued && !is_async) {
@@ -230,8 +229,7 @@ Result<void> DeviceSide::give_stream(DeviceOperation& operation) {
   IVY_ASSERT(driver != nullptr);
   const nccl::Driver::Current current(*driver, operation.device);
   IVY_CHECK(current.result());
-  operation.after =
-      IVY_TRY(nccl::StreamMark::behind(*driver, operation.device, operation.stream));
+  operation.after = IVY_TRY(nccl::StreamMark::behind(*driver, operation.device, operation.stream));
   const std::lock_guard lock(mutex_);
   if (stream_ == nullptr) stream_ = IVY_TRY(driver->make_stream());
   stream_device_ = operation.device;

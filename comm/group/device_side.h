@@ -1,8 +1,8 @@
 // A communicator's collectives on device memory. For the first one all ranks meet as for any
-// operation, so that mismatches and deaths are found before NCCL is asked; later ones go ahead: each
-// rank puts NCCL's part on the stream, and the ranks compare what they have called afterwards
-// (device_check.h). Where NCCL has no such reduction or devices are shared, the data go through host
-// memory (device_staging.h), for which the ranks meet.
+// operation, so that mismatches and deaths are found before NCCL is asked; later ones go ahead:
+// each rank puts NCCL's part on the stream, and the ranks compare what they have called afterwards
+// (device_check.h). Where NCCL has no such reduction or devices are shared, the data go through
+// host memory (device_staging.h), for which the ranks meet.
 //
 // Thread: the communicator's lock, unless a function says otherwise.
 #pragma once
@@ -46,8 +46,8 @@ class DeviceSide {
   DeviceSide& operator=(const DeviceSide&) = delete;
 
   // Readies an operation that is called. A failure: it is refused, and nothing was sent. An
-  // operation that runs behind the caller's back gets a stream of its own, on which it begins behind
-  // what the caller's has now. Any thread, as the next three.
+  // operation that runs behind the caller's back gets a stream of its own, on which it begins
+  // behind what the caller's has now. Any thread, as the next three.
   std::optional<Failure> admit(nccl::DeviceOperation& operation, bool is_async);
   // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
   // same on all ranks, which call in one order. An operation that goes ahead has its number then.
@@ -116,7 +116,7 @@ class DeviceSide {
   const DeviceCheckMode mode_ = device_check_mode();
   const std::size_t most_ahead_;
   DeviceCheck check_;
-  std::atomic<bool> is_used_{false};   // An operation on a device was called.
+  std::atomic<bool> is_used_{false};  // An operation on a device was called.
   // Shared with works, which may outlive the communicator.
   const std::shared_ptr<std::atomic<bool>> is_broken_ = std::make_shared<std::atomic<bool>>(false);
   // Once a call has returned why the communicator is broken.

@@ -570,8 +570,7 @@ std::optional<Failure> DeviceCommunicator::end() {
                      " after this rank's last operation; what other ranks still had to do may be "
                      "lost";
   if (finalized == Finalized::kFailed) text = "NCCL failed, so it was aborted";
-  const std::optional<std::string> why =
-      finalized == Finalized::kFailed ? break_with() : taint();
+  const std::optional<std::string> why = finalized == Finalized::kFailed ? break_with() : taint();
   return timeout_failure("finalize", text + (why ? "; " + *why : ""));
 }
 

@@ -2,11 +2,12 @@
 // operation, and used for collectives on device memory. Every wait in here ends: by its deadline,
 // by the death of a rank (`trouble`), by an error that NCCL reports on its own, or by break_with().
 //
-// Making: facts and unique ids through the store (ready.h), ncclCommInitRankConfig. A communicator that was split from one which had NCCL already gets it by
-// ncclCommSplit. Calls that may block are made on threads of their own (apart.h). Ending: what was
-// enqueued, then Finalize, polled, Destroy; where anything failed, ncclCommAbort on a thread of its
-// own too: after kAbortPatience the process is tainted. A timeout inside NCCL is told up to
-// kRasPatience later where NCCL's health service (ras.h) is slow to say what it knows.
+// Making: facts and unique ids through the store (ready.h), ncclCommInitRankConfig. A communicator
+// that was split from one which had NCCL already gets it by ncclCommSplit. Calls that may block are
+// made on threads of their own (apart.h). Ending: what was enqueued, then Finalize, polled,
+// Destroy; where anything failed, ncclCommAbort on a thread of its own too: after kAbortPatience
+// the process is tainted. A timeout inside NCCL is told up to kRasPatience later where NCCL's
+// health service (ras.h) is slow to say what it knows.
 //
 // Thread: one at a time (the communicator's lock), but break_with(): any. Lifetime: ends before
 // what its callbacks refer to.

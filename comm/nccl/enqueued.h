@@ -107,7 +107,7 @@ class EnqueuedOperations {
   std::optional<Enqueued> calling_;  // The call that is inside NCCL.
   std::vector<Event> free_events_;
   std::chrono::steady_clock::time_point used_at_;
-  bool is_asleep_ = false;   // The thread waits to be woken.
+  bool is_asleep_ = false;  // The thread waits to be woken.
   bool is_for_ever_ = false;
   bool is_ending_ = false;
   std::optional<Failure> failure_;  // With which the thread has stopped; set once.

@@ -101,7 +101,7 @@ class StreamThread {
   std::mutex mutex_;
   std::condition_variable has_news_;
   std::deque<std::function<void()>> tasks_;
-  SharedGraph graph_;  // Null: it is not being captured.
+  SharedGraph graph_;   // Null: it is not being captured.
   std::thread thread_;  // Lives as long as the process: streams are few here.
 };
 

@@ -275,12 +275,13 @@ Status launch_group() {
     cuStreamIsCapturing(stream, &is_capturing);
     if (is_capturing == 0) ++to->launched;
     const int delay = to->is_blocking ? 0 : 100;
-    to->push([to, delay, is_hung, stream, launch = new Launch{to, std::move(calls), is_capturing != 0}] {
-      usleep(static_cast<useconds_t>(delay));  // A moment in which the call is in progress.
-      if (is_hung) to->is_hung = true;
-      cuLaunchHostFunc(stream, carry_out_all, launch);
-      to->state = is_hung ? kRemoteError : 0;
-    });
+    to->push(
+        [to, delay, is_hung, stream, launch = new Launch{to, std::move(calls), is_capturing != 0}] {
+          usleep(static_cast<useconds_t>(delay));  // A moment in which the call is in progress.
+          if (is_hung) to->is_hung = true;
+          cuLaunchHostFunc(stream, carry_out_all, launch);
+          to->state = is_hung ? kRemoteError : 0;
+        });
     status = to->settle();
   }
   return status;
