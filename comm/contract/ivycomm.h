@@ -218,9 +218,9 @@ IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, in
 /* Between the two, this thread's operations on device memory are given to NCCL together: those with
  * IVY_ENQUEUE or ivy_call.work, of communicators that have done one or were prepared
  * (ivy_prepare_device). They are on their streams when ivy_group_end returns, which tells the first
- * failure of them. A rank that sends to a rank which sends to it does so in a group (ivy_sendrecv is
- * one). Others are carried out at once. Groups nest: the outermost end counts. Do not wait for work
- * in between. */
+ * failure of them. A rank that sends to a rank which sends to it does so in a group (ivy_sendrecv
+ * is one). Others are carried out at once. Groups nest: the outermost end counts. Do not wait for
+ * work in between. */
 IVY_API int ivy_group_begin(void);
 IVY_API int ivy_group_end(void);
 

@@ -41,6 +41,15 @@ bool can_be_left_early(Operation operation) {
   }
 }
 
+// The name of a communicator's group number `number`; `color` < 0: it has none.
+std::string child_name(const std::string& parent, std::uint64_t number, std::int32_t color) {
+  std::string name = parent + "/" + std::to_string(number);
+  if (color >= 0) name += "." + std::to_string(color);
+  // Names travel in fields of fixed size.
+  if (name.size() > 48) name = "group-" + std::to_string(std::hash<std::string>()(name));
+  return name;
+}
+
 Error error_of(const Outcome& outcome) {
   return Error{static_cast<Code>(outcome.code), outcome.failure().text};
 }
@@ -169,16 +178,21 @@ Called Communicator::carry_out(Collective&& collective, const CallOptions& optio
                     [&](const OperationCall& call) { return host_.carry_out(call, collective); }),
             nullptr};
   }
-  const OperationShape shape = collective.shape;
-  return queue(shape, options,
-               [this, collective = std::move(collective)](const OperationCall& call) {
-                 return host_.carry_out(call, collective);
-               });
+  return queue(options, [this, timeout = timeout_of(options), collective = std::move(collective)] {
+    const std::lock_guard lock(turn_);
+    return perform(collective.shape, timeout,
+                   [&](const OperationCall& call) { return host_.carry_out(call, collective); });
+  });
 }
 
 Called Communicator::run(OperationShape shape, const CallOptions& options, Body body) {
   device_->begin_meeting(shape);
-  if (options.is_async || queue_.is_busy()) return queue(shape, options, std::move(body));
+  if (options.is_async || queue_.is_busy()) {
+    return queue(options, [this, shape, timeout = timeout_of(options), body = std::move(body)] {
+      const std::lock_guard lock(turn_);
+      return perform(shape, timeout, body);
+    });
+  }
   if (InterruptScope::is_asking(this)) return refused_in_handler(ranks_);
   const InterruptScope scope(options.interrupt, this);
   const std::lock_guard lock(turn_);
@@ -186,14 +200,7 @@ Called Communicator::run(OperationShape shape, const CallOptions& options, Body 
 }
 
 // Carries it out when those that were called before are done.
-Called Communicator::queue(const OperationShape& shape, const CallOptions& options, Body body) {
-  return queue_call(options, [this, shape, timeout = timeout_of(options), body = std::move(body)] {
-    const std::lock_guard lock(turn_);
-    return perform(shape, timeout, body);
-  });
-}
-
-Called Communicator::queue_call(const CallOptions& options, std::function<Outcome()> call) {
+Called Communicator::queue(const CallOptions& options, std::function<Outcome()> call) {
   auto work = std::make_shared<Work>();
   if (!queue_.push(work, std::move(call))) {
     Failure failure =
@@ -369,7 +376,7 @@ Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions
     return {Outcome(), std::move(work)};
   }
   const OperationShape shape = operation.collective.shape;
-  return queue_call(options, [this, shape, timeout, operation = std::move(operation)] {
+  return queue(options, [this, shape, timeout, operation = std::move(operation)] {
     if (device_->is_prepared() && !failure_.is_set()) {
       return device_->go_ahead(operation, timeout, nullptr);
     }
@@ -383,14 +390,6 @@ Called Communicator::prepare_device(int device, const CallOptions& options) {
   device_->use();
   return run(plain(Operation::kInit, Place::kDevice), options,
              [this, device](const OperationCall& call) { return device_->prepare(call, device); });
-}
-
-std::string Communicator::child_name(std::int32_t color) {
-  std::string name = ranks_.name() + "/" + std::to_string(children_);
-  if (color >= 0) name += "." + std::to_string(color);
-  // Names travel in fields of fixed size.
-  if (name.size() > 48) name = "group-" + std::to_string(std::hash<std::string>()(name));
-  return name;
 }
 
 // Every rank of this communicator takes part. `ranks`: those of the group that this rank is in, or
@@ -439,7 +438,8 @@ Result<std::unique_ptr<Communicator>> Communicator::make_group(
   const Called called =
       run(shape, {}, [this](const OperationCall& call) { return host_.meet(call); });
   if (called.outcome.code != 0) return error_of(called.outcome);
-  return make_child(child_name(-1), std::vector<std::int32_t>(ranks.begin(), ranks.end()));
+  return make_child(child_name(ranks_.name(), children_, -1),
+                    std::vector<std::int32_t>(ranks.begin(), ranks.end()));
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, std::int32_t key) {
@@ -464,7 +464,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
   std::stable_sort(ranks.begin(), ranks.end(), [&](std::int32_t left, std::int32_t right) {
     return choice_of(left).key < choice_of(right).key;
   });
-  return make_child(child_name(color), ranks);
+  return make_child(child_name(ranks_.name(), children_, color), ranks);
 }
 
 Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(

@@ -108,8 +108,7 @@ class Communicator {
   }
   Called run(OperationShape shape, const CallOptions& options, Body body);
   Called go_ahead(nccl::DeviceOperation operation, const CallOptions& options);
-  Called queue(const OperationShape& shape, const CallOptions& options, Body body);
-  Called queue_call(const CallOptions& options, std::function<Outcome()> call);
+  Called queue(const CallOptions& options, std::function<Outcome()> call);
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,
                   const AnyBody& body);
@@ -117,7 +116,6 @@ class Communicator {
   Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
   Outcome break_with(Failure failure);
   std::optional<Outcome> begin_leaving();
-  std::string child_name(std::int32_t color);
   Result<std::unique_ptr<Communicator>> make_child(const std::string& name,
                                                    const std::vector<std::int32_t>& ranks);
 

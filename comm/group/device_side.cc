@@ -17,9 +17,6 @@ namespace {
 
 using nccl::DeviceOperation;
 
-// How long an operation on the device may still run after a rank of it has left.
-constexpr std::chrono::seconds kLeftPatience{5};
-
 Failure refusal(const std::string& text) {
   Failure failure = make_failure(FailureKind::kOther, text);
   failure.code = static_cast<std::int32_t>(Code::kInvalidArgument);
@@ -96,48 +93,13 @@ DeviceSide::DeviceSide(DeviceContext context)
     : context_(std::move(context)),
       most_ahead_(most_ahead()),
       check_(context_.ranks, context_.job.records().store(),
-             context_.job.key("device/" + context_.ranks.name() + "/")) {}
+             context_.job.key("device/" + context_.ranks.name() + "/")),
+      alarm_(context_.job, context_.ranks, context_.host, context_.failure),
+      display_(context_.job, context_.ranks) {}
 
 DeviceSide::~DeviceSide() {
   made_ = nullptr;
   nccl_.reset();
-  if (stream_ == nullptr || nccl::is_tainted()) return;
-  const nccl::Driver* const driver = nccl::Driver::in_use();
-  const nccl::Driver::Current current(*driver, stream_device_);
-  driver->free_stream(stream_);
-}
-
-// Whether waiting is in vain. Asked by any thread.
-std::optional<Failure> DeviceSide::trouble() {
-  SharedGroup* const local = context_.host.local();
-  if (local != nullptr && local->is_broken()) {
-    if (std::optional<Failure> found = local->failure()) return found;
-  }
-  if (context_.failure.is_set()) return context_.failure.get();
-  const std::lock_guard lock(alarm_mutex_);
-  const Membership& ranks = context_.ranks;
-  if (alarm_ == nullptr) {
-    alarm_ = context_.job.make_alarm(ranks.name(), ranks.seats(), ranks.rank());
-  }
-  std::optional<Failure> found = alarm_->look();
-  if (!found || !has_ended_well(*found)) return found;
-  const auto now = steady_now();
-  if (!left_at_) left_at_ = now;
-  if (now - *left_at_ < kLeftPatience) return std::nullopt;
-  return found;
-}
-
-// True if the rank has finalized and not died: it may leave as soon as its own part of an operation
-// is done, while others still wait for theirs.
-bool DeviceSide::has_ended_well(const Failure& found) const {
-  SharedGroup* const local = context_.host.local();
-  if (found.kind != FailureKind::kRankDied || local == nullptr) return false;
-  std::uint32_t member = 0;
-  for (const std::int32_t rank : context_.ranks.local_ranks()) {
-    if (context_.ranks.world_rank(rank) == found.rank) return local->has_left(member);
-    ++member;
-  }
-  return false;
 }
 
 nccl::DeviceCommunicatorOptions DeviceSide::options() {
@@ -153,7 +115,7 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
   }
   options.rank = ranks.rank();
   options.host = ranks.own_seat().host_name;
-  options.trouble = [this] { return trouble(); };
+  options.trouble = [this] { return alarm_.look(); };
   options.found = context_.break_all;
   options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
   options.why_late = [this](const nccl::Enqueued& late) {
@@ -174,26 +136,8 @@ nccl::DeviceCommunicator& DeviceSide::communicator() {
 }
 
 std::optional<Failure> DeviceSide::tick(const nccl::Enqueued* oldest) {
-  show(oldest);
+  display_.show(oldest, check_.last_called());
   return check_.tick(oldest);
-}
-
-// The status page shows the operation that the device is in, or the last one that was called.
-void DeviceSide::show(const nccl::Enqueued* oldest) {
-  const DeviceCheck::Called last = check_.last_called();
-  const std::uint64_t number = oldest != nullptr ? oldest->number : last.number;
-  if (number == 0 || (number == shown_number_ && (oldest != nullptr) == is_shown_running_)) return;
-  if (!display_) {
-    display_.emplace(context_.job.rows(), context_.ranks, context_.ranks.name() + " (devices)");
-  }
-  if (is_shown_running_) display_->finish(true);
-  is_shown_running_ = oldest != nullptr;
-  if (number == shown_number_) return;
-  shown_number_ = number;
-  shown_ = oldest != nullptr ? oldest->shape : last.shape;
-  display_->begin(shown_, number);
-  display_->entered();
-  if (oldest == nullptr) display_->finish(true);
 }
 
 void DeviceSide::abort() {
@@ -209,7 +153,7 @@ Outcome DeviceSide::end() {
   nccl::DeviceCommunicator* const device = existing();
   if (device == nullptr) return {};
   if (const std::optional<Failure> failure = device->end()) return Outcome(*failure);
-  if (!device->has_lost() || is_failure_returned_.exchange(true)) return {};
+  if (!device->enqueued().has_lost() || is_failure_returned_.exchange(true)) return {};
   const std::optional<Failure> found = context_.failure.get();
   return found && found->kind != FailureKind::kAborted ? Outcome(*found) : Outcome();
 }
@@ -222,20 +166,6 @@ bool DeviceSide::fail(Failure failure, const OperationCall& call) {
   }
   context_.break_all(failure);
   return false;
-}
-
-Result<void> DeviceSide::give_stream(DeviceOperation& operation) {
-  const nccl::Driver* const driver = nccl::Driver::in_use();
-  IVY_ASSERT(driver != nullptr);
-  const nccl::Driver::Current current(*driver, operation.device);
-  IVY_CHECK(current.result());
-  operation.after = IVY_TRY(nccl::StreamMark::behind(*driver, operation.device, operation.stream));
-  const std::lock_guard lock(mutex_);
-  if (stream_ == nullptr) stream_ = IVY_TRY(driver->make_stream());
-  stream_device_ = operation.device;
-  operation.stream = stream_;
-  operation.is_enqueued = false;
-  return {};
 }
 
 std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_async) {
@@ -265,7 +195,7 @@ std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_asy
     if (!why.empty()) return refusal(describe(shape) + why);
   }
   if (!is_async) return std::nullopt;
-  const Result<void> given = give_stream(operation);
+  const Result<void> given = side_.give(operation);
   if (!given.ok()) return refusal(given.error().message);
   return std::nullopt;
 }
@@ -281,7 +211,7 @@ bool DeviceSide::is_to_meet(DeviceOperation& operation) {
 
 void DeviceSide::note_meeting(OperationShape& shape) {
   check_.begin_meeting(shape);
-  if (nccl::DeviceCommunicator* const device = existing()) device->stay_awake();
+  if (nccl::DeviceCommunicator* const device = existing()) device->enqueued().stay_awake();
 }
 
 bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& operation) {
@@ -292,11 +222,11 @@ bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& ope
   if (!context_.host.meet(call)) return false;
   if (!check(device.prepare(operation.device, call.deadline), call)) return false;
   if (device.is_shared()) return carry_out_staged(call, operation);
-  nccl::Enqueued watched;
-  watched.number = call.sequence;
-  watched.shape = call.shape;
-  watched.timeout = call.deadline.left();
-  return check(device.carry_out(operation, std::move(watched), ending_of(operation)), call);
+  nccl::DeviceCommunicator::Started one = begun(operation, call.deadline.left(), nullptr);
+  one.watched.number = call.sequence;
+  std::optional<Failure> failure = device.start(one, false);
+  if (!failure) failure = device.finish(one, false, std::nullopt);
+  return check(failure, call);
 }
 
 Outcome DeviceSide::fail_ahead(const Failure& failure) {
@@ -340,7 +270,7 @@ Outcome DeviceSide::mark(const DeviceOperation& operation, const std::shared_ptr
 Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
                              const std::shared_ptr<Work>& work) {
   nccl::DeviceCommunicator& device = *existing();
-  if (!operation.is_captured) device.await_room(most_ahead_);
+  if (!operation.is_captured) device.enqueued().await_room(most_ahead_);
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
   nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);

@@ -17,11 +17,11 @@
 #include <string>
 
 #include "comm/group/device_check.h"
+#include "comm/group/device_parts.h"
 #include "comm/group/first_failure.h"
 #include "comm/group/host_collectives.h"
 #include "comm/group/job.h"
 #include "comm/group/membership.h"
-#include "comm/group/operation_display.h"
 #include "comm/group/work.h"
 #include "comm/nccl/communicator.h"
 #include "comm/nccl/operation.h"
@@ -95,12 +95,9 @@ class DeviceSide {
   nccl::DeviceCommunicatorOptions options();
   nccl::DeviceCommunicator& communicator();
   nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }
-  std::optional<Failure> trouble();
-  bool has_ended_well(const Failure& found) const;
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
   void note_meeting(OperationShape& shape);
   std::optional<Failure> tick(const nccl::Enqueued* oldest);
-  void show(const nccl::Enqueued* oldest);
   Outcome fail_ahead(const Failure& failure);
   nccl::DeviceCommunicator::Started begun(const nccl::DeviceOperation& operation,
                                           std::chrono::nanoseconds timeout,
@@ -110,7 +107,6 @@ class DeviceSide {
   bool check(const std::optional<Failure>& failure, const OperationCall& call) {
     return !failure || fail(*failure, call);
   }
-  Result<void> give_stream(nccl::DeviceOperation& operation);
 
   const DeviceContext context_;
   const DeviceCheckMode mode_ = device_check_mode();
@@ -122,21 +118,12 @@ class DeviceSide {
   // Once a call has returned why the communicator is broken.
   std::atomic<bool> is_failure_returned_{false};
 
-  std::mutex alarm_mutex_;
-  std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation ask it, too.
-  // When a rank was first seen to have left; guarded by alarm_mutex_, as alarm_.
-  std::optional<std::chrono::steady_clock::time_point> left_at_;
-
-  // The watching thread's own: what the status page shows of operations that go ahead.
-  std::optional<OperationDisplay> display_;
-  OperationShape shown_;
-  std::uint64_t shown_number_ = 0;
-  bool is_shown_running_ = false;
+  DeviceAlarm alarm_;
+  SideStream side_;
+  DeviceDisplay display_;
 
   std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.
-  std::mutex mutex_;
-  nccl::Stream stream_ = nullptr;  // For asynchronous operations; guarded by mutex_, as the next.
-  int stream_device_ = 0;
+  std::mutex mutex_;  // Held while NCCL's part is made.
   // Made in the communicator's turn.
   std::unique_ptr<nccl::DeviceCommunicator> nccl_;
   std::atomic<nccl::DeviceCommunicator*> made_{nullptr};  // The same, for any thread.

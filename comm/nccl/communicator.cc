@@ -30,12 +30,6 @@ constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{5'000};
 constexpr milliseconds kAskNccl{1};
 
-// An error of NCCL is a hint: for so long the alarm is asked who died.
-constexpr milliseconds kVerdictTime{200};
-// The most of NCCL's own message that is quoted; a failure's text has 512 bytes.
-constexpr std::size_t kWordsMax = 160;
-// The time limit of a question to the store that is not essential.
-constexpr milliseconds kStoreLimit{250};
 // An abort waits so long for a call that puts something on a stream; those do not block.
 constexpr milliseconds kCallPatience{50};
 
@@ -53,33 +47,9 @@ class Pause {
   microseconds next_ = kFirstSleep;
 };
 
-std::string seconds_text(nanoseconds time) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
-  return text;
-}
-
 bool shows_times() {
   const char* const wanted = std::getenv("IVY_NCCL_TIMES");
   return wanted != nullptr && *wanted == '1';
-}
-
-// Returns NCCL's last warning.
-std::string last_words(const Functions& nccl, Handle handle) {
-  std::string words = own_nccl_warning();
-  const char* const last = nccl.get_last_error(handle);
-  if (words.empty() && last != nullptr) words = last;
-  return words.empty() ? "" : "; NCCL says: " + words.substr(0, kWordsMax);
-}
-
-// Lets one rank ask for all, the first to time out, because each question goes to all processes. If
-// the store does not answer, every rank asks.
-bool may_ask_ras(const DeviceCommunicatorOptions& options) {
-  if (options.store == nullptr) return true;
-  const std::string own = std::to_string(options.rank);
-  const auto first =
-      options.store->compare_set(options.key + "/ras", std::nullopt, own, kStoreLimit);
-  return !first.ok() || first->first;
 }
 
 void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_point began,
@@ -98,6 +68,7 @@ void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_poi
 
 DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
     : options_(std::move(options)),
+      diagnosis_(options_, [this] { return look_for_trouble(false); }),
       driver_(Driver::in_use()),
       enqueued_({.look = [this](const Enqueued* one) { return look_at(one); },
                  .found = [this](const Failure& failure) { options_.found(failure); },
@@ -109,54 +80,6 @@ DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
 DeviceCommunicator::~DeviceCommunicator() { static_cast<void>(end()); }
 
 void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
-
-Failure DeviceCommunicator::nccl_failure(Status status, const std::string& what) const {
-  std::string text = "NCCL of communicator " + options_.name + ": " + what + ": " +
-                     library_->name_of_error(status);
-  const char* const last = library_->functions().get_last_error(nullptr);
-  if (last != nullptr && *last != '\0') text += ": " + std::string(last);
-  // The failure is told to all ranks, as a lost connection is.
-  Failure failure = make_failure(FailureKind::kTransport, text);
-  set_host(failure, options_.host);
-  return failure;
-}
-
-Failure DeviceCommunicator::timeout_failure(const std::string& what, const std::string& why) const {
-  return make_failure(FailureKind::kTimeout,
-                      "NCCL of communicator " + options_.name + ": " + what + ": " + why);
-}
-
-// Adds what NCCL's health service knows to a timeout inside NCCL. A rank that may not ask waits for
-// the failure of the one that does, which has the answer.
-Failure DeviceCommunicator::with_ras(const Failure& failure) {
-  const char* const address = std::getenv("NCCL_RAS_ADDR");
-  const bool is_inside = failure.kind == FailureKind::kTimeout;
-  if (!is_inside || address == nullptr || library_->version() < kRasFrom) return failure;
-  const auto has_trouble = [this] { return look_for_trouble(false).has_value(); };
-  const auto end = steady_now() + kRasPatience;
-  std::string answer;
-  if (!has_trouble() && may_ask_ras(options_)) {
-    answer = ask_ras(address, kRasPatience, has_trouble);
-  } else {
-    while (!has_trouble() && steady_now() < end) std::this_thread::sleep_for(milliseconds(5));
-  }
-  if (const std::optional<Failure> trouble = look_for_trouble(false)) return *trouble;
-  if (answer.empty()) return failure;
-  std::fputs(report_of_ras(answer, options_.name).c_str(), stderr);
-  Failure told = failure;
-  set_text(told, std::string(failure.text) +
-                     "; NCCL's health service says: " + summary_of_ras(answer, kWordsMax));
-  return told;
-}
-
-Failure DeviceCommunicator::explained(const Failure& failure) {
-  const auto end = steady_now() + kVerdictTime;
-  while (steady_now() < end) {
-    if (const std::optional<Failure> trouble = options_.trouble()) return *trouble;
-    std::this_thread::sleep_for(milliseconds(5));
-  }
-  return failure;
-}
 
 std::optional<Failure> DeviceCommunicator::look_for_trouble(bool asks_nccl) {
   if (const std::optional<Failure> trouble = options_.trouble()) return trouble;
@@ -170,7 +93,7 @@ std::optional<Failure> DeviceCommunicator::look_for_trouble(bool asks_nccl) {
     if (asked != kSuccess) status = asked;
   }
   if (status == kSuccess || status == kInProgress) return std::nullopt;
-  return explained(nccl_failure(status, "reported while an operation ran"));
+  return diagnosis_.explained(diagnosis_.of_nccl(status, "reported while an operation ran"));
 }
 
 std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
@@ -189,15 +112,13 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
     }
     if (is_broken_) return look_for_trouble(false);
     if (status == kSuccess) return std::nullopt;
-    if (status != kInProgress) return explained(nccl_failure(status, what));
+    if (status != kInProgress) return diagnosis_.explained(diagnosis_.of_nccl(status, what));
     const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
       if (const std::optional<Failure> trouble = look_for_trouble(false)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) {
-        return timeout_failure(what, "no end after " + seconds_text(deadline.waited()) +
-                                         "; NCCL_DEBUG=INFO tells how far it came" +
-                                         last_words(library_->functions(), handle));
+        return diagnosis_.endless(what, deadline.waited(), handle);
       }
     }
     pause.rest(kLongestSleep);
@@ -234,7 +155,7 @@ std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, int devic
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
   std::optional<Failure> failure = await_event(*event, deadline, [this] {
-    return timeout_failure("a copy", "not done on the device in time");
+    return diagnosis_.timeout("a copy", "not done on the device in time");
   });
   enqueued_.give_back(*event);
   return failure;
@@ -309,6 +230,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   const auto known = steady_now();
   if (facts.trouble.empty()) {
     library_ = *Library::load();
+    diagnosis_.use(*library_);
     driver_ = *Driver::load();
     options.can_scale = library_->functions().init_rank_scalable != nullptr;
   }
@@ -323,7 +245,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
       if (failure->kind == FailureKind::kTimeout) {
         set_text(*failure, failure->text + who_is_not_done(options));
       }
-      return with_ras(*failure);
+      return diagnosis_.with_ras(*failure);
     }
     report_phase(options, Phase::kDone);
   }
@@ -375,7 +297,7 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
     handle_ = making->made();
   }
   if (making->status != kSuccess && making->status != kInProgress) {
-    return nccl_failure(making->status, "init");
+    return diagnosis_.of_nccl(making->status, "init");
   }
   return await_nccl(handle_, deadline, "init");
 }
@@ -389,9 +311,7 @@ Failure DeviceCommunicator::give_up_init(Making& making, const Failure& failure,
     if (handle != nullptr && !making.is_aborted.exchange(true)) handle_ = handle;
   }
   if (failure.kind != FailureKind::kTimeout) return failure;
-  return timeout_failure("init", "no end after " + seconds_text(deadline.waited()) +
-                                     "; NCCL_DEBUG=INFO tells how far it came" +
-                                     last_words(library_->functions(), handle));
+  return diagnosis_.endless("init", deadline.waited(), handle);
 }
 
 std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::string& name,
@@ -412,14 +332,14 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   {
     const std::lock_guard lock(calls_);
     if (const std::optional<Failure> failure = call("split", deadline, start)) {
-      return with_ras(*failure);
+      return diagnosis_.with_ras(*failure);
     }
   }
   status = *called;
-  if (status != kSuccess && status != kInProgress) return nccl_failure(status, "split");
+  if (status != kSuccess && status != kInProgress) return diagnosis_.of_nccl(status, "split");
   // The child's handle is there once the parent is idle again.
   if (const std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) {
-    return with_ras(*failure);
+    return diagnosis_.with_ras(*failure);
   }
   {
     const std::lock_guard lock(handle_mutex_);
@@ -428,12 +348,13 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   if (color == kNoColor || making->made() == nullptr) return std::nullopt;
   child = std::make_unique<DeviceCommunicator>(options_);
   child->library_ = library_;
+  child->diagnosis_.use(*library_);
   child->driver_ = driver_;
   child->chosen_ = device_.load();
   child->makings_.push_back(making);
   child->handle_ = making->made();
   if (const std::optional<Failure> failure = child->await_nccl(child->handle_, deadline, "split")) {
-    return with_ras(*failure);
+    return diagnosis_.with_ras(*failure);
   }
   child->device_ = device_.load();
   return std::nullopt;
@@ -453,7 +374,7 @@ std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_group
   if (is_broken_) return look_for_trouble(false);
   if (called.status != kSuccess && called.status != kInProgress) {
     lock.unlock();
-    return explained(nccl_failure(called.status, what()));
+    return diagnosis_.explained(diagnosis_.of_nccl(called.status, what()));
   }
   if (is_grouped) return std::nullopt;
   // Wait until NCCL is idle again: only then is its kernel on the stream.
@@ -492,7 +413,7 @@ std::optional<Failure> DeviceCommunicator::start(Started& one, bool is_grouped) 
   }
   if (!failure) failure = call_nccl(one, is_grouped);
   if (failure) enqueued_.end_call(one.event);
-  return failure ? std::optional(with_ras(*failure)) : std::nullopt;
+  return failure ? std::optional(diagnosis_.with_ras(*failure)) : std::nullopt;
 }
 
 std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
@@ -516,32 +437,14 @@ std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
   }
   if (!failure && one.ending == Ending::kDone) {
     Deadline deadline(one.watched.timeout);
-    failure = await_event(one.event, deadline, [&] { return late_failure(one.watched); });
+    failure = await_event(one.event, deadline, [&] { return diagnosis_.late(one.watched); });
   }
   enqueued_.end_call(one.event);
   if (one.ending == Ending::kCaptured) {
     has_graphs_ = true;
     enqueued_.watch_always();
   }
-  return failure ? std::optional(with_ras(*failure)) : std::nullopt;
-}
-
-std::optional<Failure> DeviceCommunicator::carry_out(const DeviceOperation& operation,
-                                                     Enqueued watched, Ending ending) {
-  Started one{&operation, std::move(watched), ending, nullptr, -1};
-  if (std::optional<Failure> failure = start(one, false)) return failure;
-  return finish(one, false, std::nullopt);
-}
-
-Failure DeviceCommunicator::late_failure(const Enqueued& operation) const {
-  Failure failure = timeout_failure(
-      describe(operation), "not done on the device in time; " +
-                               (options_.why_late ? options_.why_late(operation)
-                                                  : std::string("is something before it on a "
-                                                                "stream stuck?")));
-  failure.sequence = operation.number;
-  set_operation(failure, comm_status::name_of(operation.shape.operation));
-  return failure;
+  return failure ? std::optional(diagnosis_.with_ras(*failure)) : std::nullopt;
 }
 
 std::optional<Failure> DeviceCommunicator::look_at(const Enqueued* operation) {
@@ -549,7 +452,7 @@ std::optional<Failure> DeviceCommunicator::look_at(const Enqueued* operation) {
   if (operation == nullptr || steady_now() < operation->since + operation->timeout) {
     return std::nullopt;
   }
-  return with_ras(late_failure(*operation));
+  return diagnosis_.with_ras(diagnosis_.late(*operation));
 }
 
 std::optional<Failure> DeviceCommunicator::end() {
@@ -566,12 +469,12 @@ std::optional<Failure> DeviceCommunicator::end() {
   if (finalized == Finalized::kDone || (finalized == Finalized::kNotYet && has_graphs_)) {
     return std::nullopt;
   }
-  std::string text = "not done " + seconds_text(kFinalizePatience) +
+  std::string text = "not done " + time_text(kFinalizePatience) +
                      " after this rank's last operation; what other ranks still had to do may be "
                      "lost";
   if (finalized == Finalized::kFailed) text = "NCCL failed, so it was aborted";
   const std::optional<std::string> why = finalized == Finalized::kFailed ? break_with() : taint();
-  return timeout_failure("finalize", text + (why ? "; " + *why : ""));
+  return diagnosis_.timeout("finalize", text + (why ? "; " + *why : ""));
 }
 
 // Everything on the streams is done, so that NCCL waits for little but graphs that hold operations.

@@ -26,6 +26,8 @@
 #include "comm/contract/failure.h"
 #include "comm/nccl/abi.h"
 #include "comm/nccl/apart.h"
+#include "comm/nccl/communicator_options.h"
+#include "comm/nccl/diagnosis.h"
 #include "comm/nccl/driver.h"
 #include "comm/nccl/enqueued.h"
 #include "comm/nccl/library.h"
@@ -41,28 +43,6 @@ inline constexpr std::chrono::seconds kAbortPatience{5};
 inline constexpr std::chrono::milliseconds kFinalizePatience{2'000};
 // The same where graphs hold operations: NCCL waits for their end.
 inline constexpr std::chrono::milliseconds kGraphPatience{200};
-
-struct DeviceCommunicatorOptions {
-  std::string name;
-  std::string key;                      // Prefix of its keys in the store.
-  store::Client* store = nullptr;       // Null: a world of one.
-  std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
-  std::vector<std::int32_t> world_ranks;
-  bool spans_hosts = false;  // Pretended hosts count as hosts, too.
-  std::int32_t rank = 0;
-  std::string host;
-  std::chrono::nanoseconds timeout{0};  // Applies to enqueued operations.
-  // Returns why waiting is in vain: a death, or another rank's failure. Called by any thread.
-  std::function<std::optional<Failure>()> trouble;
-  // Told of failures that were found while no call was under way. Called by a thread of this
-  // object, so it must not destroy the object.
-  std::function<void(const Failure&)> found;
-  // See EnqueuedWatch::tick; called by the same thread.
-  std::function<std::optional<Failure>(const Enqueued*)> tick;
-  // Says why an operation may not be done in time: "rank 3 has not called it". Any thread; may ask
-  // the store.
-  std::function<std::string(const Enqueued&)> why_late;
-};
 
 // How a call ends for its caller.
 enum class Ending : std::uint8_t {
@@ -86,12 +66,9 @@ class DeviceCommunicator {
   // Is -1 until NCCL's part is made.
   int device() const { return device_; }
 
-  // Collective. Puts it on its stream. `watched` says its number, its time and whom to tell.
-  std::optional<Failure> carry_out(const DeviceOperation& operation, Enqueued watched,
-                                   Ending ending);
-  // The same in two halves, for an operation in a group of NCCL's: start() calls NCCL, and finish()
-  // is called when the group has ended, with its failure. No other operation of this rank may be
-  // between the two outside the group.
+  // Collective, in two halves: start() calls NCCL, and finish() puts the rest on the stream, and
+  // waits or lets it be watched. In a group of NCCL's, finish() is called when the group has ended,
+  // with its failure.
   struct Started {
     const DeviceOperation* operation = nullptr;  // Lives until finish() has returned.
     Enqueued watched;
@@ -102,11 +79,7 @@ class DeviceCommunicator {
   std::optional<Failure> start(Started& one, bool is_grouped);
   std::optional<Failure> finish(Started& one, bool is_grouped, std::optional<Failure> failure);
   std::unique_lock<std::mutex> lock_calls() { return std::unique_lock(calls_); }
-  // Waits until fewer than `most` operations are on streams and not done.
-  void await_room(std::size_t most) { enqueued_.await_room(most); }
-  void stay_awake() { enqueued_.stay_awake(); }
-  // Whether what is put on the stream is recorded into a graph.
-  bool is_capturing(Stream stream) const { return driver_->is_capturing(stream); }
+  EnqueuedOperations& enqueued() { return enqueued_; }
   // Waits until everything on the stream is done. The device is this thread's.
   std::optional<Failure> await_stream(Stream stream, int device, Deadline& deadline);
 
@@ -126,8 +99,6 @@ class DeviceCommunicator {
   // operation may be under way. A failure: NCCL had to be aborted. What was found while it waited
   // is told by `found` as ever. Later calls do nothing.
   std::optional<Failure> end();
-  // True if enqueued work was never confirmed complete.
-  bool has_lost() { return enqueued_.has_lost(); }
 
  private:
   // What NCCL reads and writes while it makes a handle and for as long as that lives, also by
@@ -157,16 +128,12 @@ class DeviceCommunicator {
   std::optional<Failure> look_for_trouble(bool asks_nccl);
   std::optional<Failure> await_event(Event event, Deadline& deadline,
                                      const std::function<Failure()>& late);
-  Failure nccl_failure(Status status, const std::string& what) const;
-  Failure explained(const Failure& failure);
-  Failure timeout_failure(const std::string& what, const std::string& why) const;
-  Failure with_ras(const Failure& failure);
   std::optional<Failure> look_at(const Enqueued* operation);
-  Failure late_failure(const Enqueued& operation) const;
   enum class Finalized : std::uint8_t { kDone, kNotYet, kFailed };
   Finalized finalize();
 
   DeviceCommunicatorOptions options_;
+  Diagnosis diagnosis_;
   const Library* library_ = nullptr;
   const Driver* driver_ = nullptr;
   std::atomic<int> device_{-1};  // Where NCCL's part is made.

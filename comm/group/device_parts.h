@@ -1,0 +1,77 @@
+// What DeviceSide is made of beside NCCL: the alarm that threads outside an operation ask, the
+// stream of works, and what the status page shows.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+
+#include "comm/group/device_check.h"
+#include "comm/group/first_failure.h"
+#include "comm/group/host_collectives.h"
+#include "comm/group/job.h"
+#include "comm/group/membership.h"
+#include "comm/group/operation_display.h"
+#include "comm/nccl/enqueued.h"
+#include "comm/nccl/operation.h"
+#include "comm/transports/alarm.h"
+
+namespace ivy::comm {
+
+// Why waiting for the device is in vain. Thread: any.
+class DeviceAlarm {
+ public:
+  // All outlive it.
+  DeviceAlarm(Job& job, const Membership& ranks, HostCollectives& host, const FirstFailure& failure)
+      : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
+  std::optional<Failure> look();
+
+ private:
+  bool has_ended_well(const Failure& found) const;
+
+  Job& job_;
+  const Membership& ranks_;
+  HostCollectives& host_;
+  const FirstFailure& failure_;
+  std::mutex mutex_;
+  std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation ask it, too.
+  // When a rank was first seen to have left; guarded by mutex_, as alarm_.
+  std::optional<std::chrono::steady_clock::time_point> left_at_;
+};
+
+// The stream of operations that run behind the caller's back. Thread: any.
+class SideStream {
+ public:
+  SideStream() = default;
+  ~SideStream();
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+
+  // Puts the operation there, behind what the caller's stream has now.
+  Result<void> give(nccl::DeviceOperation& operation);
+
+ private:
+  std::mutex mutex_;
+  nccl::Stream stream_ = nullptr;  // Guarded by mutex_, as the next.
+  int device_ = 0;
+};
+
+// What the status page shows of operations that go ahead. Thread: the watching one.
+class DeviceDisplay {
+ public:
+  DeviceDisplay(Job& job, const Membership& ranks) : job_(job), ranks_(ranks) {}
+  // The operation that the device is in, or null and the last one that was called.
+  void show(const nccl::Enqueued* oldest, const DeviceCheck::Called& last);
+
+ private:
+  Job& job_;
+  const Membership& ranks_;
+  std::optional<OperationDisplay> display_;  // From the first operation on.
+  OperationShape shown_;
+  std::uint64_t number_ = 0;
+  bool is_running_ = false;
+};
+
+}  // namespace ivy::comm

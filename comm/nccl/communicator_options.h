@@ -1,0 +1,41 @@
+// What one communicator lends to NCCL's part of it, and is asked by that.
+//
+// A value; what it refers to outlives its user.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "comm/contract/failure.h"
+#include "comm/nccl/enqueued.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::comm::nccl {
+
+struct DeviceCommunicatorOptions {
+  std::string name;
+  std::string key;                      // Prefix of its keys in the store.
+  store::Client* store = nullptr;       // Null: a world of one.
+  std::vector<std::string> rank_names;  // "rank 3 (node2, pid 77)", by rank.
+  std::vector<std::int32_t> world_ranks;
+  bool spans_hosts = false;  // Pretended hosts count as hosts, too.
+  std::int32_t rank = 0;
+  std::string host;
+  std::chrono::nanoseconds timeout{0};  // Applies to enqueued operations.
+  // Returns why waiting is in vain: a death, or another rank's failure. Called by any thread.
+  std::function<std::optional<Failure>()> trouble;
+  // Told of failures that were found while no call was under way. Called by a thread of this
+  // object, so it must not destroy the object.
+  std::function<void(const Failure&)> found;
+  // See EnqueuedWatch::tick; called by the same thread.
+  std::function<std::optional<Failure>(const Enqueued*)> tick;
+  // Says why an operation may not be done in time: "rank 3 has not called it". Any thread; may ask
+  // the store.
+  std::function<std::string(const Enqueued&)> why_late;
+};
+
+}  // namespace ivy::comm::nccl

@@ -1,0 +1,114 @@
+#include "comm/nccl/diagnosis.h"
+
+#include <cstdio>
+#include <cstdlib>
+#include <thread>
+
+#include "comm/nccl/own_facts.h"
+#include "comm/nccl/ras.h"
+#include "proto/os/clock.h"
+#include "proto/wire/ras.h"
+
+namespace ivy::comm::nccl {
+namespace {
+
+// An error of NCCL is a hint: for so long the alarm is asked who died.
+constexpr std::chrono::milliseconds kVerdictTime{200};
+constexpr std::chrono::milliseconds kVerdictStep{5};
+// The most of NCCL's own message that is quoted; a failure's text has 512 bytes.
+constexpr std::size_t kWordsMax = 160;
+// The time limit of a question to the store that is not essential.
+constexpr std::chrono::milliseconds kStoreLimit{250};
+
+// Returns NCCL's last warning.
+std::string last_words(const Functions& nccl, Handle handle) {
+  std::string words = own_nccl_warning();
+  const char* const last = nccl.get_last_error(handle);
+  if (words.empty() && last != nullptr) words = last;
+  return words.empty() ? "" : "; NCCL says: " + words.substr(0, kWordsMax);
+}
+
+}  // namespace
+
+std::string time_text(std::chrono::nanoseconds time) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%.3g s", std::chrono::duration<double>(time).count());
+  return text;
+}
+
+Failure Diagnosis::of_nccl(Status status, const std::string& what) const {
+  std::string text = "NCCL of communicator " + options_.name + ": " + what + ": " +
+                     library_->name_of_error(status);
+  const char* const last = library_->functions().get_last_error(nullptr);
+  if (last != nullptr && *last != '\0') text += ": " + std::string(last);
+  // The failure is told to all ranks, as a lost connection is.
+  Failure failure = make_failure(FailureKind::kTransport, text);
+  set_host(failure, options_.host);
+  return failure;
+}
+
+Failure Diagnosis::timeout(const std::string& what, const std::string& why) const {
+  return make_failure(FailureKind::kTimeout,
+                      "NCCL of communicator " + options_.name + ": " + what + ": " + why);
+}
+
+Failure Diagnosis::endless(const std::string& what, std::chrono::nanoseconds waited,
+                           Handle handle) const {
+  return timeout(what, "no end after " + time_text(waited) +
+                           "; NCCL_DEBUG=INFO tells how far it came" +
+                           last_words(library_->functions(), handle));
+}
+
+Failure Diagnosis::late(const Enqueued& operation) const {
+  const std::string why = options_.why_late ? options_.why_late(operation)
+                                            : "is something before it on a stream stuck?";
+  Failure failure = timeout(describe(operation), "not done on the device in time; " + why);
+  failure.sequence = operation.number;
+  set_operation(failure, comm_status::name_of(operation.shape.operation));
+  return failure;
+}
+
+Failure Diagnosis::explained(const Failure& failure) const {
+  const auto end = steady_now() + kVerdictTime;
+  while (steady_now() < end) {
+    if (const std::optional<Failure> trouble = options_.trouble()) return *trouble;
+    std::this_thread::sleep_for(kVerdictStep);
+  }
+  return failure;
+}
+
+// Lets one rank ask for all, the first to time out, because each question goes to all processes. If
+// the store does not answer, every rank asks.
+bool Diagnosis::may_ask_ras() const {
+  if (options_.store == nullptr) return true;
+  const std::string own = std::to_string(options_.rank);
+  const auto first =
+      options_.store->compare_set(options_.key + "/ras", std::nullopt, own, kStoreLimit);
+  return !first.ok() || first->first;
+}
+
+// A rank that may not ask waits for the failure of the one that does, which has the answer.
+Failure Diagnosis::with_ras(const Failure& failure) const {
+  const char* const address = std::getenv("NCCL_RAS_ADDR");
+  const bool is_inside = failure.kind == FailureKind::kTimeout;
+  if (!is_inside || address == nullptr || library_ == nullptr || library_->version() < kRasFrom) {
+    return failure;
+  }
+  const auto has_trouble = [this] { return trouble_().has_value(); };
+  const auto end = steady_now() + kRasPatience;
+  std::string answer;
+  if (!has_trouble() && may_ask_ras()) {
+    answer = ask_ras(address, kRasPatience, has_trouble);
+  } else {
+    while (!has_trouble() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
+  }
+  if (const std::optional<Failure> trouble = trouble_()) return *trouble;
+  if (answer.empty()) return failure;
+  std::fputs(report_of_ras(answer, options_.name).c_str(), stderr);
+  Failure told = failure;
+  set_text(told, std::string(failure.text) +
+                     "; NCCL's health service says: " + summary_of_ras(answer, kWordsMax));
+  return told;
+}
+
+}  // namespace ivy::comm::nccl

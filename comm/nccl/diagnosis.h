@@ -1,0 +1,47 @@
+// The failures of one communicator's part of NCCL, in words: with what NCCL has warned of, what its
+// health service knows (ras.h), and who died meanwhile.
+//
+// Thread: any. Lifetime: the options and the library outlive it.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include "comm/nccl/communicator_options.h"
+#include "comm/nccl/library.h"
+
+namespace ivy::comm::nccl {
+
+class Diagnosis {
+ public:
+  // `trouble` says why waiting is in vain; it asks nothing of NCCL.
+  Diagnosis(const DeviceCommunicatorOptions& options,
+            std::function<std::optional<Failure>()> trouble)
+      : options_(options), trouble_(std::move(trouble)) {}
+
+  // Before the first of the next.
+  void use(const Library& library) { library_ = &library; }
+  Failure of_nccl(Status status, const std::string& what) const;
+  Failure timeout(const std::string& what, const std::string& why) const;
+  // A wait in NCCL that does not end; the handle may be null.
+  Failure endless(const std::string& what, std::chrono::nanoseconds waited, Handle handle) const;
+  Failure late(const Enqueued& operation) const;
+  // Waits for a moment: a failure of NCCL's may be another rank's death.
+  Failure explained(const Failure& failure) const;
+  // Adds what NCCL's health service knows to a timeout inside NCCL.
+  Failure with_ras(const Failure& failure) const;
+
+ private:
+  bool may_ask_ras() const;
+
+  const DeviceCommunicatorOptions& options_;
+  const std::function<std::optional<Failure>()> trouble_;
+  const Library* library_ = nullptr;
+};
+
+// "1.5 s"
+std::string time_text(std::chrono::nanoseconds time);
+
+}  // namespace ivy::comm::nccl
