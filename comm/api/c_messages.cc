@@ -92,9 +92,16 @@ int check_device_message(const GivenMessage& given, const Placed& placed) {
       "; or copy to the host");
 }
 
+// Where and how a message between devices is called.
+struct OnDevice {
+  ivy_comm* comm;
+  const Placed& placed;
+  const ivy_call* call;
+};
+
 // Puts it on the stream. `called.work` is set where the call has asked for it.
-int put_on_device(ivy_comm* comm, const GivenMessage& given, const Placed& placed,
-                  const ivy_call* call, Called& called) {
+int put_on_device(const OnDevice& where, const GivenMessage& given, Called& called) {
+  const auto& [comm, placed, call] = where;
   IVY_CHECKED(check_device_message(given, placed));
   Collective shape;
   shape.shape.operation = given.is_send ? Operation::kSend : Operation::kReceive;
@@ -108,20 +115,20 @@ int put_on_device(ivy_comm* comm, const GivenMessage& given, const Placed& place
   return called.outcome.code == IVY_OK ? static_cast<int>(IVY_OK) : fail(called.outcome.failure());
 }
 
-int run_on_device(ivy_comm* comm, const GivenMessage& given,
-                  const std::shared_ptr<MessageRequest>& request, const Placed& placed,
-                  ivy_message* message, const ivy_call* call) {
+int run_on_device(const OnDevice& where, const GivenMessage& given,
+                  const std::shared_ptr<MessageRequest>& request, ivy_message* message) {
+  const auto& [comm, placed, call] = where;
   request->status = {given.peer, 0, request->bytes};
   request->is_on_device = true;
   Called called;
-  IVY_CHECKED(put_on_device(comm, given, placed, call, called));
+  IVY_CHECKED(put_on_device(where, given, called));
   if (called.work == nullptr) return give_status(request->status, message);
   *call->work = give_work({called.work, request, comm->communicator.get()});
   return IVY_OK;
 }
 
-int exchange_on_device(ivy_comm* comm, const GivenMessage& out, const GivenMessage& in,
-                       const Placed& placed, const ivy_call* call) {
+int exchange_on_device(const OnDevice& where, const GivenMessage& out, const GivenMessage& in) {
+  const auto& [comm, placed, call] = where;
   IVY_CHECKED(check_device_message(out, placed));
   IVY_CHECKED(check_device_message(in, placed));
   // In a group nothing can be waited for: the last one is, behind both.
@@ -135,8 +142,9 @@ int exchange_on_device(ivy_comm* comm, const GivenMessage& out, const GivenMessa
   DeviceGroup::begin();
   Called sent;
   Called received;
-  int code = put_on_device(comm, out, placed, &enqueued, sent);
-  if (code == IVY_OK) code = put_on_device(comm, in, placed, &enqueued, received);
+  const OnDevice grouped{comm, placed, &enqueued};
+  int code = put_on_device(grouped, out, sent);
+  if (code == IVY_OK) code = put_on_device(grouped, in, received);
   const Outcome ended = DeviceGroup::end();
   if (code != IVY_OK) return code;
   if (ended.code != IVY_OK) return fail(ended.failure());
@@ -158,7 +166,7 @@ int run_message(ivy_comm* comm, const GivenMessage& given, ivy_message* message,
     IVY_CHECKED(check_message(message));
     Placed placed;
     IVY_CHECKED(find_place(call, {given.buffer}, placed));
-    if (placed.is_device) return run_on_device(comm, given, request, placed, message, call);
+    if (placed.is_device) return run_on_device({comm, placed, call}, given, request, message);
     if (call != nullptr && call->work != nullptr) {
       comm->communicator->post_message(request, options_of(call));
       *call->work = give_work({request->work, request, comm->communicator.get()});
@@ -205,7 +213,7 @@ int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, in
       const GivenMessage out = {true, const_cast<void*>(send), send_count, dtype, to, send_tag};
       const GivenMessage in = {false, recv, recv_count, dtype, from, recv_tag};
       receiving->status = {from, 0, receiving->bytes};
-      IVY_CHECKED(exchange_on_device(comm, out, in, placed, call));
+      IVY_CHECKED(exchange_on_device({comm, placed, call}, out, in));
       return give_status(receiving->status, message);
     }
     const Outcome outcome =

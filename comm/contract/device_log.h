@@ -23,20 +23,20 @@ namespace ivy::comm {
 
 struct DeviceRecord {
   static constexpr std::size_t kShown = 64;
-  std::uint64_t ahead = 0;         // The last operation's number.
+  std::uint64_t ahead = 0;
   std::uint64_t met = 0;           // The operations for which this rank has met the others.
   std::uint64_t hash = 0;          // A hash of all operations up to `ahead`.
   std::uint64_t first = 0;         // The number of shown[0]; 0: nothing is shown.
   Fingerprint shown[kShown];       // Around the oldest one that is not done.
   Fingerprint meeting;             // The last operation for which it has met, or waits to meet.
-  std::int32_t rank = -1;          // In the communicator.
+  std::int32_t rank = -1;          // This rank's number in the communicator.
   std::int32_t is_in_meeting = 0;  // 1: that one is under way.
 };
 static_assert(std::is_trivially_copyable_v<DeviceRecord>);
 
 // Where two ranks' programs differ. `own` and `other` are texts: "calls all_reduce(sum) of 3 f32".
 struct DeviceDifference {
-  std::uint64_t number = 0;  // The operation's, among those that went ahead.
+  std::uint64_t number = 0;  // The number of the operation, among those that went ahead.
   std::string own;
   std::string other;
 };
@@ -47,7 +47,7 @@ class DeviceLog {
 
   explicit DeviceLog(std::int32_t rank) : rank_(rank) {}
 
-  // The operation's number.
+  // Returns the number of the operation.
   std::uint64_t enter(const Fingerprint& fingerprint);
   std::uint64_t last() const { return ahead_; }
   OperationShape shape_of_last() const {

@@ -39,7 +39,7 @@ class DeviceCheck {
 
   // An operation is called. Ahead: its number.
   std::uint64_t go_ahead(const OperationShape& shape);
-  // Fills in shape.ahead.
+  // Fills in shape.ahead, which the ranks compare when they meet.
   void begin_meeting(OperationShape& shape);
   void end_meeting();
 
@@ -71,7 +71,7 @@ class DeviceCheck {
   std::mutex mutex_;
   DeviceLog log_;            // Guarded by mutex_, as the next.
   std::uint64_t ahead_ = 0;  // Operations since the last meeting.
-  // The watching thread's own.
+  // These are used by the watching thread alone.
   std::uint64_t compared_ = 0;     // How many calls the last exchange knew.
   std::uint64_t late_number_ = 0;  // The operation that does not end.
   std::chrono::steady_clock::time_point late_since_;

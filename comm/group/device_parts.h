@@ -23,7 +23,7 @@ namespace ivy::comm {
 // Why waiting for the device is in vain. Thread: any.
 class DeviceAlarm {
  public:
-  // All outlive it.
+  // The alarm keeps references to all of them.
   DeviceAlarm(Job& job, const Membership& ranks, HostCollectives& host, const FirstFailure& failure)
       : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
   std::optional<Failure> look();

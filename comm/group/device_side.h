@@ -70,7 +70,7 @@ class DeviceSide {
   // The same inside this thread's group of operations: NCCL does it when the group ends.
   Outcome join_group(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
                      const std::shared_ptr<Work>& work);
-  // prepare() is called.
+  // Notes that prepare() is called, in the order of the calls.
   void use() { is_used_ = true; }
   // Makes what the first operation would make.
   bool prepare(const OperationCall& call, int device);

@@ -125,7 +125,7 @@ void Work::finish(const Outcome& outcome) {
   std::vector<Notice> notices;
   {
     const std::lock_guard lock(mutex_);
-    if (outcome_) return;  // Who waits has seen it before the thread that watches.
+    if (outcome_) return;  // A thread that waits has seen it before the one that watches.
     ended_ = steady_now();
     if (started_ == steady_clock::time_point{}) started_ = ended_;
     outcome_ = outcome;

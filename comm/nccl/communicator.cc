@@ -318,29 +318,25 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
                                                  Deadline& deadline,
                                                  std::unique_ptr<DeviceCommunicator>& child) {
   child = nullptr;
-  const Functions& nccl = library_->functions();
-  if (nccl.split == nullptr) return std::nullopt;
-  const Driver::Current current(*driver_, device_);
+  if (library_->functions().split == nullptr) return std::nullopt;
   const std::shared_ptr<Making> making = begin_making(name);
-  Status status = kSuccess;
   const auto called = std::make_shared<Status>(kSuccess);
-  const auto start = [making, called, &nccl, handle = handle_.load(), color, key, driver = driver_,
-                      device = device_.load()] {
+  const auto start = [making, called, nccl = &library_->functions(), handle = handle_.load(), color,
+                      key, driver = driver_, device = device_.load()] {
     const Driver::Current on(*driver, device);
-    *called = nccl.split(handle, color, key, &making->handle, &making->config);
+    *called = nccl->split(handle, color, key, &making->handle, &making->config);
   };
+  std::optional<Failure> failure;
   {
     const std::lock_guard lock(calls_);
-    if (const std::optional<Failure> failure = call("split", deadline, start)) {
-      return diagnosis_.with_ras(*failure);
-    }
+    failure = call("split", deadline, start);
   }
-  status = *called;
-  if (status != kSuccess && status != kInProgress) return diagnosis_.of_nccl(status, "split");
+  if (!failure && *called != kSuccess && *called != kInProgress) {
+    return diagnosis_.of_nccl(*called, "split");
+  }
   // The child's handle is there once the parent is idle again.
-  if (const std::optional<Failure> failure = await_nccl(handle_, deadline, "split")) {
-    return diagnosis_.with_ras(*failure);
-  }
+  if (!failure) failure = await_nccl(handle_, deadline, "split");
+  if (failure) return diagnosis_.with_ras(*failure);
   {
     const std::lock_guard lock(handle_mutex_);
     makings_.pop_back();  // NCCL has written all that it writes.
@@ -353,9 +349,8 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   child->chosen_ = device_.load();
   child->makings_.push_back(making);
   child->handle_ = making->made();
-  if (const std::optional<Failure> failure = child->await_nccl(child->handle_, deadline, "split")) {
-    return diagnosis_.with_ras(*failure);
-  }
+  failure = child->await_nccl(child->handle_, deadline, "split");
+  if (failure) return diagnosis_.with_ras(*failure);
   child->device_ = device_.load();
   return std::nullopt;
 }

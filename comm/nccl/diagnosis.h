@@ -41,7 +41,7 @@ class Diagnosis {
   const Library* library_ = nullptr;
 };
 
-// "1.5 s"
+// Gives three digits and the unit: "1.5 s".
 std::string time_text(std::chrono::nanoseconds time);
 
 }  // namespace ivy::comm::nccl

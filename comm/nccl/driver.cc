@@ -295,12 +295,12 @@ Result<void> Driver::copy_on_device(void* to, const void* from, std::size_t byte
 }
 
 bool Driver::is_capturing(Stream stream) const {
-  int status = 0;  // CU_STREAM_CAPTURE_STATUS_NONE
+  int status = 0;  // The driver names it CU_STREAM_CAPTURE_STATUS_NONE.
   return functions_->get_capture(stream, &status) == 0 && status != 0;
 }
 
 void Driver::stay_out_of_captures() const {
-  int mode = 2;  // CU_STREAM_CAPTURE_MODE_RELAXED
+  int mode = 2;  // The driver names it CU_STREAM_CAPTURE_MODE_RELAXED.
   functions_->exchange_capture_mode(&mode);
 }
 

@@ -29,7 +29,7 @@ struct Enqueued {
   Event event = nullptr;  // Recorded behind the operation on its stream.
   std::uint64_t number = 0;
   OperationShape shape;
-  std::chrono::nanoseconds timeout{0};  // Counts from `since`.
+  std::chrono::nanoseconds timeout{0};  // The time that it may take, from `since` on.
   // When it was called, or when the one before it was done, whichever is later.
   std::chrono::steady_clock::time_point since;
   // Told how it ended; may be empty.

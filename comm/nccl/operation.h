@@ -20,7 +20,8 @@ struct Transfer {
 };
 
 struct DeviceOperation {
-  Collective collective;  // Of a message only the shape, whose root is the peer.
+  // A message has only the shape of it, whose root is the peer.
+  Collective collective;
   Transfer transfer;
   bool is_message() const {
     return collective.shape.operation == comm_status::Operation::kSend ||

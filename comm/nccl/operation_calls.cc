@@ -119,8 +119,7 @@ class Calls {
         reduce_scatter();
         break;
       case Operation::kBroadcast:
-        check(nccl_.broadcast(receive.data, receive.data, receive.bytes, Element::kU8, root(),
-                              caller_.handle, stream_));
+        broadcast(receive);
         break;
       case Operation::kAllGather:
       case Operation::kAllGatherV:
@@ -139,12 +138,8 @@ class Calls {
         all_to_all();
         break;
       case Operation::kSend:
-        check(nccl_.send(transfer_.data, transfer_.bytes, Element::kU8, transfer_.peer,
-                         caller_.handle, stream_));
-        break;
       case Operation::kReceive:
-        check(nccl_.receive(transfer_.data, transfer_.bytes, Element::kU8, transfer_.peer,
-                            caller_.handle, stream_));
+        transfer();
         break;
       default:
         IVY_ASSERT(!"an operation on device memory");
@@ -217,6 +212,20 @@ class Calls {
       void* const to = at(data, blocks[r].offset);
       check(nccl_.broadcast(r == rank() ? collective_.send.data : to, to, blocks[r].bytes,
                             Element::kU8, static_cast<int>(r), caller_.handle, stream_));
+    }
+  }
+
+  void broadcast(const Side<void>& with) {
+    check(nccl_.broadcast(with.data, with.data, with.bytes, Element::kU8, root(), caller_.handle,
+                          stream_));
+  }
+
+  void transfer() {
+    const auto& [data, bytes, peer, is_send] = transfer_;
+    if (is_send) {
+      check(nccl_.send(data, bytes, Element::kU8, peer, caller_.handle, stream_));
+    } else {
+      check(nccl_.receive(data, bytes, Element::kU8, peer, caller_.handle, stream_));
     }
   }
 

@@ -41,7 +41,7 @@ struct RankFacts {
   std::string bus;
   std::vector<Interface> interfaces;             // In the order in which the system lists them.
   std::uint16_t probe_port = 0;                  // interface_probe.h; 0: it does not listen.
-  std::map<std::string, std::string> variables;  // NCCL_*, IVY_DEVICE_CHECK
+  std::map<std::string, std::string> variables;  // Those named NCCL_*, and IVY_DEVICE_CHECK.
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.
   bool has_infiniband = false;
   std::string user;
