@@ -274,6 +274,8 @@ def subgroups(r, n):
         x = torch.full((3,), float(r))
         dist.all_reduce(x, group=own)
         assert len(every) == n - 1 and x[0] == (n - 1 if r in (0, n - 1) else r)
+    if hasattr(dist, "split_group") and not IS_MIXED:
+        refused(lambda: dist.split_group(None, [[i] for i in range(n)]), (RuntimeError,), "support")
 
 
 def main():
