@@ -229,6 +229,48 @@ int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys) {
                     [&](ivy::store::Client& store) { return give(store.count(prefix), keys); });
 }
 
+int ivy_store_barrier(ivy_comm* comm, const char* name, ivy_store_meeting* meeting,
+                      int64_t timeout_ms) {
+  return with_store(comm, {name, meeting}, [&](ivy::store::Client& store) {
+    if (meeting->arrival == 0) meeting->arrival = store.new_arrival();
+    return give(
+        store.barrier(name, meeting->size, meeting->member, wait_of(timeout_ms), meeting->arrival),
+        &meeting->round);
+  });
+}
+
+int ivy_store_why(ivy_comm* comm, ivy_bytes* text) {
+  return with_store(comm, {text},
+                    [&](ivy::store::Client& store) { return give_bytes(store.why(), text); });
+}
+
+int ivy_store_watch(ivy_comm* comm, const char* prefix, uint32_t* watch) {
+  return with_store(comm, {prefix, watch},
+                    [&](ivy::store::Client& store) { return give(store.watch(prefix), watch); });
+}
+
+int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
+                          ivy_store_change* change) {
+  return with_store(comm, {change}, [&](ivy::store::Client& store) {
+    const Result<ivy::store::Changed> told = store.next_change(watch, wait_of(timeout_ms));
+    if (!told.ok()) return fail(told.error());
+    *change = {static_cast<std::int32_t>(told->what), {}, {}};
+    if (told->what == ivy::store::Changed::What::kOverflow) return static_cast<int>(IVY_OK);
+    Allocated key = copy_of(told->key);
+    if (told->what == ivy::store::Changed::What::kSet)
+      change->value = {copy_of(told->value).release(), told->value.size()};
+    change->key = {key.release(), told->key.size()};
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+int ivy_store_end_watch(ivy_comm* comm, uint32_t watch) {
+  return with_store(comm, {}, [&](ivy::store::Client& store) {
+    store.end_watch(watch);
+    return static_cast<int>(IVY_OK);
+  });
+}
+
 void ivy_bytes_free(void* value) { std::free(value); }
 
 }  // extern "C"

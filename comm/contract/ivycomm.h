@@ -283,6 +283,19 @@ IVY_API int ivy_store_queue_length(ivy_comm* comm, const char* queue, uint64_t* 
  * "ivy/". */
 IVY_API int ivy_store_list(ivy_comm* comm, const char* prefix, ivy_bytes* names);
 IVY_API int ivy_store_count(ivy_comm* comm, const char* prefix, uint64_t* keys);
+/* Meets at a barrier of the store: no rank need be of one communicator, and none breaks. */
+IVY_API int ivy_store_barrier(ivy_comm* comm, const char* name, ivy_store_meeting* meeting,
+                              int64_t timeout_ms);
+/* Text: who waits for what in the store. */
+IVY_API int ivy_store_why(ivy_comm* comm, ivy_bytes* text);
+/* From now on every change of a key that begins with `prefix` is kept until ivy_store_next_change
+ * takes it, in their order: at most 64 Ki changes and 64 MiB, of which then all are missed. One
+ * thread at a time takes a watch's changes. */
+IVY_API int ivy_store_watch(ivy_comm* comm, const char* prefix, uint32_t* watch);
+IVY_API int ivy_store_next_change(ivy_comm* comm, uint32_t watch, int64_t timeout_ms,
+                                  ivy_store_change* change);
+/* A call that waits for a change ends with IVY_CANCELLED. */
+IVY_API int ivy_store_end_watch(ivy_comm* comm, uint32_t watch);
 IVY_API void ivy_bytes_free(void* value);
 
 #ifdef __cplusplus

@@ -129,6 +129,27 @@ typedef struct ivy_swap {
   int32_t stored;    /* Set by the call, as `current`. */
   ivy_bytes current; /* The value afterwards; data is NULL where the key is missing. */
 } ivy_swap;
+
+/* A meeting in the job's store. It never grows. */
+typedef struct ivy_store_meeting {
+  uint32_t size;    /* How many members meet: all of a round say the same. */
+  uint32_t member;  /* Below size. A member counts once in each round. */
+  uint64_t arrival; /* 0, and set by the call: the same arrival goes on where the call timed out. */
+  uint64_t round;   /* Set by the call: from 1. */
+} ivy_store_meeting;
+
+enum {
+  IVY_KEY_SET = 1,
+  IVY_KEY_DELETED = 2,
+  IVY_KEYS_MISSED = 3 /* Changes may have been missed before this one: look at the keys again. */
+};
+
+/* What a watch of the job's store tells. It never grows. */
+typedef struct ivy_store_change {
+  int32_t what;    /* IVY_KEY_SET and so on. */
+  ivy_bytes key;   /* Allocated, as the value; data is NULL where there is none. */
+  ivy_bytes value; /* The new value. */
+} ivy_store_change;
 #ifdef __cplusplus
 }
 #endif

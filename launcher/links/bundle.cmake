@@ -11,12 +11,7 @@ if(TARGET ivy-node)
             ${IVY_PYTHON_FILES}
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python
     DEPENDS ${IVY_PYTHON_PATHS} VERBATIM)
-  # Under the name by which the package asks for it, and without the symbols that only debuggers read.
-  set(IVY_SENT_LIBRARY ${CMAKE_BINARY_DIR}/lib/ivyrun/libivycomm.so.1)
-  add_custom_command(OUTPUT ${IVY_SENT_LIBRARY}
-    COMMAND ${CMAKE_COMMAND} -E make_directory ${CMAKE_BINARY_DIR}/lib/ivyrun
-    COMMAND ${CMAKE_STRIP} -o ${IVY_SENT_LIBRARY} $<TARGET_FILE:ivycomm>
-    DEPENDS ivycomm VERBATIM)
+  set(IVY_SENT_LIBRARY ${CMAKE_BINARY_DIR}/lib/ivyrun/libivycomm.so.1)  # The target ivycomm makes it.
   set(IVY_SENT_CALLS)
   if(TARGET ivycomm_calls)
     set(IVY_SENT_CALLS $<TARGET_FILE:ivycomm_calls>)
@@ -25,6 +20,6 @@ if(TARGET ivy-node)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_CALLS};$<TARGET_FILE:ivycomm_jax>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy-node ivy-probe ivy-pmix ivycomm_jax ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

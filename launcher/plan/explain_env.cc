@@ -1,6 +1,9 @@
 #include "launcher/plan/explain_env.h"
 
 #include <algorithm>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "launcher/options/exports.h"
 #include "launcher/report/text_columns.h"
@@ -137,6 +140,53 @@ Environment environment_of_spec(const HostPlan& plan, const WorkerSpec& spec) {
   return environment;
 }
 
+// What the host's supervisor adds where MPI is served (agent/node/workers/mpi_place.h). The user's
+// own settings of the third column's kind stay.
+struct MpiRow {
+  const char* name;
+  const char* reader;
+  const char* why;
+};
+constexpr MpiRow kMpiRows[] = {
+    {"PMI_RANK=", "MPICH and its kin (PMI-1)", "its place in the order of hosts"},
+    {"PMI_SIZE=", "MPICH and its kin (PMI-1)", "workers in all"},
+    {"PMI_ID=", "MPICH and its kin (PMI-1)", "its place in the order of hosts"},
+    {"PMI_PORT=...", "MPICH and its kin (PMI-1)", "the host's PMI server, on loopback"},
+    {"MPI_LOCALRANKID=", "MPI libraries", "its place on its host"},
+    {"MPI_LOCALNRANKS=", "MPI libraries", "workers on its host"},
+    {"MPIR_CVAR_PMI_VERSION=1", "MPICH 5", "it is not to guess between PMI-1 and PMIx"},
+    {"PMIX_RANK=", "Open MPI (PMIx)", "its place in the order of hosts"},
+    {"PMIX_...=...", "Open MPI (PMIx)", "the host's PMIx server, on loopback, and its modules"},
+    {"JSM_JSRUN_PORT=1", "Open MPI 4.1", "it is to look for a PMIx server; unless you set it"},
+    {"OMPI_MCA_*_backing_directory=...", "Open MPI",
+     "segments that are removed with the job; unless you set it"},
+    {"OMPI_MCA_mpi_oversubscribe=1", "Open MPI 4.1",
+     "only where ranks outnumber processors; unless you set it"},
+    {"OMPI_MCA_orte_precondition_transports=...", "Open MPI 4.1 on Omni-Path",
+     "a key of the job; unless you set it"},
+    {"IVY_MPI_PLACE=...", "ivyrun's Python hook", "which of these are this job's"}};
+
+// The numbers that are known before the job begins.
+std::string mpi_number(std::string_view name, const HostPlan& plan) {
+  const WorkerSpec& spec = plan.workers(0);
+  if (name == "PMI_SIZE=") return std::to_string(plan.world_size());
+  if (name == "MPI_LOCALRANKID=") return std::to_string(spec.local_rank());
+  if (name == "MPI_LOCALNRANKS=") return std::to_string(plan.workers_size());
+  return std::to_string(spec.rank());
+}
+
+void add_mpi_rows(const HostPlan& plan, std::vector<TextRow>& rows) {
+  if (!plan.has_mpi()) return;
+  for (const MpiRow& row : kMpiRows) {
+    const std::string name = row.name;
+    rows.push_back({name.ends_with('=') ? name + mpi_number(name, plan) : name, row.reader,
+                    "MPI: " + std::string(row.why)});
+  }
+  if (plan.mpi().pmi())
+    rows.push_back({"PMI_FD=...", "MPICH and its kin (PMI-1)",
+                    "MPI: the worker's connection, made before the program begins"});
+}
+
 std::string first_worker(const EnvironmentInputs& inputs, const Environment& exports,
                          const HostPlan& plan, const std::string& host) {
   const WorkerSpec& spec = plan.workers(0);
@@ -159,6 +209,7 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
     rows.push_back({std::string(name) + "=...", reader_of(name),
                     "for ivyctl stack and why; set on the host, because nobody has set it"});
   }
+  add_mpi_rows(plan, rows);
   return "rank " + std::to_string(spec.rank()) + " on " + host + ":\n" + text_columns(rows);
 }
 

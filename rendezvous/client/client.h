@@ -38,6 +38,14 @@
 
 namespace ivy::store {
 
+inline Result<void> done(const Result<Done>& answer) {
+  return answer.ok() ? Result<void>() : answer.error();
+}
+inline Result<std::uint64_t> counted(const Result<Number>& answer) {
+  if (!answer.ok()) return answer.error();
+  return static_cast<std::uint64_t>(answer->value);
+}
+
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
@@ -131,6 +139,15 @@ class Client {
   // A barrier that ends for good, for all members, when a client that waits in it is lost.
   Result<Round> barrier_without_losses(std::string_view name, std::uint32_t size,
                                        std::uint32_t member, Milliseconds timeout);
+  // Tells every change of a key that begins with `prefix`, from now on, until end_watch(). A lost
+  // connection is dialled again; a kOverflow says that changes may have been missed. One thread at
+  // a time takes a watch's changes, any may end it.
+  Result<std::uint32_t> watch(std::string_view prefix) { return connection_->watch(prefix); }
+  // DeadlineExceeded: nothing has changed. Cancelled: the watch has ended.
+  Result<Changed> next_change(std::uint32_t watch, Milliseconds timeout) {
+    return connection_->next_change(watch, timeout);
+  }
+  void end_watch(std::uint32_t watch) { connection_->end_watch(watch); }
   // Returns the wait graph as text.
   Result<std::string> why() { return IVY_TRY(ask(Why{})).bytes; }
   Result<void> ping() { return connection_->ping(); }
@@ -141,13 +158,6 @@ class Client {
  private:
   explicit Client(std::unique_ptr<SharedConnection> connection)
       : connection_(std::move(connection)) {}
-  static Result<void> done(const Result<Done>& answer) {
-    return answer.ok() ? Result<void>() : answer.error();
-  }
-  static Result<std::uint64_t> counted(const Result<Number>& answer) {
-    if (!answer.ok()) return answer.error();
-    return static_cast<std::uint64_t>(answer->value);
-  }
 
   const std::unique_ptr<SharedConnection> connection_;
 };

@@ -27,6 +27,15 @@ std::uint64_t after(std::chrono::milliseconds time) {
   return time > kForever ? kNever : monotonic_ns() + nanos(time);
 }
 
+Error unclear_error(const std::string& store, const std::string& loss) {
+  return {Code::kUnavailable, "the connection to the store at " + store + " was lost (" + loss +
+                                  "): whether the request was served is not known"};
+}
+Error ended_watch() { return {Code::kCancelled, "this watch has ended"}; }
+Error busy_watch() {
+  return {Code::kFailedPrecondition, "another thread waits for this watch's next change"};
+}
+
 }  // namespace
 
 SharedConnection::SharedConnection(const ClientOptions& options)
@@ -64,7 +73,7 @@ Result<ReplyBody> SharedConnection::ask(const Request& request, Times times) {
   const std::string reply = IVY_TRY(call(asked, times));
   PayloadReader in(reply);
   Result<ReplyBody> answer = take_native_answer(request, in);
-  return answer.ok() ? std::move(answer) : refuse_damaged();
+  return answer.ok() ? std::move(answer) : refuse("a damaged reply");
 }
 
 Result<void> SharedConnection::ping() {
@@ -72,17 +81,12 @@ Result<void> SharedConnection::ping() {
   put_text(asked.payload, "ping");
   const std::string echo = IVY_TRY(call(asked, {}));
   if (echo == asked.payload) return {};
-  return refuse_damaged();
+  return refuse("a damaged reply");
 }
 
-// The connection is useless after such a reply.
-Error SharedConnection::refuse_damaged() {
+Error SharedConnection::refuse(const char* what) {
   const Lock lock(mutex_);
-  socket_.set_broken("a damaged reply");
-  return damaged("a damaged reply");
-}
-
-Error SharedConnection::damaged(const char* what) const {
+  socket_.set_broken(what);
   return Error{Code::kDataLoss, "store at " + target_.text + ": " + what};
 }
 
@@ -126,8 +130,8 @@ Result<std::string> SharedConnection::call(Call& call, Times times) {
   if (times.limit) call.give_up_ns = after(*times.limit);
   Lock lock(mutex_);
   if (const std::optional<Error> error = verdict()) return *error;
-  call.id = next_id();
-  in_flight_.emplace(call.id, &call);
+  if (call.id == 0) call.id = next_id();
+  if (!in_flight_.emplace(call.id, &call).second) return busy_watch();
   if (call.repeat == Repeat::kNumbered) call.number = next_number_++;
   // A request that must not be repeated does not go out on a connection that has ended.
   if (socket_.is_usable() && call.repeat == Repeat::kMustNot && in_flight_.size() == 1)
@@ -136,6 +140,10 @@ Result<std::string> SharedConnection::call(Call& call, Times times) {
     send(call);
     socket_.write_some();
   }
+  return await(lock, call);
+}
+
+Result<std::string> SharedConnection::await(Lock& lock, Call& call) {
   while (!is_over(call)) {
     if (!driving_) {
       driving_ = true;
@@ -160,8 +168,75 @@ bool SharedConnection::is_over(const Call& call) const {
   return call.done || cancelled_ || fatal_ || now_ns >= call.give_up_ns;
 }
 
+Result<std::uint32_t> SharedConnection::watch(std::string_view prefix) {
+  IVY_CHECK(check_caller(prefix.size()));
+  std::uint32_t id = 0;
+  {
+    const Lock lock(mutex_);
+    id = next_id();
+    watches_.add(id, prefix);
+  }
+  const Result<void> opened = open_watch(id);
+  if (opened.ok()) return id;
+  end_watch(id);
+  return opened.error();
+}
+
+Result<void> SharedConnection::open_watch(std::uint32_t watch) {
+  Call asked;
+  asked.id = watch;
+  {
+    const Lock lock(mutex_);
+    if (!watches_.has(watch)) return ended_watch();
+    asked.op = put_native(asked.payload, Watch{watches_.prefix(watch)});
+    watches_.note_asked(watch);
+  }
+  const Result<std::string> answer = call(asked, {});
+  if (answer.ok()) return {};
+  const Lock lock(mutex_);
+  watches_.note_refused(watch);
+  return answer.error();
+}
+
+Result<Changed> SharedConnection::next_change(std::uint32_t watch, Milliseconds timeout) {
+  IVY_CHECK(check_caller(0));
+  const std::uint64_t end_ns = after(timeout);
+  Lock lock(mutex_);
+  while (true) {
+    if (!watches_.has(watch)) return ended_watch();
+    if (in_flight_.contains(watch)) return busy_watch();
+    if (std::optional<Changed> change = watches_.next(watch)) return std::move(*change);
+    if (const std::optional<Error> error = verdict()) return *error;
+    if (watches_.must_ask(watch)) {
+      lock.unlock();
+      IVY_CHECK(open_watch(watch));
+      lock.lock();
+      continue;
+    }
+    Call own;
+    own.id = watch;
+    own.listens = true;
+    own.deadline_ns = own.give_up_ns = end_ns;
+    in_flight_.emplace(watch, &own);
+    const Result<std::string> told = await(lock, own);
+    if (!told.ok()) return told.error();
+  }
+}
+
+void SharedConnection::end_watch(std::uint32_t watch) {
+  if (!check_caller(0).ok()) return;
+  const Lock lock(mutex_);
+  if (!watches_.has(watch)) return;
+  watches_.remove(watch);
+  const auto listening = in_flight_.find(watch);
+  if (listening != in_flight_.end()) listening->second->finish(std::string());
+  wake_driver();
+  if (!socket_.is_usable()) return;
+  cancel_request(watch);
+}
+
 std::uint32_t SharedConnection::next_id() {
-  while (++last_id_ == 0 || in_flight_.contains(last_id_)) continue;
+  while (++last_id_ == 0 || in_flight_.contains(last_id_) || watches_.has(last_id_)) continue;
   return last_id_;
 }
 
@@ -210,23 +285,29 @@ void SharedConnection::give_up_on(Call& call) {
   call.result = is_connected ? Error{Code::kDeadlineExceeded, store + "no answer in time"}
                              : Error{Code::kUnavailable,
                                      store + "the connection was lost (" + last_loss_ + ")"};
+  if (call.listens)
+    call.result = Error{Code::kDeadlineExceeded, "nothing has changed below the watched prefix"};
   if (!is_connected || !call.queued) return;
-  // Cancel the request in the store, too.
+  cancel_request(call.id);
+}
+
+// The store is to forget the request, too.
+void SharedConnection::cancel_request(std::uint32_t id) {
   std::string payload;
-  put_u32(payload, call.id);
+  put_u32(payload, id);
   socket_.queue({static_cast<std::uint8_t>(Op::kCancel), next_id()}, payload);
   socket_.write_some();
 }
 
-void SharedConnection::finish(Call& call, Result<std::string> result) {
-  if (call.done) return;
-  call.done = true;
-  call.result = std::move(result);
-  call.changed.notify_one();
+void SharedConnection::Call::finish(Result<std::string> answer) {
+  if (done) return;
+  done = true;
+  result = std::move(answer);
+  changed.notify_one();
 }
 
 void SharedConnection::finish_all(const Error& error) {
-  for (const auto& [id, call] : in_flight_) finish(*call, error);
+  for (const auto& [id, call] : in_flight_) call->finish(error);
 }
 
 void SharedConnection::hand_over() {
@@ -248,17 +329,23 @@ void SharedConnection::take_frames() {
 // Ignores answers to calls that were given up.
 void SharedConnection::take(WireFrame&& frame) {
   const auto found = in_flight_.find(frame.head.id);
+  if (frame.head.kind == 0 && watches_.has(frame.head.id)) {
+    if (!watches_.take(frame.head.id, frame.payload)) socket_.set_broken("a damaged change");
+    if (found != in_flight_.end()) found->second->finish(std::string());
+    futile_dials_ = 0;
+    return;
+  }
   if (found == in_flight_.end()) return;
   Call& call = *found->second;
   if (frame.head.kind == 0) {
     futile_dials_ = 0;
-    return finish(call, std::move(frame.payload));
+    return call.finish(std::move(frame.payload));
   }
   PayloadReader in(frame.payload);
   std::optional<Error> error = take_error(frame.head.kind, in);
   if (!error) return socket_.set_broken("a damaged reply");
   futile_dials_ = 0;
-  finish(call, std::move(*error));
+  call.finish(std::move(*error));
 }
 
 void SharedConnection::drive(Lock& lock, Call& own) {
@@ -289,18 +376,15 @@ void SharedConnection::lose() {
   const FrameSocket lost = std::exchange(socket_, FrameSocket());
   futile_dials_ += 1;
   last_loss_ = lost.broken();
+  watches_.lapse();
   for (const auto& [id, call] : in_flight_) {
     const bool begun = call->queued && call->begin < lost.sent_bytes();
     call->queued = false;
     call->again |= begun;
-    if (begun && call->repeat == Repeat::kMustNot) finish(*call, unclear());
+    if (begun && call->repeat == Repeat::kMustNot)
+      call->finish(unclear_error(target_.text, last_loss_));
+    if (call->listens) call->finish(std::string());  // It waits for a watch that has lapsed.
   }
-}
-
-Error SharedConnection::unclear() const {
-  return Error{Code::kUnavailable, "the connection to the store at " + target_.text +
-                                       " was lost (" + last_loss_ +
-                                       "): whether the request was served is not known"};
 }
 
 void SharedConnection::redial(Lock& lock, Call& own) {
@@ -324,7 +408,7 @@ void SharedConnection::redial(Lock& lock, Call& own) {
   if (dialled.ok()) return adopt(std::move(*dialled));
   const Error& error = dialled.error();
   if (error.code == Code::kCancelled) return;
-  if (error.code == Code::kUnavailable) return finish(own, error);
+  if (error.code == Code::kUnavailable) return own.finish(error);
   if (error.code == Code::kFailedPrecondition) fatal_ = error;
   finish_all(error);
 }
@@ -340,7 +424,7 @@ void SharedConnection::adopt(Dialled&& dialled) {
   for (const auto& [id, call] : in_flight_) {
     // After repeat_for the store may have forgotten the request.
     const bool is_old = call->again && monotonic_ns() - call->first_queued_ns > repeat_for_ns_;
-    if (is_old && call->number != 0) finish(*call, unclear());
+    if (is_old && call->number != 0) call->finish(unclear_error(target_.text, last_loss_));
     if (!call->done) send(*call);
   }
   socket_.write_some();

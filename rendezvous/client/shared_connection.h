@@ -27,6 +27,7 @@
 #include "proto/wire/store_wire.h"
 #include "rendezvous/client/dial.h"
 #include "rendezvous/client/frame_socket.h"
+#include "rendezvous/client/open_watches.h"
 #include "rendezvous/engine/requests.h"
 
 namespace ivy::store {
@@ -64,10 +65,14 @@ class SharedConnection {
   // Returns the answer, of the kind that the request's Answer names.
   Result<ReplyBody> ask(const Request& request, Times times);
   Result<void> ping();
+  // See Client: watch(), next_change() and end_watch().
+  Result<std::uint32_t> watch(std::string_view prefix);
+  Result<Changed> next_change(std::uint32_t watch, Milliseconds timeout);
+  void end_watch(std::uint32_t watch);
   // Returns a number that is unique among all arrivals at barriers of all clients.
   std::uint64_t new_arrival();
-  // For an answer that makes no sense.
-  Error damaged(const char* what) const;
+  // For an answer that makes no sense: the connection is useless after it.
+  Error refuse(const char* what);
   void cancel();
 
  private:
@@ -84,6 +89,7 @@ class SharedConnection {
     bool again = false;                 // Some bytes have left on a lost connection...
     std::uint64_t first_queued_ns = 0;  // ...not earlier than at this time.
     bool timed = false;
+    bool listens = false;  // For a watch's next change: nothing is sent.
     std::uint64_t deadline_ns = 0;
     std::uint64_t give_up_ns = 0;
     bool queued = false;      // It is in the present connection's buffer, or sent.
@@ -91,12 +97,14 @@ class SharedConnection {
     bool done = false;
     Result<std::string> result = std::string();
     std::condition_variable changed;
+
+    void finish(Result<std::string> answer);
   };
 
   explicit SharedConnection(const ClientOptions& options);
   Result<void> check_caller(std::size_t payload_bytes) const;
   Result<std::string> call(Call& call, Times times);
-  Error refuse_damaged();
+  Result<void> open_watch(std::uint32_t watch);
 
   // These are called under the lock.
   std::optional<Error> verdict() const;
@@ -107,10 +115,10 @@ class SharedConnection {
   void redial(Lock& lock, Call& own);
   void adopt(Dialled&& dialled);
   void lose();
-  Error unclear() const;
-  void finish(Call& call, Result<std::string> result);
   void finish_all(const Error& error);
+  Result<std::string> await(Lock& lock, Call& call);
   void give_up_on(Call& call);
+  void cancel_request(std::uint32_t id);
   void hand_over();
   void wake_driver() const;
   std::uint32_t next_id();
@@ -136,6 +144,7 @@ class SharedConnection {
   bool driving_ = false;
   int futile_dials_ = 0;  // Connections in a row that were lost before any reply came.
   std::optional<Error> fatal_;
+  OpenWatches watches_;
 };
 
 }  // namespace ivy::store

@@ -307,6 +307,16 @@ Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in) 
   return body;
 }
 
+std::optional<Changed> take_change(PayloadReader& in) {
+  Reader<Form::kNative> reader{in, kMaxKeys};
+  Changed change;
+  change.fields(reader, change);
+  const bool is_known =
+      change.what >= Changed::What::kSet && change.what <= Changed::What::kOverflow;
+  if (!is_known || !in.done()) return std::nullopt;
+  return change;
+}
+
 void put_leaf_request(std::string& out, const Request& request, std::uint64_t now_ns) {
   Writer<Form::kLeaf> writer{out, now_ns};
   std::visit([&](const auto& kind) { kind.fields(writer, kind); }, request);

@@ -27,6 +27,8 @@ Result<Request> take_native(std::uint8_t op, PayloadReader& in, std::uint64_t no
 void put_native_reply(std::string& out, Op op, const ReplyBody& body);
 // Reads the whole answer to a request: the kind that its Answer names.
 Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in);
+// Reads the whole of what a watch reports; nothing if it is damaged.
+std::optional<Changed> take_change(PayloadReader& in);
 // Reads a reply that is an error, in either form; nothing if it is damaged.
 std::optional<Error> take_error(std::uint8_t status, PayloadReader& in);
 

@@ -202,6 +202,9 @@ std::vector<Refused> more_store_calls(ivy_comm* c) {
   static ivy_swap swap = {nullptr, value, 0, {}};
   static int flag;
   static std::uint64_t number;
+  static ivy_store_meeting meeting = {2, 0, 0, 0};
+  static ivy_store_change change;
+  static std::uint32_t watch;
   return {
       {"ivy_store_compare_set", [=] { return ivy_store_compare_set(c, "key", &swap); }},
       {"ivy_store_append", [=] { return ivy_store_append(c, "key", value, &number); }},
@@ -214,6 +217,11 @@ std::vector<Refused> more_store_calls(ivy_comm* c) {
       {"ivy_store_queue_length", [=] { return ivy_store_queue_length(c, "queue", &number); }},
       {"ivy_store_list", [=] { return ivy_store_list(c, "", &value); }},
       {"ivy_store_count", [=] { return ivy_store_count(c, "", &number); }},
+      {"ivy_store_barrier", [=] { return ivy_store_barrier(c, "b", &meeting, 1000); }},
+      {"ivy_store_why", [=] { return ivy_store_why(c, &value); }},
+      {"ivy_store_watch", [=] { return ivy_store_watch(c, "", &watch); }},
+      {"ivy_store_next_change", [=] { return ivy_store_next_change(c, 1, 1000, &change); }},
+      {"ivy_store_end_watch", [=] { return ivy_store_end_watch(c, 1); }},
   };
 }
 

@@ -344,4 +344,8 @@ def test_explain_env(local, tree):
     assert rows["MODE"].split()[-1] == "-x", done
     assert "accelerators" in rows["CUDA_VISIBLE_DEVICES"], done
     assert b"taken away from every worker: " in done.out and b"PMI_RANK" in done.out, done
+    # What the host's supervisor sets for MPI programs.
+    assert "PMI-1" in rows["PMI_RANK"] and "PMI_SIZE=2" in rows["PMI_SIZE"] and "PMIx" in rows["PMIX_RANK"], done
+    alone = local.run("--explain-env", "-n", "2", "--allow-singletons", "true")
+    assert alone.code == 0 and b"PMI_SIZE" not in alone.out, alone
     assert b"rank 1 on localhost:" in done.out and b"CUDA_VISIBLE_DEVICES=1" in done.out, done

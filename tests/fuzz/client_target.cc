@@ -101,7 +101,7 @@ class HostileStore {
 };
 
 void call(store::Client& client, int which) {
-  switch (which % 10) {
+  switch (which % 11) {
     case 0:
       (void)client.get("k").ok();
       break;
@@ -129,6 +129,12 @@ void call(store::Client& client, int which) {
     case 8:
       (void)client.pop("q", kCallTime).ok();
       break;
+    case 9: {
+      const auto watch = client.watch("w");
+      for (int i = 0; watch.ok() && i < 4; ++i) (void)client.next_change(*watch, kCallTime).ok();
+      if (watch.ok()) client.end_watch(*watch);
+      break;
+    }
     default:
       (void)client.ping().ok();
   }

@@ -452,6 +452,77 @@ TEST_F(StoreClientRepeatTest, WhatIsOldIsNotRepeated) {
   EXPECT_TRUE(client_->set("k", "3").ok());
 }
 
+// ---- Watches ------------------------------------------------------------------------------------
+
+TEST_F(StoreClientTest, AWatchTellsChangesInTheirOrder) {
+  ServerThread server;
+  const auto client = server.client();
+  const auto other = server.client(1);
+  const std::uint32_t watch = client->watch("w/").value();
+  EXPECT_EQ(client->next_change(watch, 10ms).error().code, Code::kDeadlineExceeded);
+  ASSERT_TRUE(other->set("x", "elsewhere").ok());
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->set("w/k", std::to_string(i)).ok());
+  ASSERT_TRUE(*other->remove("w/k"));
+  for (int i = 0; i < 100; ++i) {
+    const Changed change = client->next_change(watch, stretched(20s)).value();
+    EXPECT_EQ(change.what, Changed::What::kSet);
+    EXPECT_EQ(change.key, "w/k");
+    EXPECT_EQ(change.value, std::to_string(i));
+  }
+  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().what, Changed::What::kDeleted);
+  std::thread waiting([&] {
+    EXPECT_EQ(client->next_change(watch, stretched(20s)).error().code, Code::kCancelled);
+  });
+  std::this_thread::sleep_for(20ms);
+  client->end_watch(watch);
+  waiting.join();
+  EXPECT_TRUE(eventually([&] {
+    return server.on_loop([](Server& one) { return one.engine().open_requests() == 0; });
+  }));
+  ASSERT_TRUE(other->set("w/k", "again").ok());
+  EXPECT_EQ(client->next_change(watch, 10ms).error().code, Code::kCancelled);
+  EXPECT_TRUE(client->ping().ok());
+}
+
+// What was told before the loss comes first, then that something may be missing, then the rest.
+TEST_F(StoreClientTest, AWatchGoesOnOverALostConnection) {
+  ServerThread server;
+  StoreProxy proxy(server.native_port);
+  ClientOptions options = server.options();
+  options.address = "127.0.0.1:" + std::to_string(proxy.port());
+  const auto client = Client::connect(options).value();
+  const auto other = server.client(1);
+  const std::uint32_t watch = client->watch("w/").value();
+  ASSERT_TRUE(other->set("w/before", "1").ok());
+  ASSERT_EQ(*client->wait_get("w/before", stretched(20s)), "1");  // The change came before it.
+  proxy.cut();
+  ASSERT_TRUE(other->set("w/lost", "2").ok());
+  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().key, "w/before");
+  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().what, Changed::What::kOverflow);
+  ASSERT_TRUE(other->set("w/after", "3").ok());
+  EXPECT_EQ(client->next_change(watch, stretched(20s)).value().key, "w/after");
+}
+
+// Changes of which there are too many are missed all together, and so are those that the store
+// could not send.
+TEST_F(StoreClientTest, AWatchThatNobodyReadsIsBounded) {
+  ServerThread server;
+  const auto client = server.client();
+  const auto other = server.client(1);
+  const std::uint32_t watch = client->watch("w/").value();
+  const std::string value(1 << 20, 'x');
+  for (int i = 0; i < 100; ++i) ASSERT_TRUE(other->set("w/k", value).ok());
+  bool is_missed = false;
+  for (int told = 0; !is_missed && told < 200; ++told) {
+    const auto change = client->next_change(watch, stretched(20s));
+    ASSERT_TRUE(change.ok()) << change.error().message;
+    is_missed = change->what == Changed::What::kOverflow;
+  }
+  EXPECT_TRUE(is_missed);
+  ASSERT_TRUE(other->set("w/last", "end").ok());
+  while (client->next_change(watch, stretched(20s)).value().key != "w/last") continue;
+}
+
 // ---- Servers that misbehave ---------------------------------------------------------------------
 
 // Speaks the handshake with the right token and then says what a test wants.

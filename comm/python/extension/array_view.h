@@ -93,6 +93,7 @@ class ArrayView {
   std::size_t count() const { return count_; }
   int dtype() const { return dtype_; }
   // What follows is for arrays only.
+  std::size_t bytes() const { return static_cast<std::size_t>(buffer_.len); }
   int dimensions() const { return buffer_.ndim; }
   Py_ssize_t length(int axis) const { return buffer_.shape[axis]; }
 

@@ -7,61 +7,17 @@
 // CPython's limited API, so that one file serves every Python from 3.11 on.
 //
 // Thread: any that holds the interpreter's lock, which is given away during every call.
-#include <utility>
-
+#include "comm/python/extension/arguments.h"
 #include "comm/python/extension/array_list.h"
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
+#include "comm/python/extension/more_calls.h"
 #include "comm/python/extension/python.h"
 #include "comm/python/extension/seats.h"
 
 namespace ivy::python {
 namespace {
-
-PyObject* not_usual() { return Py_NewRef(Py_NotImplemented); }
-
-PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
-PyObject* reduction_type = nullptr;     // ReduceOp, whose members stand in the dict as well.
-PyObject* usual_reduction = nullptr;    // The name that is given by default.
-
-// -1: not given as the exact name that the table has.
-int reduction_of(PyObject* op) {
-  if (op == usual_reduction) return IVY_SUM;
-  const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
-  if (!is_member && !PyUnicode_CheckExact(op)) return -1;
-  PyObject* const number = PyDict_GetItemWithError(reduction_numbers, op);
-  return number != nullptr ? static_cast<int>(PyLong_AsLong(number)) : -1;
-}
-
-// True for the arguments that nobody gave.
-bool are_usual(PyObject* async_op, PyObject* timeout) {
-  return async_op == Py_False && timeout == Py_None;
-}
-bool is_one(PyObject* factor) {
-  return PyFloat_CheckExact(factor) && PyFloat_AsDouble(factor) == 1.0;
-}
-
-// A rank or an axis; -1: another thing than a small number.
-int small_number(PyObject* value) {
-  if (!PyLong_CheckExact(value)) return -1;
-  int overflow = 0;
-  const long number = PyLong_AsLongAndOverflow(value, &overflow);
-  return overflow != 0 || number < 0 || number > (1 << 24) ? -1 : static_cast<int>(number);
-}
-
-// The result's array and its memory.
-struct Result {
-  PyObject* array = nullptr;
-  ArrayView view;
-
-  ~Result() { Py_XDECREF(array); }
-  bool make(PyObject* made) {
-    array = made;
-    return array != nullptr && view.take_any(array, PyBUF_WRITABLE);
-  }
-  PyObject* give() { return std::exchange(array, nullptr); }
-};
 
 // Takes x, op, group, out, async_op, timeout and factor.
 PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
@@ -212,6 +168,17 @@ PyMethodDef methods[] = {
     {"all_gather", fast(all_gather), METH_FASTCALL, nullptr},
     {"reduce_scatter", fast(reduce_scatter), METH_FASTCALL, nullptr},
     {"barrier", fast(barrier), METH_FASTCALL, nullptr},
+    {"broadcast", fast(broadcast), METH_FASTCALL, nullptr},
+    {"reduce", fast(reduce), METH_FASTCALL, nullptr},
+    {"reduce_", fast(reduce_in_place), METH_FASTCALL, nullptr},
+    {"scan", fast(running<&Library::scan>), METH_FASTCALL, nullptr},
+    {"scan_", fast(running_in_place<&Library::scan>), METH_FASTCALL, nullptr},
+    {"exscan", fast(running<&Library::exscan>), METH_FASTCALL, nullptr},
+    {"exscan_", fast(running_in_place<&Library::exscan>), METH_FASTCALL, nullptr},
+    {"gather", fast(gather), METH_FASTCALL, nullptr},
+    {"all_gather_", fast(all_gather_in_place), METH_FASTCALL, nullptr},
+    {"all_to_all", fast(all_to_all), METH_FASTCALL, nullptr},
+    {"all_to_all_", fast(all_to_all_in_place), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,

@@ -10,7 +10,7 @@
 namespace ivy::python {
 
 // Raised where the Python package knows another one: both must come from one build.
-inline constexpr int kInterface = 1;
+inline constexpr int kInterface = 2;
 
 struct Library {
   decltype(&ivy_all_reduce) all_reduce = nullptr;
@@ -19,6 +19,11 @@ struct Library {
   decltype(&ivy_all_gather) all_gather = nullptr;
   decltype(&ivy_reduce_scatter) reduce_scatter = nullptr;
   decltype(&ivy_barrier) barrier = nullptr;
+  decltype(&ivy_reduce) reduce = nullptr;
+  decltype(&ivy_scan) scan = nullptr;
+  decltype(&ivy_exscan) exscan = nullptr;
+  decltype(&ivy_gather) gather = nullptr;
+  decltype(&ivy_all_to_all) all_to_all = nullptr;
 
   // False, and an exception set: an address is missing.
   bool take(PyObject* addresses) {
@@ -27,7 +32,9 @@ struct Library {
            take(addresses, "ivy_broadcast", broadcast) &&
            take(addresses, "ivy_all_gather", all_gather) &&
            take(addresses, "ivy_reduce_scatter", reduce_scatter) &&
-           take(addresses, "ivy_barrier", barrier);
+           take(addresses, "ivy_barrier", barrier) && take(addresses, "ivy_reduce", reduce) &&
+           take(addresses, "ivy_scan", scan) && take(addresses, "ivy_exscan", exscan) &&
+           take(addresses, "ivy_gather", gather) && take(addresses, "ivy_all_to_all", all_to_all);
   }
 
  private:

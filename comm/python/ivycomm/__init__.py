@@ -22,6 +22,7 @@ from .futures import wait_all, wait_any
 from .messages import P2POp, batch_isend_irecv, irecv, isend, recv, recv_, send, sendrecv
 from .objects import all_gather_object, broadcast_object, gather_object, scatter_object
 from .job_store import Store, store
+from .store_watch import Change, Watch
 from .mesh import Mesh, mesh
 from .monitored import monitored_barrier
 from .registered import empty_registered
@@ -66,9 +67,9 @@ def __dir__():
 __version__ = "0.1.0"
 
 __all__ = [
-    "Aborted", "FailedPrecondition", "Group", "HostLost", "InvalidArgument", "IvyError", "Mesh", "Message",
+    "Aborted", "Change", "FailedPrecondition", "Group", "HostLost", "InvalidArgument", "IvyError", "Mesh", "Message",
     "Mismatch", "MissingRanks", "NotFound", "NotInitialized", "P2POp", "RankDied", "ReduceOp", "ResourceExhausted",
-    "StillRunning", "Store", "Timeout", "Timing", "TransportError", "Unauthenticated", "Work", "abort",
+    "StillRunning", "Store", "Timeout", "Timing", "TransportError", "Unauthenticated", "Watch", "Work", "abort",
     "all_gather", "all_gather_", "all_gather_list", "all_gather_object", "all_reduce", "all_reduce_",
     "all_reduce_coalesced", "all_reduce_coalesced_", "all_to_all", "all_to_all_", "barrier", "batch_isend_irecv",
     "broadcast", "broadcast_", "broadcast_object", "device", "empty_registered", "exscan", "exscan_", "finalize",

@@ -12,7 +12,7 @@ import threading
 
 from .element_types import DTYPES, ReduceOp, reductions
 
-INTERFACE = 1  # Both must come from one build.
+INTERFACE = 2  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
 
 _extension = None
@@ -23,8 +23,14 @@ def _not_usual(*_):
     return NotImplemented
 
 
-all_reduce = all_reduce_ = all_reduce_coalesced = broadcast_ = all_gather = reduce_scatter = barrier = _not_usual
-_FUNCTIONS = ("all_reduce", "all_reduce_", "all_reduce_coalesced", "broadcast_", "all_gather", "reduce_scatter", "barrier")
+all_reduce = all_reduce_ = all_reduce_coalesced = broadcast = broadcast_ = reduce = reduce_ = _not_usual
+all_gather = all_gather_ = gather = reduce_scatter = all_to_all = all_to_all_ = barrier = _not_usual
+scan = scan_ = exscan = exscan_ = _not_usual
+_FUNCTIONS = ("all_reduce", "all_reduce_", "all_reduce_coalesced", "broadcast", "broadcast_", "reduce", "reduce_", "all_gather",
+              "all_gather_", "gather", "reduce_scatter", "all_to_all", "all_to_all_", "barrier", "scan", "scan_", "exscan",
+              "exscan_")
+_LIBRARY = ("all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "reduce_scatter", "barrier", "reduce", "scan",
+            "exscan", "gather", "all_to_all")
 
 
 def connect(library, places, raise_error):
@@ -49,9 +55,7 @@ def connect(library, places, raise_error):
         return
     from ctypes import c_void_p, cast
 
-    addresses = {name: cast(getattr(library, name), c_void_p).value
-                 for name in ("ivy_all_reduce", "ivy_all_reduce_coalesced", "ivy_broadcast", "ivy_all_gather",
-                              "ivy_reduce_scatter", "ivy_barrier")}
+    addresses = {f"ivy_{name}": cast(getattr(library, f"ivy_{name}"), c_void_p).value for name in _LIBRARY}
     found.connect(addresses, reductions(), ReduceOp, raise_error)
     _extension = found
     for name in _FUNCTIONS:

@@ -211,6 +211,9 @@ def _reduce_parts(sends, outputs, keep, op, group, result, async_op, timeout, fa
 
 def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
     """As all_reduce, but only rank dst gets the result; None on the others."""
+    done = calls.reduce(x, dst, op, group, out, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -230,6 +233,9 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
 
 def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """reduce in place: x changes on rank dst only. Returns x on every rank."""
+    done = calls.reduce_(x, dst, op, group, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
@@ -260,6 +266,9 @@ def _running_in_place(name, x, op, group, async_op, timeout, factor):
 
 def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
     """result[i] = op over the ranks up to and with this one of x[i]. Shape: that of x."""
+    done = calls.scan(x, op, group, out, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     group, op = resolve(group), op_number(op)
     if group.is_member and gradients.is_recorded(x):
         return gradients.derivatives().scan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
@@ -269,6 +278,9 @@ def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, fac
 
 def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """scan in place; returns x."""
+    done = calls.scan_(x, op, group, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     return _running_in_place("ivy_scan", x, op, group, async_op, timeout, factor)
 
 
@@ -278,11 +290,17 @@ def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, f
     Rank 0, before which there is none, gets what changes nothing: 0 of "sum", "mean", "bor", "bxor" and "premul_sum",
     1 of "product", all bits of "band", the greatest value (infinity) of "min", the least of "max".
     """
+    done = calls.exscan(x, op, group, out, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     return _running("ivy_exscan", x, op_number(op), resolve(group), out, async_op, timeout, factor)
 
 
 def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
     """exscan in place; returns x."""
+    done = calls.exscan_(x, op, group, async_op, timeout, factor)
+    if done is not NotImplemented:
+        return done
     return _running_in_place("ivy_exscan", x, op, group, async_op, timeout, factor)
 
 
@@ -366,6 +384,9 @@ def _row_counts(shape, split, group, name):
 
 def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
     """Rank src's x everywhere. On the others x only says shape and type; it stays as it is."""
+    done = calls.broadcast(x, src, group, out, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -452,6 +473,9 @@ def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
 
     split: rows of each rank's part, the same list on all ranks; None: equal parts.
     """
+    done = calls.all_gather_(x, split, group, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -481,6 +505,9 @@ def _views(stacked, size):
 
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """As all_gather, at rank dst only; None on the others. uneven: as there, and said by every rank."""
+    done = calls.gather(x, dst, axis, uneven, group, out, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -624,6 +651,9 @@ def all_to_all(x, split=None, *, output_split=None, group=None, out=None, async_
     split: rows for each rank; output_split: rows from each rank (None with a split: exchanged by one more
     small operation). Without both x's first axis is divided equally.
     """
+    done = calls.all_to_all(x, split, output_split, group, out, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
@@ -658,6 +688,9 @@ def _exchanged(group, rows, timeout):
 
 def all_to_all_(x, *, group=None, async_op=False, timeout=None):
     """all_to_all in place, in equal parts; returns x."""
+    done = calls.all_to_all_(x, group, async_op, timeout)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)

@@ -9,13 +9,13 @@ import time
 from collections import deque
 from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
-from .errors import DEADLINE_EXCEEDED, InvalidArgument, NotFound, NotInitialized, Timeout, check, last_error
+from .errors import InvalidArgument, NotFound, NotInitialized, Timeout, check
 from .groups import is_initialized, world
-from .library import Bytes, Swap, load
-from .waiting import calling, must_slice
-
-_SLICE_SECONDS = 0.2
-_DEFAULT_SECONDS = 600.0
+from .library import Bytes, Meeting, Swap, load
+from .store_calls import seconds as _seconds
+from .store_calls import taken as _taken
+from .store_calls import wait_in_slices
+from .store_watch import Change, WatchOfOne, WatchOfStore
 
 
 def _name(key):
@@ -34,24 +34,14 @@ def _bytes(value):
     return value.encode() if isinstance(value, str) else bytes(value)
 
 
-def _seconds(timeout):
-    if timeout is None:
-        return _DEFAULT_SECONDS
-    if timeout < 0:
-        raise ValueError(f"a timeout of {timeout} s")
-    return timeout
+def _place(size, member):
+    if not 0 < size < 1 << 32 or not 0 <= member < size:
+        raise ValueError(f"member {member} of a barrier of {size}")
+    return size, member
 
 
 def _array(kind, values):
     return (kind * max(1, len(values)))(*values)
-
-
-def _taken(value):
-    """The bytes that the library allocated, which are freed."""
-    try:
-        return ctypes.string_at(value.data, value.bytes)
-    finally:
-        load().ivy_bytes_free(value.data)
 
 
 class Store:
@@ -169,22 +159,38 @@ class Store:
         check(load().ivy_store_count(self._group.handle, _name(prefix), byref(count)))
         return count.value
 
-    # Calls function(communicator, *before, milliseconds, *behind) until it has an answer, open for signals between.
+    def barrier(self, name, size=None, member=None, timeout=None):
+        """Meets at a barrier of this name; the number of the round, from 1. Timeout after `timeout` seconds.
+
+        size: how many meet (None: all ranks); member: which of them this is, below size (None: this rank). Any
+        ranks and threads may meet; whoever dies before it has come is missing, and no group breaks.
+        """
+        size, member = _place(self._size() if size is None else size, self._rank() if member is None else member)
+        meeting = Meeting(size=size, member=member)
+        self._wait(load().ivy_store_barrier, (_name(name), byref(meeting)), (), timeout,
+                   f"barrier {name!r} was not complete")
+        return meeting.round
+
+    def watch(self, prefix=""):
+        """Every change of a key that begins so, from now on, as a Watch."""
+        return WatchOfStore(self._group, _name(prefix))
+
+    def why(self):
+        """Text: who waits for what in the store, and who has not come; for people."""
+        text = Bytes()
+        check(load().ivy_store_why(self._group.handle, byref(text)))
+        return _taken(text).decode(errors="replace")
+
+    def _size(self):
+        return self._group.size
+
+    def _rank(self):
+        return self._group.rank
+
+    # Calls function(communicator, *before, milliseconds, *behind) until it has an answer.
     def _wait(self, function, before, behind, timeout, what):
-        deadline = time.monotonic() + _seconds(timeout)
-        while True:
-            left = max(0.0, deadline - time.monotonic())
-            slice_ = min(left, _SLICE_SECONDS) if must_slice() else left
-            with calling():
-                code = function(self._group.handle, *before, max(1, int(slice_ * 1000)), *behind)
-            if code == 0:
-                return
-            if code == DEADLINE_EXCEEDED and time.monotonic() < deadline:
-                continue
-            error = last_error(code)
-            if isinstance(error, Timeout):
-                raise Timeout(f"{what} within {_seconds(timeout):g} s: {error}") from None
-            raise error
+        wait_in_slices(lambda milliseconds: function(self._group.handle, *before, milliseconds, *behind), (),
+                       _seconds(timeout), what)
 
 
 class StoreOfOne(Store):
@@ -193,6 +199,7 @@ class StoreOfOne(Store):
     def __init__(self):
         super().__init__(None)
         self._values, self._queues, self._changed = {}, {}, threading.Condition()
+        self._watches, self._meetings, self._waiting = [], {}, []
 
     def set(self, key, value):
         self.multi_set({key: value})
@@ -234,12 +241,15 @@ class StoreOfOne(Store):
 
     def delete(self, key):
         with self._changed:
-            return self._values.pop(_name(key), None) is not None
+            existed = self._values.pop(_name(key), None) is not None
+            if existed:
+                self._tell(Change("deleted", key))
+            return existed
 
     def multi_get(self, keys, timeout=None):
         names = _names(keys)
         with self._changed:
-            if not self._changed.wait_for(lambda: all(name in self._values for name in names), _seconds(timeout)):
+            if not self._wait_for(lambda: all(name in self._values for name in names), timeout, f"keys {keys!r}"):
                 missing = ", ".join(repr(name.decode()) for name in names if name not in self._values)
                 raise Timeout(f"key {missing} was not set within {_seconds(timeout):g} s")
             return [self._values[name] for name in names]
@@ -258,7 +268,7 @@ class StoreOfOne(Store):
     def pop(self, queue, timeout=None):
         with self._changed:
             waiting = self._queues.setdefault(_name(queue), deque())
-            if not self._changed.wait_for(lambda: waiting, _seconds(timeout)):
+            if not self._wait_for(lambda: waiting, timeout, f"queue {queue!r}"):
                 raise Timeout(f"queue {queue!r} got nothing within {_seconds(timeout):g} s")
             return waiting.popleft()
 
@@ -273,8 +283,46 @@ class StoreOfOne(Store):
     def num_keys(self, prefix=""):
         return len(self.keys(prefix))
 
+    def barrier(self, name, size=None, member=None, timeout=None):
+        size, member = _place(1 if size is None else size, 0 if member is None else member)
+        with self._changed:
+            meeting = self._meetings.setdefault(_name(name), [0, set()])
+            round_ = meeting[0] + 1
+            meeting[1].add(member)
+            if len(meeting[1]) >= size:
+                meeting[:] = [round_, set()]
+                self._changed.notify_all()
+            elif not self._wait_for(lambda: meeting[0] >= round_, timeout, f"barrier {name!r}"):
+                meeting[1].discard(member)
+                raise Timeout(f"barrier {name!r} was not complete within {_seconds(timeout):g} s")
+            return round_
+
+    def watch(self, prefix=""):
+        return WatchOfOne(self._changed, self._watches, _name(prefix))
+
+    def why(self):
+        with self._changed:
+            return "\n".join(self._waiting) or "store: no blocked requests"
+
+    # Under the condition.
+    def _wait_for(self, predicate, timeout, what):
+        line = f"{threading.current_thread().name} waits for {what}"
+        self._waiting.append(line)
+        try:
+            return self._changed.wait_for(predicate, _seconds(timeout))
+        finally:
+            self._waiting.remove(line)
+
     def _put(self, values):
-        self._values.update({_name(key): _bytes(value) for key, value in values.items()})
+        values = {_name(key): _bytes(value) for key, value in values.items()}
+        self._values.update(values)
+        for name, value in values.items():
+            self._tell(Change("set", name.decode(), value))
+        self._changed.notify_all()
+
+    def _tell(self, change):
+        for watch in self._watches:
+            watch.note(change)
         self._changed.notify_all()
 
 

@@ -8,7 +8,7 @@ import ctypes
 import os
 import sys
 import threading
-from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint64, c_void_p
+from ctypes import POINTER, c_char, c_char_p, c_double, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
 ABI_VERSION = 1
 IN_PLACE = 1  # IVY_IN_PLACE
@@ -57,6 +57,14 @@ class Bytes(ctypes.Structure):
 
 class Swap(ctypes.Structure):
     _fields_ = [("expected", POINTER(Bytes)), ("desired", Bytes), ("stored", c_int32), ("current", Bytes)]
+
+
+class Meeting(ctypes.Structure):
+    _fields_ = [("size", c_uint32), ("member", c_uint32), ("arrival", c_uint64), ("round", c_uint64)]
+
+
+class StoreChange(ctypes.Structure):
+    _fields_ = [("what", c_int32), ("key", Bytes), ("value", Bytes)]
 
 
 _comm, _data, _counts = c_void_p, c_void_p, POINTER(c_size_t)
@@ -136,6 +144,11 @@ _PROTOTYPES = {
     "ivy_store_queue_length": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
     "ivy_store_list": (c_int, [_comm, c_char_p, POINTER(Bytes)]),
     "ivy_store_count": (c_int, [_comm, c_char_p, POINTER(c_uint64)]),
+    "ivy_store_barrier": (c_int, [_comm, c_char_p, POINTER(Meeting), c_int64]),
+    "ivy_store_why": (c_int, [_comm, POINTER(Bytes)]),
+    "ivy_store_watch": (c_int, [_comm, c_char_p, POINTER(c_uint32)]),
+    "ivy_store_next_change": (c_int, [_comm, c_uint32, c_int64, POINTER(StoreChange)]),
+    "ivy_store_end_watch": (c_int, [_comm, c_uint32]),
     "ivy_bytes_free": (None, [c_void_p]),
 }
 

@@ -46,6 +46,7 @@ def same_results(r, n):
             same(mine, ic.broadcast(x, n - 1))
             if x.ndim and x.shape[0] % n == 0:
                 same(ic.reduce_scatter(x, op), ic.reduce_scatter(x, op, timeout=60.0))
+            same_moves(x, op, n)
             done = calls.all_reduce_(x, op, None, False, None, 1.0)
             assert (done is x) == taken, (dtype, shape, done)
     parts = [np.full(size, float(r + size)) for size in (3, 0, 200_000, 1, 70)]
@@ -68,6 +69,31 @@ def same_results(r, n):
     same(ic.all_reduce(x, "mean", ic.world()), ic.all_reduce(x, "mean"))
 
 
+def same_moves(x, op, n):
+    """The collectives that are asked less often: one step, and the long way."""
+    same(ic.broadcast(x, n - 1), ic.broadcast(x, n - 1, timeout=60.0))
+    for one, other in ((ic.reduce(x, n - 1, op), ic.reduce(x, n - 1, op, timeout=60.0)),
+                       (ic.gather(x, n - 1), ic.gather(x, n - 1, timeout=60.0))):
+        assert (one is None) == (other is None) == (ic.rank() != n - 1)
+        if one is not None:
+            same(one, other)
+    same(ic.scan(x, op), ic.scan(x, op, timeout=60.0))
+    same(ic.exscan(x, op), ic.exscan(x, op, timeout=60.0))
+    for in_place in (ic.scan_, ic.exscan_, lambda y, op, timeout=None: ic.reduce_(y, n - 1, op, timeout=timeout)):
+        one, other = x.copy(), x.copy()
+        assert in_place(one, op) is one
+        same(one, in_place(other, op, timeout=60.0))
+    if x.ndim and x.shape[0] % n == 0:
+        same(ic.all_to_all(x), ic.all_to_all(x, timeout=60.0))
+        for in_place in (ic.all_to_all_, ic.all_gather_):
+            one, other = x.copy(), x.copy()
+            assert in_place(one) is one
+            same(one, in_place(other, timeout=60.0))
+    taken = calls.is_there()
+    assert (calls.scan(x, op, None, None, False, None, 1.0) is not NotImplemented) == taken
+    assert (calls.gather(x, 0, 0, False, None, None, False, None) is not NotImplemented) == taken
+
+
 def tensors(r, n):
     """Torch's, of which some need what only the long way does."""
     import torch
@@ -80,6 +106,7 @@ def tensors(r, n):
         assert torch.equal(ic.all_reduce(x, "max"), expected)
         version = x._version
         assert ic.all_reduce_(x, "max") is x and torch.equal(x, expected) and x._version > version
+        same_tensors(x, n)
         x.fill_(r)
         assert ic.broadcast_(x, n - 1) is x and torch.equal(x, torch.full_like(x, n - 1))
         assert (calls.all_reduce_(x, "max", None, False, None, 1.0) is x) == taken, name
@@ -95,6 +122,21 @@ def tensors(r, n):
         raise AssertionError("an inference tensor was written into")
     except ValueError:
         pass
+
+
+def same_tensors(x, n):
+    import torch
+    for one, other in ((ic.scan(x, "max"), ic.scan(x, "max", timeout=60.0)),
+                       (ic.exscan(x, "max"), ic.exscan(x, "max", timeout=60.0)),
+                       (ic.reduce(x, 0, "max"), ic.reduce(x, 0, "max", timeout=60.0)),
+                       (ic.broadcast(x, n - 1), ic.broadcast(x, n - 1, timeout=60.0)),
+                       (ic.gather(x), ic.gather(x, timeout=60.0)),
+                       (ic.all_to_all(x.repeat(n, 1)), ic.all_to_all(x.repeat(n, 1), timeout=60.0))):
+        assert one is other is None or torch.equal(one, other)
+    one = x.clone()
+    version = one._version
+    assert ic.scan_(one, "max") is one and torch.equal(one, ic.scan(x, "max")) and one._version > version
+    assert ic.reduce_(one, 0, "max") is one
 
 
 def unusual_arguments(r, n):

@@ -213,6 +213,69 @@ def store_operations(r, n):
     assert store.num_keys(mine) == 0
 
 
+def store_watches(r, n):
+    store = ic.store()
+    mine = f"watched/{r}/"
+    with store.watch(mine) as changes:
+        raises(ic.Timeout, lambda: changes.next(0.1), mine)
+        store.set(f"elsewhere/{r}", "x")
+        store.set(mine + "a", b"\0")
+        store.multi_set({mine + "b": "", mine + "c": "3"})
+        store.delete(mine + "a")
+        store.delete(mine + "a")
+        store.add(mine + "n", 2)
+        store.append(mine + "c", "4")
+        store.compare_set(mine + "c", "34", "5")
+        told = [changes.next(SOON) for _ in range(7)]
+        assert told == [("set", mine + "a", b"\0"), ("set", mine + "b", b""), ("set", mine + "c", b"3"),
+                        ("deleted", mine + "a", None), ("set", mine + "n", b"2"), ("set", mine + "c", b"34"),
+                        ("set", mine + "c", b"5")], told
+        raises(ic.Timeout, lambda: changes.next(0), mine)
+        # A thread that waits for ever ends with the watch.
+        iterated = []
+        thread = threading.Thread(target=lambda: iterated.extend(changes))
+        thread.start()
+        store.set(mine + "d", "last")
+        while not iterated:
+            time.sleep(0.001)
+        changes.close()
+        thread.join(SOON)
+        assert not thread.is_alive() and iterated == [("set", mine + "d", b"last")]
+    raises(ValueError, changes.next, "closed")
+    changes.close()
+    raises(ValueError, lambda: store.watch("nul\0"), "NUL")
+    # One rank's changes reach every other, in their order.
+    with store.watch("all/") as changes:
+        ic.barrier()
+        if r == 0:
+            for i in range(1000):
+                store.set("all/same", str(i))
+        assert [changes.next(SOON).value for _ in range(1000)] == [str(i).encode() for i in range(1000)]
+    del changes
+    gc.collect()
+    unread = store.watch("unread/")
+    for i in range(100):
+        store.set("unread/x", "y" * 1000)
+    del unread
+    gc.collect()
+
+
+def store_meetings(r, n):
+    store = ic.store()
+    assert [store.barrier("rounds", timeout=SOON) for _ in range(3)] == [1, 2, 3]
+    assert store.barrier(f"of one/{r}", 1, 0) == 1
+    raises(ic.Timeout, lambda: store.barrier(f"nobody else/{r}", 2, 1, timeout=0.3), "nobody else")
+    raises(ValueError, lambda: store.barrier("x", 2, 2), "member 2")
+    # It is as if the one that gave up had not come.
+    thread = threading.Thread(target=store.barrier, args=(f"nobody else/{r}", 2, 0), kwargs={"timeout": SOON})
+    thread.start()
+    while "nobody else" not in store.why():
+        time.sleep(0.001)
+    assert store.barrier(f"nobody else/{r}", 2, 1, timeout=SOON) == 1
+    thread.join(SOON)
+    ic.barrier()
+
+
 def exclusive_scans(r, n):
     for dtype in ("int8", "uint64", "float16", "float32", "complex128", "bool"):
         for count in (0, 1, 70_000):
@@ -232,8 +295,8 @@ def main():
     warnings.simplefilter("error", RuntimeWarning)
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (callbacks, awaited, first_and_all, batches, exclusive_scans, store_operations, groups_that_end,
-                 monitored):
+    for part in (callbacks, awaited, first_and_all, batches, exclusive_scans, store_operations, store_watches,
+                 store_meetings, groups_that_end, monitored):
         started = time.monotonic()
         part(r, n)
         if os.environ.get("SHOW_TIMES") and r == 0:

@@ -258,7 +258,25 @@ def groups(r, n, gloo):
         assert ivycomm.world_size() == n and ivycomm.rank() == r
         assert IS_MIXED or dist.distributed_c10d._get_default_group().ivycomm_group.size == n
         assert ivycomm.all_reduce(torch.ones(2))[0] == n  # Of the world, beside torch's groups.
+    subgroups(r, n)
     dist.barrier()
+
+
+def subgroups(r, n):
+    if n % 2 == 0:
+        own, every = dist.new_subgroups(group_size=2)
+        x = torch.full((3,), float(r))
+        dist.all_reduce(x, group=own)
+        assert len(every) == n // 2 and dist.get_world_size(own) == 2 and x[0] == r // 2 * 4 + 1
+        for each in every:
+            dist.destroy_process_group(each)
+    if not OLD:
+        own, every = dist.new_subgroups_by_enumeration([[0, n - 1], *([i] for i in range(1, n - 1))])
+        x = torch.full((3,), float(r))
+        dist.all_reduce(x, group=own)
+        assert len(every) == n - 1 and x[0] == (n - 1 if r in (0, n - 1) else r)
+    if hasattr(dist, "split_group") and not IS_MIXED:
+        refused(lambda: dist.split_group(None, [[i] for i in range(n)]), (RuntimeError,), "support")
 
 
 def main():

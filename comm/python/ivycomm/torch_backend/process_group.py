@@ -152,6 +152,11 @@ def _make_backend_class():
         def supports_coalescing(self):
             return False
 
+        # Said here, since torch would ask this class through its own property, without end.
+        @property
+        def supports_splitting(self):
+            return False
+
         getBackendName = IvyProcessGroup.getBackendName
         name = _get_backend_name = IvyProcessGroup.name
         set_timeout = IvyProcessGroup.set_timeout

@@ -1,0 +1,58 @@
+// The arguments of a call, and whether they are the usual ones; its result.
+//
+// Thread: any that holds the interpreter's lock.
+#pragma once
+
+#include <utility>
+
+#include "comm/contract/ivycomm.h"
+#include "comm/python/extension/array_view.h"
+#include "comm/python/extension/python.h"
+
+namespace ivy::python {
+
+inline PyObject* not_usual() { return Py_NewRef(Py_NotImplemented); }
+
+inline PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
+inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members stand in the dict as well.
+inline PyObject* usual_reduction = nullptr;    // The name that is given by default.
+
+// -1: not given as the exact name that the table has.
+inline int reduction_of(PyObject* op) {
+  if (op == usual_reduction) return IVY_SUM;
+  const bool is_member = reinterpret_cast<PyObject*>(Py_TYPE(op)) == reduction_type;
+  if (!is_member && !PyUnicode_CheckExact(op)) return -1;
+  PyObject* const number = PyDict_GetItemWithError(reduction_numbers, op);
+  return number != nullptr ? static_cast<int>(PyLong_AsLong(number)) : -1;
+}
+
+// True for the arguments that nobody gave.
+inline bool are_usual(PyObject* async_op, PyObject* timeout) {
+  return async_op == Py_False && timeout == Py_None;
+}
+inline bool is_one(PyObject* factor) {
+  return PyFloat_CheckExact(factor) && PyFloat_AsDouble(factor) == 1.0;
+}
+
+// A rank or an axis; -1: another thing than a small number.
+inline int small_number(PyObject* value) {
+  if (!PyLong_CheckExact(value)) return -1;
+  int overflow = 0;
+  const long number = PyLong_AsLongAndOverflow(value, &overflow);
+  return overflow != 0 || number < 0 || number > (1 << 24) ? -1 : static_cast<int>(number);
+}
+
+// The result's array and its memory.
+struct Result {
+  PyObject* array = nullptr;
+  ArrayView view;
+
+  ~Result() { Py_XDECREF(array); }
+  bool make(PyObject* made) {
+    array = made;
+    return array != nullptr && view.take_any(array, PyBUF_WRITABLE);
+  }
+  PyObject* give() { return std::exchange(array, nullptr); }
+};
+
+}  // namespace ivy::python

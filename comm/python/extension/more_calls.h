@@ -1,0 +1,181 @@
+// The collectives beside those of calls.cc, in the same way.
+//
+// Thread: any that holds the interpreter's lock, which is given away during every call.
+#pragma once
+
+#include <cstring>
+
+#include "comm/python/extension/arguments.h"
+#include "comm/python/extension/array_view.h"
+#include "comm/python/extension/interrupts.h"
+#include "comm/python/extension/library.h"
+#include "comm/python/extension/seats.h"
+
+namespace ivy::python {
+
+// A rank of the group; -1: it is none, which the Python way says.
+inline int root_of(PyObject* given, const Seat* seat) {
+  const int root = small_number(given);
+  return seat != nullptr && root < seat->size ? root : -1;
+}
+
+// An array whose rows can be divided equally among the group's ranks.
+inline bool is_divisible(const ArrayView& array, const Seat* seat) {
+  return array.dimensions() > 0 && array.length(0) % seat->size == 0;
+}
+
+// Takes x, src, group, out, async_op and timeout.
+inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 6 || !are_usual(given[4], given[5]) || given[3] != Py_None) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int root = root_of(given[1], seat);
+  ArrayView input;
+  if (root < 0 || !input.take(given[0], 0)) return not_usual();
+  Result result;
+  if (!result.make(empty_like(given[0]))) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    if (seat->rank == root && input.bytes() > 0)
+      std::memcpy(result.view.data(), input.data(), input.bytes());
+    return library.broadcast(seat->comm, result.view.data(), input.count(), input.dtype(), root,
+                             how);
+  };
+  return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes x, dst, op, group, out, async_op, timeout and factor.
+inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
+  const Seat* const seat = seat_of(given[3]);
+  const int op = reduction_of(given[2]);
+  const int root = root_of(given[1], seat);
+  ArrayView input;
+  if (root < 0 || op < 0 || given[4] != Py_None || !input.take_any(given[0], 0)) return not_usual();
+  const bool is_root = seat->rank == root;
+  Result result;
+  if (is_root && !result.make(empty_like(given[0]))) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.reduce(seat->comm, input.data(), is_root ? result.view.data() : nullptr,
+                          input.count(), input.dtype(), op, root, how);
+  };
+  if (!carry_out(call)) return nullptr;
+  return is_root ? result.give() : Py_NewRef(Py_None);
+}
+
+// Takes x, dst, op, group, async_op, timeout and factor.
+inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
+  const Seat* const seat = seat_of(given[3]);
+  const int op = reduction_of(given[2]);
+  const int root = root_of(given[1], seat);
+  ArrayView array;
+  if (root < 0 || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
+  const bool is_root = seat->rank == root;
+  const auto call = [&](const ivy_call* how) {
+    return library.reduce(seat->comm, is_root ? IVY_IN_PLACE : array.data(),
+                          is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
+                          how);
+  };
+  if (!carry_out(call) || (is_root && !tell_changed(given[0]))) return nullptr;
+  return Py_NewRef(given[0]);
+}
+
+// scan and exscan. Takes x, op, group, out, async_op, timeout and factor.
+template <auto Function>
+PyObject* running(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int op = reduction_of(given[1]);
+  ArrayView input;
+  if (seat == nullptr || op < 0 || given[3] != Py_None || !input.take_any(given[0], 0))
+    return not_usual();
+  Result result;
+  if (!result.make(empty_like(given[0]))) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return (library.*Function)(seat->comm, input.data(), result.view.data(), input.count(),
+                               input.dtype(), op, how);
+  };
+  return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes x, op, group, async_op, timeout and factor.
+template <auto Function>
+PyObject* running_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  const int op = reduction_of(given[1]);
+  ArrayView array;
+  if (seat == nullptr || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return (library.*Function)(seat->comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
+                               op, how);
+  };
+  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+}
+
+// Takes x, dst, axis, uneven, group, out, async_op and timeout.
+inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 8 || !are_usual(given[6], given[7])) return not_usual();
+  if (small_number(given[2]) != 0 || given[3] != Py_False || given[5] != Py_None)
+    return not_usual();
+  const Seat* const seat = seat_of(given[4]);
+  const int root = root_of(given[1], seat);
+  ArrayView input;
+  if (root < 0 || !input.take(given[0], 0)) return not_usual();
+  const bool is_root = seat->rank == root;
+  const Py_ssize_t rows = (input.dimensions() > 0 ? input.length(0) : 1) * seat->size;
+  Result result;
+  if (is_root && !result.make(empty_of_rows(given[0], input, rows))) return not_usual();
+  const auto call = [&](const ivy_call* how) {
+    return library.gather(seat->comm, input.data(), is_root ? result.view.data() : nullptr,
+                          input.count(), input.dtype(), root, how);
+  };
+  if (!carry_out(call)) return nullptr;
+  return is_root ? result.give() : Py_NewRef(Py_None);
+}
+
+// Takes x, split, group, async_op and timeout.
+inline PyObject* all_gather_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 5 || !are_usual(given[3], given[4]) || given[1] != Py_None) return not_usual();
+  const Seat* const seat = seat_of(given[2]);
+  ArrayView array;
+  if (seat == nullptr || !array.take(given[0], PyBUF_WRITABLE) || !is_divisible(array, seat))
+    return not_usual();
+  const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
+  const auto call = [&](const ivy_call* how) {
+    return library.all_gather(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
+  };
+  return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
+}
+
+// Takes x, split, output_split, group, out, async_op and timeout.
+inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
+  if (given[1] != Py_None || given[2] != Py_None || given[4] != Py_None) return not_usual();
+  const Seat* const seat = seat_of(given[3]);
+  ArrayView input;
+  if (seat == nullptr || !input.take(given[0], 0) || !is_divisible(input, seat)) return not_usual();
+  Result result;
+  if (!result.make(empty_like(given[0]))) return not_usual();
+  const std::size_t each = input.count() / static_cast<std::size_t>(seat->size);
+  const auto call = [&](const ivy_call* how) {
+    return library.all_to_all(seat->comm, input.data(), result.view.data(), each, input.dtype(),
+                              how);
+  };
+  return carry_out(call) ? result.give() : nullptr;
+}
+
+// Takes x, group, async_op and timeout.
+inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 4 || !are_usual(given[2], given[3])) return not_usual();
+  const Seat* const seat = seat_of(given[1]);
+  ArrayView array;
+  if (seat == nullptr || !array.take(given[0], PyBUF_WRITABLE) || !is_divisible(array, seat))
+    return not_usual();
+  const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
+  const auto call = [&](const ivy_call* how) {
+    return library.all_to_all(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
+  };
+  return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
+}
+
+}  // namespace ivy::python

@@ -1,0 +1,48 @@
+"""What the calls of the job's store share: how they wait, and what they give back."""
+
+import ctypes
+import time
+
+from .errors import DEADLINE_EXCEEDED, Timeout, last_error
+from .library import load
+from .waiting import calling, must_slice
+
+_SLICE_SECONDS = 0.2
+DEFAULT_SECONDS = 600.0
+_FOREVER = float("inf")
+_MOST_SECONDS = 86400.0  # One call of the library; it is made again.
+
+
+def seconds(timeout):
+    if timeout is None:
+        return DEFAULT_SECONDS
+    if timeout < 0:
+        raise ValueError(f"a timeout of {timeout} s")
+    return timeout
+
+
+def taken(value):
+    """The bytes that the library allocated, which are freed."""
+    try:
+        return ctypes.string_at(value.data, value.bytes)
+    finally:
+        load().ivy_bytes_free(value.data)
+
+
+def wait_in_slices(function, behind, timeout, what):
+    """Calls function(milliseconds, *behind) until it has an answer, open for signals between; None: for ever."""
+    limit = _FOREVER if timeout is None else timeout
+    deadline = time.monotonic() + limit
+    while True:
+        left = min(max(0.0, deadline - time.monotonic()), _MOST_SECONDS)
+        slice_ = min(left, _SLICE_SECONDS) if must_slice() else left
+        with calling():
+            code = function(max(1, int(slice_ * 1000)), *behind)
+        if code == 0:
+            return
+        if code == DEADLINE_EXCEEDED and time.monotonic() < deadline:
+            continue
+        error = last_error(code)
+        if isinstance(error, Timeout):
+            raise Timeout(f"{what} within {limit:g} s: {error}") from None
+        raise error

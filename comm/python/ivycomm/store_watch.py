@@ -1,0 +1,132 @@
+"""What a watch of the job's store tells: every change of a key that begins with a prefix."""
+
+import collections
+import threading
+import time
+import weakref
+from ctypes import byref, c_uint32
+from typing import NamedTuple
+
+from .errors import NotInitialized, Timeout, check
+from .library import StoreChange, load
+from .store_calls import seconds, taken, wait_in_slices
+
+_WHAT = {1: "set", 2: "deleted", 3: "missed"}
+
+
+class Change(NamedTuple):
+    """what: "set", "deleted", or "missed": changes may have been missed before this one, so look at the keys again.
+
+    key: None where changes were missed. value: the bytes that were set, else None.
+    """
+
+    what: str
+    key: str | None = None
+    value: bytes | None = None
+
+
+class Watch:
+    """Changes in their order, from the moment at which watch() returned; an iterator, and a context manager.
+
+    At most 64 Ki changes (64 MiB) are kept for the next call; beyond it all of them count as missed, as do those
+    while the connection to the store was lost. One thread at a time takes changes; any may call close().
+    """
+
+    def next(self, timeout=None):
+        """The next Change. Timeout after `timeout` seconds (None: waits for ever); ValueError once it is closed."""
+        raise NotImplementedError
+
+    def close(self):
+        """Ends the watch, and the iteration of a thread that waits. Again does nothing."""
+        raise NotImplementedError
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        try:
+            return self.next()
+        except ValueError:
+            raise StopIteration from None
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+
+class WatchOfStore(Watch):
+    def __init__(self, group, prefix):
+        number = c_uint32()
+        check(load().ivy_store_watch(group.handle, prefix, byref(number)))
+        self._group, self._number, self._prefix, self._is_open = group, number, prefix, True
+        self._end = weakref.finalize(self, _end_watch, group, number)
+        self._end.atexit = False
+
+    def next(self, timeout=None):
+        told = StoreChange()
+        try:
+            wait_in_slices(self._ask, (byref(told),), timeout if timeout is None else seconds(timeout),
+                           f"no key below {self._prefix.decode()!r} changed")
+        except Exception:
+            if not self._is_open:
+                raise ValueError("this watch is closed") from None
+            raise
+        key = taken(told.key) if told.key.data else None
+        value = taken(told.value) if told.value.data else None
+        return Change(_WHAT[told.what], None if key is None else key.decode(errors="replace"), value)
+
+    def close(self):
+        self._is_open = False
+        self._end()
+
+    def _ask(self, milliseconds, told):
+        if not self._is_open:
+            raise ValueError("this watch is closed")
+        return load().ivy_store_next_change(self._group.handle, self._number, milliseconds, told)
+
+
+def _end_watch(group, number):
+    try:
+        load().ivy_store_end_watch(group.handle, number)
+    except NotInitialized:
+        pass  # The world has ended, and its watches with it.
+
+
+class WatchOfOne(Watch):
+    """For a world of one rank: the threads of this process share its store, and `changed` is its condition."""
+
+    def __init__(self, changed, watches, prefix):
+        self._changed, self._watches, self._prefix = changed, watches, prefix
+        self._changes, self._is_open = collections.deque(), True
+        with changed:
+            watches.append(self)
+
+    def note(self, change):
+        """Called under the condition."""
+        if not change.key.encode().startswith(self._prefix):
+            return
+        if len(self._changes) == 1 << 16:
+            self._changes.clear()
+            self._changes.append(Change("missed"))
+        self._changes.append(change)
+
+    def next(self, timeout=None):
+        deadline = None if timeout is None else time.monotonic() + seconds(timeout)
+        with self._changed:
+            while not self._changes and self._is_open:
+                left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
+                if left <= 0:
+                    raise Timeout(f"no key below {self._prefix.decode()!r} changed within {timeout:g} s")
+                self._changed.wait(left)
+            if not self._is_open:
+                raise ValueError("this watch is closed")
+            return self._changes.popleft()
+
+    def close(self):
+        with self._changed:
+            self._is_open = False
+            if self in self._watches:
+                self._watches.remove(self)
+            self._changed.notify_all()
