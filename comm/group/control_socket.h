@@ -19,7 +19,7 @@ struct ControlAnswer {
 // A socket that forked children do not inherit; close it with not_inherited::close(). Unavailable:
 // no supervisor listens at that path.
 Result<int> connect_to_supervisor(const std::string& path);
-// False: errno says why.
+// False if it could not be sent: errno says why.
 bool send_request(int socket, const control::Request& request);
 // Unavailable: there is none in time, or the supervisor has closed the socket.
 Result<ControlAnswer> receive_answer(int socket, std::chrono::milliseconds at_most);

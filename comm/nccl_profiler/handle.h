@@ -27,7 +27,8 @@ struct Handle {
   std::uint8_t communicator = 0;
   bool is_message = false;
   std::uint16_t process = 0;
-  std::uint64_t value = 0;  // Of an operation and its kernels: the sequence. Of a proxy: see below.
+  // An operation and its kernels: the sequence. A proxy and its steps: see below.
+  std::uint64_t value = 0;
 
   static std::uint16_t process_of(pid_t pid) {
     const auto number = static_cast<std::uint32_t>(pid);
@@ -51,7 +52,8 @@ struct Handle {
         (value & kValueMask));
   }
 
-  // Of a proxy and its steps: 20 bits peer | 1 bit is_send | 7 bits channel | 4 bits step.
+  // The value of a proxy and of its steps: 20 bits peer | 1 bit is_send | 7 bits channel | 4 bits
+  // step.
   void set_proxy(std::uint32_t peer, bool is_send, std::uint8_t channel) {
     value =
         (peer & kPeerMask) | std::uint64_t{is_send} << 20 | (channel & std::uint64_t{0x7f}) << 21;

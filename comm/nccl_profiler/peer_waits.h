@@ -31,7 +31,7 @@ class PeerWaits {
   static constexpr std::size_t kPeers = 8;
   struct Entry {
     std::atomic<std::uint32_t> word;
-    std::atomic<std::uint32_t> count;  // Steps that wait.
+    std::atomic<std::uint32_t> count;  // How many steps wait for it.
   };
   bool begin(std::uint32_t word);
   bool end(std::uint32_t word);

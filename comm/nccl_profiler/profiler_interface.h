@@ -1,5 +1,5 @@
-// What NCCL and a profiler plug-in say to each other, versions 1 (NCCL 2.23) to 6 (NCCL 2.29 and
-// later), in our own words and only as far as we read it. NCCL takes the newest symbol
+// What NCCL and a profiler plug-in say to each other, versions 1 (NCCL 2.23) to 7 (NCCL 2.32), in
+// our own words and only as far as we read it. NCCL takes the newest symbol
 // ncclProfiler_vN that the library exports, calls `open` for every communicator, and then `start`,
 // `record` and `stop` for the events that were asked for.
 //
@@ -31,7 +31,7 @@ constexpr std::uint64_t kCopyCollectiveEvent = 1u << 12;  // By copy engines, ve
 constexpr int kSendsState = 9;  // The peer takes data: the network has them.
 constexpr int kReceivesState = 10;
 constexpr int kReceivedState = 11;
-constexpr int kPeerTakesNothingState = 20;  // Since version 4.
+constexpr int kPeerTakesNothingState = 20;  // Told since version 4, at every look.
 
 // Versions 1 to 3: the name and the number of the communicator come with every operation.
 struct CollectiveV1 {
@@ -43,7 +43,7 @@ struct CollectiveV1 {
   void* receive_buffer;
   std::size_t count;
   int root;
-  std::uint8_t datatype;  // ncclDataType_t
+  std::uint8_t datatype;  // A number of ncclDataType_t, from 0: i8, u8, i32...
   std::uint32_t reduction;
   std::size_t traffic_bytes;
   std::uint8_t channels;
@@ -52,12 +52,12 @@ struct CollectiveV2 {
   const char* communicator_name;
   std::uint64_t communicator_hash;
   std::uint64_t sequence;
-  const char* function;  // "AllReduce"
+  const char* function;  // A word such as "AllReduce".
   const void* send_buffer;
   void* receive_buffer;
   std::size_t count;
   int root;
-  const char* datatype;  // "ncclFloat32"
+  const char* datatype;  // A word such as "ncclFloat32".
   std::size_t traffic_bytes;
   std::uint8_t channels;
 };
@@ -73,7 +73,7 @@ struct CollectiveV3 {
   const char* datatype;
   std::uint8_t channels;
 };
-// Versions 4 to 6; a collective by copy engines begins alike and has no channels.
+// Versions 4 to 7; a collective by copy engines begins alike and has no channels.
 struct CollectiveV4 {
   std::uint64_t sequence;
   const char* function;
@@ -88,7 +88,7 @@ struct CollectiveV4 {
 struct MessageV1 {
   const char* communicator_name;
   std::uint64_t communicator_hash;
-  std::uint8_t function;  // 6 send, 7 receive
+  std::uint8_t function;  // 6 is a send, 7 a receive.
   void* buffer;
   std::uint8_t datatype;
   std::size_t count;
@@ -153,7 +153,7 @@ using OpenV4 = NcclResult(void** context, int* mask, const char* name, std::uint
 using OpenV5 = NcclResult(void** context, std::uint64_t hash, int* mask, const char* name,
                           int nodes, int ranks, int rank, LogFunction log);
 
-// The symbol ncclProfiler_vN.
+// What the symbol ncclProfiler_vN is.
 template <class Open, class Described>
 struct Plugin {
   const char* name;
@@ -169,5 +169,9 @@ using PluginV3 = Plugin<OpenV1, DescriptionV3>;
 using PluginV4 = Plugin<OpenV4, DescriptionV4>;
 using PluginV5 = Plugin<OpenV5, DescriptionV5>;
 using PluginV6 = Plugin<OpenV5, DescriptionV5>;
+// What version 7 may have behind them, optional functions of the device, is not there.
+struct PluginV7 : PluginV6 {
+  void* further[4];
+};
 
 }  // namespace ivy::nccl_profiler

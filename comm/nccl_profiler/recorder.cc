@@ -16,7 +16,7 @@ std::uint64_t Recorder::mask_of(const char* choice) {
   return chosen == "kernels" ? calls | kKernelEvent : calls;
 }
 
-// Under the mutex.
+// Called under the mutex, as all that takes rows and places.
 bool Recorder::has_page() {
   if (slot_.load(std::memory_order_relaxed) != nullptr) return true;
   const Result<comm_status::StatusPage> page = ask_for_page_();

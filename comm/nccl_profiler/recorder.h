@@ -48,7 +48,7 @@ class Recorder {
   void stop(const Handle& handle);
   void record(const Handle& step, int state);
 
-  // In a forked child.
+  // Called in a forked child, before anything else.
   void forget_page() { slot_.store(nullptr, std::memory_order_relaxed); }
 
  private:
@@ -73,11 +73,11 @@ class Recorder {
   }
 
   const AskForPage ask_for_page_;
-  std::mutex mutex_;  // Of opening, closing and naming.
+  std::mutex mutex_;  // Held while communicators are opened, closed and named.
   std::atomic<comm_status::Slot*> slot_{nullptr};
   std::atomic<std::uint16_t> process_{0};
   std::atomic<std::uint64_t> mask_{0};
-  std::uint64_t rows_ = 0;  // Bits: those in use.
+  std::uint64_t rows_ = 0;  // One bit for each row that is in use.
   // Made when they are wanted for the first time, and kept for the next: NCCL's threads may still
   // come with a handle of a communicator that is closed.
   std::atomic<Communicator*> communicators_[comm_status::kCommunicators] = {};

@@ -38,7 +38,7 @@ class Track {
 
   // Returns the operation's sequence, from 1; 0: it is not tracked.
   std::uint64_t enter(const Call& call);
-  // The stream has it.
+  // NCCL has given it to the stream.
   void issued(std::uint64_t sequence);
   // A channel of the device has begun it, or is through with it.
   void begins(std::uint64_t sequence);
@@ -47,9 +47,9 @@ class Track {
 
  private:
   struct alignas(64) Tracked {
-    std::atomic<std::uint64_t> sequence;  // Written last; 0: none.
+    std::atomic<std::uint64_t> sequence;  // Written behind the others; 0: there is none.
     std::atomic<std::uint64_t> entered_ns;
-    std::atomic<std::uint64_t> ended_ns;  // 0: not over.
+    std::atomic<std::uint64_t> ended_ns;  // 0 while it is under way.
     std::atomic<std::uint64_t> count;
     std::atomic<std::uint64_t> what;  // Operation | element type << 8 | peer << 32
     std::atomic<std::uint32_t> channels;
@@ -70,9 +70,9 @@ class Track {
   std::uint32_t row_ = 0;
   std::atomic<std::uint32_t> name_hash_;
   bool watches_device_ = false;
-  std::atomic<bool> knows_device_;  // It has said something.
+  std::atomic<bool> knows_device_;  // The device has said something.
   std::atomic<std::uint64_t> last_;
-  std::atomic<std::uint64_t> oldest_;        // That is not over.
+  std::atomic<std::uint64_t> oldest_;        // The first that is not over.
   std::atomic<std::uint64_t> last_skipped_;  // There was no room for it.
   // A device works on a communicator's operations in their order.
   std::atomic<std::uint64_t> over_through_;

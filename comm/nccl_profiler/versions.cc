@@ -2,6 +2,8 @@
 // template, and Recorder does the work.
 #include <pthread.h>
 
+#include <tuple>
+
 #include "comm/nccl_profiler/calls.h"
 #include "comm/nccl_profiler/own_page.h"
 #include "comm/nccl_profiler/profiler_interface.h"
@@ -33,17 +35,16 @@ NcclResult open(void** context, int* mask, const CommunicatorFacts& facts) {
   return kNcclSuccess;
 }
 
-NcclResult open_v1(void** context, int* mask) { return open(context, mask, {}); }
-
-NcclResult open_v4(void** context, int* mask, const char* name, std::uint64_t hash, int, int ranks,
-                   int rank, LogFunction) {
+constexpr OpenV1* kOpenV1 = [](void** context, int* mask) { return open(context, mask, {}); };
+// Behind the mask: name, hash, nodes, ranks, rank, log.
+constexpr OpenV4* kOpenV4 = [](void** context, int* mask, auto... told) {
+  const auto [name, hash, nodes, ranks, rank, log] = std::tuple(told...);
   return open(context, mask, {hash, name == nullptr ? "" : name, rank, ranks});
-}
-
-NcclResult open_v5(void** context, std::uint64_t hash, int* mask, const char* name, int, int ranks,
-                   int rank, LogFunction) {
+};
+constexpr OpenV5* kOpenV5 = [](void** context, std::uint64_t hash, int* mask, auto... told) {
+  const auto [name, nodes, ranks, rank, log] = std::tuple(told...);
   return open(context, mask, {hash, name == nullptr ? "" : name, rank, ranks});
-}
+};
 
 template <class Operation>
 Handle enter(const Handle& context, const Operation& operation, int rank) {
@@ -93,7 +94,7 @@ NcclResult record(void* handle, int state, void*) {
   return kNcclSuccess;
 }
 
-NcclResult close(void* context) {
+NcclResult finish(void* context) {
   recorder().close(Handle::of(context));
   return kNcclSuccess;
 }
@@ -105,9 +106,11 @@ constexpr const char* kName = "ivyrun";
 
 #define IVY_EXPORTED extern "C" __attribute__((visibility("default"))) const
 using namespace ivy::nccl_profiler;
-IVY_EXPORTED PluginV1 ncclProfiler_v1{kName, open_v1, start<DescriptionV1>, stop, record, close};
-IVY_EXPORTED PluginV2 ncclProfiler_v2{kName, open_v1, start<DescriptionV2>, stop, record, close};
-IVY_EXPORTED PluginV3 ncclProfiler_v3{kName, open_v1, start<DescriptionV3>, stop, record, close};
-IVY_EXPORTED PluginV4 ncclProfiler_v4{kName, open_v4, start<DescriptionV4>, stop, record, close};
-IVY_EXPORTED PluginV5 ncclProfiler_v5{kName, open_v5, start<DescriptionV5>, stop, record, close};
-IVY_EXPORTED PluginV6 ncclProfiler_v6{kName, open_v5, start<DescriptionV5>, stop, record, close};
+IVY_EXPORTED PluginV1 ncclProfiler_v1{kName, kOpenV1, start<DescriptionV1>, stop, record, finish};
+IVY_EXPORTED PluginV2 ncclProfiler_v2{kName, kOpenV1, start<DescriptionV2>, stop, record, finish};
+IVY_EXPORTED PluginV3 ncclProfiler_v3{kName, kOpenV1, start<DescriptionV3>, stop, record, finish};
+IVY_EXPORTED PluginV4 ncclProfiler_v4{kName, kOpenV4, start<DescriptionV4>, stop, record, finish};
+IVY_EXPORTED PluginV5 ncclProfiler_v5{kName, kOpenV5, start<DescriptionV5>, stop, record, finish};
+IVY_EXPORTED PluginV6 ncclProfiler_v6{kName, kOpenV5, start<DescriptionV5>, stop, record, finish};
+IVY_EXPORTED PluginV7 ncclProfiler_v7{{kName, kOpenV5, start<DescriptionV5>, stop, record, finish},
+                                      {}};

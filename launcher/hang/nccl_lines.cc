@@ -105,7 +105,7 @@ struct Standings {
   std::uint64_t sequence = 0;
   Places waiting;
   Places absent;
-  std::uint64_t age_ms = ~std::uint64_t{0};  // Since the last came.
+  std::uint64_t age_ms = ~std::uint64_t{0};  // Since the last of them came.
 };
 
 // By operations that are not over: with the events of kernels, or inside NCCL.

@@ -157,7 +157,7 @@ std::optional<Report> read_report(PayloadReader& in) {
 Observe read_observe(PayloadReader& in) {
   Observe observe;
   observe.version = in.u32();
-  // As for Attach.
+  // Another version is refused as such, as for Attach.
   if (observe.version != kWireVersion) {
     in.skip_rest();
     return observe;

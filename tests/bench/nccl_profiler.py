@@ -82,7 +82,7 @@ def be_rank(job):
     torch.distributed.init_process_group("nccl")
     torch.distributed.all_reduce(torch.zeros(1, device="cuda"))
     torch.cuda.synchronize()
-    result = {"init": (time.perf_counter() - begin, 0)}
+    result = {"init, ms": ((time.perf_counter() - begin) * 1e3,)}
     for size in json.loads(job)["sizes"]:
         calls = 200 if size <= 1 << 20 else 10
         result[size] = measure_size(torch, size, calls)
@@ -131,7 +131,7 @@ def print_times(world, found):
         cells = []
         for mode in MODES:
             pairs = [answer["times"][size] for answer in found[mode]]
-            cells.append(" / ".join(f"{statistics.median(side):.1f}" for side in zip(*pairs)))
+            cells.append(" / ".join(f"{statistics.median(side):.2f}" for side in zip(*pairs)))
         print(f"| {size} | " + " | ".join(cells) + " |", flush=True)
 
 

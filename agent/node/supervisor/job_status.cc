@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "agent/node/segments/shared_memory.h"
+#include "agent/node/supervisor/operation_state.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -24,24 +25,6 @@ constexpr std::size_t kMaxStalls = 4096;
 bool is_ended(RankState state) { return state != RankState::kAlive && state != RankState::kLeft; }
 
 }  // namespace
-
-void describe_operation(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
-                        OperationState& out) {
-  const std::string name = slot.communicator_name(record.communicator);
-  // The row may have got another owner since.
-  const bool is_its = comm_status::communicator_hash(name) == record.communicator_hash;
-  out.set_communicator(is_its ? name : "");
-  out.set_sequence(record.sequence);
-  out.set_operation(static_cast<std::uint32_t>(record.operation));
-  out.set_dtype(static_cast<std::uint32_t>(record.dtype));
-  out.set_reduction(static_cast<std::uint32_t>(record.reduction));
-  out.set_count(record.count);
-  out.set_peer(record.peer);
-  out.set_failed(record.outcome == Outcome::kFailed);
-  const std::uint64_t since =
-      record.outcome == Outcome::kRunning ? record.entered_ns : record.ended_ns;
-  out.set_age_ms(now_ns > since ? (now_ns - since) / 1'000'000 : 0);
-}
 
 RankLayout layout_of(const HostPlan& plan) {
   RankLayout layout;

@@ -33,11 +33,6 @@ struct RankLayout {
 };
 RankLayout layout_of(const HostPlan& plan);
 
-// How the launcher is told of it.
-void describe_operation(const comm_status::OperationRecord& record,
-                        const comm_status::SlotView& slot, std::uint64_t now_ns,
-                        OperationState& out);
-
 class JobStatus {
  public:
   JobStatus() = default;

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include "agent/node/segments/shared_memory.h"
-#include "agent/node/supervisor/job_status.h"
+#include "agent/node/supervisor/operation_state.h"
 
 namespace ivy {
 namespace {

@@ -65,7 +65,7 @@ class ObservedPages {
     std::uint64_t told_stall = 0;  // When the operation that was reported last began.
   };
 
-  std::deque<Process> processes_;  // The oldest first.
+  std::deque<Process> processes_;  // In the order of their first calls.
 };
 
 }  // namespace ivy

@@ -325,7 +325,7 @@ void add_evidence_variables(Environment& environment, const JobDirectory& direct
 void add_nccl_profiler(Environment& environment, const std::string& plugin) {
   const std::string* choice = find_variable(environment, "IVY_NCCL_PROFILER");
   const bool is_off = choice != nullptr && *choice == "off";
-  // Of a plug-in that the user has chosen there can be no second.
+  // NCCL takes one plug-in, and the user's goes before ours.
   if (is_off || plugin.empty() || is_set(environment, "NCCL_PROFILER_PLUGIN")) return;
   set_variable(environment, "NCCL_PROFILER_PLUGIN", plugin);
 }
