@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <optional>
 #include <random>
 #include <string>
 #include <thread>
@@ -83,21 +85,17 @@ TEST_F(NcclRecorder, ShowsTheOldestThatTheDeviceIsNotThroughWith) {
 }
 
 TEST_F(NcclRecorder, ShowsTheOldestAlsoWhereMoreAreUnderWayThanItKeeps) {
-  const Handle first = enter();
-  Handle kernels[] = {recorder_.start_kernel(first), recorder_.start_kernel(first)};
-  for (std::uint64_t i = 1; i < Track::kTracked; ++i)
-    EXPECT_EQ(enter().kind, HandleKind::kOperation);
+  std::vector<Handle> kept;
+  for (std::uint64_t i = 0; i < Track::kTracked; ++i)
+    kept.push_back(enter(Operation::kAllReduce, 1));
   for (int i = 0; i < 100; ++i) EXPECT_EQ(enter().kind, HandleKind::kNone);
-  EXPECT_EQ(running(), 1u);
-  for (const Handle& kernel : kernels) recorder_.stop(kernel);
-  EXPECT_EQ(running(), 2u);
-  const Handle last = enter();
-  EXPECT_EQ(last.value, Track::kTracked + 101);
-  kernels[0] = recorder_.start_kernel(last);
-  kernels[1] = recorder_.start_kernel(last);
-  for (const Handle& kernel : kernels) recorder_.stop(kernel);
+  for (std::uint64_t sequence = 1; sequence <= Track::kTracked; ++sequence) {
+    EXPECT_EQ(running(), sequence);
+    recorder_.stop(recorder_.start_kernel(kept[sequence - 1]));
+  }
   EXPECT_EQ(running(), 0u);
-  EXPECT_EQ(slot().current(0)->sequence, last.value);
+  EXPECT_EQ(enter().value, Track::kTracked + 101);
+  EXPECT_EQ(running(), Track::kTracked + 101);
 }
 
 TEST_F(NcclRecorder, ShowsForWhomAProxyWaits) {
