@@ -1,6 +1,6 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  hang/flight_analysis.cc hang/flight_record.cc hang/operation_lines.cc hang/plain_pickle.cc hang/stack_lines.cc
+  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/plain_pickle.cc hang/stack_lines.cc
   hang/stack_text.cc
   job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/news_board.cc
   options/carrier_kind.cc options/env_files.cc options/exports.cc options/hosts.cc options/option_scan.cc

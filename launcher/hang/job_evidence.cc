@@ -6,6 +6,7 @@
 #include <set>
 #include <utility>
 
+#include "launcher/hang/nccl_lines.h"
 #include "launcher/hang/rank_names.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/remote_text.h"
@@ -72,6 +73,7 @@ struct JobEvidence::Open {
   std::uint32_t world = 0;
   std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and their ranks.
   std::string health;  // What NCCL's own health service says.
+  std::vector<NcclPlace> nccl_places;
   Answer answer;
   Done done;
   boost::asio::steady_timer timer;
@@ -150,6 +152,7 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
   if (!stacks.evidence.ParseFromString(bytes)) return;
   // A host is believed for its own ranks, and once for each.
   std::set<std::uint32_t>& expected = open.ranks[host];
+  const std::set<std::uint32_t> own = expected;
   auto& ranks = *stacks.evidence.mutable_ranks();
   ranks.erase(
       std::remove_if(ranks.begin(), ranks.end(),
@@ -169,6 +172,9 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
                                   "its flight record cannot be read: " + record.error().message);
     }
   }
+  for (const NcclPlace& place : stacks.evidence.nccl_places())
+    if (own.contains(place.rank())) open.nccl_places.push_back(place);
+  stacks.evidence.clear_nccl_places();
   if (open.health.empty()) open.health = std::move(*stacks.evidence.mutable_nccl_health());
   open.answer.hosts.push_back(std::move(stacks));
 }
@@ -179,6 +185,8 @@ void JobEvidence::answer(const std::shared_ptr<Open>& open) {
   open->timer.cancel();
   for (const auto& [host, name] : open->names) open->answer.silent.push_back(name);
   open->answer.lines = flight_lines(open->answer.flights, open->world, wall_ns());
+  // What torch knows of its collectives NCCL need not say again.
+  if (open->answer.lines.empty()) open->answer.lines = nccl_lines(open->nccl_places);
   // Without records the stacks tell at least who is inside a collective.
   if (open->answer.lines.empty())
     if (std::string line = collective_line(open->answer.hosts); !line.empty())

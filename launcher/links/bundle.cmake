@@ -18,8 +18,8 @@ if(TARGET ivy-node)
   endif()
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
-    COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_CALLS};$<TARGET_FILE:ivycomm_jax>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
+    COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_CALLS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

@@ -225,6 +225,9 @@ constexpr OptionEntry kTable[] = {
     {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
      "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb, "
      "a script that sets MASTER_PORT itself needs --no-store, and JAX needs -B jax to find its rank"},
+    {"nccl-profiler", "", "WHAT", kLifecycle, kHonoured, kOurs,
+     "what NCCL tells `ivyctl why` and `ivyctl stack` about its collectives: off, calls (default) or "
+     "kernels, which adds what the GPU does and costs more"},
     {"detach", "", "", kLifecycle, kHonoured, kOurs,
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},

@@ -164,6 +164,8 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.on("no-python", raw.no_python);
   binder.on("allow-singletons", options.allow_singletons);
   binder.on("no-python-hook", options.no_python_hook);
+  binder.choice<std::string>("nccl-profiler", options.nccl_profiler,
+                             {{"off", "off"}, {"calls", "calls"}, {"kernels", "kernels"}});
   binder.parsed("backend", options.profile, parse_profile);
   binder.choice<App>("app", options.app, {{"jax-service", App::kJaxService}});
   binder.text("python", options.python);

@@ -57,6 +57,7 @@ struct WorkerOptions {
   std::vector<std::string> env_files;  // --env-file
   std::string stdin_choice = "0";      // --stdin 0|none
   bool no_python_hook = false;         // Python workers cannot be asked where they are.
+  std::string nccl_profiler;           // --nccl-profiler; empty: not given, which is "calls".
 };
 
 // What is shown of the workers' output, and where it is kept.

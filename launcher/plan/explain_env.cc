@@ -84,6 +84,7 @@ constexpr Reason kReasons[] = {
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
     {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
     {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
+    {"IVY_NCCL_PROFILER", "--nccl-profiler"},
     {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
     {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
 
@@ -202,9 +203,11 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
     return find_variable(sent, name) != nullptr || find_variable(*inputs.caller, name) != nullptr;
   };
   const bool says_debug = is_said("NCCL_DEBUG") || is_said("NCCL_DEBUG_FILE");
-  for (const char* name :
-       {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_ON_TIMEOUT", "TORCH_FR_DUMP_TEMP_FILE",
-        "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", "NCCL_DEBUG", "NCCL_DEBUG_FILE"}) {
+  for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_ON_TIMEOUT",
+                           "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
+                           "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_PROFILER_PLUGIN"}) {
+    const bool is_off = inputs.options->nccl_profiler == "off";
+    if (is_off && std::string_view(name) == "NCCL_PROFILER_PLUGIN") continue;
     if (is_said(name) || (says_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;
     rows.push_back({std::string(name) + "=...", reader_of(name),
                     "for ivyctl stack and why; set on the host, because nobody has set it"});

@@ -210,6 +210,8 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     set_variable(out, "IVY_INIT_TIMEOUT", std::to_string(limit.count()));
   }
   if (inputs.options->allow_singletons) set_variable(out, "IVY_ALLOW_SINGLETONS", "1");
+  if (const std::string& what = inputs.options->nccl_profiler; !what.empty())
+    set_variable(out, "IVY_NCCL_PROFILER", what);
   if (inputs.options->allocation) set_variables(out, slurm_host_variables(plan, host));
   if (plan.store_port == 0) return;
   const HostFacts& facts = answer_of(inputs, host).facts;

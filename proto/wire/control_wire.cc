@@ -19,10 +19,12 @@ constexpr std::uint8_t kAttach = 1;
 constexpr std::uint8_t kSegment = 2;
 constexpr std::uint8_t kReport = 3;
 constexpr std::uint8_t kLeave = 4;
+constexpr std::uint8_t kObserve = 5;
 constexpr std::uint8_t kAttached = 128;
 constexpr std::uint8_t kSegmentReady = 129;
 constexpr std::uint8_t kRefused = 130;
 constexpr std::uint8_t kLeft = 131;
+constexpr std::uint8_t kObserved = 132;
 
 constexpr std::uint8_t kFlagReserve = 1;
 
@@ -62,6 +64,13 @@ void put(std::string& out, const Report& report) {
 
 void put(std::string& out, const Leave&) { put_u8(out, kLeave); }
 
+void put(std::string& out, const Observe& observe) {
+  put_u8(out, kObserve);
+  put_u32(out, observe.version);
+  put_u32(out, observe.rank);
+  put_u32(out, observe.generation);
+}
+
 void put(std::string& out, const Attached& attached) {
   put_u8(out, kAttached);
   put_u32(out, attached.version);
@@ -84,6 +93,11 @@ void put(std::string& out, const Refused& refused) {
 }
 
 void put(std::string& out, const Left&) { put_u8(out, kLeft); }
+
+void put(std::string& out, const Observed& observed) {
+  put_u8(out, kObserved);
+  put_u64(out, observed.bytes);
+}
 
 template <class Message>
 std::string encode_any(const Message& message) {
@@ -140,6 +154,19 @@ std::optional<Report> read_report(PayloadReader& in) {
   return is_ours ? std::optional<Report>(std::move(report)) : std::nullopt;
 }
 
+Observe read_observe(PayloadReader& in) {
+  Observe observe;
+  observe.version = in.u32();
+  // Another version is refused as such, as for Attach.
+  if (observe.version != kWireVersion) {
+    in.skip_rest();
+    return observe;
+  }
+  observe.rank = in.u32();
+  observe.generation = in.u32();
+  return observe;
+}
+
 Attached read_attached(PayloadReader& in) {
   Attached attached;
   attached.version = in.u32();
@@ -165,7 +192,7 @@ std::optional<Refused> read_refused(PayloadReader& in) {
   refused.code = static_cast<Code>(code);
   refused.name = in.text();
   refused.text = in.text();
-  const bool is_ours = in_range(request, kAttach, kLeave) && code >= 1 &&
+  const bool is_ours = in_range(request, kAttach, kObserve) && code >= 1 &&
                        code <= static_cast<std::uint32_t>(Code::kUnauthenticated) &&
                        refused.name.size() <= kMaxNameBytes && refused.text.size() <= kMaxTextBytes;
   return is_ours ? std::optional<Refused>(std::move(refused)) : std::nullopt;
@@ -185,6 +212,8 @@ std::optional<Request> read_kind(std::uint8_t kind, PayloadReader& in) {
       return read_report(in);
     case kLeave:
       return Leave{};
+    case kObserve:
+      return read_observe(in);
     default:
       return std::nullopt;
   }
@@ -201,6 +230,8 @@ std::optional<Reply> read_kind(std::uint8_t kind, PayloadReader& in) {
       return read_refused(in);
     case kLeft:
       return Left{};
+    case kObserved:
+      return Observed{in.u64()};
     default:
       return std::nullopt;
   }

@@ -10,12 +10,14 @@
 //   SEGMENT  2            u64 bytes, u32 members, u8 flags, name              answered by SEGMENT_READY or REFUSED
 //   REPORT   3            u8 kind, u32 blamed rank, u64 sequence, communicator, text   not answered
 //   LEAVE    4            -                                                  answered by LEFT
+//   OBSERVE  5            u32 version, u32 rank, u32 generation              answered by OBSERVED or REFUSED
 //
 //   supervisor → worker
 //   ATTACHED 128          u32 version, u32 slot, u64 bytes      with the status page's descriptor
 //   SEGMENT_READY 129     u64 bytes, name                       with the segment's descriptor
 //   REFUSED  130          u8 kind of the request, u32 code (status.h), name, text
 //   LEFT     131          -
+//   OBSERVED 132          u64 bytes                    with the descriptor of a page of its own
 // clang-format on
 //
 // A connection begins with ATTACH; one rank has one connection. Answers come in the order in which
@@ -24,6 +26,10 @@
 // the supervisor forgets the name when all have it or the generation ends. After LEAVE the
 // process's exit is no death to the others; end of file without LEAVE is only a hint, the process's
 // exit decides.
+//
+// OBSERVE needs no ATTACH and changes nothing for anybody: a process of a worker, of which there
+// may be many, gets a status page with one slot in which it shows what it does (NCCL's profiler
+// plug-in, comm/nccl_profiler). It closes the connection when it has the page.
 //
 // Pure. Thread: any.
 #pragma once
@@ -87,6 +93,13 @@ struct Leave {
   bool operator==(const Leave&) const = default;
 };
 
+struct Observe {
+  std::uint32_t version = kWireVersion;
+  std::uint32_t rank = 0;
+  std::uint32_t generation = 0;
+  bool operator==(const Observe&) const = default;
+};
+
 struct Attached {
   std::uint32_t version = kWireVersion;
   std::uint32_t slot = 0;  // This worker's slot in the status page.
@@ -100,7 +113,13 @@ struct SegmentReady {
   bool operator==(const SegmentReady&) const = default;
 };
 
-enum class RequestKind : std::uint8_t { kAttach = 1, kSegment = 2, kReport = 3, kLeave = 4 };
+enum class RequestKind : std::uint8_t {
+  kAttach = 1,
+  kSegment = 2,
+  kReport = 3,
+  kLeave = 4,
+  kObserve = 5,
+};
 
 struct Refused {
   RequestKind request = RequestKind::kAttach;
@@ -114,8 +133,13 @@ struct Left {
   bool operator==(const Left&) const = default;
 };
 
-using Request = std::variant<Attach, Segment, Report, Leave>;
-using Reply = std::variant<Attached, SegmentReady, Refused, Left>;
+struct Observed {
+  std::uint64_t bytes = 0;
+  bool operator==(const Observed&) const = default;
+};
+
+using Request = std::variant<Attach, Segment, Report, Leave, Observe>;
+using Reply = std::variant<Attached, SegmentReady, Refused, Left, Observed>;
 
 // One packet, at most kMaxPacketBytes. Texts are cut at their limits; a name that is longer is a
 // bug.

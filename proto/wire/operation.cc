@@ -21,10 +21,11 @@ constexpr std::string_view kReductions[] = {
 #define IVY_REDUCTION(name, number, enumerator, text, ...) text,
 #include "proto/wire/operations.def"
 };
-constexpr std::string_view kPhases[] = {"at the start", "waiting for the others",
-                                        "moving on this host", "moving between hosts", "leaving"};
+constexpr std::string_view kPhases[] = {
+    "at the start", "waiting for the others",      "moving on this host", "moving between hosts",
+    "leaving",      "not begun by the device yet", "on the device",       "given to the stream"};
 static_assert(std::size(kOperations) == static_cast<std::size_t>(Operation::kExclusiveScan) + 1);
-static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kLeaving) + 1);
+static_assert(std::size(kPhases) == static_cast<std::size_t>(Phase::kIssued) + 1);
 
 // A worker has written the numbers in the page, so they may be anything.
 template <std::size_t N, class Enum>

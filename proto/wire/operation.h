@@ -55,6 +55,10 @@ enum class Phase : std::uint8_t {
   kMovingLocal = 2,   // Bytes move through shared memory.
   kMovingRemote = 3,  // Bytes move between hosts.
   kLeaving = 4,       // Done, but the others have not taken our data yet.
+  // What NCCL's profiler plug-in sees (comm/nccl_profiler):
+  kQueued = 5,    // Given to the stream; the device has not begun it.
+  kOnDevice = 6,  // The device works on it.
+  kIssued = 7,    // Given to the stream; NCCL does not say what the device does.
 };
 
 enum class Outcome : std::uint8_t { kRunning = 0, kDone = 1, kFailed = 2 };

@@ -178,6 +178,7 @@ static_assert(std::atomic<std::uint64_t>::is_always_lock_free);
 class SlotView {
  public:
   explicit SlotView(Slot* slot) : slot_(slot) {}
+  Slot* slot() const { return slot_; }
 
   // Written by the worker:
   void claim(std::uint32_t rank, std::int32_t pid);

@@ -84,6 +84,27 @@ TEST(OwnHook, IsWrittenIntoTheJobsDirectoryWhereNoneIsInstalled) {
   std::filesystem::remove_all(directory.path);
 }
 
+TEST(OwnNcclProfiler, IsTakenUnlessTheUserHasAnotherOrWantsNone) {
+  char name[] = "/tmp/ivy-package-XXXXXX";
+  const std::filesystem::path root = mkdtemp(name);
+  std::filesystem::create_directories(root / "bin");
+  EXPECT_EQ(own_nccl_profiler(root / "bin"), "");
+  std::ofstream(root / "bin/libivy_nccl_profiler.so") << "x";
+  EXPECT_EQ(own_nccl_profiler(root / "bin"), (root / "bin/libivy_nccl_profiler.so").string());
+  std::filesystem::remove_all(root);
+  Environment environment;
+  add_nccl_profiler(environment, "");
+  EXPECT_EQ(find_variable(environment, "NCCL_PROFILER_PLUGIN"), nullptr);
+  set_variable(environment, "IVY_NCCL_PROFILER", "off");
+  add_nccl_profiler(environment, "/a.so");
+  EXPECT_EQ(find_variable(environment, "NCCL_PROFILER_PLUGIN"), nullptr);
+  set_variable(environment, "IVY_NCCL_PROFILER", "kernels");
+  add_nccl_profiler(environment, "/a.so");
+  EXPECT_EQ(*find_variable(environment, "NCCL_PROFILER_PLUGIN"), "/a.so");
+  add_nccl_profiler(environment, "/b.so");
+  EXPECT_EQ(*find_variable(environment, "NCCL_PROFILER_PLUGIN"), "/a.so") << "the user's";
+}
+
 TEST(OwnPackage, ProgramDirectoryIsThatOfThisTest) {
   EXPECT_TRUE(std::filesystem::is_directory(program_directory()));
 }

@@ -14,6 +14,7 @@ from launching import BIN, REPOSITORY, seconds, wait_until
 
 IVYCTL = os.path.join(BIN, "ivyctl")
 PYTHON = "/usr/bin/python3"
+NCCL_CALLER = os.path.join(os.path.dirname(BIN), "children/nccl_caller")
 DUMPS = os.path.join(REPOSITORY, "tests/launcher/flight_dumps")
 WITH_GDB = pytest.mark.skipif(shutil.which("gdb") is None, reason="gdb is not installed")
 # A Python whose torch is 2.10 or newer (scripts/setup torch): Debian's knows no flight recorder.
@@ -324,6 +325,38 @@ def test_a_detached_job_on_two_hosts(hosts):
     finally:
         stopped = user.run_program(IVYCTL, "stop", job, "--now")
     assert stopped.code == 0, stopped
+
+
+@pytest.mark.skipif(not os.path.exists(NCCL_CALLER), reason="nccl_caller is not built (target ivy_test_children)")
+@pytest.mark.parametrize("choice", ["calls", "kernels"])
+def test_ranks_that_a_collective_of_nccl_waits_for(local, choice):
+    absent = (r"rank 2 did not enter all_reduce #5 of NCCL communicator 0x1a2b \"tp\" \(last entered all_reduce #4 "
+              r"\d+ s ago\); ranks 0-1 wait in it \(1024 f32\) for \d+ s\n")
+    with local.start("--nccl-profiler", choice, "-n", "3", NCCL_CALLER, "rank", "5", "2") as job:
+        job_id = job_of(job)
+        stack(local, job_id, pattern=absent)
+        done = local.run_program(IVYCTL, "why", job_id, limit=60)
+        assert re.search(absent, done.out.decode()), done
+        end(job)
+
+
+@pytest.mark.skipif(not os.path.exists(NCCL_CALLER), reason="nccl_caller is not built (target ivy_test_children)")
+def test_a_stalled_collective_of_nccl_is_told(local):
+    with local.start("--nccl-profiler", "kernels", "--stall-timeout", "2", "-n", "3", NCCL_CALLER, "rank", "5",
+                     "2") as job:
+        job_of(job)
+        job.wait_for(rb"rank 2 did not enter all_reduce #5 of NCCL communicator")
+        end(job)
+
+
+def test_nccls_profiler_plug_in_is_the_users_choice(local):
+    show = ("bash", "-c", "echo plug-in: $NCCL_PROFILER_PLUGIN $IVY_NCCL_PROFILER")
+    assert re.search(r"plug-in: /\S+/libivy_nccl_profiler.so$", local.run("-n", "1", *show).out.decode().strip())
+    assert "plug-in: off\n" in local.run("--nccl-profiler", "off", "-n", "1", *show).out.decode()
+    mine = local.run("-n", "1", "-x", "NCCL_PROFILER_PLUGIN=none", *show)
+    assert "plug-in: none\n" in mine.out.decode(), mine
+    wrong = local.run("--nccl-profiler", "all", "-n", "1", *show)
+    assert wrong.code == 2 and "kernels" in wrong.err_text, wrong
 
 
 @pytest.mark.skipif(not TORCH, reason="no current torch: scripts/setup torch")

@@ -364,6 +364,8 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in all"), std::string::npos);
   EXPECT_NE(line_of("NCCL_RAS_ADDR=127.").find("a loopback address for each job"),
             std::string::npos);
+  EXPECT_NE(line_of("NCCL_PROFILER_PLUGIN=... ").find("set on the host, because"),
+            std::string::npos);
   EXPECT_NE(line_of("NCCL_DEBUG_FILE=... ").find("set on the host, because"), std::string::npos);
   EXPECT_NE(line_of("TORCH_FR_DUMP_TEMP_FILE=... ").find("set on the host"), std::string::npos);
   EXPECT_NE(text->find("taken away from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);

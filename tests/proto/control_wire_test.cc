@@ -17,6 +17,7 @@ const std::vector<Request> kRequests = {
     Report{ReportKind::kTimeout, 65'535, ~std::uint64_t{0}, std::string(kMaxNameBytes, 'c'),
            std::string(kMaxTextBytes, 't')},
     Leave{},
+    Observe{kWireVersion, 65'535, 3},
 };
 
 const std::vector<Reply> kReplies = {
@@ -25,6 +26,7 @@ const std::vector<Reply> kReplies = {
     Refused{RequestKind::kSegment, Code::kResourceExhausted, "world", "no memory"},
     Refused{RequestKind::kAttach, Code::kAlreadyExists, "", std::string(kMaxTextBytes, 't')},
     Left{},
+    Observed{1u << 18},
 };
 
 TEST(ControlWire, EveryRequestComesBackAsItWas) {

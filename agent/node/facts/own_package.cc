@@ -32,6 +32,14 @@ std::string own_hook(const std::string& program_directory) {
   return "";
 }
 
+std::string own_nccl_profiler(const std::string& program_directory) {
+  if (program_directory.empty()) return "";
+  const std::string name = "/libivy_nccl_profiler.so";
+  for (const std::string& folder : {parent(program_directory) + "/lib/ivyrun", program_directory})
+    if (exists(folder + name)) return folder + name;
+  return "";
+}
+
 std::string program_directory() {
   char path[PATH_MAX];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);

@@ -17,6 +17,11 @@ std::string own_package(const std::string& program_directory);
 // DIR/../lib/ivyrun/hook, or DIR itself in a bundle. Empty: there is none.
 std::string own_hook(const std::string& program_directory);
 
+// Likewise this build's profiler plug-in for NCCL (comm/nccl_profiler):
+// DIR/../lib/ivyrun/libivy_nccl_profiler.so, or DIR/libivy_nccl_profiler.so in a bundle. Empty:
+// there is none.
+std::string own_nccl_profiler(const std::string& program_directory);
+
 // The directory of the running program; empty when it was removed.
 std::string program_directory();
 

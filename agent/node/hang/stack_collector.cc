@@ -335,6 +335,7 @@ class StackCollector::Question {
   Question(const CollectStacks& request, const std::vector<Subject>& subjects, Group group)
       : number_(request.number()),
         group_(std::move(group)),
+        wants_records_(request.max_flight_bytes() > 0),
         flight_room_(request.max_flight_bytes()) {
     const std::uint64_t now_ns = monotonic_ns();
     const std::uint32_t asked_ms =
@@ -392,6 +393,7 @@ class StackCollector::Question {
     evidence.set_generation(group_.generation);
     for (const std::unique_ptr<Look>& look : looks_)
       *evidence.add_ranks() = look->take(flight_room_);
+    if (wants_records_) handlers.add_nccl_places(evidence);
     if (health_) evidence.set_nccl_health(health_->answer());
     health_.reset();
     looks_.clear();
@@ -400,6 +402,7 @@ class StackCollector::Question {
 
   const std::uint32_t number_;
   const Group group_;
+  const bool wants_records_;
   std::uint64_t flight_room_;
   std::uint64_t deadline_ns_ = 0;
   std::vector<std::unique_ptr<Look>> looks_;

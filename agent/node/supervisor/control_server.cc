@@ -16,6 +16,33 @@ using comm_status::RankStatus;
 
 Error protocol_error(const std::string& what) { return {Code::kFailedPrecondition, what}; }
 
+// What Attach and Observe begin with.
+template <class Request>
+Result<void> check_who_asks(const Request& request, const JobStatus& status) {
+  if (request.version != control::kWireVersion) {
+    return protocol_error("libivycomm speaks version " + std::to_string(request.version) +
+                          " of the control socket, this ivyrun version " +
+                          std::to_string(control::kWireVersion));
+  }
+  if (request.generation != status.layout().generation) {
+    return protocol_error(
+        "generation " + std::to_string(request.generation) +
+        " is not the one that runs: " + std::to_string(status.layout().generation));
+  }
+  if (status.slot_of(request.rank)) return {};
+  return Error{Code::kInvalidArgument,
+               "rank " + std::to_string(request.rank) + " does not run on this host"};
+}
+
+Result<void> send_observed(ControlConnection& connection, const control::Observe& observe,
+                           JobStatus& status) {
+  IVY_CHECK(check_who_asks(observe, status));
+  const SharedPage* const shared =
+      IVY_TRY(status.observed().page_of(observe.rank, connection.pid, observe.generation));
+  ControlConnections::send(connection, control::Observed{shared->bytes()}, shared->descriptor());
+  return {};
+}
+
 }  // namespace
 
 ControlServer::ControlServer(boost::asio::io_context& loop, Handlers handlers)
@@ -56,13 +83,17 @@ void ControlServer::worker_ends(std::uint32_t rank) {
 Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
                                       std::string_view packet) {
   const control::Request request = IVY_TRY(control::decode_request(packet));
-  if (const auto* attach = std::get_if<control::Attach>(&request)) {
-    const Result<void> attached = on_attach(connection, *attach);
-    if (attached.ok()) return {};
+  const auto* const attach = std::get_if<control::Attach>(&request);
+  const auto* const observe = std::get_if<control::Observe>(&request);
+  if (attach != nullptr || observe != nullptr) {
+    const Result<void> done = attach != nullptr ? on_attach(connection, *attach)
+                                                : send_observed(*connection, *observe, status_);
+    if (done.ok()) return {};
+    const control::RequestKind kind =
+        attach != nullptr ? control::RequestKind::kAttach : control::RequestKind::kObserve;
     connections_.send(*connection,
-                      control::Refused{control::RequestKind::kAttach, attached.error().code, "",
-                                       attached.error().message});
-    return attached;
+                      control::Refused{kind, done.error().code, "", done.error().message});
+    return done;
   }
   if (!connection->slot) return protocol_error("a request before Attach");
   if (const auto* segment = std::get_if<control::Segment>(&request))
@@ -76,19 +107,8 @@ Result<void> ControlServer::on_packet(const ConnectionPointer& connection,
 Result<void> ControlServer::check_attach(const ControlConnection& connection,
                                          const control::Attach& attach) const {
   if (connection.slot) return protocol_error("this connection is attached already");
-  if (attach.version != control::kWireVersion) {
-    return protocol_error("libivycomm speaks version " + std::to_string(attach.version) +
-                          " of the control socket, this ivyrun version " +
-                          std::to_string(control::kWireVersion));
-  }
-  const RankLayout& layout = status_.layout();
-  if (attach.generation != layout.generation) {
-    return protocol_error("generation " + std::to_string(attach.generation) +
-                          " is not the one that runs: " + std::to_string(layout.generation));
-  }
+  IVY_CHECK(check_who_asks(attach, status_));
   const std::string rank = "rank " + std::to_string(attach.rank);
-  if (!status_.slot_of(attach.rank))
-    return Error{Code::kInvalidArgument, rank + " does not run on this host"};
   const RankState state = status_.status(attach.rank).state;
   if (state != RankState::kAlive && state != RankState::kLeft)
     return protocol_error(rank + " has ended; the others have been told");

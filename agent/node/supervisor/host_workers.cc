@@ -67,6 +67,7 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   const std::string program = program_directory();
   append_package(group.environment, own_package(program));
   add_evidence_variables(group.environment, start_.directory, plan_.generation());
+  add_nccl_profiler(group.environment, own_nccl_profiler(program));
   if (plan_.mpi().pmi() || plan_.mpi().pmix())
     group.mpi_exec = mpi_exec_words(plan_.mpi(), program, start_.directory.path);
   group.own_sessions = share.own_sessions;

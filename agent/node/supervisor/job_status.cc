@@ -1,11 +1,9 @@
 #include "agent/node/supervisor/job_status.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
-#include <cerrno>
 
 #include "agent/node/segments/shared_memory.h"
+#include "agent/node/supervisor/operation_state.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -18,7 +16,6 @@ using comm_status::PageShape;
 using comm_status::RankState;
 using comm_status::RankStatus;
 using comm_status::SlotView;
-using comm_status::StatusPage;
 
 // Operations that are reported of one rank at a time; more would add nothing.
 constexpr int kMaxRunningTold = 8;
@@ -26,24 +23,6 @@ constexpr int kMaxRunningTold = 8;
 constexpr std::size_t kMaxStalls = 4096;
 
 bool is_ended(RankState state) { return state != RankState::kAlive && state != RankState::kLeft; }
-
-void describe(const OperationRecord& record, const SlotView& slot, std::uint64_t now_ns,
-              OperationState& out) {
-  const std::string name = slot.communicator_name(record.communicator);
-  // The row may have got another owner since.
-  const bool is_its = comm_status::communicator_hash(name) == record.communicator_hash;
-  out.set_communicator(is_its ? name : "");
-  out.set_sequence(record.sequence);
-  out.set_operation(static_cast<std::uint32_t>(record.operation));
-  out.set_dtype(static_cast<std::uint32_t>(record.dtype));
-  out.set_reduction(static_cast<std::uint32_t>(record.reduction));
-  out.set_count(record.count);
-  out.set_peer(record.peer);
-  out.set_failed(record.outcome == Outcome::kFailed);
-  const std::uint64_t since =
-      record.outcome == Outcome::kRunning ? record.entered_ns : record.ended_ns;
-  out.set_age_ms(now_ns > since ? (now_ns - since) / 1'000'000 : 0);
-}
 
 }  // namespace
 
@@ -65,59 +44,35 @@ RankLayout layout_of(const HostPlan& plan) {
   return layout;
 }
 
-JobStatus::~JobStatus() { drop_page(); }
-
-void JobStatus::drop_page() {
-  if (memory_ != nullptr) munmap(memory_, bytes_);
-  page_.reset();
-  memory_ = nullptr;
-  fd_.reset();
-  bytes_ = 0;
-}
-
 void JobStatus::begin(RankLayout layout) {
-  drop_page();
+  shared_.reset();
   layout_ = std::move(layout);
   statuses_.clear();
   reports_.clear();
   stalls_.clear();
+  observed_.clear();
   has_news_ = false;
 }
 
 Result<int> JobStatus::page_descriptor() {
-  if (!page_) IVY_CHECK(make_page());
-  return fd_.get();
+  if (!shared_) IVY_CHECK(make_page());
+  return shared_->descriptor();
 }
 
 Result<void> JobStatus::make_page() {
   const PageShape shape{layout_.world_size, static_cast<std::uint32_t>(layout_.local.size()),
                         static_cast<std::uint32_t>(layout_.shares.size()), layout_.generation};
-  bytes_ = IVY_TRY(StatusPage::bytes_of(shape));
-  fd_.reset(IVY_TRY(make_shared_memory("ivy-status", bytes_)));
-  const int reserved = reserve_shared_memory(fd_.get(), 0, bytes_);
-  void* const memory =
-      reserved != 0 && reserved != EOPNOTSUPP
-          ? MAP_FAILED
-          : mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED, fd_.get(), 0);
-  if (memory == MAP_FAILED) {
-    const Error error =
-        errno_error(Code::kResourceExhausted, "status page of " + std::to_string(bytes_) + " bytes",
-                    reserved != 0 ? reserved : errno);
-    drop_page();
-    return error;
-  }
-  memory_ = memory;
-  page_ = StatusPage::format(memory_, shape);
+  shared_ = IVY_TRY(SharedPage::make(shape));
   std::uint32_t rank = 0;
   for (std::uint32_t host = 0; host < layout_.shares.size(); ++host) {
-    page_->name_host(host, layout_.shares[host].host);
+    shared_->page().name_host(host, layout_.shares[host].host);
     for (std::uint32_t i = 0; i < layout_.shares[host].ranks; ++i, ++rank) {
       RankStatus known = status(rank);
       known.host = host;
-      page_->set_rank(rank, known);
+      shared_->page().set_rank(rank, known);
     }
   }
-  for (const PageReport& report : reports_) page_->add_report(report);
+  for (const PageReport& report : reports_) shared_->page().add_report(report);
   return {};
 }
 
@@ -129,10 +84,10 @@ RankStatus JobStatus::status(std::uint32_t rank) const {
 void JobStatus::write_rank(std::uint32_t rank, const RankStatus& status) {
   statuses_[rank] = status;
   has_news_ = true;
-  if (!page_) return;
+  if (!shared_) return;
   RankStatus written = status;
-  written.host = page_->rank(rank).host;
-  page_->set_rank(rank, written);
+  written.host = shared_->page().rank(rank).host;
+  shared_->page().set_rank(rank, written);
 }
 
 bool JobStatus::set(std::uint32_t rank, RankStatus status) {
@@ -180,7 +135,7 @@ bool JobStatus::add(const PageReport& report) {
   if (is_reported(report.communicator)) return false;
   reports_.push_back(report);
   if (reports_.size() > comm_status::kReports) reports_.pop_front();
-  if (page_) page_->add_report(report);
+  if (shared_) shared_->page().add_report(report);
   has_news_ = true;
   return true;
 }
@@ -230,10 +185,10 @@ void JobStatus::add_rank(std::uint32_t rank, News& news) const {
 }
 
 void JobStatus::publish() {
-  if (!has_news_ || !page_) return;
+  if (!has_news_ || !shared_) return;
   has_news_ = false;
-  page_->bump();
-  wake_futex(&page_->news());
+  shared_->page().bump();
+  wake_futex(&shared_->page().news());
 }
 
 std::optional<std::uint32_t> JobStatus::slot_of(std::uint32_t rank) const {
@@ -245,8 +200,8 @@ std::optional<std::uint32_t> JobStatus::slot_of(std::uint32_t rank) const {
 Operations JobStatus::operations(std::uint64_t now_ns) const {
   Operations all;
   all.set_generation(layout_.generation);
-  for (std::uint32_t index = 0; page_ && index < layout_.local.size(); ++index) {
-    const SlotView slot = page_->slot(index);
+  for (std::uint32_t index = 0; shared_ && index < layout_.local.size(); ++index) {
+    const SlotView slot = shared_->page().slot(index);
     if (slot.rank() != layout_.local[index]) continue;
     RankOperations& rank = *all.add_ranks();
     const RankStatus known = status(layout_.local[index]);
@@ -259,20 +214,20 @@ Operations JobStatus::operations(std::uint64_t now_ns) const {
       if (!current || current->outcome != Outcome::kRunning) continue;
       if (rank.running_size() >= kMaxRunningTold) break;
       OperationState& state = *rank.add_running();
-      describe(*current, slot, now_ns, state);
+      describe_operation(*current, slot, now_ns, state);
       state.set_phase(static_cast<std::uint32_t>(slot.phase(row)));
       state.set_tag_above(slot.tag_above(row));
     }
     const std::vector<OperationRecord> finished = slot.finished(1);
-    if (!finished.empty()) describe(finished.front(), slot, now_ns, *rank.mutable_last());
+    if (!finished.empty()) describe_operation(finished.front(), slot, now_ns, *rank.mutable_last());
   }
   return all;
 }
 
 std::optional<std::uint32_t> JobStatus::find_stall(std::uint64_t now_ns, std::uint64_t limit_ns) {
-  for (std::uint32_t index = 0; page_ && index < layout_.local.size(); ++index) {
+  for (std::uint32_t index = 0; shared_ && index < layout_.local.size(); ++index) {
     if (is_ended(status(layout_.local[index]).state)) continue;
-    const SlotView slot = page_->slot(index);
+    const SlotView slot = shared_->page().slot(index);
     if (slot.rank() != layout_.local[index]) continue;
     for (std::uint32_t row = 0; row < comm_status::kCommunicators; ++row) {
       const std::optional<OperationRecord> current = slot.current(row);
@@ -285,7 +240,7 @@ std::optional<std::uint32_t> JobStatus::find_stall(std::uint64_t now_ns, std::ui
       if (stalls_.emplace(place, current->sequence).second) return layout_.local[index];
     }
   }
-  return std::nullopt;
+  return observed_.find_stall(now_ns, limit_ns);
 }
 
 }  // namespace ivy

@@ -6,14 +6,15 @@
 #include <cstdint>
 #include <deque>
 #include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "agent/node/supervisor/observed_pages.h"
 #include "proto/contract/status.h"
-#include "proto/os/descriptor.h"
 #include "proto/wire/job.pb.h"
 #include "proto/wire/status_page.h"
 
@@ -35,7 +36,6 @@ RankLayout layout_of(const HostPlan& plan);
 class JobStatus {
  public:
   JobStatus() = default;
-  ~JobStatus();
   JobStatus(const JobStatus&) = delete;
   JobStatus& operator=(const JobStatus&) = delete;
 
@@ -44,7 +44,9 @@ class JobStatus {
 
   // Descriptor of the page, made at the first call; it stays ours.
   Result<int> page_descriptor();
-  std::uint64_t page_bytes() const { return bytes_; }
+  std::uint64_t page_bytes() const { return shared_ ? shared_->bytes() : 0; }
+  // The pages of processes that have not attached.
+  ObservedPages& observed() { return observed_; }
 
   // True if this changed anything. A rank that has died stays dead; how it died may become known
   // later.
@@ -73,7 +75,6 @@ class JobStatus {
 
  private:
   Result<void> make_page();
-  void drop_page();
   void write_rank(std::uint32_t rank, const comm_status::RankStatus& status);
 
   RankLayout layout_;
@@ -82,10 +83,8 @@ class JobStatus {
   std::deque<comm_status::PageReport> reports_;  // As many as the page holds.
   std::set<std::pair<std::uint32_t, std::uint64_t>>
       stalls_;  // Which slot and row, and the operation's sequence.
-  std::optional<comm_status::StatusPage> page_;
-  void* memory_ = nullptr;
-  std::uint64_t bytes_ = 0;
-  Descriptor fd_;
+  ObservedPages observed_;
+  std::unique_ptr<SharedPage> shared_;
   bool has_news_ = false;
 };
 

@@ -147,7 +147,10 @@ class Supervisor {
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
-                          [this](pid_t pid) { spare(pid); }}};
+                          [this](pid_t pid) { spare(pid); },
+                          [this](HostEvidence& evidence) {
+                            control_.status().observed().add_places(monotonic_ns(), evidence);
+                          }}};
   JobTerms terms_;
   FinishWhen finish_when_;
   int address_checks_ = 0;

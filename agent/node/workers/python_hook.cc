@@ -322,6 +322,14 @@ void add_evidence_variables(Environment& environment, const JobDirectory& direct
   add_nccl_variables(environment, directory, generation);
 }
 
+void add_nccl_profiler(Environment& environment, const std::string& plugin) {
+  const std::string* choice = find_variable(environment, "IVY_NCCL_PROFILER");
+  const bool is_off = choice != nullptr && *choice == "off";
+  // NCCL takes one plug-in, and the user's goes before ours.
+  if (is_off || plugin.empty() || is_set(environment, "NCCL_PROFILER_PLUGIN")) return;
+  set_variable(environment, "NCCL_PROFILER_PLUGIN", plugin);
+}
+
 std::string last_nccl_warning(const Environment& environment, pid_t pid) {
   constexpr off_t kTail = 16 << 10;
   constexpr std::size_t kLongest = 300;

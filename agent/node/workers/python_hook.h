@@ -55,6 +55,9 @@ std::string stack_file(const JobDirectory& directory, std::uint32_t generation, 
 // print unless asked: one file for each process; none where NCCL_DEBUG or NCCL_DEBUG_FILE is set.
 void add_evidence_variables(Environment& environment, const JobDirectory& directory,
                             std::uint32_t generation);
+// Adds this build's profiler plug-in for NCCL (comm/nccl_profiler), unless the user has one or
+// wants none (IVY_NCCL_PROFILER=off). `plugin`: its path; empty: there is none.
+void add_nccl_profiler(Environment& environment, const std::string& plugin);
 // The last warning of that process's NCCL; empty: none. At most 300 bytes.
 std::string last_nccl_warning(const Environment& environment, pid_t pid);
 

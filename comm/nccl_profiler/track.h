@@ -1,0 +1,86 @@
+// The collectives, or the messages, of one communicator in their order: one row of the status page,
+// which shows the oldest that is not over, or else the last.
+//
+// Thread: any, and none ever waits for another: whoever finds the row being written leaves a note,
+// and the writer looks again. NCCL enters operations on the program's threads and tells of the
+// device and of peers on its proxy's.
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <string_view>
+
+#include "comm/nccl_profiler/peer_waits.h"
+#include "proto/wire/status_page.h"
+
+namespace ivy::nccl_profiler {
+
+struct Call {
+  comm_status::Operation operation = comm_status::Operation::kNone;
+  comm_status::Dtype dtype = comm_status::Dtype::kNone;
+  std::uint64_t count = 0;
+  std::int32_t peer = -1;      // Root, or the other side; its rank in the communicator.
+  std::uint32_t channels = 0;  // On the device; 0: not known.
+};
+
+class Track {
+ public:
+  // Operations that may be under way at once; of those that come on top only the last is known.
+  static constexpr std::uint64_t kTracked = 512;
+
+  // `watches_device`: an operation is over when the device says so, not when it was given to it.
+  void open(comm_status::Slot* slot, std::uint32_t row, bool watches_device);
+  void rename(std::string_view name);
+  void close();
+  std::uint32_t row() const { return row_; }
+  bool is_open() const { return slot_.load(std::memory_order_acquire) != nullptr; }
+
+  // Returns the operation's sequence, from 1; 0: it is not tracked.
+  std::uint64_t enter(const Call& call);
+  // NCCL has given it to the stream.
+  void issued(std::uint64_t sequence);
+  // A channel of the device has begun it, or is through with it.
+  void begins(std::uint64_t sequence);
+  void ends(std::uint64_t sequence);
+  void record_wait(const Handle& step, int state);
+
+ private:
+  struct alignas(64) Tracked {
+    std::atomic<std::uint64_t> sequence;  // Written behind the others; 0: there is none.
+    std::atomic<std::uint64_t> entered_ns;
+    std::atomic<std::uint64_t> ended_ns;  // 0 while it is under way.
+    std::atomic<std::uint64_t> count;
+    std::atomic<std::uint64_t> what;  // Operation | element type << 8 | peer << 32
+    std::atomic<std::uint32_t> channels;
+    std::atomic<std::uint32_t> begun;
+    std::atomic<std::uint32_t> ended;
+  };
+
+  Tracked& at(std::uint64_t sequence) { return operations_[sequence % kTracked]; }
+  Tracked* find(std::uint64_t sequence);
+  void end(Tracked& operation);
+  void publish();
+  void write(comm_status::SlotView page);
+  void show(comm_status::SlotView page, std::uint64_t sequence);
+  comm_status::OperationRecord record_of(const Tracked& operation, std::uint64_t sequence) const;
+  comm_status::Phase phase_of(const Tracked& operation) const;
+
+  std::atomic<comm_status::Slot*> slot_;
+  std::uint32_t row_ = 0;
+  std::atomic<std::uint32_t> name_hash_;
+  bool watches_device_ = false;
+  std::atomic<bool> knows_device_;  // The device has said something.
+  std::atomic<std::uint64_t> last_;
+  std::atomic<std::uint64_t> oldest_;        // The first that is not over.
+  std::atomic<std::uint64_t> last_skipped_;  // There was no room for it.
+  // A device works on a communicator's operations in their order.
+  std::atomic<std::uint64_t> over_through_;
+  std::atomic<std::uint64_t> shown_;
+  std::atomic<bool> is_writing_;
+  std::atomic<bool> has_news_;
+  PeerWaits waits_;
+  std::array<Tracked, kTracked> operations_{};
+};
+
+}  // namespace ivy::nccl_profiler

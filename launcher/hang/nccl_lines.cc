@@ -1,0 +1,265 @@
+#include "launcher/hang/nccl_lines.h"
+
+#include <algorithm>
+#include <cstdint>
+#include <map>
+#include <set>
+
+#include "launcher/report/folded_ranks.h"
+#include "proto/contract/text.h"
+#include "proto/wire/operation.h"
+
+namespace ivy {
+namespace {
+
+using comm_status::Dtype;
+using comm_status::Operation;
+using comm_status::Phase;
+
+constexpr std::size_t kMaxNcclLines = 16;
+// Ranks that are this much ahead of others are not just between two operations.
+constexpr std::uint64_t kAheadMs = 1'000;
+
+using Places = std::vector<const NcclPlace*>;
+
+// True if the device, or NCCL, is known to be at it still.
+bool is_waiting(const NcclPlace& place) {
+  const auto phase = static_cast<Phase>(place.operation().phase());
+  return place.has_operation() && !place.is_over() &&
+         (phase == Phase::kQueued || phase == Phase::kOnDevice);
+}
+
+bool is_message(const NcclPlace& place) {
+  const auto operation = static_cast<Operation>(place.operation().operation());
+  return operation == Operation::kSend || operation == Operation::kReceive;
+}
+
+std::string operation_name(const OperationState& state) {
+  return std::string(comm_status::name_of(static_cast<Operation>(state.operation()))) + " #" +
+         std::to_string(state.sequence());
+}
+
+std::string operation_details(const OperationState& state) {
+  const auto dtype = static_cast<Dtype>(state.dtype());
+  std::string text =
+      std::to_string(state.count()) + " " +
+      (dtype == Dtype::kNone ? "elements" : std::string(comm_status::name_of(dtype)));
+  if (state.peer() >= 0) text += ", root " + std::to_string(state.peer());
+  return " (" + text + ")";
+}
+
+std::string seconds_of(std::uint64_t age_ms) { return std::to_string(age_ms / 1000) + " s"; }
+
+// Those of one communicator, and how its members are called: by the job's ranks where each has one
+// of its own, else by their numbers in the communicator.
+class Members {
+ public:
+  explicit Members(const Places& places) : places_(places) {
+    std::set<std::uint32_t> ranks;
+    for (const NcclPlace* place : places) ranks.insert(place->rank());
+    has_ranks_ = ranks.size() == places.size();
+    for (const NcclPlace* place : places) ranks_[place->member()] = place->rank();
+  }
+  const Places& places() const { return places_; }
+
+  std::string named(const Places& some) const {
+    std::vector<std::uint32_t> numbers;
+    for (const NcclPlace* place : some)
+      numbers.push_back(has_ranks_ ? place->rank() : place->member());
+    return prefixed(numbers);
+  }
+  // The member of this number in the communicator.
+  std::string named(std::uint32_t member) const {
+    const auto rank = ranks_.find(member);
+    const bool is_known = has_ranks_ && knows_members() && rank != ranks_.end();
+    return is_known ? named_ranks(std::vector<std::uint32_t>{rank->second})
+                    : "member " + std::to_string(member);
+  }
+  std::string communicator() const {
+    const std::string& told = places_.front()->communicator();
+    const std::size_t blank = told.find(' ');
+    std::string text = "NCCL communicator " + told.substr(0, blank);
+    if (blank != std::string::npos) text += " \"" + told.substr(blank + 1) + "\"";
+    return text;
+  }
+  // How many of its members have not been heard of; 0 also where that is not known.
+  std::size_t unheard() const {
+    const std::size_t members = places_.front()->members();
+    return members > places_.size() ? members - places_.size() : 0;
+  }
+
+ private:
+  bool knows_members() const { return places_.front()->members() > 0; }
+  std::string prefixed(const std::vector<std::uint32_t>& numbers) const {
+    if (has_ranks_) return named_ranks(numbers);
+    return (numbers.size() == 1 ? "member " : "members ") + folded_ranks(numbers);
+  }
+
+  const Places& places_;
+  bool has_ranks_ = false;
+  std::map<std::uint32_t, std::uint32_t> ranks_;
+};
+
+// How the members stand to the oldest operation in which one of them waits.
+struct Standings {
+  std::uint64_t sequence = 0;
+  Places waiting;
+  Places absent;
+  std::uint64_t age_ms = ~std::uint64_t{0};  // Since the last of them came.
+};
+
+// By operations that are not over: with the events of kernels, or inside NCCL.
+Standings standings_of(const Places& places) {
+  Standings found;
+  for (const NcclPlace* place : places) {
+    const std::uint64_t sequence = place->operation().sequence();
+    if (is_waiting(*place) && (found.sequence == 0 || sequence < found.sequence))
+      found.sequence = sequence;
+  }
+  if (found.sequence == 0) return found;
+  for (const NcclPlace* place : places) {
+    const std::uint64_t sequence = place->operation().sequence();
+    if (sequence < found.sequence) {
+      found.absent.push_back(place);
+    } else if (is_waiting(*place) && sequence == found.sequence) {
+      found.waiting.push_back(place);
+      found.age_ms = std::min(found.age_ms, place->operation().age_ms());
+    }
+  }
+  return found;
+}
+
+// By the counts of what was entered alone.
+Standings counts_of(const Places& places) {
+  Standings found;
+  std::uint64_t least = ~std::uint64_t{0};
+  for (const NcclPlace* place : places) {
+    least = std::min(least, place->operation().sequence());
+    found.sequence = std::max(found.sequence, place->operation().sequence());
+  }
+  if (least == found.sequence) return {};
+  // All that are ahead have entered the first operation that one has not; only who stands in just
+  // that one says what it is.
+  for (const NcclPlace* place : places) {
+    const bool is_ahead = place->operation().sequence() > least;
+    (is_ahead ? found.waiting : found.absent).push_back(place);
+    if (is_ahead) found.age_ms = std::min(found.age_ms, place->operation().age_ms());
+  }
+  found.sequence = least + 1;
+  return found.age_ms >= kAheadMs ? found : Standings();
+}
+
+// The last operation of the missing members, where it is the same.
+std::string last_of(const Places& absent) {
+  const OperationState& first = absent.front()->operation();
+  const auto is_same = [&first](const NcclPlace* place) {
+    return place->operation().sequence() == first.sequence() &&
+           place->operation().operation() == first.operation();
+  };
+  if (first.sequence() == 0 || !std::all_of(absent.begin(), absent.end(), is_same)) return "";
+  return " (last entered " + operation_name(first) + " " + seconds_of(first.age_ms()) + " ago)";
+}
+
+// Members that stand at this sequence with something else than the others.
+std::string differing_line(const Members& members, std::uint64_t sequence) {
+  std::map<std::string, Places> sides;
+  for (const NcclPlace* place : members.places()) {
+    const OperationState& state = place->operation();
+    if (state.sequence() != sequence) continue;
+    const auto operation = static_cast<Operation>(state.operation());
+    sides[std::string(comm_status::name_of(operation)) + operation_details(state)].push_back(place);
+  }
+  if (sides.size() < 2) return "";
+  std::string text = "ranks differ at collective #" + std::to_string(sequence) + " of " +
+                     members.communicator() + ": ";
+  std::vector<std::string> parts;
+  for (const auto& [what, side] : sides)
+    parts.push_back(members.named(side) + (side.size() == 1 ? " is in " : " are in ") + what);
+  return text + joined(parts, "; ");
+}
+
+// Where all have entered it: whose device has not begun it, and for whom proxies wait.
+std::string reasons(const Members& members, const Places& waiting) {
+  constexpr std::size_t kMaxWaits = 4;
+  Places queued;
+  for (const NcclPlace* place : waiting)
+    if (static_cast<Phase>(place->operation().phase()) == Phase::kQueued) queued.push_back(place);
+  std::string text;
+  if (!queued.empty() && queued.size() < waiting.size())
+    text += std::string("; the ") + (queued.size() == 1 ? "device of " : "devices of ") +
+            members.named(queued) + (queued.size() == 1 ? " has" : " have") + " not begun it";
+  std::size_t told = 0;
+  for (const NcclPlace* place : waiting) {
+    if (place->peer_above() == 0 || ++told > kMaxWaits) continue;
+    const std::string peer = members.named(place->peer_above() - 1);
+    text += "; " + members.named({place}) +
+            (place->is_sending() ? " waits until " + peer + " takes data"
+                                 : " waits for data from " + peer);
+  }
+  return text;
+}
+
+std::string unheard_note(const Members& members) {
+  if (members.unheard() == 0) return "";
+  return "; of " + std::to_string(members.unheard()) + " of its members nothing is known";
+}
+
+std::string standing_line(const Members& members, const Standings& found) {
+  const OperationState& state = found.waiting.front()->operation();
+  const bool is_one = found.waiting.size() == 1;
+  const std::string who = members.named(found.waiting);
+  const std::string where = members.communicator();
+  const std::string time = seconds_of(found.age_ms);
+  if (found.absent.empty())
+    return who + (is_one ? " is in " : " are in ") + operation_name(state) + " of " + where +
+           operation_details(state) + " for " + time + ", and everyone has entered it" +
+           reasons(members, found.waiting);
+  const bool is_next = state.sequence() == found.sequence;
+  const std::string what =
+      is_next ? operation_name(state) : "collective #" + std::to_string(found.sequence);
+  const std::string absent = members.named(found.absent) + " did not enter " + what + " of " +
+                             where + last_of(found.absent) + "; " + who;
+  if (is_next)
+    return absent + (is_one ? " waits" : " wait") + " in it" + operation_details(state) + " for " +
+           time;
+  return absent + (is_one ? " has" : " have") + " entered " + operation_name(state) +
+         operation_details(state) + " " + time + " ago";
+}
+
+void add_messages(const Members& members, std::vector<std::string>& lines) {
+  for (const NcclPlace* place : members.places()) {
+    if (!is_waiting(*place) || lines.size() >= kMaxNcclLines) continue;
+    const OperationState& state = place->operation();
+    const bool is_send = static_cast<Operation>(state.operation()) == Operation::kSend;
+    OperationState plain = state;
+    plain.set_peer(-1);
+    lines.push_back(members.named({place}) + " is in " + (is_send ? "send to " : "recv from ") +
+                    "member " + std::to_string(state.peer()) + " of " + members.communicator() +
+                    operation_details(plain) + " for " + seconds_of(state.age_ms()));
+  }
+}
+
+void add_collectives(const Members& members, std::vector<std::string>& lines) {
+  Standings found = standings_of(members.places());
+  if (found.sequence == 0) found = counts_of(members.places());
+  if (found.sequence == 0) return;
+  const std::string differing = differing_line(members, found.sequence);
+  lines.push_back((differing.empty() ? standing_line(members, found) : differing) +
+                  unheard_note(members));
+}
+
+}  // namespace
+
+std::vector<std::string> nccl_lines(const std::vector<NcclPlace>& places) {
+  std::map<std::string, Places> collectives;
+  std::map<std::string, Places> messages;
+  for (const NcclPlace& place : places)
+    (is_message(place) ? messages : collectives)[place.communicator()].push_back(&place);
+  std::vector<std::string> lines;
+  for (const auto& [name, group] : collectives)
+    if (lines.size() < kMaxNcclLines) add_collectives(Members(group), lines);
+  for (const auto& [name, group] : messages) add_messages(Members(group), lines);
+  return lines;
+}
+
+}  // namespace ivy
