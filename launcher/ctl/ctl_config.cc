@@ -1,6 +1,7 @@
 // ivyctl config: which flags have a default on this host for this user, and where each comes from.
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 
 #include "launcher/ctl/ctl_options.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/ctl/ctl_connection.h"
+#include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
