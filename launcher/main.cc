@@ -22,6 +22,7 @@
 #include "launcher/join/joiner.h"
 #include "launcher/join/node_zero.h"
 #include "launcher/links/choice/agents_program.h"
+#include "launcher/links/choice/carrier.h"
 #include "launcher/links/this_host.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/placement.h"
@@ -408,6 +409,8 @@ int run(const ivy::Options& options, const std::optional<ivy::Allocation>& alloc
   }
   if (const ivy::Result<void> fits = fits_slurm(request.options); !fits.ok())
     return complain(fits.error());
+  if (const ivy::Result<void> allowed = ivy::keep_to_policy(request.options); !allowed.ok())
+    return complain(allowed.error());
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
   request.node_binary = ivy::program_directory() + "/ivy-node";

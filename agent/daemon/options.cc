@@ -8,6 +8,7 @@
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/text.h"
 #include "proto/os/user_places.h"
+#include "proto/pages/command_page.h"
 
 namespace ivy {
 namespace {
@@ -81,41 +82,58 @@ struct Verbs {
 void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.serve = app.add_subcommand(
       "serve", "Open jobs of one user on this host; the Unix socket is always there");
-  verbs.serve->add_option("--listen", raw.listen,
-                          "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
-                          "may be given several times");
-  verbs.serve->add_option("--certificates", raw.serve.certificates,
-                          "Directory with ca.crt, ca.crl, host.crt and host.key; else "
-                          "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ~/.config/ivyrun/agent");
-  verbs.serve->add_option("--socket", raw.serve.socket_path,
-                          "Unix socket for launchers of this host");
-  verbs.serve->add_option("--state", raw.serve.state_directory,
-                          "Directory for what must outlive this agent");
-  verbs.serve->add_option("--user-name", raw.serve.user_name,
-                          "Name that launchers' certificates must have; else this account's");
+  verbs.serve
+      ->add_option("--listen", raw.listen,
+                   "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
+                   "may be given several times")
+      ->type_name("ADDRESS:PORT");
+  verbs.serve
+      ->add_option("--certificates", raw.serve.certificates,
+                   "Directory with ca.crt, ca.crl, host.crt and host.key; else "
+                   "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ~/.config/ivyrun/agent")
+      ->type_name("DIR");
+  verbs.serve
+      ->add_option("--socket", raw.serve.socket_path, "Unix socket for launchers of this host")
+      ->type_name("FILE");
+  verbs.serve
+      ->add_option("--state", raw.serve.state_directory,
+                   "Directory for what must outlive this agent")
+      ->type_name("DIR");
+  verbs.serve
+      ->add_option("--user-name", raw.serve.user_name,
+                   "Name that launchers' certificates must have; else this account's")
+      ->type_name("NAME");
   verbs.serve
       ->add_option("--insecure-loopback", raw.insecure_port,
                    "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
+      ->type_name("PORT")
       ->check(CLI::Range(0, 65535));
+}
 
+void add_watching_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.drain = app.add_subcommand("drain", "Take no new jobs until --undo, also after a restart");
   verbs.drain->add_flag("--undo", raw.drain.undo, "Take new jobs again");
   verbs.drain->add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
   verbs.drain->add_option("--wait", raw.wait_s, "Wait so many seconds until no job is left")
+      ->type_name("SECONDS")
       ->check(CLI::Range(0, kMaxWaitS));
-  verbs.drain->add_option("--socket", raw.drain.socket_path, "Unix socket of the agent");
+  verbs.drain->add_option("--socket", raw.drain.socket_path, "Unix socket of the agent")
+      ->type_name("FILE");
 
   verbs.status = app.add_subcommand("status", "What the agent of this host is, and its jobs");
   verbs.status->add_flag("--json", raw.status.json, "For programs: one object");
-  verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent");
+  verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent")
+      ->type_name("FILE");
 }
 
 void add_authority_options(CLI::App& verb, Raw& raw) {
-  verb.add_option("--ca", raw.ca, "Directory of the CA; else ~/.config/ivyrun/ca");
+  verb.add_option("--ca", raw.ca, "Directory of the CA; else ~/.config/ivyrun/ca")
+      ->type_name("DIR");
 }
 
 void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
   verb.add_option("--days", raw.days, std::string("Days that it is valid; else ") + otherwise)
+      ->type_name("N")
       ->check(CLI::Range(1, kMaxTypedDays));
 }
 
@@ -123,36 +141,42 @@ void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.ca = app.add_subcommand("ca", "The certificate authority");
   verbs.ca->require_subcommand(1);
   verbs.ca_init = verbs.ca->add_subcommand("init", "Make a certificate authority");
-  verbs.ca_init->add_option("--name", raw.ca_init.name, "Its name, for people");
+  verbs.ca_init->add_option("--name", raw.ca_init.name, "Its name, for people")->type_name("NAME");
   add_authority_options(*verbs.ca_init, raw);
   add_days(*verbs.ca_init, raw, "3650");
 
   verbs.cert =
       app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
   verbs.cert->add_option("HOST", raw.names, "Name or address of the host, and more of them");
-  verbs.cert->add_option("--user", raw.user, "For this user, who launches with it");
-  verbs.cert->add_option("--serves", raw.serves,
-                         "The host may serve this user only; needed for a host");
+  verbs.cert->add_option("--user", raw.user, "For this user, who launches with it")
+      ->type_name("NAME");
+  verbs.cert
+      ->add_option("--serves", raw.serves, "The host may serve this user only; needed for a host")
+      ->type_name("NAME");
   verbs.cert->add_flag("--serves-any", raw.serves_any,
                        "Instead: any user. Every user who can read its key can then pretend to all "
                        "others to be this host");
   verbs.cert->add_option("--port", raw.port, "Port of the agents, for agent.toml")
+      ->type_name("PORT")
       ->check(CLI::Range(1, 65535));
-  verbs.cert->add_option("--out", raw.out, "Directory to write to");
+  verbs.cert->add_option("--out", raw.out, "Directory to write to")->type_name("DIR");
   add_authority_options(*verbs.cert, raw);
   add_days(*verbs.cert, raw, "365 for a host, 90 for a user");
+}
 
+void add_later_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
   verbs.renew = app.add_subcommand("renew", "Make the certificate of a host or a user again");
   verbs.renew->add_option("HOST", raw.names, "The host");
-  verbs.renew->add_option("--user", raw.user, "The user");
-  verbs.renew->add_option("--out", raw.out, "Directory to write to; else that of the last one");
+  verbs.renew->add_option("--user", raw.user, "The user")->type_name("NAME");
+  verbs.renew->add_option("--out", raw.out, "Directory to write to; else that of the last one")
+      ->type_name("DIR");
   add_authority_options(*verbs.renew, raw);
   add_days(*verbs.renew, raw, "365 for a host, 90 for a user");
 
   verbs.revoke = app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
   verbs.revoke->add_option("HOST", raw.names, "All certificates of this host");
-  verbs.revoke->add_option("--user", raw.user, "All certificates of this user");
-  verbs.revoke->add_option("--serial", raw.serial, "This certificate");
+  verbs.revoke->add_option("--user", raw.user, "All certificates of this user")->type_name("NAME");
+  verbs.revoke->add_option("--serial", raw.serial, "This certificate")->type_name("NUMBER");
   add_authority_options(*verbs.revoke, raw);
 
   verbs.certs = app.add_subcommand("certs", "List the certificates that were made");
@@ -256,6 +280,68 @@ Result<AgentCommand> command_of(const Verbs& verbs, Raw& raw, const Environment&
   return AgentCommand(ListCertificatesArguments{place});
 }
 
+// The last description that CLI11 was given, as an entry of a page.
+PageOption page_option(const CLI::Option& option) {
+  PageOption entry;
+  for (const std::string& letter : option.get_snames()) entry.spellings.push_back("-" + letter);
+  for (const std::string& name : option.get_lnames()) entry.spellings.push_back("--" + name);
+  if (entry.spellings.empty()) entry.spellings.push_back(option.get_name());
+  if (option.get_items_expected_max() > 0 && !option.get_positional())
+    entry.value = option.get_type_name().substr(0, option.get_type_name().find(":INT in"));
+  entry.text = option.get_description();
+  return entry;
+}
+
+void add_verbs(const CLI::App& app, const std::string& lead, CommandPage& page) {
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
+    if (!verb->get_subcommands([](const CLI::App*) { return true; }).empty()) {
+      add_verbs(*verb, verb->get_name() + " ", page);
+      continue;
+    }
+    PageVerb& made = page.verbs.emplace_back();
+    made.name = lead + verb->get_name();
+    made.usage = made.name;
+    made.text = verb->get_description();
+    for (const CLI::Option* option : verb->get_options()) {
+      if (option->check_lname("help")) continue;
+      if (option->get_positional()) made.usage += " [" + option->get_name() + "]";
+      made.options.push_back(page_option(*option));
+    }
+  }
+}
+
+CommandPage page_of(const CLI::App& app) {
+  CommandPage page;
+  page.name = "ivy-agent";
+  page.summary = "open jobs of ivyrun on this host, for one user";
+  page.usages = {"ivy-agent VERB [flags]"};
+  page.description =
+      "Opens jobs of ivyrun on this host, for one user, over mutual TLS; makes the certificates "
+      "for it.\n"
+      "The pages docs/agents.md and scripts/systemd/README.md say how to set it up.";
+  page.examples = {{"ivy-agent ca init", "once, for a cluster"},
+                   {"ivy-agent cert node01 10.0.0.1 --serves alice", "the certificate of a host"},
+                   {"ivy-agent serve --listen 7411", "on that host, as that user"}};
+  add_verbs(app, "", page);
+  page.closing = "`ivy-agent VERB --help` says more. --version prints the version and the build.\n";
+  return page;
+}
+
+// The help of the verb that was typed with --help, or of the program.
+std::string wanted_help(const CLI::App& app) {
+  const CommandPage page = page_of(app);
+  std::string name;
+  for (const CLI::App* at = &app;;) {
+    const std::vector<CLI::App*> typed = at->get_subcommands();
+    if (typed.empty()) break;
+    at = typed.front();
+    name += (name.empty() ? "" : " ") + at->get_name();
+  }
+  for (const PageVerb& verb : page.verbs)
+    if (verb.name == name) return verb_help(page, verb);
+  return help_text(page, HelpLength::kAll);
+}
+
 // The verb that was probably meant by the first word; empty when it is a verb, or none is near.
 std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
@@ -298,14 +384,21 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   app.set_version_flag("-V,--version", "ivy-agent " + std::string(version()) + " build " +
                                            std::string(build_name()));
   app.require_subcommand(1);
-  add_serving_verbs(app, raw, verbs);
-  add_certificate_verbs(app, raw, verbs);
+  for (const auto add :
+       {add_serving_verbs, add_watching_verbs, add_certificate_verbs, add_later_verbs})
+    add(app, raw, verbs);
+  if (!arguments.empty() && arguments.front() == "--generate") {
+    const std::optional<std::string> text =
+        generated_page(page_of(app), arguments.size() > 1 ? arguments[1] : "");
+    if (text) return AgentCommand(TextCommand{*text});
+    return usage_error("--generate makes " + std::string(kGeneratedForms));
+  }
   // CLI11 takes arguments from the back.
   std::vector<std::string> reversed(arguments.rbegin(), arguments.rend());
   try {
     app.parse(reversed);
   } catch (const CLI::CallForHelp&) {
-    return AgentCommand(TextCommand{app.help()});
+    return AgentCommand(TextCommand{wanted_help(app)});
   } catch (const CLI::CallForVersion& shown) {
     return AgentCommand(TextCommand{shown.what() + std::string("\n")});
   } catch (const CLI::ParseError& error) {

@@ -4,6 +4,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 
@@ -76,7 +77,23 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
 }
 
 Result<FoundJob> choose_job(const std::string& prefix) {
-  return choose_job(prefix, find_job_places());
+  const std::vector<FoundJob> jobs = find_job_places();
+  Result<FoundJob> chosen = choose_job(prefix, jobs);
+  const bool is_id = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& job) {
+    return job.place.job_id.starts_with(prefix);
+  });
+  if (chosen.ok() || is_id) return chosen;
+  // By its --name, which only its launcher knows.
+  std::vector<FoundJob> named;
+  for (const FoundJob& job : jobs) {
+    if (!job.is_alive) continue;
+    const Result<ctl::JobDescription> described = describe_job(job.place);
+    if (described.ok() && described->name() == prefix) named.push_back(job);
+  }
+  if (named.size() == 1) return named.front();
+  if (named.empty()) return chosen;
+  return Error{Code::kInvalidArgument,
+               std::to_string(named.size()) + " jobs are called \"" + prefix + "\"", listed(named)};
 }
 
 Result<FoundJob> choose_living_job(const std::string& prefix) {

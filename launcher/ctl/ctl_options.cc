@@ -2,134 +2,205 @@
 
 #include <algorithm>
 #include <iterator>
+#include <span>
 
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/options/flag_values.h"
+#include "launcher/report/message_table.h"
 #include "proto/contract/build.h"
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
+#include "proto/pages/command_page.h"
 
 namespace ivy {
 namespace {
 
-template <class T, class Parse>
-void add_parsed(CLI::App& app, const std::string& flag, T& place, Parse parse) {
-  add_flag_value(app, flag, flag, stored_in(place, parse));
+// One flag of a verb: what help and completions say of it, and how it is read.
+struct CtlFlag {
+  std::string_view spellings;  // "-H,--hosts", as CLI11 takes them.
+  std::string_view value;
+  std::string_view text;
+  void (*add)(CLI::App& app, const std::string& spellings, CtlOptions& options);
+};
+
+template <bool CtlOptions::*place>
+void add_switch(CLI::App& app, const std::string& spellings, CtlOptions& options) {
+  app.add_flag(spellings, options.*place);
 }
 
-void add_display_flags(CLI::App& app, CtlOptions& options) {
-  add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
-  add_parsed(app, "--label", options.label, parse_label);
-  add_parsed(app, "--color", options.color, parse_colour_choice());
+template <auto place, auto parse>
+void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options) {
+  add_flag_value(app, spellings, spellings.substr(spellings.find("--")),
+                 stored_in(options.*place, parse));
 }
 
-void add_ps_flags(CLI::App& app, CtlOptions& options) {
-  app.add_flag("--json", options.json);
-  app.add_flag("--all-hosts", options.all_hosts);
-  app.add_option("-H,--hosts", options.hosts)->take_last();
+Result<std::string> any_text(const std::string& text) { return text; }
+Result<int> tail_number(const std::string& text) { return parse_number(text, 0, 100'000); }
+Result<ColorChoice> color_choice(const std::string& text) { return parse_colour_choice()(text); }
+
+constexpr CtlFlag kHosts = {"-H,--hosts", "LIST", "", add_value<&CtlOptions::hosts, any_text>};
+constexpr CtlFlag kRanks = {"--ranks,--rank", "LIST", "only these ranks: 0,8-15",
+                            add_value<&CtlOptions::ranks, parse_show_ranks>};
+constexpr CtlFlag kLabel = {"--label", "KIND",
+                            "auto, none, rank, host or a template, as for ivyrun",
+                            add_value<&CtlOptions::label, parse_label>};
+constexpr CtlFlag kColor = {"--color", "auto|always|never", "colour labels",
+                            add_value<&CtlOptions::color, color_choice>};
+
+constexpr CtlFlag with_text(CtlFlag flag, std::string_view text) {
+  flag.text = text;
+  return flag;
 }
 
-void add_logs_flags(CLI::App& app, CtlOptions& options) {
-  app.add_flag("-f,--follow", options.follow);
-  add_display_flags(app, options);
+constexpr CtlFlag json_flag(std::string_view text) {
+  return {"--json", "", text, add_switch<&CtlOptions::json>};
 }
 
-void add_attach_flags(CLI::App& app, CtlOptions& options) {
-  add_parsed(app, "--tail", options.tail_lines,
-             [](const std::string& text) { return parse_number(text, 0, 100'000); });
-  add_display_flags(app, options);
-}
+constexpr CtlFlag kPsFlags[] = {
+    {"-a,--all", "",
+     "also the jobs of the last day that have ended, as far as they ran in the background or kept "
+     "log files",
+     add_switch<&CtlOptions::all>},
+    with_text(kHosts, "what the agents of these hosts know, wherever it was started"),
+    {"--all-hosts", "", "the same for every host of the jobs listed without it",
+     add_switch<&CtlOptions::all_hosts>},
+    json_flag("for programs: one object per job")};
+constexpr CtlFlag kLogsFlags[] = {
+    {"-f,--follow", "", "go on until the job ends", add_switch<&CtlOptions::follow>},
+    kRanks,
+    kLabel,
+    kColor};
+constexpr CtlFlag kStopFlags[] = {
+    with_text(kHosts, "of a job whose launcher is gone: asks the agents of these hosts"),
+    {"--grace", "TIME", "TERM to KILL, instead of the job's own time",
+     add_value<&CtlOptions::grace, parse_duration>},
+    {"--now", "", "KILL at once", add_switch<&CtlOptions::now>}};
+constexpr CtlFlag kAttachFlags[] = {
+    kRanks,
+    {"--tail", "N", "begin with the last N lines of each rank's files (default 10)",
+     add_value<&CtlOptions::tail_lines, tail_number>},
+    kLabel,
+    kColor};
+constexpr CtlFlag kStackFlags[] = {
+    kRanks,
+    {"--native", "", "frames of C and C++ too: py-spy --native or gdb, whichever is there",
+     add_switch<&CtlOptions::native>},
+    json_flag("for programs: one object")};
 
-void add_stop_flags(CLI::App& app, CtlOptions& options) {
-  app.add_option("-H,--hosts", options.hosts)->take_last();
-  app.add_flag("--now", options.now);
-  add_parsed(app, "--grace", options.grace, parse_duration);
-}
-
-void add_stack_flags(CLI::App& app, CtlOptions& options) {
-  app.add_flag("--native", options.native);
-  add_parsed(app, "--ranks,--rank", options.ranks, parse_show_ranks);
-}
-
-void add_no_flags(CLI::App&, CtlOptions&) {}
+constexpr CtlFlag kJsonFlags[] = {json_flag("for programs: one object")};
+constexpr CtlFlag kConfigFlags[] = {
+    {"--origin", "", "where each value comes from", add_switch<&CtlOptions::origin>},
+    {"--config", "FILE|none", "as for ivyrun", add_value<&CtlOptions::config_file, any_text>},
+    json_flag("for programs: flag, value and origin of each")};
 
 struct Verb {
   std::string_view name;
   int (*run)(const CtlOptions& options);
-  void (*add_flags)(CLI::App& app, CtlOptions& options);
+  std::span<const CtlFlag> flags;
   std::string_view usage;
   std::string_view text;
-  std::string_view more;  // Flags and examples for `ivyctl VERB --help`.
+  std::string_view more;  // Paragraphs for `ivyctl VERB --help`.
+  std::string_view examples;
 };
 
 constexpr Verb kVerbs[] = {
-    {"ps", ctl_ps, add_ps_flags, "ps [-H HOSTS] [--json]", "your jobs on this host",
-     "  -H, --hosts LIST what the agents of these hosts know, wherever it was started\n"
-     "  --all-hosts      the same for every host of the jobs listed without it\n"
-     "  --json           for programs: one object per job\n"
-     "\nExamples:\n  ivyctl ps\n  ivyctl ps -H 'node[01-08]'\n  ivyctl ps --json | jq -r "
-     "'.[].job'\n"},
-    {"logs", ctl_logs, add_logs_flags, "logs [-f] [JOB] [--ranks LIST]",
+    {"ps", ctl_ps, kPsFlags, "ps [-a] [-H HOSTS] [--json]", "your jobs on this host", "",
+     "ivyctl ps\nivyctl ps -a\nivyctl ps -H 'node[01-08]'\nivyctl ps --json | jq -r '.[].job'"},
+    {"logs", ctl_logs, kLogsFlags, "logs [-f] [JOB] [--ranks LIST]",
      "what the workers have printed",
-     "  -f, --follow     go on until the job ends\n"
-     "  --ranks LIST     only these ranks: 0,8-15\n"
-     "  --label KIND     auto, none, rank, host or a template, as for ivyrun\n"
-     "  --color WHEN     auto, always, never\n"
-     "Reads the files of --log-dir. Without them nothing is kept, and only -f shows anything.\n"
-     "\nExamples:\n  ivyctl logs 3f2a --ranks 0\n  ivyctl logs -f\n"},
-    {"signal", ctl_signal, add_no_flags, "signal [JOB] SIGNAL",
+     "Reads the files of --log-dir. Without them nothing is kept, and only -f shows anything.",
+     "ivyctl logs 3f2a --ranks 0\nivyctl logs -f"},
+    {"signal",
+     ctl_signal,
+     {},
+     "signal [JOB] SIGNAL",
      "send a signal to each rank's own process",
-     "\nExamples:\n  ivyctl signal 3f2a USR1\n  ivyctl signal 3f2a STOP\n"},
-    {"stop", ctl_stop, add_stop_flags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
+     "",
+     "ivyctl signal 3f2a USR1\nivyctl signal 3f2a STOP"},
+    {"stop", ctl_stop, kStopFlags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
      "stop a job gracefully and wait for its end",
-     "  -H, --hosts LIST of a job whose launcher is gone: asks the agents of these hosts\n"
-     "  --grace TIME     TERM to KILL, instead of the job's own time\n"
-     "  --now            KILL at once\n"
      "A job without a launcher on this host is ended on this host alone.\n"
-     "A host of an older version takes the job's own time, and is named.\n"
-     "\nExamples:\n  ivyctl stop 3f2a\n  ivyctl stop 3f2a --grace 60\n"
-     "  ivyctl stop 3f2a -H 'node[01-08]' --now\n"},
-    {"attach", ctl_attach, add_attach_flags, "attach [JOB] [--ranks LIST]",
+     "A host of an older version takes the job's own time, and is named.",
+     "ivyctl stop 3f2a\nivyctl stop 3f2a --grace 60\nivyctl stop 3f2a -H 'node[01-08]' --now"},
+    {"attach", ctl_attach, kAttachFlags, "attach [JOB] [--ranks LIST]",
      "follow a job in the background and exit as it does",
-     "  --ranks LIST     only these ranks: 0,8-15\n"
-     "  --tail N         begin with the last N lines of each rank's files (default 10)\n"
-     "  --label KIND     auto, none, rank, host or a template, as for ivyrun\n"
-     "  --color WHEN     auto, always, never\n"
-     "Ctrl-C leaves the job alone; `ivyctl stop` ends it.\n"
-     "\nExamples:\n  ivyrun --detach -n 4 train.py\n  ivyctl attach\n"},
-    {"why", ctl_why, add_no_flags, "why [JOB]",
+     "Ctrl-C leaves the job alone; `ivyctl stop` ends it.",
+     "ivyrun --detach -n 4 train.py\nivyctl attach"},
+    {"why", ctl_why, kJsonFlags, "why [JOB] [--json]",
      "diagnose a hang: which ranks wait, where, and for whom",
      "Says who has not entered the operation or torch collective that others are in; who waits\n"
      "in the job's store, where frameworks meet and a job that hangs often hangs; and where the\n"
      "ranks are (`ivyctl stack` shows all their threads).\n"
-     "ivyrun --stall-timeout TIME says the same by itself.\n"
-     "\nExamples:\n  ivyctl why\n  ivyctl why 3f2a\n"},
-    {"stack", ctl_stack, add_stack_flags, "stack [JOB] [--ranks LIST] [--native]",
+     "ivyrun --stall-timeout TIME says the same by itself.",
+     "ivyctl why\nivyctl why 3f2a"},
+    {"stack", ctl_stack, kStackFlags, "stack [JOB] [--ranks LIST] [--native] [--json]",
      "where the workers are: their stacks, equal ones together",
-     "  --ranks LIST     only these ranks: 0,8-15\n"
-     "  --native         frames of C and C++ too: py-spy --native or gdb, whichever is there\n"
      "Python workers are asked themselves; others need gdb on their host. Whom a torch collective\n"
-     "waits for is said first, where torch keeps a flight record.\n"
-     "\nExamples:\n  ivyctl stack\n  ivyctl stack 3f2a --ranks 0-3 --native\n"},
+     "waits for is said first, where torch keeps a flight record.",
+     "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
+    {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
+     "what is known of a job that runs or has ended", "",
+     "ivyctl status\nivyctl status bert-large --json"},
+    {"explain",
+     ctl_explain,
+     {},
+     "explain [ID]",
+     "what a message such as IVY-H003 means, and what to do",
+     "Without an ID it lists every message.",
+     "ivyctl explain IVY-H003"},
+    {"config", ctl_config, kConfigFlags, "config [--origin] [--config FILE] [--json]",
+     "the defaults of ivyrun's flags, as a config file",
+     "Values come from IVY_<FLAG>, PET_<FLAG> (torchrun's flags), the file of --config,\n"
+     "~/.config/ivyrun/config.toml and /etc/ivyrun/config.toml; the first that has one counts.",
+     "ivyctl config --origin\nivyctl config > ~/.config/ivyrun/config.toml"},
 };
 
 constexpr std::string_view kJobText =
-    "JOB is the beginning of a job's id; the only job may be left out.\n";
+    "JOB is the beginning of a job's id, or its --name; the only job may be left out.";
 
-std::string help() {
-  std::string text = "ivyctl VERB [JOB]: look after running jobs\n\n";
-  for (const Verb& verb : kVerbs)
-    text += help_entry("  ivyctl " + std::string(verb.usage), verb.text, 44);
-  return text + "\n" + std::string(kJobText) +
-         "`ivyctl VERB --help` says more. --version prints the version.\n"
-         "\nExamples:\n  ivyctl ps\n  ivyctl logs -f 3f2a\n  ivyctl stop 3f2a\n";
+PageOption page_option(const CtlFlag& flag) {
+  PageOption option;
+  std::string_view rest = flag.spellings;
+  while (!rest.empty()) {
+    // The first long name is shown.
+    const std::string_view name = take_part(rest, ',');
+    const bool is_shown = option.spellings.empty() || option.spellings.back().size() == 2;
+    (is_shown ? option.spellings : option.aliases).emplace_back(name);
+  }
+  option.value = flag.value;
+  option.text = flag.text;
+  return option;
 }
 
-std::string help_of(const Verb& verb) {
-  return "ivyctl " + std::string(verb.usage) + ": " + std::string(verb.text) + "\n" +
-         (verb.usage.find("JOB") == std::string_view::npos ? "" : std::string(kJobText)) +
-         std::string(verb.more);
+PageVerb page_verb(const Verb& verb) {
+  PageVerb page;
+  page.name = verb.name;
+  page.usage = verb.usage;
+  page.text = verb.text;
+  for (const CtlFlag& flag : verb.flags) page.options.push_back(page_option(flag));
+  page.more = verb.more;
+  if (verb.usage.find("JOB") != std::string_view::npos)
+    page.more = std::string(kJobText) + (page.more.empty() ? "" : "\n" + page.more);
+  std::string_view rest = verb.examples;
+  while (!rest.empty()) page.examples.emplace_back(take_part(rest, '\n'));
+  return page;
+}
+
+CommandPage ctl_page() {
+  CommandPage page;
+  page.name = "ivyctl";
+  page.summary = "look after jobs of ivyrun";
+  page.usages = {"ivyctl VERB [JOB] [flags]"};
+  page.description =
+      "Looks after running jobs, and says what has become of those that have ended.\n" +
+      std::string(kJobText);
+  page.examples = {{"ivyctl ps", "your jobs"},
+                   {"ivyctl logs -f 3f2a", "what the workers print"},
+                   {"ivyctl stop 3f2a", "stop a job"}};
+  for (const Verb& verb : kVerbs) page.verbs.push_back(page_verb(verb));
+  page.closing = "`ivyctl VERB --help` says more. --version prints the version.\n";
+  return page;
 }
 
 // The word that was probably meant; empty when none is near.
@@ -179,7 +250,7 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
     if (options.signal == 0)
       return usage_error("\"" + name + "\" is not a signal", "such as USR1, TERM or 10");
   }
-  if (verb.run != ctl_ps && !words.empty()) {
+  if (verb.run != ctl_ps && verb.run != ctl_config && !words.empty()) {
     options.job = words.front();
     words.erase(words.begin());
   }
@@ -196,7 +267,7 @@ Result<void> parse_verb(const Verb& verb, std::vector<std::string> arguments, Ct
   CLI::App app;
   app.set_help_flag();
   app.allow_extras();
-  verb.add_flags(app, options);
+  for (const CtlFlag& flag : verb.flags) flag.add(app, std::string(flag.spellings), options);
   IVY_CHECK(parse_words(app, std::move(arguments), "ivyctl " + std::string(verb.usage)));
   const std::vector<std::string> words = app.remaining();
   for (const std::string& word : words)
@@ -209,24 +280,34 @@ Result<void> parse_verb(const Verb& verb, std::vector<std::string> arguments, Ct
 Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& arguments) {
   ParsedCtl parsed;
   if (arguments.empty()) {
-    parsed.text_to_print = help();
+    parsed.text_to_print = help_text(ctl_page(), HelpLength::kAll);
     parsed.exit_code = kExitUsage;
     return parsed;
   }
   const auto is_help = [](const std::string& word) { return word == "--help" || word == "-h"; };
   const std::string& first = arguments.front();
   if (is_help(first) || (first == "help" && arguments.size() == 1)) {
-    parsed.text_to_print = help();
+    parsed.text_to_print = help_text(ctl_page(), HelpLength::kAll);
     return parsed;
   }
   if (first == "--version" || first == "-V" || first == "version") {
     parsed.text_to_print = "ivyctl " + std::string(version()) + "\n";
     return parsed;
   }
+  if (first == "--generate") {
+    const std::string form = arguments.size() > 1 ? arguments[1] : "";
+    const std::optional<std::string> text =
+        form == "messages" ? messages_page() : generated_page(ctl_page(), form);
+    if (!text)
+      return usage_error("--generate makes " + std::string(kGeneratedForms) + ", not \"" + form +
+                         "\"");
+    parsed.text_to_print = *text;
+    return parsed;
+  }
   const bool asks = first == "help";
   const Verb* verb = IVY_TRY(find_verb(asks ? arguments[1] : first));
   if (asks || std::any_of(arguments.begin() + 1, arguments.end(), is_help)) {
-    parsed.text_to_print = help_of(*verb);
+    parsed.text_to_print = verb_help(ctl_page(), page_verb(*verb));
     return parsed;
   }
   parsed.run = verb->run;

@@ -12,9 +12,11 @@
 namespace ivy {
 
 struct CtlOptions {
-  std::string job;  // The beginning of a job's id; empty: the only job.
+  std::string
+      job;  // The beginning of a job's id, or its name; empty: the only job. explain: a message.
   // ps
-  bool json = false;
+  bool json = false;       // Also for why, stack, status and config.
+  bool all = false;        // Also those that have ended.
   std::string hosts;       // -H, of stop too: ask their agents; empty: this host's launchers only.
   bool all_hosts = false;  // Every host of this host's jobs.
   // logs, attach
@@ -25,6 +27,8 @@ struct CtlOptions {
   int tail_lines = 10;
   // stack
   bool native = false;
+  bool origin = false;
+  std::string config_file;
   // signal, stop
   int signal = 0;
   bool now = false;

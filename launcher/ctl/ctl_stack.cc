@@ -4,7 +4,9 @@
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
+#include "launcher/screen/json_text.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -41,12 +43,21 @@ Result<std::string> ask_stacks(const CtlOptions& options) {
   return reply.stacks().text();
 }
 
+std::vector<std::string> lines_in(std::string_view text) {
+  std::vector<std::string> lines;
+  while (!text.empty()) lines.emplace_back(take_part(text, '\n'));
+  return lines;
+}
+
 }  // namespace
 
 int ctl_stack(const CtlOptions& options) {
   const Result<std::string> text = ask_stacks(options);
   if (!text.ok() && text.error().code == Code::kInvalidArgument)
     return ctl_complain(text.error(), kExitUsage);
+  if (options.json && text.ok())
+    return ctl_print(json_line(
+        boost::json::object{{"schema", kMachineSchema}, {"stacks", json_list(lines_in(*text))}}));
   return ctl_print(text);
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/report/text_columns.h"
+#include "launcher/screen/json_text.h"
 #include "proto/contract/remote_text.h"
 
 namespace ivy {
@@ -16,8 +17,6 @@ namespace ivy {
 std::string table_cell(const RemoteText& text, std::size_t columns);
 // "00:12:34" since then.
 std::string elapsed_since(std::int64_t unix_ms);
-// JSON has no bytes: each byte of a text that is no UTF-8 is one character, U+0000 to U+00FF.
-boost::json::string json_text(const std::string& text);
 
 // One row of a list: for people, and with --json for programs.
 struct ListRow {

@@ -24,6 +24,9 @@ std::optional<int> ctl_stop_on_this_host(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);
 int ctl_why(const CtlOptions& options);
 int ctl_stack(const CtlOptions& options);
+int ctl_config(const CtlOptions& options);
+int ctl_explain(const CtlOptions& options);
+int ctl_status(const CtlOptions& options);
 
 // Prints one line of ours to standard error.
 void ctl_say(const std::string& text);

@@ -8,6 +8,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/hang/rank_names.h"
+#include "launcher/screen/json_text.h"
 #include "proto/contract/remote_text.h"
 #include "rendezvous/client/client.h"
 
@@ -72,50 +73,88 @@ Result<std::string> ask_stacks(const FoundJob& job, bool is_brief) {
   return IVY_TRY(ask_once(job.place, request, 2 * kFlightLimit)).stacks().text();
 }
 
-void add_part(std::string& text, const Result<std::string>& part) {
-  if (part.ok() && !part->empty()) text += (text.empty() ? "" : "\n") + *part;
-}
+// What is known of a job that hangs, the likely cause first. Empty: nothing.
+struct HangParts {
+  std::string job_id;
+  std::string operations;   // What ranks do in the comm runtime.
+  std::string collectives;  // The ranks that torch's collectives wait for.
+  std::string store;        // The waits in the job's store, or why they are not known.
+  bool knows_store = false;
+  Error store_error;
+  std::vector<std::string> losses;  // Ranks that ended while the job went on (--on-failure).
+  std::string places;
+};
 
-// Ranks that ended while the job went on (--on-failure).
-void add_losses(std::string& text, const FoundJob& job) {
+std::vector<std::string> losses_of(const FoundJob& job) {
   const Result<ctl::JobDescription> described = describe_job(job.place);
-  if (!described.ok() || described->losses_size() == 0) return;
-  std::string lines = "ranks that ended while the job went on:";
-  for (const std::string& line : described->losses()) lines += "\n  " + escape_control(line);
-  add_part(text, lines);
+  if (!described.ok()) return {};
+  return {described->losses().begin(), described->losses().end()};
 }
 
-// What is likely to be the cause comes first: operations, then the store, then where all ranks are.
-Result<std::string> explain_job(const CtlOptions& options) {
+Result<HangParts> ask_job(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
-  std::string text;
-  add_part(text, ask_operations(job));
-  const bool has_operations = !text.empty();
-  const Result<std::string> absent = ask_stacks(job, /*is_brief=*/true);
-  add_part(text, absent);
-  const bool has_collective = absent.ok() && !absent->empty();
+  HangParts parts;
+  parts.job_id = job.place.job_id;
+  const auto text_of = [](const Result<std::string>& part) { return part.ok() ? *part : ""; };
+  parts.operations = text_of(ask_operations(job));
+  parts.collectives = text_of(ask_stacks(job, /*is_brief=*/true));
   // Operations say where their ranks are; of other programs nothing else is known.
-  const Result<std::string> places =
-      has_collective || !has_operations ? ask_stacks(job, /*is_brief=*/false) : std::string();
-  const bool has_places = places.ok() && !places->empty();
+  if (!parts.collectives.empty() || parts.operations.empty())
+    parts.places = text_of(ask_stacks(job, /*is_brief=*/false));
   const Result<std::string> store = explain_store(job);
-  if (text.empty() && !has_places) return store;
+  parts.knows_store = store.ok();
+  if (!store.ok()) parts.store_error = store.error();
   // What the ranks do is an answer, also where there is no store or it is lost.
-  const std::string fix = store.ok() || store.error().fix.empty() ? "" : "; " + store.error().fix;
-  add_part(text, store.ok() ? *store : "(" + store.error().message + fix + ")");
-  add_losses(text, job);
-  if (has_places)
-    add_part(text, "where the ranks are (ivyctl stack shows all threads):\n" + indented(*places));
+  const std::string fix = parts.store_error.fix.empty() ? "" : "; " + parts.store_error.fix;
+  parts.store = store.ok() ? *store : "(" + parts.store_error.message + fix + ")";
+  parts.losses = losses_of(job);
+  return parts;
+}
+
+Result<std::string> hang_text(const HangParts& parts) {
+  const bool is_empty =
+      parts.operations.empty() && parts.collectives.empty() && parts.places.empty();
+  if (is_empty && !parts.knows_store) return parts.store_error;
+  if (is_empty) return parts.store;
+  std::string text;
+  const auto add = [&](const std::string& part) {
+    if (!part.empty()) text += (text.empty() ? "" : "\n") + part;
+  };
+  add(parts.operations);
+  add(parts.collectives);
+  add(parts.store);
+  if (!parts.losses.empty()) add("ranks that ended while the job went on:");
+  for (const std::string& line : parts.losses) add("  " + escape_control(line));
+  if (!parts.places.empty())
+    add("where the ranks are (ivyctl stack shows all threads):\n" + indented(parts.places));
   return text;
 }
 
-// Empty: no such job is remembered.
-std::string explain_ended(const std::string& prefix) {
-  const std::optional<EndedJob> ended = find_ended_job(prefix);
-  if (!ended) return {};
-  std::string text = ended_text(*ended);
+std::string hang_json(const HangParts& parts) {
+  return json_line(boost::json::object{{"schema", kMachineSchema},
+                                       {"job", parts.job_id},
+                                       {"operations", json_text(parts.operations)},
+                                       {"collectives", json_text(parts.collectives)},
+                                       {"store", json_text(parts.store)},
+                                       {"losses", json_list(parts.losses)},
+                                       {"places", json_text(parts.places)}});
+}
+
+// Nothing: no such job is remembered.
+std::optional<std::string> explain_ended(const CtlOptions& options) {
+  const std::optional<EndedJob> ended = find_ended_job(options.job);
+  if (!ended) return std::nullopt;
   ctl::JobDescription job;
-  if (job.ParseFromString(ended->description) && !job.log_directory().empty())
+  const bool has_logs = job.ParseFromString(ended->description) && !job.log_directory().empty();
+  if (options.json)
+    return json_line(boost::json::object{{"schema", kMachineSchema},
+                                         {"job", ended->job_id},
+                                         {"ended", true},
+                                         {"exit_code", ended->exit_code},
+                                         {"cause", json_text(ended->cause)},
+                                         {"log_directory", json_text(job.log_directory())}});
+  std::string text = ended_text(*ended);
+  if (has_logs)
     text += "\nits output is in " + job.log_directory() + " (ivyctl logs " +
             short_id(ended->job_id) + " shows it)";
   return text;
@@ -124,10 +163,11 @@ std::string explain_ended(const std::string& prefix) {
 }  // namespace
 
 int ctl_why(const CtlOptions& options) {
-  Result<std::string> text = explain_job(options);
-  if (!text.ok())
-    if (std::string ended = explain_ended(options.job); !ended.empty()) text = std::move(ended);
-  return ctl_print(text);
+  const Result<HangParts> parts = ask_job(options);
+  if (parts.ok())
+    return ctl_print(options.json ? Result<std::string>(hang_json(*parts)) : hang_text(*parts));
+  if (const std::optional<std::string> ended = explain_ended(options)) return ctl_print(*ended);
+  return ctl_print(parts.error());
 }
 
 }  // namespace ivy

@@ -109,6 +109,7 @@ ctl::JobDescription CtlService::description() const {
   job.set_generation(job_.generation);
   job.set_max_attempts(static_cast<std::uint32_t>(handlers_.max_attempts()));
   for (const std::string& line : handlers_.losses()) job.add_losses(line);
+  job.set_name(options.name);
   job.set_detached(job_.request.detachment != nullptr);
   if (job_.outlives_launcher())
     job.set_lease_ms(static_cast<std::uint32_t>(options.lease->count()));

@@ -201,6 +201,7 @@ void Job::start_workers() {
     std::fflush(stdout);
     return job_.phase.apply_later(JobEvent::kRefused);
   }
+  job_.events.planned(job_.plan);
   Result<std::vector<HostPlan>> plans = planner_.host_plans();
   if (!plans.ok()) return job_.refuse_input(plans.error());
   const Result<std::vector<std::string>> lines = planner_.first_lines();
@@ -222,6 +223,7 @@ void Job::start_with(const std::vector<HostPlan>& plans) {
     job_.request.joined->begin_attempt(job_.generation, restarts_.max_attempts(), job_.plan);
   ranks_.begin();
   job_.started_at_ns = job_.job_started_at_ns = monotonic_ns();
+  job_.events.started(job_.generation, restarts_.max_attempts(), job_.started_at_ns);
   for (std::size_t index = 0; index < plans.size(); ++index)
     job_.hosts.send(job_.plan.hosts[index].host_index, restarts_.start(plans[index]));
   Command not_needed;
@@ -304,6 +306,7 @@ void Job::restart_workers() {
   losses_.begin_attempt();
   ranks_.begin();
   job_.started_at_ns = monotonic_ns();
+  job_.events.started(job_.generation, restarts_.max_attempts(), job_.started_at_ns);
   // Before any host hears of it: who takes the job over must not be behind its hosts.
   if (job_.outlives_launcher()) takeover_.write_record();
   if (service_.socket() != nullptr) service_.socket()->attempt();

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "launcher/job/job_events.h"
 #include "launcher/job/job_hosts.h"
 #include "launcher/job/job_request.h"
 #include "launcher/job/job_screen.h"
@@ -74,6 +75,7 @@ struct JobContext {
   JobHosts hosts;
   JobWorkers workers;
   JobScreen screen;
+  JobEvents events;
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
   LauncherEnd launcher_end;

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <fstream>
@@ -12,6 +13,7 @@
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/user_places.h"
+#include "proto/wire/ctl.pb.h"
 
 namespace ivy {
 namespace {
@@ -26,19 +28,21 @@ struct EndFile {
   std::string job_id;
   std::string path;
   bool is_old = false;
+  std::int64_t written_unix_ms = 0;
 };
 
 std::vector<EndFile> end_files_in(const std::string& parent) {
   std::vector<EndFile> files;
   for (const std::string& name : names_in(parent)) {
     if (!name.ends_with(kSuffix)) continue;
-    EndFile file{name.substr(0, name.size() - kSuffix.size()), parent + "/" + name, false};
+    EndFile file{name.substr(0, name.size() - kSuffix.size()), parent + "/" + name};
     if (!is_job_id(file.job_id)) continue;
     struct stat status {};
     // Only our own files count, even if others may write to the directory.
     if (lstat(file.path.c_str(), &status) != 0 || !S_ISREG(status.st_mode) ||
         status.st_uid != geteuid())
       continue;
+    file.written_unix_ms = status.st_mtim.tv_sec * 1000 + status.st_mtim.tv_nsec / 1'000'000;
     file.is_old = std::time(nullptr) - status.st_mtime > kRememberedSeconds;
     files.push_back(std::move(file));
   }
@@ -48,6 +52,7 @@ std::vector<EndFile> end_files_in(const std::string& parent) {
 std::optional<EndedJob> read_end(const EndFile& file) {
   EndedJob end;
   end.job_id = file.job_id;
+  end.ended_unix_ms = file.written_unix_ms;
   std::ifstream text(file.path);
   std::string line;
   if (!std::getline(text, line) || !line.starts_with(kExit)) return std::nullopt;
@@ -73,11 +78,31 @@ void remember_end(const JobPlace& place, const EndedJob& end) {
 
 std::optional<EndedJob> find_ended_job(const std::string& prefix) {
   if (prefix.empty()) return std::nullopt;
-  std::vector<EndFile> matching;
+  std::vector<EndedJob> by_id;
+  std::vector<EndedJob> by_name;
+  for (EndedJob& end : find_ended_jobs()) {
+    ctl::JobDescription job;
+    const bool is_named = job.ParseFromString(end.description) && job.name() == prefix;
+    if (end.job_id.starts_with(prefix)) {
+      by_id.push_back(std::move(end));
+    } else if (is_named) {
+      by_name.push_back(std::move(end));
+    }
+  }
+  if (by_id.size() == 1) return by_id.front();
+  // The newest of several jobs with one name is meant.
+  return by_id.empty() && !by_name.empty() ? std::optional(by_name.front()) : std::nullopt;
+}
+
+std::vector<EndedJob> find_ended_jobs() {
+  std::vector<EndedJob> ends;
   for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR")))
-    for (EndFile& file : end_files_in(parent))
-      if (!file.is_old && file.job_id.starts_with(prefix)) matching.push_back(std::move(file));
-  return matching.size() == 1 ? read_end(matching.front()) : std::nullopt;
+    for (const EndFile& file : end_files_in(parent))
+      if (std::optional<EndedJob> end = file.is_old ? std::nullopt : read_end(file))
+        ends.push_back(*std::move(end));
+  std::sort(ends.begin(), ends.end(),
+            [](const EndedJob& a, const EndedJob& b) { return a.ended_unix_ms > b.ended_unix_ms; });
+  return ends;
 }
 
 std::string how_it_ended(const EndedJob& end) {

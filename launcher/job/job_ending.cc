@@ -10,6 +10,8 @@
 
 #include "launcher/job/hints.h"
 #include "launcher/report/missing_module.h"
+#include "launcher/screen/json_text.h"
+#include "launcher/screen/machine_output.h"
 #include "proto/contract/limits.h"
 
 namespace ivy {
@@ -138,6 +140,7 @@ void JobEnding::conclude() {
 
 void JobEnding::say_over(const Outcome& outcome) {
   handlers_.tell_followers(outcome, summary_, [this, outcome] {
+    if (!leaves_) job_.events.finish();
     handlers_.over(outcome.exit_code, outcome.raise_signal);
   });
 }
@@ -216,9 +219,24 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
+  if (const std::string missing = job_.events.complaint(); !missing.empty())
+    inputs.complaints.push_back(missing);
   summary_ += summary(inputs);
-  if (!summary_.empty()) job_.screen.say(summary_);
+  if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.say(summary_);
+  record(inputs);
   return outcome;
+}
+
+void JobEnding::record(const SummaryInputs& inputs) {
+  if (!job_.events.wants_verdict(inputs.head_logs)) return;
+  boost::json::object verdict = verdict_object(inputs);
+  job_.events.verdict(verdict);
+  job_.events.attempt_ended(inputs.head_logs, verdict);
+  if (job_.options.summary != SummaryChoice::kJson) return;
+  boost::json::object line{
+      {"schema", kMachineSchema}, {"event", "verdict"}, {"job", job_.request.identity.job_id}};
+  for (auto& field : verdict) line[field.key()] = std::move(field.value());
+  job_.screen.say(json_line(line) + "\n");
 }
 
 }  // namespace ivy

@@ -50,6 +50,8 @@ class JobEnding {
  private:
   void hosts_did_not_stop();
   Outcome say_summary();
+  // The same for programs: --summary json, --events, attempt.json.
+  void record(const SummaryInputs& inputs);
   std::string hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
   void say_over(const Outcome& outcome);
 

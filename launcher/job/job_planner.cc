@@ -3,9 +3,11 @@
 #include <algorithm>
 #include <utility>
 
+#include "launcher/job/job_events.h"
 #include "launcher/options/env_files.h"
 #include "launcher/plan/explain_env.h"
 #include "launcher/plan/plan.h"
+#include "launcher/screen/json_text.h"
 #include "proto/wire/link.h"
 
 namespace ivy {
@@ -79,10 +81,33 @@ Result<EnvironmentInputs> JobPlanner::inputs(const std::vector<HostAnswer>& answ
   return inputs;
 }
 
+std::string JobPlanner::dry_run_json(const std::vector<HostAnswer>& answers) const {
+  boost::json::object object{{"schema", kMachineSchema}, {"event", "plan"}, {"dry_run", true}};
+  for (auto& field : plan_object(job_.options, job_.plan)) object[field.key()] = field.value();
+  boost::json::array& hosts = object["hosts"].as_array();
+  for (std::size_t i = 0; i < hosts.size(); ++i) {
+    const HostAnswer& answer = answers[job_.plan.hosts[i].host_index];
+    boost::json::object& host = hosts[i].as_object();
+    host["address"] = json_text(answer.peer_address);
+    host["user"] = json_text(answer.facts.user());
+    host["cores"] = answer.facts.cores();
+    host["accelerators"] = answer.facts.accelerators();
+    host["architecture"] = json_text(answer.facts.architecture());
+    host["interpreter"] = json_text(answer.facts.interpreter());
+    host["interpreter_version"] = json_text(answer.facts.interpreter_version());
+  }
+  boost::json::array warnings;
+  for (const Diagnostic& warning : job_.plan.warnings)
+    warnings.push_back({{"id", warning.id}, {"what", json_text(warning.what)}});
+  object["warnings"] = std::move(warnings);
+  return json_line(object) + "\n";
+}
+
 Result<std::string> JobPlanner::dry_run() {
   const std::vector<HostAnswer> answers = job_.hosts.answers();
   const EnvironmentInputs known = IVY_TRY(inputs(answers));
   if (job_.options.explain_env) return explain_environment(known);
+  if (job_.options.dry_run_json) return dry_run_json(answers);
   std::string text = plan_table(job_.options, job_.plan, answers);
   const auto shown = std::find_if(job_.hosts.begin(), job_.hosts.end(), [](const HostRecord& host) {
     return !host.gone && !host.up->remote_command.empty();

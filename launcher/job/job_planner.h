@@ -33,6 +33,7 @@ class JobPlanner {
 
  private:
   Options planning_options() const;
+  std::string dry_run_json(const std::vector<HostAnswer>& answers) const;
   // The answers must outlive the inputs.
   Result<EnvironmentInputs> inputs(const std::vector<HostAnswer>& answers);
 

@@ -123,6 +123,7 @@ void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost)
 
 void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
+  job_.events.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
   if (worker.has_failed() && is_no_failure) losses_.forgo(worker);
   if (worker.has_failed() && !is_no_failure &&
@@ -138,6 +139,7 @@ void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
   if (found == nullptr || job_.screen.has_given_up()) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
+    if (!chunk.bytes.empty()) job_.events.output(static_cast<int>(chunk.rank), chunk.stream);
     // Where ranks are replaced, the end of a process's stream is not that of its rank's output.
     const bool is_last = chunk.end && job_.options.on_failure != OnFailure::kReplace;
     job_.screen.output().worker_bytes(static_cast<int>(chunk.rank), chunk.stream, chunk.bytes,

@@ -5,6 +5,7 @@
 
 #include "launcher/options/option_values.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/screen/machine_output.h"
 
 namespace ivy {
 
@@ -72,14 +73,35 @@ bool Restarts::decide(bool is_preempted) {
   }
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
+  keep_attempt(ends, reason, outcome);
   say_failed(first != nullptr ? attempt_cause(*first, job_.started_at_ns)
                               : lost_text(losses_.members()));
   return true;
 }
 
+// attempt.json, beside the files of this attempt.
+void Restarts::keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
+                            const Outcome& outcome) const {
+  const std::string folder = job_.screen.head_logs(job_.generation);
+  if (folder.empty()) return;
+  SummaryInputs inputs;
+  inputs.ends = &ends;
+  inputs.launcher_end = &reason;
+  inputs.outcome = &outcome;
+  inputs.started_at_ns = job_.started_at_ns;
+  inputs.world_size = job_.plan.world_size;
+  inputs.log_path = [this](int rank) { return job_.screen.output().log_path(rank, 2); };
+  inputs.head_logs = folder;
+  inputs.attempt = static_cast<int>(job_.generation) + 1;
+  inputs.max_attempts = max_attempts();
+  inputs.attempts = failed_;
+  job_.events.attempt_ended(folder, verdict_object(inputs));
+}
+
 void Restarts::say_failed(const std::string& cause) {
   const int number = static_cast<int>(job_.generation) + 1;
   failed_.push_back({number, cause});
+  job_.events.restarts(failed_.back(), pause_);
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, "%.3g", static_cast<double>(pause_.count()) / 1e3);
   job_.say("attempt " + std::to_string(number) + " of " + std::to_string(max_attempts()) +

@@ -42,6 +42,8 @@ class Restarts {
   RestartLimits limits(int max_restarts) const;
   std::string missing() const;
   void say_failed(const std::string& cause);
+  void keep_attempt(const std::vector<WorkerEnd>& ends, const LauncherEnd& reason,
+                    const Outcome& outcome) const;
 
   JobContext& job_;
   HostLosses& losses_;

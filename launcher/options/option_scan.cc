@@ -64,6 +64,12 @@ Result<std::string> following_value(const std::vector<std::string>& arguments, s
   return next;
 }
 
+// "json" for --dry-run[=json]; a name in capitals stands for any text.
+bool is_joinable(std::string_view wanted, std::string_view text) {
+  const bool is_any = !wanted.empty() && std::isupper(static_cast<unsigned char>(wanted.front()));
+  return !text.empty() && (is_any || wanted == text);
+}
+
 // One flag that was found by its spelling; `joined` is what followed its '='.
 Result<void> add_setting(const OptionSpelling& spelling, const std::string& typed,
                          const std::optional<std::string>& joined,
@@ -74,13 +80,17 @@ Result<void> add_setting(const OptionSpelling& spelling, const std::string& type
     setting.is_next_word = !joined;
     if (setting.value.empty()) return usage_error(typed + " has an empty value");
   } else {
-    const bool reads_value =
-        joined && spelling.entry->kind == OptionKind::kHonoured && spelling.entry->name != "help";
-    if (reads_value) {
+    const std::string_view joinable = spelling.entry->joined_value;
+    if (joined && is_joinable(joinable, *joined)) {
+      setting.value = *joined;
+    } else if (joined && spelling.entry->kind == OptionKind::kHonoured) {
       const Result<bool> on = parse_switch(*joined);
       if (!on.ok())
         return usage_error(typed + " takes no value: " + on.error().message, "write " + typed);
-      if (!on.value()) return {};
+      if (!on.value()) {
+        out.switched_off.push_back({spelling.entry, ""});
+        return {};
+      }
     }
     if (!spelling.implied_value.empty()) setting.value = spelling.implied_value;
   }
@@ -164,6 +174,12 @@ bool names_hosts(std::string_view flag) {
   return flag == "hosts" || flag == "hostfile" || flag == "fake-hosts";
 }
 
+// --rdzv-conf and the like are read from PET_* for their notes.
+bool may_have_default(const OptionEntry& entry) {
+  if (entry.name == "help" || entry.name == "version") return false;
+  return entry.kind == OptionKind::kHonoured || entry.origin == OptionOrigin::kTorchrun;
+}
+
 std::string variable_of(std::string_view prefix, std::string_view flag) {
   std::string name(prefix);
   for (const char c : flag)
@@ -182,18 +198,20 @@ Environment possible_defaults(const Environment& environment) {
 
 }  // namespace
 
+bool Scanned::decides(const OptionEntry& entry) const {
+  const auto is_it = [&](const auto& other) {
+    return other.entry == &entry || (names_hosts(entry.name) && names_hosts(other.entry->name));
+  };
+  return std::any_of(settings.begin(), settings.end(), is_it) ||
+         std::any_of(switched_off.begin(), switched_off.end(), is_it);
+}
+
 Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
   const Environment possible = possible_defaults(environment);
   if (possible.empty()) return {};
-  const std::vector<Setting> typed = scanned.settings;
+  const Scanned typed = scanned;
   for (const OptionEntry& entry : option_table()) {
-    if (entry.name == "help" || entry.name == "version") continue;
-    if (entry.kind != OptionKind::kHonoured && entry.origin != OptionOrigin::kTorchrun) continue;
-    const bool is_typed = std::any_of(typed.begin(), typed.end(), [&](const Setting& setting) {
-      return setting.entry == &entry ||
-             (names_hosts(entry.name) && names_hosts(setting.entry->name));
-    });
-    if (is_typed) continue;
+    if (!may_have_default(entry) || typed.decides(entry)) continue;
     std::string name = variable_of("IVY_", entry.name);
     const std::string* value = find_variable(possible, name);
     if ((value == nullptr || value->empty()) && entry.origin == OptionOrigin::kTorchrun) {
@@ -201,12 +219,18 @@ Result<void> add_defaults(const Environment& environment, Scanned& scanned) {
       value = find_variable(possible, name);
     }
     if (value == nullptr || value->empty()) continue;
-    if (entry.value.empty()) {
+    const bool is_joined = is_joinable(entry.joined_value, *value);
+    if (entry.value.empty() && !is_joined) {
       const Result<bool> on = parse_switch(*value);
       if (!on.ok()) return on.error().context(name);
-      if (!on.value()) continue;
+      if (!on.value()) {
+        scanned.switched_off.push_back({&entry, name});
+        continue;
+      }
     }
-    scanned.settings.push_back(Setting{&entry, entry.value.empty() ? "true" : *value, name});
+    Setting setting{&entry, entry.value.empty() && !is_joined ? "true" : *value, name};
+    setting.origin = name;
+    scanned.settings.push_back(std::move(setting));
   }
   return {};
 }

@@ -17,12 +17,24 @@ struct Setting {
   std::string value;          // "true" for a switch.
   std::string shown;          // As the user wrote it: "--npernode", "IVY_NNODES".
   bool is_next_word = false;  // The value was a word of its own: "-n 4", not "-n4".
+  std::string origin = {};    // "IVY_NNODES", "/etc/ivyrun/config.toml:3"; empty: it was typed.
+};
+
+// A switch that is explicitly off.
+struct SwitchedOff {
+  const OptionEntry* entry = nullptr;
+  std::string origin;
 };
 
 struct Scanned {
   std::vector<Setting> settings;     // In the order of typing.
   std::vector<std::string> command;  // The program and its arguments, byte for byte.
   bool is_command_marked = false;    // By "--".
+  std::vector<SwitchedOff> switched_off;
+
+  // True if a weaker source has nothing to say about this flag any more. Flags that name hosts
+  // decide together.
+  bool decides(const OptionEntry& entry) const;
 };
 
 // arguments: argv without argv[0]. Flags end at the first word that is not a flag, or after "--". A

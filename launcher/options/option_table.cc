@@ -138,8 +138,8 @@ constexpr OptionEntry kTable[] = {
     refused("mixed-precision", "--deepspeed --dynamo-backend --use-fsdp --use-deepspeed --tpu --cpu "
      "--gradient-accumulation-steps --deepspeed-config-file --zero-stage",
      "training flags belong to the script or into ACCELERATE_* variables"),
-    refused("config-file", "--config", "every flag has a variable, such as IVY_HOSTS or IVY_NPROC_PER_NODE; of "
-     "accelerate's file num_processes is -n, and the machines are named by -H"),
+    refused("config-file", "", "--config FILE reads flags in TOML, and every flag has a variable, such as IVY_HOSTS; "
+     "of accelerate's file num_processes is -n, and the machines are named by -H"),
     refused("gloo", "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune --mpi-args "
      "--jsrun",
      "Horovod reads its own variables: -x HOROVOD_...=VALUE"),
@@ -173,6 +173,13 @@ constexpr OptionEntry kTable[] = {
      "colour labels (default: on terminals)"},
     {"console-overflow", "", "block|drop", kOutput, kHonoured, kOurs,
      "when nobody reads: make workers wait, or lose console lines (default: block)"},
+    {"name", "", "NAME", kOutput, kHonoured, kOurs,
+     "what you call the job: `ivyctl logs NAME`; it stands in lists, events and attempt.json too"},
+    {"events", "", "FILE|fd:N", kOutput, kHonoured, kOurs,
+     "append what happens as JSON lines: plan, start, first_output, exit, restart, verdict (docs/machine-output.md)"},
+    {"summary", "", "auto|off|json", kOutput, kHonoured, kOurs,
+     "what is said of the end of the job: words where something is to be said (auto), nothing, or one JSON line, "
+     "the last on standard error"},
     {"quiet", "-q", "", kOutput, kHonoured, kOurs, "say nothing but errors"},
     {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
     refused("output", "-o --output-filename -output-filename -outfile-pattern", "use --log-dir DIR"),
@@ -289,8 +296,13 @@ constexpr OptionEntry kTable[] = {
 
     // Diagnosis
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
-     "connect, check and print the plan, but start nothing"},
-    {"help", "-h", "", kDiagnosis, kHonoured, kOurs, "this text"},
+     "connect, check and print the plan, but start nothing; --dry-run=json: as an object for programs", "json"},
+    {"config", "", "FILE|none", kDiagnosis, kHonoured, kOurs,
+     "defaults of flags from this file, before ~/.config/ivyrun/config.toml and /etc/ivyrun/config.toml; `none` reads "
+     "no file (`ivyctl config --origin` shows where values come from)"},
+    {"help", "-h", "", kDiagnosis, kHonoured, kOurs,
+     "the flags of every day; --help all: every flag; --help TOPIC: placement, program, output, endings, "
+     "network, diagnosis, or one flag", "TOPIC"},
     {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
     refused("display", "--display-map -display-map --display-allocation --display-topo", "use --dry-run"),
     refused("check-build", "", "use --version -v"),
@@ -321,34 +333,6 @@ std::string bare_name(std::string_view typed) {
   std::string text = normalised(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())));
   for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
   return text;
-}
-
-std::string_view group_title(OptionGroup group) {
-  switch (group) {
-    case kPlacement:
-      return "Where workers run";
-    case kCommand:
-      return "What they run";
-    case kOutput:
-      return "What you see";
-    case kLifecycle:
-      return "How long it lasts";
-    case kNetwork:
-      return "How hosts are reached";
-    case kDiagnosis:
-      return "Finding out";
-  }
-  return "";
-}
-
-// "  -n, --num-proc N          text"
-std::string flag_help(const OptionEntry& entry) {
-  std::string typed = "      ";
-  for (const std::string& spelling : spellings(entry))
-    if (spelling.size() == 2 || spelling[2] == '=') typed = "  " + spelling.substr(0, 2) + ", ";
-  typed += "--" + std::string(entry.name);
-  if (!entry.value.empty()) typed += " " + std::string(entry.value);
-  return help_entry(std::move(typed), entry.text, 32);
 }
 
 }  // namespace
@@ -396,53 +380,6 @@ std::string nearest_option(std::string_view typed) {
     }
   }
   return best_distance > 1 && !longer.empty() ? longer : best;
-}
-
-std::string short_help() {
-  return "ivyrun launches one worker per accelerator on every host and exits with the status of "
-         "the\n"
-         "first failure.\n"
-         "\n"
-         "usage: ivyrun [flags] program [arguments]\n"
-         "  ivyrun -n 4 train.py --lr 3e-4\n"
-         "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py\n"
-         "\n"
-         "  -H LIST  hosts in rank order, with slots if wanted: node01:8,node02:8\n"
-         "  -n N     number of workers in all; --nproc-per-node N: on each host\n"
-         "  -x K=V   give workers a variable; -m: the program is a Python module\n"
-         "  --dry-run connects, checks and prints the plan; --log-dir DIR keeps the output\n"
-         "  --help shows every flag\n";
-}
-
-std::string full_help() {
-  std::string out =
-      "usage: ivyrun [flags] program [arguments]\n"
-      "\n"
-      "Starts one worker per accelerator on every host, gives each its rank, world size and "
-      "peers,\n"
-      "shows what they print, and exits with the code of the worker that failed first.\n"
-      "Flags end at the program; `-` and `_` in their names are alike. Every flag takes its "
-      "default\n"
-      "from IVY_<FLAG>, such as IVY_HOSTS; torchrun's also from PET_<FLAG>.\n"
-      "\n"
-      "  ivyrun -n 4 train.py --lr 3e-4                       four workers on this host\n"
-      "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py  eight on each of four hosts\n"
-      "  ivyrun --fake-hosts 2 --nproc_per_node 2 train.py    two pretended hosts\n";
-  for (const OptionGroup group :
-       {kPlacement, kCommand, kOutput, kLifecycle, kNetwork, kDiagnosis}) {
-    out += "\n" + std::string(group_title(group)) + ":\n";
-    for (const OptionEntry& entry : kTable)
-      if (entry.group == group && entry.kind == kHonoured) out += flag_help(entry);
-  }
-  out +=
-      "\nExit code: that of the worker that failed first (128 + N for signal N), or ivyrun's own:\n"
-      "  2 wrong command line     75 stopped before the end of the Slurm job\n"
-      "  120 hosts did not come up   121 host or supervisor lost\n"
-      "  122 refused by a check   124 --timeout reached       125 a fault of ivyrun's own\n"
-      "  126 cannot be executed   127 program not found       130, 143 interrupted\n"
-      "  141 stdout was closed by its reader (for example `| head`)\n"
-      "After a job that did not end well, the last line on standard error says whose code it is.\n";
-  return out;
 }
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
-// The one table of flags: the parser, the help and the suggestions are made from it. Pure; thread:
-// any.
+// The one table of flags: the parser, the help (option_help.h) and the suggestions are made from
+// it. Pure; thread: any.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,8 @@ struct OptionEntry {
   OptionKind kind;
   OptionOrigin origin;
   std::string_view text;  // Help, note, or what to do instead. Ignored without text: silently.
+  // A switch to which this may be joined by '=': "json", or a name in capitals for any text.
+  std::string_view joined_value = {};
 };
 
 std::span<const OptionEntry> option_table();
@@ -52,9 +54,5 @@ std::optional<OptionSpelling> find_option(std::string_view typed);
 
 // The known spelling that is nearest to a mistyped one, with dashes; empty when none is near.
 std::string nearest_option(std::string_view typed);
-
-// Twelve lines with two examples, and every flag by group.
-std::string short_help();
-std::string full_help();
 
 }  // namespace ivy

@@ -19,6 +19,8 @@ enum class VisibleChoice { kAuto, kAll, kOwn };
 enum class Profile { kTorch, kJax, kTensorflow, kNumpy, kCupy, kPaddle, kMpi };
 // --app: what runs beside the workers.
 enum class App { kNone, kJaxService };
+// --summary: what is said of the end of a job.
+enum class SummaryChoice { kAuto, kOff, kJson };
 // --on-failure: what happens when a worker ends badly.
 enum class OnFailure { kRestart, kShrink, kReplace };
 // --bind-to. kAuto: near the worker's accelerators, where it has any.

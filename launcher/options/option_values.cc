@@ -1,7 +1,11 @@
 #include "launcher/options/option_values.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
+#include <cctype>
 #include <charconv>
+#include <filesystem>
 #include <limits>
 #include <optional>
 
@@ -227,6 +231,32 @@ Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_vie
   if (!range) return invalid(text, "a range of ports such as 20000-20100");
   return std::pair(static_cast<std::uint16_t>(range->first),
                    static_cast<std::uint16_t>(range->second));
+}
+
+Result<std::string> parse_event_place(const std::string& text) {
+  if (text.starts_with("fd:")) {
+    const Result<int> number = parse_number(text.substr(3), 0, 1 << 20);
+    if (!number.ok()) return number.error();
+    if (fcntl(*number, F_GETFD) < 0)
+      return usage_error("descriptor " + text.substr(3) + " is not open",
+                         "open it for ivyrun: ivyrun --events " + text + " ... " + text.substr(3) +
+                             ">events.jsonl");
+    return text;
+  }
+  std::error_code error;
+  const std::filesystem::path path = std::filesystem::absolute(text, error);
+  if (error) return usage_error(error.message());
+  if (std::filesystem::is_directory(path, error)) return usage_error(text + " is a directory");
+  return path.lexically_normal().string();
+}
+
+Result<std::string> parse_job_name(const std::string& text) {
+  constexpr std::size_t kMaxNameBytes = 64;
+  const bool is_plain = std::all_of(text.begin(), text.end(), [](char c) {
+    return std::isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-';
+  });
+  if (is_plain && text.size() <= kMaxNameBytes && text.front() != '-') return text;
+  return invalid(text, "a name of at most 64 letters, digits, dots, dashes and underscores");
 }
 
 Result<bool> parse_switch(std::string_view text) {

@@ -1,5 +1,6 @@
-// The values of flags: text to numbers, times and choices. Pure; thread: any.
-// Errors (InvalidArgument) name the text and what is allowed; the caller adds the flag.
+// The values of flags: text to numbers, times and choices. Thread: any. Pure, except that --events
+// is asked of the system. Errors (InvalidArgument) name the text and what is allowed; the caller
+// adds the flag.
 #pragma once
 
 #include <chrono>
@@ -52,6 +53,12 @@ Result<std::string> parse_label(std::string_view text);
 
 // torchrun's --redirects and --tee: "0" to "3", or for local ranks "0:3,1:2".
 Result<StreamChoice> parse_streams(std::string_view text);
+
+// --events: "fd:N" of a descriptor that is open, or the path of a file, made absolute.
+Result<std::string> parse_event_place(const std::string& text);
+
+// --name: what fits into a path and a shell without quotes.
+Result<std::string> parse_job_name(const std::string& text);
 
 // "A-B" or "A".
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);

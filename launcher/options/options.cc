@@ -1,7 +1,7 @@
 // A command line goes through four steps:
 //
 //   scan      argv to settings {flag, value}: spellings, '_' and '-', where the program begins
-//   defaults  IVY_<FLAG> and PET_<FLAG> for what was not typed
+//   defaults  IVY_<FLAG>, PET_<FLAG> and config files for what was not typed (config_files)
 //   sort out  other launchers' flags: a note, or a refusal by name (these three: option_scan)
 //   bind      CLI11 converts the values and puts them into Options; then what depends on two flags
 #include "launcher/options/options.h"
@@ -13,10 +13,13 @@
 #include <map>
 #include <set>
 
+#include "launcher/options/config_files.h"
 #include "launcher/options/flag_values.h"
+#include "launcher/options/option_help.h"
 #include "launcher/options/option_scan.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
+#include "launcher/options/policy.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
@@ -46,6 +49,8 @@ class Binder {
     app_.set_help_flag();
     for (const Setting& setting : scanned.settings) {
       shown_[std::string(setting.entry->name)] = setting.shown;
+      if (!setting.entry->joined_value.empty())
+        texts_[std::string(setting.entry->name)] = setting.value;
       tokens_.push_back("--" + std::string(setting.entry->name) +
                         (setting.entry->value.empty() ? "" : "=" + setting.value));
     }
@@ -94,6 +99,11 @@ class Binder {
     return found == shown_.end() ? "--" + std::string(name) : found->second;
   }
   bool is_given(std::string_view name) const { return shown_.contains(name); }
+  // The last text of a flag; empty: it was not given.
+  std::string value_of(std::string_view name) const {
+    const auto found = texts_.find(name);
+    return found == texts_.end() ? "" : found->second;
+  }
 
  private:
   // CLI11 compares each new option with all before it, so it hears only of those that were given:
@@ -106,6 +116,8 @@ class Binder {
   CLI::App app_;
   std::set<std::string, std::less<>> bound_;
   std::map<std::string, std::string, std::less<>> shown_;
+  std::map<std::string, std::string, std::less<>>
+      texts_;  // The switches to which a text may be joined.
   std::vector<std::string> tokens_;
 };
 
@@ -199,6 +211,12 @@ void bind_output(Binder& binder, OutputOptions& options) {
   binder.choice<OverflowChoice>(
       "console-overflow", options.overflow,
       {{"block", OverflowChoice::kBlock}, {"drop", OverflowChoice::kDrop}});
+  binder.choice<SummaryChoice>("summary", options.summary,
+                               {{"auto", SummaryChoice::kAuto},
+                                {"off", SummaryChoice::kOff},
+                                {"json", SummaryChoice::kJson}});
+  binder.parsed("events", options.events, parse_event_place);
+  binder.parsed("name", options.name, parse_job_name);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -289,9 +307,11 @@ void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
 }
 
 void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
+  binder.value("config", [](const std::string&) -> Result<void> { return {}; });
   binder.on("quiet", options.quiet);
   binder.count("verbose", options.verbose);
   binder.on("dry-run", options.dry_run);
+  options.dry_run_json = binder.value_of("dry-run") == "json";
   binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
@@ -676,6 +696,66 @@ Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& 
   return {};
 }
 
+// "--help=output" has to be a topic. In "--help output" the word may also be a program, which is
+// not started.
+Result<std::string> wanted_help(const Scanned& scanned) {
+  for (const Setting& setting : scanned.settings)
+    if (setting.entry->name == "help" && setting.value != "true") return help_about(setting.value);
+  if (!scanned.command.empty()) {
+    const Result<std::string> about = help_about(scanned.command.front());
+    if (about.ok()) return about;
+  }
+  return help_about("");
+}
+
+std::string carrier_word(TransportChoice transport) {
+  return transport == TransportChoice::kSsh     ? "ssh"
+         : transport == TransportChoice::kAgent ? "agent"
+         : transport == TransportChoice::kSlurm ? "slurm"
+                                                : "";
+}
+
+Result<void> settle_carriers(const Policy& policy, Options& options) {
+  if (!policy.carriers) return {};
+  const std::string allowed =
+      "it allows " + (policy.carriers->empty() ? "no other hosts" : joined(*policy.carriers, ", "));
+  if (options.node_rank && !policy.allows("join"))
+    return forbidden(policy, "forbids --node-rank", allowed);
+  const std::string word = carrier_word(options.transport);
+  if (!word.empty() && !policy.allows(word))
+    return forbidden(policy, "forbids --transport " + word, allowed);
+  options.no_ssh = !policy.allows("ssh");
+  options.no_agents = !policy.allows("agent");
+  options.no_slurm = !policy.allows("slurm");
+  return {};
+}
+
+Result<void> settle_interface(const Policy& policy, Options& options) {
+  if (policy.interfaces.empty()) return {};
+  if (options.interface.empty()) options.interface = policy.interfaces.front();
+  if (std::find(policy.interfaces.begin(), policy.interfaces.end(), options.interface) !=
+      policy.interfaces.end())
+    return {};
+  return forbidden(policy, "forbids --iface " + options.interface,
+                   "it allows " + joined(policy.interfaces, ", "));
+}
+
+Result<void> settle_ports(const Policy& policy, Options& options) {
+  if (!policy.ports) return {};
+  const auto is_inside = [&](int port) {
+    return port >= policy.ports->first && port <= policy.ports->second;
+  };
+  if (options.port_low == 0) std::tie(options.port_low, options.port_high) = *policy.ports;
+  const std::string allowed = "it allows " + std::to_string(policy.ports->first) + "-" +
+                              std::to_string(policy.ports->second);
+  if (!is_inside(options.port_low) || !is_inside(options.port_high))
+    return forbidden(policy, "forbids port " + std::to_string(options.port_low), allowed);
+  if (options.node_rank && !is_inside(options.join_port))
+    return forbidden(policy, "forbids port " + std::to_string(options.join_port),
+                     allowed + ": --master-port PORT chooses it");
+  return {};
+}
+
 std::string version_text(const Options& options) {
   std::string text = "ivyrun " + std::string(version());
   if (options.verbose > 0) text += " (build " + std::string(build_name()) + ")";
@@ -694,13 +774,26 @@ Result<std::string> read_hostfile(const std::string& path) {
   return *std::move(content);
 }
 
+Result<void> apply_policy(const Policy& policy, const Scanned& scanned, Options& options) {
+  IVY_CHECK(check_flags(policy, scanned));
+  IVY_CHECK(settle_carriers(policy, options));
+  IVY_CHECK(settle_interface(policy, options));
+  return settle_ports(policy, options);
+}
+
+Result<void> add_all_defaults(const Environment& environment, Scanned& scanned) {
+  IVY_CHECK(add_defaults(environment, scanned));
+  return add_config_files(config_places(environment), scanned);
+}
+
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment,
                                              const HostfileReader& read) {
   ParsedCommandLine parsed;
-  if (arguments.empty()) {
-    parsed.text_to_print = short_help();
-    parsed.exit_code = kExitUsage;
+  if (arguments.empty() || arguments.front() == "--generate") {
+    parsed.text_to_print =
+        arguments.empty() ? short_help() : IVY_TRY(generated_text(arguments.back()));
+    parsed.exit_code = arguments.empty() ? kExitUsage : 0;
     return parsed;
   }
   Options& options = parsed.options;
@@ -710,15 +803,15 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
                        [&](const Setting& setting) { return setting.entry->name == name; });
   };
   if (asks_for("help")) {
-    parsed.text_to_print = full_help();
+    parsed.text_to_print = IVY_TRY(wanted_help(scanned));
     return parsed;
   }
   IVY_CHECK(sort_out(scanned, options.notes));
   if (!asks_for("version")) {
-    IVY_CHECK(add_defaults(environment, scanned));
+    IVY_CHECK(add_all_defaults(environment, scanned));
     note_unknown_variables(environment, options.notes);
+    IVY_CHECK(sort_out(scanned, options.notes));
   }
-  IVY_CHECK(sort_out(scanned, options.notes));
   Raw raw;
   Binder binder(scanned);
   bind_all(binder, options, raw);
@@ -733,6 +826,8 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
   options.command = std::move(scanned.command);
   IVY_CHECK(settle(binder, raw, read, options));
+  if (const auto policy = IVY_TRY(read_policy(config_places(environment).policy)))
+    IVY_CHECK(apply_policy(*policy, scanned, options));
   return parsed;
 }
 

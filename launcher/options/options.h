@@ -18,6 +18,9 @@
 
 namespace ivy {
 
+struct Policy;
+struct Scanned;
+
 // Which hosts, and how many workers on each.
 struct HostOptions {
   // From -H, --hostfile, --fake-hosts or an allocation, in rank order, and cut to --nnodes. Main
@@ -72,6 +75,9 @@ struct OutputOptions {
   bool raw = false;
   bool timestamps = false;
   OverflowChoice overflow = OverflowChoice::kBlock;
+  SummaryChoice summary = SummaryChoice::kAuto;
+  std::string events;  // --events: an absolute path, or "fd:N"; empty: none.
+  std::string name;    // --name: what people call the job.
 };
 
 // When the job ends, is given up or starts again.
@@ -128,6 +134,8 @@ struct CarrierOptions {
   std::vector<std::string> ssh_args;     // --ssh-args, handed to the OpenSSH client.
   std::vector<std::string> srun_args;    // --srun-args, behind ours on srun's command line.
   int fanout = 64;
+  // The ways that `auto` may not choose: the policy of this host (policy.h) forbids them.
+  bool no_ssh = false, no_agents = false, no_slurm = false;
 };
 
 // What ivyrun says of its own work.
@@ -135,7 +143,8 @@ struct DiagnosisOptions {
   bool quiet = false;
   int verbose = 0;
   bool dry_run = false;
-  bool explain_env = false;  // A dry run that shows the workers' variables instead of the plan.
+  bool dry_run_json = false;  // The plan as an object.
+  bool explain_env = false;   // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
 
@@ -161,9 +170,15 @@ struct ParsedCommandLine {
 Result<std::string> read_hostfile(const std::string& path);
 using HostfileReader = std::function<Result<std::string>(const std::string& path)>;
 
+// What was not typed: from IVY_*, PET_* and config files, each setting with its origin.
+Result<void> add_all_defaults(const Environment& environment, Scanned& scanned);
+
+// Refuses what the policy of the host (policy.h) forbids, and sets what it decides.
+Result<void> apply_policy(const Policy& policy, const Scanned& scanned, Options& options);
+
 // arguments: argv without argv[0]. environment: the caller's (IVY_* and PET_* defaults are read
-// from it). Reads a --hostfile, by `read`. InvalidArgument names the flag, what is wrong, and the
-// nearest right flag.
+// from it). Reads config files and the policy, and a --hostfile by `read`. InvalidArgument names
+// the flag, what is wrong, and the nearest right flag.
 Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arguments,
                                              const Environment& environment,
                                              const HostfileReader& read = read_hostfile);

@@ -36,6 +36,19 @@ Error open_error(const std::string& what, int errno_value) {
   return error;
 }
 
+// DIR/latest leads to the newest job's folder. What is no link of that name stays, and a link that
+// cannot be made costs nothing but itself.
+void link_latest(const std::string& directory, const std::string& job_id) {
+  const std::filesystem::path link = directory + "/latest";
+  const std::filesystem::path fresh = directory + "/.latest." + job_id;
+  std::error_code error;
+  const std::filesystem::file_status old = std::filesystem::symlink_status(link, error);
+  if (std::filesystem::exists(old) && !std::filesystem::is_symlink(old)) return;
+  std::filesystem::create_directory_symlink(job_id, fresh, error);
+  if (!error) std::filesystem::rename(fresh, link, error);
+  if (error) std::filesystem::remove(fresh, error);
+}
+
 }  // namespace
 
 std::string log_folder(const std::string& directory, const std::string& job_id,
@@ -85,10 +98,11 @@ void LogFiles::open_all(const Request& request, std::function<void(const Result<
   folder_ = log_folder(request.directory, request.job_id, request.generation);
   opened_ = std::move(opened);
   open_error_.reset();
-  const FileWriter::File folder = writer_.open([path = folder_] {
+  const FileWriter::File folder = writer_.open([path = folder_, request] {
     std::error_code error;
     std::filesystem::create_directories(path, error);
     if (error) return -error.value();
+    link_latest(request.directory, request.job_id);
     const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
     return fd < 0 ? -errno : fd;
   });

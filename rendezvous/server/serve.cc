@@ -354,19 +354,31 @@ Result<void> leave_starter() {
   return {};
 }
 
-}  // namespace
-
-int run_rendezvous(int argc, char** argv) {
-  const std::string_view first = argc > 0 ? argv[0] : "";
-  const std::string_view second = argc > 1 ? argv[1] : "";
+// --help, --generate and --version. Nothing: none of them is asked for.
+std::optional<int> tell(std::string_view first, std::string_view second) {
   if (first == "--help" || second == "--help") {
-    std::fputs(kServeHelp, stdout);
+    std::fputs(help_text(serve_page(), HelpLength::kAll).c_str(), stdout);
+    return 0;
+  }
+  if (first == "--generate") {
+    const std::optional<std::string> text = generated_page(serve_page(), second);
+    if (!text) return complain(wrong_option("--generate makes " + std::string(kGeneratedForms)));
+    std::fputs(text->c_str(), stdout);
     return 0;
   }
   if (first == "--version" || first == "-V") {
     std::printf("ivy-rendezvous %s\n", std::string(version()).c_str());
     return 0;
   }
+  return std::nullopt;
+}
+
+}  // namespace
+
+int run_rendezvous(int argc, char** argv) {
+  const std::string_view first = argc > 0 ? argv[0] : "";
+  const std::string_view second = argc > 1 ? argv[1] : "";
+  if (const std::optional<int> told = tell(first, second)) return *told;
   const Result<ServeOptions> options = parse_serve_options(argc, argv);
   if (!options.ok()) return complain(options.error());
   std::signal(SIGPIPE, SIG_IGN);

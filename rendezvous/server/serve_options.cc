@@ -1,6 +1,7 @@
 #include "rendezvous/server/serve_options.h"
 
 #include <algorithm>
+#include <span>
 #include <utility>
 #include <variant>
 
@@ -14,34 +15,64 @@ using Field =
     std::variant<std::string ServeOptions::*, int ServeOptions::*, std::uint32_t ServeOptions::*,
                  std::uint64_t ServeOptions::*, std::vector<int> ServeOptions::*,
                  std::vector<std::string> ServeOptions::*>;
+// Rows without a text are for the supervisor, which starts this program with descriptors.
 struct Option {
   std::string_view name;
   Field field;
+  std::string_view value = {};
+  std::string_view text = {};
 };
 
-const Option kOptions[] = {
-    {"--job", &ServeOptions::job_id},
-    {"--token-file", &ServeOptions::token_file},
+const Option kCommonOptions[] = {
+    {"--listen", &ServeOptions::listen, "ADDRESS:PORT", "numeric; port 0: any"},
+    {"--wal", &ServeOptions::wal, "DIR",
+     "keep what was acknowledged in DIR/JOB.wal: it outlives kill -9. Without it a store that ends "
+     "has lost "
+     "everything, and its clients are told so (EpochLost)"},
     {"--token-fd", &ServeOptions::token_fd},
     {"--owner-fd", &ServeOptions::owner_fd},
-    {"--generation", &ServeOptions::generation},
     {"--control-fd", &ServeOptions::control_fd},
     {"--native-fd", &ServeOptions::native_fds},
     {"--torch-fd", &ServeOptions::torch_fds},
-    {"--torch-peers", &ServeOptions::torch_peers},
-    {"--torch-connections", &ServeOptions::torch_connections},
-    {"--root", &ServeOptions::root},
-    {"--listen", &ServeOptions::listen},
-    {"--torch", &ServeOptions::torch},
-    {"--stall-seconds", &ServeOptions::stall_seconds},
-    {"--wal", &ServeOptions::wal},
-    {"--tokens", &ServeOptions::tokens},
-    {"--max-jobs", &ServeOptions::jobs},
-    {"--job-connections", &ServeOptions::job_connections},
-    {"--job-memory", &ServeOptions::job_memory_mib},
-    {"--idle-seconds", &ServeOptions::idle_seconds},
     {"--adopt-fd", &ServeOptions::adopt_fd},
 };
+const Option kJobOptions[] = {
+    {"--job", &ServeOptions::job_id, "HEX32", "the job's id"},
+    {"--token-file", &ServeOptions::token_file, "FILE", "its secret: 32 bytes, mode 0400"},
+    {"--torch", &ServeOptions::torch, "ADDRESS:PORT",
+     "serve PyTorch's TCPStore there; it knows no token"},
+    {"--torch-peers", &ServeOptions::torch_peers, "A,B",
+     "numeric addresses that may, besides loopback"},
+    {"--torch-connections", &ServeOptions::torch_connections, "N",
+     "of its clients together (default 16384)"},
+    {"--generation", &ServeOptions::generation, "N", "the attempt that is served (default 0)"},
+    {"--stall-seconds", &ServeOptions::stall_seconds, "N",
+     "say who waits for whom when nothing has moved for so long"},
+    {"--root", &ServeOptions::root, "ADDRESS:PORT",
+     "of leaf: the store that it stands for on its host"},
+};
+const Option kManyOptions[] = {
+    {"--tokens", &ServeOptions::tokens, "DIR",
+     "one token file per job, named by the job's id; a file that appears is served at once, a job "
+     "whose file goes "
+     "is over"},
+    {"--max-jobs", &ServeOptions::jobs, "N", "at a time (default 256)"},
+    {"--job-memory", &ServeOptions::job_memory_mib, "MIB",
+     "of each job (default 256); half of it for keys and values"},
+    {"--job-connections", &ServeOptions::job_connections, "N", "of each job (default 4096)"},
+    {"--idle-seconds", &ServeOptions::idle_seconds, "N",
+     "without a connection, until a job's memory is freed (default 600)"},
+};
+
+struct Group {
+  std::string_view topic;
+  std::string_view title;
+  std::span<const Option> options;
+};
+
+const Group kGroups[] = {{"common", "For one job and for many", kCommonOptions},
+                         {"job", "For one job", kJobOptions},
+                         {"jobs", "For many jobs", kManyOptions}};
 
 bool take(std::string_view text, std::string& field) {
   field = text;
@@ -68,42 +99,46 @@ bool take(std::string_view text, std::vector<std::string>& field) {
 }
 
 Result<void> take_option(std::string_view name, std::string_view value, ServeOptions& options) {
-  for (const Option& option : kOptions) {
-    if (option.name != name) continue;
-    if (std::visit([&](auto field) { return take(value, options.*field); }, option.field))
-      return {};
-    return wrong_option(std::string(name) + " " + std::string(value) + ": a number is needed");
+  for (const Group& group : kGroups) {
+    for (const Option& option : group.options) {
+      if (option.name != name) continue;
+      if (std::visit([&](auto field) { return take(value, options.*field); }, option.field))
+        return {};
+      return wrong_option(std::string(name) + " " + std::string(value) + ": a number is needed");
+    }
   }
   return wrong_option("unknown option " + std::string(name));
 }
 
 }  // namespace
 
-const char* const kServeHelp =
-    "usage: ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]\n"
-    "       ivy-rendezvous serve --tokens DIR --listen ADDRESS:PORT [options]\n"
-    "or:    ivy-rendezvous leaf --root ADDRESS:PORT and the options of one job\n"
-    "or:    ivy-rendezvous --version\n"
-    "\n"
-    "A store for one job, or for all jobs that have a token file in DIR (named by the job's id,\n"
-    "32 bytes, mode 0400; a file that appears is served at once, a job whose file goes is over).\n"
-    "\n"
-    "  --listen ADDRESS:PORT      numeric; port 0: any\n"
-    "  --wal DIR                  keep what was acknowledged in DIR/JOB.wal: it outlives kill -9.\n"
-    "                             Without it a store that ends has lost everything, and its\n"
-    "                             clients are told so (EpochLost)\n"
-    "for one job:\n"
-    "  --torch ADDRESS:PORT       serve PyTorch's TCPStore there; it knows no token\n"
-    "  --torch-peers A,B          numeric addresses that may, besides loopback\n"
-    "  --torch-connections N      of its clients together (default 16384)\n"
-    "  --generation N             the attempt that is served (default 0)\n"
-    "  --stall-seconds N          say who waits for whom when nothing has moved for so long\n"
-    "for many jobs:\n"
-    "  --max-jobs N               at a time (default 256)\n"
-    "  --job-memory MIB           of each (default 256); half of it for keys and values\n"
-    "  --job-connections N        of each (default 4096)\n"
-    "  --idle-seconds N           without a connection, until a job's memory is freed (default "
-    "600)\n";
+CommandPage serve_page() {
+  CommandPage page;
+  page.name = "ivy-rendezvous";
+  page.summary = "a store through which the ranks of a job share values";
+  page.usages = {
+      "ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]",
+      "ivy-rendezvous serve --tokens DIR --listen ADDRESS:PORT [options]",
+      "ivy-rendezvous leaf --root ADDRESS:PORT and the options of one job",
+      "ivy-rendezvous --version"};
+  page.description =
+      "A store for one job, or for all jobs that have a token file in a directory. ivyrun starts "
+      "one by itself;\n"
+      "this is for jobs that are started without it.";
+  page.examples = {
+      {"ivy-rendezvous serve --tokens ./tokens --listen 0.0.0.0:7300", "for many jobs"}};
+  for (const Group& group : kGroups) {
+    PageSection& section = page.sections.emplace_back();
+    section.topic = group.topic;
+    section.title = group.title;
+    for (const Option& option : group.options)
+      if (!option.text.empty())
+        section.options.push_back(
+            {{std::string(option.name)}, std::string(option.value), std::string(option.text)});
+  }
+  page.closing = "docs/store.md says more.\n";
+  return page;
+}
 
 Error wrong_option(std::string what) {
   return Error{Code::kInvalidArgument, std::move(what), "ivy-rendezvous --help shows the options"};

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/pages/command_page.h"
 
 namespace ivy::store {
 
@@ -37,7 +38,8 @@ struct ServeOptions : JobsOptions {
   std::string wal;  // The directory of the log.
 };
 
-extern const char* const kServeHelp;
+// What --help says, made from the table of options.
+CommandPage serve_page();
 
 // Takes the words from the verb on. InvalidArgument: they are wrong.
 Result<ServeOptions> parse_serve_options(int argc, char** argv);

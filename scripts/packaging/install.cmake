@@ -9,6 +9,7 @@
 #   lib/ivyrun/libivy_nccl_profiler.so    what NCCL tells ivyctl by
 #   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
 #   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
+#   share/man/man1, share/bash-completion/completions, share/zsh/site-functions, share/fish/vendor_completions.d
 include(CMakePackageConfigHelpers)
 
 foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivyrun-agents ivy-agent)
@@ -23,6 +24,28 @@ if(TARGET ivy-node)
   install(FILES ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py DESTINATION lib/ivyrun/hook
     COMPONENT ivyrun)
 endif()
+
+# The programs print their own man pages and completions: whatever is installed fits the parser.
+install(CODE "
+  foreach(program ivyrun ivyctl ivy-agent ivy-rendezvous)
+    if(NOT EXISTS \"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/\${program}\")
+      continue()
+    endif()
+    foreach(form_and_place man:share/man/man1/\${program}.1 bash:share/bash-completion/completions/\${program}
+            zsh:share/zsh/site-functions/_\${program} fish:share/fish/vendor_completions.d/\${program}.fish)
+      string(REGEX MATCH \"^([a-z]+):(.*)\\$\" ignored \"\${form_and_place}\")
+      set(form \${CMAKE_MATCH_1})
+      set(place \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/\${CMAKE_MATCH_2}\")
+      get_filename_component(folder \"\${place}\" DIRECTORY)
+      file(MAKE_DIRECTORY \"\${folder}\")
+      execute_process(COMMAND \"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/\${program}\" --generate \${form}
+        OUTPUT_FILE \"\${place}\" RESULT_VARIABLE failed)
+      if(failed)
+        message(FATAL_ERROR \"\${program} --generate \${form}: \${failed}\")
+      endif()
+      message(STATUS \"Installing: \${place}\")
+    endforeach()
+  endforeach()" COMPONENT ivyrun)
 
 install(TARGETS ivycomm EXPORT ivy
   LIBRARY DESTINATION lib COMPONENT comm NAMELINK_COMPONENT comm-dev

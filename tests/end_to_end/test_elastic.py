@@ -307,9 +307,9 @@ def test_pretended_hosts(local):
     met = people(done)
     assert {met[1, rank][:5] for rank in range(4)} == {(4, 0, 0, 2, 4), (4, 1, 0, 2, 4), (4, 0, 1, 2, 4),
                                                        (4, 1, 1, 2, 4)}, done
-    job, = os.listdir(os.path.join(local.directory, "logs"))
+    job = os.readlink(os.path.join(local.directory, "logs/latest"))
     assert sorted(os.listdir(os.path.join(local.directory, "logs", job, "1"))) == \
-        sorted(f"rank{rank:05d}.{kind}" for rank in range(4) for kind in ("out", "err"))
+        ["attempt.json"] + sorted(f"rank{rank:05d}.{kind}" for rank in range(4) for kind in ("out", "err"))
 
 
 def test_agents(agents):

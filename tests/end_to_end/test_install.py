@@ -42,6 +42,14 @@ def check_example(local, prefix, program):
     assert b"rank 0 of 2: sum 3, right" in done.out, done
 
 
+def test_man_pages_and_completions_are_installed(prefix):
+    for program in ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous"):
+        for place in (f"man/man1/{program}.1", f"bash-completion/completions/{program}",
+                      f"zsh/site-functions/_{program}", f"fish/vendor_completions.d/{program}.fish"):
+            with open(os.path.join(prefix, "share", place), encoding="utf-8") as stream:
+                assert program in stream.read().replace("\\-", "-"), place
+
+
 def test_the_probe_is_there_too(local, prefix):
     assert os.access(os.path.join(prefix, "bin/ivy-probe"), os.X_OK)
     assert os.access(os.path.join(prefix, "bin/ivy-pmix"), os.X_OK)

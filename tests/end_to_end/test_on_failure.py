@@ -164,7 +164,7 @@ def test_output_of_both_processes_stands_under_one_label_and_in_one_file(local):
     done = local.run("-n", "2", "--on-failure", "replace", "--log-dir", "logs", "--log-to", "both", "bash", "-c",
                      script, env=QUICKLY)
     assert done.code == 0 and done.texts_by_rank()[1] == ["first", "half", "second"], done
-    job, = os.listdir(os.path.join(local.directory, "logs"))
+    job = os.readlink(os.path.join(local.directory, "logs/latest"))
     assert local.read(f"logs/{job}/0/rank00001.out") == b"first\nhalf\nsecond\n"
 
 

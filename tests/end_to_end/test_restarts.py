@@ -67,7 +67,7 @@ def test_each_attempt_has_its_own_files(local):
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "--max-restarts", "1", "--log-dir", "logs",
                      "--log-to", "both", *fail_once("exit 3"), env=QUICKLY)
     assert done.code == 0, done
-    job, = os.listdir(os.path.join(local.directory, "logs"))
+    job = os.readlink(os.path.join(local.directory, "logs/latest"))
     for attempt in range(2):
         for rank in range(4):
             assert local.read(f"logs/{job}/{attempt}/rank{rank:05d}.out") == b"attempt %d\n" % attempt

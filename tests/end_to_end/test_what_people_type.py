@@ -123,7 +123,7 @@ def test_a_long_path_is_not_recited(local):
     (("--gres=gpu:1",), "--gpus-per-proc K"),
     (("--export=ALL,FOO=1",), "--export NAME=VALUE"),
     (("--config_file", "cfg.yaml"), "num_processes is -n"),
-    (("--config", "cfg.yaml"), "IVY_HOSTS"),
+    (("--config", "cfg.yaml"), "--config FILE names a file of flags in TOML"),
     (("--get-stack-traces",), "ivyctl stack"),
     (("--no_ssh",), "started once"),
     (("--nproc_per_node", "xpu"), "Intel"),

@@ -80,6 +80,33 @@ TEST(CtlOptions, HelpHasExamplesForEveryVerb) {
   EXPECT_TRUE(parse_ctl_command_line({"--version"})->text_to_print.starts_with("ivyctl "));
 }
 
+TEST(CtlOptions, EveryVerbHasAPageOfItsOwn) {
+  for (const char* verb :
+       {"ps", "logs", "signal", "stop", "attach", "why", "stack", "status", "explain", "config"}) {
+    const std::string text = parse_ctl_command_line({verb, "--help"})->text_to_print;
+    EXPECT_TRUE(text.starts_with("usage: ivyctl " + std::string(verb))) << text;
+    for (const char* form : {"man", "markdown", "bash", "zsh", "fish"})
+      EXPECT_NE(parse_ctl_command_line({"--generate", form})->text_to_print.find(verb),
+                std::string::npos)
+          << form;
+  }
+  EXPECT_FALSE(parse_ctl_command_line({"--generate", "html"}).ok());
+}
+
+TEST(CtlOptions, OutputForPrograms) {
+  for (const char* verb : {"ps", "why", "stack", "status", "config"}) {
+    const auto parsed = parse_ctl_command_line({verb, "--json"});
+    ASSERT_TRUE(parsed.ok()) << verb;
+    EXPECT_TRUE(parsed->options.json) << verb;
+  }
+  EXPECT_TRUE(parse_ctl_command_line({"ps", "-a"})->options.all);
+  EXPECT_EQ(parse_ctl_command_line({"status", "bert-large"})->options.job, "bert-large");
+  EXPECT_EQ(parse_ctl_command_line({"explain", "IVY-H003"})->options.job, "IVY-H003");
+  EXPECT_EQ(parse_ctl_command_line({"config", "--config", "a.toml"})->options.config_file,
+            "a.toml");
+  EXPECT_FALSE(parse_ctl_command_line({"logs", "--json"}).ok());
+}
+
 FoundJob job(const std::string& id) {
   FoundJob found;
   found.place.job_id = id;

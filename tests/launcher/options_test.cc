@@ -8,6 +8,7 @@
 #include <fstream>
 #include <set>
 
+#include "launcher/options/option_help.h"
 #include "launcher/options/option_table.h"
 #include "launcher/options/option_values.h"
 #include "proto/contract/build.h"
@@ -619,8 +620,9 @@ TEST(OptionsTest, FlagsWithoutAProgram) {
 }
 
 TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
-  for (const char* flag : {"--help", "-h", "--help=all", "-help"}) {
-    const Result<ParsedCommandLine> parsed = parse({flag});
+  for (const Words& words :
+       {Words{"--help=all"}, Words{"--help", "all"}, Words{"-h", "all", "x"}}) {
+    const Result<ParsedCommandLine> parsed = parse(words);
     ASSERT_TRUE(parsed.ok());
     EXPECT_EQ(parsed->exit_code, 0);
     for (const OptionEntry& entry : option_table()) {
@@ -630,6 +632,26 @@ TEST(OptionsTest, HelpShowsEveryFlagWithinTheWidth) {
     std::istringstream lines(parsed->text_to_print);
     for (std::string line; std::getline(lines, line);) EXPECT_LE(line.size(), 100u) << line;
   }
+}
+
+TEST(OptionsTest, HelpIsShortUnlessMoreIsWanted) {
+  const std::string all = parse({"--help=all"})->text_to_print;
+  for (const Words& words :
+       {Words{"--help"}, Words{"-h"}, Words{"-help"}, Words{"--help", "x.py"}}) {
+    const std::string daily = parse(words)->text_to_print;
+    EXPECT_TRUE(contains(daily, "--nproc-per-node") && !contains(daily, "--store-proxy"));
+    EXPECT_LT(daily.size(), all.size() * 2 / 3);
+  }
+  EXPECT_TRUE(parse({"--help", "output"})->text_to_print.starts_with("Output:\n"));
+  EXPECT_TRUE(contains(parse({"--help=lease"})->text_to_print, "--lease TIME"));
+  EXPECT_TRUE(contains(parse({"--help", "ppn"})->text_to_print, "--nproc-per-node"));
+  EXPECT_EQ(error_of({"--help=frobnicate"}).message, "there is no help about \"frobnicate\"");
+}
+
+TEST(OptionsTest, EveryTopicOfTheHelpIsNamedInIt) {
+  const std::string text = parse({"--help", "help"})->text_to_print;
+  for (const PageSection& section : ivyrun_page().sections)
+    EXPECT_TRUE(contains(text, section.topic)) << section.topic;
 }
 
 TEST(OptionsTest, VersionNamesTheBuildWhenAsked) {

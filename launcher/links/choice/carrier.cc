@@ -68,6 +68,7 @@ std::vector<LinkWay> agent_ways(const std::shared_ptr<CarrierContext>& context, 
 // Why SSH is the only way of `auto` to this host; empty where its agent is asked first.
 std::string only_ssh_because(CarrierContext& context, const Host& host) {
   if (host.port != 0) return "an SSH port is written for it";
+  if (context.options().no_agents) return "the policy of this host forbids agents";
   const Result<std::optional<AgentIdentity>>& identity = context.agent_identity();
   if (!identity.ok()) {
     context.note("agent identity",
@@ -114,7 +115,7 @@ std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& lo
 bool is_carried_by_slurm(const Options& options, const Host& host) {
   return !host.fake && !options.node_rank &&
          (options.transport == TransportChoice::kSlurm ||
-          (options.transport == TransportChoice::kAuto && options.allocation));
+          (options.transport == TransportChoice::kAuto && options.allocation && !options.no_slurm));
 }
 
 bool is_carried_locally(const Options& options, const Host& host) {
@@ -125,9 +126,26 @@ bool is_carried_locally(const Options& options, const Host& host) {
          (options.transport == TransportChoice::kAuto && is_this_host(host));
 }
 
+Result<void> keep_to_policy(Options& options) {
+  if (!options.no_ssh || options.transport != TransportChoice::kAuto) return {};
+  const auto other =
+      std::find_if(options.hosts.begin(), options.hosts.end(), [&](const Host& host) {
+        return !host.joins && !is_carried_locally(options, host) &&
+               !is_carried_by_slurm(options, host);
+      });
+  if (other == options.hosts.end()) return {};
+  if (options.no_agents)
+    return Error{Code::kPermissionDenied,
+                 "the policy of this host (/etc/ivyrun/policy.toml) forbids the ways to " +
+                     other->name + ": ssh and agents",
+                 "ask who administers this host"};
+  options.transport = TransportChoice::kAgent;
+  return {};
+}
+
 bool may_use_agents(const Options& options, const Environment& environment) {
   if (options.transport == TransportChoice::kAgent) return true;
-  if (options.transport != TransportChoice::kAuto) return false;
+  if (options.transport != TransportChoice::kAuto || options.no_agents) return false;
   const bool is_alone =
       std::all_of(options.hosts.begin(), options.hosts.end(), [&](const Host& host) {
         return host.port != 0 || host.fake || is_carried_locally(options, host) ||

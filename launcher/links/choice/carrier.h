@@ -23,6 +23,10 @@ class DialBackHosts;
 // the hosts of an allocation.
 bool is_carried_by_slurm(const Options& options, const Host& host);
 
+// Where the host's policy forbids ssh, `auto` becomes agents; PermissionDenied names a host that
+// could not be reached by any way then. The hosts have to be known.
+Result<void> keep_to_policy(Options& options);
+
 // True if its supervisor is a child of ours, over a socket pair: that carrier cannot be lost.
 bool is_carried_locally(const Options& options, const Host& host);
 

@@ -1,0 +1,110 @@
+// ivyctl config: which flags have a default on this host for this user, and where each comes from.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_table.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/options/config_files.h"
+#include "launcher/options/policy.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+struct EffectiveConfig {
+  Scanned scanned;
+  std::optional<Policy> policy;
+};
+
+Result<EffectiveConfig> effective_config(const CtlOptions& options) {
+  Environment environment = environment_of(environ);
+  if (!options.config_file.empty()) set_variable(environment, "IVY_CONFIG", options.config_file);
+  EffectiveConfig config;
+  IVY_CHECK(add_all_defaults(environment, config.scanned));
+  config.policy = IVY_TRY(read_policy(config_places(environment).policy));
+  // A wrong value is found by whoever reads it.
+  IVY_TRY(parse_command_line({"true"}, environment));
+  return config;
+}
+
+ListRow config_row(const std::string& flag, const std::string& value, const std::string& origin) {
+  return {{flag, table_cell(value, 60), origin},
+          {{"flag", json_text(flag)}, {"value", json_text(value)}, {"origin", json_text(origin)}}};
+}
+
+std::vector<ListRow> rows_of(const EffectiveConfig& config) {
+  std::vector<ListRow> rows;
+  for (const Setting& setting : config.scanned.settings)
+    rows.push_back(config_row(std::string(setting.entry->name), setting.value, setting.origin));
+  for (const SwitchedOff& off : config.scanned.switched_off)
+    rows.push_back(config_row(std::string(off.entry->name), "false", off.origin));
+  if (!config.policy) return rows;
+  const Policy& policy = *config.policy;
+  if (policy.carriers)
+    rows.push_back(config_row("policy: carriers", joined(*policy.carriers, ", "), policy.path));
+  if (!policy.interfaces.empty())
+    rows.push_back(config_row("policy: interfaces", joined(policy.interfaces, ", "), policy.path));
+  if (policy.ports)
+    rows.push_back(
+        config_row("policy: ports",
+                   std::to_string(policy.ports->first) + "-" + std::to_string(policy.ports->second),
+                   policy.path));
+  for (const auto& [flag, place] : policy.forbidden)
+    rows.push_back(config_row("policy: forbids", flag, place));
+  return rows;
+}
+
+std::string toml_string(const std::string& text) {
+  std::string out = "\"";
+  for (const char c : text) {
+    if (c == '"' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out + "\"";
+}
+
+// In the form of a config file. A flag that was given several times is a list there.
+void print_as_file(const Scanned& scanned) {
+  std::string text;
+  for (auto setting = scanned.settings.begin(); setting != scanned.settings.end(); ++setting) {
+    const auto is_same = [&](const Setting& other) { return other.entry == setting->entry; };
+    if (setting->entry->name == "config" || std::any_of(scanned.settings.begin(), setting, is_same))
+      continue;
+    std::vector<std::string> values;
+    for (const Setting& other : scanned.settings)
+      if (is_same(other)) values.push_back(toml_string(other.value));
+    text += std::string(setting->entry->name) + " = ";
+    const bool is_switch = setting->entry->value.empty() && setting->value == "true";
+    text += (is_switch            ? "true"
+             : values.size() == 1 ? values.front()
+                                  : "[" + joined(values, ", ") + "]") +
+            "\n";
+  }
+  for (const SwitchedOff& off : scanned.switched_off)
+    text += std::string(off.entry->name) + " = false\n";
+  std::fputs(text.c_str(), stdout);
+}
+
+}  // namespace
+
+int ctl_config(const CtlOptions& options) {
+  const Result<EffectiveConfig> config = effective_config(options);
+  if (!config.ok()) return ctl_complain(config.error());
+  if (options.origin || options.json) {
+    const std::vector<ListRow> rows = rows_of(*config);
+    print_list({"FLAG", "VALUE", "ORIGIN"}, rows, options.json);
+    if (rows.empty() && !options.json) {
+      const ConfigPlaces places = config_places(environment_of(environ));
+      ctl_say("no flag has a default: neither IVY_*, PET_*, " + places.user + " nor " +
+              places.system + " sets one");
+    }
+  } else {
+    print_as_file(config->scanned);
+  }
+  return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
+}
+
+}  // namespace ivy

@@ -1,0 +1,159 @@
+#include "launcher/job/job_events.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "launcher/screen/json_text.h"
+#include "launcher/screen/log_files.h"
+#include "launcher/screen/machine_output.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+
+namespace ivy {
+namespace {
+
+// Lines that wait for their file system; a job has a few for each rank.
+constexpr std::size_t kEventRoomBytes = 8u << 20;
+// Events are small: a file system that has not taken them by now does not answer.
+constexpr std::chrono::milliseconds kEventPatience{2'000};
+
+// Each line reaches the file whole, also where several jobs share it.
+FileWriter::Opener event_opener(const std::string& path) {
+  return [path] {
+    const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | O_NOCTTY, 0666);
+    return fd < 0 ? -errno : fd;
+  };
+}
+
+boost::json::object stamped(std::string_view event, const JobRequest& request) {
+  boost::json::object object{{"schema", kMachineSchema},
+                             {"event", event},
+                             {"time_unix_ms", wall_ms()},
+                             {"job", request.identity.job_id}};
+  if (!request.options.name.empty()) object["name"] = json_text(request.options.name);
+  return object;
+}
+
+std::string absolute_from(const std::string& folder, const std::string& path) {
+  return path.empty() || path.starts_with('/') ? path : folder + "/" + path;
+}
+
+}  // namespace
+
+boost::json::object plan_object(const Options& options, const JobPlan& plan) {
+  boost::json::object object{{"world_size", plan.world_size},
+                             {"rule", json_text(plan.rule)},
+                             {"master_address", json_text(plan.master_address)},
+                             {"master_port", plan.master_port},
+                             {"store_port", plan.store_port},
+                             {"working_directory", json_text(options.working_directory)},
+                             {"command", json_list(plan.arguments)}};
+  boost::json::array hosts;
+  for (const PlannedHost& host : plan.hosts) {
+    boost::json::array ranks;
+    for (const PlannedWorker& worker : host.workers) ranks.emplace_back(worker.rank);
+    hosts.push_back({{"host", json_text(host.name)},
+                     {"node_rank", host.node_rank},
+                     {"carrier", carrier_name(host.carrier)},
+                     {"ranks", std::move(ranks)}});
+  }
+  object["hosts"] = std::move(hosts);
+  return object;
+}
+
+JobEvents::JobEvents(const JobRequest& request)
+    : request_(request), writer_(kEventRoomBytes, [] {}) {
+  const std::string& place = request.options.events;
+  if (place.empty() || request.options.dry_run) return;
+  if (!place.starts_with("fd:")) {
+    file_ = writer_.open(event_opener(place));
+    return;
+  }
+  const int given = to_number<int>(place.substr(3)).value_or(-1);
+  const int own = fcntl(given, F_DUPFD_CLOEXEC, 3);
+  if (own < 0) {
+    errno_value_ = errno;
+    return;
+  }
+  // Workers and carriers have no business there; a console stays what it is.
+  if (given > STDERR_FILENO) fcntl(given, F_SETFD, FD_CLOEXEC);
+  file_ = writer_.adopt(own);
+}
+
+void JobEvents::write(std::string_view event, boost::json::object fields) {
+  if (!is_wanted()) return;
+  boost::json::object line = stamped(event, request_);
+  for (auto& field : fields) line[field.key()] = std::move(field.value());
+  writer_.write(file_, json_line(line) + "\n");
+  take_done();
+}
+
+void JobEvents::take_done() {
+  for (const FileWriter::Done& done : writer_.take_done())
+    if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
+}
+
+void JobEvents::planned(const JobPlan& plan) {
+  if (is_wanted()) write("plan", plan_object(request_.options, plan));
+}
+
+void JobEvents::started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns) {
+  heard_.clear();
+  started_at_ns_ = started_at_ns;
+  write("start", {{"attempt", generation + 1}, {"max_attempts", max_attempts}});
+}
+
+bool JobEvents::wants_verdict(const std::string& folder) const {
+  return is_wanted() || !folder.empty() || request_.options.summary == SummaryChoice::kJson;
+}
+
+void JobEvents::first_output(int rank, int stream) {
+  if (!heard_.insert(rank).second) return;
+  const std::int64_t passed_ms = (monotonic_ns() - started_at_ns_) / 1'000'000;
+  write("first_output", {{"rank", rank},
+                         {"stream", stream == 2 ? "stderr" : "stdout"},
+                         {"after_s", static_cast<double>(passed_ms) / 1e3}});
+}
+
+void JobEvents::exited(const WorkerEnd& end) {
+  if (is_wanted()) write("exit", end_object(end, started_at_ns_));
+}
+
+void JobEvents::restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause) {
+  write("restart", {{"failed_attempt", attempt.number},
+                    {"cause", json_text(attempt.cause)},
+                    {"pause_s", static_cast<double>(pause.count()) / 1e3}});
+}
+
+void JobEvents::attempt_ended(const std::string& folder, const boost::json::object& verdict) {
+  if (folder.empty()) return;
+  boost::json::object object = stamped("attempt", request_);
+  for (const auto& field : verdict) object[field.key()] = field.value();
+  // A launcher that has taken the job over has not seen its start.
+  if (started_at_ns_ != 0)
+    object["started_unix_ms"] = wall_ms() - (monotonic_ns() - started_at_ns_) / 1'000'000;
+  object["command"] = json_list(request_.options.command);
+  const FileWriter::File file = writer_.open(
+      log_opener(absolute_from(request_.started_in, folder) + "/attempt.json", /*appends=*/false));
+  writer_.write(file, json_line(object) + "\n");
+  writer_.close(file);
+}
+
+void JobEvents::verdict(const boost::json::object& verdict) { write("verdict", verdict); }
+
+void JobEvents::finish() {
+  writer_.wait_idle(kEventPatience);
+  take_done();
+}
+
+std::string JobEvents::complaint() {
+  take_done();
+  return errno_value_ == 0 ? ""
+                           : "--events " + request_.options.events + ": " +
+                                 std::strerror(errno_value_) + "; events are missing there";
+}
+
+}  // namespace ivy

@@ -1,0 +1,60 @@
+// What happens to a job, for programs: the JSON lines of --events, attempt.json beside the log
+// files of each attempt, and the object of --summary json (docs/machine-output.md). Files are
+// written on a thread.
+//
+// Thread: the loop's. Lifetime: within the job's context.
+#pragma once
+
+#include <boost/json.hpp>
+#include <chrono>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "launcher/job/job_request.h"
+#include "launcher/plan/job_plan.h"
+#include "launcher/screen/summary.h"
+#include "proto/os/file_writer.h"
+
+namespace ivy {
+
+// The plan as an object: hosts with their ranks and carriers, addresses, the command.
+boost::json::object plan_object(const Options& options, const JobPlan& plan);
+
+class JobEvents {
+ public:
+  explicit JobEvents(const JobRequest& request);
+
+  void planned(const JobPlan& plan);
+  void started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns);
+  // Some output of a rank; only the first of an attempt is an event.
+  void output(int rank, int stream) {
+    if (is_wanted()) first_output(rank, stream);
+  }
+  void exited(const WorkerEnd& end);
+  void restarts(const FailedAttempt& attempt, std::chrono::milliseconds pause);
+  // The end of an attempt: its attempt.json below `folder` (empty: none).
+  void attempt_ended(const std::string& folder, const boost::json::object& verdict);
+  void verdict(const boost::json::object& verdict);
+  // Waits a moment for what is still to be written.
+  void finish();
+  // A verdict would go somewhere; making one copies what ranks have printed.
+  bool wants_verdict(const std::string& folder) const;
+  // Why something could not be written; empty: it was.
+  std::string complaint();
+
+ private:
+  bool is_wanted() const { return file_ != 0; }
+  void first_output(int rank, int stream);
+  void write(std::string_view event, boost::json::object fields);
+  void take_done();
+
+  const JobRequest& request_;
+  FileWriter writer_;
+  FileWriter::File file_ = 0;
+  std::set<int> heard_;  // Ranks whose first output has come.
+  std::int64_t started_at_ns_ = 0;
+  int errno_value_ = 0;
+};
+
+}  // namespace ivy

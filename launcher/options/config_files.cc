@@ -1,0 +1,134 @@
+#include "launcher/options/config_files.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "launcher/options/option_values.h"
+#include "launcher/options/toml_file.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+// What a default would make senseless, or end at once.
+constexpr std::string_view kNeverInFiles[] = {"config", "help", "version"};
+// These may be given several times, so a file may have a list of them.
+constexpr std::string_view kLists[] = {"hosts", "export", "env-file", "device-env"};
+
+template <class Names>
+bool is_among(const Names& names, std::string_view name) {
+  return std::find(std::begin(names), std::end(names), name) != std::end(names);
+}
+
+std::string dashed(std::string key) {
+  std::replace(key.begin(), key.end(), '_', '-');
+  return key;
+}
+
+std::string without_dashes(const std::string& flag) {
+  return flag.substr(std::min(flag.find_first_not_of('-'), flag.size()));
+}
+
+Result<OptionSpelling> flag_of(const TomlEntry& entry) {
+  const std::string name = dashed(entry.key);
+  const std::optional<OptionSpelling> spelling = find_option("--" + name);
+  if (!spelling)
+    return unknown_toml_key(
+        entry, without_dashes(nearest_option("--" + name)),
+        "the keys are the flags of ivyrun, without their dashes: ivyrun --help all");
+  if (is_among(kNeverInFiles, spelling->entry->name))
+    return Error{Code::kInvalidArgument, entry.place + ": " + entry.key + " cannot stand in a file",
+                 "write it on the command line"};
+  return *spelling;
+}
+
+Error wrong_kind(const TomlEntry& entry, const std::string& wanted) {
+  return Error{Code::kInvalidArgument, entry.place + ": " + entry.key + " is " + wanted,
+               "ivyrun --help " + dashed(entry.key)};
+}
+
+// The settings of one line. A switch that is off only keeps later files from turning it on.
+Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, Scanned& scanned) {
+  Setting setting{spelling.entry, "true", entry.key + " (" + entry.place + ")"};
+  setting.origin = entry.place;
+  const bool is_switch = !spelling.takes_value();
+  if (is_switch && spelling.entry->kind == OptionKind::kHonoured) {
+    const bool is_joinable = !spelling.entry->joined_value.empty() &&
+                             entry.values.front() == spelling.entry->joined_value;
+    if (entry.kind != TomlEntry::Kind::kSwitch && !is_joinable)
+      return wrong_kind(entry, "a switch: true or false");
+    if (entry.values.front() == "false") {
+      scanned.switched_off.push_back({spelling.entry, entry.place});
+      return {};
+    }
+    setting.value =
+        spelling.implied_value.empty() ? entry.values.front() : std::string(spelling.implied_value);
+  } else if (entry.kind == TomlEntry::Kind::kSwitch && spelling.takes_value()) {
+    return wrong_kind(entry, "no switch: it takes " + std::string(spelling.entry->value));
+  }
+  if (entry.kind == TomlEntry::Kind::kList && !is_among(kLists, spelling.entry->name))
+    return wrong_kind(entry, "no list: it takes one value");
+  if (is_switch) {
+    scanned.settings.push_back(std::move(setting));
+    return {};
+  }
+  for (const std::string& value : entry.values) {
+    if (value.empty()) return wrong_kind(entry, "empty");
+    setting.value = value;
+    scanned.settings.push_back(setting);
+  }
+  return {};
+}
+
+Result<void> add_file(const std::string& path, const std::string& text, Scanned& scanned) {
+  const Scanned before = scanned;
+  for (const TomlEntry& entry : IVY_TRY(parse_toml(text, path))) {
+    const OptionSpelling spelling = IVY_TRY(flag_of(entry));
+    if (before.decides(*spelling.entry)) continue;
+    IVY_CHECK(add_entry(entry, spelling, scanned));
+  }
+  return {};
+}
+
+const Setting* config_setting(const Scanned& scanned) {
+  for (auto setting = scanned.settings.rbegin(); setting != scanned.settings.rend(); ++setting)
+    if (setting->entry->name == "config") return &*setting;
+  return nullptr;
+}
+
+}  // namespace
+
+ConfigPlaces config_places(const Environment& environment) {
+  ConfigPlaces places;
+  const std::string* const config_home = find_variable(environment, "XDG_CONFIG_HOME");
+  const std::string* const home = find_variable(environment, "HOME");
+  // The XDG specification says that a relative path counts as unset.
+  if (config_home != nullptr && config_home->starts_with('/')) {
+    places.user = *config_home + "/ivyrun/config.toml";
+  } else if (home != nullptr && !home->empty()) {
+    places.user = *home + "/.config/ivyrun/config.toml";
+  }
+  return places;
+}
+
+Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned) {
+  if (const Setting* named = config_setting(scanned)) {
+    if (named->value == "none") return {};
+    const std::string path = named->value;
+    const std::string shown = named->shown;
+    const auto text = read_settings_file(path, FileOwner::kAny);
+    if (!text.ok()) return text.error().context(shown);
+    if (!*text)
+      return Error{Code::kInvalidArgument, shown + ": " + path + " does not exist",
+                   "--config FILE names a file of flags in TOML; --config none reads no file"};
+    IVY_CHECK(add_file(path, **text, scanned));
+  }
+  for (const std::string& path : {places.user, places.system}) {
+    if (path.empty()) continue;
+    const std::optional<std::string> text = IVY_TRY(read_settings_file(path, FileOwner::kAny));
+    if (text) IVY_CHECK(add_file(path, *text, scanned));
+  }
+  return {};
+}
+
+}  // namespace ivy

@@ -1,0 +1,27 @@
+// Defaults of flags from files, and where each value comes from. What was typed counts most, then
+// IVY_<FLAG>, PET_<FLAG>, the file of --config, the user's file, and the host's. Thread: any; reads
+// files.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options/option_scan.h"
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct ConfigPlaces {
+  std::string system = "/etc/ivyrun/config.toml";
+  std::string user;  // Empty: there is no home.
+  std::string policy = "/etc/ivyrun/policy.toml";
+};
+// The user's file lies in ~/.config/ivyrun, or below XDG_CONFIG_HOME.
+ConfigPlaces config_places(const Environment& environment);
+
+// Adds the settings of the files for flags that are not decided yet; --config none reads no file.
+// InvalidArgument names file, line, and the key that was probably meant.
+Result<void> add_config_files(const ConfigPlaces& places, Scanned& scanned);
+
+}  // namespace ivy

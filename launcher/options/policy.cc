@@ -1,0 +1,91 @@
+#include "launcher/options/policy.h"
+
+#include <algorithm>
+#include <iterator>
+
+#include "launcher/options/option_values.h"
+#include "launcher/options/toml_file.h"
+#include "proto/contract/edit_distance.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::string_view kPolicyKeys[] = {"carriers", "interfaces", "ports", "forbid"};
+constexpr std::string_view kCarriers[] = {"ssh", "agent", "slurm", "join"};
+constexpr char kAsk[] = "leave it out, or ask who administers this host";
+
+Result<void> take_carriers(const TomlEntry& entry, Policy& policy) {
+  for (const std::string& carrier : entry.values)
+    if (std::find(std::begin(kCarriers), std::end(kCarriers), carrier) == std::end(kCarriers))
+      return usage_error(entry.place + ": \"" + carrier + "\" is no carrier",
+                         "the carriers are " + joined(kCarriers, ", "));
+  policy.carriers = entry.values;
+  return {};
+}
+
+Result<void> take_forbidden(const TomlEntry& entry, Policy& policy) {
+  for (const std::string& flag : entry.values) {
+    const std::optional<OptionSpelling> spelling = find_option("--" + flag);
+    if (!spelling)
+      return usage_error(entry.place + ": \"" + flag + "\" is no flag of ivyrun",
+                         "flags without their dashes: ivyrun --help all");
+    policy.forbidden.emplace_back(spelling->entry->name, entry.place);
+  }
+  return {};
+}
+
+Result<void> take_policy_key(const TomlEntry& entry, Policy& policy) {
+  if (entry.key == "carriers") return take_carriers(entry, policy);
+  if (entry.key == "forbid") return take_forbidden(entry, policy);
+  if (entry.key == "interfaces") {
+    policy.interfaces = entry.values;
+    return {};
+  }
+  if (entry.key == "ports") {
+    const auto range = parse_port_range(entry.values.empty() ? "" : entry.values.front());
+    if (!range.ok()) return range.error().context(entry.place + ": ports");
+    policy.ports = *range;
+    return {};
+  }
+  std::string meant;
+  for (const std::string_view known : kPolicyKeys)
+    if (edit_distance(entry.key, known) <= 2) meant = known;
+  return unknown_toml_key(entry, meant, "the keys are " + joined(kPolicyKeys, ", "));
+}
+
+}  // namespace
+
+bool Policy::allows(const std::string& carrier) const {
+  return !carriers || std::find(carriers->begin(), carriers->end(), carrier) != carriers->end();
+}
+
+Result<Policy> parse_policy(const std::string& text, const std::string& path) {
+  Policy policy;
+  policy.path = path;
+  for (const TomlEntry& entry : IVY_TRY(parse_toml(text, path)))
+    IVY_CHECK(take_policy_key(entry, policy));
+  return policy;
+}
+
+Result<std::optional<Policy>> read_policy(const std::string& path) {
+  const std::optional<std::string> text = IVY_TRY(read_settings_file(path, FileOwner::kRoot));
+  if (!text) return std::optional<Policy>{};
+  return std::optional<Policy>(IVY_TRY(parse_policy(*text, path)));
+}
+
+Result<void> check_flags(const Policy& policy, const Scanned& scanned) {
+  for (const Setting& setting : scanned.settings)
+    for (const auto& [flag, place] : policy.forbidden)
+      if (setting.entry->name == flag)
+        return Error{Code::kPermissionDenied,
+                     "the policy of this host (" + place + ") forbids " + setting.shown, kAsk};
+  return {};
+}
+
+Error forbidden(const Policy& policy, const std::string& what, const std::string& allowed) {
+  return Error{Code::kPermissionDenied, "the policy of this host (" + policy.path + ") " + what,
+               allowed.empty() ? kAsk : allowed};
+}
+
+}  // namespace ivy

@@ -1,0 +1,114 @@
+#include "launcher/options/toml_file.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "proto/contract/text.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+
+// Errors are values here, too.
+#define TOML_EXCEPTIONS 0
+#include <toml++/toml.h>
+
+namespace ivy {
+namespace {
+
+// A file of flags has some dozen lines.
+constexpr std::size_t kMaxSettingsBytes = 64 * 1024;
+
+std::string place_of(const toml::source_region& source, const std::string& path) {
+  return path + ":" + std::to_string(source.begin.line);
+}
+
+Error toml_error(const toml::source_region& source, const std::string& path,
+                 const std::string& what, std::string fix) {
+  return Error{Code::kInvalidArgument,
+               place_of(source, path) + ":" + std::to_string(source.begin.column) + ": " + what,
+               std::move(fix)};
+}
+
+// A text, a number or a switch; nothing for what a flag cannot be given.
+std::optional<std::string> scalar_text(const toml::node& node) {
+  if (const auto text = node.value_exact<std::string>()) return *text;
+  if (const auto number = node.value_exact<std::int64_t>()) return std::to_string(*number);
+  if (const auto on = node.value_exact<bool>()) return *on ? "true" : "false";
+  return std::nullopt;
+}
+
+Result<TomlEntry> entry_of(const toml::key& key, const toml::node& node, const std::string& path) {
+  TomlEntry entry;
+  entry.key = std::string(key.str());
+  entry.place = place_of(key.source(), path);
+  if (node.is_table())
+    return toml_error(key.source(), path, "a table \"" + entry.key + "\"",
+                      "there are no tables: write NAME = VALUE, such as nproc-per-node = 8");
+  const toml::array* const list = node.as_array();
+  entry.kind = list != nullptr     ? TomlEntry::Kind::kList
+               : node.is_boolean() ? TomlEntry::Kind::kSwitch
+               : node.is_integer() ? TomlEntry::Kind::kNumber
+                                   : TomlEntry::Kind::kText;
+  const auto add = [&](const toml::node& value) -> Result<void> {
+    std::optional<std::string> text = scalar_text(value);
+    if (!text || text->find('\0') != std::string::npos)
+      return toml_error(value.source(), path, entry.key + " has a value that no flag can have",
+                        "a text in quotes, a whole number, true, false, or a list of texts");
+    entry.values.push_back(*std::move(text));
+    return {};
+  };
+  if (list == nullptr) {
+    IVY_CHECK(add(node));
+    return entry;
+  }
+  for (const toml::node& value : *list) IVY_CHECK(add(value));
+  return entry;
+}
+
+}  // namespace
+
+Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::string& path) {
+  const toml::parse_result parsed = toml::parse(std::string_view(text), std::string_view(path));
+  if (!parsed)
+    return toml_error(parsed.error().source(), path, std::string(parsed.error().description()),
+                      "it is TOML: NAME = \"TEXT\", NAME = 8 or NAME = true in each line");
+  // The table is sorted by name: lines are in the order of the file.
+  std::vector<std::pair<std::pair<std::uint32_t, std::uint32_t>, TomlEntry>> found;
+  for (const auto& [key, node] : parsed.table()) {
+    const toml::source_position at = key.source().begin;
+    found.emplace_back(std::pair(at.line, at.column), IVY_TRY(entry_of(key, node, path)));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first < b.first; });
+  std::vector<TomlEntry> entries;
+  for (auto& [at, entry] : found) entries.push_back(std::move(entry));
+  return entries;
+}
+
+Result<std::optional<std::string>> read_settings_file(const std::string& path, FileOwner owner) {
+  const Descriptor file(open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
+  if (!file && (errno == ENOENT || errno == ENOTDIR)) return std::optional<std::string>{};
+  if (!file) return errno_error(Code::kPermissionDenied, "open " + path, errno);
+  struct stat status {};
+  if (fstat(file.get(), &status) != 0 || !S_ISREG(status.st_mode))
+    return Error{Code::kInvalidArgument, path + " is not a regular file",
+                 "a file of settings in TOML is meant"};
+  if (owner == FileOwner::kRoot && (status.st_uid != 0 || (status.st_mode & 022) != 0))
+    return Error{Code::kPermissionDenied, path + " may be changed by others than root",
+                 "chown root " + path + " && chmod go-w " + path};
+  std::optional<std::string> text = read_from(file.get(), kMaxSettingsBytes + 1);
+  if (!text) return errno_error(Code::kUnavailable, "read " + path, errno);
+  if (text->size() > kMaxSettingsBytes)
+    return Error{Code::kInvalidArgument, path + " is longer than 64 KiB",
+                 "a file of settings has a line for each flag"};
+  return text;
+}
+
+Error unknown_toml_key(const TomlEntry& entry, const std::string& meant, const std::string& known) {
+  return Error{Code::kInvalidArgument, entry.place + ": unknown key \"" + entry.key + "\"",
+               meant.empty() ? known : "did you mean " + meant + "?"};
+}
+
+}  // namespace ivy

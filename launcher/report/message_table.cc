@@ -1,0 +1,242 @@
+#include "launcher/report/message_table.h"
+
+#include <algorithm>
+#include <cctype>
+#include <iterator>
+
+#include "proto/contract/text.h"
+#include "proto/pages/command_page.h"
+
+namespace ivy {
+namespace {
+
+constexpr MessageEntry kMessages[] = {
+    {"IVY-U001", "the command line, a config file or the policy of this host does not allow this",
+     "a flag, its value, or two flags together are wrong; or /etc/ivyrun/policy.toml forbids a "
+     "flag",
+     "the message names the flag and what to write; `ivyrun --help FLAG` says what it takes, "
+     "`ivyctl config --origin` "
+     "where a value comes from",
+     "2"},
+    {"IVY-U002", "`-x` or `--env-file` is wrong",
+     "a name that is no variable's, a variable that ivyrun itself sets, or a line that shells "
+     "would read differently",
+     "the message names the variable, or file, line and column; docs/environment.md has the "
+     "grammar",
+     "2"},
+    {"IVY-P001", "more workers are asked for than the hosts have places",
+     "`-n` is above the sum of the slots that are written, or of what `--nproc-per-node` gives",
+     "a smaller `-n`, more slots (`-H a:8`), or `--nproc-per-node N`", "122"},
+    {"IVY-P002", "more hosts are asked for than are given",
+     "`--nnodes` is above the number of hosts of `-H`, the hostfile or the allocation",
+     "name more hosts, or leave `--nnodes` out", "122"},
+    {"IVY-P003", "the working directory cannot be entered on a host",
+     "ivyrun starts workers in the directory where it was typed, which is missing or closed there",
+     "make it there, or `--wdir DIR`", "122"},
+    {"IVY-P004", "the program was not found on a host",
+     "its path is missing there, or its name is in no directory of PATH",
+     "write the path, install it on every host, or use a shared directory", "127"},
+    {"IVY-P005", "the program cannot be run on a host",
+     "it is not executable, is a directory, or is built for another machine",
+     "chmod +x, or put its interpreter in front of it", "126"},
+    {"IVY-P006", "a host has no interpreter for the script",
+     "no python3 on its PATH, or the one of `--python` is missing there",
+     "install Python there, or `--python PATH`", "127"},
+    {"IVY-P007", "the script differs between hosts",
+     "hosts have copies of their own, and one of them is old",
+     "copy the same file to every host, or use a shared directory", "122"},
+    {"IVY-P008", "hosts have different versions of the interpreter",
+     "their Pythons were installed separately; pickles and wheels may not fit",
+     "`--python PATH` of one that is equal "
+     "everywhere",
+     ""},
+    {"IVY-P009", "no port could be reserved for the workers",
+     "the range is used up, or another program has the port",
+     "another `--port-range` or `--master-port`", "122"},
+    {"IVY-P010", "`--nproc-per-node gpu`, but a host shows no accelerator",
+     "its driver is missing, or CUDA_VISIBLE_DEVICES hides all",
+     "`nvidia-smi` there; `--nproc-per-node N` starts N workers without accelerators", "122"},
+    {"IVY-P011", "more workers than accelerators where each should have its own",
+     "`--visible own`, `--gpus-per-proc` or `--nproc-per-node gpu` asks for more than there are",
+     "fewer workers, or `--oversubscribe`", "122"},
+    {"IVY-P012", "an argument of the program is longer than Linux allows",
+     "a list of files or a configuration stands on the command line", "put it into a file", "122"},
+    {"IVY-P013", "the interface of `--iface` has no usable address",
+     "its name is another one on the first host, or it is down",
+     "`--iface` with a name that the message lists", "122"},
+    {"IVY-P014", "no address of the first host is known", "it was reached by a way that shows none",
+     "`--master-addr ADDRESS`, as the other hosts reach it", "122"},
+    {"IVY-P015", "more processes on one host than are possible", "a number with a digit too many",
+     "fewer processes, or more hosts for them", "2"},
+    {"IVY-P016", "a rank to show does not exist",
+     "`--show-ranks` or `--local-ranks-filter` is above the last rank", "ranks count from 0", "2"},
+    {"IVY-P017", "a mask names an accelerator that is not there",
+     "CUDA_VISIBLE_DEVICES (or its like) of the caller does not fit the host",
+     "correct or unset it; `--dry-run` shows what each host has", "122"},
+    {"IVY-P018", "sources of accelerators disagree, or Slurm hides some",
+     "driver, NVML and the scheduler count differently",
+     "compare `nvidia-smi -L` with the job's `--gres`", ""},
+    {"IVY-P019", "`--gpus-per-task` of the Slurm job hides devices from workers",
+     "each task of the step sees its own devices alone",
+     "leave it out of sbatch, or `--gpus-per-proc K` here", "122"},
+    {"IVY-P020", "a Slurm job has devices that no host shows",
+     "the driver on those hosts does not answer", "`nvidia-smi` there", ""},
+    {"IVY-P021", "several MIG instances for one worker", "a CUDA process can use one instance only",
+     "`--gpus-per-proc 1`, or no MIG", "122"},
+    {"IVY-P022", "`--master-addr` is not the first host",
+     "rank 0 listens there, and runs on the first host of the list",
+     "put that host first, or leave `--master-addr` out", "122"},
+    {"IVY-P023", "other hosts do not reach a loopback address",
+     "`--iface lo` or a MASTER_ADDR of 127.x on several "
+     "hosts",
+     "leave it out: addresses are chosen and tested", "122"},
+    {"IVY-P024", "N workers would be N worlds of one",
+     "the program's library finds no peers under ivyrun (Horovod, `-B tensorflow`, an MPI that is "
+     "not served)",
+     "docs/launching.md; `--allow-singletons` where that is meant", "122"},
+    {"IVY-P025", "a program's MPI is two, or differs between hosts",
+     "libraries of MPICH and Open MPI in one program, or hosts with different installations",
+     "build it with one MPI, the same on every host", "122"},
+    {"IVY-P026", "MPI on several hosts needs the store", "`--no-store` was given",
+     "leave `--no-store` out", "122"},
+    {"IVY-P027", "`--on-failure shrink` or `replace` with a program that links MPI",
+     "an MPI world cannot lose a rank", "`--max-restarts N` starts all ranks again", "122"},
+    {"IVY-P031", "versions of jaxlib differ between hosts",
+     "JAX's processes must be of one version", "install the same jaxlib on every host", "122"},
+    {"IVY-P032", "JAX's coordinator is not reached", "a firewall between a host and the first one",
+     "`--port-range A-B` with ports that are open", ""},
+    {"IVY-P033", "ranks have not called jax.distributed.initialize() while others wait there",
+     "a rank takes another path, or is still loading", "`ivyctl stack` shows where it is", ""},
+    {"IVY-P034", "`--app jax-service` without a Python program", "the service belongs to JAX",
+     "leave `--app` out", "122"},
+    {"IVY-H003", "hosts did not come up",
+     "a name without an address, no answer, an unknown host key, a refused login, or a program "
+     "that could not be sent",
+     "the message names step and cause of each host, and a command to try: where `ssh -o "
+     "BatchMode=yes HOST true` "
+     "works, ivyrun works",
+     "120"},
+    {"IVY-H010", "a host cannot reach the first host",
+     "a firewall, or an address of a network that it does not have",
+     "`--iface NAME` chooses the network, `--port-range A-B` ports that are open", "122"},
+    {"IVY-H011", "the job's store cannot listen, or cannot keep its log",
+     "the port is taken, the address is not the first host's, or the folder of `--wal` cannot be "
+     "written",
+     "another `--port-range` or `--master-port`; another `--wal DIR`", "122"},
+    {"IVY-J001",
+     "torchrun mode: a node was started with another build, program or number of workers",
+     "command lines or installations differ",
+     "the same command on every node, except for `--node-rank`", "122"},
+    {"IVY-J002", "torchrun mode: two nodes have one rank, or a rank is none of the job's",
+     "`--node-rank` was given twice, or is not below `--nnodes`", "number the nodes from 0", "122"},
+    {"IVY-J003", "torchrun mode: nodes did not come in time",
+     "they were not started, or cannot reach node 0", "`--start-timeout TIME` waits longer", "120"},
+    {"IVY-J004", "torchrun mode: node 0 was not reached, or does not take this node in",
+     "it has not been started, listens elsewhere, or has another `--rdzv-id` or secret",
+     "check `--master-addr` and `--master-port`", "120, 122"},
+    {"IVY-J005", "torchrun mode: node 0 has gone away",
+     "its ivyrun was killed, or the network broke", "see the output of node 0", "121"},
+    {"IVY-R001", "a worker failed first, and the job was ended",
+     "its exit code, signal, traceback and last words stand below the message",
+     "see its log; `--max-restarts N` would "
+     "start all again",
+     "its own"},
+    {"IVY-R003", "the job was interrupted", "Ctrl-C, a signal to ivyrun, or `ivyctl stop`",
+     "nothing is wrong", "128 + signal"},
+    {"IVY-R005", "the job reached `--timeout`", "it ran as long as it was allowed to",
+     "a longer `--timeout`", "124"},
+    {"IVY-R006", "a host was lost",
+     "it crashed, or its network did not answer for the length of the lease",
+     "its workers stop by themselves; check the host. `--nnodes MIN:MAX` goes on without it, "
+     "`--lease TIME` waits longer",
+     "121"},
+    {"IVY-R007", "the supervisor of a host was lost",
+     "it was killed on that host (kill -9, memory)", "see that host's kernel log", "121"},
+    {"IVY-R008", "the job's store was lost", "its process on the first host was killed",
+     "see that host's kernel log; with `--wal DIR` the store is started again", "121"},
+    {"IVY-R010", "a script seems to overwrite MASTER_ADDR or MASTER_PORT",
+     "many scripts set them for the case that no launcher does",
+     "os.environ.setdefault(...) in the script", ""},
+    {"IVY-R011", "the job was stopped before the end of the Slurm allocation",
+     "`--stop-before-end` was reached", "`--requeue` puts the Slurm job back into the queue", "75"},
+    {"IVY-R012", "`scontrol requeue` failed", "the Slurm job had ended, or may not be requeued",
+     "sbatch --requeue", "75"},
+    {"IVY-R013", "MPI's ranks cannot meet", "the server of a host has ended, or was not found",
+     "docs/mpi.md says what is needed", "122"},
+    {"IVY-R014", "a worker got no place in the MPI world",
+     "its library does not speak to the host's server", "docs/mpi.md says what is served", "122"},
+    {"IVY-R015", "ranks have not called MPI_Init while others wait there",
+     "a rank takes another path, or is still "
+     "loading",
+     "`ivyctl stack` shows where it is", ""},
+    {"IVY-R016", "JAX's coordination service has ended (`--app jax-service`)",
+     "its process failed on the first host", "docs/frameworks.md says what it needs", "122"},
+    {"IVY-O001", "the reader of standard output went away", "a pipe such as `| head` had enough",
+     "nothing is wrong", "141"},
+    {"IVY-O002", "log files cannot be opened",
+     "the folder of `--log-dir` cannot be written, or does not answer", "another `--log-dir DIR`",
+     "122"},
+    {"IVY-O003", "every rank ended well, but the console did not take all output",
+     "a full disk behind a redirection",
+     "free some space; `--log-dir` on another disk keeps the output", "125"},
+    {"IVY-X001", "ivyrun itself has failed; the job was ended in order",
+     "no memory or descriptors, or a fault of "
+     "ivyrun's own",
+     "`ulimit -a`; where the limits suffice, report it", "125"},
+};
+
+// "H003" of "IVY-H003", "h3" or "H003".
+std::string short_message_id(std::string_view typed) {
+  std::string text = lower_case(typed);
+  if (text.starts_with("ivy-")) text = text.substr(4);
+  if (text.size() < 2) return "";
+  std::string digits = text.substr(1);
+  if (digits.size() < 3) digits.insert(0, 3 - digits.size(), '0');
+  return static_cast<char>(std::toupper(static_cast<unsigned char>(text.front()))) + digits;
+}
+
+}  // namespace
+
+std::span<const MessageEntry> message_table() { return kMessages; }
+
+const MessageEntry* find_message(std::string_view id) {
+  const std::string wanted = "IVY-" + short_message_id(id);
+  const auto* const found =
+      std::find_if(std::begin(kMessages), std::end(kMessages),
+                   [&](const MessageEntry& entry) { return entry.id == wanted; });
+  return found == std::end(kMessages) ? nullptr : found;
+}
+
+std::string explain_message(const MessageEntry& entry) {
+  constexpr std::size_t kExplainColumn = 9;
+  std::string text = help_entry("", std::string(entry.id) + ": " + std::string(entry.meaning), 0);
+  text += help_entry("  cause:", entry.cause, kExplainColumn);
+  text += help_entry("  fix:", entry.fix, kExplainColumn);
+  return text +
+         help_entry(
+             "  exit:", entry.exit.empty() ? "the job goes on (a warning or a note)" : entry.exit,
+             kExplainColumn);
+}
+
+std::string messages_page() {
+  std::string text =
+      "# When it fails\n"
+      "Every message has the form `ivyrun: error[ID]: what`, then `where:`, `cause:` and `fix:`. "
+      "Identifiers are\n"
+      "stable; `ivyctl explain ID` says on a terminal what stands here. After a job that did not "
+      "end well, the last line\n"
+      "says whose exit code it is: [endings and exit codes](endings-and-exit-codes.md). A job that "
+      "does not end at all:\n"
+      "[hangs](hangs.md). This page is made from the table of messages (`ivyctl --generate "
+      "messages`).\n";
+  for (const MessageEntry& entry : kMessages) {
+    const std::string exit =
+        entry.exit.empty() ? "the job goes on (a warning or a note)" : std::string(entry.exit);
+    text += "\n## " + std::string(entry.id) + "\n**" + std::string(entry.meaning) + "**\n\n" +
+            markdown_item("cause", entry.cause) + markdown_item("fix", entry.fix) +
+            markdown_item("exit code", exit);
+  }
+  return text;
+}
+
+}  // namespace ivy

@@ -1,0 +1,28 @@
+// Every message that has an identifier: what it means, why it comes, and what to do. `ivyctl
+// explain` and docs/when-it-fails.md are made from it. Pure; thread: any.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+struct MessageEntry {
+  std::string_view id;
+  std::string_view meaning;
+  std::string_view cause;
+  std::string_view fix;
+  std::string_view exit;  // "120", "its own"; empty: a warning or a note.
+};
+
+std::span<const MessageEntry> message_table();
+
+// "IVY-H003", "h003" and "H3" name one entry; null: there is none.
+const MessageEntry* find_message(std::string_view id);
+std::string explain_message(const MessageEntry& entry);
+
+// The page docs/when-it-fails.md, in Markdown.
+std::string messages_page();
+
+}  // namespace ivy

@@ -1,0 +1,27 @@
+// JSON of texts that may hold any bytes. Pure; thread: any.
+#pragma once
+
+#include <boost/json.hpp>
+#include <string>
+#include <string_view>
+
+namespace ivy {
+
+// The one version of everything that ivyrun and ivyctl write for programs (docs/machine-output.md).
+// Fields are only added; it is raised when one is removed or means something else.
+inline constexpr std::string_view kMachineSchema = "ivyrun/1";
+
+// JSON has no bytes: each byte of a text that is no UTF-8 is one character, U+0000 to U+00FF.
+boost::json::string json_text(const std::string& text);
+
+template <class Words>
+boost::json::array json_list(const Words& words) {
+  boost::json::array list;
+  for (const std::string& word : words) list.emplace_back(json_text(word));
+  return list;
+}
+
+// One line without its end, in which no control character commands a terminal.
+std::string json_line(const boost::json::value& value);
+
+}  // namespace ivy

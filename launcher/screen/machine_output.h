@@ -1,0 +1,20 @@
+// The summary as values, for programs: what summary.h says in words. Pure; thread: any.
+#pragma once
+
+#include <boost/json.hpp>
+#include <string_view>
+
+#include "launcher/screen/summary.h"
+
+namespace ivy {
+
+// {"rank": 3, "host": "node03", "exit_code": 1, "signal": "SIGKILL", ...}; only what is known.
+boost::json::object end_object(const WorkerEnd& end, std::int64_t started_at_ns);
+
+// Exit code, its origin, the first cause with its evidence, and the ranks by how they ended.
+boost::json::object verdict_object(const SummaryInputs& inputs);
+
+// "worker", "interrupted", "timeout", "host_lost"...; of a job that ended well "ok".
+std::string_view reason_word(const SummaryInputs& inputs);
+
+}  // namespace ivy

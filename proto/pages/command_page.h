@@ -1,0 +1,82 @@
+// What a program says of itself, as one value: from it come its help, its man page, completions of
+// shells and tables of the documentation. Pure; thread: any.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+struct PageOption {
+  std::vector<std::string> spellings;  // "-n", "--num-proc"; one letter first, the full name next.
+  std::string value;                   // Name of its value; empty: a switch.
+  std::string text;
+  std::vector<std::string> aliases = {};  // Accepted too, and left out of the help.
+  bool is_daily = true;                   // Stands in the short form of the help.
+};
+
+// Options under one title, `topic` is the word that asks for them.
+struct PageSection {
+  std::string topic;
+  std::string title;
+  std::vector<PageOption> options;
+};
+
+// A program's verb: "ivyctl logs".
+struct PageVerb {
+  std::string name;
+  std::string usage;  // With its name: "logs [-f] [JOB]".
+  std::string text;
+  std::vector<PageOption> options;
+  std::string more;
+  std::vector<std::string> examples;
+};
+
+struct CommandPage {
+  std::string name;
+  std::string section = "1";
+  std::string summary;  // One line, without a full stop.
+  std::vector<std::string> usages;
+  std::string description;
+  std::vector<PageSection> sections;
+  std::vector<PageVerb> verbs;
+  std::vector<std::pair<std::string, std::string>> examples;  // What is typed, and what it does.
+  std::string closing;  // Exit codes and the like, as it shall stand.
+};
+
+// Everything, or the daily options alone.
+enum class HelpLength { kDaily, kAll };
+std::string help_text(const CommandPage& page, HelpLength length);
+// The help of one verb.
+std::string verb_help(const CommandPage& page, const PageVerb& verb);
+// The help of a section by its topic, of one option by any of its spellings (dashes may be left
+// out), or of a verb by its name. Nothing: there is no such topic.
+std::optional<std::string> topic_help(const CommandPage& page, std::string_view topic);
+
+// As the help shows it: "-n, --num-proc N".
+std::string typed_option(const PageOption& option);
+
+std::string man_page(const CommandPage& page);
+// Lists of all options, for the documentation.
+std::string markdown_page(const CommandPage& page);
+// An item of a list in Markdown, wrapped as the documentation is.
+std::string markdown_item(std::string_view typed, std::string_view text);
+std::string bash_completion(const CommandPage& page);
+std::string zsh_completion(const CommandPage& page);
+std::string fish_completion(const CommandPage& page);
+
+// The page in one of these forms: man, markdown, bash, zsh, fish. Nothing: there is no such form.
+std::optional<std::string> generated_page(const CommandPage& page, std::string_view form);
+inline constexpr std::string_view kGeneratedForms = "man, markdown, bash, zsh or fish";
+
+// What a shell may offer as an option's value, by the value's name.
+struct ValueWords {
+  bool is_file = false;
+  bool is_directory = false;
+  std::vector<std::string> words;
+};
+ValueWords value_words(const PageOption& option);
+
+}  // namespace ivy

@@ -1,0 +1,149 @@
+"""Output for programs: --events, --dry-run=json, --summary json, attempt.json, ivyctl's --json; names and ended jobs."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from launching import BIN, seconds, wait_until
+
+CTL = os.path.join(BIN, "ivyctl")
+
+
+def ctl(*words):
+    return subprocess.run([CTL, *words], capture_output=True, text=True, timeout=seconds(30))
+
+
+def ctl_json(*words):
+    done = ctl(*words, "--json")
+    assert done.returncode == 0, done
+    return json.loads(done.stdout)
+
+
+def events_of(path):
+    with open(path, encoding="utf-8") as stream:
+        events = [json.loads(line) for line in stream]
+    assert {event["schema"] for event in events} == {"ivyrun/1"}
+    return events
+
+
+def named(events, name):
+    return [event for event in events if event["event"] == name]
+
+
+def test_events_tell_a_job_that_fails_and_starts_again(local):
+    done = local.run("--events", "run.jsonl", "--name", "twice", "--log-dir", "logs", "--fake-hosts", "2", "-n", "2",
+                     "--max-restarts", "1", "sh", "-c", "echo here; test $RANK = 0 || exit 7; sleep 60",
+                     env={"IVY_TEST_RESTART_PAUSE": "10ms"})
+    assert done.code == 7, done
+    events = events_of(os.path.join(local.directory, "run.jsonl"))
+    assert {event["name"] for event in events} == {"twice"} and len({event["job"] for event in events}) == 1
+    plan, = named(events, "plan")
+    assert [(host["host"], host["ranks"]) for host in plan["hosts"]] == [("fake0", [0]), ("fake1", [1])]
+    assert plan["command"][0].endswith("sh") and plan["world_size"] == 2
+    assert [(event["attempt"], event["max_attempts"]) for event in named(events, "start")] == [(1, 2), (2, 2)]
+    assert sorted(event["rank"] for event in named(events, "first_output")) in ([0, 0, 1, 1], [0, 1, 1], [1, 1])
+    exits = named(events, "exit")
+    assert [event["exit_code"] for event in exits if event["rank"] == 1] == [7, 7]
+    assert all(event["after_stop"] and event["signal"] == "SIGTERM" for event in exits if event["rank"] == 0), exits
+    restart, = named(events, "restart")
+    assert restart["failed_attempt"] == 1 and "rank 1" in restart["cause"]
+    verdict = events[-1]
+    assert verdict["event"] == "verdict" and (verdict["exit_code"], verdict["reason"]) == (7, "worker")
+    assert verdict["first"]["rank"] == 1 and verdict["stopped"] == [0] and len(verdict["failed_attempts"]) == 1
+    assert events.index(restart) > events.index(named(events, "start")[0])
+
+    latest = os.path.join(local.directory, "logs/latest")
+    assert os.readlink(latest) == verdict["job"]
+    for attempt in (0, 1):
+        with open(f"{latest}/{attempt}/attempt.json", encoding="utf-8") as stream:
+            kept = json.load(stream)
+        assert kept["schema"] == "ivyrun/1" and kept["attempt"] == attempt + 1 and kept["first"]["rank"] == 1, kept
+
+
+def test_events_go_to_a_descriptor_that_workers_do_not_have(local):
+    done = local.run_program("sh", "-c", f"exec {BIN}/ivyrun --events fd:5 -n 1 ls /proc/self/fd 5>pipe.jsonl", limit=30)
+    assert done.code == 0 and b"5" not in done.out.split(), done
+    assert [event["event"] for event in events_of(os.path.join(local.directory, "pipe.jsonl"))] == [
+        "plan", "start", "first_output", "exit", "verdict"]
+
+
+def test_bad_places_for_events(local):
+    refused = local.run("--events", "fd:77", "-n", "1", "true")
+    assert refused.code == 2 and "descriptor 77 is not open" in refused.err_text, refused
+    refused = local.run("--events", ".", "-n", "1", "true")
+    assert refused.code == 2 and "is a directory" in refused.err_text, refused
+    full = local.run("--events", "/dev/full", "-n", "1", "false")
+    assert full.code == 1 and "--events /dev/full: No space left on device" in full.err_text, full
+
+
+def test_dry_run_as_an_object(local):
+    done = local.run("--dry-run=json", "--fake-hosts", "2", "--nproc-per-node", "2", "true", "a b")
+    plan = json.loads(done.out)
+    assert done.code == 0 and plan["schema"] == "ivyrun/1" and plan["dry_run"] and plan["world_size"] == 4
+    assert [host["ranks"] for host in plan["hosts"]] == [[0, 1], [2, 3]] and plan["hosts"][0]["cores"] > 0
+    assert plan["command"][1:] == ["a b"]
+    refused = local.run("--dry-run=yaml", "true")
+    assert refused.code == 2, refused
+
+
+@pytest.mark.parametrize("command, code, reason", [("true", 0, "ok"), ("kill -9 $$", 137, "worker")])
+def test_summary_as_one_line(local, command, code, reason):
+    done = local.run("--summary", "json", "-q", "-n", "1", "sh", "-c", command)
+    verdict = json.loads(done.err_text.strip().splitlines()[-1])
+    assert done.code == code and (verdict["exit_code"], verdict["reason"]) == (code, reason), done
+    assert "error[" not in done.err_text
+    quiet = local.run("--summary", "off", "-n", "1", "sh", "-c", command)
+    assert quiet.code == code and not quiet.err, quiet
+
+
+def test_summary_of_a_refusal_has_the_message(local):
+    done = local.run("--summary", "json", "-n", "1", "/nowhere/program")
+    verdict = json.loads(done.err_text.strip().splitlines()[-1])
+    assert (verdict["reason"], verdict["message"]["id"], verdict["exit_code"]) == ("refused", "IVY-P004", 127), verdict
+
+
+def test_a_job_by_its_name_while_it_runs_and_when_it_has_ended(local):
+    name = f"named-{os.getpid()}"
+    started = local.run("--detach", "--name", name, "--log-dir", "logs", "-n", "2", sys.executable, "-c",
+                        "import time; print('hello', flush=True); time.sleep(600)")
+    assert started.code == 0, started
+    try:
+        row = ctl_json("status", name)
+        assert (row["name"], row["state"], row["world_size"], row["schema"]) == (name, "running", 2, "ivyrun/1")
+        assert name in ctl("ps").stdout
+        assert row["job"] in [job["job"] for job in ctl_json("ps")]
+        why = ctl_json("why", name)
+        assert why["job"] == row["job"] and why["schema"] == "ivyrun/1"
+        stacks = ctl_json("stack", name)["stacks"]
+        assert any("sleep" in line or "<string>" in line for line in stacks), stacks
+        wait_until(lambda: "hello" in ctl("logs", name).stdout, 10, "the output by name")
+    finally:
+        stopped = ctl("stop", name)
+    assert stopped.returncode == 0, stopped
+    ended = ctl_json("status", name)
+    assert (ended["state"], ended["exit_code"], ended["job"]) == ("ended", 143, row["job"])
+    assert row["job"] not in [job["job"] for job in ctl_json("ps")]
+    listed, = [job for job in ctl_json("ps", "-a") if job["job"] == row["job"]]
+    assert listed["exit_code"] == 143 and listed["ended_unix_ms"] > listed["since_unix_ms"]
+    assert "exit 143" in ctl("ps", "-a").stdout
+    assert "hello" in ctl("logs", name).stdout
+    assert ctl_json("why", name)["exit_code"] == 143
+    refused = ctl("status", "no-such-job")
+    assert refused.returncode == 1 and "no-such-job" in refused.stderr + "no-such-job", refused
+
+
+def test_bad_names(local):
+    for name in ("a b", "../x", "-x", "x" * 65):
+        refused = local.run(f"--name={name}", "-n", "1", "true")
+        assert refused.code == 2 and "is not a name" in refused.err_text, refused
+
+
+def test_every_message_can_be_explained():
+    done = ctl("explain", "IVY-H003")
+    assert done.returncode == 0 and "hosts did not come up" in done.stdout and "exit:  120" in done.stdout, done
+    assert ctl("explain", "h3").stdout == done.stdout
+    unknown = ctl("explain", "IVY-Z999")
+    assert unknown.returncode == 2 and 'there is no message "IVY-Z999"' in unknown.stderr, unknown
