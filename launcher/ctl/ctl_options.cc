@@ -110,7 +110,7 @@ constexpr Verb kVerbs[] = {
      "  --ranks LIST     only these ranks: 0,8-15\n"
      "  --native         frames of C and C++ too: py-spy --native or gdb, whichever is there\n"
      "Python workers are asked themselves; others need gdb on their host. Whom a torch collective\n"
-     "waits for is said first, where torch keeps a flight record.\n"
+     "waits for is said first, by torch's flight record (docs/hangs.md).\n"
      "\nExamples:\n  ivyctl stack\n  ivyctl stack 3f2a --ranks 0-3 --native\n"},
 };
 
