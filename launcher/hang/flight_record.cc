@@ -93,7 +93,7 @@ FlightEntry entry_of(const PlainValue& value) {
 
 constexpr PickleLimits kFlightLimits{kMaxFlightValues, kMaxFlightReferences, kMaxFlightDepth};
 
-// "[0, 1, 5]"
+// Reads the ranks from a text such as "[0, 1, 5]".
 std::set<std::uint32_t> ranks_of(std::string_view text) {
   std::set<std::uint32_t> ranks;
   std::uint64_t number = 0;

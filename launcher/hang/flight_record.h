@@ -30,7 +30,7 @@ struct FlightEntry {
   std::string group;          // "0": torch's name of the process group.
   std::string group_text;     // "default_pg"; may be empty or "undefined".
   std::int64_t sequence = 0;  // Counts the collectives of this group.
-  std::string backend;        // "gloo"
+  std::string backend;        // "gloo", as the entry names it.
   std::string operation;      // "all_reduce", without the backend in front.
   std::string sizes;          // "[[1000]]", inputs.
   std::string types;          // "Float"

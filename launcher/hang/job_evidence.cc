@@ -70,7 +70,7 @@ Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
       all = part.error();
       return;
     }
-    // Who is not in such a record may have finished.
+    // A rank that is missing in such a record may have finished.
     if (!is_complete) part->members.clear();
     merge(record, std::move(*part));
   };

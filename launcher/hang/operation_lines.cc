@@ -205,7 +205,8 @@ std::string operation_lines(const std::vector<HostOperations>& hosts,
   Groups groups;
   for (const HostOperations& host : hosts)
     for (const RankOperations& rank : host.operations.ranks()) groups.add(host.host, rank);
-  std::string text = joined(absent_lines(flights_of(hosts, wall_ns()), wall_ns()), "\n");
+  const std::int64_t now_ns = wall_ns();
+  std::string text = joined(absent_lines(flights_of(hosts, now_ns), now_ns), "\n");
   const std::string lines = groups.text();
   text += (text.empty() || lines.empty() ? "" : "\n") + lines;
   for (const std::string& host : silent)

@@ -47,7 +47,7 @@ class FlightServerTest : public testing::Test {
       char text[4096];
       const ssize_t count = read(peer.get(), text, sizeof text);
       const std::string request(text, static_cast<std::size_t>(std::max<ssize_t>(count, 0)));
-      constexpr std::size_t kMethod = 14;  // "POST /handler/"
+      constexpr std::size_t kMethod = 14;  // The length of "POST /handler/".
       const std::string question = request.substr(kMethod, request.find(" HTTP") - kMethod);
       asked_.push_back(question);
       const auto answer = answers_.find(question);

@@ -175,8 +175,6 @@ TEST(FlightRecord, PlainDataThatIsNoRecord) {
   }
 }
 
-// ---- JSON ----------------------------------------------------------------------------------
-
 std::string read_json(const std::string& bytes) {
   const Result<PlainPointer> value = read_plain_json(bytes, kSmall);
   return value.ok() ? (*value)->shown(1000) : value.error().message;
@@ -203,7 +201,7 @@ TEST(PlainJson, RefusesWhatIsBrokenOrTooMuch) {
 
 TEST(FlightJson, EveryCutAndEveryBentByteIsAnErrorOrARecord) {
   std::string whole = recorded_file("absent-0.json");
-  whole.pop_back();  // The newline.
+  whole.pop_back();  // The newline at the file's end.
   ASSERT_GT(whole.size(), 1000u);
   for (std::size_t length = 0; length < whole.size(); ++length)
     EXPECT_FALSE(read_flight_json(whole.substr(0, length), "gloo").ok()) << length;

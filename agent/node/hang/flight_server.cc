@@ -25,7 +25,7 @@ constexpr std::string_view kOk = "200";
 
 bool must_wait() { return errno == EAGAIN || errno == EINTR; }
 
-// "HTTP/1.1 200 OK"
+// The code of "HTTP/1.1 200 OK".
 std::string_view status_of(std::string_view answer) {
   const std::size_t space = answer.find(' ');
   return answer.starts_with("HTTP/1.") && space != std::string_view::npos

@@ -23,7 +23,7 @@ class FlightServer {
   // All questions together. A server that lives answers each within a millisecond.
   static constexpr std::uint64_t kPatienceNs = 1'500'000'000;
   static constexpr std::size_t kMaxHeadBytes = 16u << 10;
-  // Of one answer: 15,000 collectives. ivyrun lets torch keep 1,000.
+  // The limit of one answer: 15,000 collectives. ivyrun lets torch keep 1,000.
   static constexpr std::size_t kMaxAnswerBytes = 8u << 20;
 
   struct Record {
@@ -61,7 +61,7 @@ class FlightServer {
   std::uint64_t deadline_ns_ = 0;
   std::size_t sent_ = 0;
   std::string heard_;
-  std::size_t length_ = 0;  // Of head and body; 0: not known yet.
+  std::size_t length_ = 0;  // The head's and the body's together; 0: not known yet.
   std::vector<Record> records_;
   bool writes_file_ = false;
   std::string last_answer_;  // The newest that says anything.

@@ -151,7 +151,7 @@ class Look {
     bool native = false;
     bool light = false;
     std::uint64_t deadline_ns = 0;
-    std::size_t flight_bytes = 0;  // Of one worker; 0: its flight record is not asked for.
+    std::size_t flight_bytes = 0;  // For one worker; 0: its flight record is not asked for.
   };
 
   Look(const StackCollector::Subject& subject, const StackCollector::Group& group,
