@@ -18,8 +18,7 @@ constexpr std::string_view kOldNccl = "dump_nccl_trace_json?onlyactive=false";
 constexpr std::string_view kGloo = "gloo";
 constexpr std::string_view kNccl = "nccl";
 // Gloo comes first: a torch that does not know the parameter answers with Gloo's record every time.
-constexpr std::array<std::string_view, 7> kBackends = {kGloo,  kNccl, "nccl2", "nccl-lazy",
-                                                       "xccl", "ucc", "ivy"};
+constexpr std::array<std::string_view, 4> kBackends = {kGloo, kNccl, "nccl2", "nccl-lazy"};
 constexpr std::string_view kHeadEnd = "\r\n\r\n";
 constexpr std::string_view kOk = "200";
 
