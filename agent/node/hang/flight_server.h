@@ -56,7 +56,7 @@ class FlightServer {
 
   SocketAddress address_;
   std::size_t room_;
-  std::deque<std::string> questions_;  // The current one first.
+  std::deque<std::string> questions_;  // The current one is the first.
   Descriptor socket_;
   std::uint64_t deadline_ns_ = 0;
   std::size_t sent_ = 0;
