@@ -1,6 +1,6 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/plain_pickle.cc hang/stack_lines.cc
+  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/plain_json.cc hang/plain_pickle.cc hang/stack_lines.cc
   hang/stack_text.cc
   job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/news_board.cc
   options/carrier_kind.cc options/config_files.cc options/env_files.cc options/exports.cc options/hosts.cc options/option_help.cc options/option_scan.cc
@@ -13,7 +13,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   slurm/allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
-target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options)
+target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE} ${IVY_TOMLPLUSPLUS_INCLUDE})
 # toml++ alone is as much as the rest of the folder.

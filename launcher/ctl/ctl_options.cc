@@ -137,7 +137,7 @@ constexpr Verb kVerbs[] = {
     {"stack", ctl_stack, kStackFlags, "stack [JOB] [--ranks LIST] [--native] [--json]",
      "where the workers are: their stacks, equal ones together",
      "Python workers are asked themselves; others need gdb on their host. Whom a torch collective\n"
-     "waits for is said first, where torch keeps a flight record.",
+     "waits for is said first, by torch's flight record (docs/hangs.md).",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
     {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
      "what is known of a job that runs or has ended", "",

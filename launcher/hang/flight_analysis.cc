@@ -16,6 +16,7 @@ constexpr std::int64_t kSecond = 1'000'000'000;
 // One rank in one group.
 struct Standing {
   const FlightEntry* last = nullptr;     // Newest that it has entered.
+  std::int64_t reached = 0;              // Its number, or that of a newer one that is not recorded.
   const FlightEntry* waiting = nullptr;  // Oldest that is not over.
   std::map<std::int64_t, const FlightEntry*> entries;
 };
@@ -28,6 +29,7 @@ std::string quoted(const FlightEntry& entry) {
 
 // The first frame that is not torch's own: "train.py:41".
 std::string place_of(const FlightEntry& entry) {
+  if (!entry.place.empty()) return entry.place;
   for (const FlightFrame& frame : entry.frames) {
     if (frame.file.find("/torch/") != std::string::npos) continue;
     const std::size_t slash = frame.file.rfind('/');
@@ -115,8 +117,7 @@ std::optional<Stuck> find_stuck(const FlightGroup& group) {
   }
   if (stuck.entry == nullptr) return std::nullopt;
   for (const auto& [rank, standing] : group) {
-    const std::int64_t last = standing.last == nullptr ? 0 : standing.last->sequence;
-    if (last < stuck.entry->sequence) {
+    if (standing.reached < stuck.entry->sequence) {
       stuck.absent.push_back(rank);
     } else if (standing.waiting != nullptr && standing.waiting->sequence == stuck.entry->sequence) {
       stuck.waiting.push_back(rank);
@@ -130,31 +131,40 @@ std::optional<Stuck> find_stuck(const FlightGroup& group) {
 // The last operation of the missing ranks, where it is the same.
 std::string last_of_absent(const FlightGroup& group, const std::vector<std::uint32_t>& absent,
                            std::int64_t now_ns) {
-  const FlightEntry* first = group.at(absent.front()).last;
+  const Standing& first = group.at(absent.front());
+  bool has_entry = true;
   for (const std::uint32_t rank : absent) {
-    const FlightEntry* last = group.at(rank).last;
-    if (last == nullptr || first == nullptr) return "";
-    if (last->sequence != first->sequence || last->operation != first->operation) return "";
+    const Standing& standing = group.at(rank);
+    if (standing.reached != first.reached) return "";
+    has_entry &= standing.last != nullptr && standing.last->sequence == standing.reached &&
+                 first.last != nullptr && standing.last->operation == first.last->operation;
   }
-  if (first == nullptr) return "";
-  const std::int64_t age_ns = now_ns - first->created_unix_ns;
-  const bool has_age = first->created_unix_ns > 0 && age_ns >= 0;
-  return " (last entered " + named(*first) +
+  if (first.reached == 0) return "";
+  if (!has_entry) return " (last entered #" + std::to_string(first.reached) + ")";
+  const std::int64_t age_ns = now_ns - first.last->created_unix_ns;
+  const bool has_age = first.last->created_unix_ns > 0 && age_ns >= 0;
+  return " (last entered " + named(*first.last) +
          (has_age ? " " + std::to_string(age_ns / kSecond) + " s ago" : "") + ")";
 }
 
-std::string stuck_line(const FlightGroup& group, const Stuck& stuck, std::int64_t now_ns) {
+struct When {
+  std::int64_t now_ns = 0;
+  bool all_are_known = true;  // No rank's record is missing.
+};
+
+std::string stuck_line(const FlightGroup& group, const Stuck& stuck, const When& when) {
   const FlightEntry& entry = *stuck.entry;
   const std::string what = named(entry) + " of " + quoted(entry);
   const bool is_one = stuck.waiting.size() == 1;
   const std::string waiters = named_ranks(stuck.waiting) + (is_one ? " waits" : " wait");
-  const std::string time = since(stuck.since_ns, now_ns);
+  const std::string time = since(stuck.since_ns, when.now_ns);
   if (stuck.absent.empty())
     return named_ranks(stuck.waiting) + (is_one ? " is in " : " are in ") + what + details(entry) +
-           time + ", and everyone has entered it";
+           time + ", and everyone " + (when.all_are_known ? "" : "with a flight record ") +
+           "has entered it";
   return named_ranks(stuck.absent) + " did not enter " + what +
-         last_of_absent(group, stuck.absent, now_ns) + "; " + waiters + " in it" + details(entry) +
-         time;
+         last_of_absent(group, stuck.absent, when.now_ns) + "; " + waiters + " in it" +
+         details(entry) + time;
 }
 
 void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
@@ -167,26 +177,46 @@ void add_point_to_point(const RankFlight& flight, std::int64_t now_ns,
   }
 }
 
-std::map<std::string, FlightGroup> groups_of(const std::vector<RankFlight>& flights) {
-  std::map<std::string, FlightGroup> groups;
-  bool has_default = false;
-  std::string default_name;
+// Groups of the same name are different ones where their backends are: "cpu:gloo,cuda:nccl".
+using GroupKey = std::pair<std::string, std::string>;
+
+void add_entry(const FlightEntry& entry, Standing& standing) {
+  standing.entries[entry.sequence] = &entry;
+  if (standing.last == nullptr || entry.sequence >= standing.last->sequence) standing.last = &entry;
+  standing.reached = std::max(standing.reached, entry.sequence);
+  const bool is_older = standing.waiting == nullptr || entry.sequence < standing.waiting->sequence;
+  if (!entry.is_over && is_older) standing.waiting = &entry;
+}
+
+// Ranks that have entered nothing in a group and are in it nevertheless: in the default group all,
+// in another one those that a record names.
+void add_members(const std::vector<RankFlight>& flights, const GroupKey& key, bool is_default_group,
+                 FlightGroup& group) {
+  std::set<std::uint32_t> members;
+  for (const RankFlight& flight : flights)
+    if (const auto named = flight.record.members.find(key.second);
+        named != flight.record.members.end())
+      members.insert(named->second.begin(), named->second.end());
+  for (const RankFlight& flight : flights) {
+    if (!is_default_group && !members.contains(flight.rank)) continue;
+    Standing& standing = group[flight.rank];
+    const auto last = flight.record.last_of_default.find(key.first);
+    if (is_default_group && last != flight.record.last_of_default.end())
+      standing.reached = std::max(standing.reached, last->second);
+  }
+}
+
+std::map<GroupKey, FlightGroup> groups_of(const std::vector<RankFlight>& flights) {
+  std::map<GroupKey, FlightGroup> groups;
+  std::set<GroupKey> defaults;
   for (const RankFlight& flight : flights)
     for (const FlightEntry& entry : flight.record.entries) {
       if (entry.is_point_to_point) continue;
-      if (is_default(entry)) has_default = true;
-      if (is_default(entry)) default_name = entry.group;
-      Standing& standing = groups[entry.group][flight.rank];
-      standing.entries[entry.sequence] = &entry;
-      if (standing.last == nullptr || entry.sequence >= standing.last->sequence)
-        standing.last = &entry;
-      const bool is_older =
-          standing.waiting == nullptr || entry.sequence < standing.waiting->sequence;
-      if (!entry.is_over && is_older) standing.waiting = &entry;
+      const GroupKey key{entry.backend, entry.group};
+      if (is_default(entry)) defaults.insert(key);
+      add_entry(entry, groups[key][flight.rank]);
     }
-  // A rank that has entered nothing at all is in the default group nevertheless.
-  if (has_default)
-    for (const RankFlight& flight : flights) groups[default_name][flight.rank];
+  for (auto& [key, group] : groups) add_members(flights, key, defaults.contains(key), group);
   return groups;
 }
 
@@ -195,22 +225,34 @@ std::map<std::string, FlightGroup> groups_of(const std::vector<RankFlight>& flig
 std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, std::uint32_t world,
                                       std::int64_t now_unix_ns) {
   std::vector<std::string> lines;
+  std::set<std::uint32_t> missing;
+  for (std::uint32_t rank = 0; rank < world; ++rank) missing.insert(rank);
+  for (const RankFlight& flight : flights) missing.erase(flight.rank);
   for (const auto& [name, group] : groups_of(flights)) {
     if (lines.size() >= kMaxLines) break;
     const std::optional<Stuck> stuck = find_stuck(group);
     if (!stuck) continue;
     const std::string mismatch = mismatch_line(group, stuck->entry->sequence);
-    lines.push_back(mismatch.empty() ? stuck_line(group, *stuck, now_unix_ns) : mismatch);
+    lines.push_back(mismatch.empty() ? stuck_line(group, *stuck, {now_unix_ns, missing.empty()})
+                                     : mismatch);
   }
   for (const RankFlight& flight : flights)
     if (lines.size() < kMaxLines) add_point_to_point(flight, now_unix_ns, lines);
   if (lines.empty()) return lines;
-  std::set<std::uint32_t> missing;
-  for (std::uint32_t rank = 0; rank < world; ++rank) missing.insert(rank);
-  for (const RankFlight& flight : flights) missing.erase(flight.rank);
   if (!missing.empty())
     lines.push_back("no flight record of " +
                     named_ranks(std::vector<std::uint32_t>(missing.begin(), missing.end())));
+  return lines;
+}
+
+std::vector<std::string> absent_lines(const std::vector<RankFlight>& flights,
+                                      std::int64_t now_unix_ns) {
+  std::vector<std::string> lines;
+  for (const auto& [name, group] : groups_of(flights)) {
+    const std::optional<Stuck> stuck = find_stuck(group);
+    if (stuck && !stuck->absent.empty() && lines.size() < kMaxLines)
+      lines.push_back(stuck_line(group, *stuck, {.now_ns = now_unix_ns}));
+  }
   return lines;
 }
 

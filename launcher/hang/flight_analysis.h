@@ -25,8 +25,13 @@ struct RankFlight {
 // now_unix_ns: when the records were taken. `world`: all ranks of the job, of which those whose
 // record is missing are named. Empty: no rank waits.
 //
-// A group's members are the ranks that have entered anything in it; of the default group all.
+// A group's members are the ranks that have entered anything in it, and those whom a record names;
+// of the default group all.
 std::vector<std::string> flight_lines(const std::vector<RankFlight>& flights, std::uint32_t world,
+                                      std::int64_t now_unix_ns);
+
+// Only of groups whose collective a known rank has not entered, the first of these lines.
+std::vector<std::string> absent_lines(const std::vector<RankFlight>& flights,
                                       std::int64_t now_unix_ns);
 
 }  // namespace ivy

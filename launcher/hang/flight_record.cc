@@ -1,5 +1,12 @@
 #include "launcher/hang/flight_record.h"
 
+#include <algorithm>
+#include <cstdlib>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "launcher/hang/plain_json.h"
 #include "launcher/hang/plain_pickle.h"
 
 namespace ivy {
@@ -39,11 +46,13 @@ std::string types_of(const PlainValue& entry) {
   return types->items.front()->shown(kMaxShownBytes);
 }
 
-// "nccl:all_reduce" -> "all_reduce"; "nccl:send 0->1" keeps its peers.
-std::string operation_of(const PlainValue& entry) {
-  const std::string name = text_of(entry, "profiling_name");
-  const std::size_t colon = name.find(':');
-  return colon == std::string::npos ? name : name.substr(colon + 1);
+// "nccl:all_reduce" -> "nccl", "all_reduce"; "nccl:send 0->1" keeps its peers.
+void set_operation(const PlainValue& value, FlightEntry& entry) {
+  entry.operation = text_of(value, "profiling_name");
+  const std::size_t colon = entry.operation.find(':');
+  if (colon == std::string::npos) return;
+  entry.backend = entry.operation.substr(0, colon);
+  entry.operation.erase(0, colon + 1);
 }
 
 std::vector<FlightFrame> frames_of(const PlainValue& entry) {
@@ -71,7 +80,7 @@ FlightEntry entry_of(const PlainValue& value) {
   entry.is_point_to_point = is_true(value, "is_p2p");
   const char* key = value.find("collective_seq_id") != nullptr ? "collective_seq_id" : "seq_id";
   entry.sequence = number_of(value, entry.is_point_to_point ? "p2p_seq_id" : key);
-  entry.operation = operation_of(value);
+  set_operation(value, entry);
   entry.sizes = shown(value, "input_sizes");
   entry.types = types_of(value);
   const std::string state = text_of(value, "state");
@@ -82,24 +91,100 @@ FlightEntry entry_of(const PlainValue& value) {
   return entry;
 }
 
+constexpr PickleLimits kFlightLimits{kMaxFlightValues, kMaxFlightReferences, kMaxFlightDepth};
+
+// Reads the ranks from a text such as "[0, 1, 5]".
+std::set<std::uint32_t> ranks_of(std::string_view text) {
+  std::set<std::uint32_t> ranks;
+  std::uint64_t number = 0;
+  bool has_digit = false;
+  for (const char c : text) {
+    const bool is_digit = c >= '0' && c <= '9';
+    if (is_digit && number < kMaxFlightRank) number = number * 10 + static_cast<unsigned>(c - '0');
+    if (!is_digit && has_digit) ranks.insert(static_cast<std::uint32_t>(number));
+    if (!is_digit) number = 0;
+    has_digit = is_digit;
+  }
+  return ranks;
+}
+
+// Members by the name of their group. Gloo makes its groups known before they have a name.
+void add_members(const PlainValue& root, FlightRecord& record) {
+  const PlainValue* groups = root.find("pg_config");
+  if (groups == nullptr || groups->kind != Kind::kDictionary) return;
+  for (std::size_t i = 1; i < groups->items.size(); i += 2) {
+    const std::string name = text_of(*groups->items[i], "name");
+    const PlainValue* ranks = groups->items[i]->find("ranks");
+    if (!name.empty() && ranks != nullptr && ranks->kind == Kind::kText)
+      record.members[name] = ranks_of(ranks->text);
+  }
+}
+
+// The number of a group is its own in each process, but for the default group's, which is the first
+// one everywhere.
+void add_last_of_default(const PlainValue& root, const std::string& backend, FlightRecord& record) {
+  const PlainValue* groups = root.find("pg_status");
+  if (groups == nullptr || groups->kind != Kind::kDictionary) return;
+  const PlainValue* status = groups->find("0");
+  if (status == nullptr) return;
+  const std::string last = text_of(*status, "last_enqueued_collective");
+  const std::int64_t number = number_of(*status, "last_enqueued_collective");
+  // Entries know best what the backend calls itself.
+  record.last_of_default[record.entries.empty() ? backend : record.entries.front().backend] =
+      last.empty() ? number : std::strtoll(last.c_str(), nullptr, 10);
+}
+
+Result<FlightRecord> record_of(const PlainValue& root, const std::string& backend) {
+  const PlainValue* entries = root.find("entries");
+  if (root.kind != Kind::kDictionary || root.find("version") == nullptr)
+    return Error{Code::kInvalidArgument, "it is no flight record of torch's"};
+  FlightRecord record;
+  record.version = text_of(root, "version");
+  const bool has_entries = entries != nullptr;
+  if (has_entries && (entries->kind != Kind::kList || entries->items.size() > kMaxFlightEntries))
+    return Error{Code::kInvalidArgument, "the entries of its flight record are no list"};
+  for (std::size_t i = 0; has_entries && i < entries->items.size(); ++i)
+    if (entries->items[i]->kind == Kind::kDictionary)
+      record.entries.push_back(entry_of(*entries->items[i]));
+  add_members(root, record);
+  add_last_of_default(root, backend, record);
+  return record;
+}
+
+Error too_large(std::string_view bytes) {
+  return Error{Code::kDataLoss, "a flight record of " + std::to_string(bytes.size()) + " bytes"};
+}
+
+auto identity_of(const FlightEntry& entry) {
+  return std::tie(entry.group, entry.is_point_to_point, entry.sequence, entry.backend,
+                  entry.operation);
+}
+
 }  // namespace
 
 Result<FlightRecord> read_flight_record(std::string_view pickle) {
-  if (pickle.size() > kMaxFlightBytes)
-    return Error{Code::kDataLoss, "a flight record of " + std::to_string(pickle.size()) + " bytes"};
-  const PlainPointer root =
-      IVY_TRY(read_plain_pickle(pickle, {kMaxFlightValues, kMaxFlightReferences, kMaxFlightDepth}));
-  const PlainValue* entries = root->find("entries");
-  if (root->kind != Kind::kDictionary || root->find("version") == nullptr)
-    return Error{Code::kInvalidArgument, "it is no flight record of torch's"};
-  FlightRecord record;
-  record.version = text_of(*root, "version");
-  if (entries == nullptr) return record;
-  if (entries->kind != Kind::kList || entries->items.size() > kMaxFlightEntries)
-    return Error{Code::kInvalidArgument, "the entries of its flight record are no list"};
-  for (const PlainPointer& entry : entries->items)
-    if (entry->kind == Kind::kDictionary) record.entries.push_back(entry_of(*entry));
-  return record;
+  if (pickle.size() > kMaxFlightBytes) return too_large(pickle);
+  return record_of(*IVY_TRY(read_plain_pickle(pickle, kFlightLimits)), "");
+}
+
+Result<FlightRecord> read_flight_json(std::string_view json, const std::string& backend) {
+  if (json.size() > kMaxFlightBytes) return too_large(json);
+  return record_of(*IVY_TRY(read_plain_json(json, kFlightLimits)), backend);
+}
+
+void merge(FlightRecord& record, FlightRecord more) {
+  if (record.version.empty()) record.version = more.version;
+  record.members.merge(more.members);
+  for (const auto& [backend, last] : more.last_of_default)
+    record.last_of_default[backend] = std::max(record.last_of_default[backend], last);
+  std::set<std::tuple<std::string, bool, std::int64_t, std::string, std::string>> known;
+  for (const FlightEntry& entry : record.entries) known.emplace(identity_of(entry));
+  for (FlightEntry& entry : more.entries)
+    if (known.emplace(identity_of(entry)).second) record.entries.push_back(std::move(entry));
+  std::stable_sort(record.entries.begin(), record.entries.end(),
+                   [](const FlightEntry& a, const FlightEntry& b) {
+                     return a.created_unix_ns < b.created_unix_ns;
+                   });
 }
 
 }  // namespace ivy

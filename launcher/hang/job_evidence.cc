@@ -8,6 +8,7 @@
 
 #include "launcher/hang/nccl_lines.h"
 #include "launcher/hang/rank_names.h"
+#include "launcher/hang/stack_text.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
@@ -60,6 +61,36 @@ void add_health(const std::string& said, std::vector<std::string>& lines) {
   if (said.empty()) return;
   const std::string summary = summary_of_ras(said, kMaxHealth);
   if (summary != kRasNoError) lines.push_back("NCCL's health service says: " + summary);
+}
+
+// What the worker server says is newer than a dump. Reads the others where one cannot be read.
+Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
+  Result<void> all;
+  const auto take = [&](Result<FlightRecord> part, bool is_complete) {
+    if (!part.ok()) {
+      all = part.error();
+      return;
+    }
+    // A rank that is missing in such a record may have finished.
+    if (!is_complete) part->members.clear();
+    merge(record, std::move(*part));
+  };
+  for (const FlightJson& part : rank.flight_json())
+    take(read_flight_json(part.json(), part.backend()), part.complete());
+  if (!rank.flight_record().empty()) take(read_flight_record(rank.flight_record()), true);
+  return all;
+}
+
+// JSON holds no frames: the main thread's stack says where the newest collective was called.
+void add_place(const RankEvidence& rank, FlightRecord& record) {
+  const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
+  const std::string collective = threads.empty() ? "" : collective_of(threads.front());
+  const std::size_t at = collective.rfind(" at ");
+  const auto newest = std::find_if(record.entries.rbegin(), record.entries.rend(),
+                                   [](const FlightEntry& entry) { return !entry.is_over; });
+  if (!collective.starts_with("torch's ") || at == std::string::npos) return;
+  if (newest != record.entries.rend() && newest->frames.empty())
+    newest->place = collective.substr(at + 4);
 }
 
 }  // namespace
@@ -162,15 +193,17 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
     const std::string who = "rank " + std::to_string(rank.rank()) + ": ";
     if (!rank.nccl_warning().empty()) open.warnings[rank.nccl_warning()].push_back(rank.rank());
     if (!rank.flight_note().empty()) open.answer.notes.push_back(who + rank.flight_note());
-    if (rank.flight_record().empty()) continue;
-    Result<FlightRecord> record = read_flight_record(rank.flight_record());
-    rank.clear_flight_record();
-    if (record.ok()) {
-      open.answer.flights.push_back({rank.rank(), std::move(*record)});
-    } else {
+    if (rank.flight_record().empty() && rank.flight_json_size() == 0) continue;
+    FlightRecord record;
+    const Result<void> read = read_flight(rank, record);
+    if (!read.ok())
       open.answer.notes.push_back(who +
-                                  "its flight record cannot be read: " + record.error().message);
-    }
+                                  "its flight record cannot be read: " + read.error().message);
+    rank.clear_flight_record();
+    rank.clear_flight_json();
+    if (record.version.empty()) continue;
+    add_place(rank, record);
+    open.answer.flights.push_back({rank.rank(), std::move(record)});
   }
   for (const NcclPlace& place : stacks.evidence.nccl_places())
     if (own.contains(place.rank())) open.nccl_places.push_back(place);

@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <set>
 
+#include "launcher/hang/flight_analysis.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
 #include "proto/wire/operation.h"
 #include "proto/wire/status_page.h"
 
@@ -16,6 +20,10 @@ using comm_status::Operation;
 using comm_status::Phase;
 using comm_status::RankState;
 using comm_status::Reduction;
+
+// The name of the communicator of all ranks.
+constexpr const char* kWorld = "world";
+constexpr std::int64_t kMilli = 1'000'000;
 
 // Ranks that do the same.
 struct OperationGroup {
@@ -35,7 +43,7 @@ std::string name_of_operation(const OperationState& state) {
   return text;
 }
 
-std::string details(const OperationState& state) {
+std::string bare_details(const OperationState& state) {
   const auto operation = static_cast<Operation>(state.operation());
   const auto reduction = static_cast<Reduction>(state.reduction());
   std::string text;
@@ -55,6 +63,11 @@ std::string details(const OperationState& state) {
     add("from any rank");
   }
   if (state.tag_above() > 0) add("tag " + std::to_string(state.tag_above() - 1));
+  return text;
+}
+
+std::string details(const OperationState& state) {
+  const std::string text = bare_details(state);
   return text.empty() ? "" : " (" + text + ")";
 }
 
@@ -75,6 +88,47 @@ std::string end_of(const RankOperations& rank) {
   return "";
 }
 
+bool is_message(const OperationState& state) {
+  const auto operation = static_cast<Operation>(state.operation());
+  return operation == Operation::kSend || operation == Operation::kReceive;
+}
+
+FlightEntry entry_of(const OperationState& state, bool is_over, std::int64_t now_ns) {
+  FlightEntry entry;
+  entry.group = state.communicator();
+  entry.group_text = state.communicator();
+  entry.sequence = static_cast<std::int64_t>(state.sequence());
+  entry.operation = comm_status::name_of(static_cast<Operation>(state.operation()));
+  entry.sizes = bare_details(state);
+  entry.is_over = is_over;
+  // The age of one that is over is not that of its beginning.
+  const auto age_ns = static_cast<std::int64_t>(state.age_ms()) * kMilli;
+  entry.created_unix_ns = is_over ? 0 : now_ns - age_ns;
+  return entry;
+}
+
+// A rank's operations in the form of torch's flight record, so that one analysis says who is
+// absent.
+std::vector<RankFlight> flights_of(const std::vector<HostOperations>& hosts, std::int64_t now_ns) {
+  std::vector<RankFlight> flights;
+  std::set<std::uint32_t> world;
+  for (const HostOperations& host : hosts)
+    for (const RankOperations& rank : host.operations.ranks()) {
+      if (static_cast<RankState>(rank.state()) == RankState::kLeft) continue;
+      world.insert(rank.rank());
+      FlightRecord record;
+      if (rank.has_last() && !is_message(rank.last()))
+        record.entries.push_back(entry_of(rank.last(), true, now_ns));
+      // The dead wait for nobody.
+      const bool is_dead = !end_of(rank).empty();
+      for (const OperationState& state : rank.running())
+        if (!is_message(state)) record.entries.push_back(entry_of(state, is_dead, now_ns));
+      flights.push_back({rank.rank(), std::move(record)});
+    }
+  for (RankFlight& flight : flights) flight.record.members[kWorld] = world;
+  return flights;
+}
+
 class Groups {
  public:
   void add(const std::string& host, const RankOperations& rank) {
@@ -83,10 +137,9 @@ class Groups {
     const bool is_dead = !end_of(rank).empty();
     for (const OperationState& state : rank.running()) {
       OperationGroup group;
-      const auto operation = static_cast<Operation>(state.operation());
-      const bool is_message = operation == Operation::kSend || operation == Operation::kReceive;
-      const std::string phase(is_message ? "waiting for the other side"
-                                         : comm_status::name_of(static_cast<Phase>(state.phase())));
+      const std::string phase(is_message(state)
+                                  ? "waiting for the other side"
+                                  : comm_status::name_of(static_cast<Phase>(state.phase())));
       group.says =
           (is_dead ? "was in " : "in ") + name_of_operation(state) + details(state) + ", " + phase;
       group.says += is_dead ? ", entered " : ", for ";
@@ -152,7 +205,10 @@ std::string operation_lines(const std::vector<HostOperations>& hosts,
   Groups groups;
   for (const HostOperations& host : hosts)
     for (const RankOperations& rank : host.operations.ranks()) groups.add(host.host, rank);
-  std::string text = groups.text();
+  const std::int64_t now_ns = wall_ns();
+  std::string text = joined(absent_lines(flights_of(hosts, now_ns), now_ns), "\n");
+  const std::string lines = groups.text();
+  text += (text.empty() || lines.empty() ? "" : "\n") + lines;
   for (const std::string& host : silent)
     text += (text.empty() ? "" : "\n") + ("host " + host + " has not answered in time");
   return text;

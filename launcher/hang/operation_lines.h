@@ -15,11 +15,13 @@ struct HostOperations {
 };
 
 // clang-format off
+//   rank 3 did not enter all_reduce #812 of "world" (last entered all_reduce #811); ranks 0-2 wait in it (1024 f32, sum) for 30 s
 //   ranks 0-2 (host a): in all_reduce #812 of "world" (1024 f32, sum), waiting for the others, for 30 s
 //   rank 3 (host b, pid 77): between operations: finished all_reduce #811 of "world" 30 s ago
 //   rank 4 (host b, pid 78; SIGKILL): was in barrier #812 of "world", at the start, entered 2 s ago
 // clang-format on
-// Ordered by rank, lines without a newline at the end. Empty: no rank has attached. `silent`: hosts
+// First who is absent, as of torch's collectives (flight_analysis.h); then all, ordered by rank.
+// Lines without a newline at the end. Empty: no rank has attached. `silent`: hosts
 // that listen and have not answered, which are named.
 std::string operation_lines(const std::vector<HostOperations>& hosts,
                             const std::vector<std::string>& silent);

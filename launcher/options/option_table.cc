@@ -230,7 +230,8 @@ constexpr OptionEntry kTable[] = {
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
      "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
-     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb, "
+     "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb and "
+     "knows no flight record of torch's Gloo, "
      "a script that sets MASTER_PORT itself needs --no-store, and JAX needs -B jax to find its rank"},
     {"nccl-profiler", "", "WHAT", kLifecycle, kHonoured, kOurs,
      "what NCCL tells `ivyctl why` and `ivyctl stack` about its collectives: off, calls (default) or "

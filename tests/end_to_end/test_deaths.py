@@ -130,7 +130,9 @@ def test_why_and_stall_timeout_say_what_each_rank_does(local):
             done = local.run_program(IVYCTL, "why", job_id)
             return b"#812" in done.out
         wait_until(said, 10, "ivyctl why names the operation")
-        line = (r'ranks 0-2 \(hosts \S+, \S+\): in all_reduce #812 of "world" \(1024 f32, sum\), '
+        line = (r'rank 3 did not enter all_reduce #812 of "world" \(last entered all_reduce #811\); ranks 0-2 wait '
+                r"in it \(1024 f32, sum\) for \d+ s\n *"
+                r'ranks 0-2 \(hosts \S+, \S+\): in all_reduce #812 of "world" \(1024 f32, sum\), '
                 r"waiting for the others, for \S+ s")
         assert re.match(line + "\n" + r"rank 3 \(host \S+, pid \d+\): between operations: finished "
                         r'all_reduce #811 of "world" \d+ s ago', done.out.decode()), done

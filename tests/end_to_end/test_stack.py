@@ -359,30 +359,88 @@ def test_nccls_profiler_plug_in_is_the_users_choice(local):
     assert wrong.code == 2 and "kernels" in wrong.err_text, wrong
 
 
-@pytest.mark.skipif(not TORCH, reason="no current torch: scripts/setup torch")
-def test_real_torch_whose_rank_never_enters(local):
-    script = local.file("never.py", """
+WITH_TORCH = pytest.mark.skipif(not TORCH, reason="no current torch: scripts/setup torch")
+NEVER = """
 import os, time, torch, torch.distributed as dist
 dist.init_process_group("gloo")
+rank = dist.get_rank()
+sizes = dist.new_group([0, 1, 2], group_desc="sizes")
+kinds = dist.new_group([0, 1, 2], group_desc="kinds")
 for _ in range(3):
     dist.all_reduce(torch.ones(16))
+if rank in (0, 1):
+    works = [dist.broadcast(torch.ones(1000 - rank), 2, group=sizes, async_op=True),
+             dist.broadcast(torch.ones(8), 2, group=kinds, async_op=True) if rank == 0 else
+             dist.all_reduce(torch.ones(8), group=kinds, async_op=True)]
 print("ready", os.environ["IVY_JOB_ID"], "pid", os.getpid(), flush=True)
-if dist.get_rank() == 2:
+if rank == 2:
     time.sleep(1000)
 dist.all_reduce(torch.ones(1000))
-""")
+"""
+
+
+@WITH_TORCH
+def test_real_torch_says_who_did_not_enter_what(local):
+    script = local.file("never.py", NEVER)
+    absent = (r'rank 2 did not enter all_reduce #4 of "default_pg" \(last entered all_reduce #3 \d+ s ago\); '
+              r"ranks 0-1,3 wait in it \(\[\[1000\]\] Float, at never.py:16\) for \d+ s\n")
+    others = (r'ranks differ at collective #1 of "sizes": rank 0 is in broadcast \(\[\[1000\]\] Float\); rank 1 is '
+              r"in broadcast \(\[\[999\]\] Float\)\n"
+              r'ranks differ at collective #1 of "kinds": rank 0 is in broadcast \(\[\[8\]\] Float\); rank 1 is in '
+              r"all_reduce \(\[\[8\]\] Float\)\n")
     with local.start("--stall-timeout", "3", "-n", "4", TORCH, script) as job:
         job.wait_for(rb"ready", count=4, limit=120)
-        text = stack(local, job_of(job, 4), pattern="all_reduce.*rank 2", limit=30)
-        found = "ranks 0-1,3 are in torch's all_reduce at never.py:9; rank 2 is in no collective\n"
-        assert text.startswith(found), text
-        why = local.run_program(IVYCTL, "why", job_of(job, 4)).out.decode()
-        assert why.startswith(found), why
+        job_id = job_of(job, 4)
+        text = stack(local, job_id, pattern="did not enter.*rank 2", limit=30)
+        assert re.match(absent + others, text), text
+        why = local.run_program(IVYCTL, "why", job_id).out.decode()
+        assert re.match(absent + others, why), why
         assert re.search(r"^  ranks 0-1,3 \(host \S+\): main thread: all_reduce \(torch/distributed/"
                          r".*\n(      .*\n)+  rank 2 \(host \S+, pid \d+\): main thread: <module> \(",
                          why, re.MULTILINE), why
-        job.wait_for(rb"none has moved; where the ranks are:\n  ranks 0-1,3 are in torch's all_reduce",
-                     limit=30)
+        job.wait_for(rb"none has moved; where the ranks are:\n  rank 2 did not enter all_reduce #4", limit=30)
+        # One that is stopped answers nobody, and nobody waits for it.
+        victim = pids_of(job)[1]
+        os.kill(victim, signal.SIGSTOP)
+        wait_until(lambda: state_of(victim) == "T", 5, "it is stopped")
+        began = time.monotonic()
+        why = local.run_program(IVYCTL, "why", job_id).out.decode()
+        assert time.monotonic() - began < seconds(8)
+        assert re.match(absent.replace("0-1,3", "0,3"), why) and "no flight record of rank 1\n" in why, why
+        os.kill(victim, signal.SIGCONT)
         finished = end(job)
-    # torch warns about variables that it does not like.
-    assert "deprecated" not in finished.err_text, finished
+    # torch warns about variables that it does not like, and of a server that it opens.
+    assert "deprecated" not in finished.err_text and "Server" not in finished.err_text, finished
+
+
+@WITH_TORCH
+def test_torchs_worker_server_neither_breaks_forks_nor_keeps_a_process(local):
+    script = local.file("server.py", """
+import glob, os, stat, sys, torch.distributed as dist
+mine = os.path.dirname(os.environ["IVY_TOKEN_FILE"]) + "/stack-*.torch"
+print("before", glob.glob(mine))
+dist.init_process_group("gloo")
+for path in glob.glob(mine):
+    print("socket", path.endswith(f".{os.getpid()}.torch"), oct(os.stat(path).st_mode), flush=True)
+child = os.fork()
+if child == 0:
+    sys.exit(5)
+print("child", os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), "socket", len(glob.glob(mine)))
+sys.exit(7)
+""")
+    done = local.run("-n", "1", TORCH, script, limit=120)
+    assert done.code == 7, done
+    text = done.out.decode()
+    assert "before []" in text and "socket True 0o140600" in text and "child 5 socket 1" in text, done
+    assert "WorkerServer" not in done.err_text, done
+
+
+@pytest.mark.long
+@WITH_TORCH
+def test_without_torchs_flight_record_the_stacks_say_who_is_inside(local):
+    with local.start("-n", "4", "-x", "TORCH_FR_BUFFER_SIZE=0", TORCH, local.file("never.py", NEVER)) as job:
+        job.wait_for(rb"ready", count=4, limit=120)
+        text = stack(local, job_of(job, 4), pattern="all_reduce.*rank 2", limit=30)
+        found = "ranks 0-1,3 are in torch's all_reduce at never.py:16; rank 2 is in no collective\n"
+        assert text.startswith(found), text
+        end(job)

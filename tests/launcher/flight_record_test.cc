@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "launcher/hang/flight_analysis.h"
+#include "launcher/hang/plain_json.h"
 #include "launcher/hang/plain_pickle.h"
 #include "launcher/report/folded_ranks.h"
 
@@ -18,15 +19,29 @@ namespace {
 
 constexpr PickleLimits kSmall{1000, 1000, 8};
 
-std::string dump(const std::string& name) {
-  std::ifstream file(std::string(IVY_FLIGHT_DUMPS) + "/" + name + ".pickle", std::ios::binary);
+std::string recorded_file(const std::string& name) {
+  std::ifstream file(std::string(IVY_FLIGHT_DUMPS) + "/" + name, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>()};
 }
+
+std::string dump(const std::string& name) { return recorded_file(name + ".pickle"); }
 
 std::vector<RankFlight> recorded(const std::string& name) {
   std::vector<RankFlight> flights;
   for (std::uint32_t rank = 0; rank < 3; ++rank) {
     Result<FlightRecord> record = read_flight_record(dump(name + "-" + std::to_string(rank)));
+    EXPECT_TRUE(record.ok()) << record.error().message;
+    if (record.ok()) flights.push_back({rank, std::move(*record)});
+  }
+  return flights;
+}
+
+// What torch's worker server said of that backend.
+std::vector<RankFlight> served(const std::string& name, const std::string& backend) {
+  std::vector<RankFlight> flights;
+  for (std::uint32_t rank = 0; rank < 3; ++rank) {
+    Result<FlightRecord> record =
+        read_flight_json(recorded_file(name + "-" + std::to_string(rank) + ".json"), backend);
     EXPECT_TRUE(record.ok()) << record.error().message;
     if (record.ok()) flights.push_back({rank, std::move(*record)});
   }
@@ -160,6 +175,78 @@ TEST(FlightRecord, PlainDataThatIsNoRecord) {
   }
 }
 
+std::string read_json(const std::string& bytes) {
+  const Result<PlainPointer> value = read_plain_json(bytes, kSmall);
+  return value.ok() ? (*value)->shown(1000) : value.error().message;
+}
+
+TEST(PlainJson, ReadsEveryKindOfValue) {
+  EXPECT_EQ(read_json(R"({"a": [1, -2, 1.5, true, false, null, "x\u0041", {}]})"),
+            "[a, [1, -2, 1.500000, True, False, None, xA, []]]");
+  EXPECT_EQ(read_json("18446744073709551615"), "9223372036854775807");
+}
+
+TEST(PlainJson, RefusesWhatIsBrokenOrTooMuch) {
+  EXPECT_EQ(read_json("[1] 2"), "byte 4: something follows its end");
+  for (const std::string& broken :
+       {std::string(), std::string("{"), std::string("[1,"), std::string("nul"), std::string("[}"),
+        std::string("\0", 1), std::string("\"x")})
+    EXPECT_TRUE(read_json(broken).starts_with("byte ")) << broken;
+  EXPECT_NE(read_json(std::string(9, '[') + std::string(9, ']')).find("byte 8: "),
+            std::string::npos);
+  std::string many = "[0";
+  for (int i = 0; i < 2000; ++i) many += ",0";
+  EXPECT_NE(read_json(many + "]").find("it holds too many values"), std::string::npos);
+}
+
+TEST(FlightJson, EveryCutAndEveryBentByteIsAnErrorOrARecord) {
+  std::string whole = recorded_file("absent-0.json");
+  whole.pop_back();  // The newline at the file's end.
+  ASSERT_GT(whole.size(), 1000u);
+  for (std::size_t length = 0; length < whole.size(); ++length)
+    EXPECT_FALSE(read_flight_json(whole.substr(0, length), "gloo").ok()) << length;
+  for (std::size_t at = 0; at < whole.size(); ++at) {
+    std::string bent = whole;
+    bent[at] = static_cast<char>(bent[at] ^ 0x15);
+    const Result<FlightRecord> record = read_flight_json(bent, "gloo");
+    if (record.ok()) {
+      EXPECT_LE(record->entries.size(), 5u);
+    }
+  }
+}
+
+TEST(FlightJson, WhatIsNoRecordOrTooLargeIsAnError) {
+  for (const char* bytes : {"null", "[]", "{}", R"({"version": 1, "entries": 5})"})
+    EXPECT_FALSE(read_flight_json(bytes, "gloo").ok()) << bytes;
+  EXPECT_EQ(read_flight_json(std::string(kMaxFlightBytes + 1, ' '), "gloo").error().message,
+            "a flight record of 33554433 bytes");
+  std::string many = R"({"version":"2.10","entries":[0)";
+  for (std::size_t i = 0; i < kMaxFlightEntries; ++i) many += ",0";
+  EXPECT_FALSE(read_flight_json(many + "]}", "gloo").ok());
+}
+
+TEST(FlightJson, SaysTheSameAsTheDump) {
+  for (const char* name : {"absent", "differ"}) {
+    std::vector<RankFlight> json = served(name, "gloo");
+    std::vector<RankFlight> pickle = recorded(name);
+    for (std::size_t i = 0; i < json.size(); ++i) {
+      ASSERT_EQ(json[i].record.entries.size(), pickle[i].record.entries.size());
+      for (std::size_t k = 0; k < json[i].record.entries.size(); ++k) {
+        const FlightEntry& one = json[i].record.entries[k];
+        const FlightEntry& other = pickle[i].record.entries[k];
+        EXPECT_EQ(one.backend, "gloo");
+        EXPECT_EQ(one.group, other.group);
+        EXPECT_EQ(one.group_text, other.group_text);
+        EXPECT_EQ(one.operation, other.operation);
+        EXPECT_EQ(one.sequence, other.sequence);
+        EXPECT_EQ(one.sizes, other.sizes);
+        EXPECT_EQ(one.types, other.types);
+        EXPECT_EQ(one.is_over, other.is_over);
+      }
+    }
+  }
+}
+
 // ---- All ranks together --------------------------------------------------------------------
 
 TEST(FlightLines, NamesTheRankThatDidNotEnter) {
@@ -178,6 +265,54 @@ TEST(FlightLines, NamesBothSidesOfAMismatch) {
                 "ranks differ at collective #4 of \"default_pg\": ranks 0-1 are in all_reduce "
                 "([[1000]] Float, at record.py:42); rank 2 is in broadcast ([[1000]] Float, at "
                 "record.py:40)"});
+}
+
+TEST(FlightLines, OfGlooByItsWorkerServer) {
+  std::vector<RankFlight> flights = served("absent", "gloo");
+  flights[0].record.entries.back().place = "train.py:41";
+  EXPECT_EQ(flight_lines(flights, 3, last_created(flights) + 30'000'000'000),
+            std::vector<std::string>{
+                "rank 2 did not enter all_reduce #4 of \"default_pg\" (last entered all_reduce #3 "
+                "30 s ago); ranks 0-1 wait in it ([[1000]] Float, at train.py:41) for 30 s"});
+  flights = served("sizes", "gloo");
+  EXPECT_EQ(flight_lines(flights, 3, last_created(flights)),
+            std::vector<std::string>{
+                "ranks differ at collective #4 of \"default_pg\": rank 0 is in broadcast ([[1000]] "
+                "Float); rank 1 is in broadcast ([[999]] Float)"});
+}
+
+// Stand-ins by torch's sources; no GPU wrote them.
+TEST(FlightLines, OfNcclWhoseRecordLeavesOutWhatIsOver) {
+  std::vector<RankFlight> flights = served("nccl2-standin", "nccl2");
+  const std::int64_t now_ns = last_created(flights) + 30'000'000'000;
+  EXPECT_EQ(flight_lines(flights, 3, now_ns),
+            std::vector<std::string>{
+                "rank 2 did not enter all_reduce #4 of \"default_pg\" (last entered #3); ranks 0-1 "
+                "wait in it ([[1000]] Float) for 30 s"});
+  // One that has finished what the others wait in is not blamed.
+  flights[2].record.last_of_default["nccl2"] = 4;
+  EXPECT_EQ(flight_lines(flights, 3, now_ns),
+            std::vector<std::string>{"ranks 0-1 are in all_reduce #4 of \"default_pg\" ([[1000]] "
+                                     "Float) for 30 s, and everyone has entered it"});
+}
+
+TEST(FlightLines, OfOlderNcclWhoseRecordNamesTheMembers) {
+  const std::vector<RankFlight> flights = served("nccl-standin", "nccl");
+  EXPECT_EQ(
+      flight_lines(flights, 3, last_created(flights)),
+      std::vector<std::string>{"rank 2 did not enter _all_gather_base #1 of \"tensor\"; rank 1 "
+                               "waits in it ([[8]] Float) for 0 s"});
+}
+
+TEST(FlightLines, BackendsOfOneGroupCountForThemselves) {
+  std::vector<RankFlight> flights = served("absent", "gloo");
+  for (RankFlight& flight : served("nccl2-standin", "nccl2"))
+    merge(flights[flight.rank].record, std::move(flight.record));
+  EXPECT_EQ(flight_lines(flights, 3, 0).size(), 2u);
+  // What is known already is not added again.
+  const std::size_t before = flights[0].record.entries.size();
+  merge(flights[0].record, served("absent", "gloo")[0].record);
+  EXPECT_EQ(flights[0].record.entries.size(), before);
 }
 
 TEST(FlightLines, SaysNothingWhereNobodyWaits) {
@@ -261,9 +396,21 @@ TEST(FlightLines, Table) {
   for (const Case& one : cases) {
     std::vector<RankFlight> flights;
     for (std::uint32_t rank = 0; rank < one.ranks.size(); ++rank)
-      flights.push_back({rank, {"2.10", one.ranks[rank]}});
+      flights.push_back({rank, {.version = "2.10", .entries = one.ranks[rank]}});
     EXPECT_EQ(flight_lines(flights, one.world, 5'000'000'000), one.lines) << one.name;
   }
+}
+
+TEST(FlightLines, WhereARecordIsMissingNothingIsSaidOfItsRank) {
+  const FlightEntry waits = entry(8, "all_reduce", "[[8]]", false);
+  const std::vector<RankFlight> flights = {{0, {.version = "2.10", .entries = {waits}}},
+                                           {1, {.version = "2.10", .entries = {waits}}}};
+  EXPECT_EQ(
+      flight_lines(flights, 3, 5'000'000'000),
+      (std::vector<std::string>{
+          "ranks 0-1 are in all_reduce #8 of \"default_pg\" ([[8]]) for 4 s, and everyone with "
+          "a flight record has entered it",
+          "no flight record of rank 2"}));
 }
 
 TEST(FoldedRanks, Table) {

@@ -43,11 +43,14 @@ TEST(OperationLines, RanksThatDoTheSameAreOneLine) {
   for (const std::uint32_t rank : {0u, 1u}) fill(*add(a, rank).add_running(), 812, 30'500);
   fill(*add(b, 2).add_running(), 812, 29'000);
   fill(*add(b, 3).mutable_last(), 811, 31'000);
-  EXPECT_EQ(operation_lines({a, b}, {}),
-            "ranks 0-2 (hosts a, b): in all_reduce #812 of \"world\" (1024 f32, sum), waiting for "
-            "the others, for 29-30 s\n"
-            "rank 3 (host b, pid 103): between operations: finished all_reduce #811 of \"world\" "
-            "31 s ago");
+  EXPECT_EQ(
+      operation_lines({a, b}, {}),
+      "rank 3 did not enter all_reduce #812 of \"world\" (last entered all_reduce #811); ranks "
+      "0-2 wait in it (1024 f32, sum) for 29 s\n"
+      "ranks 0-2 (hosts a, b): in all_reduce #812 of \"world\" (1024 f32, sum), waiting for "
+      "the others, for 29-30 s\n"
+      "rank 3 (host b, pid 103): between operations: finished all_reduce #811 of \"world\" "
+      "31 s ago");
 }
 
 TEST(OperationLines, TheDeadAreSaidToBeDeadAndWhereTheyWere) {
@@ -80,6 +83,21 @@ TEST(OperationLines, EveryRunningOperationOfARankIsSaid) {
             "the others, for 1 s\n"
             "rank 0 (host a, pid 100): in recv #2 of \"pipe\" (1024 f32, from rank 7), waiting for "
             "the other side, for 3 s");
+}
+
+TEST(OperationLines, TheMembersOfOtherCommunicatorsAreThoseWhoHaveUsedThem) {
+  HostOperations a{"a", {}};
+  OperationState& waits = *add(a, 0).add_running();
+  fill(waits, 5, 2'000);
+  waits.set_communicator("world/1");
+  OperationState& was = *add(a, 1).mutable_last();
+  fill(was, 4, 2'000);
+  was.set_communicator("world/1");
+  fill(*add(a, 2).mutable_last(), 9, 2'000);
+  EXPECT_TRUE(
+      operation_lines({a}, {}).starts_with("rank 1 did not enter all_reduce #5 of \"world/1\" "
+                                           "(last entered all_reduce #4); rank 0 waits "
+                                           "in it (1024 f32, sum) for 2 s\n"));
 }
 
 TEST(OperationLines, NobodyHasAttached) { EXPECT_EQ(operation_lines({}, {}), ""); }

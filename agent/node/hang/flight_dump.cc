@@ -43,6 +43,11 @@ bool FlightDump::begin(std::uint64_t now_ns, bool may_ask) {
   return was_asked_ || before_.exists;
 }
 
+void FlightDump::await_new(std::uint64_t now_ns) {
+  was_asked_ = true;
+  began_ns_ = now_ns;
+}
+
 bool FlightDump::advance(std::uint64_t now_ns) {
   const Version now = look();
   if (now != last_) last_changed_ns_ = now_ns;

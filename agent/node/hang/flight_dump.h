@@ -17,8 +17,13 @@ class FlightDump {
 
   // Asks for a dump if torch listens on the pipe. False: it does not, and there is no earlier dump.
   bool begin(std::uint64_t now_ns, bool may_ask);
+  bool was_asked() const { return was_asked_; }
+  // Torch has been asked by another way since begin(): waits for the dump.
+  void await_new(std::uint64_t now_ns);
   // True when there is nothing more to wait for.
   bool advance(std::uint64_t now_ns);
+  // True: torch was asked and has written one since then.
+  bool is_new() const { return was_asked_ && last_.exists && last_ != before_; }
   // Returns the whole dump, or nothing; `note` then says why, if a dump exists but cannot be read.
   std::string take(std::uint64_t limit_bytes, std::string& note) const;
 

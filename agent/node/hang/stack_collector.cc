@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "agent/node/hang/flight_dump.h"
+#include "agent/node/hang/flight_server.h"
 #include "agent/node/hang/process_view.h"
 #include "agent/node/hang/stack_ladder.h"
 #include "agent/node/hang/tool_run.h"
@@ -150,6 +151,7 @@ class Look {
     bool native = false;
     bool light = false;
     std::uint64_t deadline_ns = 0;
+    std::size_t flight_bytes = 0;  // For one worker; 0: its flight record is not asked for.
   };
 
   Look(const StackCollector::Subject& subject, const StackCollector::Group& group,
@@ -158,17 +160,10 @@ class Look {
     evidence_.set_rank(subject.rank);
   }
 
-  void begin(const std::vector<ProcessStat>& all, std::uint64_t now_ns, bool wants_flight) {
+  void begin(const std::vector<ProcessStat>& all, std::uint64_t now_ns) {
     pid_ = subject_.lives ? process_below_shells(subject_.pid, all) : subject_.pid;
     evidence_.set_pid(pid_);
-    if (wants_flight) {
-      std::string file = value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE");
-      if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
-      flight_.emplace(std::move(file),
-                      value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"),
-                      subject_.rank);
-      if (!flight_->begin(now_ns, subject_.lives)) flight_.reset();
-    }
+    if (request_.flight_bytes > 0) begin_flight(now_ns);
     evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
     if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
     describe();
@@ -178,6 +173,9 @@ class Look {
                       holds_open(pid_, hook_file());
     facts_.native = request_.native;
     facts_.light = request_.light;
+    // A stopped process answers nobody.
+    if (flight_ && !was_stopped())
+      server_.emplace(flight_socket(hook_file()), request_.flight_bytes, !flight_->was_asked());
     const std::vector<StackWay> ways = stack_ways(facts_);
     ways_.assign(ways.begin(), ways.end());
     next_way(now_ns);
@@ -213,8 +211,9 @@ class Look {
   bool advance(std::uint64_t now_ns) {
     if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
     if (hook_ && hook_->advance(now_ns)) hook_ended(now_ns);
+    if (server_ && !server_is_over_ && server_->advance(now_ns)) server_ended(now_ns);
     if (flight_ && !flight_is_over_) flight_is_over_ = flight_->advance(now_ns);
-    return is_over_ && (!flight_ || flight_is_over_);
+    return is_over_ && (!flight_ || flight_is_over_) && (!server_ || server_is_over_);
   }
 
   RankEvidence take(std::uint64_t& flight_room) {
@@ -224,17 +223,48 @@ class Look {
       if (hook_) take_hook_answer();
       end("no answer in time");
     }
-    if (flight_) {
-      std::string note;
-      std::string bytes = flight_->take(flight_room, note);
-      flight_room -= bytes.size();
-      evidence_.set_flight_record(std::move(bytes));
-      evidence_.set_flight_note(std::move(note));
-    }
+    if (flight_) take_flight(flight_room);
     return std::move(evidence_);
   }
 
  private:
+  void begin_flight(std::uint64_t now_ns) {
+    std::string file = value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE");
+    if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
+    flight_.emplace(std::move(file),
+                    value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), subject_.rank);
+    flight_is_over_ = !flight_->begin(now_ns, subject_.lives);
+  }
+
+  void server_ended(std::uint64_t now_ns) {
+    server_is_over_ = true;
+    if (!server_->writes_file()) return;
+    flight_->await_new(now_ns);
+    flight_is_over_ = false;
+  }
+
+  void take_flight(std::uint64_t& flight_room) {
+    std::string note;
+    if (server_)
+      for (FlightServer::Record& record : server_->take(note)) {
+        if (record.json.size() > flight_room) continue;
+        flight_room -= record.json.size();
+        FlightJson& added = *evidence_.add_flight_json();
+        added.set_backend(std::move(record.backend));
+        added.set_complete(record.is_complete);
+        added.set_json(std::move(record.json));
+      }
+    // What torch has just said is newer than a file of long ago.
+    if (evidence_.flight_json_size() == 0 || flight_->is_new()) {
+      std::string bytes = flight_->take(flight_room, note);
+      flight_room -= bytes.size();
+      evidence_.set_flight_record(std::move(bytes));
+    }
+    evidence_.set_flight_note(std::move(note));
+  }
+
+  bool was_stopped() const { return facts_.state == 'T' || facts_.state == 't'; }
+
   void describe() {
     evidence_.set_name(view_.stat.name);
     evidence_.set_state(std::string(1, view_.stat.state));
@@ -281,9 +311,8 @@ class Look {
   void tool_ended(std::uint64_t now_ns) {
     const std::unique_ptr<ToolRun> tool = std::move(tool_);
     const StackWay way = ways_.front();
-    const bool was_stopped = facts_.state == 'T' || facts_.state == 't';
     // A debugger that was killed may leave the worker stopped.
-    if (tool->was_late() && !was_stopped) signal_process(pid_, view_.stat.start_time, SIGCONT);
+    if (tool->was_late() && !was_stopped()) signal_process(pid_, view_.stat.start_time, SIGCONT);
     if (has_stack(way, tool->output())) {
       evidence_.set_tool(way == StackWay::kPySpy ? "py-spy" : "gdb");
       evidence_.set_stack(tool->output());
@@ -325,6 +354,8 @@ class Look {
   std::optional<HookAnswer> hook_;  // As long as it is asked.
   std::optional<FlightDump> flight_;
   bool flight_is_over_ = false;
+  std::optional<FlightServer> server_;
+  bool server_is_over_ = false;
   bool is_over_ = false;
 };
 
@@ -346,11 +377,12 @@ class StackCollector::Question {
       const std::chrono::nanoseconds patience(deadline_ns_ - now_ns);
       health_.emplace(*health, steady_now() + patience);
     }
-    const Look::Request how{request.native(), request.light(), deadline_ns_};
+    const std::size_t share = flight_room_ / std::max<std::size_t>(subjects.size(), 1);
+    const Look::Request how{request.native(), request.light(), deadline_ns_, share};
     const std::vector<ProcessStat> all = read_all_processes();
     for (const Subject& subject : subjects)
       looks_.push_back(std::make_unique<Look>(subject, group_, how));
-    for (const std::unique_ptr<Look>& look : looks_) look->begin(all, now_ns, flight_room_ > 0);
+    for (const std::unique_ptr<Look>& look : looks_) look->begin(all, now_ns);
   }
 
   // True: the whole answer has been sent.

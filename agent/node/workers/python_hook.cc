@@ -39,14 +39,17 @@ constexpr std::string_view kHook =
         return
     import faulthandler
     import fcntl
+    import sys
+    path += "." + str(os.getpid())
     flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-    low = os.open(path + "." + str(os.getpid()), flags, 0o600)
+    low = os.open(path, flags, 0o600)
     try:
         file = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, 100)
     finally:
         os.close(low)
     faulthandler.register(45, file=file)
     faulthandler.register(46, file=file, all_threads=False)
+    sys.meta_path.insert(0, _FlightServer(path + ".torch"))
 
 
 # A launcher inside the worker, whose ranks have a world of their own.
@@ -67,11 +70,9 @@ def _spec_behind(own, name, path, target):
     return None
 
 
-# TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
-# MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
-# Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
-class _Rendezvous:
-    name = "torch.distributed.rendezvous"
+# Calls change() with the module of that name when it has been executed.
+class _AfterImport:
+    name = None
 
     def find_spec(self, name, path=None, target=None):
         if name != self.name:
@@ -96,6 +97,13 @@ class _Rendezvous:
         except Exception:
             pass
 
+
+# TORCHELASTIC_USE_AGENT_STORE=True makes every rank a client of the job's store. A script that sets
+# MASTER_PORT itself, or starts ranks of its own, means another one, which its rank 0 shall serve.
+# Under another launcher's block of variables (torchrun in a worker) the flag is that launcher's.
+class _Rendezvous(_AfterImport):
+    name = "torch.distributed.rendezvous"
+
     def change(self, module):
         import functools
         import os
@@ -118,6 +126,71 @@ class _Rendezvous:
                 if flag is not None:
                     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
         module._create_c10d_store = _create_c10d_store
+
+
+# torch's own server of its flight record (2.11 and newer), on a Unix socket beside the file of the
+# stacks. It starts with the worker's first process group: only then is there anything to ask, and a
+# program that merely imports torch has no thread more. Its threads are C++ and need no GIL.
+class _FlightServer(_AfterImport):
+    name = "torch.distributed.distributed_c10d"
+
+    def __init__(self, path):
+        import os
+        self.path = path
+        self.pid = os.getpid()
+
+    def change(self, module):
+        import functools
+        init = module.init_process_group
+
+        @functools.wraps(init)
+        def init_process_group(*rest, **named):
+            try:
+                self.open()
+            except Exception:
+                pass
+            return init(*rest, **named)
+        module.init_process_group = init_process_group
+
+    def open(self):
+        import atexit
+        import os
+        # A forked child is not asked.
+        if self.path is None or os.getpid() != self.pid:
+            return
+        path, self.path = self.path, None
+        self.keep(self.start(path))
+        os.chmod(path, 0o600)
+        atexit.register(self.close, path)
+
+    # torch warns that it listens, in every worker. Where that cannot be kept quiet there is none.
+    @staticmethod
+    def start(path):
+        import ctypes
+        import os
+        import torch
+        from torch._C import _distributed_c10d as c10d
+        library = os.path.join(os.path.dirname(torch.__file__), "lib", "libc10.so")
+        library = ctypes.CDLL(library, os.RTLD_NOLOAD | os.RTLD_NOW)
+        level = ctypes.c_int.in_dll(library, "FLAGS_caffe2_log_level")
+        before, level.value = level.value, max(level.value, 2)
+        try:
+            return c10d._WorkerServer(path)
+        finally:
+            level.value = before
+
+    # Nothing may destroy it: that joins its threads, and in a forked child it would also shut down
+    # the socket that the child shares with the worker.
+    @staticmethod
+    def keep(server):
+        import ctypes
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(server))
+
+    # No question may come while the process is being taken down.
+    def close(self, path):
+        import os
+        if os.getpid() == self.pid:
+            os.unlink(path)
 
 
 def _arm():
@@ -315,6 +388,8 @@ std::string stack_file(const JobDirectory& directory, std::uint32_t generation,
                        std::uint32_t rank) {
   return directory.path + "/stack-" + std::to_string(generation) + "-" + std::to_string(rank);
 }
+
+std::string flight_socket(const std::string& stack_file) { return stack_file + ".torch"; }
 
 void add_evidence_variables(Environment& environment, const JobDirectory& directory,
                             std::uint32_t generation) {

@@ -9,10 +9,10 @@
 //
 // Nothing is written to the worker's own streams: the dump goes to a file in the job's directory.
 //
-// The hook also lets torch's rank 0 serve the store where a script has set MASTER_PORT itself, or
-// where ranks of a worker's own meet; rank 0 says so in one line. A launcher in a worker is left
-// alone.
-// Thread: the supervisor's.
+// The hook also lets torch serve its flight record (agent/node/hang/flight_server.h), and lets its
+// rank 0 serve the store where a script has set MASTER_PORT itself, or where ranks of a worker's
+// own meet; rank 0 says so in one line. A launcher in a worker is left alone. Thread: the
+// supervisor's.
 #pragma once
 
 #include <sys/types.h>
@@ -46,6 +46,9 @@ void write_rank_hosts(const HostPlan& plan, const JobDirectory& directory);
 
 // The file that the hook of a worker's process writes to; the hook appends ".PID" itself.
 std::string stack_file(const JobDirectory& directory, std::uint32_t generation, std::uint32_t rank);
+// The socket of torch's worker server, from that file's whole name. It is there from the worker's
+// first process group of torch's to its end; mode 0600.
+std::string flight_socket(const std::string& stack_file);
 
 // Adds the variables that let torch and NCCL leave evidence in the job's directory, each only where
 // the worker's environment does not say otherwise. torch's flight recorder: how much it keeps,

@@ -1,6 +1,6 @@
 """Records torch's flight records of a hang, for the tests beside it:
 
-    ivyrun -n 3 python record.py CASE DIRECTORY       absent, differ or well
+    ivyrun -n 3 python record.py CASE DIRECTORY       absent, differ, sizes or well
 
 Wants torch from 2.10 on. What it writes is torch's own; lib/pythonX.Y/site-packages may then be
 overwritten by a path of the same length.
@@ -27,6 +27,9 @@ if rank < 2:
 
 def dump():
     time.sleep(2)
+    # What torch's worker server answers with.
+    with open(os.path.join(directory, f"{case}-{rank}.json"), "wb") as file:
+        file.write(c10d._dump_fr_trace_json(True, True, "gloo") + b"\n")
     with open(os.path.join(directory, f"{case}-{rank}.pickle"), "wb") as file:
         file.write(c10d._dump_fr_trace())
     time.sleep(1)
@@ -38,6 +41,10 @@ if case == "absent" and rank == 2:
     time.sleep(10)
 elif case == "differ" and rank == 2:
     dist.broadcast(torch.ones(1000), 0)
+elif case == "sizes":
+    # All_reduce fails at once, and a broadcast whose root does not come waits.
+    if rank < 2:
+        dist.broadcast(torch.ones(1000 - rank), 2)
 elif case != "well":
     dist.all_reduce(torch.ones(1000))
 time.sleep(10)
