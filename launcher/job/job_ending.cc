@@ -216,6 +216,8 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
+  inputs.device_lines =
+      device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);
   summary_ += summary(inputs);
   if (!summary_.empty()) job_.screen.say(summary_);
   return outcome;
