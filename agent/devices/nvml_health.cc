@@ -86,11 +86,15 @@ NvmlHealth::NvmlHealth() {
 }
 
 void NvmlHealth::read_links(nvml::Device device, GpuHealth& gpu) const {
-  std::array single{field_of(kRecoveryActionField), field_of(kLinkCountField)};
-  if (calls_.field_values(device, single.size(), single.data()) != nvml::kSuccess) return;
-  gpu.recovery_action = static_cast<int>(field_number(single[0]).value_or(-1));
-  const auto links = static_cast<unsigned>(
-      std::min<std::uint64_t>(field_number(single[1]).value_or(0), kMaxLinks));
+  // One by one: a driver that does not know a field may refuse all that are asked for with it.
+  const auto ask = [&](unsigned field) -> std::optional<std::uint64_t> {
+    nvml::FieldValue value = field_of(field);
+    if (calls_.field_values(device, 1, &value) != nvml::kSuccess) return std::nullopt;
+    return field_number(value);
+  };
+  gpu.recovery_action = static_cast<int>(ask(kRecoveryActionField).value_or(-1));
+  const auto links =
+      static_cast<unsigned>(std::min<std::uint64_t>(ask(kLinkCountField).value_or(0), kMaxLinks));
   if (links == 0) return;
   for (const LinkCounter& counter : kLinkCounters) {
     std::vector<nvml::FieldValue> values;
