@@ -58,6 +58,33 @@ bool is_slurms(const std::string& name, const Masks& masks) {
   return false;
 }
 
+// "core1.leaf2" of Slurm's "core1.leaf2.node07": the switches alone. Without a plug-in for the
+// topology the address is the node's name.
+std::string switches_above(const Environment& environment) {
+  const std::string* const address = find_variable(environment, "SLURM_TOPOLOGY_ADDR");
+  if (address == nullptr) return {};
+  const std::string* const pattern = find_variable(environment, "SLURM_TOPOLOGY_ADDR_PATTERN");
+  if (pattern != nullptr && pattern->find("switch") == std::string::npos &&
+      pattern->find("block") == std::string::npos)
+    return {};
+  const std::size_t dot = address->rfind('.');
+  return dot == std::string::npos ? "" : address->substr(0, dot);
+}
+
+// Level Zero can be told to show a GPU as one device, which then uses all of its tiles.
+FoundDevices with_devices_as_seen(FoundDevices found, const Environment& environment) {
+  const std::string* const hierarchy = find_variable(environment, "ZE_FLAT_DEVICE_HIERARCHY");
+  if (found.vendor != "intel" || hierarchy == nullptr || *hierarchy != "COMPOSITE") return found;
+  std::vector<FoundDevice> whole;
+  for (FoundDevice& device : found.devices) {
+    if (!whole.empty() && whole.back().bdf == device.bdf) continue;
+    device.gpu = static_cast<int>(whole.size());
+    whole.push_back(std::move(device));
+  }
+  found.devices = std::move(whole);
+  return found;
+}
+
 // Applies the vendor's masks. A worker may rewrite one layer of masks itself; a lower layer stays.
 MaskedDevices apply_vendors_masks(const FoundDevices& found, const DeviceVendor& vendor,
                                   const Masks& masks, DeviceView& view) {
@@ -93,6 +120,9 @@ void add_device(const FoundDevice* device, const VisibleDevice& visible, const C
   accelerator.set_cores(core_list_text(common_cores(parse_core_list(device->cores), allowed)));
   accelerator.set_interface(device->interface);
   accelerator.set_used_bytes(device->used_bytes);
+  accelerator.set_memory_bytes(device->memory_bytes);
+  accelerator.set_pci_switch(device->pci_switch);
+  accelerator.set_fabric(device->fabric);
   for (std::size_t i = 0; i < std::min(device->users.size(), kMaxUsers); ++i)
     accelerator.add_users(device->users[i]);
 }
@@ -101,7 +131,8 @@ void add_device(const FoundDevice* device, const VisibleDevice& visible, const C
 
 void set_device_facts(const DeviceFindings& findings, const Environment& environment,
                       const Environment& masks, HostFacts& facts) {
-  const FoundDevices& found = findings.found;
+  const FoundDevices found = with_devices_as_seen(findings.found, environment);
+  facts.set_topology_address(switches_above(environment));
   if (!findings.allowed.empty()) facts.set_allowed_cores(core_list_text(findings.allowed));
   for (std::size_t i = 0; i < std::min(findings.cores.size(), kMaxCores); ++i) {
     const Core& core = findings.cores[i];

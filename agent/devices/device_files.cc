@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "agent/devices/small_files.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -51,6 +52,17 @@ std::string nearest_interface(const std::string& place,
   return best == nullptr ? "" : best->interface;
 }
 
+// The switch's upstream port: two ports above the device. A device at a root port stands behind no
+// switch, and what it shares with others is the root complex.
+std::string switch_of(const std::string& place) {
+  const std::size_t root_begin = place.find("/pci");
+  if (root_begin == std::string::npos) return {};
+  std::vector<std::string> parts;
+  std::string_view left = std::string_view(place).substr(root_begin + 1);
+  while (!left.empty()) parts.emplace_back(take_part(left, '/'));
+  return parts.size() > 3 ? parts[parts.size() - 3] : parts.front();
+}
+
 BusDevice read_bus_device(const std::string& root, const std::string& bdf,
                           const std::vector<NetworkDevice>& interfaces) {
   const std::string directory = root + "/sys/bus/pci/devices/" + bdf;
@@ -58,7 +70,9 @@ BusDevice read_bus_device(const std::string& root, const std::string& bdf,
   device.bdf = normal_bdf(bdf);
   device.numa_node = number_in(directory + "/numa_node", -1);
   device.cores = first_line(directory + "/local_cpulist");
-  device.interface = nearest_interface(resolved(directory), interfaces);
+  const std::string place = resolved(directory);
+  device.interface = nearest_interface(place, interfaces);
+  device.pci_switch = switch_of(place);
   return device;
 }
 
@@ -68,12 +82,17 @@ DeviceFiles read_device_files(const std::string& root) {
   DeviceFiles files;
   files.nvidia = read_nvidia_files(root);
   files.amd = read_amd_files(root);
-  if (files.nvidia.on_bus.empty() && files.nvidia.driver.empty() && files.amd.empty()) return files;
+  files.intel = read_intel_files(root);
+  if (files.nvidia.on_bus.empty() && files.nvidia.driver.empty() && files.amd.empty() &&
+      files.intel.empty())
+    return files;
   const std::vector<NetworkDevice> interfaces = network_devices(root);
   for (const std::string& name : files.nvidia.on_bus)
     files.nvidia.bus.push_back(read_bus_device(root, name, interfaces));
   for (const AmdDevice& device : files.amd)
     files.amd_bus.push_back(read_bus_device(root, device.bdf, interfaces));
+  for (const IntelDevice& device : files.intel)
+    files.intel_bus.push_back(read_bus_device(root, device.bdf, interfaces));
   return files;
 }
 
@@ -81,6 +100,7 @@ FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml) 
   FoundDevices found;
   add_nvidia(files.nvidia, nvml, found);
   if (found.devices.empty()) add_amd(files.amd, files.amd_bus, found);
+  if (found.devices.empty()) add_intel(files.intel, files.intel_bus, found);
   return found;
 }
 

@@ -11,6 +11,7 @@
 
 #include "agent/devices/amd_devices.h"
 #include "agent/devices/found_devices.h"
+#include "agent/devices/intel_devices.h"
 #include "agent/devices/nvidia_devices.h"
 
 namespace ivy {
@@ -19,6 +20,8 @@ struct DeviceFiles {
   NvidiaFiles nvidia;
   std::vector<AmdDevice> amd;
   std::vector<BusDevice> amd_bus;
+  std::vector<IntelDevice> intel;
+  std::vector<BusDevice> intel_bus;
 };
 
 // `root` is "" for this host, or a directory that stands for "/" in tests. A host without
@@ -26,7 +29,8 @@ struct DeviceFiles {
 // directory.
 DeviceFiles read_device_files(const std::string& root);
 
-// When no NVIDIA device can be used, AMD's are taken: a job does not mix vendors. Pure.
+// When no NVIDIA device can be used, AMD's are taken, else Intel's: a job does not mix vendors.
+// Pure.
 FoundDevices combine_findings(const DeviceFiles& files, const NvmlAnswer& nvml);
 
 }  // namespace ivy

@@ -68,7 +68,13 @@ Meaning by_uuid(const FoundDevices& found, std::string_view entry) {
   return meaning;
 }
 
-Meaning meaning_of(const FoundDevices& found, std::string_view entry) {
+// Level Zero's "1.0" is a tile of device 1, where a device is a whole GPU.
+std::string_view without_tile(const FoundDevices& found, std::string_view entry) {
+  return found.vendor == "intel" ? entry.substr(0, entry.find('.')) : entry;
+}
+
+Meaning meaning_of(const FoundDevices& found, std::string_view written) {
+  const std::string_view entry = without_tile(found, written);
   const std::optional<int> number = to_number<int>(entry);
   if (number && *number >= 0) return by_number(found, *number);
   if (is_uuid(entry)) return by_uuid(found, entry);
@@ -100,7 +106,7 @@ MaskedDevices apply_mask(const FoundDevices& found, const std::optional<std::str
     const Meaning meaning = meaning_of(found, entry);
     masked.error = meaning.error;
     const bool is_repeated =
-        meaning.device &&
+        meaning.device && without_tile(found, entry) == entry &&
         std::any_of(masked.visible.begin(), masked.visible.end(),
                     [&](const VisibleDevice& other) { return other.device == meaning.device; });
     if (is_repeated) masked.error = std::string(entry) + " stands in it twice";

@@ -21,6 +21,7 @@ void set_place(const BusDevice* bus, FoundDevice& device) {
   device.numa_node = bus->numa_node;
   device.cores = bus->cores;
   device.interface = bus->interface;
+  device.pci_switch = bus->pci_switch;
 }
 
 std::string normal_bdf(std::string text) {

@@ -12,8 +12,9 @@ namespace ivy {
 struct BusDevice {
   std::string bdf;
   int numa_node = -1;
-  std::string cores;      // Near it; as the kernel writes it.
-  std::string interface;  // Network interface with the nearest common PCI root; may be empty.
+  std::string cores;       // Near it; as the kernel writes it.
+  std::string interface;   // Network interface with the nearest common PCI root; may be empty.
+  std::string pci_switch;  // The PCI switch that it stands behind, else its root complex.
 };
 
 // A device that a process could use if nothing hid it.
@@ -26,12 +27,15 @@ struct FoundDevice {
   int numa_node = -1;
   std::string cores;
   std::string interface;
+  std::string pci_switch;
+  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty: none beyond this host.
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
+  std::uint64_t memory_bytes = 0;  // In use, whoever uses it; 0: unknown.
 };
 
 struct FoundDevices {
-  std::string vendor;  // "nvidia", "amd" or empty.
+  std::string vendor;  // "nvidia", "amd", "intel" or empty.
   std::string source;  // "NVML 535.104.05", "files".
   std::vector<FoundDevice> devices;
   // At most kMaxDeviceNotes each.

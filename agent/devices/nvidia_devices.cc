@@ -96,6 +96,8 @@ struct Gpu {
   std::vector<MigSlice> slices;
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
+  std::uint64_t memory_bytes = 0;
+  std::string fabric;
 };
 
 const DriverDevice* in_driver(const NvidiaFiles& files, const std::string& bdf) {
@@ -168,7 +170,7 @@ std::vector<Gpu> gpus_of_nvml(const NvidiaFiles& files, const NvmlAnswer& nvml) 
     const DriverDevice* driver = in_driver(files, device.bdf);
     if (driver != nullptr && !is_usable(files, *driver)) continue;
     gpus.push_back({device.bdf, device.uuid, device.model, device.is_mig_enabled, device.slices,
-                    device.users, device.used_bytes});
+                    device.users, device.used_bytes, device.memory_bytes, device.fabric});
   }
   return gpus;
 }
@@ -195,7 +197,7 @@ std::vector<Gpu> gpus_of_files(const NvidiaFiles& files, FoundDevices& found) {
     std::vector<MigSlice> slices = usable_slices(files, device);
     hidden += device.slices.size() - slices.size();
     if (slices.empty() && !device.slices.empty()) continue;
-    gpus.push_back({device.bdf, device.uuid, device.model, !slices.empty(), slices, {}, 0});
+    gpus.push_back({device.bdf, device.uuid, device.model, !slices.empty(), slices, {}, 0, 0, ""});
   }
   if (hidden > 0)
     add_note(found.notes, counted(hidden, "MIG instance") +
@@ -217,11 +219,13 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
   device.gpu = index;
   device.bdf = gpu.bdf;
   device.model = gpu.model;
+  device.fabric = gpu.fabric;
   set_place(bus, device);
   if (!gpu.is_mig_enabled) {
     device.uuid = gpu.uuid;
     device.users = gpu.users;
     device.used_bytes = gpu.used_bytes;
+    device.memory_bytes = gpu.memory_bytes;
     found.devices.push_back(std::move(device));
     return;
   }
@@ -234,6 +238,7 @@ void add_gpu(const Gpu& gpu, int index, const BusDevice* bus, FoundDevices& foun
                                           "/" + std::to_string(slice.compute_instance);
     part.users = slice.users;
     part.used_bytes = slice.used_bytes;
+    part.memory_bytes = slice.memory_bytes;
     found.devices.push_back(std::move(part));
   }
   if (gpu.slices.empty())

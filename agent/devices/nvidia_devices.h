@@ -24,6 +24,7 @@ struct MigSlice {
   NodeState node = NodeState::kAbsent;  // Its files in /dev/nvidia-caps.
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
+  std::uint64_t memory_bytes = 0;  // In use, whoever uses it; 0: unknown.
 };
 
 // One directory of /proc/driver/nvidia/gpus.
@@ -47,6 +48,8 @@ struct NvmlDevice {
   std::vector<MigSlice> slices;
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
+  std::uint64_t memory_bytes = 0;
+  std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty: none beyond this host.
 };
 
 // NVML's answer, through ivy-probe.

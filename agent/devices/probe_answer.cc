@@ -2,50 +2,16 @@
 
 #include <algorithm>
 
+#include "agent/devices/probe_lines.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
 
-constexpr std::string_view kGreeting = "ivy-probe 1";
-constexpr std::string_view kMark = "ivy ";
 // How much of a library's own output is kept.
 constexpr std::size_t kMaxNoiseBytes = 200;
 
-using Fields = std::vector<std::string_view>;
-
-// A library's text must not look like two fields or two lines.
-std::string cleaned(std::string text) {
-  std::replace_if(
-      text.begin(), text.end(), [](unsigned char c) { return c < 0x20; }, ' ');
-  return text;
-}
-
-void add_line(std::string& text, std::string_view keyword, std::vector<std::string> fields) {
-  text += kMark;
-  text += keyword;
-  for (std::string& field : fields) text += "\t" + cleaned(std::move(field));
-  text += "\n";
-}
-
-Fields split(std::string_view line) {
-  Fields fields;
-  for (std::size_t begin = 0; begin <= line.size();) {
-    const std::size_t end = std::min(line.find('\t', begin), line.size());
-    fields.push_back(line.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  return fields;
-}
-
-template <class Number>
-bool take_number(std::string_view text, Number& number) {
-  const std::optional<Number> read = to_number<Number>(text);
-  number = read.value_or(0);
-  return read.has_value();
-}
-
-bool take_device(const Fields& fields, ProbeAnswer& answer) {
+bool take_device(const ProbeFields& fields, ProbeAnswer& answer) {
   if (fields.size() != 6) return false;
   NvmlDevice device;
   device.bdf = fields[1];
@@ -56,7 +22,7 @@ bool take_device(const Fields& fields, ProbeAnswer& answer) {
   return take_number(fields[3], answer.nvml.devices.back().minor);
 }
 
-bool take_slice(const Fields& fields, ProbeAnswer& answer) {
+bool take_slice(const ProbeFields& fields, ProbeAnswer& answer) {
   const auto device = std::find_if(
       answer.nvml.devices.begin(), answer.nvml.devices.end(),
       [&](const NvmlDevice& other) { return fields.size() > 1 && other.bdf == fields[1]; });
@@ -69,7 +35,7 @@ bool take_slice(const Fields& fields, ProbeAnswer& answer) {
   return is_right;
 }
 
-bool take_user(const Fields& fields, ProbeAnswer& answer) {
+bool take_user(const ProbeFields& fields, ProbeAnswer& answer) {
   int pid = 0;
   std::uint64_t bytes = 0;
   if (fields.size() != 4 || !take_number(fields[2], pid) || !take_number(fields[3], bytes))
@@ -86,7 +52,25 @@ bool take_user(const Fields& fields, ProbeAnswer& answer) {
   return true;
 }
 
-bool take_core(const Fields& fields, ProbeAnswer& answer) {
+bool take_memory(const ProbeFields& fields, ProbeAnswer& answer) {
+  std::uint64_t bytes = 0;
+  if (fields.size() != 3 || !take_number(fields[2], bytes)) return false;
+  for (NvmlDevice& device : answer.nvml.devices) {
+    if (device.uuid == fields[1]) device.memory_bytes = bytes;
+    for (MigSlice& slice : device.slices)
+      if (slice.uuid == fields[1]) slice.memory_bytes = bytes;
+  }
+  return true;
+}
+
+bool take_fabric(const ProbeFields& fields, ProbeAnswer& answer) {
+  if (fields.size() != 3) return false;
+  for (NvmlDevice& device : answer.nvml.devices)
+    if (device.uuid == fields[1]) device.fabric = fields[2];
+  return true;
+}
+
+bool take_core(const ProbeFields& fields, ProbeAnswer& answer) {
   if (fields.size() != 5) return false;
   Core core;
   core.processors = parse_core_list(fields[1]);
@@ -97,11 +81,13 @@ bool take_core(const Fields& fields, ProbeAnswer& answer) {
 }
 
 bool take_line(std::string_view line, ProbeAnswer& answer) {
-  const Fields fields = split(line);
+  const ProbeFields fields = split_probe_line(line);
   const std::string_view keyword = fields.front();
   if (keyword == "device") return take_device(fields, answer);
   if (keyword == "slice") return take_slice(fields, answer);
   if (keyword == "user") return take_user(fields, answer);
+  if (keyword == "memory") return take_memory(fields, answer);
+  if (keyword == "fabric") return take_fabric(fields, answer);
   if (keyword == "core") return take_core(fields, answer);
   if (fields.size() != 2) return false;
   if (keyword == "nvml") {
@@ -120,32 +106,35 @@ Error no_answer(const std::string& why, const std::string& noise) {
 }  // namespace
 
 std::string probe_text(const ProbeAnswer& answer) {
-  std::string text = std::string(kGreeting) + "\n";
-  if (answer.nvml.is_here) add_line(text, "nvml", {answer.nvml.driver_version});
-  if (!answer.nvml.error.empty()) add_line(text, "no-nvml", {answer.nvml.error});
+  std::string text = std::string(kProbeGreeting) + "\n";
+  if (answer.nvml.is_here) add_probe_line(text, "nvml", {answer.nvml.driver_version});
+  if (!answer.nvml.error.empty()) add_probe_line(text, "no-nvml", {answer.nvml.error});
   const auto add_users = [&](const auto& place) {
+    if (place.memory_bytes > 0)
+      add_probe_line(text, "memory", {place.uuid, std::to_string(place.memory_bytes)});
     for (std::size_t i = 0; i < place.users.size(); ++i)
       // The sum goes into the first line.
-      add_line(text, "user",
-               {place.uuid, std::to_string(place.users[i]),
-                std::to_string(i == 0 ? place.used_bytes : 0)});
+      add_probe_line(text, "user",
+                     {place.uuid, std::to_string(place.users[i]),
+                      std::to_string(i == 0 ? place.used_bytes : 0)});
   };
   for (const NvmlDevice& device : answer.nvml.devices) {
-    add_line(text, "device",
-             {device.bdf, device.uuid, std::to_string(device.minor),
-              device.is_mig_enabled ? "1" : "0", device.model});
+    add_probe_line(text, "device",
+                   {device.bdf, device.uuid, std::to_string(device.minor),
+                    device.is_mig_enabled ? "1" : "0", device.model});
     for (const MigSlice& slice : device.slices)
-      add_line(text, "slice",
-               {device.bdf, std::to_string(slice.gpu_instance),
-                std::to_string(slice.compute_instance), slice.uuid});
+      add_probe_line(text, "slice",
+                     {device.bdf, std::to_string(slice.gpu_instance),
+                      std::to_string(slice.compute_instance), slice.uuid});
+    if (!device.fabric.empty()) add_probe_line(text, "fabric", {device.uuid, device.fabric});
     add_users(device);
     for (const MigSlice& slice : device.slices) add_users(slice);
   }
   for (const Core& core : answer.cores)
-    add_line(text, "core",
-             {core_list_text(core.processors), std::to_string(core.numa_node),
-              std::to_string(core.package), std::to_string(core.l3)});
-  add_line(text, "end", {});
+    add_probe_line(text, "core",
+                   {core_list_text(core.processors), std::to_string(core.numa_node),
+                    std::to_string(core.package), std::to_string(core.l3)});
+  add_probe_line(text, "end", {});
   return text;
 }
 
@@ -158,18 +147,18 @@ Result<ProbeAnswer> parse_probe_text(std::string_view text) {
     if (end == std::string_view::npos) break;
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 1);
-    if (line == kGreeting) {
+    if (line == kProbeGreeting) {
       is_greeted = true;
     } else if (is_greeted && line == "ivy end") {
       return answer;
-    } else if (!line.starts_with(kMark)) {
-      if (noise.empty()) noise = cleaned(std::string(line.substr(0, kMaxNoiseBytes)));
-    } else if (!is_greeted || !take_line(line.substr(kMark.size()), answer)) {
+    } else if (!line.starts_with(kProbeMark)) {
+      if (noise.empty()) noise = probe_field(std::string(line.substr(0, kMaxNoiseBytes)));
+    } else if (!is_greeted || !take_line(line.substr(kProbeMark.size()), answer)) {
       return no_answer("ivy-probe said something that is no fact",
-                       cleaned(std::string(line.substr(0, kMaxNoiseBytes))));
+                       probe_field(std::string(line.substr(0, kMaxNoiseBytes))));
     }
   }
-  if (noise.empty()) noise = cleaned(std::string(text.substr(0, kMaxNoiseBytes)));
+  if (noise.empty()) noise = probe_field(std::string(text.substr(0, kMaxNoiseBytes)));
   return no_answer("ivy-probe ended before its answer was complete", noise);
 }
 

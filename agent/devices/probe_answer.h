@@ -5,6 +5,8 @@
 //   ivy device BDF UUID MINOR MIG(0|1) MODEL
 //   ivy slice BDF GI CI UUID
 //   ivy user UUID PID BYTES                                of the device or slice with this UUID
+//   ivy memory UUID BYTES                                  in use there, whoever uses it
+//   ivy fabric UUID CLUSTER/CLIQUE                         its NVLink domain
 //   ivy core PROCESSORS NUMA PACKAGE L3
 //   ivy end
 //

@@ -1,12 +1,13 @@
 // ivy-probe: the questions that need libraries of the host. The supervisor starts it for one
-// question; its answer is probe_answer.h's text. By hand: `ivy-probe devices cores` shows what it
-// sees.
+// question; its answer is probe_answer.h's text. `watch` stays beside a job (watch_answer.h). By
+// hand: `ivy-probe devices cores` shows what it sees, `ivy-probe health` how the devices are.
 #include <cstdio>
 #include <string_view>
 
 #include "agent/devices/hwloc_library.h"
 #include "agent/devices/nvml_library.h"
 #include "agent/devices/probe_answer.h"
+#include "agent/devices/probe_watch.h"
 #include "agent/devices/small_files.h"
 
 int main(int argc, char** argv) {
@@ -17,9 +18,15 @@ int main(int argc, char** argv) {
       answer.nvml = ivy::ask_nvml();
     } else if (question == "cores") {
       answer.cores = ivy::ask_hwloc(ivy::device_root());
+    } else if (question == "watch") {
+      ivy::run_watch(ivy::device_root());
+    } else if (question == "health") {
+      std::fputs(ivy::health_text(ivy::device_root()).c_str(), stdout);
+      return 0;
     } else {
       std::fprintf(stderr,
-                   "ivy-probe is started by ivy-node. usage: ivy-probe [devices] [cores]\n");
+                   "ivy-probe is started by ivy-node. usage: ivy-probe [devices] [cores] | watch | "
+                   "health\n");
       return 2;
     }
   }

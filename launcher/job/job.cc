@@ -7,6 +7,7 @@
 #include <exception>
 
 #include "launcher/hang/rank_names.h"
+#include "launcher/job/device_troubles.h"
 #include "launcher/job/joined_nodes.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -412,6 +413,8 @@ void Job::handle(std::size_t index, const Event& event) {
       return ranks_.stalled(index, event.stalled());
     case Event::kEvidencePart:
       return ranks_.evidence().on_part(index, event.evidence_part());
+    case Event::kDeviceTrouble:
+      return take_device_trouble(job_, index, event.device_trouble());
     case Event::kSignalled:
       if (job_.request.allocation_end != nullptr)
         job_.request.allocation_end->received(event.signalled().signal(), SignalSource::kStep,

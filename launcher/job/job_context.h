@@ -16,6 +16,7 @@
 #include "launcher/job/job_screen.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/job_workers.h"
+#include "launcher/report/device_lines.h"
 
 namespace ivy {
 
@@ -79,7 +80,8 @@ struct JobContext {
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
   LauncherEnd launcher_end;
-  std::vector<std::string> unclean;  // What may have been left running, for the summary.
+  std::vector<DeviceNote> device_notes;  // What this generation has met (device_troubles.h).
+  std::vector<std::string> unclean;      // What may have been left running, for the summary.
   std::optional<std::chrono::milliseconds>
       requested_grace;     // What `ivyctl stop --grace` asked for.
   bool concluded = false;  // Its end is being printed, or this launcher leaves it to another.

@@ -221,6 +221,8 @@ Outcome JobEnding::say_summary() {
   inputs.unclean = job_.unclean;
   if (const std::string missing = job_.events.complaint(); !missing.empty())
     inputs.complaints.push_back(missing);
+  inputs.device_lines =
+      device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);
   summary_ += summary(inputs);
   if (!summary_.empty() && job_.options.summary == SummaryChoice::kAuto) job_.screen.say(summary_);
   record(inputs);

@@ -61,6 +61,7 @@ WatchdogAbort RankEvents::watchdog_abort() const {
 }
 
 void RankEvents::begin() {
+  job_.device_notes.clear();
   mpi_.begin();
   losses_.begin();
   evidence_.watch(job_.options.stall_timeout);

@@ -11,6 +11,16 @@ namespace ivy {
 
 using std::chrono::milliseconds;
 
+namespace {
+
+// Why an attempt failed, and what has happened to a device of that host.
+std::string cause_with_device(const WorkerEnd& first, const JobContext& job) {
+  const std::string device = device_reason(job.device_notes, first);
+  return attempt_cause(first, job.started_at_ns) + (device.empty() ? "" : "; " + device);
+}
+
+}  // namespace
+
 Restarts::Restarts(JobContext& job, HostLosses& losses)
     : job_(job), losses_(losses), policy_(limits(job.options.max_restarts)) {}
 
@@ -74,7 +84,7 @@ bool Restarts::decide(bool is_preempted) {
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  say_failed(first != nullptr ? attempt_cause(*first, job_.started_at_ns)
+  say_failed(first != nullptr ? cause_with_device(*first, job_)
                               : lost_text(losses_.members()));
   return true;
 }

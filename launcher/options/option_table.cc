@@ -55,8 +55,11 @@ constexpr OptionEntry kTable[] = {
      "pretend that this machine is N hosts (for trying things out)"},
     refused("-N", "-N", "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"),
     refused("include", "--exclude", "write the wanted hosts with -H"),
-    refused("map-by", "-map-by --rank-by -rank-by --bynode -bynode --byslot -byslot --bycore -bycore",
-     "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N"),
+    {"map-by", "-map-by", "host|nvlink|switch", kPlacement, kHonoured, kOurs,
+     "rank order: `host` as in -H (default); `nvlink`: hosts of one NVLink domain follow each other; `switch`: hosts "
+     "behind one network switch (SLURM_TOPOLOGY_ADDR), and accelerators behind one PCI switch; --dry-run shows it"},
+    refused("rank-by", "-rank-by --bynode -bynode --byslot -byslot --bycore -bycore",
+     "ranks fill the hosts in the order of -H; ppr:N:node is --nproc-per-node N; see --map-by"),
     {"bind-to", "-bind-to --numa-binding --cpu-bind --bind-cores-to-rank=core --enable-cpu-affinity=numa",
      "KIND", kPlacement, kHonoured, kOurs,
      "run workers on some processors only: core (an even share of the cores, its own), l3, numa, socket "

@@ -23,6 +23,8 @@ enum class App { kNone, kJaxService };
 enum class SummaryChoice { kAuto, kOff, kJson };
 // --on-failure: what happens when a worker ends badly.
 enum class OnFailure { kRestart, kShrink, kReplace };
+// --map-by: by what ranks that follow each other are near to each other.
+enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, where it has any.
 enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 

@@ -85,14 +85,23 @@ Result<PerHost> parse_per_host(std::string_view text) {
     const Result<int> number = parse_number(text, 1, kMaxWorkers);
     if (!number.ok()) {
       Error error = invalid(text, "a number of workers, auto, gpu or cpu");
-      if (text == "xpu")
-        error.fix = "Intel's accelerators are not counted yet: a number, one for each of them";
+      if (text == "xpu") error.fix = "gpu: one for each accelerator, Intel's too";
       return error;
     }
     result.kind = PerHost::Kind::kNumber;
     result.number = number.value();
   }
   return result;
+}
+
+Result<MapChoice> parse_map_by(std::string_view text) {
+  if (text == "host" || text == "slot") return MapChoice::kHost;
+  if (text == "nvlink") return MapChoice::kNvlink;
+  if (text == "switch") return MapChoice::kSwitch;
+  return Error{Code::kInvalidArgument,
+               "\"" + std::string(text) + "\" is not one of host, nvlink, switch",
+               "leave it out: ranks fill the hosts in the order of -H\n"
+               "ppr:N:node is --nproc-per-node N; what it says of cores is --bind-to"};
 }
 
 Result<BindChoice> parse_bind_to(std::string_view text) {

@@ -37,6 +37,9 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 // "8", "auto", "gpu", "cpu".
 Result<PerHost> parse_per_host(std::string_view text);
 
+// "host", "nvlink", "switch"; "slot" is mpirun's word for the first.
+Result<MapChoice> parse_map_by(std::string_view text);
+
 // "none", "core", "l3", "numa", "socket", "auto", and what torchrun and srun call these.
 Result<BindChoice> parse_bind_to(std::string_view text);
 

@@ -135,6 +135,7 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.list("hosts", raw.hosts);
   binder.text("hostfile", raw.hostfile);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
+  binder.parsed("map-by", options.map_by, parse_map_by);
   binder.parsed("num-proc", options.num_proc, number_between(1, kMaxWorkers));
   binder.value("nproc-per-node", [&](const std::string& text) -> Result<void> {
     raw.per_host_text = text;

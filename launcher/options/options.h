@@ -34,6 +34,7 @@ struct HostOptions {
   // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
   std::optional<int> min_nodes;
   PerHost per_host;  // --nproc_per_node
+  MapChoice map_by = MapChoice::kHost;
 };
 
 // Accelerators and cores of the workers.

@@ -7,6 +7,7 @@
 #include "launcher/options/exports.h"
 #include "launcher/options/hosts.h"
 #include "launcher/plan/core_split.h"
+#include "launcher/plan/topology_order.h"
 #include "proto/contract/device_vendor.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
@@ -53,7 +54,9 @@ void assign_devices(PlanContext& context) {
   for (PlannedHost& host : context.plan.hosts) {
     const HostFacts& facts = context.facts(host);
     host.devices = devices_of_host(context.options, context.answers, host.host_index);
-    host.has_part_of_devices = host.devices.size() < facts.accelerators();
+    order_devices(context.options, facts, host.devices);
+    host.has_part_of_devices = host.devices.size() < facts.accelerators() ||
+                               !std::is_sorted(host.devices.begin(), host.devices.end());
     host.sees_own = sees_own(context.options, facts, host.devices);
     for (PlannedWorker& worker : host.workers)
       worker = PlannedWorker{worker.rank, worker.local_rank};

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "launcher/options/carrier_kind.h"
+#include "launcher/options/option_types.h"
 #include "launcher/report/diagnostic.h"
 #include "proto/contract/core_list.h"
 #include "proto/wire/job.pb.h"
@@ -47,9 +48,9 @@ struct PlannedHost {
   // Its accelerators: indices into HostFacts::devices. A pretended host has a part of its
   // machine's.
   std::vector<int> devices;
-  bool has_part_of_devices = false;
-  bool sees_own = false;        // Each of its workers sees its own accelerators alone.
-  bool shares_devices = false;  // Workers use the same accelerator.
+  bool has_part_of_devices = false;  // Or has them in another order than its masks.
+  bool sees_own = false;             // Each of its workers sees its own accelerators alone.
+  bool shares_devices = false;       // Workers use the same accelerator.
 };
 
 // How the workers get their MPI world (mpi_plan.h).
@@ -70,7 +71,8 @@ struct JobPlan {
   std::uint16_t store_port = 0;        // Port of the store's native dialect; 0: no store.
   std::string program;                 // As shown to people.
   std::vector<std::string> arguments;  // argv of every worker.
-  std::string rule;          // Which rule decided the number of workers, for the plan line.
+  std::string rule;  // Which rule decided the number of workers, for the plan line.
+  MapChoice map_by = MapChoice::kHost;
   std::string device_words;  // About accelerators and cores, for the same line; often empty.
   std::vector<Diagnostic> warnings;
   MpiChoice mpi;

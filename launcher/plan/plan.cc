@@ -8,6 +8,7 @@
 #include "launcher/plan/master_address.h"
 #include "launcher/plan/mpi_plan.h"
 #include "launcher/plan/plan_context.h"
+#include "launcher/plan/topology_order.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -196,9 +197,9 @@ void check_max_slots(PlanContext& context, const Offer& offer) {
   }
 }
 
-void number_workers(const PlanContext& context, const Offer& offer, JobPlan& plan) {
-  for (std::size_t i = 0; i < offer.places.size(); ++i) {
-    if (offer.places[i] == 0) continue;
+void number_workers(PlanContext& context, const Offer& offer, JobPlan& plan) {
+  for (const std::size_t i : host_order(context)) {
+    if (i >= offer.places.size() || offer.places[i] == 0) continue;
     PlannedHost host;
     host.name = context.answers[i].name;
     host.carrier = context.answers[i].carrier;
@@ -335,10 +336,13 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   PlanContext context{options, answers, plan, refusals};
   plan.job_id = job_id;
   plan.program = options.command.front();
+  plan.map_by = options.map_by;
   Offer offer = place_workers(context);
   check_max_slots(context, offer);
   limit_places(context, offer);
   plan.rule = offer.rule;
+  if (options.map_by != MapChoice::kHost)
+    plan.rule += options.map_by == MapChoice::kNvlink ? ", by NVLink domain" : ", by switch";
   if (options.allocation) plan.rule += "; hosts of " + options.allocation->name();
   number_workers(context, offer, plan);
   if (!plan.hosts.empty()) {

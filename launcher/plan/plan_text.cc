@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "launcher/plan/plan.h"
+#include "launcher/plan/topology_order.h"
 #include "launcher/report/text_columns.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
@@ -58,6 +59,11 @@ void append(std::string& list, const std::string& item) {
   if (!item.empty()) list += (list.empty() ? "" : ",") + item;
 }
 
+// For --map-by, behind the other columns.
+void add_cell(const JobPlan& plan, MapChoice choice, const std::string& cell, TextRow& row) {
+  if (plan.map_by == choice) row.push_back(or_dash(cell));
+}
+
 TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const HostFacts& facts) {
   std::string devices;
   std::string addresses;
@@ -87,6 +93,18 @@ TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const H
           or_dash(interfaces)};
 }
 
+std::string switches_of(const PlannedHost& host, const PlannedWorker& worker,
+                        const HostFacts& facts) {
+  std::string switches;
+  for (const int place : worker.devices) {
+    const int index = host.devices[static_cast<std::size_t>(place)];
+    if (index >= facts.devices_size()) continue;
+    const std::string name = RemoteText(facts.devices(index).pci_switch()).line();
+    if (switches.find(name) == std::string::npos) append(switches, name);
+  }
+  return switches;
+}
+
 std::string view_line(const PlannedHost& host, const HostFacts& facts) {
   const DeviceView& view = facts.device_view();
   std::string line = "accelerators of " + host.name + ": " + std::to_string(facts.accelerators()) +
@@ -104,6 +122,7 @@ std::string view_line(const PlannedHost& host, const HostFacts& facts) {
 std::string device_table(const JobPlan& plan, const std::vector<HostAnswer>& answers) {
   std::vector<TextRow> rows = {{"rank", "host", "local rank", "accelerator", "address", "UUID",
                                 "processors", "NUMA", "near interface"}};
+  add_cell(plan, MapChoice::kSwitch, "PCI switch", rows.back());
   std::string views;
   bool any = false;
   for (const PlannedHost& host : plan.hosts) {
@@ -112,6 +131,7 @@ std::string device_table(const JobPlan& plan, const std::vector<HostAnswer>& ans
     for (const PlannedWorker& worker : host.workers) {
       any = any || !worker.devices.empty() || !worker.cores.empty();
       rows.push_back(worker_row(host, worker, facts));
+      add_cell(plan, MapChoice::kSwitch, switches_of(host, worker, facts), rows.back());
     }
   }
   return views + (any ? text_columns(rows) : "");
@@ -182,8 +202,14 @@ std::string plan_table(const Options& options, const JobPlan& plan,
   if (!options.host_source.empty()) out += "hosts from: " + options.host_source + "\n";
   std::vector<TextRow> rows = {{"host", "node", "ranks", "carrier", "address", "user", "cores",
                                 "accelerators", "machine", "interpreter"}};
-  for (const PlannedHost& host : plan.hosts)
+  add_cell(plan, MapChoice::kNvlink, "NVLink domain", rows.back());
+  add_cell(plan, MapChoice::kSwitch, "network switch", rows.back());
+  for (const PlannedHost& host : plan.hosts) {
     rows.push_back(host_row(host, answers[host.host_index]));
+    const std::string domain = host_domain(options, answers[host.host_index].facts);
+    if (plan.map_by != MapChoice::kHost)
+      add_cell(plan, plan.map_by, RemoteText(domain).line(), rows.back());
+  }
   out += text_columns(rows) + device_table(plan, answers) + listening_lines(options, plan);
   if (options.max_restarts > 0)
     out += "restarts: at most " + std::to_string(options.max_restarts) +

@@ -264,11 +264,13 @@ void add_worker_devices(const HostInputs& to, const PlannedWorker& worker, Envir
     set_variable(out, "OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, threads)));
   }
   if (chooses_devices(to.inputs.from_files)) return;
-  const std::string* order = find_variable(to.exports, "CUDA_DEVICE_ORDER");
-  if (order == nullptr) order = find_variable(*to.inputs.caller, "CUDA_DEVICE_ORDER");
-  const bool by_uuid = order != nullptr && *order != "PCI_BUS_ID";
-  set_variables(out, worker_device_variables(*to.inputs.options, to.host, worker,
-                                             answer_of(to.inputs, to.host).facts, by_uuid));
+  const HostFacts& facts = answer_of(to.inputs, to.host).facts;
+  const DeviceVendor& vendor = device_vendor(facts.accelerator_source());
+  const std::string variable(vendor.order_variable);
+  const std::string* order = find_variable(to.exports, variable);
+  if (order == nullptr) order = find_variable(*to.inputs.caller, variable);
+  const bool by_uuid = order != nullptr && *order != vendor.order;
+  set_variables(out, worker_device_variables(*to.inputs.options, to.host, worker, facts, by_uuid));
 }
 
 void add_worker(const PlannedWorker& worker, Environment& out) {
@@ -309,9 +311,10 @@ constexpr std::string_view kLoginNames =
     "PROMPT* MANPATH INFOPATH DISPLAY WAYLAND_DISPLAY XAUTHORITY XDG_* DBUS_* SSH_* GPG_* "
     "SUDO_* TMUX* STY WINDOW* TERM_* VTE_VERSION VSCODE_* GIT_* DESKTOP_SESSION "
     "SESSION_MANAGER SLURM_* PBS_* TMPDIR MEMORY_PRESSURE_* PET_* DEBUGINFOD_* "
-    "CUDA_VISIBLE_DEVICES NVIDIA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES CREDENTIALS_DIRECTORY";
+    "CREDENTIALS_DIRECTORY";
 
 bool is_login_name(std::string_view name) {
+  if (selects_devices(name)) return true;
   static const std::vector<std::string_view> patterns = words_of(kLoginNames);
   return std::any_of(patterns.begin(), patterns.end(), [name](std::string_view pattern) {
     return env_pattern_matches(pattern, name);

@@ -141,6 +141,14 @@ std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   return "  symptom: a collective's watchdog ended it: " + clean_line(text) + "\n";
 }
 
+// What the devices have gone through, whether a worker or the launcher has ended the job.
+std::string device_block(const SummaryInputs& inputs) {
+  std::string text;
+  for (const std::string& line : inputs.device_lines)
+    text += (text.empty() ? "  device: " : "          ") + clean_line(line) + "\n";
+  return text;
+}
+
 std::string first_cause_block(const SummaryInputs& inputs, const WorkerEnd& end) {
   std::string line = "rank " + std::to_string(end.rank);
   if (!end.exec_failure.empty()) {
@@ -312,7 +320,8 @@ std::string summary(const SummaryInputs& inputs) {
       launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();
   // After a worker's failure the launcher's own reason is what happened next.
   if (has_words && !outcome.first) text += render(launcher_end.diagnostic);
-  text += candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
+  text +=
+      device_block(inputs) + candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
   if (has_words && outcome.first)
     text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
   return text + losses_block(inputs) + attempts_block(inputs) + last_line(inputs);

@@ -28,6 +28,7 @@ struct SummaryInputs {
   std::vector<std::string> complaints;  // Output::complaints()
   std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
   std::string finding;                  // JobEvidence::finding(), beside a watchdog's abort.
+  std::vector<std::string> device_lines;  // device_lines(), beside the first cause.
   std::vector<FailedAttempt> attempts;
   std::vector<std::string> losses;  // RankLosses::lines() has them in order.
   int attempt = 1;                  // Number of the last one that was started.

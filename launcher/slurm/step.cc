@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "launcher/slurm/nodelist.h"
+#include "proto/contract/device_vendor.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -26,11 +27,6 @@ constexpr std::string_view kHidden =
     "SLURM_STDERRMODE SLURM_STDINMODE SLURM_STDOUTMODE SLURM_STEP_GRES SLURM_TASK_EPILOG "
     "SLURM_TASK_PROLOG SLURM_TEST_EXEC SLURM_THREADS* SLURM_THREAD_SPEC SLURM_TIMELIMIT "
     "SLURM_TRES_* SLURM_UNBUFFEREDIO SLURM_USE_MIN_NODES SLURM_WAIT* SLURM_WORKING_DIR SRUN_*";
-
-// Slurm gives each node its own; one that it does not manage would hear of this node's.
-constexpr std::string_view kVisibleDevices =
-    "CUDA_VISIBLE_DEVICES HIP_VISIBLE_DEVICES ROCR_VISIBLE_DEVICES ZE_AFFINITY_MASK "
-    "GPU_DEVICE_ORDINAL";
 
 constexpr std::string_view kMarker = "\001ivy:";
 
@@ -191,7 +187,8 @@ Environment srun_environment(const Environment& caller, bool is_here_alone) {
   Environment kept;
   for (const EnvVariable& variable : caller) {
     if (is_hidden_from_srun(variable.name)) continue;
-    if (!is_here_alone && is_one_of(kVisibleDevices, variable.name)) continue;
+    // Slurm gives each node its own; one that it does not manage would hear of this node's.
+    if (!is_here_alone && selects_devices(variable.name)) continue;
     kept.push_back(variable);
   }
   return kept;

@@ -8,10 +8,25 @@ namespace {
 
 constexpr std::array kVendors{
     // CUDA's own order is "fastest first"; everything else counts by PCI address.
-    DeviceVendor{"nvidia", "CUDA_VISIBLE_DEVICES", "", "", "CUDA_DEVICE_ORDER", "PCI_BUS_ID"},
-    DeviceVendor{"amd", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "",
-                 ""},
+    DeviceVendor{.name = "nvidia",
+                 .mask = "CUDA_VISIBLE_DEVICES",
+                 .order_variable = "CUDA_DEVICE_ORDER",
+                 .order = "PCI_BUS_ID",
+                 .other_mask = "NVIDIA_VISIBLE_DEVICES"},
+    DeviceVendor{.name = "amd",
+                 .mask = "HIP_VISIBLE_DEVICES",
+                 .lower_mask = "ROCR_VISIBLE_DEVICES",
+                 .borrowed_mask = "CUDA_VISIBLE_DEVICES",
+                 .other_mask = "GPU_DEVICE_ORDINAL"},
+    DeviceVendor{.name = "intel",
+                 .mask = "ZE_AFFINITY_MASK",
+                 .order_variable = "ZE_ENABLE_PCI_ID_DEVICE_ORDER",
+                 .order = "1"},
 };
+
+bool is_mask_of(const DeviceVendor& vendor, std::string_view variable) {
+  return variable == vendor.mask || variable == vendor.lower_mask;
+}
 
 }  // namespace
 
@@ -25,8 +40,14 @@ const DeviceVendor& device_vendor(std::string_view name) {
 
 bool is_device_mask(std::string_view variable) {
   return !variable.empty() &&
+         std::any_of(kVendors.begin(), kVendors.end(),
+                     [&](const DeviceVendor& vendor) { return is_mask_of(vendor, variable); });
+}
+
+bool selects_devices(std::string_view variable) {
+  return !variable.empty() &&
          std::any_of(kVendors.begin(), kVendors.end(), [&](const DeviceVendor& vendor) {
-           return variable == vendor.mask || variable == vendor.lower_mask;
+           return is_mask_of(vendor, variable) || variable == vendor.other_mask;
          });
 }
 

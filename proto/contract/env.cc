@@ -1,6 +1,9 @@
 #include "proto/contract/env.h"
 
 #include <algorithm>
+#include <vector>
+
+#include "proto/contract/device_vendor.h"
 
 namespace ivy {
 namespace {
@@ -141,12 +144,6 @@ constexpr EnvEntry kVariables[] = {
     {"MANAGERPID", kScrub, "systemd, for another process"},
 
     // Kept here only: true of this host or this login, wrong or private elsewhere.
-    {"CUDA_VISIBLE_DEVICES", kInherit, "CUDA: devices of this host"},
-    {"NVIDIA_VISIBLE_DEVICES", kInherit, "NVIDIA's container runtime: devices of this host"},
-    {"HIP_VISIBLE_DEVICES", kInherit, "HIP: devices of this host"},
-    {"ROCR_VISIBLE_DEVICES", kInherit, "ROCm: devices of this host"},
-    {"GPU_DEVICE_ORDINAL", kInherit, "ROCm: devices of this host"},
-    {"ZE_AFFINITY_MASK", kInherit, "Level Zero: devices of this host"},
     {"TPU_VISIBLE_*", kInherit, "TPU: devices of this host"},
     {"TPU_PROCESS_*", kInherit, "TPU: processes of this host"},
     {"TF_CONFIG", kInherit, "TensorFlow: one task of a cluster"},
@@ -252,9 +249,21 @@ bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z')
 
 }  // namespace
 
-std::span<const EnvEntry> env_table() { return kVariables; }
+std::span<const EnvEntry> env_table() {
+  // Masks stand first: each is true of one host, whatever a prefix below says.
+  static const std::vector<EnvEntry> all = [] {
+    std::vector<EnvEntry> rows;
+    for (const DeviceVendor& vendor : device_vendors())
+      for (const std::string_view mask : {vendor.mask, vendor.lower_mask, vendor.other_mask})
+        if (!mask.empty()) rows.push_back({mask, kInherit, "accelerators of this host"});
+    rows.insert(rows.end(), std::begin(kVariables), std::end(kVariables));
+    return rows;
+  }();
+  return all;
+}
 
 EnvRule env_rule(std::string_view name) {
+  if (selects_devices(name)) return kInherit;
   const auto* entry =
       std::find_if(std::begin(kVariables), std::end(kVariables),
                    [&](const EnvEntry& e) { return env_pattern_matches(e.pattern, name); });

@@ -46,6 +46,10 @@ inline constexpr std::chrono::milliseconds kUnkillableAfter{30'000};
 // ... and a supervisor that has not even done that after this time is stuck.
 inline constexpr std::chrono::milliseconds kStopPatience = kUnkillableAfter * 3 / 2;
 
+// Before another attempt a host waits so long for the memory of its devices, which a driver may
+// give back late; workers of other hosts wait for it in their framework's rendezvous.
+inline constexpr std::chrono::milliseconds kDeviceMemoryWait{50'000};
+
 constexpr std::uint64_t nanoseconds_of(std::chrono::nanoseconds duration) {
   return static_cast<std::uint64_t>(duration.count());
 }

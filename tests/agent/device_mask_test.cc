@@ -179,5 +179,36 @@ TEST(DeviceFactsTest, AmdWritesTheLayerThatWasThere) {
             "ROCR_VISIBLE_DEVICES=1,2 HIP_VISIBLE_DEVICES=1");
 }
 
+TEST(DeviceMaskTest, IntelsTilesAreDevicesUnlessToldOtherwise) {
+  FoundDevices found;
+  found.vendor = "intel";
+  for (int tile = 0; tile < 4; ++tile) {
+    FoundDevice device;
+    device.gpu = tile;
+    device.bdf = tile < 2 ? "0000:1a:00.0" : "0000:9a:00.0";
+    found.devices.push_back(device);
+  }
+  const HostFacts all = facts_of(found, {});
+  EXPECT_EQ(all.accelerators(), 4u);
+  EXPECT_EQ(all.device_view().mask_variable(), "ZE_AFFINITY_MASK");
+  EXPECT_EQ(facts_of(found, {{"ZE_AFFINITY_MASK", "2,3"}}).devices(0).bdf(), "0000:9a:00.0");
+  EXPECT_EQ(facts_of(found, {{"CUDA_VISIBLE_DEVICES", "0"}}).accelerators(), 4u);
+  const EnvVariable whole = {"ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE"};
+  EXPECT_EQ(facts_of(found, {whole}).accelerators(), 2u);
+  const HostFacts tiles = facts_of(found, {whole, {"ZE_AFFINITY_MASK", "1.0,1.1"}});
+  ASSERT_EQ(tiles.accelerators(), 2u) << tiles.device_view().mask_error();
+  EXPECT_EQ(tiles.devices(1).mask_entry(), "1.1");
+  EXPECT_EQ(tiles.devices(1).bdf(), "0000:9a:00.0");
+}
+
+TEST(DeviceMaskTest, SlurmsSwitchesAreToldWithoutTheNode) {
+  const EnvVariable address = {"SLURM_TOPOLOGY_ADDR", "core1.leaf2.node07"};
+  EXPECT_EQ(facts_of(FoundDevices{}, {address}).topology_address(), "core1.leaf2");
+  EXPECT_EQ(facts_of(FoundDevices{}, {address, {"SLURM_TOPOLOGY_ADDR_PATTERN", "node"}})
+                .topology_address(),
+            "");
+  EXPECT_EQ(facts_of(FoundDevices{}, {{"SLURM_TOPOLOGY_ADDR", "node07"}}).topology_address(), "");
+}
+
 }  // namespace
 }  // namespace ivy

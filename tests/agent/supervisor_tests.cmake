@@ -7,7 +7,7 @@ target_link_libraries(supervisor_parts_tests PRIVATE ivy_node_core OpenSSL::Cryp
 gtest_discover_tests(supervisor_parts_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS pure)
 
 # Accelerators: recorded trees and masks; then ivy-probe, with a test double of NVML.
-add_executable(device_tests device_files_test.cc device_mask_test.cc)
+add_executable(device_tests device_files_test.cc device_health_test.cc device_mask_test.cc)
 target_link_libraries(device_tests PRIVATE ivy_devices GTest::gtest_main)
 gtest_discover_tests(device_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS pure)
 add_executable(probe_tests probe_test.cc)

@@ -69,6 +69,17 @@ class Tree:
         if file != "forbidden":
             self.nvml.append(f"gpu {address} {uuid} {minor} {mig} {model}")
 
+    def intel(self, number, address, parent, tiles=1, file="usable"):
+        """A discrete GPU of Intel as its driver xe shows it."""
+        self.pci(address, parent, "0x8086", "0x038000", 0, "0-255")
+        place = f"sys/devices/{parent}/{address}"
+        for tile in range(tiles):
+            self.write(f"{place}/tile{tile}/gt0/freq0/act_freq", "0\n")
+        self.write(f"{place}/drm/renderD{128 + number}/dev", f"226:{128 + number}\n")
+        self.link(f"sys/class/drm/card{number}/device", f"../../../devices/{parent}/{address}")
+        if file == "usable":
+            self.write(f"dev/dri/renderD{128 + number}")
+
     def mig(self, minor, gi, ci, uuid):
         self.write(f"proc/driver/nvidia/capabilities/gpu{minor}/mig/gi{gi}/ci{ci}/access",
                    "DeviceFileMinor: 30\nDeviceFileMode: 292\nDeviceFileModify: 1\n")
@@ -102,6 +113,15 @@ def with_instances(path):
     for gi, uuid in ((1, "MIG-1a2b3c4d-0000-5555-8888-000000000001"), (2, "MIG-1a2b3c4d-0000-5555-8888-000000000002"),
                      (5, "MIG-9f8e7d6c-0000-5555-8888-000000000005")):
         tree.mig(1, gi, 0, uuid)
+    return tree
+
+
+def two_intel(path, tiles=2):
+    """Two Data Center GPU Max cards, and the graphics of the processor, which are none."""
+    tree = Tree(path)
+    tree.intel(0, "0000:00:02.0", "pci0000:00")
+    tree.intel(1, "0000:9a:00.0", "pci0000:98/0000:98:01.0", tiles)
+    tree.intel(2, "0000:1a:00.0", "pci0000:18/0000:18:01.0", tiles)
     return tree
 
 

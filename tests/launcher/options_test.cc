@@ -463,7 +463,7 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
       {"--workers", "-n N"},
       {"--gres=gpu:8", "--nproc-per-node N"},
       {"--config-file", "IVY_HOSTS"},
-      {"--map-by", "ppr:N:node is --nproc-per-node N"},
+      {"--rank-by", "ppr:N:node is --nproc-per-node N"},
       {"--no_ssh", "rank order"},
       {"--get-stack-traces", "ivyctl stack"},
       {"--partition", "salloc"},
@@ -689,6 +689,12 @@ TEST(OptionsTest, AcceleratorsAndCores) {
   EXPECT_EQ(options.bind_to, BindChoice::kCore);
   EXPECT_TRUE(options.report_bindings && options.oversubscribe);
   EXPECT_EQ(options.device_env, (std::vector<std::string>{"A_B", "C"}));
+  EXPECT_EQ(options.map_by, MapChoice::kHost);
+  EXPECT_EQ(options_of({"--map-by", "nvlink", "x"}).map_by, MapChoice::kNvlink);
+  EXPECT_EQ(options_of({"-map-by", "switch", "x"}).map_by, MapChoice::kSwitch);
+  EXPECT_EQ(options_of({"--map-by=slot", "x"}).map_by, MapChoice::kHost);
+  EXPECT_TRUE(contains(error_of({"--map-by", "ppr:8:node", "x"}).fix, "--nproc-per-node N"));
+  EXPECT_TRUE(contains(error_of({"--map-by", "node", "x"}).message, "host, nvlink, switch"));
   EXPECT_EQ(options_of({"--virtual-local-rank", "x"}).visible, VisibleChoice::kOwn);
   EXPECT_EQ(options_of({"--numa-binding", "node", "x"}).bind_to, BindChoice::kNuma);
   EXPECT_EQ(options_of({"--numa-binding=exclusive", "x"}).bind_to, BindChoice::kCore);

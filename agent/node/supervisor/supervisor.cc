@@ -23,6 +23,7 @@
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
+#include "agent/node/supervisor/device_watch.h"
 #include "agent/node/supervisor/event_sender.h"
 #include "agent/node/supervisor/hello.h"
 #include "agent/node/supervisor/host_stores.h"
@@ -57,6 +58,14 @@ constexpr int kMaxAddressChecks = 64;
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
+// The last event of a generation that this host does not start.
+Event refusal_report(std::uint32_t generation, bool is_clean) {
+  Event event;
+  event.mutable_report()->set_generation(generation);
+  event.mutable_report()->set_clean(is_clean);
+  return event;
+}
+
 // What a launcher's commands have settled for the job.
 struct JobTerms {
   std::uint64_t grace_ns = nanoseconds_of(kGraceAfterFailure);
@@ -76,6 +85,12 @@ struct FinishWhen {
 struct FrameworkServers {
   MpiServers mpi;
   JaxService jax;
+};
+
+// What this host has of accelerators, and how they are.
+struct HostDevices {
+  Discovery discovery;
+  DeviceWatch watch;
 };
 
 class Supervisor {
@@ -135,7 +150,12 @@ class Supervisor {
 
   std::unique_ptr<Containment> containment_;  // There is one from Hello on.
   JobPorts ports_;
-  Discovery discovery_{loop_, program_directory() + "/ivy-probe"};
+  HostDevices devices_{
+      {loop_, program_directory() + "/ivy-probe"},
+      {loop_,
+       program_directory() + "/ivy-probe",
+       start_.step_task != 0,
+       {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}}};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
                      [this](pid_t pid) { spare(pid); }, start_.step_task != 0};
   FrameworkServers servers_{
@@ -183,6 +203,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
                   return servers_.mpi.judge(rank, status);
                 },
                 [this](const Worker& worker) {
+                  if (!worker.exit_status().success()) devices_.watch.something_failed();
                   if (!stop_.ending().stopping())
                     rank_ends_.ended(worker.rank(), worker.rejoins(), worker.exit_status());
                 }}),
@@ -301,7 +322,10 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
   // With accelerators this takes up to two seconds, during which all else goes on.
-  discovery_.complete(hello, event, [this](const Event& answer) { send(answer); });
+  devices_.discovery.complete(hello, event, [this](const Event& answer) {
+    devices_.watch.learn(answer.hello_ok().facts());
+    send(answer);
+  });
   // Done after the answer is sent, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
@@ -363,10 +387,7 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
   if (!has_workers || request.generation() < workers_.generation() || !is_proved_gone ||
       is_too_large) {
     refuse_start(plan, request.generation());
-    Event event;
-    event.mutable_report()->set_generation(request.generation());
-    event.mutable_report()->set_clean(!has_leftovers);
-    send(event);
+    send(refusal_report(request.generation(), !has_leftovers));
     return {};
   }
   forget_generation();
@@ -381,7 +402,11 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
   }
   // The input that the last generation has read does not come again: half an input misleads.
   for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
-  start_group(plan);
+  devices_.watch.await_memory({[this, plan] { start_group(plan); },
+                               [this, plan] {
+                                 refuse_start(plan, plan.generation());
+                                 send(refusal_report(plan.generation(), true));
+                               }});
   return {};
 }
 
@@ -394,6 +419,7 @@ void Supervisor::start_group(const HostPlan& plan) {
   workers_.start(with_places, *containment_);
   servers_.jax.begin(with_places, workers_.group().environment);
   stop_.workers_started();
+  devices_.watch.begin(plan.generation());
 }
 
 ContainmentRequest Supervisor::containment_request() const {
@@ -475,6 +501,7 @@ void Supervisor::reap_children() {
       if (reaped > 0) stores_.reaped(reaped, status);
       if (reaped > 0) servers_.mpi.reaped(reaped, status);
       if (reaped > 0) servers_.jax.reaped(reaped, status);
+      if (reaped > 0) devices_.watch.reaped(reaped);
       continue;
     }
     workers_.collect(*worker);
@@ -487,12 +514,15 @@ void Supervisor::on_stop(const Stop& stop) {
   const std::uint64_t grace_ns = stop.grace_ms() * kNanosPerMilli;
   if (!stop.interrupt() || stop_.ending().phase() != EndingPhase::kRunning)
     return order_stop(grace_ns, {}, stop.after_failure());
+  devices_.watch.something_failed();
   workers_.collect_all();
   rank_ends_.give_up();
   stop_.order_interrupt(grace_ns);
 }
 
 void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
+  devices_.watch.something_failed();
+  devices_.watch.give_up();
   // Reap first: a worker that has already exited is no victim of the stop.
   if (!stop_.ending().stopping()) workers_.collect_all();
   rank_ends_.give_up();
@@ -527,7 +557,7 @@ void Supervisor::perform(EndingAction action) {
       return;
     case EndingAction::kReportClean:
     case EndingAction::kReportLeftovers:
-      return report(action);
+      return devices_.watch.settle([this, action] { report(action); });
     case EndingAction::kNothing:
       return;
   }
@@ -564,6 +594,7 @@ void Supervisor::finish() {
   stores_.end();
   servers_.mpi.end();
   servers_.jax.end();
+  devices_.watch.end();
   if (containment_ && containment_->empty()) containment_->remove();
   remove_job_directory(start_.directory);
   loop_.stop();

@@ -1,0 +1,87 @@
+#include "agent/devices/intel_devices.h"
+
+#include <algorithm>
+
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+std::string last_part(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+// A processor's own graphics stand on the root bus itself.
+bool is_behind_a_bridge(const std::string& place) {
+  const std::size_t root_begin = place.find("/pci");
+  if (root_begin == std::string::npos) return false;
+  return std::count(place.begin() + static_cast<std::ptrdiff_t>(root_begin) + 1, place.end(), '/') >
+         1;
+}
+
+int count_names(const std::string& directory, std::string_view prefix) {
+  int count = 0;
+  for (const std::string& name : names_in(directory))
+    if (number_behind(name, prefix) >= 0) ++count;
+  return count;
+}
+
+// xe has a directory for each tile; i915 one for each, too, as its graphics tiles are its "gt".
+int tiles_of(const std::string& card) {
+  const int tiles = count_names(card + "/device", "tile");
+  return std::max(1, tiles > 0 ? tiles : count_names(card + "/gt", "gt"));
+}
+
+NodeState render_node(const std::string& root, const std::string& card) {
+  for (const std::string& name : names_in(card + "/device/drm"))
+    if (number_behind(name, "renderD") >= 0) return node_state(root + "/dev/dri/" + name);
+  return NodeState::kAbsent;
+}
+
+}  // namespace
+
+std::vector<IntelDevice> read_intel_files(const std::string& root) {
+  std::vector<IntelDevice> found;
+  const std::string cards = root + "/sys/class/drm";
+  for (const std::string& name : names_in(cards)) {
+    if (number_behind(name, "card") < 0) continue;
+    const std::string card = cards + "/" + name;
+    if (first_line(card + "/device/vendor") != "0x8086") continue;
+    const std::string place = resolved(card + "/device");
+    if (!is_behind_a_bridge(place)) continue;
+    IntelDevice device;
+    device.bdf = normal_bdf(last_part(place));
+    device.tiles = tiles_of(card);
+    device.node = render_node(root, card);
+    found.push_back(std::move(device));
+  }
+  std::sort(found.begin(), found.end(),
+            [](const IntelDevice& a, const IntelDevice& b) { return a.bdf < b.bdf; });
+  return found;
+}
+
+void add_intel(const std::vector<IntelDevice>& devices, const std::vector<BusDevice>& bus,
+               FoundDevices& found) {
+  std::size_t unusable = 0;
+  int index = 0;
+  for (const IntelDevice& intel : devices) {
+    if (intel.node != NodeState::kUsable) {
+      ++unusable;
+      continue;
+    }
+    for (int tile = 0; tile < intel.tiles; ++tile) {
+      FoundDevice device;
+      device.gpu = index++;
+      device.bdf = intel.bdf;
+      set_place(find_on_bus(bus, intel.bdf), device);
+      found.devices.push_back(std::move(device));
+    }
+  }
+  if (unusable > 0)
+    add_note(found.notes, counted(unusable, "Intel device") +
+                              " may not be used here: its file in /dev/dri cannot be opened");
+  if (found.devices.empty()) return;
+  found.unusable = static_cast<int>(unusable);
+  found.vendor = "intel";
+  found.source = "files";
+}
+
+}  // namespace ivy

@@ -1,0 +1,53 @@
+// What NVML says about the health of the GPUs, and who holds their memory. Thread: any, one at a
+// time, but for the thread that NvmlHealth itself keeps. May block where a driver hangs: that is
+// why it is asked in ivy-probe.
+#pragma once
+
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "agent/devices/device_health.h"
+#include "agent/devices/nvml_functions.h"
+#include "agent/devices/watch_answer.h"
+
+namespace ivy {
+
+class NvmlHealth {
+ public:
+  NvmlHealth();
+  NvmlHealth(const NvmlHealth&) = delete;
+  NvmlHealth& operator=(const NvmlHealth&) = delete;
+
+  // Why NVML does not answer; empty: it does.
+  const std::string& error() const { return error_; }
+  std::vector<GpuHealth> read_gpus() const;
+  std::vector<HeldMemory> read_memory() const;
+
+  // From now on a thread, which runs until the process exits, collects error codes.
+  void listen();
+  // The codes that have come so far, in order.
+  std::vector<XidRecord> xids() const;
+  void forget_xids();
+
+ private:
+  struct Calls {
+    nvml::Status (*field_values)(nvml::Device, int, nvml::FieldValue*) = nullptr;
+    nvml::Status (*ecc_errors)(nvml::Device, int type, int counter, unsigned long long*) = nullptr;
+    nvml::Status (*create_events)(nvml::EventSet*) = nullptr;
+    nvml::Status (*register_events)(nvml::Device, unsigned long long, nvml::EventSet) = nullptr;
+    nvml::Status (*wait_event)(nvml::EventSet, nvml::EventData*, unsigned timeout_ms) = nullptr;
+  };
+  GpuHealth read_gpu(nvml::Device device, int index) const;
+  void read_links(nvml::Device device, GpuHealth& gpu) const;
+  void take_events(nvml::EventSet events);
+
+  const nvml::Library library_;
+  Calls calls_;
+  std::string error_;
+  mutable std::mutex mutex_;  // Held for what stands below.
+  std::vector<XidRecord> xids_;
+};
+
+}  // namespace ivy

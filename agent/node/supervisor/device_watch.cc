@@ -1,0 +1,282 @@
+#include "agent/node/supervisor/device_watch.h"
+
+#include <signal.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <boost/asio/buffer.hpp>
+#include <boost/asio/error.hpp>
+#include <cstdlib>
+#include <utility>
+
+#include "agent/devices/fabric_ports.h"
+#include "agent/devices/small_files.h"
+#include "agent/node/spawn/server_child.h"
+#include "proto/contract/limits.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Later than a program that cannot even begin fails, and before a framework has opened a device:
+// such a failure waits for nothing, and the driver is not asked twice at once.
+constexpr milliseconds kProbeDelay{500};
+constexpr milliseconds kAnswerLimit{2'000};
+// The first reading is not there yet: NVML is still being loaded.
+constexpr milliseconds kFirstAnswerLimit{500};
+constexpr milliseconds kMemoryPause{500};
+// What a driver keeps for itself, and a context of a process that ends just now.
+constexpr std::uint64_t kFreeBytes = 512ull << 20;
+constexpr std::size_t kPieceBytes = 16u << 10;
+constexpr std::size_t kMaxTextBytes = 1u << 20;
+constexpr std::size_t kMaxHolders = 4;
+
+std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
+
+std::string tenths_text(std::int64_t ns) {
+  const std::int64_t tenths = ns / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
+// "GPU 3 holds 30000 MiB: pid 77 (python3) has 29000 MiB".
+std::string held_text(const HeldMemory& held) {
+  std::string text = held.device + " holds " + mebibytes(held.bytes);
+  for (std::size_t i = 0; i < std::min(held.holders.size(), kMaxHolders); ++i) {
+    const DeviceHolder& holder = held.holders[i];
+    text += (i == 0 ? ": pid " : ", pid ") + std::to_string(holder.pid);
+    if (!holder.name.empty()) text += " (" + holder.name + ")";
+    if (holder.bytes > 0) text += " has " + mebibytes(holder.bytes);
+  }
+  if (held.holders.empty()) text += ", and NVML names no process";
+  if (held.holders.size() > kMaxHolders)
+    text += " and " + std::to_string(held.holders.size() - kMaxHolders) + " more";
+  return text;
+}
+
+// Only tests are in such a hurry: it can make the wait shorter, never longer.
+milliseconds memory_wait() {
+  const char* const text = std::getenv("IVY_TEST_DEVICE_MEMORY_WAIT_MS");
+  const auto wanted = text == nullptr ? std::nullopt : to_number<int>(text);
+  return wanted && *wanted >= 0 ? std::min(kDeviceMemoryWait, milliseconds(*wanted))
+                                : kDeviceMemoryWait;
+}
+
+}  // namespace
+
+DeviceWatch::DeviceWatch(boost::asio::io_context& loop, std::string probe_program, bool in_step,
+                         Handlers handlers)
+    : program_(std::move(probe_program)),
+      in_step_(in_step),
+      handlers_(std::move(handlers)),
+      timer_(loop),
+      output_(loop),
+      buffer_(kPieceBytes, '\0') {}
+
+void DeviceWatch::learn(const HostFacts& devices) {
+  has_devices_ = devices.accelerator_source() == "nvidia";
+  used_before_.clear();
+  for (const Accelerator& device : devices.devices())
+    if (device.memory_bytes() > 0) used_before_[device.uuid()] = device.memory_bytes();
+}
+
+void DeviceWatch::begin(std::uint32_t generation) {
+  generation_ = generation;
+  must_look_ = false;
+  if (is_running()) {
+    handlers_.spare(pid_);
+    write_all(words_.get(), "begin\n");
+    return;
+  }
+  if (!has_devices_ && !has_ports(device_root())) return;
+  timer_.expires_after(kProbeDelay);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && !must_look_) launch();
+  });
+}
+
+void DeviceWatch::launch() {
+  if (access(program_.c_str(), X_OK) != 0) return;
+  DescriptorPair answers = make_pipe();
+  DescriptorPair questions = make_pipe();
+  if (!answers || !questions) return;
+  ServerChild child;
+  child.program = program_;
+  child.arguments = {program_, "watch"};
+  child.descriptors = {{questions.ours.get(), STDIN_FILENO}, {answers.theirs.get(), STDOUT_FILENO}};
+  child.in_step = in_step_;
+  const pid_t pid = start_server(std::move(child));
+  if (pid <= 0) return;
+  pid_ = pid;
+  handlers_.spare(pid_);
+  words_ = std::move(questions.theirs);
+  output_.assign(answers.ours.release());
+  read_more();
+}
+
+void DeviceWatch::read_more() {
+  output_.async_read_some(boost::asio::buffer(buffer_),
+                          [this](const boost::system::error_code& error, std::size_t bytes) {
+                            if (error == boost::asio::error::operation_aborted) return;
+                            text_.append(buffer_, 0, bytes);
+                            if (error || text_.size() > kMaxTextBytes) return lost();
+                            take_text();
+                            read_more();
+                          });
+}
+
+void DeviceWatch::take_text() {
+  std::size_t begin = 0;
+  for (std::size_t stop = text_.find('\n'); stop != std::string::npos;
+       stop = text_.find('\n', begin)) {
+    take_watch_line(std::string_view(text_).substr(begin, stop - begin), answer_);
+    begin = stop + 1;
+  }
+  text_.erase(0, begin);
+  if (answer_.is_complete && question_ != Question::kNone) answered(true);
+}
+
+void DeviceWatch::ask(Question question, std::string_view word, milliseconds limit) {
+  question_ = question;
+  const bool is_ready = answer_.is_ready;
+  answer_ = {};
+  answer_.is_ready = is_ready;
+  write_all(words_.get(), word);
+  timer_.expires_after(is_ready ? limit : std::min(limit, kFirstAnswerLimit));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) answered(false);
+  });
+}
+
+void DeviceWatch::answered(bool in_time) {
+  timer_.cancel();
+  const Question question = std::exchange(question_, Question::kNone);
+  if (question == Question::kHealth) tell_findings(in_time);
+  // Its later answer would be taken for that to another question.
+  if (!in_time) return lost();
+  if (question == Question::kMemory) check_memory();
+}
+
+void DeviceWatch::settle(std::function<void()> then) {
+  if (!must_look_ || !is_running() || question_ != Question::kNone) return then();
+  settled_ = std::move(then);
+  ask(Question::kHealth, "look\n", kAnswerLimit);
+}
+
+void DeviceWatch::tell_findings(bool in_time) {
+  if (!in_time && answer_.is_ready)
+    answer_.findings.push_back(
+        {"NVML", "", 0, "has not answered for " + std::to_string(kAnswerLimit.count()) + " ms"});
+  Event event;
+  event.mutable_device_trouble()->set_generation(generation_);
+  for (const DeviceFinding& finding : answer_.findings) {
+    DeviceTroubleOne& told = *event.mutable_device_trouble()->add_findings();
+    told.set_device(finding.device);
+    told.set_bdf(finding.bdf);
+    told.set_at_ns(finding.at_ns);
+    told.set_text(finding.text);
+  }
+  if (!answer_.findings.empty()) handlers_.send(event);
+  if (const auto then = std::exchange(settled_, nullptr)) then();
+}
+
+void DeviceWatch::await_memory(NextAttempt next) {
+  next_ = std::move(next);
+  waits_since_ns_ = 0;
+  if (!is_running() || used_before_.empty() || question_ != Question::kNone) return start_next();
+  handlers_.spare(pid_);
+  ask(Question::kMemory, "memory\n", kAnswerLimit);
+}
+
+void DeviceWatch::start_next() {
+  timer_.cancel();
+  const NextAttempt next = std::exchange(next_, {});
+  if (next.start) next.start();
+}
+
+void DeviceWatch::give_up() {
+  if (!next_.refuse) return;
+  const NextAttempt next = std::exchange(next_, {});
+  question_ = Question::kNone;
+  close();
+  next.refuse();
+}
+
+void DeviceWatch::check_memory() {
+  const HeldMemory* most = nullptr;
+  std::size_t count = 0;
+  for (const HeldMemory& held : answer_.held) {
+    const auto before = used_before_.find(held.uuid);
+    if (before == used_before_.end() || held.bytes <= before->second + kFreeBytes) continue;
+    ++count;
+    if (most == nullptr || held.bytes > most->bytes) most = &held;
+  }
+  if (most == nullptr) {
+    if (waits_since_ns_ != 0)
+      say("the memory of the devices is free after " +
+              tenths_text(monotonic_ns() - waits_since_ns_),
+          false);
+    return start_next();
+  }
+  const std::string what =
+      held_text(*most) +
+      (count > 1 ? "; " + counted(count - 1, "other device") + " also in use" : "");
+  const std::int64_t now_ns = monotonic_ns();
+  const bool is_first = waits_since_ns_ == 0;
+  if (is_first) waits_since_ns_ = now_ns;
+  const std::chrono::nanoseconds waited(now_ns - waits_since_ns_);
+  if (waited >= memory_wait()) {
+    say("the next attempt starts although " + what + ", after a wait of " +
+            tenths_text(waited.count()),
+        true);
+    return start_next();
+  }
+  if (is_first) say("the next attempt waits for the memory of the devices: " + what, false);
+  timer_.expires_after(std::min<std::chrono::nanoseconds>(kMemoryPause, memory_wait() - waited));
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && next_.start && is_running()) ask(Question::kMemory, "memory\n", kAnswerLimit);
+  });
+}
+
+void DeviceWatch::say(const std::string& text, bool is_warning) {
+  Event event;
+  event.mutable_note()->set_text(text);
+  event.mutable_note()->set_warning(is_warning);
+  handlers_.send(event);
+}
+
+void DeviceWatch::reaped(pid_t pid) {
+  if (pid != pid_ || pid == 0) return;
+  pid_ = 0;
+  lost();
+}
+
+// Those that wait for an answer get what there is.
+void DeviceWatch::lost() {
+  const Question question = std::exchange(question_, Question::kNone);
+  close();
+  if (question == Question::kHealth) tell_findings(true);
+  if (next_.start) start_next();
+}
+
+void DeviceWatch::end() {
+  settled_ = nullptr;
+  next_ = {};
+  question_ = Question::kNone;
+  close();
+}
+
+void DeviceWatch::close() {
+  timer_.cancel();
+  boost::system::error_code ignored;
+  if (output_.is_open()) output_.close(ignored);
+  words_.reset();
+  text_.clear();
+  answer_.is_ready = false;
+  if (const pid_t ended = std::exchange(pid_, 0); ended != 0) kill(ended, SIGKILL);
+}
+
+}  // namespace ivy

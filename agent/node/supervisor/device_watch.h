@@ -1,0 +1,96 @@
+// The health of this host's devices while the job runs: ivy-probe stays beside the workers, keeps a
+// reading from their start, and says after a failure what has changed (agent/devices/
+// watch_answer.h). Before another attempt it says who still holds memory of the devices.
+//
+// Nothing here comes before a worker's start, and a host without NVIDIA's GPUs and InfiniBand has
+// no such process. Thread: the supervisor's loop. Lifetime: ends the process.
+#pragma once
+
+#include <sys/types.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <string>
+
+#include "agent/devices/watch_answer.h"
+#include "proto/os/descriptor.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+class DeviceWatch {
+ public:
+  struct Handlers {
+    std::function<void(const Event&)> send;
+    std::function<void(pid_t)> spare;  // A process that is not a worker.
+  };
+  // What waits for the devices' memory: either is called, once.
+  struct NextAttempt {
+    std::function<void()> start;
+    std::function<void()> refuse;  // A stop has come before it.
+  };
+
+  // in_step has the meaning that it has in ServerChild.
+  DeviceWatch(boost::asio::io_context& loop, std::string probe_program, bool in_step,
+              Handlers handlers);
+  ~DeviceWatch() { end(); }
+  DeviceWatch(const DeviceWatch&) = delete;
+  DeviceWatch& operator=(const DeviceWatch&) = delete;
+
+  // What Hello was answered: whether there is anything to watch, and what was in use before us.
+  void learn(const HostFacts& devices);
+  // The workers of this generation have been started.
+  void begin(std::uint32_t generation);
+  // Something has failed, or the workers are being stopped: settle() looks.
+  void something_failed() { must_look_ = true; }
+  // Calls `then` when what has happened to the devices is on its way to the launcher; at once when
+  // there is nothing to ask, and within two seconds whatever a driver does.
+  void settle(std::function<void()> then);
+  // Calls `next.start` when the devices' memory is free, at once where nobody can tell, after
+  // kDeviceMemoryWait in any case. Notes say who holds it.
+  void await_memory(NextAttempt next);
+  // A stop has come: what waits is refused.
+  void give_up();
+  void reaped(pid_t pid);
+  void end();
+
+ private:
+  enum class Question { kNone, kHealth, kMemory };
+  void launch();
+  bool is_running() const { return pid_ != 0; }
+  void ask(Question question, std::string_view word, std::chrono::milliseconds limit);
+  void read_more();
+  void take_text();
+  void answered(bool in_time);
+  void tell_findings(bool in_time);
+  void check_memory();
+  void say(const std::string& text, bool is_warning);
+  void start_next();
+  void lost();
+  void close();
+
+  const std::string program_;
+  const bool in_step_;
+  const Handlers handlers_;
+  boost::asio::steady_timer timer_;  // The probe's start, the answer's limit, the next question.
+  boost::asio::posix::stream_descriptor output_;
+  Descriptor words_;
+  pid_t pid_ = 0;
+  std::string buffer_, text_;
+  WatchAnswer answer_;
+  Question question_ = Question::kNone;
+  std::map<std::string, std::uint64_t> used_before_;  // Bytes, by the device's UUID.
+  bool has_devices_ = false;
+  bool must_look_ = false;
+  std::uint32_t generation_ = 0;
+  std::function<void()> settled_;
+  NextAttempt next_;
+  std::int64_t waits_since_ns_ = 0;  // 0: nothing has been said yet.
+};
+
+}  // namespace ivy

@@ -1,0 +1,100 @@
+#include "launcher/plan/topology_order.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <string_view>
+
+#include "launcher/options/hosts.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+// The order in which paths came up first, level by level: a path's place is that of its first
+// member.
+class FirstSeen {
+ public:
+  explicit FirstSeen(char separator) : separator_(separator) {}
+
+  std::vector<int> place_of(std::string_view path) {
+    std::vector<int> place;
+    std::string begun;
+    while (!path.empty()) {
+      begun += separator_;
+      begun += take_part(path, separator_);
+      place.push_back(numbers_.emplace(begun, static_cast<int>(numbers_.size())).first->second);
+    }
+    return place;
+  }
+
+ private:
+  const char separator_;
+  std::map<std::string, int> numbers_;
+};
+
+// Sorts `items` so that those with a common path stand together.
+template <class Item>
+void group(std::vector<Item>& items, const std::vector<std::string>& paths, char separator) {
+  FirstSeen seen(separator);
+  std::vector<std::pair<std::vector<int>, Item>> keyed;
+  for (std::size_t i = 0; i < items.size(); ++i)
+    keyed.emplace_back(seen.place_of(paths[i]), items[i]);
+  std::stable_sort(keyed.begin(), keyed.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (std::size_t i = 0; i < items.size(); ++i) items[i] = keyed[i].second;
+}
+
+char separator_of(MapChoice choice) { return choice == MapChoice::kNvlink ? '/' : '.'; }
+
+void warn_of_unknown(PlanContext& context, const std::vector<std::string>& names) {
+  const bool is_nvlink = context.options.map_by == MapChoice::kNvlink;
+  context.warn(
+      "IVY-P028",
+      is_nvlink ? "--map-by nvlink: the NVLink domain of some hosts is not known"
+                : "--map-by switch: the network switch of some hosts is not known",
+      fold_host_names(names),
+      {is_nvlink
+           ? "NVML names a cluster on hosts whose NVLink reaches beyond them, once the fabric "
+             "manager or IMEX has registered their GPUs"
+           : "SLURM_TOPOLOGY_ADDR is not set there: Slurm sets it in a step, where "
+             "topology.conf or topology.yaml describes the network",
+       "their ranks stay in the order of -H; --map-by host says so for all"});
+}
+
+}  // namespace
+
+std::string host_domain(const Options& options, const HostFacts& facts) {
+  if (options.map_by == MapChoice::kSwitch) return facts.topology_address();
+  if (options.map_by != MapChoice::kNvlink || facts.devices_size() == 0) return {};
+  return facts.devices(0).fabric();
+}
+
+std::vector<std::size_t> host_order(PlanContext& context) {
+  std::vector<std::size_t> order(context.answers.size());
+  std::iota(order.begin(), order.end(), 0);
+  const MapChoice choice = context.options.map_by;
+  if (choice == MapChoice::kHost || order.size() < 2) return order;
+  std::vector<std::string> paths;
+  std::vector<std::string> unknown;
+  for (const HostAnswer& answer : context.answers) {
+    paths.push_back(host_domain(context.options, answer.facts));
+    if (!paths.back().empty()) continue;
+    // A path that no other host has.
+    paths.back() = "?" + std::to_string(paths.size());
+    if (answer.is_here) unknown.push_back(answer.name);
+  }
+  if (!unknown.empty()) warn_of_unknown(context, unknown);
+  group(order, paths, separator_of(choice));
+  return order;
+}
+
+void order_devices(const Options& options, const HostFacts& facts, std::vector<int>& devices) {
+  if (options.map_by != MapChoice::kSwitch) return;
+  std::vector<std::string> paths;
+  for (const int index : devices)
+    paths.push_back(index < facts.devices_size() ? facts.devices(index).pci_switch() : "");
+  group(devices, paths, '/');
+}
+
+}  // namespace ivy

@@ -1,0 +1,244 @@
+"""Faults of devices, in the report beside the rank that failed; device memory that must be free before the next attempt;
+Intel's GPUs; rank order by topology. Trees of files and a test double of NVML (tests/children/nvml_double.c) stand for
+hosts with devices. What is called "real" runs where NVIDIA's driver is: `pytest test_gpu_health.py -k real`.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import time
+
+import pytest
+
+import device_trees as trees
+from launching import wait_until
+from test_devices import of_all
+
+# Says that it is up, lives until the file "go" is there, and then fails in the first attempt.
+FAIL_ON_ORDER = ("sh", "-c", "echo up; [ $IVY_GENERATION = 0 ] || exit 0; [ $RANK = 3 ] || exec sleep 600; "
+                 "while ! test -e go; do sleep 0.05; done; exit 7")
+QUICKLY = {"IVY_TEST_RESTART_PAUSE": "200ms"}
+
+
+@pytest.fixture
+def tree(tmp_path):
+    return tmp_path / "root"
+
+
+class Health:
+    """Changes what NVML and the kernel say, while a job runs."""
+
+    def __init__(self, tree):
+        self.tree = tree
+
+    def nvml(self, lines):
+        """Lines for single devices, by their place among the others: {3: ["ecc 2"]}."""
+        text = ""
+        for index, line in enumerate(self.tree.nvml):
+            text += "\n".join([line, *lines.get(index, [])]) + "\n"
+        self.tree.write("nvml.new", text)
+        os.rename(self.tree.path + "/nvml.new", self.tree.path + "/nvml")
+
+    def xid(self, bdf, number):
+        with open(self.tree.path + "/nvml.xid", "a") as file:
+            file.write(f"{bdf} {number}\n")
+        time.sleep(0.3)  # NVML's double looks every 20 ms.
+
+    def log(self, line):
+        with open(self.tree.path + "/dev/kmsg", "a") as file:
+            file.write(line + "\n")
+
+
+def watches(job):
+    """The supervisor's ivy-probe has been started, and its first reading is over."""
+    def waits():
+        found = subprocess.run(["pgrep", "-f", "ivy-probe watch"], capture_output=True, text=True).stdout.split()
+        return [pid for pid in found if is_of(pid, job) and "pipe" in syscall_of(pid)]
+    wait_until(waits, 20, "ivy-probe has taken its first reading")
+
+
+def is_of(pid, job):
+    try:
+        with open(f"/proc/{pid}/environ") as file:
+            return job in file.read()
+    except OSError:
+        return False
+
+
+def syscall_of(pid):
+    """It has said that it is ready, and reads from its pipe."""
+    try:
+        with open(f"/proc/{pid}/syscall") as file:
+            return "pipe" if file.read().split()[:2] == ["0", "0x0"] else ""
+    except OSError:
+        return ""
+
+
+def fail_after(local, host, change, *flags, **environment):
+    """A job of four ranks, whose rank 3 fails after `change` has been done to its devices."""
+    job = local.start("-n", "4", *flags, *FAIL_ON_ORDER, env=host.environment(**environment))
+    watches(host.path)
+    change(Health(host))
+    local.file("go", "")
+    return job.finish()
+
+
+def test_an_xid_stands_beside_the_rank(local, tree):
+    host = trees.eight_gpus(tree)
+    host.write("dev/kmsg", "")
+    host.write("sys/class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n")
+
+    def change(health):
+        health.xid("0000:4e:00.0", 79)
+        health.log("3,8,999,-;NVRM: Xid (PCI:0000:07:00): 31, pid=4711, name=python3, Ch 00000008")
+        health.nvml({1: ["ecc 2"], 2: ["field 230 0 1"], 4: ["field 91 0 2", "field 215 0 1", "field 215 1 2"]})
+        host.write("sys/class/infiniband/mlx5_0/ports/1/state", "1: DOWN\n")
+
+    done = fail_after(local, host, change)
+    assert done.code == 7, done
+    summary = done.err_text[done.err_text.index("error[IVY-R001]"):]
+    assert re.search(r"\n  device: GPU 3 on localhost \(rank 3\): Xid 79, fallen off the bus, \d+\.\d s before\n", summary), done
+    assert "GPU 0 on localhost (rank 0): Xid 31, memory page fault" in summary and "pid 4711 (python3)" in summary, done
+    assert "GPU 1 on localhost (rank 1): 2 uncorrected ECC errors\n" in summary, done
+    assert "GPU 2 on localhost (rank 2): needs a reset" in summary, done
+    assert "mlx5_0 port 1 on localhost: went from ACTIVE to DOWN\n" in summary, done
+    assert "NVLink" not in summary, "what a device did not tell before is not compared"
+
+
+def test_nothing_is_said_where_nothing_happened(local, tree):
+    done = fail_after(local, trees.eight_gpus(tree), lambda health: None)
+    assert done.code == 7 and "device:" not in done.err_text, done
+
+
+def test_a_driver_that_hangs_holds_nothing_up(local, tree):
+    """Hello's own question is not answered either: files tell of the devices."""
+    host = trees.eight_gpus(tree)
+    done = local.run("-n", "2", "sh", "-c", "sleep 1.5; exit 3", env={**host.environment(), "NVML_DOUBLE": "hang"})
+    assert done.code == 3, done
+
+
+def test_a_host_without_devices_has_no_watch(local):
+    job = local.start("-n", "1", "sh", "-c", "echo $$ up; sleep 1.2; pgrep -x ivy-probe -P $PPID; exit 0")
+    done = job.finish()
+    assert done.code == 0 and len(done.out_lines) == 1, done
+
+
+# ---- Before the next attempt -----------------------------------------------------------------------
+
+def attempt_with_held_memory(local, tree, held, **environment):
+    host = trees.eight_gpus(tree)
+    for index in range(8):
+        host.nvml[index] += "\nmemory 1000000000"
+    return fail_after(local, host, lambda health: health.nvml({2: held}), "--max-restarts", "1",
+                      **QUICKLY, **environment), host
+
+
+def test_the_next_attempt_waits_for_device_memory(local, tree):
+    host = trees.eight_gpus(tree)
+    for index in range(8):
+        host.nvml[index] += "\nmemory 1000000000"
+    job = local.start("-n", "4", "--max-restarts", "1", *FAIL_ON_ORDER, env=host.environment(**QUICKLY))
+    watches(host.path)
+    health = Health(host)
+    health.nvml({2: [f"memory {40 << 30}", f"user {os.getpid()} {30 << 30}"]})
+    local.file("go", "")
+    job.wait_for("waits for the memory of the devices")
+    health.nvml({})
+    done = job.finish()
+    assert re.search(rf"localhost: the next attempt waits for the memory of the devices: GPU 2 holds 40960 MiB: "
+                     rf"pid {os.getpid()} \(.*\) has 30720 MiB", done.err_text), done
+    assert "the memory of the devices is free after" in done.err_text, done
+    assert done.out.count(b"up") == 8, done
+
+
+def test_the_wait_for_device_memory_ends(local, tree):
+    done, _ = attempt_with_held_memory(local, tree, [f"memory {40 << 30}"], IVY_TEST_DEVICE_MEMORY_WAIT_MS="300")
+    assert "the next attempt starts although GPU 2 holds 40960 MiB, and NVML names no process" in done.err_text, done
+    assert done.out.count(b"up") == 8, done
+
+
+def test_the_wait_can_be_interrupted(local, tree):
+    host = trees.eight_gpus(tree)
+    for index in range(8):
+        host.nvml[index] += "\nmemory 1000000000"
+    job = local.start("-n", "4", "--max-restarts", "1", *FAIL_ON_ORDER, env=host.environment(**QUICKLY))
+    watches(host.path)
+    Health(host).nvml({0: [f"memory {40 << 30}"]})
+    local.file("go", "")
+    job.wait_for("waits for the memory of the devices")
+    job.signal(signal.SIGINT)
+    done = job.finish(20)
+    assert done.out.count(b"up") == 4, "no worker has been started again"
+    assert "IVY-R001" not in done.err_text or "SIGINT" in done.err_text or done.code != 0, done
+
+
+# ---- Intel -----------------------------------------------------------------------------------------
+
+INTEL = ("sh", "-c", 'echo "LOCAL_RANK=$LOCAL_RANK MASK=${ZE_AFFINITY_MASK-none} ORDER=$ZE_ENABLE_PCI_ID_DEVICE_ORDER '
+         'BDF=$IVY_DEVICE_BDF CUDA=${CUDA_VISIBLE_DEVICES-none}"')
+
+
+def test_intels_tiles(local, tree):
+    host = trees.two_intel(tree)
+    done = local.run(*INTEL, env=host.environment(nvml=False))
+    assert of_all(done, "BDF") == ["0000:1a:00.0"] * 2 + ["0000:9a:00.0"] * 2, done
+    assert of_all(done, "MASK") == ["none"] * 4 and of_all(done, "ORDER") == ["1"] * 4, done
+    done = local.run("--visible", "own", *INTEL, env=host.environment(nvml=False))
+    assert of_all(done, "MASK") == ["0", "1", "2", "3"] and of_all(done, "LOCAL_RANK") == ["0"] * 4, done
+    assert of_all(done, "CUDA") == ["none"] * 4, done
+    done = local.run("--visible", "own", *INTEL, env=host.environment(nvml=False, ZE_AFFINITY_MASK="3,1"))
+    assert of_all(done, "MASK") == ["3", "1"], done
+
+
+# ---- Rank order by topology ------------------------------------------------------------------------
+
+def test_accelerators_of_a_pci_switch_follow_each_other(local, tree):
+    """The mask has them in turn; the binding follows."""
+    host = trees.eight_gpus(tree).processors("0-255")
+    environment = host.environment(CUDA_VISIBLE_DEVICES="0,2,1,3")
+    done = local.run("--dry-run", "--map-by", "switch", "/bin/true", env=environment)
+    rows = [line.split() for line in done.out.decode().splitlines() if "GPU-" in line]
+    assert [row[3] for row in rows] == ["0", "1", "2", "3"], done
+    assert [row[6] for row in rows] == [trees.cpulist(3)] * 2 + [trees.cpulist(1)] * 2, done
+    assert [row[-1] for row in rows] == ["pci0000:00"] * 2 + ["pci0000:40"] * 2, done
+    assert b"PCI switch" in done.out and b"by switch" in done.out, done
+    host = trees.eight_gpus(str(tree) + "2")
+    show = ("sh", "-c", 'echo "LOCAL_RANK=$LOCAL_RANK MASK=$CUDA_VISIBLE_DEVICES"')
+    done = local.run("--map-by", "switch", *show, env=host.environment(CUDA_VISIBLE_DEVICES="0,2,1,3"))
+    assert of_all(done, "MASK") == ["0,1,2,3"] * 4, done
+
+
+def test_words_of_mpirun_are_refused_with_ours(local):
+    done = local.run("--map-by", "ppr:2:node", "/bin/true")
+    assert done.code == 2 and "host, nvlink, switch" in done.err_text and "--nproc-per-node N" in done.err_text, done
+
+
+# ---- The real driver -------------------------------------------------------------------------------
+
+needs_a_gpu = pytest.mark.skipif(not os.path.exists("/proc/driver/nvidia/version"), reason="NVIDIA's driver is not here")
+PROBE = os.path.join(os.environ.get("IVY_BIN") or os.path.join(trees.REPOSITORY, "build/bin"), "ivy-probe")
+
+
+@needs_a_gpu
+def test_real_counters():
+    done = subprocess.run([PROBE, "health"], capture_output=True, text=True, timeout=60)
+    print(done.stdout)
+    assert done.returncode == 0 and "NVML does not answer" not in done.stdout, done
+    assert re.search(r"GPU 0 at [0-9a-f]{4}:[0-9a-f:.]+\n  recovery action: ", done.stdout), done
+    assert re.search(r"GPU 0 GPU-[0-9a-f-]+: \d+ MiB in use", done.stdout), done
+
+
+@needs_a_gpu
+def test_real_watch():
+    done = subprocess.run([PROBE, "watch"], input="look\nmemory\nbegin\nlook\n", capture_output=True, text=True, timeout=60)
+    lines = done.stdout.splitlines()
+    assert lines[:2] == ["ivy-probe 1", "ivy ready"] and lines.count("ivy end") == 3, done
+    assert any(line.startswith("ivy held\tGPU 0\tGPU-") for line in lines), done
+
+
+@needs_a_gpu
+def test_real_job_that_fails(local):
+    """Beside a healthy GPU nothing is said, and nothing is held up."""
+    done = local.run("-n", "1", "sh", "-c", "sleep 3; exit 5")
+    assert done.code == 5 and "NVML has not answered" not in done.err_text, done
