@@ -153,6 +153,13 @@ Outcome Communicator::exchange_messages(
   return outcome.code == 0 ? outcome : break_with(outcome.failure());
 }
 
+Outcome Communicator::receive_within(const std::shared_ptr<MessageRequest>& request,
+                                     std::chrono::nanoseconds at_most) {
+  if (failure_.is_set()) return break_with(*failure());
+  const Outcome outcome = messages_.open().receive_within(request, at_most);
+  return outcome.code == 0 ? outcome : break_with(outcome.failure());
+}
+
 void Communicator::post_message(const std::shared_ptr<MessageRequest>& request,
                                 const CallOptions& options) {
   messages_.open().post(request, timeout_of(options));

@@ -67,6 +67,9 @@ class Communicator {
   // Messages are not in order with the collectives. Blocks until all are done.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                             const CallOptions& options);
+  // Receives if something comes in that time; else status.source stays -1.
+  Outcome receive_within(const std::shared_ptr<MessageRequest>& request,
+                         std::chrono::nanoseconds at_most);
   void post_message(const std::shared_ptr<MessageRequest>& request, const CallOptions& options);
 
   // Groups are made collectively; null: this rank is in none.

@@ -36,6 +36,8 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::size_t moved = 0;     // Bytes of header and data.
   std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
   bool is_done = false;
+  bool is_lent = false;      // The receiver reads `data` where they are.
+  bool is_slept_on = false;  // A thread sleeps until it is done.
 };
 
 }  // namespace ivy::comm

@@ -34,6 +34,8 @@ class MessageTraffic {
 
   // A request begins; it may be done at once.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
+  // Takes back a receive that no message has come for. False: one has.
+  bool withdraw(const Request& request);
   // Moves all that can be moved. True if anything was.
   bool progress();
 
@@ -66,6 +68,7 @@ class MessageTraffic {
   bool progress_receives(MessagePeer& peer);
   bool read_header(MessagePeer& peer, bool& has_moved);
   bool read_data(MessagePeer& peer, bool& has_moved);
+  bool read_lent(MessagePeer& peer, std::uint8_t* to, bool& has_moved);
   bool begin_message(MessagePeer& peer);
   void end_message(MessagePeer& peer);
   bool is_open(std::int32_t rank, const Result<bool>& opened);
