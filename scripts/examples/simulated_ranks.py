@@ -34,10 +34,10 @@ def main():
     random = np.random.default_rng(42)
     inputs, weights = random.normal(size=(32, 3)), np.zeros(3)
     targets = inputs @ [1.0, -2.0, 0.5]
-    for _ in range(50):
+    for _ in range(40):
         gradient, loss = sim.World(4).run(step, inputs, targets, weights)[0]
         assert np.allclose(gradient, inputs.T @ (inputs @ weights - targets) / len(inputs))  # One process's.
-        weights = weights - 0.3 * gradient
+        weights = weights - 0.7 * gradient
     print(f"weights {weights.round(2)}, loss {loss:.1e}, learnt by 4 simulated ranks")
     assert np.allclose(weights, [1, -2, 0.5], atol=0.01)
 
