@@ -118,9 +118,10 @@ int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int f
     if (message == nullptr) return invalid("message is NULL");
     IVY_CHECKED(check_message(message));
     IVY_CHECKED(expect_host("recv", {buffer}));
-    const Outcome outcome =
-        comm->communicator->receive_within(request, at_most_ms == 0 ? std::chrono::nanoseconds(0)
-                                                                    : timeout_of(at_most_ms));
+    CallOptions options;
+    options.timeout = timeout_of(-1);
+    options.patience = at_most_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(at_most_ms);
+    const Outcome outcome = comm->communicator->exchange_messages({request}, options);
     if (outcome.code != IVY_OK) return fail(outcome.failure());
     return give_status(request->status, message);
   });

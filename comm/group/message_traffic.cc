@@ -42,6 +42,29 @@ bool write_message(ByteSink& sink, MessageRequest& request) {
   return true;
 }
 
+// Reads a bite of the message that a peer has lent. Where that cannot be, the rest of its stream
+// is the message's data.
+LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& peer,
+                    std::uint8_t* to) {
+  if (!peer.can_read) peer.can_read = mail.can_read(member);
+  const std::size_t bite = std::min(kBiteBytes, peer.header.bytes - peer.data_read);
+  if (*peer.can_read) {
+    const std::uint64_t from = peer.source->lent();
+    const bool was_read =
+        from != 0 && mail.read(member, to + peer.data_read, from + peer.data_read, bite);
+    // A sender that was told of a failure, or ends, uses its memory again.
+    if (peer.source->lent() == 0) return LoanState::kOpen;
+    peer.can_read = was_read;
+    peer.data_read += bite;
+  }
+  if (*peer.can_read && peer.data_read < peer.header.bytes) return LoanState::kOpen;
+  const LoanState ended = *peer.can_read ? LoanState::kRead : LoanState::kDeclined;
+  peer.header.is_lent = 0;
+  if (ended == LoanState::kDeclined) peer.data_read = 0;
+  peer.source->end_loan(ended);
+  return ended;
+}
+
 }  // namespace
 
 MessageTraffic::MessageTraffic(const PointToPointOptions& options, SharedMail* mail,
@@ -162,7 +185,13 @@ bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   std::uint8_t* const to = peer.target != nullptr ? static_cast<std::uint8_t*>(peer.target->data)
                                                   : peer.unexpected->data.data();
   if (peer.header.is_lent != 0) {
-    return read_lent(peer, to, has_moved);
+    const std::size_t before = peer.data_read;
+    const LoanState loan =
+        read_bite(*mail_, static_cast<std::uint32_t>(options_.member(peer.rank)), peer, to);
+    has_moved |= loan != LoanState::kOpen || peer.data_read > before;
+    if (loan != LoanState::kRead) return false;
+    end_message(peer);
+    return true;
   }
   if (peer.data_read < peer.header.bytes) {
     const std::size_t got =
@@ -173,32 +202,6 @@ bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   }
   if (peer.data_read == peer.header.bytes) end_message(peer);
   return true;
-}
-
-// Reads a bite. False if there is more, or if the data come through the stream after all.
-bool MessageTraffic::read_lent(MessagePeer& peer, std::uint8_t* to, bool& has_moved) {
-  const auto member = static_cast<std::uint32_t>(options_.member(peer.rank));
-  if (!peer.can_read) peer.can_read = mail_->can_read(member);
-  const std::size_t bite = std::min(kBiteBytes, peer.header.bytes - peer.data_read);
-  if (*peer.can_read) {
-    const std::uint64_t from = peer.source->lent();
-    const bool was_read =
-        from != 0 && mail_->read(member, to + peer.data_read, from + peer.data_read, bite);
-    // A sender that was told of a failure, or ends, uses its memory again.
-    if (peer.source->lent() == 0) return false;
-    peer.can_read = was_read;
-    peer.data_read += bite;
-  }
-  has_moved = true;
-  if (*peer.can_read && peer.data_read < peer.header.bytes) return false;
-  peer.header.is_lent = 0;
-  peer.source->end_loan(*peer.can_read ? LoanState::kRead : LoanState::kDeclined);
-  if (*peer.can_read) {
-    end_message(peer);
-    return true;
-  }
-  peer.data_read = 0;
-  return false;
 }
 
 // The header is here: decides where the data go. False: nowhere yet.

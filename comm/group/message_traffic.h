@@ -53,9 +53,6 @@ class MessageTraffic {
   void end_all(const Failure& failure);
 
   const std::vector<std::unique_ptr<MessagePeer>>& peers() const { return peers_; }
-  const MessagePeer& peer(std::int32_t rank) const {
-    return *peers_[static_cast<std::size_t>(rank)];
-  }
   const PointToPointOptions& options() const { return options_; }
   const MessageMatching& matching() const { return matching_; }
   // The sockets on which something may happen; nothing: all peers are of this host.
@@ -68,7 +65,6 @@ class MessageTraffic {
   bool progress_receives(MessagePeer& peer);
   bool read_header(MessagePeer& peer, bool& has_moved);
   bool read_data(MessagePeer& peer, bool& has_moved);
-  bool read_lent(MessagePeer& peer, std::uint8_t* to, bool& has_moved);
   bool begin_message(MessagePeer& peer);
   void end_message(MessagePeer& peer);
   bool is_open(std::int32_t rank, const Result<bool>& opened);

@@ -30,7 +30,7 @@ constexpr milliseconds kDrainTime{10'000};
 
 // Rounds between two looks at the streams while spinning.
 constexpr int kSpinRounds = 8;
-// Who waits longer than this while spinning may have the processor of the rank it waits for.
+// A thread that spins longer than this may have the processor of the rank that it waits for.
 constexpr std::chrono::microseconds kSpinAlone{40};
 
 bool are_done(const PointToPoint::Requests& requests) {
@@ -74,26 +74,15 @@ PointToPoint::~PointToPoint() {
                                 "the communicator was ended before the message was through"));
 }
 
-Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout) {
+Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanoseconds patience) {
   Lock lock(mutex_);
   try {
     for (const std::shared_ptr<MessageRequest>& request : requests) {
       traffic_.enter(request, timeout);
     }
-    return see_through(lock, requests, {});
-  } catch (const std::exception& problem) {
-    return fail_thrown(lock, problem);
-  }
-}
-
-Outcome PointToPoint::receive_within(const std::shared_ptr<MessageRequest>& request,
-                                     nanoseconds at_most) {
-  Lock lock(mutex_);
-  try {
-    traffic_.enter(request, nanoseconds(kEver));
-    Patience patience;
-    if (at_most < kEver) patience.until = steady_now() + at_most;
-    return see_through(lock, {request}, patience);
+    Patience until_end;
+    if (patience < kEver) until_end.until = steady_now() + patience;
+    return see_through(lock, requests, until_end);
   } catch (const std::exception& problem) {
     return fail_thrown(lock, problem);
   }

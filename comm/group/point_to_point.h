@@ -53,12 +53,10 @@ class PointToPoint {
   PointToPoint& operator=(const PointToPoint&) = delete;
 
   using Requests = std::vector<std::shared_ptr<MessageRequest>>;
-  // Moves the requests until all of them are done.
-  Outcome run(const Requests& requests, std::chrono::nanoseconds timeout);
-  // Receives if something comes in that time. Else it ends well, and request->status.source stays
-  // -1: nothing is broken, the message may come later.
-  Outcome receive_within(const std::shared_ptr<MessageRequest>& request,
-                         std::chrono::nanoseconds at_most);
+  // Moves the requests until all of them are done. A receive that nothing has come for after
+  // `patience` ends well, and its status.source stays -1: the message may come later.
+  Outcome run(const Requests& requests, std::chrono::nanoseconds timeout,
+              std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
   // Queues the request for the thread.
   void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
   // Waits until all posted sends are done, as long as their receivers keep reading.

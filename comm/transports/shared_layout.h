@@ -64,8 +64,8 @@ struct alignas(kLineBytes) SleepLine {
   std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
 };
 
-// Added to a mail's `asleep` by a thread that looks at the rings again and again: while there is one
-// nobody has to be woken for what comes.
+// Added to a mail's `asleep` by a thread that looks at the rings again and again: while there is
+// one nobody has to be woken for what comes.
 inline constexpr std::uint32_t kLooking = std::uint32_t{1} << 16;
 
 inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
@@ -77,8 +77,8 @@ inline constexpr std::uint32_t kHasLeft = 2;
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
-  SleepLine sleep;                                          // In collectives.
-  SleepLine mail;  // In messages; `asleep` counts threads, and kLooking for each that looks.
+  SleepLine sleep;  // In collectives.
+  SleepLine mail;   // In messages; `asleep` counts threads, and kLooking for each that looks.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.

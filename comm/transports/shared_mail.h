@@ -55,11 +55,11 @@ class Looking {
   Looking(const Looking&) = delete;
   Looking& operator=(const Looking&) = delete;
 
-  // Before each look at the rings.
+  // Called before each look at the rings.
   void look() { bell_ = mail_ != nullptr ? mail_->bell() : 0; }
   // As it was before the last look.
   std::uint32_t bell() const { return bell_; }
-  // Around a sleep.
+  // A sleep stands between end() and begin().
   void begin() {
     if (mail_ != nullptr) mail_->begin_looking();
   }

@@ -75,7 +75,7 @@ class RingSink final : public ByteSink {
   const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
   std::uint64_t loans_ = 0;
-  mutable bool is_declined_ = false;  // For good.
+  mutable bool is_declined_ = false;  // This ring lends nothing any more.
 };
 
 class RingSource final : public ByteSource {

@@ -570,7 +570,8 @@ TEST(MessageReachTest, ProcessesThatMayNotBeLookedInto) {
               IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(got, (rank + 2) % size);
-    // More than fits into a ring: it is offered where it lies, and then has to go through after all.
+    // More than fits into a ring: it is offered where it lies, and then has to go through after
+    // all.
     Bytes send(3 * kRingBytes, static_cast<std::uint8_t>(rank));
     Bytes received(send.size(), 99);
     ASSERT_EQ(ivy_sendrecv(world, send.data(), send.size(), (rank + 1) % size, 0, received.data(),

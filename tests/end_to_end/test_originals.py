@@ -162,6 +162,12 @@ def test_every_documented_name(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_original_names.py"), limit=LIMIT), ranks_of(flags))
 
 
+@needs_numpy
+@two_places
+def test_functions_of_torch_distributed_without_torch(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_torchdist.py"), limit=LIMIT), ranks_of(flags))
+
+
 EXAMPLES = os.path.join(REPOSITORY, "scripts", "examples")
 
 
