@@ -4,6 +4,7 @@
 """
 
 import os
+import subprocess
 import sys
 
 import pytest
@@ -132,3 +133,13 @@ def test_bad_input_says_what_is_wrong():
         with pytest.raises(Exception, match="block|invalid"):
             kernel(x, x, numpy.int32(4), numpy.float32(0.5), block=(100_000, 1, 1))
         assert numpy.array_equal(x.get(), numpy.ones(4, "float32"))
+
+
+def test_the_example():
+    example = os.path.join(HERE, "..", "..", "scripts", "examples", "cuda_kernel.py")
+    done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120, check=False,
+                          env={**os.environ, "PYTHONPATH": os.path.join(HERE, "..", "..", "comm", "python")})
+    if has_gpu():
+        assert done.returncode == 0 and "Output:" in done.stdout, done.stderr
+    else:
+        assert done.returncode == 1 and "cuda_kernel.py: GPU 0 cannot be used" in done.stderr, done.stderr

@@ -100,7 +100,7 @@ def _on_host(tensor):
         tensor = tensor.detach().cpu().numpy()
     elif hasattr(tensor, "get") and hasattr(tensor, "__cuda_array_interface__"):
         tensor = tensor.get()
-    return numpy.ascontiguousarray(tensor)
+    return numpy.asarray(tensor, order="C")
 
 
 def tensor_to_gpu(tensor):

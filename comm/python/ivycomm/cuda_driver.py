@@ -134,7 +134,9 @@ class GpuArray:
         """Copies a host array of this shape and type here."""
         import numpy
 
-        host = numpy.ascontiguousarray(array, self.dtype).reshape(self.shape)
+        host = numpy.asarray(array, self.dtype, order="C").reshape(self.shape)
+        if self.nbytes == 0:
+            return self
         with self._primary:
             _check(driver().cuMemcpyHtoD_v2(self.pointer, c_void_p(host.ctypes.data), c_size_t(self.nbytes)),
                    "copy to the GPU")
@@ -145,6 +147,8 @@ class GpuArray:
         import numpy
 
         host = numpy.empty(self.shape, self.dtype)
+        if self.nbytes == 0:
+            return host
         with self._primary:
             _check(driver().cuMemcpyDtoH_v2(c_void_p(host.ctypes.data), self.pointer, c_size_t(self.nbytes)),
                    "copy from the GPU")
@@ -162,6 +166,11 @@ class Kernel:
 
     def __init__(self, primary, function, name, module):
         self._primary, self._function, self._name, self._module = primary, function, name, module
+
+    def __del__(self):
+        if _driver is not None:
+            with self._primary:
+                _driver.cuModuleUnload(self._module)
 
     def __call__(self, *arguments, block, grid=(1, 1), shared=0, stream=None):
         values = [_argument(number, value) for number, value in enumerate(arguments)]
