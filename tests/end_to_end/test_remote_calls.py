@@ -21,5 +21,5 @@ def test_faults(local, flags):
 @needs_numpy
 @two_places
 @pytest.mark.long
-def test_faults_with_a_gibibyte(local, flags):
-    faults(local, flags, 1024)
+def test_faults_with_much(local, flags):
+    faults(local, flags, 1024 if flags == ONE_HOST["two"] else 128)  # Four ranks hold several of them each.
