@@ -117,7 +117,8 @@ void MessageTraffic::send_to_self(const Request& request) {
   if (receiver != nullptr) receive(receiver);
 }
 
-bool MessageTraffic::progress() {
+bool MessageTraffic::progress(bool keep_lent) {
+  keeps_lent_ = keep_lent;
   bool has_moved = false;
   for (const std::unique_ptr<MessagePeer>& peer : peers_) {
     if (is_broken()) return true;
@@ -209,6 +210,7 @@ bool MessageTraffic::begin_message(MessagePeer& peer) {
   const auto dtype = static_cast<Dtype>(peer.header.dtype);
   peer.target = matching_.take_receive(peer.rank, peer.header.tag);
   if (peer.target == nullptr) {
+    if (peer.header.is_lent != 0 && !keeps_lent_) return false;
     peer.unexpected = matching_.keep(peer.arriving(), dtype);
     return peer.unexpected != nullptr;
   }

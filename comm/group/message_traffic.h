@@ -36,8 +36,9 @@ class MessageTraffic {
   void enter(const Request& request, std::chrono::nanoseconds timeout);
   // Takes back a receive that no message has come for. False: one has.
   bool withdraw(const Request& request);
-  // Moves all that can be moved. True if anything was.
-  bool progress();
+  // Moves all that can be moved. True if anything was. What is lent waits for its receive, so that
+  // it is copied once; keep_lent: it is kept like the rest, for the sake of what comes behind it.
+  bool progress(bool keep_lent = false);
 
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }
   // A failure found here, not yet told to the other ranks.
@@ -83,6 +84,7 @@ class MessageTraffic {
   MessageStreams streams_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;
+  bool keeps_lent_ = false;     // In the call of progress() that is under way.
   std::uint64_t messages_ = 0;  // Counts the requests that have begun.
   std::optional<Failure> found_;
   std::optional<Failure> failure_;

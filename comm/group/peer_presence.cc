@@ -121,7 +121,7 @@ bool PeerPresence::look_for_desertion() {
   if (!are_all_gone()) return false;
   const std::lock_guard lock(mutex_);
   // One more look, as below: their last messages may have come just before they left.
-  if (traffic_.is_broken() || traffic_.progress()) return true;
+  if (traffic_.is_broken() || traffic_.progress(true)) return true;
   const MessageRequest* const receive = traffic_.matching().receive_from_anyone();
   if (receive != nullptr) traffic_.report(deserted(*receive, options_));
   return true;
@@ -147,7 +147,7 @@ bool PeerPresence::look_for_trouble() {
   traffic_.name_message(*found);
   // One more look: what a rank sent before it ended is still there. If everything from that rank
   // has arrived, its leaving does no harm; a death is found again.
-  traffic_.progress();
+  traffic_.progress(true);
   const bool is_about_missed = missed >= 0 && found->rank == options_.peer(missed).world_rank;
   if (is_about_missed && !is_missed(*traffic_.peers()[static_cast<std::size_t>(missed)]))
     return true;

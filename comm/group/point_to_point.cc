@@ -129,6 +129,7 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Pa
     } else if (now - idle_since < options_.spin) {
       spin(lock, now - idle_since);
     } else {
+      if (traffic_.progress(true)) continue;
       traffic_.show_oldest();
       open->is_slept_on = true;
       const auto until = std::min(open->until, patience.until);
@@ -217,6 +218,7 @@ void PointToPoint::move_pending(Lock& lock) {
   const std::uint32_t bell = this->bell();
   const bool has_moved = traffic_.progress();
   if (tell_found(lock) || find_overdue(pending_) || has_moved) return;
+  if (traffic_.progress(true)) return;
   traffic_.show_oldest();
   const auto first = std::min_element(
       pending_.begin(), pending_.end(),
