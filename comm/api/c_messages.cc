@@ -190,6 +190,24 @@ int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, in
   return run_message(comm, {false, buffer, count, dtype, from, tag}, message, call);
 }
 
+int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
+                    ivy_message* message, int64_t at_most_ms) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    std::shared_ptr<MessageRequest> request;
+    IVY_CHECKED(take_request(comm, {false, buffer, count, dtype, from, tag}, request));
+    if (message == nullptr) return invalid("message is NULL");
+    IVY_CHECKED(check_message(message));
+    IVY_CHECKED(expect_host("recv", {buffer}));
+    CallOptions options;
+    options.timeout = timeout_of(-1);
+    options.patience = at_most_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(at_most_ms);
+    const Outcome outcome = comm->communicator->exchange_messages({request}, options);
+    if (outcome.code != IVY_OK) return fail(outcome.failure());
+    return give_status(request->status, message);
+  });
+}
+
 int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
                  void* recv, size_t recv_count, int from, int recv_tag, int dtype,
                  ivy_message* message, const ivy_call* call) {

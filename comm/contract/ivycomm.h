@@ -210,6 +210,11 @@ IVY_API int ivy_send(ivy_comm* comm, const void* buffer, size_t count, int dtype
                      const ivy_call* call);
 IVY_API int ivy_recv(ivy_comm* comm, void* buffer, size_t count, int dtype, int from, int tag,
                      ivy_message* message, const ivy_call* call);
+/* ivy_recv that gives up when nothing has come in that time (0: it only looks, negative: without
+ * limit): it returns IVY_OK with message->source -1, nothing is broken, and the message may come
+ * later. A message that has begun to come is waited for. `message` is not NULL. */
+IVY_API int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int from,
+                            int tag, ivy_message* message, int64_t at_most_ms);
 /* Both at once; never asynchronous. */
 IVY_API int ivy_sendrecv(ivy_comm* comm, const void* send, size_t send_count, int to, int send_tag,
                          void* recv, size_t recv_count, int from, int recv_tag, int dtype,

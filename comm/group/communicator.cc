@@ -159,7 +159,7 @@ Outcome Communicator::exchange_messages(
     const std::vector<std::shared_ptr<MessageRequest>>& requests, const CallOptions& options) {
   if (failure_.is_set()) return break_with(*failure());
   const InterruptScope scope(options.interrupt, this);
-  const Outcome outcome = messages_.open().run(requests, timeout_of(options));
+  const Outcome outcome = messages_.open().run(requests, timeout_of(options), options.patience);
   return outcome.code == 0 ? outcome : break_with(outcome.failure());
 }
 

@@ -39,6 +39,8 @@ struct CallOptions {
   std::chrono::nanoseconds timeout{0};  // Zero stands for the communicator's.
   bool is_async = false;
   Interrupt interrupt;
+  std::chrono::nanoseconds patience =
+      std::chrono::nanoseconds::max();  // With which a receive waits.
 };
 
 // The result of a call: an outcome, or (is_async) work under way.
@@ -64,7 +66,8 @@ class Communicator {
   // Makes what the first operation on device memory would make.
   Called prepare_device(int device, const CallOptions& options);
 
-  // Messages are not in order with the collectives. Blocks until all are done.
+  // Messages are not in order with the collectives. Blocks until all are done. Where the patience
+  // ends before a receive has begun, its status.source stays -1 and nothing is broken.
   Outcome exchange_messages(const std::vector<std::shared_ptr<MessageRequest>>& requests,
                             const CallOptions& options);
   void post_message(const std::shared_ptr<MessageRequest>& request, const CallOptions& options);

@@ -9,11 +9,13 @@
 namespace ivy::comm {
 namespace {
 
+const char* byte_at(const void* data, std::size_t offset) {
+  return static_cast<const char*>(data) + offset;
+}
+char* byte_at(void* data, std::size_t offset) { return static_cast<char*>(data) + offset; }
+
 // A world of one copies; its buffers may be one.
-bool copy_local(const void* send, std::size_t from, void* receive, std::size_t to,
-                std::size_t bytes) {
-  const char* const source = static_cast<const char*>(send) + from;
-  char* const target = static_cast<char*>(receive) + to;
+bool copy_local(const char* source, char* target, std::size_t bytes) {
   if (source != target && bytes > 0) std::memmove(target, source, bytes);
   return true;
 }
@@ -172,7 +174,7 @@ bool HostCollectives::reduce_scatter(const OperationCall& call, const Collective
   const std::size_t own = collective.receive.bytes;
   std::vector<char> result(std::max<std::size_t>(1, own));
   return reduce_scatter_to(call, {how, send, result.data(), ranges[0].count}, ranges) &&
-         copy_local(result.data(), 0, receive, 0, own);
+         copy_local(byte_at(result.data(), 0), byte_at(receive, 0), own);
 }
 
 bool HostCollectives::reduce_scatter_to(const OperationCall& call, const Vectors& vectors,
@@ -193,7 +195,8 @@ bool HostCollectives::all_gather(const OperationCall& call, const Collective& co
   const Side<void>& receive = collective.receive;
   if (spanning_ != nullptr) return spanning_->all_gather(call, send, receive);
   if (local_ != nullptr) return shared_all_gather(*local_, call, send, receive);
-  return copy_local(send, 0, receive.data, receive.blocks[0].offset, receive.blocks[0].bytes);
+  return copy_local(byte_at(send, 0), byte_at(receive.data, receive.blocks[0].offset),
+                    receive.blocks[0].bytes);
 }
 
 bool HostCollectives::gather(const OperationCall& call, const Collective& collective) {
@@ -201,7 +204,8 @@ bool HostCollectives::gather(const OperationCall& call, const Collective& collec
   const RootedBlocks buffers = {collective.send, collective.receive, call.shape.root};
   if (spanning_ != nullptr) return spanning_->gather(call, buffers);
   if (local_ != nullptr) return shared_gather(*local_, call, buffers);
-  return copy_local(collective.send.data, 0, data, blocks[0].offset, collective.send.bytes);
+  return copy_local(byte_at(collective.send.data, 0), byte_at(data, blocks[0].offset),
+                    collective.send.bytes);
 }
 
 bool HostCollectives::scatter(const OperationCall& call, const Collective& collective) {
@@ -209,7 +213,8 @@ bool HostCollectives::scatter(const OperationCall& call, const Collective& colle
   const RootedBlocks buffers = {collective.send, collective.receive, call.shape.root};
   if (spanning_ != nullptr) return spanning_->scatter(call, buffers);
   if (local_ != nullptr) return shared_scatter(*local_, call, buffers);
-  return copy_local(data, blocks[0].offset, collective.receive.data, 0, collective.receive.bytes);
+  return copy_local(byte_at(data, blocks[0].offset), byte_at(collective.receive.data, 0),
+                    collective.receive.bytes);
 }
 
 bool HostCollectives::all_to_all(const OperationCall& call, const Collective& collective) {
@@ -217,8 +222,8 @@ bool HostCollectives::all_to_all(const OperationCall& call, const Collective& co
   const Side<void>& receive = collective.receive;
   if (spanning_ != nullptr) return spanning_->all_to_all(call, send, receive);
   if (local_ != nullptr) return shared_all_to_all(*local_, call, send, receive);
-  return copy_local(send.data, send.blocks[0].offset, receive.data, receive.blocks[0].offset,
-                    send.blocks[0].bytes);
+  return copy_local(byte_at(send.data, send.blocks[0].offset),
+                    byte_at(receive.data, receive.blocks[0].offset), send.blocks[0].bytes);
 }
 
 }  // namespace ivy::comm

@@ -24,6 +24,13 @@ MessageMatching::Request MessageMatching::take_receive(std::int32_t source, std:
   return receive;
 }
 
+bool MessageMatching::withdraw(const Request& receive) {
+  const auto found = std::find(receives_.begin(), receives_.end(), receive);
+  if (found == receives_.end()) return false;
+  receives_.erase(found);
+  return true;
+}
+
 MessageMatching::Message MessageMatching::find(const MessageRequest& receive) const {
   const auto found = std::find_if(unexpected_.begin(), unexpected_.end(), [&](const Message& each) {
     return each->claimant == nullptr && fits(receive, each->status.source, each->status.tag);

@@ -33,6 +33,8 @@ class MessageMatching {
   void post(const Request& receive) { receives_.push_back(receive); }
   // The first posted receive that a message of that rank and tag goes to; null: none waits.
   Request take_receive(std::int32_t source, std::int32_t tag);
+  // Forgets a receive that was posted and that no message has matched; false: there is none.
+  bool withdraw(const Request& receive);
   // The first message that the receive may have, and that no other one has claimed; null: none.
   Message find(const MessageRequest& receive) const;
 

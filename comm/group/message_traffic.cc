@@ -1,5 +1,6 @@
 #include "comm/group/message_traffic.h"
 
+#include <algorithm>
 #include <cstring>
 #include <utility>
 
@@ -8,15 +9,27 @@
 namespace ivy::comm {
 namespace {
 
+// The most bytes of a loan that are read at once, so that a failure elsewhere ends a long copy.
+constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
+
 // True if the whole message has been written: header, then data.
 bool write_message(ByteSink& sink, MessageRequest& request) {
+  if (request.moved == 0) request.is_lent = sink.lend(request.data, request.bytes);
   MessageHeader header;
   header.tag = request.tag;
   header.bytes = request.bytes;
   header.dtype = static_cast<std::uint8_t>(request.dtype);
+  header.is_lent = request.is_lent ? 1 : 0;
   const std::size_t total = sizeof header + request.bytes;
   while (request.moved < total) {
     const bool in_header = request.moved < sizeof header;
+    if (!in_header && request.is_lent) {
+      const LoanState loan = sink.loan();
+      if (loan == LoanState::kOpen) return false;
+      if (loan == LoanState::kRead) request.moved = total;
+      request.is_lent = false;
+      continue;
+    }
     const std::uint8_t* const from =
         in_header
             ? reinterpret_cast<const std::uint8_t*>(&header) + request.moved
@@ -27,6 +40,29 @@ bool write_message(ByteSink& sink, MessageRequest& request) {
     request.moved += written;
   }
   return true;
+}
+
+// Reads a bite of the message that a peer has lent. Where that cannot be, the rest of its stream
+// is the message's data.
+LoanState read_bite(const SharedMail& mail, std::uint32_t member, MessagePeer& peer,
+                    std::uint8_t* to) {
+  if (!peer.can_read) peer.can_read = mail.can_read(member);
+  const std::size_t bite = std::min(kBiteBytes, peer.header.bytes - peer.data_read);
+  if (*peer.can_read) {
+    const std::uint64_t from = peer.source->lent();
+    const bool was_read =
+        from != 0 && mail.read(member, to + peer.data_read, from + peer.data_read, bite);
+    // A sender that was told of a failure, or ends, uses its memory again.
+    if (peer.source->lent() == 0) return LoanState::kOpen;
+    peer.can_read = was_read;
+    peer.data_read += bite;
+  }
+  if (*peer.can_read && peer.data_read < peer.header.bytes) return LoanState::kOpen;
+  const LoanState ended = *peer.can_read ? LoanState::kRead : LoanState::kDeclined;
+  peer.header.is_lent = 0;
+  if (ended == LoanState::kDeclined) peer.data_read = 0;
+  peer.source->end_loan(ended);
+  return ended;
 }
 
 }  // namespace
@@ -81,7 +117,8 @@ void MessageTraffic::send_to_self(const Request& request) {
   if (receiver != nullptr) receive(receiver);
 }
 
-bool MessageTraffic::progress() {
+bool MessageTraffic::progress(bool keep_lent) {
+  keeps_lent_ = keep_lent;
   bool has_moved = false;
   for (const std::unique_ptr<MessagePeer>& peer : peers_) {
     if (is_broken()) return true;
@@ -136,7 +173,10 @@ bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
   peer.header_read += got;
   has_moved |= got > 0;
   if (peer.header_read < sizeof(MessageHeader)) return false;
-  if (peer.header.magic == kMessageMagic && peer.header.dtype < kDtypeCount) return true;
+  const bool can_be_lent = peer.header.is_lent == 0 || !options_.is_remote(peer.rank);
+  if (peer.header.magic == kMessageMagic && peer.header.dtype < kDtypeCount && can_be_lent) {
+    return true;
+  }
   report_lost(peer.rank, "sent something that is no message");
   return false;
 }
@@ -145,6 +185,15 @@ bool MessageTraffic::read_header(MessagePeer& peer, bool& has_moved) {
 bool MessageTraffic::read_data(MessagePeer& peer, bool& has_moved) {
   std::uint8_t* const to = peer.target != nullptr ? static_cast<std::uint8_t*>(peer.target->data)
                                                   : peer.unexpected->data.data();
+  if (peer.header.is_lent != 0) {
+    const std::size_t before = peer.data_read;
+    const LoanState loan =
+        read_bite(*mail_, static_cast<std::uint32_t>(options_.member(peer.rank)), peer, to);
+    has_moved |= loan != LoanState::kOpen || peer.data_read > before;
+    if (loan != LoanState::kRead) return false;
+    end_message(peer);
+    return true;
+  }
   if (peer.data_read < peer.header.bytes) {
     const std::size_t got =
         peer.source->read_some(to + peer.data_read, peer.header.bytes - peer.data_read);
@@ -161,6 +210,7 @@ bool MessageTraffic::begin_message(MessagePeer& peer) {
   const auto dtype = static_cast<Dtype>(peer.header.dtype);
   peer.target = matching_.take_receive(peer.rank, peer.header.tag);
   if (peer.target == nullptr) {
+    if (peer.header.is_lent != 0 && !keeps_lent_) return false;
     peer.unexpected = matching_.keep(peer.arriving(), dtype);
     return peer.unexpected != nullptr;
   }
@@ -214,6 +264,7 @@ void MessageTraffic::end_all(const Failure& failure) {
   for (const std::unique_ptr<MessagePeer>& peer : peers_) {
     all.insert(all.end(), peer->sends.begin(), peer->sends.end());
     peer->sends.clear();
+    if (peer->sink != nullptr) peer->sink->revoke();
     if (peer->target != nullptr) all.push_back(std::exchange(peer->target, nullptr));
   }
   for (const Request& request : all) {
@@ -222,7 +273,7 @@ void MessageTraffic::end_all(const Failure& failure) {
     request->is_done = true;
     request->work->finish(Outcome(*failure_));
   }
-  ring(options_.self);
+  if (mail_ != nullptr) mail_->wake();
 }
 
 void MessageTraffic::finish(MessageRequest& request) {
@@ -230,7 +281,14 @@ void MessageTraffic::finish(MessageRequest& request) {
   request.is_done = true;
   request.work->finish({});
   // A thread that sleeps for this request is woken by the bell of its own rank.
-  ring(options_.self);
+  if (request.is_slept_on && mail_ != nullptr) mail_->wake();
+}
+
+bool MessageTraffic::withdraw(const Request& request) {
+  if (!matching_.withdraw(request)) return false;
+  clear_shown(*request);
+  request->is_done = true;
+  return true;
 }
 
 void MessageTraffic::ring(std::int32_t rank) {

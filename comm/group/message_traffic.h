@@ -34,8 +34,11 @@ class MessageTraffic {
 
   // A request begins; it may be done at once.
   void enter(const Request& request, std::chrono::nanoseconds timeout);
-  // Moves all that can be moved. True if anything was.
-  bool progress();
+  // Takes back a receive that no message has come for. False: one has.
+  bool withdraw(const Request& request);
+  // Moves all that can be moved. True if anything was. What is lent waits for its receive, so that
+  // it is copied once; keep_lent: it is kept like the rest, for the sake of what comes behind it.
+  bool progress(bool keep_lent = false);
 
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }
   // A failure found here, not yet told to the other ranks.
@@ -51,9 +54,6 @@ class MessageTraffic {
   void end_all(const Failure& failure);
 
   const std::vector<std::unique_ptr<MessagePeer>>& peers() const { return peers_; }
-  const MessagePeer& peer(std::int32_t rank) const {
-    return *peers_[static_cast<std::size_t>(rank)];
-  }
   const PointToPointOptions& options() const { return options_; }
   const MessageMatching& matching() const { return matching_; }
   // The sockets on which something may happen; nothing: all peers are of this host.
@@ -84,6 +84,7 @@ class MessageTraffic {
   MessageStreams streams_;
   std::vector<std::unique_ptr<MessagePeer>> peers_;
   MessageMatching matching_;
+  bool keeps_lent_ = false;     // In the call of progress() that is under way.
   std::uint64_t messages_ = 0;  // Counts the requests that have begun.
   std::optional<Failure> found_;
   std::optional<Failure> failure_;

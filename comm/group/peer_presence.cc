@@ -31,7 +31,7 @@ std::int32_t PeerPresence::next_missed() {
   const auto count = static_cast<std::int32_t>(traffic_.peers().size());
   for (std::int32_t step = 1; step <= count; ++step) {
     const std::int32_t rank = (missed_last_ + step) % count;
-    if (is_missed(traffic_.peer(rank))) return missed_last_ = rank;
+    if (is_missed(*traffic_.peers()[static_cast<std::size_t>(rank)])) return missed_last_ = rank;
   }
   return Alarm::kNobody;
 }
@@ -82,7 +82,7 @@ bool PeerPresence::is_somebody_there(std::vector<std::int32_t>& doubtful) {
   for (std::int32_t step = 0; step < count; ++step) {
     const std::int32_t rank = (there_last_ + step) % count;
     if (rank == options_.self) continue;
-    const std::optional<bool> known = is_there(traffic_.peer(rank));
+    const std::optional<bool> known = is_there(*traffic_.peers()[static_cast<std::size_t>(rank)]);
     if (!known) doubtful.push_back(rank);
     if (!known || !*known) continue;
     note_presence(rank);
@@ -121,7 +121,7 @@ bool PeerPresence::look_for_desertion() {
   if (!are_all_gone()) return false;
   const std::lock_guard lock(mutex_);
   // One more look, as below: their last messages may have come just before they left.
-  if (traffic_.is_broken() || traffic_.progress()) return true;
+  if (traffic_.is_broken() || traffic_.progress(true)) return true;
   const MessageRequest* const receive = traffic_.matching().receive_from_anyone();
   if (receive != nullptr) traffic_.report(deserted(*receive, options_));
   return true;
@@ -147,9 +147,10 @@ bool PeerPresence::look_for_trouble() {
   traffic_.name_message(*found);
   // One more look: what a rank sent before it ended is still there. If everything from that rank
   // has arrived, its leaving does no harm; a death is found again.
-  traffic_.progress();
+  traffic_.progress(true);
   const bool is_about_missed = missed >= 0 && found->rank == options_.peer(missed).world_rank;
-  if (is_about_missed && !is_missed(traffic_.peer(missed))) return true;
+  if (is_about_missed && !is_missed(*traffic_.peers()[static_cast<std::size_t>(missed)]))
+    return true;
   traffic_.report(*found);
   return true;
 }

@@ -1,6 +1,7 @@
 #include "comm/group/point_to_point.h"
 
 #include <poll.h>
+#include <sched.h>
 
 #include <algorithm>
 #include <utility>
@@ -20,6 +21,8 @@ using std::chrono::nanoseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kLocalSlice{100};
+// More than any clock holds, and any time may be added to it.
+constexpr std::chrono::hours kEver{24 * 365 * 100};
 // No call waits for sockets and rings at once, so with both the thread sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
 // A rank that ends waits so long for a receiver that takes nothing of what it still has to send.
@@ -27,6 +30,8 @@ constexpr milliseconds kDrainTime{10'000};
 
 // Rounds between two looks at the streams while spinning.
 constexpr int kSpinRounds = 8;
+// A thread that spins longer than this may have the processor of the rank that it waits for.
+constexpr std::chrono::microseconds kSpinAlone{40};
 
 bool are_done(const PointToPoint::Requests& requests) {
   return std::all_of(requests.begin(), requests.end(),
@@ -69,13 +74,15 @@ PointToPoint::~PointToPoint() {
                                 "the communicator was ended before the message was through"));
 }
 
-Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout) {
+Outcome PointToPoint::run(const Requests& requests, nanoseconds timeout, nanoseconds patience) {
   Lock lock(mutex_);
   try {
     for (const std::shared_ptr<MessageRequest>& request : requests) {
       traffic_.enter(request, timeout);
     }
-    return see_through(lock, requests, nanoseconds::max());
+    Patience until_end;
+    if (patience < kEver) until_end.until = steady_now() + patience;
+    return see_through(lock, requests, until_end);
   } catch (const std::exception& problem) {
     return fail_thrown(lock, problem);
   }
@@ -88,48 +95,69 @@ Outcome PointToPoint::finish_sends() {
     requests.insert(requests.end(), peer->sends.begin(), peer->sends.end());
   }
   try {
-    return see_through(lock, requests, kDrainTime);
+    Patience patience;
+    patience.idle = kDrainTime;
+    return see_through(lock, requests, patience);
   } catch (const std::exception& problem) {
     return fail_thrown(lock, problem);
   }
 }
 
-// Gives up after `patience` without any byte of the requests moving.
-Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, nanoseconds patience) {
+// Gives up after `patience.idle` without any byte of the requests moving, which breaks the
+// communicator, and at `patience.until` with receives that nothing has come for.
+Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Patience& patience) {
   constexpr auto kMoving = steady_clock::time_point::max();
   auto idle_since = kMoving;
-  bool is_long = false;
+  Looking looking(mail_);
   while (!are_done(requests)) {
-    const std::uint32_t bell = this->bell();
+    looking.look();
     const bool has_moved = traffic_.progress();
     if (are_done(requests)) break;
     if (tell_found(lock) || find_overdue(requests)) continue;
-    if (is_long) traffic_.show_oldest();
     if (has_moved) {
       idle_since = kMoving;
       continue;
     }
     const auto now = steady_now();
     idle_since = std::min(idle_since, now);
-    const MessageRequest& open = **std::find_if(
+    const std::shared_ptr<MessageRequest> open = *std::find_if(
         requests.begin(), requests.end(), [](const auto& request) { return !request->is_done; });
-    if (now - idle_since >= patience) {
-      traffic_.report(late(open, options_, patience));
+    if (now - idle_since >= patience.idle) {
+      traffic_.report(late(*open, options_, patience.idle));
+    } else if (now >= patience.until && traffic_.withdraw(open)) {
+      break;
     } else if (now - idle_since < options_.spin) {
-      lock.unlock();
-      for (int round = 0; round < kSpinRounds; ++round) relax();
-      lock.lock();
+      spin(lock, now - idle_since);
     } else {
-      is_long = true;
-      if (!pause(lock, bell, open.until)) traffic_.report(called_off(open, options_));
+      if (traffic_.progress(true)) continue;
+      traffic_.show_oldest();
+      open->is_slept_on = true;
+      const auto until = std::min(open->until, patience.until);
+      const bool may_go_on = pause(lock, looking, until);
+      open->is_slept_on = false;
+      if (!may_go_on) traffic_.report(called_off(*open, options_));
     }
   }
   tell_found(lock);  // Reports a failure that another thread found.
   return outcome_of(requests);
 }
 
+void PointToPoint::spin(Lock& lock, nanoseconds idle) {
+  lock.unlock();
+  if (idle > kSpinAlone) sched_yield();
+  for (int round = 0; round < kSpinRounds; ++round) relax();
+  lock.lock();
+}
+
 // Looks, without the lock, for a reason why nothing moves; if there is none, sleeps until something
 // may have happened. False: the caller calls its call off.
+bool PointToPoint::pause(Lock& lock, Looking& looking, steady_clock::time_point until) {
+  looking.end();
+  const bool may_go_on = pause(lock, looking.bell(), until);
+  looking.begin();
+  return may_go_on;
+}
+
 bool PointToPoint::pause(Lock& lock, std::uint32_t bell, steady_clock::time_point until) {
   std::optional<std::vector<pollfd>> sockets = traffic_.sockets();
   lock.unlock();
@@ -190,6 +218,7 @@ void PointToPoint::move_pending(Lock& lock) {
   const std::uint32_t bell = this->bell();
   const bool has_moved = traffic_.progress();
   if (tell_found(lock) || find_overdue(pending_) || has_moved) return;
+  if (traffic_.progress(true)) return;
   traffic_.show_oldest();
   const auto first = std::min_element(
       pending_.begin(), pending_.end(),

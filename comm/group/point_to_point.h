@@ -3,7 +3,10 @@
 // Every pair has a byte stream of its own for each direction (a ring, or a TCP connection that the
 // sender dials), on which a message is
 //
-//   u32 magic | i32 tag | u64 bytes | u8 dtype, 7 zero | data      little endian
+//   u32 magic | i32 tag | u64 bytes | u8 dtype | u8 is lent | 6 zero | data      little endian
+//
+// A message that finds no room in its ring, of kLentBytesLeast and more, is lent: its data do not
+// follow, the receiver copies them out of the sender's memory. Its send is done when that is.
 //
 // so messages of one pair arrive in the order of the calls. A message that nobody waits for is kept
 // until somebody does, kUnexpectedBytesMax in all; beyond that its stream is not read, and its
@@ -50,8 +53,10 @@ class PointToPoint {
   PointToPoint& operator=(const PointToPoint&) = delete;
 
   using Requests = std::vector<std::shared_ptr<MessageRequest>>;
-  // Moves the requests until all of them are done.
-  Outcome run(const Requests& requests, std::chrono::nanoseconds timeout);
+  // Moves the requests until all of them are done. A receive that nothing has come for after
+  // `patience` ends well, and its status.source stays -1: the message may come later.
+  Outcome run(const Requests& requests, std::chrono::nanoseconds timeout,
+              std::chrono::nanoseconds patience = std::chrono::nanoseconds::max());
   // Queues the request for the thread.
   void post(const std::shared_ptr<MessageRequest>& request, std::chrono::nanoseconds timeout);
   // Waits until all posted sends are done, as long as their receivers keep reading.
@@ -61,7 +66,13 @@ class PointToPoint {
 
  private:
   using Lock = std::unique_lock<std::mutex>;
-  Outcome see_through(Lock& lock, const Requests& requests, std::chrono::nanoseconds patience);
+  struct Patience {
+    std::chrono::nanoseconds idle = std::chrono::nanoseconds::max();
+    std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
+  };
+  Outcome see_through(Lock& lock, const Requests& requests, const Patience& patience);
+  static void spin(Lock& lock, std::chrono::nanoseconds idle);
+  bool pause(Lock& lock, Looking& looking, std::chrono::steady_clock::time_point until);
   bool pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);
   void run_thread();
   void move_pending(Lock& lock);

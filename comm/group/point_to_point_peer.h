@@ -8,6 +8,7 @@
 #include <deque>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -45,7 +46,8 @@ struct MessageHeader {
   std::int32_t tag = 0;
   std::uint64_t bytes = 0;
   std::uint8_t dtype = 0;
-  std::uint8_t zero[7] = {};
+  std::uint8_t is_lent = 0;  // 1: the data do not follow, the stream lends them (byte_stream.h).
+  std::uint8_t zero[6] = {};
 };
 static_assert(sizeof(MessageHeader) == 24);
 
@@ -59,6 +61,7 @@ struct MessagePeer {
   MessageHeader header;
   std::size_t header_read = 0;
   std::size_t data_read = 0;
+  std::optional<bool> can_read;  // Its own memory, once that has been tried.
   std::shared_ptr<MessageRequest> target;
   std::shared_ptr<UnexpectedMessage> unexpected;
 

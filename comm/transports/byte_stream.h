@@ -1,5 +1,9 @@
 // One direction of bytes between two ranks, without blocking: a ring in shared memory or a socket.
 //
+// A ring can also lend: its writer says where in its own memory the bytes are, the reader copies
+// them from there at once (peer_memory.h), and the writer waits for that. Where the reader may not
+// do so it declines, and the bytes go through the ring after all.
+//
 // Thread: one at a time per end.
 #pragma once
 
@@ -9,6 +13,7 @@
 namespace ivy::comm {
 
 enum class StreamState : std::uint8_t { kOpen, kBroken };
+enum class LoanState : std::uint8_t { kOpen, kRead, kDeclined };
 
 class ByteSink {
  public:
@@ -18,6 +23,13 @@ class ByteSink {
   virtual StreamState state() const = 0;
   // A socket to poll for writing; -1: the reader rings this rank's doorbell instead.
   virtual int descriptor() const = 0;
+  // Lends these bytes, one loan at a time; the reader has to be told by bytes that are written
+  // after this. False: so many bytes are to be written, or the stream cannot lend.
+  virtual bool lend(const void* /*bytes*/, std::size_t /*count*/) { return false; }
+  // The bytes may change from now on: who still reads them throws away what it has.
+  virtual void revoke() {}
+  // What became of the last loan.
+  virtual LoanState loan() const { return LoanState::kDeclined; }
 };
 
 class ByteSource {
@@ -26,6 +38,10 @@ class ByteSource {
   virtual std::size_t read_some(void* bytes, std::size_t count) = 0;
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;
+  // Where in the writer's memory the bytes of its loan are; 0: it was revoked. What was read counts
+  // if this is not 0 afterwards.
+  virtual std::uint64_t lent() const { return 0; }
+  virtual void end_loan(LoanState /*how*/) {}
 };
 
 }  // namespace ivy::comm

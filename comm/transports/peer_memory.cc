@@ -40,12 +40,13 @@ Probe PeerMemory::own_probe(int segment) const {
   return {getpid(), segment, reinterpret_cast<std::uintptr_t>(&value_), value_};
 }
 
-std::uint64_t PeerMemory::try_out(const Probe& theirs, int segment) const {
-  std::uint64_t works = 0;
+bool PeerMemory::can_read(const Probe& theirs) {
   std::uint64_t value = 0;
-  if (read(theirs.pid, &value, theirs.address, sizeof value) == 0 && value == theirs.value) {
-    works |= kCanRead;
-  }
+  return read(theirs.pid, &value, theirs.address, sizeof value) == 0 && value == theirs.value;
+}
+
+std::uint64_t PeerMemory::try_out(const Probe& theirs, int segment) const {
+  std::uint64_t works = can_read(theirs) ? kCanRead : 0;
   const Descriptor opened = open_of(theirs.pid, theirs.descriptor);
   if (!opened) return works;
   struct stat own = {};

@@ -35,6 +35,8 @@ class PeerMemory {
   static constexpr std::uint64_t kCanMap = 2;
   // This process's own, to be shown. `segment` is the descriptor of the memory that all share.
   Probe own_probe(int segment) const;
+  // True if that process is who it says and its memory can be read.
+  static bool can_read(const Probe& theirs);
   // Finds out what works towards that process: kCanRead, kCanMap.
   std::uint64_t try_out(const Probe& theirs, int segment) const;
 

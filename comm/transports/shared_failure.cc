@@ -17,7 +17,7 @@ void SharedFailure::break_with(const Failure& failure) {
     SleepLine& line = segment_.member(member).sleep;
     line.doorbell.fetch_add(1, std::memory_order_release);
     futex_wake_all(line.doorbell);
-    SharedMail::ring(segment_.member(member).mail);
+    SharedMail::wake(segment_.member(member).mail);
   }
 }
 

@@ -25,7 +25,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 7;
+inline constexpr std::uint32_t kSegmentVersion = 8;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -64,6 +64,10 @@ struct alignas(kLineBytes) SleepLine {
   std::atomic<std::uint32_t> doorbell;  // Others add 1 and wake.
 };
 
+// Added to a mail's `asleep` by a thread that looks at the rings again and again: while there is
+// one nobody has to be woken for what comes.
+inline constexpr std::uint32_t kLooking = std::uint32_t{1} << 16;
+
 inline constexpr std::uint32_t kForArrivals = ~std::uint32_t{0};
 inline constexpr std::uint32_t kForAnyone = kForArrivals - 1;
 
@@ -73,8 +77,8 @@ inline constexpr std::uint32_t kHasLeft = 2;
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
-  SleepLine sleep;                                          // In collectives.
-  SleepLine mail;                                           // In messages; `asleep` counts threads.
+  SleepLine sleep;  // In collectives.
+  SleepLine mail;   // In messages; `asleep` counts threads, and kLooking for each that looks.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
@@ -96,10 +100,17 @@ inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;  // A power of
 // memory for all pairs of very many ranks anyway.
 inline constexpr std::size_t kRingsMax = 32'768;
 
+// From here on a message that finds no room in the ring is lent. Copying half a ring in and out
+// costs less than the kernel's way.
+inline constexpr std::size_t kLentBytesLeast = std::size_t{64} << 10;
+
 // Bytes from one member to another. It stays when its writer goes.
 struct RingMemory {
   alignas(kLineBytes) std::atomic<std::uint64_t> written;
+  std::atomic<std::uint64_t> lent;  // The address of the last loan; 0: it was revoked.
   alignas(kLineBytes) std::atomic<std::uint64_t> read;
+  // Twice the number of loans that have ended, and 1 where the last one was declined.
+  std::atomic<std::uint64_t> loans_ended;
   alignas(kLineBytes) std::uint8_t bytes[kRingBytes];
 };
 

@@ -55,10 +55,27 @@ class RingSink final : public ByteSink {
   }
   StreamState state() const override { return StreamState::kOpen; }
   int descriptor() const override { return -1; }
+  bool lend(const void* bytes, std::size_t count) override {
+    const std::uint64_t written = ring_->written.load(std::memory_order_relaxed);
+    const std::uint64_t room = kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
+    if (is_declined_ || count < kLentBytesLeast || count < room) return false;
+    ++loans_;
+    ring_->lent.store(reinterpret_cast<std::uintptr_t>(bytes), std::memory_order_relaxed);
+    return true;
+  }
+  void revoke() override { ring_->lent.store(0, std::memory_order_seq_cst); }
+  LoanState loan() const override {
+    const std::uint64_t ended = ring_->loans_ended.load(std::memory_order_acquire);
+    if (ended / 2 < loans_) return LoanState::kOpen;
+    is_declined_ = (ended & 1) != 0;
+    return is_declined_ ? LoanState::kDeclined : LoanState::kRead;
+  }
 
  private:
   const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
+  std::uint64_t loans_ = 0;
+  mutable bool is_declined_ = false;  // This ring lends nothing any more.
 };
 
 class RingSource final : public ByteSource {
@@ -77,6 +94,12 @@ class RingSource final : public ByteSource {
   }
   StreamState state() const override { return StreamState::kOpen; }
   int descriptor() const override { return -1; }
+  std::uint64_t lent() const override { return ring_->lent.load(std::memory_order_seq_cst); }
+  void end_loan(LoanState how) override {
+    const std::uint64_t ended = ring_->loans_ended.load(std::memory_order_relaxed) / 2 + 1;
+    ring_->loans_ended.store(2 * ended + (how == LoanState::kDeclined ? 1 : 0),
+                             std::memory_order_release);
+  }
 
  private:
   const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.

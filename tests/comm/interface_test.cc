@@ -121,6 +121,12 @@ std::vector<Refused> collective_calls(ivy_comm* c) {
        }},
       {"ivy_send", [=] { return ivy_send(c, b, 1, IVY_U8, 0, 0, nullptr); }},
       {"ivy_recv", [=] { return ivy_recv(c, b, 1, IVY_U8, 0, 0, nullptr, nullptr); }},
+      {"ivy_recv_within",
+       [=] {
+         ivy_message message = {};
+         message.struct_bytes = sizeof message;
+         return ivy_recv_within(c, b, 1, IVY_U8, 0, 0, &message, 0);
+       }},
       {"ivy_sendrecv",
        [=] { return ivy_sendrecv(c, b, 1, 0, 0, o, 1, 0, 0, IVY_U8, nullptr, nullptr); }},
   };

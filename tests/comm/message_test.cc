@@ -511,6 +511,43 @@ TEST_P(MessageEndTest, FinalizeFinishesSends) {
   }
 }
 
+// ---- Receives with patience --------------------------------------------------------------------
+
+// A receive with patience breaks nothing, and waits for what has begun to come.
+TEST(MessageWithinTest, NothingIsBrokenAndTheNextCallGetsTheMessage) {
+  for (const Hosts& hosts : {one_host(2), host_each(2)}) {
+    expect_well(run_world(hosts, [](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      Bytes data(kRingBytes * 5, 7);
+      if (rank == 1) {
+        std::uint8_t asked = 0;
+        ASSERT_EQ(ivy_recv(world, &asked, 1, IVY_U8, 0, 1, nullptr, nullptr), IVY_OK);
+        ASSERT_EQ(ivy_send(world, data.data(), data.size(), IVY_U8, 0, 2, nullptr), IVY_OK);
+        return;
+      }
+      ivy_message message = {};
+      message.struct_bytes = sizeof message;
+      for (const std::int64_t at_most : {0, 20}) {
+        ASSERT_EQ(ivy_recv_within(world, data.data(), data.size(), IVY_U8, IVY_ANY_SOURCE, 2,
+                                  &message, at_most),
+                  IVY_OK);
+        EXPECT_EQ(message.source, -1);
+      }
+      EXPECT_EQ(ivy_recv_within(world, data.data(), 1, IVY_U8, 1, 2, nullptr, 0),
+                IVY_INVALID_ARGUMENT);
+      data[1] = data[data.size() - 1] = 0;
+      ASSERT_EQ(ivy_send(world, data.data(), 1, IVY_U8, 1, 1, nullptr), IVY_OK);
+      ASSERT_EQ(ivy_recv_within(world, data.data(), data.size(), IVY_U8, 1, 2, &message, -1),
+                IVY_OK);
+      EXPECT_EQ(message.source, 1);
+      EXPECT_EQ(message.bytes, data.size());
+      EXPECT_EQ(data[1], 7);
+      EXPECT_EQ(data.back(), 7);
+    }));
+  }
+}
+
 // ---- Processes that others may not look into
 // -----------------------------------------------------
 
@@ -533,6 +570,15 @@ TEST(MessageReachTest, ProcessesThatMayNotBeLookedInto) {
               IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(got, (rank + 2) % size);
+    // More than fits into a ring: it is offered where it lies, and then has to go through after
+    // all.
+    Bytes send(3 * kRingBytes, static_cast<std::uint8_t>(rank));
+    Bytes received(send.size(), 99);
+    ASSERT_EQ(ivy_sendrecv(world, send.data(), send.size(), (rank + 1) % size, 0, received.data(),
+                           received.size(), (rank + 2) % size, 0, IVY_U8, nullptr, nullptr),
+              IVY_OK)
+        << ivy_last_error();
+    EXPECT_EQ(received, Bytes(send.size(), static_cast<std::uint8_t>((rank + 2) % size)));
     ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
   }));
 }

@@ -313,6 +313,27 @@ TEST(RingThreadsTest, BytesGoThroughInOrder) {
   writer.join();
 }
 
+TEST(RingThreadsTest, LendsWhatFindsNoRoomUntilThatIsDeclined) {
+  Result<RingEnds> ends = make_ring_in_one_mapping();
+  ASSERT_TRUE(ends.ok());
+  const std::vector<std::uint8_t> big(kRingBytes + 1);
+  EXPECT_FALSE(ends->sink->lend(big.data(), kRingBytes - 1)) << "there is room";
+  ASSERT_TRUE(ends->sink->lend(big.data(), big.size()));
+  EXPECT_EQ(ends->sink->loan(), LoanState::kOpen);
+  EXPECT_EQ(ends->source->lent(), reinterpret_cast<std::uintptr_t>(big.data()));
+  ends->source->end_loan(LoanState::kRead);
+  EXPECT_EQ(ends->sink->loan(), LoanState::kRead);
+  ASSERT_EQ(ends->sink->write_some(big.data(), kRingBytes - 10), kRingBytes - 10);
+  EXPECT_FALSE(ends->sink->lend(big.data(), kLentBytesLeast - 1)) << "too little to be worth it";
+  ASSERT_TRUE(ends->sink->lend(big.data() + 1, kLentBytesLeast));
+  ends->sink->revoke();
+  EXPECT_EQ(ends->source->lent(), 0U);
+  EXPECT_EQ(ends->sink->loan(), LoanState::kOpen);
+  ends->source->end_loan(LoanState::kDeclined);
+  EXPECT_EQ(ends->sink->loan(), LoanState::kDeclined);
+  EXPECT_FALSE(ends->sink->lend(big.data(), big.size())) << "declined for good";
+}
+
 // ---- The whole library -------------------------------------------------------------------------
 
 // Several ranks of one process through the C interface: init, groups, work, messages of two

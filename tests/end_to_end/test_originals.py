@@ -156,6 +156,18 @@ def test_spawn(local, tmp_path):
     assert done.stdout == "right\n", done.stderr
 
 
+@needs_numpy
+@pytest.mark.parametrize("flags", [ONE_HOST["alone"], TWO_HOSTS["hosts"]], ids=["alone", "hosts"])
+def test_every_documented_name(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_original_names.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_numpy
+@two_places
+def test_functions_of_torch_distributed_without_torch(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_torchdist.py"), limit=LIMIT), ranks_of(flags))
+
+
 EXAMPLES = os.path.join(REPOSITORY, "scripts", "examples")
 
 
@@ -165,3 +177,18 @@ EXAMPLES = os.path.join(REPOSITORY, "scripts", "examples")
 def test_examples(local, name, ranks, says):
     done = local.run("-n", ranks, *CALM, os.path.join(EXAMPLES, name), limit=LIMIT)
     assert done.code == 0 and says in done.out, done
+
+
+@needs_torch
+@pytest.mark.parametrize("name, says", [("neurenix_training.py", b"Epoch: 3"),
+                                        ("torch_process_groups.py", b"3 ranks of backend gloo agree")])
+def test_examples_with_torch(local, name, says):
+    done = local.run("-n", "3", *CALM, os.path.join(EXAMPLES, name), limit=LIMIT)
+    assert done.code == 0 and says in done.out, done
+
+
+@needs_numpy
+def test_the_example_that_needs_no_launcher():
+    done = subprocess.run([sys.executable, os.path.join(EXAMPLES, "simulated_ranks.py")], capture_output=True, timeout=LIMIT,
+                          env={**os.environ, "PYTHONPATH": PACKAGE}, check=False, text=True)
+    assert done.returncode == 0 and "learnt by 4 simulated ranks" in done.stdout, done.stderr

@@ -1,8 +1,16 @@
-"""One GPU through PyCUDA: kernels from source, memory, copies. Needs pycuda and a GPU.
+"""One GPU: kernels from source, memory, copies. By PyCUDA where it is installed, else by CUDA's driver itself.
+
+    with CudaContext(0) as gpu:
+        double = gpu.get_kernel("double", "__global__ void twice(float* x) { x[threadIdx.x] *= 2; }", "twice")
+        x = tensor_to_gpu(numpy.ones(32, "float32"))
+        double(x, block=(32, 1, 1))
+        print(gpu_to_tensor(x))
 
 The GPU's primary context is used, the one that torch, CuPy and NCCL use in this process, so that arrays of all of them
-can be mixed. No machine with a GPU has run this module yet.
+can be mixed.
 """
+
+_running = []  # The contexts of this process that run; the last one is current.
 
 
 class CudaContext:
@@ -11,76 +19,73 @@ class CudaContext:
 
     def __init__(self, device_id=0, enable_profiling=False):
         self._device_id, self._profiles = int(device_id), enable_profiling
-        self._driver = self._context = None
+        self._device = None
         self._kernels = {}
 
     def start(self):
         """Makes the context current in this thread. Returns self. FailedPrecondition where no GPU can be used."""
         from .errors import FailedPrecondition
-        if self._context is not None:
+        if self._device is not None:
             return self
         try:
-            import pycuda.driver as driver
-        except ImportError as error:
-            raise ImportError(f"CudaContext needs PyCUDA (pip install pycuda) and CUDA's driver: {error}") from None
+            from . import pycuda_device as way
+        except ImportError:
+            from . import cuda_driver as way
         try:
-            driver.init()
-            self._context = driver.Device(self._device_id).retain_primary_context()
-        except driver.Error as error:
+            self._device = way.Device(self._device_id)
+        except way.CudaError as error:
             raise FailedPrecondition(f"GPU {self._device_id} cannot be used: {error}") from None
-        self._driver = driver
-        self._context.push()
+        _running.append(self)
         if self._profiles:
-            driver.start_profiler()
+            self._device.profile(True)
         return self
 
     def stop(self):
-        """Leaves the context. Arrays made in it stay valid while the process uses the GPU otherwise."""
-        if self._context is None:
+        """Leaves the context. Arrays that were made in it stay valid."""
+        if self._device is None:
             return
         if self._profiles:
-            self._driver.stop_profiler()
-        context, self._context = self._context, None
+            self._device.profile(False)
+        device, self._device = self._device, None
         self._kernels.clear()
-        context.pop()
-        context.detach()
+        _running.remove(self)
+        device.close()
 
     @property
     def is_running(self):
-        return self._context is not None
+        return self._device is not None
 
-    def _running(self):
-        if self._context is None:
+    def _open(self):
+        if self._device is None:
             raise RuntimeError("this CudaContext is not running: call start(), or use it in a with statement")
+        return self._device
 
     def get_kernel(self, name, source, function_name):
-        """The function `function_name` of CUDA C++ `source`, compiled once for each name."""
-        self._running()
+        """The function `function_name` of CUDA C++ `source`, compiled once for each name.
+
+        Call it with arrays and NumPy's numbers: kernel(x, numpy.int32(n), block=(256, 1, 1), grid=(blocks, 1)).
+        """
+        device = self._open()
         if name not in self._kernels:
-            from pycuda.compiler import SourceModule
-            self._kernels[name] = SourceModule(source).get_function(function_name)
+            self._kernels[name] = device.kernel(source, function_name)
         return self._kernels[name]
 
     def allocate(self, shape, dtype):
-        """An uninitialised GPUArray."""
-        self._running()
-        import pycuda.gpuarray
-        return pycuda.gpuarray.empty(shape, dtype)
+        """An uninitialised array on the GPU."""
+        return self._open().empty(shape, dtype)
 
     def to_gpu(self, array):
-        """A copy of a host array on the GPU."""
-        self._running()
-        return tensor_to_gpu(array)
+        """A copy of a host array on the GPU; a CuPy, torch or Numba array on the GPU is copied there."""
+        return self._open().to_gpu(_on_host(array))
 
     def from_gpu(self, array):
-        """A copy of a GPUArray in host memory."""
-        self._running()
+        """A copy of an array on the GPU in host memory."""
+        self._open()
         return array.get()
 
     def synchronize(self):
         """Returns when everything that was started in the context is done."""
-        self._running()
-        self._context.synchronize()
+        self._open().synchronize()
 
     def __enter__(self):
         return self.start()
@@ -89,17 +94,25 @@ class CudaContext:
         self.stop()
 
 
-def tensor_to_gpu(tensor):
-    """A GPUArray with the values of a tensor or array; a CuPy, torch or Numba array on the GPU is copied there."""
+def _on_host(tensor):
     import numpy
-    import pycuda.gpuarray
     if hasattr(tensor, "detach"):
         tensor = tensor.detach().cpu().numpy()
-    return pycuda.gpuarray.to_gpu(numpy.ascontiguousarray(tensor))
+    elif hasattr(tensor, "get") and hasattr(tensor, "__cuda_array_interface__"):
+        tensor = tensor.get()
+    return numpy.asarray(tensor, order="C")
+
+
+def tensor_to_gpu(tensor):
+    """An array on the GPU of the CudaContext that runs, with the values of a tensor or array."""
+    if not _running:
+        raise RuntimeError("no CudaContext is running: use tensor_to_gpu inside `with CudaContext(device_id):`")
+    return _running[-1].to_gpu(tensor)
 
 
 def gpu_to_tensor(array):
-    """The values of a GPUArray: a torch tensor where torch has been imported, else a NumPy array. Both in host memory."""
+    """The values of an array on the GPU: a torch tensor where torch has been imported, else a NumPy array. Both in host
+    memory."""
     import sys
     values = array.get()
     torch = sys.modules.get("torch")

@@ -119,6 +119,7 @@ _PROTOTYPES = {
     "ivy_mem_free": (c_int, [c_void_p]),
     "ivy_send": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _call]),
     "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),
+    "ivy_recv_within": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, c_int64]),
     "ivy_work_wait": (c_int, [c_void_p, c_int64]),
     "ivy_group_begin": (c_int, []),
     "ivy_group_end": (c_int, []),

@@ -34,13 +34,13 @@ import threading
 import traceback
 
 from .. import collectives, errors, groups, objects
-from ..errors import IvyError, NotInitialized, StillRunning, Timeout
+from ..errors import IvyError, NotInitialized, Timeout
 from . import frames
-from .memory import receive_part, room_of, send_part
+from .memory import Messages, Room, room_of
+from .servers import Servers
 
 _REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so have parts that follow a request.
 _LAST_TAG = 2**30 - 2
-_MOST_THREADS = 64
 _DEFAULT_TIMEOUT = 60.0
 
 _functions = {}  # By name.
@@ -143,8 +143,6 @@ class RpcFuture:
 
     def __init__(self, service, to, name, call, timeout):
         self._service, self._to, self._name, self._call, self._timeout = service, to, name, call, timeout
-        self._frame = room_of(frames.FRAME_BYTES)
-        self._work = receive_part(service.group, self._frame, to, _reply_tag(call))
         self._lock = threading.Lock()  # Held by the one who takes the reply.
         self._is_done = self._is_cancelled = False
         self._value = self._error = None
@@ -165,8 +163,11 @@ class RpcFuture:
 
     def done(self):
         """Is there a result or an error? Never waits for another rank, but for the rest of a reply that has begun."""
-        if not self._is_done and self._work.test():
-            self.settle()
+        if not self._is_done and self._lock.acquire(blocking=False):  # Else somebody waits for it.
+            try:
+                self._take(0)
+            finally:
+                self._lock.release()
         return self._is_done
 
     def cancel(self):
@@ -205,31 +206,35 @@ class RpcFuture:
         if not self._lock.acquire(timeout=-1 if timeout is None else timeout):
             raise self._too_late(timeout)
         try:
-            if not self._is_done:
-                self._take(timeout)
+            if self._is_done or self._take(timeout):
+                return
+        except BaseException:  # noqa: B902: a signal handler's.
+            self._service.leave_to_others(self)
+            raise
         finally:
             self._lock.release()
+        self._service.leave_to_others(self)
+        raise self._too_late(timeout)
 
-    # With the lock held.
+    # With the lock held. False: there is no reply within that time.
     def _take(self, timeout):
+        if self._is_done:
+            return True
         try:
-            self._work.wait(timeout)
-            message = self._work.message()
-            kind, _, parts, lengths = frames.unpack(bytes(memoryview(self._frame)[:message.bytes]))
-            if parts is None:
-                parts = self._service.parts(self._to, _reply_tag(self._call), lengths)
+            reply = self._service.reply(self._to, _reply_tag(self._call), timeout)
+            if reply is None:
+                return False
+            kind, parts = reply
             value = frames.load(parts)
             if kind == frames.RAISED:
                 self._error = _raised(value, self._name, self._to)
             else:
                 self._value = value
-        except StillRunning:
-            self._service.leave_to_others(self)
-            raise self._too_late(timeout) from None
         except Exception as error:  # noqa: B902: told by result().
             self._error = error
         self._is_done = True
         self._service.forget(self)
+        return True
 
     def _too_late(self, timeout):
         return RpcTimeout(f'rank {self._to} has not answered the call of "{self._name}" within {timeout:g} s; '
@@ -257,14 +262,15 @@ class _Service:
 
     def __init__(self, group, name, timeout):
         self.group = groups.new_group([group.world_rank(rank) for rank in range(group.size)])
+        self._messages = Messages(self.group)
         self._timeout = timeout
         self._ranks_by_name = self._learn_names(name)
         self._numbers = itertools.count(self.group.rank)  # With the rank above: no two calls of a pair have one tag.
-        self._lock = threading.Lock()
-        self._threads, self._idle, self._closing = 0, 0, False
+        self._closing = False
+        self._rooms = []  # For frames of replies; nobody waits in them now.
         self._cancelled = set()  # (rank, call): given up before they began.
         self._under_way = set()  # Futures that have no result yet.
-        self._add_thread()
+        self._servers = Servers(self._next_request, self._serve)
 
     def _learn_names(self, name):
         names = objects.all_gather_object(name, group=self.group)
@@ -289,6 +295,7 @@ class _Service:
         if not self.is_open():
             raise NotInitialized("the service has been shut down")
         to, timeout = self.rank_of(to), self._timeout if timeout is ... else timeout
+        self._servers.pass_turn_on()  # A function that calls waits for the reply.
         parts = frames.dump((name, *arguments))
         future = RpcFuture(self, to, name, next(self._numbers), timeout)
         self._under_way.add(future)
@@ -305,61 +312,46 @@ class _Service:
         """Somebody must take the reply of a call that its caller has given up, or the parts that follow block others."""
         threading.Thread(target=future.settle, name="ivy-rpc-late", daemon=True).start()
 
-    def parts(self, source, tag, lengths):
-        """The parts that follow a frame."""
-        parts = [room_of(length) for length in lengths]
-        for part in parts:
-            receive_part(self.group, part, source, tag, is_blocking=True)
-        return parts
+    def reply(self, source, tag, timeout):
+        """(kind, parts) of the reply with that tag; None: it has not come within that time."""
+        room = self._rooms.pop() if self._rooms else Room(room_of(frames.FRAME_BYTES))
+        try:
+            if not self._messages.receive(room, source, tag, timeout):
+                return None
+            kind, _, parts, lengths = frames.unpack(room.bytes())
+        finally:
+            self._rooms.append(room)
+        return kind, self._parts(source, tag, lengths) if parts is None else parts
+
+    # The parts that follow a frame.
+    def _parts(self, source, tag, lengths):
+        rooms = [Room(room_of(length)) for length in lengths]
+        for room in rooms:
+            self._messages.receive(room, source, tag)
+        return [room.memory for room in rooms]
 
     def _send(self, to, tag, tag_of_parts, kind, call, parts):
         frame, following = frames.pack(kind, call, parts)
-        send_part(self.group, frame, to, tag)
+        self._messages.send(frame, to, tag)
         for part in following:
-            send_part(self.group, part, to, tag_of_parts)
+            self._messages.send(part, to, tag_of_parts)
 
-    def _add_thread(self):
-        with self._lock:
-            if self._threads >= _MOST_THREADS or self._closing:
-                return
-            self._threads += 1
-            self._idle += 1
-            number = self._threads
-        threading.Thread(target=self._serve, name=f"ivy-rpc-{number}", daemon=True).start()
-
-    # All threads listen at once: who is woken by a request also answers it, and no second thread is woken for it.
-    def _serve(self):
-        frame = room_of(frames.FRAME_BYTES)
+    # The next request for a function as what _serve wants; None: this thread has to stop.
+    def _next_request(self, room):
         while True:
-            try:
-                message = receive_part(self.group, frame, None, _REQUESTS, is_blocking=True)
-            except Exception:  # noqa: B902: the group is broken; callers are told by their own calls.
-                break
-            kind, call, parts, lengths = frames.unpack(bytes(memoryview(frame)[:message.bytes]))
+            self._messages.receive(room, None, _REQUESTS)
+            kind, call, parts, lengths = frames.unpack(room.bytes())
+            source = room.header.source
             if kind == frames.STOP:
-                break
-            if kind == frames.CANCEL:
-                self._cancelled.add((message.source, call))
-                continue
-            with self._lock:
-                self._idle -= 1
-                is_last = self._idle == 0
-            if is_last:
-                self._add_thread()  # A function may wait for a call that comes here.
-            try:
-                self._answer(message.source, call, parts, lengths)
-            except Exception:  # noqa: B902: the caller is gone, or the group broken: then the next receive says so.
-                pass
-            with self._lock:
-                self._idle += 1
-        with self._lock:
-            self._threads -= 1
-            self._idle -= 1
+                return None
+            if kind != frames.CANCEL:
+                return source, call, parts, lengths
+            self._cancelled.add((source, call))
 
-    def _answer(self, source, call, parts, lengths):
+    def _serve(self, source, call, parts, lengths):
         try:
             if parts is None:
-                parts = self.parts(source, _request_tag(call), lengths)
+                parts = self._parts(source, _request_tag(call), lengths)
             name, args, kwargs = frames.load(parts)
             if (source, call) in self._cancelled:
                 self._cancelled.discard((source, call))
@@ -385,19 +377,12 @@ class _Service:
 
     def _stop(self):
         self._closing = True
-        while self._threads:
-            before = self._threads
-            try:
-                self._send(self.group.rank, _REQUESTS, None, frames.STOP, 0, [])
-            except Exception:  # noqa: B902: a broken group has ended the threads already.
-                return
-            for _ in range(200):
-                if self._threads < before:
-                    break
-                threading.Event().wait(0.005)
-            else:
-                return  # A function still runs; its thread is a daemon.
-        self.group.free()
+
+        def stop_one():
+            self._send(self.group.rank, _REQUESTS, None, frames.STOP, 0, [])
+
+        if self._servers.stop(stop_one) and self.group._is_open():
+            self.group.free()
 
 
 def _as_reply(error):
@@ -425,3 +410,4 @@ def _end_at_exit():
 
 
 atexit.register(_end_at_exit)
+groups.before_end.append(_end_at_exit)

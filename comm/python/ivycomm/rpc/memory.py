@@ -1,11 +1,21 @@
-"""Bytes of any owner as messages: what remote calls send and receive."""
+"""Bytes of any owner as messages: what remote calls send and receive.
+
+A call is a few messages of a few bytes, so what stands between it and the library is made once: no Work, no array.
+"""
 
 import ctypes
+import threading
+import time
 
+from .. import calls
 from ..element_types import U8
-from ..library import ANY, load
+from ..errors import check
+from ..library import ANY, Call, MessageHeader, load
 from ..modules import imported
+from ..waiting import SLICE_MS, inside
 from ..work import start
+
+_WITHOUT_LIMIT = -1
 
 
 def room_of(length):
@@ -19,11 +29,11 @@ def room_of(length):
 
 def _address(part):
     """(address, owner) of a part's memory; the owner keeps it where it is."""
+    if isinstance(part, bytes):
+        return part, part  # What ctypes makes a pointer of.
     view = memoryview(part)
     if not view.nbytes:
         return None, part
-    if isinstance(part, bytes):
-        return ctypes.cast(ctypes.c_char_p(part), ctypes.c_void_p).value, part
     if not view.readonly:
         held = (ctypes.c_char * view.nbytes).from_buffer(part)
         return ctypes.addressof(held), held
@@ -34,20 +44,82 @@ def _address(part):
     return _address(bytes(view))
 
 
-def send_part(group, part, to, tag):
-    """Sends a part's bytes; returns when its memory may be changed."""
-    address, owner = _address(part)
-    start(load().ivy_send, (group.handle, address, memoryview(part).nbytes, U8, to, tag), owner)
+class Room:
+    """Memory to receive into, again and again, and what is known of the last message."""
+
+    def __init__(self, memory):
+        self.memory = memory
+        self.length = memoryview(memory).nbytes
+        self.address, self._owner = _address(memory)
+        self.header = MessageHeader(struct_bytes=ctypes.sizeof(MessageHeader))
+        self.header_place = ctypes.byref(self.header)
+
+    def bytes(self):
+        """A copy of what has come."""
+        return bytes(memoryview(self.memory)[:self.header.bytes])
 
 
-def receive_part(group, room, source, tag, is_blocking=False):
-    """Receives at most as many bytes as `room` has. Returns the Message, or the Work when it is not blocking.
+class Messages:
+    """The messages of one group. Thread: any; in the main one, a signal handler's exception ends a wait."""
 
-    Without a time limit: callers have their own.
-    """
-    address, owner = _address(room)
-    arguments = (group.handle, address, memoryview(room).nbytes, U8, ANY if source is None else source, tag, None)
-    if is_blocking:
-        return start(load().ivy_recv, arguments, owner, lambda work: work._read_message(), False, float("inf"),
-                     has_message=True)
-    return start(load().ivy_recv, arguments, owner, lambda work: work._read_message(), True, float("inf"))
+    def __init__(self, group):
+        library = load()
+        calls.teach()
+        self.group, self._send, self._receive = group, library.ivy_send, library.ivy_recv_within
+        self._main = threading.main_thread().ident
+        self._call = Call(struct_bytes=ctypes.sizeof(Call))
+        self._place = ctypes.byref(self._call)
+        self._open_call = self._open_place = None  # For the main thread: asks for signals.
+
+    def send(self, part, to, tag):
+        """Sends a part's bytes; returns when its memory may be changed."""
+        address, owner = _address(part)
+        length = len(part) if part is address else memoryview(part).nbytes
+        place, settle = self._place, check
+        if threading.get_ident() == self._main:
+            place, settle = self._place_for_signals(), calls.settle
+            if place is None:
+                start(self._send, (self.group.handle, address, length, U8, to, tag), owner)
+                return
+        inside.append(None)
+        try:
+            code = self._send(self.group.handle, address, length, U8, to, tag, place)
+        finally:
+            inside.pop()
+        if code or settle is not check:
+            settle(code)
+
+    def _place_for_signals(self):
+        if self._open_place is None and calls.is_there():
+            interrupt = calls.interrupt()
+            self._open_call = Call(struct_bytes=ctypes.sizeof(Call), interrupt=interrupt)
+            self._open_place = ctypes.byref(self._open_call)
+        return self._open_place
+
+    def receive(self, room, source, tag, timeout=None):
+        """Receives at most as many bytes as `room` has. False: nothing has come within `timeout` seconds.
+
+        source None: anyone. A message that has begun to come is waited for.
+        """
+        source = ANY if source is None else source
+        if timeout is None and threading.get_ident() != self._main:
+            return self._receive_within(room, source, tag, _WITHOUT_LIMIT)
+        until = None if timeout is None else time.monotonic() + timeout
+        # Between two slices the interpreter runs signal handlers.
+        while True:
+            left = SLICE_MS if until is None else min(SLICE_MS, max(0.0, 1000 * (until - time.monotonic())))
+            if self._receive_within(room, source, tag, -int(-left // 1)):
+                return True
+            if until is not None and time.monotonic() >= until:
+                return False
+
+    def _receive_within(self, room, source, tag, milliseconds):
+        inside.append(None)
+        try:
+            code = self._receive(self.group.handle, room.address, room.length, U8, source, tag, room.header_place,
+                                 milliseconds)
+        finally:
+            inside.pop()
+        if code:
+            check(code)
+        return room.header.source >= 0

@@ -1,0 +1,40 @@
+"""JAX with several processes: devices, shardings, an array of all devices, and sums over the axes of a mesh.
+
+    ivyrun -n 2 --cpu-devices 4 jax_global_arrays.py
+    ivyrun --fake-hosts 2 --nproc_per_node 1 --cpu-devices 4 jax_global_arrays.py
+"""
+
+import jax
+import numpy as np
+from jax.experimental import multihost_utils
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+
+def main():
+    jax.distributed.initialize()  # ivyrun tells it everything.
+    rank, devices = jax.process_index(), np.array(jax.devices())
+    assert len(devices) == jax.process_count() * len(jax.local_devices())
+    mesh = Mesh(devices.reshape(2, -1), ("x", "y"))
+    sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
+    shape = (16, 8 * mesh.shape["y"])
+    whole = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
+
+    # Every process makes the parts of its own devices.
+    array = jax.make_array_from_callback(shape, sharding, lambda index: whole[index])
+    assert not array.is_fully_addressable and sharding.device_set == set(devices)
+    for shard in array.addressable_shards:
+        assert np.array_equal(shard.data, whole[shard.index])
+    assert len(array.global_shards) == len(devices) and set(sharding.addressable_devices) == set(jax.local_devices())
+
+    assert np.allclose(jax.jit(lambda a: (a * 2).sum())(array), 2.0 * whole.sum(), rtol=1e-5)
+    rows = jax.jit(lambda a: a.sum(axis=1), out_shardings=NamedSharding(mesh, PartitionSpec()))(array)
+    assert rows.is_fully_replicated and np.allclose(rows, whole.sum(axis=1))
+    gathered = multihost_utils.process_allgather(array, tiled=True)
+    assert np.array_equal(gathered, whole)
+    multihost_utils.sync_global_devices("the end")
+    print(f"process {rank} of {jax.process_count()}: {len(array.addressable_shards)} shards of "
+          f"{array.addressable_shards[0].data.shape}, an array of {array.shape}")
+
+
+if __name__ == "__main__":
+    main()

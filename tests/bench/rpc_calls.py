@@ -1,0 +1,108 @@
+"""A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|messages|mpi4py SIZE...: prints what calls take, as JSON lines.
+
+ivycomm, torch: a remote call whose argument is a tensor of so many bytes and whose result is its length, from rank 0
+to rank 1. messages, mpi4py: half of a message's way to rank 1 and back. Each line: bytes, and the median seconds.
+"""
+
+import json
+import statistics
+import sys
+import time
+
+ROUND_SECONDS, CALLS_MOST, CALLS_LEAST = 1.0, 3000, 5
+
+
+def length(tensor):
+    return len(tensor)
+
+
+def calls_of_ivycomm():
+    import ivycomm
+    import torch
+    from ivycomm import rpc
+
+    rpc.register(length)
+    ivycomm.init()
+    rpc.init_rpc()
+    return ivycomm.rank(), lambda size: torch.ones(size, dtype=torch.uint8), lambda x: rpc.rpc_sync(1, length, x), rpc.shutdown
+
+
+def calls_of_torch():
+    import os
+
+    import torch
+    from torch.distributed import rpc
+
+    rank = int(os.environ["RANK"])
+    options = rpc.TensorPipeRpcBackendOptions(init_method="env://", rpc_timeout=120)
+    rpc.init_rpc(f"rank{rank}", rank=rank, world_size=2, rpc_backend_options=options)
+    return (rank, lambda size: torch.ones(size, dtype=torch.uint8),
+            lambda x: rpc.rpc_sync("rank1", length, args=(x,)), rpc.shutdown)
+
+
+def median_of(function, x):
+    for _ in range(3):
+        function(x)
+    taken = []
+    end = time.perf_counter() + ROUND_SECONDS
+    while len(taken) < CALLS_LEAST or (len(taken) < CALLS_MOST and time.perf_counter() < end):
+        begin = time.perf_counter()
+        function(x)
+        taken.append(time.perf_counter() - begin)
+    return statistics.median(taken)
+
+
+def say(size, seconds):
+    print(json.dumps({"bytes": size, "seconds": seconds}), flush=True)
+
+
+def measure_calls(way, sizes):
+    rank, make, call, shutdown = {"ivycomm": calls_of_ivycomm, "torch": calls_of_torch}[way]()
+    if rank == 0:
+        for size in sizes:
+            say(size, median_of(call, make(size)))
+    shutdown()
+
+
+def messages_of_ivycomm():
+    import ivycomm
+
+    ivycomm.init()
+    return ivycomm.rank(), ivycomm.send, ivycomm.recv_
+
+
+def messages_of_mpi4py():
+    from mpi4py import MPI
+
+    world = MPI.COMM_WORLD
+    return world.Get_rank(), lambda x, to: world.Send(x, to), lambda x, source: world.Recv(x, source)
+
+
+def measure_messages(way, sizes):
+    import numpy as np
+
+    rank, send, receive = {"messages": messages_of_ivycomm, "mpi4py": messages_of_mpi4py}[way]()
+    for size in sizes:
+        x = np.ones(size, np.uint8)
+        rounds = int(max(CALLS_LEAST, min(CALLS_MOST, (1 << 30) // size)))  # Both ranks must agree.
+        taken = []
+        for _ in range(rounds):
+            begin = time.perf_counter()
+            if rank == 0:
+                send(x, 1)
+                receive(x, 1)
+            else:
+                receive(x, 0)
+                send(x, 0)
+            taken.append((time.perf_counter() - begin) / 2)
+        if rank == 0:
+            say(size, statistics.median(taken[1:]))
+
+
+def main():
+    way, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
+    (measure_calls if way in ("ivycomm", "torch") else measure_messages)(way, sizes)
+
+
+if __name__ == "__main__":
+    main()

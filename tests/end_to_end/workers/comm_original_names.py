@@ -1,0 +1,189 @@
+"""Each documented call of Ivy Distributed and of Neurenix's context once, beside what one process computes.
+
+Says "all equal" at the end. Works for any number of ranks; `a` and `b` are the same on all of them.
+"""
+
+import contextlib
+import io
+import os
+import sys
+
+import numpy as np
+
+import ivy.distributed as i_dist
+import ivycomm as ic
+from ivycomm.context import DistributedContext
+
+CHECKS = {}
+a = np.random.default_rng(5).random((8, 6))
+b = np.random.default_rng(6).random(6)
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def raises(kind, call, *words):
+    try:
+        call()
+    except kind as error:
+        assert all(word in str(error) for word in words), error
+        return
+    raise AssertionError(f"no {kind.__name__}")
+
+
+@check
+def parallel_context(context, r, n):
+    assert i_dist.ParallelContext() is context and i_dist.is_initialized() and i_dist.init_dist() is context
+    assert (context.get_global_rank(), context.get_local_rank(), context.get_world_size()) == (r, context.local_rank, n)
+    assert context["rank"] == context.global_rank == r and "world_size" in context and "nothing" not in context
+    assert context.is_initized and context.is_initialized and context.initilize() is context
+    assert context.default_group is context.world_comm and context.default_group.size == n
+    assert context.local_world_size * context.num_nodes == n and context.node_rank == r // context.local_world_size
+    assert context.local_rank == r % context.local_world_size and context.xla_token is None and context.device in ("cpu", "cuda")
+    assert context.backend == "auto" and context.restart_count == 0 and set(context.keys()) > {"run_id", "rank"}
+    raises(AttributeError, lambda: context.rnak, "rnak", "world_size")
+    raises(KeyError, lambda: context["rnak"])
+
+
+@check
+def group(context, r, n):
+    half = i_dist.Group(list(range((n + 1) // 2)))
+    assert half.size == len(half) == (n + 1) // 2 and list(half.ranks) == list(range(half.size)) and half[0] == 0
+    inside = r < half.size
+    assert half.is_member == inside and half.rank == (r if inside else None)
+    total = i_dist.all_reduce(a[0] + r, group=half)
+    assert (total is None) == (not inside)
+    assert total is None or np.allclose(total, sum(a[0] + each for each in range(half.size)))
+    assert half.to_native_group() is half and i_dist.Group.from_native_group(half) is half
+    raises(TypeError, lambda: i_dist.Group.from_native_group("a string"), "str")
+
+
+@check
+def meshes(context, r, n):
+    columns = 2 if n % 2 == 0 else 1
+    mesh = i_dist.NamedMesh((n // columns, columns), axis_names=("x", "y"))
+    assert mesh.shape == (n // columns, columns) and mesh.axis_names == ("x", "y") and tuple(mesh.coord) == divmod(r, columns)
+    ranks = np.arange(n).reshape(mesh.shape)
+    for axis, line in (("x", ranks[:, r % columns]), ("y", ranks[r // columns])):
+        assert list(mesh.axis_group(axis).ranks) == list(line)
+        assert i_dist.all_reduce(np.array([r]), group=mesh.axis_group(axis)).item() == line.sum()
+    both = i_dist.MpDpMesh((n, 1))
+    assert both.axis_names == ("dp", "mp") and both.axis_group("dp").size == n and both.axis_group(1).size == 1
+    assert i_dist.Mesh((n,)).axis_group(0).size == n
+    raises(ValueError, lambda: i_dist.NamedMesh((n, 1), axis_names=("x",)), "axis_names")
+    raises(ValueError, lambda: i_dist.MpDpMesh((n,)), "two axes")
+    raises(ValueError, lambda: i_dist.Mesh((n + 1,)), str(n + 1))
+
+
+@check
+def reductions(context, r, n):
+    every = [a * (each + 1) for each in range(n)]
+    for op, wanted in ((i_dist.IvyReduceOp.SUM, sum(every)), (i_dist.IvyReduceOp.MEAN, sum(every) / n), ("MAX", every[-1]),
+                       ("min", every[0]), (i_dist.IvyReduceOp.PRODUCT, np.prod(every, axis=0))):
+        assert np.allclose(i_dist.all_reduce(every[r], op), wanted), op
+    for op, function in (("BAND", np.bitwise_and), ("BOR", np.bitwise_or), ("BXOR", np.bitwise_xor)):
+        wanted = function.reduce([np.array([each * 5 + 3]) for each in range(n)])
+        assert i_dist.all_reduce(np.array([r * 5 + 3]), getattr(i_dist.IvyReduceOp, op)) == wanted, op
+    out = np.empty_like(a)
+    assert i_dist.all_reduce(every[r], out=out) is out and np.allclose(out, sum(every))
+    assert i_dist.OpHandler("mean").op == i_dist.IvyReduceOp.MEAN
+    raises(ValueError, lambda: i_dist.OpHandler("median"), "median")
+    raises((ValueError, TypeError, ic.IvyError), lambda: i_dist.all_reduce(np.arange(3), "bnad"))
+
+
+@check
+def messages(context, r, n):
+    got = np.empty_like(a)
+    if n == 1:
+        i_dist.send(a, 0, tag=3)
+        i_dist.recv(got, 0, tag=3)
+        assert np.array_equal(got, a)
+    elif r == 0:
+        i_dist.send(a, n - 1, tag=3)
+    elif r == n - 1:
+        i_dist.recv(got, 0, tag=3)
+        assert np.array_equal(got, a)
+    i_dist.barrier()
+
+
+@check
+def print0(context, r, n):
+    with contextlib.redirect_stdout(io.StringIO()) as said:
+        i_dist.print0("hello", 3)
+    assert said.getvalue() == ("hello 3\n" if r == 0 else "")
+
+
+@check
+def pmap_of_an_axis_that_is_too_short(context, r, n):
+    if n > 1:
+        raises(ValueError, lambda: i_dist.pmap(lambda row: row)(a[:n - 1]))
+
+
+@check
+def xmap(context, r, n):
+    mesh = i_dist.NamedMesh((n,), axis_names=("rows",))
+    row = i_dist.xmap(lambda x, y: (x * y).sum(), in_axes=[{0: "rows"}, {}], out_axes={0: "rows"}, mesh=mesh)
+    assert np.allclose(row(a, b), (a * b).sum(axis=1))
+    columns = 2 if n % 2 == 0 else 1
+    both = i_dist.NamedMesh((n // columns, columns), axis_names=("x", "y"))
+    outer = i_dist.xmap(lambda p, q: p * q, in_axes=[{0: "x"}, {0: "y"}], out_axes={0: "x", 1: "y"}, mesh=both)
+    assert np.allclose(outer(a[:, 0], b), np.outer(a[:, 0], b))
+    raises(ValueError, lambda: i_dist.xmap(lambda x: x, in_axes=[{}], out_axes={}, mesh=mesh), "names no axis")
+
+
+@check
+def dp_pipeline(context, r, n):
+    def gradient(weights, x):
+        return {"w": x.T @ (x @ weights) / len(x)}
+
+    uneven = np.random.default_rng(7).random((2 * n + 1, 6))
+    whole = i_dist.dp_pipeline(gradient, batch_axis=(None, 0))(b, uneven)["w"]
+    assert np.allclose(whole, gradient(b, uneven)["w"], rtol=1e-6)
+
+
+@check
+def neurenix_context(context, r, n):
+    own = DistributedContext(backend="gloo")
+    assert own.initialize() is own and own.is_initialized and own.is_main_process == (r == 0)
+    assert (own.rank, own.world_size, own.local_rank) == (r, n, context.local_rank) and "DistributedContext" in repr(own)
+    own.barrier()
+    assert (ic.get_rank(), ic.get_world_size(), ic.is_main_process()) == (r, n, r == 0)
+    raises(ValueError, lambda: DistributedContext(backend="gluu"), "gluu")
+    raises(AttributeError, lambda: ic.init_distribted, "did you mean")
+
+
+@check
+def objects(context, r, n):
+    assert ic.broadcast_object({"rank": r}, src=n - 1) == {"rank": n - 1}
+    assert ic.scatter_object([each * 2 for each in range(n)] if r == 0 else None) == 2 * r
+    assert ic.gather_object(r, dst=0) == (list(range(n)) if r == 0 else None)
+    assert ic.all_gather_object((r, "x")) == [(each, "x") for each in range(n)]
+
+
+@check
+def shards(context, r, n):
+    mine = ic.shard_indices(10, epoch=1)
+    assert sorted(set(sum(ic.all_gather_object(mine), []))) == list(range(10))
+
+
+def main():
+    raises(ic.NotInitialized, lambda: i_dist.all_reduce(a), "init")
+    raises(ic.NotInitialized, lambda: i_dist.ParallelContext().rank)
+    raises(ValueError, lambda: i_dist.init_dist(backend="ncll"), "ncll")
+    context = i_dist.init_dist()
+    assert os.environ.get("IVY_RANK") in (None, str(context.rank))
+    for name, function in CHECKS.items():
+        try:
+            function(context, context.rank, context.world_size)
+        except BaseException:
+            print(f"rank {context.rank}: {name} failed", file=sys.stderr, flush=True)
+            raise
+    context.reset_context()
+    assert not i_dist.is_initialized()
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,187 @@
+"""Remote calls when something goes wrong; says "all equal" at the end. Argument: MiB that a call returns.
+
+Every rank calls the next one, so each is caller and callee at once.
+"""
+
+import contextlib
+import os
+import signal
+import socket
+import sys
+import threading
+import time
+
+import ivycomm as ic
+import numpy as np
+from ivycomm import rpc
+from ivycomm.rpc.context import RpcContext
+
+from comm_rpc import raises
+
+may_end = threading.Event()
+
+
+@rpc.register
+def add(a, b):
+    return a + b
+
+
+@rpc.register
+def hang():
+    may_end.wait(120)
+
+
+@rpc.register
+def let_end():
+    may_end.set()
+
+
+@rpc.register
+def stop(seconds):
+    """All of this process stands still for so long; somebody else has to wake it."""
+    pid = os.getpid()
+    if os.fork() == 0:
+        time.sleep(seconds)
+        os.kill(pid, signal.SIGCONT)
+        os._exit(0)
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(0.1)  # The stop reaches the threads one after the other.
+
+
+@rpc.register
+def ones(mebibytes):
+    return np.ones(mebibytes << 17)
+
+
+@rpc.register
+def give_what_cannot_be_pickled():
+    return lambda: 1
+
+
+@rpc.register
+def ports():
+    """The TCP ports that this process listens on."""
+    own = {os.stat(f"/proc/self/fd/{name}").st_ino for name in os.listdir("/proc/self/fd")
+           if os.path.exists(f"/proc/self/fd/{name}")}
+    with open("/proc/net/tcp") as file:
+        rows = [line.split() for line in file.readlines()[1:]]
+    return [(".".join(str(each) for each in reversed(bytes.fromhex(row[1][:8]))), int(row[1][9:], 16))
+            for row in rows if row[3] == "0A" and int(row[9]) in own]
+
+
+def check_hanging(to):
+    began = time.monotonic()
+    hanging = [rpc.rpc_async(to, "hang", timeout=0.3) for _ in range(3)]
+    raises(rpc.RpcTimeout, hanging[0].result)
+    assert time.monotonic() - began < 30
+    assert rpc.rpc_sync(to, "add", 1, 2) == 3, "others are served meanwhile"
+    ic.barrier()
+    rpc.rpc_sync(to, "let_end")
+    assert [call.result(timeout=60) for call in hanging] == [None] * 3
+
+
+def check_stopped(to):
+    if ic.rank() == 0:
+        late = rpc.rpc_async(to, "stop", 1.0, timeout=0.2)
+        raises(rpc.RpcTimeout, late.result)
+        assert rpc.rpc_sync(to, "add", 1, 2) == 3 and late.result(timeout=60) is None
+    ic.barrier()
+
+
+def check_large(to, mebibytes):
+    calls = [rpc.rpc_async(to, "ones", mebibytes) for _ in range(2)]
+    assert rpc.rpc_sync(to, "add", 1, 2) == 3
+    for call in calls:
+        value = call.result(timeout=600)
+        assert value.nbytes == mebibytes << 20 and value[0] == value[-1] == 1 and value.sum() == len(value)
+    x = np.arange(float(mebibytes << 15))
+    assert rpc.rpc_sync(to, "add", x, x)[-1] == 2 * x[-1]
+    call = rpc.rpc_async(to, "ones", mebibytes)
+    call.cancel()  # What comes all the same goes nowhere.
+    assert rpc.rpc_sync(to, "add", 2, 2) == 4
+
+
+def check_threads(to):
+    wrong = []
+
+    def call(number):
+        got = [rpc.rpc_sync(to, "add", number, each) for each in range(30)]
+        if got != [number + each for each in range(30)]:
+            wrong.append(got)
+
+    threads = [threading.Thread(target=call, args=(1000 * number,)) for number in range(6)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong, wrong
+
+
+def check_bad_input(to):
+    assert "cannot be called" not in str(raises(rpc.UnknownFunction, lambda: rpc.rpc_sync(to, lambda: 1)))
+    with_lock = raises(TypeError, lambda: rpc.rpc_sync(to, "add", threading.Lock(), 1))
+    assert "pickle" in str(with_lock), with_lock
+    lambda_back = raises(Exception, lambda: rpc.rpc_sync(to, "give_what_cannot_be_pickled"))
+    assert "pickle" in str(lambda_back), lambda_back
+    assert "tensorpipe, gloo" in str(raises(ValueError, lambda: RpcContext(backend="carrier pigeon")))
+    raises(ValueError, lambda: rpc.register_function("add", check_threads))
+    raises(TypeError, lambda: rpc.register("add"))
+
+
+def check_signal(to):
+    """A handler that raises ends the wait, and breaks nothing."""
+    def handler(*_):
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGALRM, handler)
+    ic.barrier()  # The ends of before have come.
+    may_end.clear()
+    ic.barrier()
+    signal.setitimer(signal.ITIMER_REAL, 0.2)
+    try:
+        rpc.rpc_sync(to, "hang")
+        raise AssertionError("no interrupt")
+    except KeyboardInterrupt:
+        pass
+    signal.signal(signal.SIGALRM, former)
+    ic.barrier()
+    rpc.rpc_sync(to, "let_end")
+    assert rpc.rpc_sync(to, "add", 3, 4) == 7
+
+
+def check_strangers(to):
+    """Whoever knows the ports and not the job's secret is hung up on, and disturbs nobody."""
+    found = rpc.rpc_sync(to, "ports")
+    if ic.node_rank() == 0 and "hosts" in sys.argv:
+        assert found, "a rank of several hosts listens"
+    for address in found:
+        for words in (b"", b"\xff" * 4096, b"GET / HTTP/1.0\r\n\r\n", os.urandom(64)):
+            with socket.create_connection(address, timeout=30) as stranger:
+                with contextlib.suppress(OSError):  # It may have been hung up on already.
+                    stranger.sendall(words)
+                    stranger.shutdown(socket.SHUT_WR)
+                assert rpc.rpc_sync(to, "add", 5, 6) == 11
+                stranger.settimeout(60)
+                with contextlib.suppress(ConnectionResetError):
+                    while stranger.recv(4096):
+                        pass
+    assert rpc.rpc_sync(to, "add", 5, 6) == 11
+
+
+def main():
+    ic.init()
+    rpc.init_rpc()
+    to = (ic.rank() + 1) % ic.world_size()
+    check_bad_input(to)
+    check_threads(to)
+    check_hanging(to)
+    check_signal(to)
+    check_stopped(to)
+    check_strangers(to)
+    check_large(to, int(sys.argv[1]))
+    rpc.shutdown()
+    print("all equal")
+
+
+if __name__ == "__main__":
+    main()
