@@ -4,14 +4,14 @@ set(IVY_LAUNCH_CORE_SOURCES
   hang/stack_text.cc
   job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/news_board.cc
   options/carrier_kind.cc options/env_files.cc options/exports.cc options/hosts.cc options/option_scan.cc
-  options/option_table.cc options/option_values.cc options/options.cc
+  options/app_table.cc options/option_table.cc options/option_values.cc options/options.cc options/tf_roles.cc
   plan/allocation.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
-  plan/explain_env.cc plan/jax_variables.cc plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc
-  plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/worker_environment.cc plan/worker_variables.cc
+  plan/app_plan.cc plan/explain_env.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc
+  plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/worker_environment.cc plan/worker_ports.cc plan/worker_variables.cc
   report/diagnostic.cc report/label.cc report/text_columns.cc report/verdict.cc
   slurm/allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
-target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options)
+target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE})
