@@ -54,17 +54,21 @@ AppSpec ray() {
       " --min-worker-port 0 --max-worker-port 0 --dashboard-agent-listen-port 0 "
       "--dashboard-agent-grpc-port 0 --metrics-export-port 0 --runtime-env-agent-port 0 "
       "{arguments}";
+  // Sockets below it have long names, which the job's own directory leaves no room for; all hosts
+  // use the name that the first one has. app-run removes it.
+  const std::string folder = "/tmp/ray-{job}";
   AppRole head{"head", kFirst, {}, 3, "port"};
-  head.command = words(
-      start +
-      "--head --node-ip-address {head} --port {head.port} --node-manager-port "
-      "{head.1} --object-manager-port {head.2} --include-dashboard false --temp-dir {directory}/r" +
-      ports);
+  head.command =
+      words(start +
+            "--head --node-ip-address {head} --port {head.port} --node-manager-port "
+            "{head.1} --object-manager-port {head.2} --include-dashboard false --temp-dir " +
+            folder + ports);
   AppRole worker{"worker", kOthers, {}, 2};
   worker.command = words(start +
                          "--address {head}:{head.port} --node-ip-address {address} "
                          "--node-manager-port {worker.port} --object-manager-port {worker.1}" +
                          ports);
+  for (AppRole* role : {&head, &worker}) role->environment = {{"IVY_SCRATCH", folder}};
   app.roles = {head, worker};
   app.client_environment = {{"RAY_ADDRESS", "{head}:{head.port}"}};
   app.ready_command = python(kRayIsComplete, "{head}:{head.port} {nodes}");

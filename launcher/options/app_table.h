@@ -2,6 +2,7 @@
 //
 // Words of a command may hold names in braces, which app_plan.h replaces:
 //
+//   {job}                  the first letters of the job's id
 //   {python} {directory}   the workers' interpreter; the job's directory on this host
 //   {head} {address}       the first host's address; that of the host on which the command runs
 //   {ROLE.port} {ROLE.1}   a port kept for that role, the second one: of the first host for a role

@@ -47,7 +47,8 @@ AppRank app_rank(const EnvironmentInputs& inputs, const PlannedHost& host,
   const JobPlan& plan = *inputs.plan;
   const HostFacts& facts = inputs.facts(host);
   AppRank rank{inputs, host, worker, {}, {}};
-  rank.names = {{"python", facts.interpreter()},
+  rank.names = {{"job", plan.job_id.substr(0, 8)},
+                {"python", facts.interpreter()},
                 {"directory", facts.job_directory()},
                 {"head", plan.master_address},
                 {"address", host_address(inputs, host)},

@@ -1,4 +1,6 @@
 """TensorFlow's MultiWorkerMirroredStrategy, which reads TF_CONFIG."""
+import os
+
 import tensorflow as tf
 
 strategy = tf.distribute.MultiWorkerMirroredStrategy()
@@ -14,6 +16,6 @@ def step(x):
     return strategy.run(replica, args=(x,))
 
 
-value = step(tf.constant(float(strategy.cluster_resolver.task_id)))
+value = step(tf.constant(float(os.environ["RANK"])))
 print("task", strategy.cluster_resolver.task_type, strategy.cluster_resolver.task_id, "replicas",
       strategy.num_replicas_in_sync, "weight", float(strategy.reduce("MEAN", value, axis=None)), flush=True)

@@ -126,7 +126,7 @@ def test_a_server_of_models_alone(local, models):
     job.wait_for(rb"serving")
     job.signal(signal.SIGINT)
     done = job.finish()
-    assert done.code == 130, done
+    assert done.code in (130, -signal.SIGINT), done
 
 
 @pytest.mark.long
@@ -151,7 +151,7 @@ def test_two_clusters_at_once_leave_nothing(local, app, environment, name, what)
     python = python_of(environment)
     flags = (*TWO_HOSTS, "--app", app, "--python", python)
     waits = local.file("waits.py", "import sys, time\nexec(open(sys.argv[1]).read())\ntime.sleep(600)\n")
-    for _ in range(3):
+    for _ in range(2):
         killed = local.start(*flags, waits, example(name))
         whole = local.run(*flags, example(name), limit=240)
         assert whole.code == 0, whole

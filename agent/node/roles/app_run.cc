@@ -11,8 +11,11 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <optional>
 #include <string>
+#include <string_view>
+#include <system_error>
 #include <utility>
 #include <vector>
 
@@ -62,6 +65,12 @@ Result<AppStart> parse_start(int argc, char** argv) {
 std::uint32_t own_rank() {
   const char* const rank = std::getenv("IVY_RANK");
   return rank == nullptr ? 0 : static_cast<std::uint32_t>(std::strtoul(rank, nullptr, 10));
+}
+
+// What a server keeps outside the job's directory.
+void remove_scratch(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
 }
 
 class AppRun {
@@ -269,6 +278,9 @@ class AppRun {
     }
     // What they have started and left behind in their group too.
     for (AppChild& server : servers_) server.kill_group(SIGKILL);
+    for (const AppServer& server : plan_.servers())
+      for (const Variable& variable : server.environment())
+        if (variable.name() == "IVY_SCRATCH") remove_scratch(variable.value());
   }
 
   const AppStart start_;

@@ -57,10 +57,11 @@ constexpr int kMaxAddressChecks = 64;
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
-// Scripts that listen at a port of their own may do so without SO_REUSEADDR (LightGBM does), which
-// a port that is still kept does not allow.
+// Scripts that listen at a port of their own may do so without SO_REUSEADDR (LightGBM's and
+// XGBoost's do), which a port that is still kept does not allow.
 bool has_listening_scripts(const HostPlan& plan) {
   return std::any_of(plan.workers().begin(), plan.workers().end(), [](const WorkerSpec& spec) {
+    if (spec.app().every_rank_is_client()) return true;
     return std::any_of(
         spec.environment().begin(), spec.environment().end(),
         [](const Variable& variable) { return variable.name() == "IVY_LISTEN_PORT"; });
