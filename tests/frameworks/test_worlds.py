@@ -32,7 +32,7 @@ def test_horovods_rendezvous(local):
 @pytest.mark.long
 def test_tensorflow(local):
     done = run(local, python_of("tensorflow"), example("tf_workers.py"), "-B", "tensorflow", "--fake-hosts", "2")
-    assert done.code == 0 and done.out.count(b"replicas 2 weight 1.5") == 2, done
+    assert done.code == 0 and done.out.count(b"replicas 2 sum 1.0") == 2, done
 
 
 @pytest.mark.long
