@@ -2,9 +2,13 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <functional>
 #include <string>
 #include <string_view>
+#include <utility>
+#include <vector>
 
+#include "agent/node/roles/app_run.h"
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/mpi_exec.h"
 #include "agent/node/roles/relay.h"
@@ -16,6 +20,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
 #include "proto/os/short_slice.h"
+#include "rendezvous/server/key_waits.h"
 #include "rendezvous/server/pmi_serve.h"
 #include "rendezvous/server/serve.h"
 
@@ -69,15 +74,28 @@ int warden_role(int argc, char** argv) {
   return run_warden(*start, run_supervisor);
 }
 
+int app_role(int argc, char** argv) {
+  store::KeyWaits store;
+  AppStore use;
+  use.connect = [&store] { return store.connect(); };
+  use.set = [&store](const std::string& key) { store.set(key); };
+  use.wait = [&store](std::vector<std::string> keys, std::function<void(bool)> over) {
+    store.wait(std::move(keys), std::move(over));
+  };
+  use.leave = [&store] { store.leave(); };
+  return run_app(argc - 2, argv + 2, std::move(use));
+}
+
 int run(int argc, char** argv) {
   const std::string_view role = argc > 1 ? argv[1] : "";
-  // A program that mpi-exec becomes has the limit of every worker.
-  if (role != "warden" && role != "mpi-exec") leave_no_core();
+  // Programs that mpi-exec becomes and app-run starts have the limit of every worker.
+  if (role != "warden" && role != "mpi-exec" && role != "app-run") leave_no_core();
   const std::string_view name = argc > 0 ? argv[0] : "";
   if (name.substr(name.rfind('/') + 1) == "ivy-rendezvous")
     return store::run_rendezvous(argc - 1, argv + 1);
   if (role == "rendezvous") return store::run_rendezvous(argc - 2, argv + 2);
   if (role == "mpi-exec") return run_mpi_exec(argc - 2, argv + 2);
+  if (role == "app-run") return app_role(argc, argv);
   if (role == "pmi") return store::run_pmi(argc - 2, argv + 2);
   if (role == "warden") return warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();

@@ -8,6 +8,7 @@
 #include "launcher/job/host_failures.h"
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/interpreter.h"
+#include "launcher/plan/worker_ports.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
@@ -104,6 +105,8 @@ Command BringUp::hello_for(std::size_t index) const {
   // Any host may become the first one.
   hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
   hello.set_reserve_leaf_port(options.store_proxy && job_.hosts.size() > 1);
+  const PortWish wish = worker_port_wish(options);
+  if (wish.each() + wish.more() > 0) *hello.mutable_worker_ports() = wish;
   hello.set_port_low(options.port_low);
   hello.set_port_high(options.port_high);
   hello.set_lease_ms(count(job_.hosts[index].session->lease()));

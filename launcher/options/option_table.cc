@@ -115,16 +115,18 @@ constexpr OptionEntry kTable[] = {
      "line, `export` and # comments allowed; may be repeated"},
     {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
      "which rank reads standard input (default 0)"},
-    {"role", "", "NAME", kCommand, kHonoured, kTorchrun, "only `default` is known yet"},
+    {"role", "", "NAME=COMMAND", kCommand, kHonoured, kTorchrun,
+     "run COMMAND too, on every host (NAME@first: on the first one, NAME@others), until the program ends; may be "
+     "repeated (docs/apps.md)"},
     torchruns("run-path", "", "the script is run by the interpreter as is"),
     torchruns("start-method", "METHOD", "workers are separate programs"),
     ignored("no-local-rank", "", "no --local_rank argument is ever added"),
     refused("pass-local-rank", "--use-env", "read LOCAL_RANK in the script"),
     {"backend", "-B -backend", "NAME", kCommand, kHonoured, kOurs,
-     "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, mpi; it decides --visible; "
-     "mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
+     "what the workers use: torch (default), jax, tensorflow, numpy, cupy, paddle, horovod, mlx, lightgbm, mpi; it "
+     "decides --visible, and some read variables of their own (docs/frameworks.md); mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
-     "start programs whose workers ivyrun does not connect yet (Horovod, -B tensorflow, paddle), or MPI programs as worlds of one: "
+     "start Horovod's programs without -B horovod, or MPI programs as worlds of one: "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
     refused("env", "--genv -genv -env", "use -x NAME=VALUE"),
     refused("genvlist", "-genvlist -envlist", "use -x NAME for each"),
@@ -132,8 +134,12 @@ constexpr OptionEntry kTable[] = {
      "NAME"),
     refused("container", "--container-image", "give the container runtime as the program"),
     {"app", "", "NAME", kCommand, kHonoured, kOurs,
-     "run a service beside the workers: jax-service, JAX's coordination service in a process of its own on the first host "
-     "instead of rank 0 (docs/frameworks.md)"},
+     "run what the program needs beside it: ray, dask, xgboost, ps-lite, vllm, sglang (docs/apps.md); jax-service: JAX's "
+     "coordination service in a process of its own on the first host instead of rank 0 (docs/frameworks.md)"},
+    {"app-args", "", "WORDS", kCommand, kHonoured, kOurs,
+     "further arguments of the app's own programs, such as --app-args '--num-cpus 4'; may be repeated"},
+    {"tf-roles", "", "TYPE[:N],...", kCommand, kHonoured, kOurs,
+     "-B tensorflow: which task of TF_CONFIG each rank is, in rank order, such as chief,ps:2,worker (default: worker)"},
     refused("app-file", "-configfile", "start a script that looks at RANK and runs what this rank should"),
     refused("mca", "-mca --gmca --prtemca --pmixmca --omca",
      "Open MPI's parameters can be given as variables: -x OMPI_MCA_name=value"),

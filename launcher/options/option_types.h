@@ -16,9 +16,20 @@ enum class TransportChoice { kAuto, kLocal, kAgent, kSsh, kSlurm };
 // --visible: which of its host's accelerators a worker sees. kAuto: as its profile is used to.
 enum class VisibleChoice { kAuto, kAll, kOwn };
 // --backend: what the workers are written with.
-enum class Profile { kTorch, kJax, kTensorflow, kNumpy, kCupy, kPaddle, kMpi };
+enum class Profile {
+  kTorch,
+  kJax,
+  kTensorflow,
+  kNumpy,
+  kCupy,
+  kPaddle,
+  kMpi,
+  kMlx,
+  kLightgbm,
+  kHorovod
+};
 // --app: what runs beside the workers.
-enum class App { kNone, kJaxService };
+enum class App { kNone, kJaxService, kRoles };
 // --summary: what is said of the end of a job.
 enum class SummaryChoice { kAuto, kOff, kJson };
 // --on-failure: what happens when a worker ends badly.

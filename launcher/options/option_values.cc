@@ -122,11 +122,13 @@ namespace {
 
 // The first word of each is its name.
 constexpr std::pair<std::string_view, Profile> kProfiles[] = {
-    {"torch", Profile::kTorch},   {"pytorch", Profile::kTorch},
-    {"auto", Profile::kTorch},    {"jax", Profile::kJax},
-    {"numpy", Profile::kNumpy},   {"cupy", Profile::kCupy},
-    {"paddle", Profile::kPaddle}, {"tensorflow", Profile::kTensorflow},
-    {"tf", Profile::kTensorflow}, {"mpi", Profile::kMpi}};
+    {"torch", Profile::kTorch},    {"pytorch", Profile::kTorch},
+    {"auto", Profile::kTorch},     {"jax", Profile::kJax},
+    {"numpy", Profile::kNumpy},    {"cupy", Profile::kCupy},
+    {"paddle", Profile::kPaddle},  {"tensorflow", Profile::kTensorflow},
+    {"tf", Profile::kTensorflow},  {"mpi", Profile::kMpi},
+    {"mlx", Profile::kMlx},        {"lightgbm", Profile::kLightgbm},
+    {"horovod", Profile::kHorovod}};
 
 }  // namespace
 
@@ -139,12 +141,14 @@ std::string profile_name(Profile wanted) {
 Result<Profile> parse_profile(std::string_view text) {
   for (const auto& [word, profile] : kProfiles)
     if (text == word) return profile;
-  return Error{Code::kInvalidArgument,
-               "\"" + std::string(text) +
-                   "\" is not one of torch, jax, tensorflow, numpy, cupy, paddle, mpi",
-               text == "nccl" || text == "gloo"
-                   ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
-                   : ""};
+  return Error{
+      Code::kInvalidArgument,
+      "\"" + std::string(text) +
+          "\" is not one of torch, jax, tensorflow, numpy, cupy, paddle, mpi, mlx, lightgbm, "
+          "horovod",
+      text == "nccl" || text == "gloo"
+          ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
+          : ""};
 }
 
 namespace {

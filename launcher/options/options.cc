@@ -34,6 +34,7 @@ struct Raw {
   std::optional<int> node_rank;
   std::string per_host_text = "auto";
   std::vector<std::string> hosts;
+  std::vector<std::string> roles;
   std::string hostfile;
   int fake_hosts = 0;
   bool is_module = false;
@@ -172,6 +173,21 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
   binder.on("report-bindings", options.report_bindings);
 }
 
+// What runs beside the workers.
+void bind_app(Binder& binder, WorkerOptions& options, Raw& raw) {
+  binder.value("app", [&](const std::string& text) -> Result<void> {
+    options.app = text == "jax-service" ? App::kJaxService : App::kRoles;
+    if (options.app == App::kRoles) options.app_spec = IVY_TRY(app_named(text));
+    return {};
+  });
+  binder.list("role", raw.roles);
+  binder.value("app-args", [&](const std::string& text) -> Result<void> {
+    for (const std::string_view word : words_of(text)) options.app_args.emplace_back(word);
+    return {};
+  });
+  binder.parsed("tf-roles", options.tf_roles, parse_tf_roles);
+}
+
 void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.on("module", raw.is_module);
   binder.on("no-python", raw.no_python);
@@ -180,16 +196,12 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.choice<std::string>("nccl-profiler", options.nccl_profiler,
                              {{"off", "off"}, {"calls", "calls"}, {"kernels", "kernels"}});
   binder.parsed("backend", options.profile, parse_profile);
-  binder.choice<App>("app", options.app, {{"jax-service", App::kJaxService}});
+  bind_app(binder, options, raw);
   binder.text("python", options.python);
   binder.text("wdir", options.working_directory);
   binder.list("export", options.exports);
   binder.list("env-file", options.env_files);
   binder.choice<std::string>("stdin", options.stdin_choice, {{"0", "0"}, {"none", "none"}});
-  binder.value("role", [](const std::string& text) -> Result<void> {
-    if (text == "default") return {};
-    return usage_error("roles are not available yet", "leave it out; --label changes the labels");
-  });
 }
 
 void bind_output(Binder& binder, OutputOptions& options) {
@@ -683,9 +695,68 @@ Result<void> settle_devices(const Binder& binder, const DeviceOptions& options) 
   return {};
 }
 
+// "default" is torchrun's name for the one role that there is without others.
+Result<void> take_roles(const Binder& binder, const Raw& raw, Options& options) {
+  std::vector<AppRole> roles;
+  for (const std::string& text : raw.roles)
+    if (text != "default") roles.push_back(IVY_TRY(parse_role(text)));
+  if (roles.empty()) return {};
+  if (options.app != App::kNone)
+    return usage_error(binder.shown("role") + " and " + binder.shown("app") +
+                           " both say what runs beside the program",
+                       "keep one of them");
+  options.app = App::kRoles;
+  options.app_spec = app_of_roles(std::move(roles));
+  return {};
+}
+
+// Servers of models: without --app-args the command line is the server's, and there is no client.
+void take_served_arguments(const Binder& binder, Options& options) {
+  if (!options.app_spec.serves_arguments || binder.is_given("app-args")) return;
+  options.app_args = std::exchange(options.command, {options.app_spec.name});
+  options.app_spec.client = AppClient::kNone;
+  // A name that nothing looks for on the hosts; the roles need the interpreter alone.
+  options.program_kind = ProgramKind::kModule;
+}
+
+Result<void> check_app(const Binder& binder, const Options& options) {
+  const std::string shown = binder.shown(binder.is_given("app") ? "app" : "role");
+  for (const std::string_view other : {"no-store", "on-failure", "node-rank", "stall-timeout"})
+    if (binder.is_given(other))
+      return usage_error(binder.shown(other) + " does not go with " + shown +
+                             ": hosts meet in the job's store, and all roles end together",
+                         "leave it out; --max-restarts N starts all roles again");
+  if (options.profile == Profile::kMpi)
+    return usage_error(shown + " does not go with -B mpi", "keep one of them");
+  if (options.app_spec.client == AppClient::kEvery || !options.num_proc) return {};
+  return usage_error(binder.shown("num-proc") + " does not go with " + shown +
+                         ": one program uses what runs on all hosts",
+                     "--nproc-per-node N, where the app has workers of its own on each host");
+}
+
+Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) {
+  IVY_CHECK(take_roles(binder, raw, options));
+  if (!options.tf_roles.empty() && options.profile != Profile::kTensorflow)
+    return usage_error(binder.shown("tf-roles") + " needs -B tensorflow");
+  if (options.app != App::kRoles) {
+    if (!options.app_args.empty())
+      return usage_error(binder.shown("app-args") + " needs --app NAME");
+    return {};
+  }
+  IVY_CHECK(check_app(binder, options));
+  take_served_arguments(binder, options);
+  if (options.app_spec.client == AppClient::kEvery) return {};
+  // One rank on each host starts what its host has; the app shares out the rest.
+  if (options.per_host.kind == PerHost::Kind::kNumber)
+    options.app_workers = options.per_host.number;
+  options.per_host = PerHost{PerHost::Kind::kNumber, 1, true};
+  return {};
+}
+
 // What depends on several flags, or on the program.
 Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
                     Options& options) {
+  IVY_CHECK(settle_app(binder, raw, options));
   IVY_CHECK(settle_command(binder, raw, options));
   IVY_CHECK(settle_hosts(binder, raw, read, options));
   IVY_CHECK(settle_join(binder, raw, options));

@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options/app_table.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
+#include "launcher/options/tf_roles.h"
 #include "launcher/slurm/allocation.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
@@ -52,6 +54,10 @@ struct DeviceOptions {
 struct WorkerOptions {
   Profile profile = Profile::kTorch;  // -B/--backend
   App app = App::kNone;
+  AppSpec app_spec;  // App::kRoles: --app NAME or --role.
+  std::vector<std::string> app_args;
+  int app_workers = 1;  // --nproc-per-node of an app that runs one rank on each host.
+  std::vector<TfRole> tf_roles;
   bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
   ProgramKind program_kind = ProgramKind::kAuto;
   std::vector<std::string> command;    // Program and its arguments, byte for byte.

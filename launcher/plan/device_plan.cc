@@ -45,8 +45,10 @@ bool sees_own(const Options& options, const HostFacts& facts, const std::vector<
   if (has_instances(facts, devices)) return true;
   if (options.visible != VisibleChoice::kAuto) return options.visible == VisibleChoice::kOwn;
   if (options.profile == Profile::kJax) return false;
-  // A torch script takes number LOCAL_RANK of those it sees, which is right for one device each.
-  return options.profile != Profile::kTorch || options.gpus_per_proc.has_value();
+  // Scripts of torch and Horovod take number LOCAL_RANK of those they see, which is right for one
+  // device each.
+  const bool counts = options.profile == Profile::kTorch || options.profile == Profile::kHorovod;
+  return !counts || options.gpus_per_proc.has_value();
 }
 
 void assign_devices(PlanContext& context) {

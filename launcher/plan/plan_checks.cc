@@ -2,13 +2,13 @@
 #include <cerrno>
 #include <cstring>
 
-#include "launcher/options/option_values.h"
+#include "launcher/plan/app_plan.h"
 #include "launcher/plan/plan_context.h"
+#include "launcher/plan/worker_ports.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/env.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
-#include "proto/contract/unserved_worlds.h"
 
 namespace ivy {
 namespace {
@@ -127,22 +127,6 @@ void check_program(PlanContext& context) {
   }
 }
 
-// N workers that find no peers would each do the whole work and end well.
-void check_worlds(PlanContext& context) {
-  const int workers = context.plan.world_size;
-  if (workers < 2 || context.options.allow_singletons) return;
-  const std::string backend = profile_name(context.options.profile);
-  const UnservedWorld* const world = world_of_backend(backend);
-  if (world == nullptr) return;
-  context.refuse(
-      "IVY-P024",
-      "-B " + backend + " is not served yet: each of the " + std::to_string(workers) +
-          " workers would be a world of one",
-      "",
-      {"ivyrun does not connect the workers of " + std::string(world->name),
-       std::string(world->instead) + "\n--allow-singletons, if each worker is meant to be alone"});
-}
-
 void check_interpreter(PlanContext& context) {
   const Sayings missing =
       sayings(context, [](const HostFacts& facts) { return facts.interpreter_error(); });
@@ -249,11 +233,12 @@ const HostFacts& first_facts(const PlanContext& context, const std::vector<std::
 void check_plan(PlanContext& context) {
   check_directory(context);
   check_program(context);
-  check_worlds(context);
   check_interpreter(context);
   check_script(context);
   check_arguments(context);
   check_shown_ranks(context);
+  check_worker_ports(context);
+  check_app_plan(context);
 }
 
 }  // namespace ivy

@@ -12,7 +12,10 @@
 #include <string_view>
 
 #include "launcher/options/exports.h"
+#include "launcher/plan/app_plan.h"
+#include "launcher/plan/framework_variables.h"
 #include "launcher/plan/jax_variables.h"
+#include "launcher/plan/plan.h"
 #include "launcher/plan/worker_variables.h"
 #include "launcher/slurm/step.h"
 #include "proto/contract/device_vendor.h"
@@ -204,6 +207,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   const JobPlan& plan = *inputs.plan;
   set_variables(out, world_variables(inputs, host));
   set_variables(out, generation_variables(inputs.generation));
+  set_variables(out, framework_variables(inputs, host));
   set_variables(out, jax_service_variables(*inputs.options));
   if (!inputs.options->no_python_hook) {
     const auto limit = std::chrono::ceil<std::chrono::seconds>(inputs.options->start_timeout);
@@ -358,10 +362,12 @@ void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spe
   Environment own;
   if (to.inputs.options->allocation) set_variables(own, slurm_rank_variables(worker));
   add_worker(worker, own);
+  set_variables(own, framework_rank_variables(to.inputs, to.host, worker));
   if (is_jax_by_variables(*to.inputs.options))
     set_variables(own, jax_rank_variables(*to.inputs.plan, worker));
   add_worker_devices(to, worker, own);
   copy_variables(own, spec.mutable_environment());
+  add_app_plan(to.inputs, to.host, worker, spec);
 }
 
 }  // namespace
@@ -397,6 +403,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_leaf_serves_torch(host.leaf_port != 0);
   add_mpi(*inputs.plan, plan);
   add_jax_service(inputs, host, plan);
+  add_framework_files(inputs, plan);
   plan.set_on_failure(mode_of(options.on_failure));
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());

@@ -5,23 +5,12 @@
 #include <string_view>
 #include <vector>
 
-#include "launcher/options/options.h"
-#include "launcher/plan/plan.h"
+#include "launcher/plan/environment_inputs.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
-
-struct EnvironmentInputs {
-  const Options* options = nullptr;
-  const JobPlan* plan = nullptr;
-  const std::vector<HostAnswer>* answers = nullptr;
-  const Environment* caller = nullptr;  // Where ivyrun was typed.
-  Environment from_files;               // --env-file, already read.
-  std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
-  std::uint32_t generation = 0;
-};
 
 // The plan of one host, ready to be sent: arguments, directory, variables of the host and of each
 // worker. On the launcher's own host the supervisor inherits the caller's environment, so only

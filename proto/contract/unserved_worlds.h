@@ -1,4 +1,4 @@
-// The worlds (Horovod's and the like) that ivyrun does not serve yet: a program that joins one
+// The worlds (Horovod's and the like) that ivyrun does not serve unasked: a program that joins one
 // finds no peers in a worker, so a job of N workers would be N worlds of one process, and would
 // succeed with wrong results. Such a job is an error unless --allow-singletons is given. The one
 // table of them; a row goes when its world is served. Pure; thread: any.
@@ -11,15 +11,11 @@ namespace ivy {
 
 struct UnservedWorld {
   std::string_view name;     // "Horovod", as people write it.
-  std::string_view backend;  // The word of -B that asks for it; empty: none.
   std::string_view modules;  // Python modules that join it when they are loaded, blank-separated.
-  std::string_view instead;  // What starts such a program today.
+  std::string_view instead;  // What serves such a program.
 };
 
 std::span<const UnservedWorld> unserved_worlds();
-
-// Null when no row matches.
-const UnservedWorld* world_of_backend(std::string_view backend);
 
 // Variables by which launchers that serve these worlds tell a process its rank, blank-separated. If
 // one is set, the process has peers (mpirun inside a worker). PMI_PORT and PMIX_NAMESPACE are not

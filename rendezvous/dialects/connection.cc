@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "rendezvous/dialects/http_dialect.h"
 #include "rendezvous/dialects/leaf_dialect.h"
 
 namespace ivy::store {
@@ -134,23 +135,37 @@ class NativeConnection : public Connection {
   std::unique_ptr<LeafDialect> leaf_;
 };
 
+// Clients of torch's store, and of Horovod's, which begin in words of HTTP.
 class TorchConnection : public Connection {
  public:
   TorchConnection(StoreFront& engine, std::string address)
-      : dialect_(engine, engine.generation(), std::move(address)) {}
+      : dialect_(engine, engine.generation(), address),
+        engine_(engine),
+        address_(std::move(address)) {}
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) override {
+    if (!std::exchange(has_begun_, has_begun_ || !bytes.empty()) && begins_http(bytes))
+      http_ = std::make_unique<HttpDialect>(engine_, address_);
+    if (http_ != nullptr) return http_->receive(bytes, now_ns, unsent, out);
     return dialect_.receive(bytes, now_ns, out);
   }
   Result<void> reply(const Reply& reply) override { return dialect_.reply(reply, unsent); }
   bool has_more() const override { return dialect_.has_more(); }
-  std::size_t kept_bytes() const override { return dialect_.kept_bytes(); }
-  ClientId client() const override { return dialect_.client(); }
+  std::size_t kept_bytes() const override {
+    return http_ == nullptr ? dialect_.kept_bytes() : http_->kept_bytes();
+  }
+  ClientId client() const override {
+    return http_ == nullptr ? dialect_.client() : http_->client();
+  }
   // torch cannot authenticate, so every connection counts; and a client of torch 2.0 or before
   // keeps a second connection on which it sends nothing.
   bool is_authenticated() const override { return true; }
 
  private:
   TorchDialect dialect_;
+  StoreFront& engine_;
+  const std::string address_;
+  bool has_begun_ = false;
+  std::unique_ptr<HttpDialect> http_;
 };
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <fstream>
 
 #include "agent/node/facts/elf_libraries.h"
-#include "proto/contract/unserved_worlds.h"
 
 namespace ivy {
 namespace {
@@ -184,13 +183,6 @@ TEST_F(ProgramFactsTest, NamesALibraryOfAWorldThatIsNotServed) {
   EXPECT_TRUE(std::any_of(own.begin(), own.end(),
                           [](const std::string& name) { return name.starts_with("libc.so"); }));
   EXPECT_TRUE(needed_libraries("/no/such/file").empty());
-}
-
-TEST(UnservedWorldsTest, KnowsBackendsThatAreNotServed) {
-  for (const char* name : {"tensorflow", "paddle"})
-    EXPECT_NE(world_of_backend(name), nullptr) << name;
-  for (const char* name : {"torch", "jax", "numpy", "cupy", "mpi", ""})
-    EXPECT_EQ(world_of_backend(name), nullptr) << name;
 }
 
 TEST_F(ProgramFactsTest, SaysToWriteADotBeforeAProgramOfTheWorkingDirectory) {

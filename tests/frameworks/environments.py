@@ -38,6 +38,11 @@ def on_hosts(name):
         shutil.rmtree(folder)
 
 
+def example(name):
+    """The path of a script in scripts/examples, for launchers on this machine."""
+    return os.path.join(REPOSITORY, "scripts/examples", name)
+
+
 def script(launcher, name):
     """The path of a script as workers see it; test hosts have what is in the test's shared folder."""
     source = os.path.join(HERE, "scripts", name)

@@ -103,7 +103,8 @@ TEST(OptionValuesTest, Streams) {
 }
 
 TEST(OptionValuesTest, BackendsHaveOneName) {
-  for (const char* name : {"torch", "jax", "tensorflow", "numpy", "cupy", "paddle", "mpi"})
+  for (const char* name : {"torch", "jax", "tensorflow", "numpy", "cupy", "paddle", "mpi", "mlx",
+                           "lightgbm", "horovod"})
     EXPECT_EQ(profile_name(parse_profile(name).value()), name);
   EXPECT_EQ(profile_name(parse_profile("tf").value()), "tensorflow");
 }

@@ -446,7 +446,7 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
   EXPECT_TRUE(contains(error_of({"--max-restarts", "10001", "x"}).message, "0 to 10000"));
   EXPECT_TRUE(contains(error_of({"--min-np", "2", "x"}).fix, "--nnodes MIN:MAX"));
   EXPECT_TRUE(contains(error_of({"--host-discovery-script", "s", "x"}).fix, "--nnodes MIN:MAX"));
-  EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "not available yet"));
+  EXPECT_TRUE(contains(error_of({"--role", "trainer", "x"}).message, "it has no command"));
   EXPECT_TRUE(contains(error_of({"--mixed_precision", "bf16", "x"}).fix, "ACCELERATE_"));
   EXPECT_TRUE(contains(error_of({"--node-rank", "1", "x"}).message, "started once"));
   EXPECT_TRUE(contains(error_of({"--machine_rank=2", "x"}).fix, "rank order"));

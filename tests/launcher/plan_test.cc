@@ -411,32 +411,6 @@ TEST(PlanTest, AProgramIsRunByWhatItsNameSays) {
     }
 }
 
-TEST(PlanTest, WorldsOfOneAreRefused) {
-  for (const Profile profile : {Profile::kTensorflow, Profile::kPaddle}) {
-    Paper named;
-    named.options.profile = profile;
-    named.host("a");
-    EXPECT_EQ(named.plan().world_size, 1);
-    named.host("b");
-    const Diagnostic refusal = named.refusal();
-    EXPECT_EQ(refusal.id, "IVY-P024");
-    EXPECT_EQ(refusal.exit_code, kExitRefused);
-    EXPECT_TRUE(refusal.what.ends_with(": each of the 2 workers would be a world of one"))
-        << refusal.what;
-    EXPECT_NE(refusal.fix.find("--allow-singletons"), std::string::npos) << refusal.fix;
-    named.options.allow_singletons = true;
-    EXPECT_EQ(named.plan().world_size, 2);
-  }
-}
-
-// The libraries that two hosts' programs need, and which servers their workers then ask.
-struct MpiCase {
-  Profile profile;
-  const char* on_a;
-  const char* on_b;
-  const char* asks;  // "pmi", "pmix", "both", "none", or the id of a refusal.
-};
-
 TEST(PlanTest, ChoosesTheServersOfMpi) {
   const MpiCase kTable[] = {
       {Profile::kTorch, "", "", "none"},

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
@@ -68,6 +69,26 @@ void add_leaf_port(const Hello& hello, JobPorts& ports, HostFacts& facts) {
   if (keep_port(low, high, ports.leaf, facts)) facts.set_leaf_port(ports.leaf->port());
 }
 
+// More than any host has cores; a descriptor is kept open for each.
+constexpr std::size_t kMaxWorkerPorts = 2048;
+
+void add_worker_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
+  const PortWish& wish = hello.worker_ports();
+  const std::size_t own = std::max<std::size_t>({1, facts.cores(), facts.accelerators()});
+  const std::size_t workers = wish.workers() > 0 ? wish.workers() : own;
+  const std::size_t wanted =
+      std::min<std::size_t>(kMaxWorkerPorts, workers * wish.each() + wish.more());
+  const bool is_single = hello.port_low() == hello.port_high();
+  while (ports.workers.size() < wanted) {
+    std::optional<ReservedPort> port;
+    if (!keep_port(is_single ? 0 : hello.port_low(), is_single ? 0 : hello.port_high(), port,
+                   facts))
+      break;
+    ports.workers.push_back(std::move(*port));
+  }
+  for (const ReservedPort& port : ports.workers) facts.add_worker_ports(port.port());
+}
+
 }  // namespace
 
 Result<void> write_token_file(const std::string& path, const std::string& token) {
@@ -89,6 +110,7 @@ HelloOk answer_hello(const Hello& hello, const Containment& containment,
   add_program(hello, facts);
   if (hello.reserve_port()) add_ports(hello, ports, facts);
   if (hello.reserve_leaf_port()) add_leaf_port(hello, ports, facts);
+  if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
   return answer;

@@ -5,6 +5,7 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "agent/node/spawn/containment.h"
 #include "agent/node/spawn/job_directory.h"
@@ -24,6 +25,7 @@ struct JobPorts {
   std::optional<ReservedPort> coordinator;
   std::optional<ReservedPort> store;
   std::optional<ReservedPort> leaf;  // On every host, with --store-proxy: the leaf's torch dialect.
+  std::vector<ReservedPort> workers;  // On every host, for frameworks whose ranks all listen.
 };
 
 // Reserves in `ports` what was asked for; ports that it already holds are answered again.

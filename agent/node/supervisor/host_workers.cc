@@ -11,6 +11,7 @@
 #include "agent/node/hang/stack_collector.h"
 #include "agent/node/workers/python_hook.h"
 #include "proto/os/clock.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {
@@ -27,6 +28,12 @@ std::vector<std::string> mpi_exec_words(const MpiPlan& mpi, const std::string& p
   if (mpi.pmi()) words.push_back("--pmi");
   if (mpi.pmix()) words.push_back("--pmix");
   return words;
+}
+
+// A worker that misses one of them says so itself.
+void write_plan_files(const HostPlan& plan, const JobDirectory& directory) {
+  for (const NamedText& file : plan.files())
+    (void)write_whole(directory.path + "/" + file.name(), file.text());
 }
 
 }  // namespace
@@ -70,6 +77,7 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   add_nccl_profiler(group.environment, own_nccl_profiler(program));
   if (plan_.mpi().pmi() || plan_.mpi().pmix())
     group.mpi_exec = mpi_exec_words(plan_.mpi(), program, start_.directory.path);
+  group.node_program = program + "/ivy-node";
   group.own_sessions = share.own_sessions;
   group.python_hook = plan_.python_hook() &&
                       add_python_hook(group.environment, own_hook(program), start_.directory);
@@ -84,6 +92,7 @@ void HostWorkers::start(const HostPlan& plan, const Containment& containment) {
   context_.emplace(WorkerContext{loop_, containment, start_.directory, start_.job_id, start_.host,
                                  *output_, input_, parts_.control.path(), handlers_.send,
                                  handlers_.changed});
+  write_plan_files(plan_, start_.directory);
   begin_all();
   const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
   if (std::none_of(plan_.workers().begin(), plan_.workers().end(), takes_input)) input_.close();

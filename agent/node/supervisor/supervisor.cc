@@ -66,6 +66,17 @@ Event refusal_report(std::uint32_t generation, bool is_clean) {
   return event;
 }
 
+// Scripts that listen at a port of their own may do so without SO_REUSEADDR (LightGBM's and
+// XGBoost's do), which a port that is still kept does not allow.
+bool has_listening_scripts(const HostPlan& plan) {
+  return std::any_of(plan.workers().begin(), plan.workers().end(), [](const WorkerSpec& spec) {
+    if (spec.app().every_rank_is_client()) return true;
+    return std::any_of(
+        spec.environment().begin(), spec.environment().end(),
+        [](const Variable& variable) { return variable.name() == "IVY_LISTEN_PORT"; });
+  });
+}
+
 // What a launcher's commands have settled for the job.
 struct JobTerms {
   std::uint64_t grace_ns = nanoseconds_of(kGraceAfterFailure);
@@ -412,6 +423,7 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 
 void Supervisor::start_group(const HostPlan& plan) {
   open_control();
+  if (has_listening_scripts(plan)) ports_.workers.clear();
   stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   HostPlan with_places = plan;
   servers_.mpi.begin(with_places);

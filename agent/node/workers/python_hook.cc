@@ -11,6 +11,7 @@
 #include "agent/node/facts/own_package.h"
 #include "agent/node/workers/python_hook_jax.h"
 #include "agent/node/workers/python_hook_mpi.h"
+#include "agent/node/workers/python_hook_worlds.h"
 #include "proto/contract/unserved_worlds.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -299,7 +300,7 @@ def _originals():
     sys.meta_path.append(_Originals)
 
 
-for _step in (_register, _arm, _arm_jax, _watch, _mpi, _originals):
+for _step in (_register, _arm, _arm_jax, _arm_worlds, _watch, _mpi, _originals):
     try:
         _step()
     except Exception:
@@ -361,7 +362,8 @@ std::string python_hook_text() {
   }
   return std::string(kHookHead) + "_WORLDS = {\n" + worlds +
          "}\n_RANK_VARIABLES = " + quoted(rank_variables()) + ".split()\n\n\n" +
-         std::string(python_hook_jax()) + std::string(python_hook_mpi()) + std::string(kHook);
+         std::string(python_hook_jax()) + std::string(python_hook_mpi()) +
+         std::string(python_hook_worlds()) + std::string(kHook);
 }
 
 bool add_python_hook(Environment& environment, const std::string& installed,

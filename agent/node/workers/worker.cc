@@ -172,6 +172,15 @@ PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& s
   }
   request.executable = *found;
   if (!group.mpi_exec.empty()) put_in_front(group.mpi_exec, request);
+  if (spec.has_app()) {
+    const std::string file = context_.directory.path + "/app-" + std::to_string(group.generation) +
+                             "-" + std::to_string(rank_);
+    if (!write_whole(file, spec.app().SerializeAsString())) {
+      result.failure = {"write", file, errno};
+      return result;
+    }
+    put_in_front({group.node_program, "app-run", file}, request);
+  }
   request.stdin_fd = pipes_->stdin_reader.get();
   request.stdout_fd = pipes_->stdout_writer.get();
   request.stderr_fd = pipes_->stderr_writer.get();

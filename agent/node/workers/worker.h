@@ -58,6 +58,7 @@ struct WorkerGroup {
   bool own_sessions = false;  // Each worker has its own session.
   // What stands in front of the program, which it becomes; empty: nothing (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
+  std::string node_program;  // ivy-node, which stands in front of an app's program as well.
 };
 
 // How far the ending has got, which decides what an exit means.

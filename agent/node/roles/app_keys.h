@@ -1,0 +1,65 @@
+// How the ranks of an app tell each other that they are ready or have ended, by keys of the job's
+// store. descriptor() becomes readable when a wait is over. Thread: one; the store's waits end on
+// threads of their own. Lifetime: leave() comes before its end.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+
+namespace ivy {
+
+// The job's store as app-run uses it; node_main.cc gives it, because this folder knows no store.
+struct AppStore {
+  std::function<Result<void>()> connect;
+  std::function<void(const std::string& key)> set;
+  // Calls `over` once, from any thread: true if all keys are there, false if the store is lost.
+  std::function<void(std::vector<std::string> keys, std::function<void(bool)> over)> wait;
+  std::function<void()> leave;  // Ends all waits, and returns when nothing is called any more.
+};
+
+class AppKeys {
+ public:
+  AppKeys(std::uint32_t rank, AppStore store);
+  ~AppKeys() { leave(); }
+  AppKeys(const AppKeys&) = delete;
+  AppKeys& operator=(const AppKeys&) = delete;
+
+  // False: the store is not there, and that has been said.
+  bool connect();
+  void leave() { store_.leave(); }
+  bool is_first() const { return rank_ == 0; }
+  int descriptor() const { return news_.get(); }
+  void empty_descriptor() const;
+
+  void say_ready() { store_.set("app/ready"); }
+  void say_end() { store_.set("app/end"); }
+  void say_done();
+  void watch_ready() { watch({"app/ready"}, ready_); }
+  void watch_end() { watch({"app/end"}, ended_); }
+  void watch_done(std::uint32_t ranks);
+  bool first_is_ready() const { return ready_ == State::kThere; }
+  bool has_ended() const { return ended_ == State::kThere; }
+  bool all_are_done() const { return done_ == State::kThere; }
+  // The store has gone, and the launcher ends the job.
+  bool is_lost() const;
+
+ private:
+  enum class State { kAwaited, kThere, kLost };
+  void watch(std::vector<std::string> keys, std::atomic<State>& state);
+
+  const std::uint32_t rank_;
+  const AppStore store_;
+  const Descriptor news_;
+  std::atomic<State> ready_{State::kAwaited};
+  std::atomic<State> ended_{State::kAwaited};
+  std::atomic<State> done_{State::kAwaited};
+};
+
+}  // namespace ivy

@@ -1,0 +1,318 @@
+#include "agent/node/roles/app_run.h"
+
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/signalfd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <system_error>
+#include <utility>
+#include <vector>
+
+#include "agent/node/roles/app_child.h"
+#include "agent/node/spawn/spawn.h"
+#include "agent/node/workers/worker.h"
+#include "proto/contract/env.h"
+#include "proto/contract/exit_code.h"
+#include "proto/os/clock.h"
+#include "proto/os/descriptor.h"
+#include "proto/os/files.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::int64_t kNanos = 1'000'000'000;
+// From TERM to KILL: less than a launcher's grace after a failure.
+constexpr std::int64_t kGraceNs = 4 * kNanos;
+constexpr int kProbeMs = 50;
+constexpr int kIdleMs = 1000;
+constexpr int kSettleMs = 300;
+constexpr std::size_t kMaxPlanBytes = 8u << 20;
+
+struct AppStart {
+  AppPlan plan;
+  std::string directory;
+  std::string path;
+  std::vector<std::string> arguments;
+};
+
+Result<AppStart> parse_start(int argc, char** argv) {
+  const bool is_complete =
+      argc >= 5 && std::string_view(argv[1]) == "--path" && std::string_view(argv[3]) == "--";
+  if (!is_complete) return Error{Code::kInvalidArgument, "wrong arguments"};
+  AppStart start;
+  const std::string file = argv[0];
+  const std::optional<std::string> bytes = read_file(file, kMaxPlanBytes);
+  if (!bytes || !start.plan.ParseFromString(*bytes))
+    return errno_error(Code::kUnavailable, "read " + file, errno);
+  start.directory = file.substr(0, file.rfind('/'));
+  start.path = argv[2];
+  start.arguments.assign(argv + 4, argv + argc);
+  return start;
+}
+
+std::uint32_t own_rank() {
+  const char* const rank = std::getenv("IVY_RANK");
+  return rank == nullptr ? 0 : static_cast<std::uint32_t>(std::strtoul(rank, nullptr, 10));
+}
+
+// What a server keeps outside the job's directory.
+void remove_scratch(const std::string& path) {
+  std::error_code ignored;
+  std::filesystem::remove_all(path, ignored);
+}
+
+class AppRun {
+ public:
+  AppRun(AppStart start, AppStore store)
+      : start_(std::move(start)), plan_(start_.plan), keys_(own_rank(), std::move(store)) {}
+
+  int run() {
+    take_signals();
+    const int code = keys_.connect() && start_servers() ? serve() : failure_;
+    stop_servers();
+    keys_.leave();
+    return code;
+  }
+  int ending_signal() const { return client_signal_; }
+
+ private:
+  // Children, TERM and the keys of other ranks come through descriptors.
+  void take_signals() {
+    sigset_t taken;
+    sigemptyset(&taken);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT}) sigaddset(&taken, signal);
+    sigprocmask(SIG_BLOCK, &taken, nullptr);
+    signals_.reset(signalfd(-1, &taken, SFD_CLOEXEC | SFD_NONBLOCK));
+    deadline_ns_ = monotonic_ns() + std::int64_t{plan_.start_seconds()} * kNanos;
+  }
+
+  // Waits for news, and takes in what there is.
+  void pump(int timeout_ms) {
+    pollfd watched[] = {{signals_.get(), POLLIN, 0}, {keys_.descriptor(), POLLIN, 0}};
+    poll(watched, 2, timeout_ms);
+    signalfd_siginfo info{};
+    while (read(signals_.get(), &info, sizeof info) == sizeof info)
+      if (info.ssi_signo != SIGCHLD) take_stop(static_cast<int>(info.ssi_signo));
+    for (AppChild& server : servers_) server.collect();
+    if (client_) client_->collect();
+    keys_.empty_descriptor();
+  }
+
+  void take_stop(int signal) {
+    stopped_by_ = signal;
+    if (client_) client_->send(signal);
+  }
+
+  bool is_interrupted() {
+    if (stopped_by_ != 0) failure_ = 128 + stopped_by_;
+    return stopped_by_ != 0 || keys_.is_lost() || has_lost_server();
+  }
+
+  bool has_lost_server() {
+    for (const AppChild& server : servers_) {
+      if (!server.has_failed()) continue;
+      // A stop, or the app's end, reaches servers and this process in any order.
+      pump(kSettleMs);
+      if (stopped_by_ != 0 || keys_.has_ended()) return true;
+      server.say_end(plan_.name());
+      failure_ = kExitFailed;
+      return true;
+    }
+    return false;
+  }
+
+  bool start_servers() {
+    if (!keys_.is_first() && !wait_for_first()) return false;
+    bool is_said = !keys_.is_first();
+    for (int i = 0; i < plan_.servers_size(); ++i) {
+      const AppServer& server = plan_.servers(i);
+      // What other hosts wait for is complete.
+      if (!server.is_first() && !std::exchange(is_said, true)) keys_.say_ready();
+      if (!start_server(server)) return false;
+    }
+    if (!is_said) keys_.say_ready();
+    return plan_.ready_command_size() == 0 || wait_until_complete();
+  }
+
+  bool wait_for_first() {
+    keys_.watch_ready();
+    while (!keys_.first_is_ready()) {
+      pump(kIdleMs);
+      if (is_interrupted()) return false;
+    }
+    return true;
+  }
+
+  bool start_server(const AppServer& server) {
+    servers_.emplace_back(server, start_.directory);
+    if (!servers_.back().start(service_environment(server.environment()))) {
+      failure_ = kExitFailed;
+      return false;
+    }
+    while (!servers_.back().is_ready()) {
+      pump(kProbeMs);
+      if (is_interrupted()) return false;
+      if (monotonic_ns() > deadline_ns_)
+        return give_up(server.role() + " has not become ready at " + server.ready_address());
+    }
+    return true;
+  }
+
+  // A command that fails is run again: processes of other hosts may still be on their way.
+  bool wait_until_complete() {
+    AppServer command;
+    command.set_role("readiness");
+    *command.mutable_arguments() = plan_.ready_command();
+    while (true) {
+      AppChild check(command, start_.directory);
+      if (!check.start(service_environment(plan_.client_environment()))) return false;
+      while (!check.has_ended()) {
+        pump(kIdleMs);
+        check.collect();
+        if (is_interrupted()) {
+          check.kill_group(SIGKILL);
+          return false;
+        }
+      }
+      if (check.has_succeeded()) return true;
+      if (monotonic_ns() > deadline_ns_)
+        return give_up("not all have joined: " + check.last_line());
+      pump(4 * kProbeMs);
+    }
+  }
+
+  bool give_up(const std::string& what) {
+    std::fprintf(stderr,
+                 "ivyrun: error[IVY-R019]: %s: %s within %u s (--start-timeout)\n"
+                 "  fix:   its output is below; --start-timeout TIME allows more\n",
+                 plan_.name().c_str(), what.c_str(), plan_.start_seconds());
+    for (const AppChild& server : servers_) server.show_last_lines();
+    failure_ = kExitFailed;
+    return false;
+  }
+
+  // Returns this rank's exit code.
+  int serve() {
+    if (plan_.has_client() && !start_client()) return failure_;
+    if (!keys_.is_first() && !plan_.every_rank_is_client()) keys_.watch_end();
+    while (true) {
+      if (client_ && client_->has_ended()) return end_of_client();
+      if (!client_ && keys_.is_first() && !servers_.empty() && servers_.front().has_ended())
+        return end_of_first_server();
+      const bool is_over = is_interrupted();
+      if (keys_.has_ended()) return 0;
+      if (is_over) return wait_for_stopped_client();
+      pump(kIdleMs);
+    }
+  }
+
+  bool start_client() {
+    AppServer program;
+    program.set_role("client");
+    for (const std::string& word : start_.arguments) program.add_arguments(word);
+    program.set_is_shown(true);
+    client_.emplace(program, start_.directory);
+    Environment environment = plan_.every_rank_is_client()
+                                  ? environment_of(environ)
+                                  : service_environment(plan_.client_environment());
+    for (const Variable& variable : plan_.client_environment())
+      set_variable(environment, variable.name(), variable.value());
+    if (client_->start(environment, start_.path)) return true;
+    failure_ = kExitNotExecutable;
+    return false;
+  }
+
+  int end_of_client() {
+    const int code = client_->exit_code();
+    client_signal_ = client_->signal();
+    if (code != 0) return code;
+    if (!plan_.every_rank_is_client()) {
+      keys_.say_end();
+      return 0;
+    }
+    keys_.say_done();
+    if (!keys_.is_first()) return 0;
+    // Others may still use what only this rank's host runs.
+    keys_.watch_done(plan_.ranks());
+    while (!keys_.all_are_done() && !keys_.is_lost() && stopped_by_ == 0) pump(kIdleMs);
+    return 0;
+  }
+
+  int end_of_first_server() {
+    const AppChild& server = servers_.front();
+    client_signal_ = server.signal();
+    if (server.exit_code() == 0) keys_.say_end();
+    return server.exit_code();
+  }
+
+  // A script that handles TERM has the time that it takes; the supervisor's KILL ends it.
+  int wait_for_stopped_client() {
+    if (stopped_by_ == 0 && client_) client_->kill_group(SIGTERM);
+    const std::int64_t end = monotonic_ns() + kGraceNs;
+    while (client_ && !client_->has_ended() && (stopped_by_ != 0 || monotonic_ns() < end))
+      pump(kProbeMs);
+    if (stopped_by_ == 0) return failure_ == 0 ? kExitFailed : failure_;
+    if (client_) client_signal_ = client_->signal();
+    return client_ ? client_->exit_code() : 128 + stopped_by_;
+  }
+
+  void stop_servers() {
+    if (client_ && !client_->has_ended()) client_->kill_group(SIGKILL);
+    const std::int64_t end = monotonic_ns() + kGraceNs;
+    // What was started last takes its leave of those before it.
+    for (auto server = servers_.rbegin(); server != servers_.rend(); ++server) {
+      server->kill_group(SIGTERM);
+      while (!server->has_ended() && monotonic_ns() < end) pump(kProbeMs);
+    }
+    // What they have started and left behind in their group too.
+    for (AppChild& server : servers_) server.kill_group(SIGKILL);
+    for (const AppServer& server : plan_.servers())
+      for (const Variable& variable : server.environment())
+        if (variable.name() == "IVY_SCRATCH") remove_scratch(variable.value());
+  }
+
+  const AppStart start_;
+  const AppPlan& plan_;
+  AppKeys keys_;
+  Descriptor signals_;
+  std::vector<AppChild> servers_;
+  std::optional<AppChild> client_;
+  std::int64_t deadline_ns_ = 0;
+  int stopped_by_ = 0;
+  int client_signal_ = 0;
+  int failure_ = kExitFailed;
+};
+
+}  // namespace
+
+int run_app(int argc, char** argv, AppStore store) {
+  Result<AppStart> start = parse_start(argc, argv);
+  if (!start.ok()) {
+    std::fprintf(stderr, "ivy-node app-run: %s\n", start.error().message.c_str());
+    return kExitUsage;
+  }
+  AppRun run(std::move(start).value(), std::move(store));
+  const int code = run.run();
+  if (run.ending_signal() == 0) return code;
+  // The launcher's report names the signal.
+  signal(run.ending_signal(), SIG_DFL);
+  sigset_t all;
+  sigfillset(&all);
+  sigprocmask(SIG_UNBLOCK, &all, nullptr);
+  raise(run.ending_signal());
+  return 128 + run.ending_signal();
+}
+
+}  // namespace ivy

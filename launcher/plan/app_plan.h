@@ -1,0 +1,19 @@
+// What --app and --role make of each rank: the commands that its host runs, with every name in
+// braces replaced (launcher/options/app_table.h). Pure; thread: any.
+#pragma once
+
+#include "launcher/options/options.h"
+#include "launcher/plan/environment_inputs.h"
+#include "launcher/plan/plan_context.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// Refuses hosts without an interpreter where a role needs one.
+void check_app_plan(PlanContext& context);
+
+// Nothing where no app runs.
+void add_app_plan(const EnvironmentInputs& inputs, const PlannedHost& host,
+                  const PlannedWorker& worker, WorkerSpec& spec);
+
+}  // namespace ivy

@@ -1,0 +1,28 @@
+// What the variables of a job's workers are made of. Values only.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/plan/job_plan.h"
+#include "proto/contract/env.h"
+
+namespace ivy {
+
+struct EnvironmentInputs {
+  const Options* options = nullptr;
+  const JobPlan* plan = nullptr;
+  const std::vector<HostAnswer>* answers = nullptr;
+  const Environment* caller = nullptr;  // Where ivyrun was typed.
+  Environment from_files;               // --env-file, already read.
+  std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
+  std::uint32_t generation = 0;
+
+  const HostFacts& facts(const PlannedHost& host) const {
+    return (*answers)[host.host_index].facts;
+  }
+};
+
+}  // namespace ivy

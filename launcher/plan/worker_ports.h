@@ -1,0 +1,29 @@
+// Ports that each host keeps for its workers: some frameworks want every rank to listen, and to
+// know where all others do. Pure; thread: any.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/plan/environment_inputs.h"
+#include "launcher/plan/plan_context.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// What a host is asked to keep; nothing for most jobs.
+PortWish worker_port_wish(const Options& options);
+
+// Refuses a plan whose hosts could not keep as many as were asked for, or which has fewer ranks
+// than
+// --tf-roles names.
+void check_worker_ports(PlanContext& context);
+
+// Where this host's workers listen for those of the others: numeric, without a port.
+std::string host_address(const EnvironmentInputs& inputs, const PlannedHost& host);
+
+// "10.0.0.1:4711" for each rank, in rank order; empty where no ports were kept.
+std::vector<std::string> rank_addresses(const EnvironmentInputs& inputs);
+
+}  // namespace ivy

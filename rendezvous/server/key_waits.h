@@ -1,0 +1,37 @@
+// A client of the store for a process that has other things to do than to wait: each wait has a
+// connection and a thread of its own. Thread: one. Lifetime: leave() comes before its end.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "rendezvous/client/client.h"
+
+namespace ivy::store {
+
+class KeyWaits {
+ public:
+  ~KeyWaits() { leave(); }
+
+  // To the store that a worker's variables name.
+  Result<void> connect();
+  void set(const std::string& key) { (void)client_->set(key, "1"); }
+  // `over` is called on another thread, with false if the store is lost or this client leaves.
+  void wait(std::vector<std::string> keys, std::function<void(bool)> over);
+  void leave();
+
+ private:
+  struct KeyWait {
+    std::unique_ptr<Client> client;
+    std::thread thread;
+  };
+
+  std::unique_ptr<Client> client_;
+  std::vector<KeyWait> waits_;
+};
+
+}  // namespace ivy::store

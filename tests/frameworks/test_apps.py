@@ -1,0 +1,165 @@
+"""--app and --role: what runs beside the script starts before it, ends with it, and is held by the job's containment.
+Ray and Dask are real (`scripts/setup apps`); vLLM and SGLang are stand-ins with the same command line."""
+
+import json
+import os
+import random
+import re
+import signal
+import time
+
+import pytest
+
+from environments import example, python_of, script
+from launching import seconds
+
+PYTHON = "/usr/bin/python3"
+TWO_HOSTS = ("--fake-hosts", "2")
+# Listens where IVY_ROLE_DB says, tells who asks which role it is, and ignores TERM.
+SERVER = """
+import http.server, signal, sys
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+class Answer(http.server.BaseHTTPRequestHandler):
+    def do_GET(self):
+        self.send_response(200); self.end_headers(); self.wfile.write(b'a row')
+    def log_message(self, *_): pass
+http.server.ThreadingHTTPServer(('127.0.0.1', int(sys.argv[1])), Answer).serve_forever()
+"""
+CLIENT = """
+import os, sys, urllib.request
+print(urllib.request.urlopen('http://' + os.environ['IVY_ROLE_DB']).read().decode(), 'RANK' in os.environ, flush=True)
+sys.exit(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
+"""
+
+
+def processes_with(text):
+    """Processes whose command line holds this text."""
+    found = []
+    for pid in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{pid}/cmdline", "rb") as file:
+                if text.encode() in file.read():
+                    found.append(int(pid))
+        except OSError:
+            pass
+    return found
+
+
+@pytest.fixture
+def role(local):
+    server, client = local.file("server.py", SERVER), local.file("client.py", CLIENT)
+    return server, client, ("--role", f"db@first={PYTHON} {server} {{db.port}}")
+
+
+def test_a_role_of_ones_own(local, role):
+    server, client, flags = role
+    done = local.run(*TWO_HOSTS, *flags, "--role", f"part=sleep 1{os.getpid()}", "--python", PYTHON, client)
+    assert done.code == 0 and done.out.count(b"a row False") == 1, done
+    assert not processes_with(server) and not processes_with(f"1{os.getpid()}")
+
+
+def test_the_programs_exit_code_is_the_jobs(local, role):
+    server, client, flags = role
+    done = local.run(*flags, "--python", PYTHON, client, "7")
+    assert done.code == 7 and not processes_with(server), done
+
+
+def test_a_role_that_ends_early_is_named(local):
+    done = local.run(*TWO_HOSTS, "--role", "db@others=sh -c 'echo its last words; exit 3'", "sleep", "60")
+    assert done.code == 1 and b"IVY-R018" in done.err and b"its db ended with exit code 3" in done.err, done
+    assert b"its last words" in done.err and done.took < seconds(20), done
+
+
+def test_a_role_that_is_not_ready_is_named(local):
+    done = local.run("--start-timeout", "6s", "--role", "db@first=sh -c 'echo waits; sleep 60' {db.port}", "true")
+    assert done.code == 1 and b"IVY-R019" in done.err and b"--start-timeout" in done.err and b"waits" in done.err, done
+
+
+def test_a_program_that_is_not_there(local):
+    done = local.run("--role", "db@first=/no/such/server {db.port}", "true")
+    assert done.code == 1 and b"IVY-R018" in done.err and b"/no/such/server" in done.err, done
+
+
+@pytest.mark.parametrize("words, what", [
+    (("--app", "spark", "x"), b"\"spark\" is not one of jax-service, ray, dask"),
+    (("--app", "dask", "--no-store", "x"), b"--no-store does not go with --app"),
+    (("--app", "dask", "-n", "3", "x"), b"-n does not go with --app"),
+    (("--app", "ray", "--role", "a=b", "x"), b"both say what runs beside the program"),
+    (("--role", "a", "x"), b"it has no command"),
+    (("--app-args", "x", "x"), b"--app-args needs --app"),
+])
+def test_what_is_refused(local, words, what):
+    done = local.run(*words)
+    assert done.code == 2 and what in done.err, done
+
+
+def test_a_program_without_interpreter_is_refused(local):
+    done = local.run("--app", "dask", "sleep", "1")
+    assert done.code == 122 and b"IVY-P035" in done.err and b"--python" in done.err, done
+
+
+@pytest.fixture
+def models(local):
+    """A PYTHONPATH with stand-ins for vLLM and SGLang."""
+    for module in ("vllm/entrypoints/cli/main", "sglang/launch_server"):
+        folder = os.path.dirname(module)
+        os.makedirs(os.path.join(local.directory, folder))
+        while folder:
+            local.file(f"{folder}/__init__.py", "")
+            folder = os.path.dirname(folder)
+        local.file(f"{module}.py", f"import runpy\nrunpy.run_path({script(local, 'model_server.py')!r})\n")
+    return f"PYTHONPATH={local.directory}"
+
+
+@pytest.mark.parametrize("app", ["vllm", "sglang"])
+def test_a_server_of_models_with_a_client(local, models, app):
+    model = "org/model" if app == "vllm" else "--model-path org/model"
+    done = local.run(*TWO_HOSTS, "--app", app, "--app-args", f"{model} --tensor-parallel-size 4", "-x",
+                     models, "--python", PYTHON, example("ask_model.py"))
+    assert done.code == 0, done
+    answer = json.loads(re.search(r"answer (\{.*\})", done.out.decode())[1])
+    assert answer == {"model": "org/model", "nodes": "2", "ranks": False, "tensor_parallel": 4}, done
+
+
+def test_a_server_of_models_alone(local, models):
+    job = local.start(*TWO_HOSTS, "--app", "vllm", "-x", models, "--python", PYTHON, "org/model")
+    job.wait_for(rb"serving")
+    job.signal(signal.SIGINT)
+    done = job.finish()
+    assert done.code in (130, -signal.SIGINT), done
+
+
+@pytest.mark.long
+def test_dask(local):
+    done = local.run(*TWO_HOSTS, "--nproc_per_node", "2", "--app", "dask", "--python", python_of("apps"),
+                     example("dask_sum.py"), limit=120)
+    assert done.code == 0 and b"workers 4 total 328350" in done.out, done
+
+
+@pytest.mark.long
+def test_ray(local):
+    done = local.run(*TWO_HOSTS, "--app", "ray", "--app-args", "--num-cpus 2", "--python", python_of("ray"),
+                     example("ray_sum.py"), limit=240)
+    assert done.code == 0 and b"nodes 2 total 2470" in done.out, done
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("app, environment, name, what", [
+    ("dask", "apps", "dask_sum.py", "distributed"), ("ray", "ray", "ray_sum.py", "ray/")])
+def test_two_clusters_at_once_leave_nothing(local, app, environment, name, what):
+    """One of them ends by itself, the other by -9 of one of its processes at random."""
+    python = python_of(environment)
+    flags = (*TWO_HOSTS, "--app", app, "--python", python)
+    waits = local.file("waits.py", "import sys, time\nexec(open(sys.argv[1]).read())\ntime.sleep(600)\n")
+    for _ in range(2):
+        killed = local.start(*flags, waits, example(name))
+        whole = local.run(*flags, example(name), limit=240)
+        assert whole.code == 0, whole
+        killed.wait_for(rb"total", limit=240)
+        victims = processes_with(os.path.dirname(os.path.dirname(python)))
+        os.kill(random.choice(victims), signal.SIGKILL)
+        time.sleep(1)
+        killed.signal(signal.SIGTERM)
+        done = killed.finish(limit=60)
+        assert done.code != 0, done
+        assert not processes_with(os.path.dirname(os.path.dirname(python))), done
