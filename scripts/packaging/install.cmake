@@ -4,7 +4,7 @@
 #   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivyrun-agents ivy-agent
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
-#   lib/ivyrun/bundle-ARCH.tar(.sha256)   what is sent to hosts without this build
+#   lib/ivyrun/bundle-ARCH.run(.sha256)   what is sent to hosts without this build
 #   lib/ivyrun/ivycomm_calls.abi3.so      Python's calls in one step
 #   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
 #   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
@@ -20,7 +20,7 @@ foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivyrun-agents ivy-agen
 endforeach()
 if(TARGET ivy-node)
   install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
-  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
+  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   install(FILES ${bundle} ${bundle}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
   install(FILES ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py DESTINATION lib/ivyrun/hook
     COMPONENT ivyrun)

@@ -32,7 +32,6 @@ add_custom_command(OUTPUT ${agent_object}
   DEPENDS ${ivy_agent_main_object} ${agent_archives} COMMAND_EXPAND_LISTS VERBATIM)
 
 find_library(IVY_LIBARCHIVE_ARCHIVE NAMES libarchive.a)
-find_library(IVY_ZSTD_ARCHIVE NAMES libzstd.a)
 if(IVY_LIBARCHIVE_ARCHIVE AND IVY_ZSTD_ARCHIVE)
   add_executable(ivy_one_file EXCLUDE_FROM_ALL launcher/one_file.cc ${agent_object}
     ${ivyrun_main_object} ${ivyctl_main_object})

@@ -1,6 +1,8 @@
 """Trees of files that packages are made of: what `cmake --install` puts, stripped, as a distribution wants it or, with
 the programs of portable.cmake, for every system."""
 
+import glob
+import hashlib
 import os
 import re
 import shutil
@@ -71,9 +73,27 @@ def check_portable(tree):
 def strip(tree):
     for name in files_below(tree):
         path = os.path.join(tree, name)
-        if is_elf(path):
+        # A bundle is more than the program that it begins with.
+        if is_elf(path) and not name.endswith(".run"):
             os.chmod(path, os.stat(path).st_mode | stat.S_IWUSR)
             run("strip", "--strip-unneeded", path)
+
+
+def compress_harder(tree):
+    """Compresses the bundle that is sent to hosts as far as it goes: a build takes what is quick."""
+    path, = glob.glob(os.path.join(tree, "lib/ivyrun/bundle-*.run"))
+    with open(path + ".sha256") as file:
+        begin = int(file.read().split()[2])
+    with open(path, "rb") as file:
+        program, archive = file.read(begin), file.read()
+    command = "zstd -q -d | zstd -q -19 -T0"
+    archive = subprocess.run(["/bin/sh", "-c", command], input=archive, stdout=subprocess.PIPE, check=True).stdout
+    whole = program + archive
+    with open(path, "wb") as file:
+        file.write(whole)
+    digests = [hashlib.sha256(content).hexdigest() for content in (whole, archive)]
+    with open(path + ".sha256", "w") as file:
+        file.write(f"{' '.join(digests)} {begin} {len(whole)}\n")
 
 
 class Trees:
@@ -109,7 +129,9 @@ class Trees:
         if done.returncode != 0:
             raise Refusal(f"cmake --install failed:\n{done.stderr.rstrip()}")
         strip(tree)
-        return os.path.join(tree, prefix.lstrip("/"))
+        tree = os.path.join(tree, prefix.lstrip("/"))
+        compress_harder(tree)
+        return tree
 
     def portable(self):
         """The tree for every system. ivyctl and ivy-agent are links to ivyrun-agents, which has gRPC inside."""

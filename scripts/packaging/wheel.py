@@ -49,7 +49,7 @@ class Writer:
         entry = zipfile.ZipInfo(name, (1980, 1, 2, 0, 0, 0))
         entry.external_attr = (0o100755 if executable else 0o100644) << 16
         # What is compressed already would only take time.
-        entry.compress_type = zipfile.ZIP_STORED if name.endswith(".zst") else zipfile.ZIP_DEFLATED
+        entry.compress_type = zipfile.ZIP_STORED if name.endswith(".run") else zipfile.ZIP_DEFLATED
         self.zip.writestr(entry, content)
         digest = base64.urlsafe_b64encode(hashlib.sha256(content).digest()).rstrip(b"=").decode()
         self.record.append(f"{name},sha256={digest},{len(content)}\n")
