@@ -45,7 +45,7 @@ constexpr std::string_view kRemoteCommand =
 // fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle
 // whatever becomes of it, so that the next try begins at its first byte. What arrived over a
 // connection that broke is kept under the host's own name, since several may share a home, and is
-// taken by one installation only: a rename.
+// taken by one installation only: a rename. Not every tar says that a disk is full; cat does.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=
@@ -73,7 +73,7 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
     [ "$(($(wc -c < "$t/bundle")))" = "$n" ] || { keep; exit 1; }
     e=$(sha256sum < "$t/bundle" 2>&1)
     [ "${e%% *}" = "$s" ] || { x "what arrived is not what was sent ($e)"; continue; }
-    mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || { x "$e"; continue; }
+    mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || { x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; continue; }
     e=$("$t/in/ivy-node" --version 2>&1) || { x "ivy-node does not run: $e"; continue; }
     [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
     rm -rf "$d/in"

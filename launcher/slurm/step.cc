@@ -90,7 +90,7 @@ if [ -n "$t" ]; then
   e=$(sha256sum < "$t/bundle" 2>&1)
   [ "${e%% *}" = "$s" ] || x "what arrived is not what was sent ($e)"
 fi
-if [ -n "$t" ]; then mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || x "$e"; fi
+if [ -n "$t" ]; then mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; fi
 if [ -n "$t" ]; then e=$("$t/in/ivy-node" --version 2>&1) || x "ivy-node does not run: $e"; fi
 if [ -n "$t" ]; then
   [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null

@@ -99,10 +99,10 @@ def compress_harder(tree):
 class Trees:
     """Makes each tree once, in a folder that goes away."""
 
-    def __init__(self, build, out):
+    def __init__(self, build, out, quick=False):
         if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
             raise Refusal(f"{build} holds no build: leave --no-build out")
-        self.build = build
+        self.build, self.quick = build, quick
         self.work = tempfile.mkdtemp(prefix=".making.", dir=out)
         with open(os.path.join(build, "CMakeCache.txt")) as cache:
             self.version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", cache.read(), re.M)[1]
@@ -130,7 +130,8 @@ class Trees:
             raise Refusal(f"cmake --install failed:\n{done.stderr.rstrip()}")
         strip(tree)
         tree = os.path.join(tree, prefix.lstrip("/"))
-        compress_harder(tree)
+        if not self.quick:
+            compress_harder(tree)
         return tree
 
     def portable(self):

@@ -33,7 +33,7 @@ def packages(tmp_path_factory):
         pytest.skip("scripts/package takes the build in build/")
     call("cmake", "--build", BUILD, "--target", "ivy_portable")
     out = tmp_path_factory.mktemp("packages")
-    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--out", str(out), "wheel", "tarball")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(out), "wheel", "tarball")
     yield out
     shutil.rmtree(out, ignore_errors=True)
 
@@ -71,7 +71,8 @@ def test_the_programs_of_the_wheel(local, environment):
         done = local.run_program(f"{environment}/bin/{name}", "--version")
         assert done.code == 0 and done.out_lines[0].startswith(("ivyrun" if name == "ivyrun-agents" else name)), done
     done = local.run_program(f"{environment}/bin/ivyctl", "ps")
-    assert done.code == 0 and "no running jobs" in all_text(done), done
+    # Other users' tests may run jobs beside this one.
+    assert done.code == 0 and ("no running jobs" in all_text(done) or done.out.startswith(b"JOB")), done
     # The packages' own shims say what is missing.
     broken = os.path.join(local.directory, "ivyctl")
     shutil.copy(f"{environment}/bin/ivyctl", broken)
