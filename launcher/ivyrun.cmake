@@ -37,6 +37,7 @@ if(NOT IVY_SANITIZE)
   target_link_options(ivyrun PRIVATE -Wl,--as-needed -Wl,-u,fegetround,-u,fesetround)
   target_link_libraries(ivyrun PRIVATE ${IVY_MATH_ARCHIVE})
 endif()
+ivy_for_older_glibc(ivyrun ivyrun-agents)
 # An ivyrun without its bundle could start nothing elsewhere.
 if(TARGET ivy_bundle)
   add_dependencies(ivyrun ivy_bundle)

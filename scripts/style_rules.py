@@ -51,7 +51,6 @@ HOMES = (
     (r"^archive", r"^agent/daemon/bundle_tar\.cc$", "libarchive lives in bundle_tar"),
     (r"^toml\+\+/", r"^(proto/trust/agent_config|launcher/options/toml_file)\.cc$", "toml++ has homes"),
     (r"^pmix", r"^(agent/pmix/|tests/(agent|end_to_end/workers)/)", "libpmix lives in agent/pmix"),
-    (r"^systemd/", r"^agent/daemon/serve\.cc$", "libsystemd lives in agent/daemon/serve"),
 )
 
 # Values in, values out. Stems of a header and its source.

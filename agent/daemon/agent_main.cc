@@ -22,7 +22,7 @@ int print_text(const Result<std::string>& text) {
   return std::fflush(stdout) == 0 ? 0 : kExitFailed;
 }
 
-// Runs each command.
+// Runs what the command line asks for.
 struct Runner {
   const Environment& environment;
 

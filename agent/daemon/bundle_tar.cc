@@ -74,11 +74,11 @@ Result<void> unpack_file(archive* tar, archive_entry* entry, const std::string& 
 }  // namespace
 
 Result<void> unpack_bundle(int tar_fd, const std::string& directory) {
-  const off_t size = lseek(tar_fd, 0, SEEK_END);
-  if (size < 0 || lseek(tar_fd, 0, SEEK_SET) != 0)
+  if (lseek(tar_fd, 0, SEEK_SET) != 0)
     return errno_error(Code::kUnavailable, "read the bundle", errno);
   const TarReader tar(archive_read_new(), archive_read_free);
   archive_read_support_format_tar(tar.get());
+  archive_read_support_filter_zstd(tar.get());
   if (archive_read_open_fd(tar.get(), tar_fd, kReadBytes) != ARCHIVE_OK)
     return bad_bundle(reason_of(tar.get()));
   std::uint64_t total = 0;
@@ -92,7 +92,8 @@ Result<void> unpack_bundle(int tar_fd, const std::string& directory) {
   }
   if (step != ARCHIVE_EOF) return bad_bundle(reason_of(tar.get()));
   // libarchive also takes the end of the file for the end of the archive.
-  if (archive_read_header_position(tar.get()) >= size) return bad_bundle("it has no end");
+  if (archive_read_header_position(tar.get()) >= archive_filter_bytes(tar.get(), 0))
+    return bad_bundle("it has no end");
   return {};
 }
 

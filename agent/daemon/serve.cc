@@ -3,7 +3,6 @@
 #include <grpcpp/create_channel.h>
 #include <pwd.h>
 #include <sys/stat.h>
-#include <systemd/sd-daemon.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +27,7 @@
 #include "proto/contract/exit_code.h"
 #include "proto/os/clock.h"
 #include "proto/os/process.h"
+#include "proto/os/systemd_notify.h"
 
 namespace ivy {
 namespace {
@@ -36,21 +36,18 @@ namespace {
 namespace systemd_notify {
 
 // Status texts are escaped: a newline in one would begin another assignment.
-void notify(const std::string& assignments) { sd_notify(0, assignments.c_str()); }
 std::string status_line(const std::string& status) {
   return "STATUS=" + agent_log::escaped(status);
 }
 
-std::optional<std::chrono::microseconds> watchdog_interval() {
-  std::uint64_t interval_us = 0;
-  if (sd_watchdog_enabled(0, &interval_us) <= 0 || interval_us == 0) return std::nullopt;
-  return std::chrono::microseconds(interval_us);
+void say_ready(const std::string& status) {
+  notify_service_manager("READY=1\n" + status_line(status));
 }
-
-void say_ready(const std::string& status) { notify("READY=1\n" + status_line(status)); }
-void say_status(const std::string& status) { notify(status_line(status)); }
-void say_alive() { notify("WATCHDOG=1"); }
-void say_stopping(const std::string& status) { notify("STOPPING=1\n" + status_line(status)); }
+void say_status(const std::string& status) { notify_service_manager(status_line(status)); }
+void say_alive() { notify_service_manager("WATCHDOG=1"); }
+void say_stopping(const std::string& status) {
+  notify_service_manager("STOPPING=1\n" + status_line(status));
+}
 
 }  // namespace systemd_notify
 
@@ -225,7 +222,7 @@ Result<void> Serving::start(const ServeCommand& command, const Environment& envi
   options.insecure_loopback = command.insecure_loopback;
   server_ = IVY_TRY(AgentServer::start(loop_, *service_, credentials_.get(), half_open_, options));
   self_check_ = std::make_unique<SelfCheck>(loop_, command.socket_path);
-  if (const auto interval = systemd_notify::watchdog_interval())
+  if (const auto interval = watchdog_interval())
     check_interval_ = std::min(
         check_interval_, std::chrono::duration_cast<std::chrono::milliseconds>(*interval) / 3);
   say_where();

@@ -1,6 +1,9 @@
 #include "launcher/job/host_failures.h"
 
 #include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstdlib>
 #include <map>
 
 #include "proto/contract/exit_code.h"
@@ -66,6 +69,48 @@ std::vector<FailureGroup> group_by_cause(const std::vector<FailedHost>& failed) 
   return groups;
 }
 
+// Folds "sending ivy-node (42 % of 5 MiB, 1.3 MB/s)" of several hosts: the least and the most
+// percent, and the sum of the rates. Texts without figures stay as they are.
+class Transfers {
+ public:
+  std::string without_figures(const std::string& doing) {
+    const std::size_t percent = doing.find(" % of ");
+    const std::size_t open = doing.rfind('(', percent);
+    if (percent == std::string::npos || open == std::string::npos) return doing;
+    const std::size_t comma = doing.find(", ", percent);
+    const std::size_t end = std::min(comma, doing.find(')', percent));
+    const std::string folded =
+        doing.substr(0, open + 1) + doing.substr(percent, end - percent) + ")";
+    Figures& figures = figures_[folded];
+    const int done = std::atoi(doing.c_str() + open + 1);
+    figures.least = std::min(figures.least, done);
+    figures.most = std::max(figures.most, done);
+    if (comma != std::string::npos) figures.rate += std::atof(doing.c_str() + comma + 2);
+    return folded;
+  }
+
+  std::string with_figures(const std::string& folded) const {
+    const auto found = figures_.find(folded);
+    if (found == figures_.end()) return folded;
+    const Figures& figures = found->second;
+    std::string percent = std::to_string(figures.least);
+    if (figures.most != figures.least) percent += "-" + std::to_string(figures.most);
+    std::array<char, 32> rate{};
+    if (figures.rate > 0) std::snprintf(rate.data(), rate.size(), ", %.1f MB/s", figures.rate);
+    const std::size_t open = folded.find('(') + 1;
+    return folded.substr(0, open) + percent + folded.substr(open, folded.size() - open - 1) +
+           rate.data() + ")";
+  }
+
+ private:
+  struct Figures {
+    int least = 100;
+    int most = 0;
+    double rate = 0;
+  };
+  std::map<std::string, Figures> figures_;
+};
+
 }  // namespace
 
 std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds elapsed,
@@ -73,9 +118,14 @@ std::string waiting_line(std::size_t up, std::size_t total, std::chrono::seconds
   std::string line = "hosts " + std::to_string(up) + "/" + std::to_string(total) + " up after " +
                      std::to_string(elapsed.count()) + " s";
   std::map<std::string, std::vector<std::string>> groups;
-  for (const WaitingHost& host : waiting) groups[host.doing.line()].push_back(host.name);
+  Transfers transfers;
+  for (const WaitingHost& host : waiting) {
+    const std::string doing = host.doing.line();
+    groups[transfers.without_figures(doing)].push_back(host.name);
+  }
   std::size_t written = 0;
-  for (const auto& [doing, names] : groups) {
+  for (const auto& [folded, names] : groups) {
+    const std::string doing = transfers.with_figures(folded);
     if (written == kMaxGroups) {
       line += ", ...";
       break;

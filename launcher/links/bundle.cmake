@@ -1,5 +1,5 @@
-# The bundle that is sent to hosts which lack this build: lib/ivyrun/bundle-ARCH.tar beside bin/, and its
-# SHA-256. Equal contents give an equal tar, so an unchanged ivy-node is never sent again.
+# The bundle that is sent to hosts which lack this build: lib/ivyrun/bundle-ARCH.run beside bin/, and its
+# SHA-256. Equal contents give an equal file, so an unchanged ivy-node is never sent again.
 if(TARGET ivy-node)
   set(IVY_PYTHON_ARCHIVE ${CMAKE_BINARY_DIR}/lib/ivyrun/ivycomm.zip)
   file(GLOB_RECURSE IVY_PYTHON_FILES CONFIGURE_DEPENDS RELATIVE ${CMAKE_SOURCE_DIR}/comm/python
@@ -16,10 +16,22 @@ if(TARGET ivy-node)
   if(TARGET ivycomm_calls)
     set(IVY_SENT_CALLS $<TARGET_FILE:ivycomm_calls>)
   endif()
-  set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
+  # What decompresses it on hosts without zstd.
+  find_library(IVY_ZSTD_ARCHIVE NAMES libzstd.a REQUIRED)
+  find_program(IVY_ZSTD zstd REQUIRED)
+  add_executable(ivy_unpack unpack/unpack_main.c)
+  target_link_libraries(ivy_unpack PRIVATE ${IVY_ZSTD_ARCHIVE} gcc)
+  target_compile_options(ivy_unpack PRIVATE -Os -ffreestanding -fno-tree-loop-distribute-patterns -fno-stack-protector
+    -fno-sanitize=all -ffunction-sections)
+  target_link_options(ivy_unpack PRIVATE -static -nostdlib -nostartfiles -no-pie -fno-sanitize=all -Wl,--gc-sections -s)
+  set_target_properties(ivy_unpack PROPERTIES POSITION_INDEPENDENT_CODE OFF OUTPUT_NAME unpack
+    RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/lib/ivyrun)
+  set(IVY_BUNDLE_LEVEL 9 CACHE STRING "How hard the bundle is compressed; packages take 19, which takes ten seconds more")
+  set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
-    COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_CALLS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
+    COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
+            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_CALLS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

@@ -1,5 +1,7 @@
-# cmake -DOUT=bundle.tar -DFILES=a;b -P make_bundle.cmake: a tar of these files without their
-# directories, with nothing in it that depends on when and by whom it was made.
+# cmake -DOUT=bundle.run -DUNPACK=program -DZSTD=program -DLEVEL=9 -DFILES=a;b -P make_bundle.cmake: a tar of these files
+# without their directories, with nothing in it that depends on when and by whom it was made, compressed, behind the
+# program that decompresses it. OUT.sha256 holds the SHA-256 of all, that of the compressed tar, where it begins, and
+# the size of all.
 set(directory ${OUT}.new)
 file(REMOVE_RECURSE ${directory})
 file(MAKE_DIRECTORY ${directory})
@@ -13,9 +15,15 @@ foreach(file IN LISTS FILES)
 endforeach()
 list(SORT names)
 execute_process(
-  COMMAND tar --create --file=${OUT} --format=ustar --sort=name --owner=0 --group=0
+  COMMAND tar --create --file=${OUT}.tar --format=ustar --sort=name --owner=0 --group=0
           --numeric-owner --mtime=@0 --directory=${directory} ${names}
   COMMAND_ERROR_IS_FATAL ANY)
 file(REMOVE_RECURSE ${directory})
+execute_process(COMMAND ${ZSTD} -q -f -${LEVEL} ${OUT}.tar -o ${OUT}.tar.zst COMMAND_ERROR_IS_FATAL ANY)
+execute_process(COMMAND ${CMAKE_COMMAND} -E cat ${UNPACK} ${OUT}.tar.zst OUTPUT_FILE ${OUT} COMMAND_ERROR_IS_FATAL ANY)
 file(SHA256 ${OUT} sha256)
-file(WRITE ${OUT}.sha256 "${sha256}\n")
+file(SHA256 ${OUT}.tar.zst archive_sha256)
+file(SIZE ${UNPACK} begin)
+file(SIZE ${OUT} size)
+file(WRITE ${OUT}.sha256 "${sha256} ${archive_sha256} ${begin} ${size}\n")
+file(REMOVE ${OUT}.tar ${OUT}.tar.zst)

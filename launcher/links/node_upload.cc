@@ -2,19 +2,24 @@
 
 #include <openssl/sha.h>
 
+#include <array>
+#include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <utility>
 
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
 
 constexpr std::string_view kPrefix = "bundle-";
-constexpr std::string_view kSuffix = ".tar.sha256";
+constexpr std::string_view kSuffix = ".run.sha256";
 constexpr std::size_t kSha256Digits = 64;
+// A rate that is measured over less time says nothing.
+constexpr std::int64_t kRateAfterNs = 500'000'000;
 // Enough of the hash to tell builds apart in a directory's name.
 constexpr std::size_t kNameDigits = 24;
 
@@ -38,14 +43,17 @@ constexpr std::string_view kRemoteCommand =
 // Runs with h, a, k and u of the command above. A candidate is refused when it is another user's or
 // a link (both are possible in /tmp), when programs may not run there, or when the bundle does not
 // fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle
-// whatever becomes of it, so that the next try begins at its first byte.
+// whatever becomes of it, so that the next try begins at its first byte. What arrived over a
+// connection that broke is kept under the host's own name, since several may share a home, and is
+// taken by one installation only: a rename. Not every tar says that a disk is full; cat does.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=
-trap 'exit 1' HUP INT TERM PIPE
+trap 'keep; exit 1' HUP INT TERM PIPE
+keep() { [ -z "$t" ] || { [ ! -s "$t/bundle" ] || mv -f "$t/bundle" "$p"; rm -rf "$t"; }; }
 x() { why="$why$b: $1; "; [ -z "$t" ] || rm -rf "$t"; t=; }
 for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
-  d=$b/$h-$a t=
+  d=$b/$h-$a t= p=$b/.part.$s-$(uname -n)
   e=$(mkdir -p "$b" 2>&1) || { x "$e"; continue; }
   if [ -h "$b" ] || [ ! -O "$b" ]; then x 'belongs to somebody else'; continue; fi
   e=$(chmod 700 "$b" 2>&1) || { x "$e"; continue; }
@@ -57,11 +65,15 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   e=$({ printf '#!/bin/sh\nexit 0\n' | cat > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }
   e=$("$t/try" 2>&1) || { x "programs may not run there (${e##*: })"; continue; }
   if [ ! -x "$d/ivy-node" ]; then
-    printf '\001ivy:send\n'
-    e=$(head -c "$n" | { cat > "$t/bundle"; r=$?; cat > /dev/null; exit "$r"; } 2>&1) || { x "$e"; continue; }
+    o=0
+    if [ ! -h "$p" ] && [ -O "$p" ] && mv "$p" "$t/bundle" 2> /dev/null; then o=$(($(wc -c < "$t/bundle"))); fi
+    [ "$o" -lt "$n" ] || { rm -f "$t/bundle"; o=0; }
+    printf '\001ivy:send %s\n' "$o"
+    e=$(head -c "$((n - o))" | { cat >> "$t/bundle"; r=$?; cat > /dev/null; exit "$r"; } 2>&1) || { x "$e"; continue; }
+    [ "$(($(wc -c < "$t/bundle")))" = "$n" ] || { keep; exit 1; }
     e=$(sha256sum < "$t/bundle" 2>&1)
     [ "${e%% *}" = "$s" ] || { x "what arrived is not what was sent ($e)"; continue; }
-    mkdir "$t/in" && e=$(cd "$t/in" && tar -xof ../bundle 2>&1) || { x "$e"; continue; }
+    mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || { x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; continue; }
     e=$("$t/in/ivy-node" --version 2>&1) || { x "ivy-node does not run: $e"; continue; }
     [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
     rm -rf "$d/in"
@@ -76,26 +88,36 @@ printf '\001ivy:fail %s\n' "$(printf %s "${why%; }" | tr '\n' ' ')"
 exit 1
 )script";
 
-Result<std::string> read_sha256(const std::filesystem::path& path) {
+bool is_sha256(const std::string& text) {
+  return text.size() == kSha256Digits && is_hexadecimal(text);
+}
+
+// Reads what make_bundle.cmake has written.
+Result<NodeBundle> read_description(const std::filesystem::path& path) {
   std::ifstream file(path);
-  std::string digits;
-  file >> digits;
-  if (digits.size() != kSha256Digits || !is_hexadecimal(digits)) {
-    return Error{Code::kDataLoss, path.string() + " does not hold a SHA-256",
+  NodeBundle bundle;
+  file >> bundle.sha256 >> bundle.archive_sha256 >> bundle.archive_begin >> bundle.bytes;
+  if (!file || !is_sha256(bundle.sha256) || !is_sha256(bundle.archive_sha256) ||
+      bundle.archive_begin > bundle.bytes) {
+    return Error{Code::kDataLoss, path.string() + " does not describe a bundle",
                  "build or install ivyrun again"};
   }
-  return digits;
+  return bundle;
 }
 
 // One name for all bundles of a build, so that one command serves hosts of every architecture.
-std::string name_of(const std::map<std::string, std::string>& sha256_by_architecture) {
+std::string name_of(const std::map<std::string, NodeBundle>& by_architecture) {
   std::string all;
-  for (const auto& [architecture, sha256] : sha256_by_architecture) {
-    all += architecture + " " + sha256 + "\n";
+  for (const auto& [architecture, bundle] : by_architecture) {
+    all += architecture + " " + bundle.sha256 + "\n";
   }
   unsigned char digest[SHA256_DIGEST_LENGTH];
   SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
   return hexadecimal({reinterpret_cast<const char*>(digest), kNameDigits / 2});
+}
+
+std::size_t percent_of(std::size_t done, std::size_t total) {
+  return total == 0 ? 100 : 100 * done / total;
 }
 
 Result<std::string> whole_file(const std::string& path) {
@@ -107,55 +129,83 @@ Result<std::string> whole_file(const std::string& path) {
 
 }  // namespace
 
-NodeUpload::NodeUpload(std::string directory,
-                       std::map<std::string, std::string> sha256_by_architecture)
+NodeUpload::NodeUpload(std::string directory, std::map<std::string, NodeBundle> by_architecture)
     : directory_(std::move(directory)),
-      sha256_by_architecture_(std::move(sha256_by_architecture)),
-      name_(name_of(sha256_by_architecture_)),
+      by_architecture_(std::move(by_architecture)),
+      name_(name_of(by_architecture_)),
       remote_command_(kRemoteCommand) {
   remote_command_.replace(remote_command_.find("HASH"), 4, name_);
 }
 
 Result<NodeUpload> NodeUpload::load(const std::string& directory) {
-  std::map<std::string, std::string> found;
+  std::map<std::string, NodeBundle> found;
   std::error_code error;
   for (const auto& entry : std::filesystem::directory_iterator(directory, error)) {
     const std::string name = entry.path().filename().string();
     if (!name.starts_with(kPrefix) || !name.ends_with(kSuffix)) continue;
     const std::string architecture =
         name.substr(kPrefix.size(), name.size() - kPrefix.size() - kSuffix.size());
-    found[architecture] = IVY_TRY(read_sha256(entry.path()));
+    found[architecture] = IVY_TRY(read_description(entry.path()));
   }
   if (found.empty()) {
-    return Error{Code::kNotFound, "no bundle-ARCH.tar to send to other hosts in " + directory,
+    return Error{Code::kNotFound, "no bundle-ARCH.run to send to other hosts in " + directory,
                  "build or install ivyrun again"};
   }
   return NodeUpload(directory, std::move(found));
 }
 
 Result<NodeBundle> NodeUpload::bundle(const std::string& architecture) {
-  if (const auto loaded = loaded_.find(architecture); loaded != loaded_.end()) {
-    return loaded->second;
-  }
-  const auto known = sha256_by_architecture_.find(architecture);
-  if (known == sha256_by_architecture_.end()) {
+  const auto known = by_architecture_.find(architecture);
+  if (known == by_architecture_.end()) {
     std::string have;
-    for (const auto& entry : sha256_by_architecture_) have += " " + entry.first;
+    for (const auto& entry : by_architecture_) have += " " + entry.first;
     return Error{Code::kFailedPrecondition,
                  "the host is " + architecture + "; this ivyrun can start workers on:" + have,
                  "build ivyrun on a " + architecture + " host and put its lib/ivyrun/bundle-" +
-                     architecture + ".tar and .sha256 into " + directory_};
+                     architecture + ".run and .sha256 into " + directory_};
   }
-  const std::string path = directory_ + "/bundle-" + architecture + ".tar";
-  NodeBundle bundle{known->second, std::make_shared<const std::string>(IVY_TRY(whole_file(path)))};
-  loaded_[architecture] = bundle;
+  NodeBundle& bundle = known->second;
+  if (bundle.content) return bundle;
+  const std::string path = directory_ + "/bundle-" + architecture + ".run";
+  std::string content = IVY_TRY(whole_file(path));
+  if (content.size() != bundle.bytes) {
+    return Error{Code::kDataLoss,
+                 path + " is not whole: " + std::to_string(content.size()) + " of " +
+                     std::to_string(bundle.bytes) + " bytes",
+                 "install ivyrun again"};
+  }
+  bundle.content = std::make_shared<const std::string>(std::move(content));
   return bundle;
 }
 
 std::string NodeUpload::install_script(const NodeBundle& bundle) {
-  const std::string script = "n=" + std::to_string(bundle.tar->size()) + " s=" + bundle.sha256 +
+  const std::string script = "n=" + std::to_string(bundle.bytes) + " s=" + bundle.sha256 +
+                             " z=" + std::to_string(bundle.archive_begin) +
                              std::string(kInstallScript);
   return std::to_string(script.size()) + "\n" + script;
+}
+
+UploadProgress::UploadProgress(std::size_t done, std::size_t total)
+    : begin_(done),
+      total_(total),
+      started_ns_(monotonic_ns()),
+      told_percent_(percent_of(done, total)) {}
+
+std::string UploadProgress::moved_to(std::size_t done) {
+  const std::size_t percent = percent_of(done, total_);
+  if (percent == std::exchange(told_percent_, percent)) return "";
+  const std::string moved = std::to_string(percent) + " % of " + mebibytes(total_);
+  const std::int64_t took_ns = monotonic_ns() - started_ns_;
+  if (took_ns < kRateAfterNs || done < begin_) return moved;
+  const double rate =
+      static_cast<double>(done - begin_) / 1e6 / (static_cast<double>(took_ns) / 1e9);
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), ", %.1f MB/s", rate);
+  return moved + text.data();
+}
+
+std::string mebibytes(std::size_t bytes) {
+  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
 }
 
 }  // namespace ivy

@@ -4,6 +4,8 @@
 // Thread: the loop's.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <memory>
 #include <string>
@@ -13,16 +15,41 @@
 
 namespace ivy {
 
-// What is sent to one host: a tar of the files that live in one directory there.
+// What is sent to one host: the files that live in one directory there, a tar compressed by zstd,
+// behind a program that decompresses it (unpack/unpack_main.c).
 struct NodeBundle {
-  std::string sha256;  // 64 hexadecimal digits, of the tar.
+  std::string sha256;          // 64 hexadecimal digits, of all.
+  std::string archive_sha256;  // The same of the archive alone.
+  std::size_t archive_begin = 0;
+  std::size_t bytes = 0;
   // Read, not mapped: an installation may cut the file off while it is sent.
-  std::shared_ptr<const std::string> tar;
+  std::shared_ptr<const std::string> content;
+
+  // For who can decompress it.
+  std::string_view archive() const { return std::string_view(*content).substr(archive_begin); }
 };
+
+// "42 % of 5 MiB, 1.3 MB/s"; without the rate in the first half second.
+class UploadProgress {
+ public:
+  // done: what the host had before.
+  UploadProgress(std::size_t done, std::size_t total);
+  // Empty: nothing new to say.
+  std::string moved_to(std::size_t done);
+
+ private:
+  std::size_t begin_;
+  std::size_t total_;
+  std::int64_t started_ns_;
+  std::size_t told_percent_;
+};
+
+// "5 MiB", rounded up.
+std::string mebibytes(std::size_t bytes);
 
 class NodeUpload {
  public:
-  // directory: where bundle-ARCH.tar and bundle-ARCH.tar.sha256 lie. Reads only the small files.
+  // directory: where bundle-ARCH.run and bundle-ARCH.run.sha256 lie. Reads only the small files.
   // NotFound when there is none.
   static Result<NodeUpload> load(const std::string& directory);
 
@@ -31,18 +58,19 @@ class NodeUpload {
   const std::string& remote_command() const { return remote_command_; }
   // The hash in the name of the bundle's directory on every host.
   const std::string& name() const { return name_; }
-  // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack.
+  // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack,
+  // DataLoss a file that is cut off.
   Result<NodeBundle> bundle(const std::string& architecture);
   // The answer to `need`: a length line and a script for /bin/sh, which asks for the bundle by
-  // `send`.
+  // `send BYTES`, with what a broken connection has left there.
   static std::string install_script(const NodeBundle& bundle);
 
  private:
-  NodeUpload(std::string directory, std::map<std::string, std::string> sha256_by_architecture);
+  NodeUpload(std::string directory, std::map<std::string, NodeBundle> by_architecture);
 
   std::string directory_;
-  std::map<std::string, std::string> sha256_by_architecture_;
-  std::map<std::string, NodeBundle> loaded_;
+  std::map<std::string, NodeBundle>
+      by_architecture_;  // Without the content of those not asked for.
   std::string name_;
   std::string remote_command_;
 };

@@ -1,14 +1,8 @@
 #include "launcher/links/remote_entry.h"
 
+#include <charconv>
+
 namespace ivy {
-namespace {
-
-std::string megabytes(std::size_t bytes) {
-  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
-}
-
-}  // namespace
-
 std::string opening_line(const OpenRequest& request) {
   return std::string("IVYOPEN 1 ") + (request.reattach ? "reattach " : "new ") + request.job_id +
          " " + std::to_string(request.host) + "\n";
@@ -40,18 +34,10 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
     case GreetingEvent::Kind::kNeed:
       return need(event.text, step);
     case GreetingEvent::Kind::kSend:
-      // Only the install script says so, and it knows the size from us.
-      if (!bundle_) {
-        step.failed = failure("the far shell asked for what was not offered");
-        return;
-      }
-      step.send.append(*bundle_->tar);
-      sending_bytes_ = bundle_->tar->size();
-      step.progress = "sending ivy-node (" + megabytes(sending_bytes_) + ")";
-      return;
+      return send_from(event.text, step);
     case GreetingEvent::Kind::kReady:
       step.send += opening_line(request_);
-      sending_bytes_ = 0;
+      sending_.reset();
       step.up = true;
       up_ = true;
       return;
@@ -64,13 +50,25 @@ void RemoteEntry::apply(const GreetingEvent& event, Step& step) {
   }
 }
 
+// Only the install script asks so, and it knows the size from us.
+void RemoteEntry::send_from(const std::string& offset, Step& step) {
+  std::size_t begin = 0;
+  const char* const end = offset.data() + offset.size();
+  const std::from_chars_result read = std::from_chars(offset.data(), end, begin);
+  if (!bundle_ || read.ec != std::errc() || read.ptr != end || begin > bundle_->bytes) {
+    step.failed = failure("the far shell asked for what was not offered");
+    return;
+  }
+  step.send.append(*bundle_->content, begin);
+  sending_.emplace(begin, bundle_->bytes);
+  step.progress = "sending " + std::string(begin > 0 ? "the rest of " : "") + "ivy-node (" +
+                  mebibytes(bundle_->bytes - begin) + ")";
+}
+
 std::string RemoteEntry::sending(std::size_t unsent) {
-  if (sending_bytes_ == 0 || unsent > sending_bytes_) return "";
-  const std::size_t percent = 100 * (sending_bytes_ - unsent) / sending_bytes_;
-  if (percent == told_percent_) return "";
-  told_percent_ = percent;
-  return "sending ivy-node (" + std::to_string(percent) + " % of " + megabytes(sending_bytes_) +
-         ")";
+  if (!sending_ || unsent > bundle_->bytes) return "";
+  const std::string moved = sending_->moved_to(bundle_->bytes - unsent);
+  return moved.empty() ? "" : "sending ivy-node (" + moved + ")";
 }
 
 void RemoteEntry::need(const std::string& architecture, Step& step) {

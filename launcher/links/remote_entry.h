@@ -44,6 +44,7 @@ class RemoteEntry {
  private:
   void apply(const GreetingEvent& event, Step& step);
   void need(const std::string& architecture, Step& step);
+  void send_from(const std::string& offset, Step& step);
   LinkDown failure(const std::string& text) const;
 
   NodeUpload& upload_;
@@ -51,8 +52,7 @@ class RemoteEntry {
   const std::string host_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kShell};
   std::optional<NodeBundle> bundle_;
-  std::size_t sending_bytes_ = 0;  // 0: no bundle is under way.
-  std::size_t told_percent_ = 0;
+  std::optional<UploadProgress> sending_;  // Nothing: no bundle is under way.
   bool up_ = false;
 };
 

@@ -13,8 +13,8 @@ bool marker_event(std::string_view line, std::vector<GreetingEvent>& events) {
   using Kind = GreetingEvent::Kind;
   if (line == "ready") {
     events.push_back({Kind::kReady, {}});
-  } else if (line == "send") {
-    events.push_back({Kind::kSend, {}});
+  } else if (line.starts_with("send ")) {
+    events.push_back({Kind::kSend, std::string(line.substr(5))});
   } else if (line.starts_with("need ")) {
     events.push_back({Kind::kNeed, std::string(line.substr(5))});
   } else if (line.starts_with("fail ")) {

@@ -2,7 +2,7 @@
 // of our remote command, then the relay's bytes. Pure: bytes in, events out. Thread: any.
 //
 //   noise \x01ivy:ready\n   bytes of the relay...
-//   noise \x01ivy:need ARCH\n  \x01ivy:send\n ...  \x01ivy:ready\n   bytes of the relay...
+//   noise \x01ivy:need ARCH\n  \x01ivy:send BYTES\n ...  \x01ivy:ready\n   bytes of the relay...
 //   noise \x01ivy:fail TEXT\n                    (also the relay's own first line)
 #pragma once
 
@@ -15,7 +15,7 @@ namespace ivy {
 struct GreetingEvent {
   enum class Kind {
     kNeed,   // ivy-node is not there: send the install script for the architecture `text`.
-    kSend,   // The install script wants the bundle.
+    kSend,   // The install script wants the bundle from byte `text` on.
     kReady,  // The relay runs: send it its opening line.
     kBytes,  // Bytes of the relay.
     kFail,   // It cannot go on: `text` says why. Final.

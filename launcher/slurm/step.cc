@@ -54,9 +54,9 @@ while read -r w m n s c; do
 done
 )script";
 
-// Runs with a, h, k, n, s, tried and u of the script above. Reads the bundle once, whatever becomes
-// of it; a directory in which it cannot be put is not tried again. A candidate is refused when it
-// is another user's or a link, and when programs may not run there.
+// Runs with z and with a, h, k, n, s, tried and u of the script above. Reads the bundle once,
+// whatever becomes of it; a directory in which it cannot be put is not tried again. A candidate is
+// refused when it is another user's or a link, and when programs may not run there.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why= t=
@@ -86,7 +86,7 @@ if [ -n "$t" ]; then
   e=$(sha256sum < "$t/bundle" 2>&1)
   [ "${e%% *}" = "$s" ] || x "what arrived is not what was sent ($e)"
 fi
-if [ -n "$t" ]; then mkdir "$t/in" && e=$(cd "$t/in" && tar -xof ../bundle 2>&1) || x "$e"; fi
+if [ -n "$t" ]; then mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; fi
 if [ -n "$t" ]; then e=$("$t/in/ivy-node" --version 2>&1) || x "ivy-node does not run: $e"; fi
 if [ -n "$t" ]; then
   [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
@@ -200,10 +200,11 @@ std::string step_script(const std::string& own_binary, const std::string& versio
          " h=" + quoted_word(bundle_name) + " lost=" + std::string(kScript);
 }
 
-std::string bundle_header(const std::string& architecture, std::size_t bytes,
-                          const std::string& sha256) {
+std::string bundle_header(const std::string& architecture, const std::string& sha256,
+                          std::size_t bytes, std::size_t archive_begin) {
+  const std::string script = "z=" + std::to_string(archive_begin) + std::string(kInstallScript);
   return "bundle " + architecture + " " + std::to_string(bytes) + " " + sha256 + " " +
-         std::to_string(kInstallScript.size()) + "\n" + std::string(kInstallScript);
+         std::to_string(script.size()) + "\n" + script;
 }
 
 std::optional<StepAnswer> parse_step_answer(std::string_view line) {

@@ -53,8 +53,9 @@ bool is_hidden_from_srun(std::string_view name);
 std::string step_script(const std::string& own_binary, const std::string& version_line,
                         const std::string& bundle_name);
 // The text sent before the bundle's own bytes.
-std::string bundle_header(const std::string& architecture, std::size_t bytes,
-                          const std::string& sha256);
+// archive_begin: behind the program that decompresses the rest (links/node_upload.h).
+std::string bundle_header(const std::string& architecture, const std::string& sha256,
+                          std::size_t bytes, std::size_t archive_begin);
 // A host that could not put the bundle into one of three directories asks for it again.
 inline constexpr int kMostBundlesOfAKind = 3;
 

@@ -1,12 +1,14 @@
 #include "proto/wire/handshake.h"
 
-#include <openssl/crypto.h>
-#include <openssl/evp.h>
-#include <openssl/hmac.h>
-#include <openssl/kdf.h>
-#include <openssl/rand.h>
+// libcrypto's interface by names (EVP) brings every algorithm along, 4 MB in each of our programs,
+// and a millisecond at its first use; the functions of SHA-256 alone bring nothing.
+#define OPENSSL_API_COMPAT 0x10100000L
 
-#include <memory>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sys/random.h>
+
+#include <cerrno>
 
 #include "proto/contract/text.h"
 #include "proto/wire/store_wire.h"
@@ -28,28 +30,33 @@ std::string_view job_id_of(std::string_view hello) {
                       kJobIdBytes);
 }
 
-const unsigned char* bytes_of(std::string_view text) {
-  return reinterpret_cast<const unsigned char*>(text.data());
+std::string sha256_of(std::string_view first, std::string_view second) {
+  SHA256_CTX context;
+  SHA256_Init(&context);
+  SHA256_Update(&context, first.data(), first.size());
+  SHA256_Update(&context, second.data(), second.size());
+  std::string digest(SHA256_DIGEST_LENGTH, '\0');
+  SHA256_Final(reinterpret_cast<unsigned char*>(digest.data()), &context);
+  OPENSSL_cleanse(&context, sizeof context);
+  return digest;
 }
 
-// RFC 5869 with SHA-256.
+// A block of SHA-256 with the key in it, each byte changed as HMAC wants it.
+std::string padded_key(std::string_view key, char pad) {
+  std::string block(key.size() > SHA256_CBLOCK ? sha256_of(key, "") : std::string(key));
+  block.resize(SHA256_CBLOCK, '\0');
+  for (char& byte : block) byte = static_cast<char>(byte ^ pad);
+  return block;
+}
+
+// HMAC-SHA-256 (RFC 2104).
+std::string keyed_hash(std::string_view key, std::string_view text) {
+  return sha256_of(padded_key(key, 0x5c), sha256_of(padded_key(key, 0x36), text));
+}
+
+// HKDF with SHA-256 (RFC 5869), for one block of output.
 std::string derived_key(std::string_view token, std::string_view salt, std::string_view info) {
-  std::string key(kMacBytes, '\0');
-  std::size_t length = key.size();
-  const std::unique_ptr<EVP_PKEY_CTX, decltype(&EVP_PKEY_CTX_free)> context(
-      EVP_PKEY_CTX_new_id(EVP_PKEY_HKDF, nullptr), EVP_PKEY_CTX_free);
-  const bool done =
-      context != nullptr && EVP_PKEY_derive_init(context.get()) == 1 &&
-      EVP_PKEY_CTX_set_hkdf_md(context.get(), EVP_sha256()) == 1 &&
-      EVP_PKEY_CTX_set1_hkdf_salt(context.get(), bytes_of(salt), static_cast<int>(salt.size())) ==
-          1 &&
-      EVP_PKEY_CTX_set1_hkdf_key(context.get(), bytes_of(token), static_cast<int>(token.size())) ==
-          1 &&
-      EVP_PKEY_CTX_add1_hkdf_info(context.get(), bytes_of(info), static_cast<int>(info.size())) ==
-          1 &&
-      EVP_PKEY_derive(context.get(), reinterpret_cast<unsigned char*>(key.data()), &length) == 1;
-  IVY_ASSERT(done && length == kMacBytes);
-  return key;
+  return keyed_hash(keyed_hash(salt, token), std::string(info) + '\x01');
 }
 
 std::string mac_of(std::string_view hello, std::string_view token, std::string_view role,
@@ -58,12 +65,7 @@ std::string mac_of(std::string_view hello, std::string_view token, std::string_v
       derived_key(token, job_id_of(hello), "ivy " + std::string(purpose_of(hello)));
   std::string text(role);
   text.append(hello).append(rest);
-  std::string mac(kMacBytes, '\0');
-  unsigned int length = 0;
-  const auto* made = HMAC(EVP_sha256(), key.data(), static_cast<int>(key.size()), bytes_of(text),
-                          text.size(), reinterpret_cast<unsigned char*>(mac.data()), &length);
-  IVY_ASSERT(made != nullptr && length == kMacBytes);
-  return mac;
+  return keyed_hash(key, text);
 }
 
 bool equal_macs(std::string_view a, std::string_view b) {
@@ -136,8 +138,11 @@ Result<HandshakeHello> decode_hello(std::string_view bytes) {
 
 std::string random_bytes(std::size_t count) {
   std::string bytes(count, '\0');
-  IVY_ASSERT(RAND_bytes(reinterpret_cast<unsigned char*>(bytes.data()), static_cast<int>(count)) ==
-             1);
+  for (std::size_t got = 0; got < count;) {
+    const ssize_t more = getrandom(bytes.data() + got, count - got, 0);
+    IVY_ASSERT(more > 0 || errno == EINTR);
+    if (more > 0) got += static_cast<std::size_t>(more);
+  }
   return bytes;
 }
 

@@ -4,12 +4,14 @@
 #   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivyrun-agents ivy-agent
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
-#   lib/ivyrun/bundle-ARCH.tar(.sha256)   what is sent to hosts without this build
+#   lib/ivyrun/bundle-ARCH.run(.sha256)   what is sent to hosts without this build
 #   lib/ivyrun/ivycomm_calls.abi3.so      Python's calls in one step
 #   lib/ivyrun/libivy_nccl_profiler.so    what NCCL tells ivyctl by
 #   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
 #   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
-#   share/man/man1, share/bash-completion/completions, share/zsh/site-functions, share/fish/vendor_completions.d
+#   lib/systemd/system/ivy-agent@.service
+#   share/man/man1, share/bash-completion, share/zsh, share/fish
+#   share/doc/ivyrun                      licence, docs, examples, templates for sbatch and of configuration
 include(CMakePackageConfigHelpers)
 
 foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivyrun-agents ivy-agent)
@@ -19,7 +21,7 @@ foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivyrun-agents ivy-agen
 endforeach()
 if(TARGET ivy-node)
   install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
-  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.tar)
+  set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   install(FILES ${bundle} ${bundle}.sha256 DESTINATION lib/ivyrun COMPONENT ivyrun)
   install(FILES ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py DESTINATION lib/ivyrun/hook
     COMPONENT ivyrun)
@@ -89,3 +91,19 @@ Libs: -L${libdir} -livycomm
 Cflags: -I${includedir}
 ]=])
 install(FILES ${CMAKE_BINARY_DIR}/ivycomm.pc DESTINATION lib/pkgconfig COMPONENT comm-dev)
+
+# For people and for systemd.
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service DESTINATION lib/systemd/system COMPONENT ivyrun)
+install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/ivyrun COMPONENT ivyrun)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION share/doc/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/examples DESTINATION share/doc/ivyrun COMPONENT ivyrun
+  PATTERN __pycache__ EXCLUDE)
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/slurm DESTINATION share/doc/ivyrun/examples COMPONENT ivyrun
+  FILES_MATCHING PATTERN "*.sbatch")
+install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/agent-alice.conf.example
+  ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service.d/10-credentials.conf.example
+  DESTINATION share/doc/ivyrun/examples/systemd COMPONENT ivyrun)
+if(NOT CMAKE_CROSSCOMPILING)
+  install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/packaging/pages ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
+    \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ivyrun)
+endif()

@@ -68,11 +68,14 @@ std::string tar_of(const std::vector<TarFile>& files) {
 class AgentPutTest : public AgentFixture {
  protected:
   AgentPutTest() {
-    std::ifstream file(std::string(IVY_TEST_BUNDLES) + "/bundle-" + architecture_ + ".tar",
-                       std::ios::binary);
+    const std::string path = std::string(IVY_TEST_BUNDLES) + "/bundle-" + architecture_ + ".run";
+    std::string sha256;
+    std::size_t begin = 0;
+    std::ifstream(path + ".sha256") >> sha256 >> sha256 >> begin;
+    std::ifstream file(path, std::ios::binary);
     std::ostringstream content;
     content << file.rdbuf();
-    bundle_ = content.str();
+    bundle_ = content.str().substr(begin);
   }
 
   agent::v1::PutBundle offer(const std::string& tar) const {

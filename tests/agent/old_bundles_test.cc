@@ -26,6 +26,11 @@ TEST(OldBundles, AreToldByTheirNames) {
     EXPECT_FALSE(is_bundle_directory(name)) << name;
 }
 
+TEST(OldBundles, PartsOfBundlesGoAfterADay) {
+  EXPECT_EQ(old_bundles({{".part.cafe-node1", kDay + 1}, {".part.cafe-node2", kDay - 1}}),
+            (std::vector<std::string>{".part.cafe-node1"}));
+}
+
 TEST(OldBundles, GoAfterAMonthWithoutUseUnlessTheyAreTheLastThree) {
   const std::int64_t old = 31 * kDay;
   EXPECT_TRUE(old_bundles({}).empty());

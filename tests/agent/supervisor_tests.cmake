@@ -21,7 +21,7 @@ add_executable(supervisor_tests
   supervisor_test.cc supervisor_carrier_test.cc supervisor_ending_test.cc
   supervisor_relay_test.cc supervisor_restart_test.cc
   ${CMAKE_SOURCE_DIR}/tests/support/fake_launcher.cc)
-target_link_libraries(supervisor_tests PRIVATE ivy_node_core GTest::gtest_main)
+target_link_libraries(supervisor_tests PRIVATE ivy_node_core OpenSSL::SSL OpenSSL::Crypto GTest::gtest_main)
 target_compile_definitions(supervisor_tests PRIVATE IVY_NODE_BINARY="$<TARGET_FILE:ivy-node>")
 add_dependencies(supervisor_tests ivy-node)
 gtest_discover_tests(supervisor_tests DISCOVERY_MODE PRE_TEST

@@ -76,8 +76,10 @@ class AgentLinkTest : public testing::Test {
   void SetUp() override {
     std::signal(SIGPIPE, SIG_IGN);
     directory_.write("bin/ivy-node", "#!/bin/sh\n");
-    directory_.write("lib/ivyrun/bundle-test64.tar", std::string(200'000, 'b'));
-    directory_.write("lib/ivyrun/bundle-test64.tar.sha256", std::string(64, 'a') + "\n");
+    directory_.write("lib/ivyrun/bundle-test64.run",
+                     std::string(1000, 'u') + std::string(200'000, 'b'));
+    directory_.write("lib/ivyrun/bundle-test64.run.sha256",
+                     std::string(64, 'c') + " " + std::string(64, 'a') + " 1000 201000\n");
     setenv("IVY_AGENT_SOCKET", "", 1);
     options_.command = {"train.py", "--lr", "3e-4"};
   }

@@ -19,6 +19,16 @@ TEST(WaitingLineTest, FoldsHostsThatDoTheSame) {
             "(ssh: connecting)");
 }
 
+TEST(WaitingLineTest, FoldsUploads) {
+  EXPECT_EQ(waiting_line(0, 4, seconds(3),
+                         {{"node1", "sending ivy-node (42 % of 5 MiB, 1.3 MB/s)"},
+                          {"node2", "sending ivy-node (7 % of 5 MiB, 0.5 MB/s)"},
+                          {"node3", "sending ivy-node (50 % of 5 MiB)"},
+                          {"node4", "agent: sending ivy-node (9 % of 5 MiB)"}}),
+            "hosts 0/4 up after 3 s, waiting for node4 (agent: sending ivy-node (9 % of 5 MiB)), "
+            "node[1-3] (sending ivy-node (7-50 % of 5 MiB, 1.8 MB/s))");
+}
+
 TEST(WaitingLineTest, WritesAtMostFourGroups) {
   std::vector<WaitingHost> waiting;
   for (int i = 0; i < 6; ++i)

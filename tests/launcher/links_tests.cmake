@@ -4,7 +4,8 @@ add_executable(ivy_links_test
   ssh_link_test.cc ssh_test_host.cc step_hosts_test.cc)
 target_link_libraries(ivy_links_test PRIVATE ivy_links GTest::gtest_main)
 if(TARGET ivy_bundle)
-  target_compile_definitions(ivy_links_test PRIVATE IVY_TEST_NODE="$<TARGET_FILE:ivy-node>")
+  target_compile_definitions(ivy_links_test PRIVATE IVY_TEST_NODE="$<TARGET_FILE:ivy-node>"
+    IVY_MAKE_BUNDLE="-DUNPACK=$<TARGET_FILE:ivy_unpack> -DZSTD=${IVY_ZSTD} -DLEVEL=1 -P ${CMAKE_SOURCE_DIR}/launcher/links/make_bundle.cmake")
   add_dependencies(ivy_links_test ivy_bundle)
 endif()
 gtest_discover_tests(ivy_links_test PROPERTIES LABELS loopback TIMEOUT 60)

@@ -10,7 +10,10 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <filesystem>
+#include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -25,15 +28,17 @@ struct Conversation {
   std::string bytes;  // Of the relay.
   std::string failure;
   bool sent_bundle = false;
+  bool sent_rest = false;
   std::vector<std::string> moves;  // What was said of the bundle on its way.
 };
 
 // Plays a carrier: runs `shell -c command` with the given home, answers what it asks, ends its
 // input when the relay has spoken, and returns what it said.
 Conversation talk(const std::string& shell_name, const std::string& home, NodeUpload& upload,
-                  const char* cache_home = nullptr) {
+                  const char* cache_home = nullptr, std::size_t breaks_after = SIZE_MAX) {
   int input[2], output[2];
-  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0) return {"", "pipe", false, {}};
+  if (pipe2(input, O_CLOEXEC) != 0 || pipe2(output, O_CLOEXEC) != 0)
+    return {"", "pipe", false, false, {}};
   const pid_t pid = fork();
   if (pid == 0) {
     dup2(input[0], 0);
@@ -58,8 +63,13 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
         entry.feed(std::string_view(buffer, static_cast<std::size_t>(count)));
     result.bytes += step.bytes;
     result.sent_bundle |= step.progress.starts_with("sending");
+    result.sent_rest |= step.progress.starts_with("sending the rest of ivy-node");
     if (step.failed) result.failure = step.failed->message.bytes();
     for (std::size_t sent = 0; sent < step.send.size();) {
+      if (sent >= breaks_after) {
+        close(std::exchange(input[1], -1));
+        break;
+      }
       // In pieces, as a slow line takes them.
       const std::size_t piece = std::min(step.send.size() - sent, step.send.size() / 4 + 1);
       const ssize_t n = write(input[1], step.send.data() + sent, piece);
@@ -142,7 +152,7 @@ TEST_F(NodeUploadTest, AnArchitectureThatWeLackIsNamed) {
   const Result<NodeBundle> bundle = upload->bundle("riscv64");
   ASSERT_FALSE(bundle.ok());
   EXPECT_NE(bundle.error().message.find("the host is riscv64"), std::string::npos);
-  EXPECT_NE(bundle.error().fix.find("bundle-riscv64.tar"), std::string::npos);
+  EXPECT_NE(bundle.error().fix.find("bundle-riscv64.run"), std::string::npos);
 }
 
 TEST_F(NodeUploadTest, ACacheThatIsNoAbsolutePathIsNone) {
@@ -167,9 +177,9 @@ TEST_F(NodeUploadTest, ABundleThatIsCutOffByAnInstallationIsSentAsItWas) {
   uname(&machine);
   const Result<NodeBundle> bundle = upload->bundle(machine.machine);
   ASSERT_TRUE(bundle.ok()) << bundle.error().message;
-  const std::string before(*bundle->tar);
-  shell("truncate -s 0 " + host_.root().string() + "/lib/ivyrun/bundle-*.tar");
-  EXPECT_EQ(*bundle->tar, before);
+  const std::string before(*bundle->content);
+  shell("truncate -s 0 " + host_.root().string() + "/lib/ivyrun/bundle-*.run");
+  EXPECT_EQ(*bundle->content, before);
   EXPECT_FALSE(before.empty());
 }
 
@@ -180,13 +190,53 @@ TEST_F(NodeUploadTest, NoBundleAtAllIsAnError) {
 TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
   host_.make_bundle(kEchoNode);
   shell("cd " + host_.root().string() +
-        "/lib/ivyrun && for f in *.sha256; do tr 0-9a-f 1-9a-f0 < $f > x && mv x $f; done");
+        "/lib/ivyrun && for f in *.sha256; do sed s/^./g/ $f | tr g 7 > x && mv x $f; done");
   Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   const Conversation result = talk("sh", host_.home(), *upload);
   EXPECT_NE(result.failure.find("what arrived is not what was sent"), std::string::npos)
       << result.failure;
   EXPECT_EQ(host_.bundles_in_home(), 0);
+}
+
+// As when the network goes away in the middle, and the user starts the job again.
+TEST_F(NodeUploadTest, WhatABrokenConnectionHasBroughtIsNotSentAgain) {
+  // What compresses to some 100 KB: more than one pipe holds.
+  ASSERT_TRUE(
+      shell("head -c 300000 /dev/urandom | base64 -w 0 > " + host_.root().string() + "/noise"));
+  std::ifstream noise(host_.root() / "noise");
+  host_.make_bundle(std::string(kEchoNode) + "#" +
+                    std::string{std::istreambuf_iterator<char>(noise), {}} + "\n");
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const Conversation broken = talk("sh", host_.home(), *upload, nullptr, 200'000);
+  EXPECT_TRUE(broken.bytes.empty()) << broken.bytes;
+  EXPECT_EQ(host_.bundles_in_home(), 1) << "the part alone";
+  const Conversation again = talk("sh", host_.home(), *upload);
+  EXPECT_TRUE(again.bytes.starts_with("opened:")) << again.bytes << again.failure;
+  EXPECT_TRUE(again.sent_rest);
+  EXPECT_EQ(host_.bundles_in_home(), 1) << "the bundle alone";
+}
+
+TEST_F(NodeUploadTest, APartThatIsDamagedCostsOneMoreTry) {
+  host_.make_bundle(kEchoNode);
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  ASSERT_TRUE(shell("d=" + host_.home().string() +
+                    "/.cache/ivyrun && mkdir -p $d && printf wrong > $d/.part.$(cut -d' ' -f1 " +
+                    host_.root().string() + "/lib/ivyrun/*.sha256)-$(uname -n)"));
+  const Conversation result = talk("sh", host_.home(), *upload);
+  EXPECT_TRUE(result.bytes.starts_with("opened:")) << result.bytes << result.failure;
+  forget_shared_cache(*upload);
+}
+
+TEST_F(NodeUploadTest, ABundleThatWasHalfCopiedIsNotSent) {
+  host_.make_bundle(kEchoNode);
+  shell("truncate -s 5000 " + host_.root().string() + "/lib/ivyrun/bundle-*.run");
+  Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
+  ASSERT_TRUE(upload.ok());
+  const Conversation result = talk("sh", host_.home(), *upload);
+  EXPECT_NE(result.failure.find(" is not whole: 5000 of "), std::string::npos) << result.failure;
 }
 
 TEST_F(NodeUploadTest, ADamagedBundleIsReplaced) {

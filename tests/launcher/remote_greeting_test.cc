@@ -17,7 +17,7 @@ std::string describe_events(const std::vector<GreetingEvent>& events) {
         text += "need(" + event.text + ")";
         break;
       case Kind::kSend:
-        text += "send";
+        text += "send(" + event.text + ")";
         break;
       case Kind::kReady:
         text += "ready";
@@ -73,10 +73,11 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"Plain", kShell, "\x01ivy:ready\nabc", "ready,bytes(abc)"},
         Case{"Noise", kShell, "Welcome!\nYou have mail.\x01ivy:ready\nabc", "ready,bytes(abc)"},
         Case{"NoiseThatLooksAlike", kShell, "\x01iv\x01\x01ivy:what\n\x01ivy:ready\n", "ready"},
-        Case{"Upload", kShell, "x\x01ivy:need x86_64\n\x01ivy:send\n\x01ivy:ready\nz",
-             "need(x86_64),send,ready,bytes(z)"},
-        Case{"TwoSends", kShell, "\x01ivy:need a\n\x01ivy:send\n\x01ivy:send\n\x01ivy:fail full\n",
-             "need(a),send,send,fail(full)"},
+        Case{"Upload", kShell, "x\x01ivy:need x86_64\n\x01ivy:send 7\n\x01ivy:ready\nz",
+             "need(x86_64),send(7),ready,bytes(z)"},
+        Case{"TwoSends", kShell,
+             "\x01ivy:need a\n\x01ivy:send 0\n\x01ivy:send 0\n\x01ivy:fail full\n",
+             "need(a),send(0),send(0),fail(full)"},
         Case{"RelayFails", kShell, "\x01ivy:ready\n\x01ivy:fail no-such-job\n",
              "ready,fail(no-such-job)"},
         Case{"SessionPreambleIsNoFailure", kShell, "\x01ivy:ready\n\x01IVYLINK\x01",

@@ -156,8 +156,8 @@ void SshTestHost::make_bundle(const std::string& node_script) {
   std::ofstream(root_ / "bin/ivy-node") << node_script;
   chmod(node_binary().c_str(), 0755);
   shell("cd " + root_.string() +
-        " && t=lib/ivyrun/bundle-$(uname -m).tar && tar -cf $t -C bin ivy-node && "
-        "sha256sum $t | cut -d' ' -f1 > $t.sha256");
+        " && cmake -DOUT=$PWD/lib/ivyrun/bundle-$(uname -m).run "
+        "-DFILES=bin/ivy-node " IVY_MAKE_BUNDLE);
 }
 
 int SshTestHost::bundles_in_home() const {

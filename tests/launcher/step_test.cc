@@ -159,7 +159,7 @@ TEST(StepShell, RunsWhatIsOursAndNothingBehindALink) {
 }
 
 TEST(StepScript, TheHeaderCountsWhatStandsBehindIt) {
-  const std::string header = bundle_header("x86_64", 123, "cafe");
+  const std::string header = bundle_header("x86_64", "cafe", 123, 45);
   const std::size_t newline = header.find('\n');
   EXPECT_EQ(header.substr(0, newline),
             "bundle x86_64 123 cafe " + std::to_string(header.size() - newline - 1));

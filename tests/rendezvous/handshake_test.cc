@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include "proto/contract/text.h"
 #include "proto/wire/store_wire.h"
 #include "rendezvous/dialects/connection.h"
 
@@ -34,6 +35,16 @@ TEST(HandshakeTest, ProvesBothSides) {
   EXPECT_EQ(checked->epoch, kEpoch);
   const std::string proof = make_proof(greeting, challenge, kToken);
   EXPECT_TRUE(check_proof(greeting, challenge, proof, kToken).ok());
+}
+
+// The same by Python's hmac and hashlib. A peer of another build must agree.
+TEST(HandshakeTest, MacIsThatOfTheRfcs) {
+  std::string greeting = hello();
+  greeting.replace(kHelloBytes - kNonceBytes, kNonceBytes, std::string(kNonceBytes, 'n'));
+  const std::string challenge =
+      make_challenge(greeting, kToken, std::string(kNonceBytes, 's'), kEpoch);
+  EXPECT_EQ(hexadecimal(challenge.substr(kNonceBytes + kEpochBytes)),
+            "62bc6a0c0ce8860726c287464727318e4c7f72d8e1c0c095ad3ac3ee9aff0d09");
 }
 
 TEST(HandshakeTest, GreetingsKeepTheirFields) {

@@ -17,7 +17,9 @@ constexpr std::int64_t kDay = 24 * 60 * 60;
 constexpr std::int64_t kUnusedFor = 30 * kDay;
 constexpr std::size_t kAlwaysKept = 3;
 constexpr std::size_t kNameDigits = 24;  // Digits of the hash (launcher/links/node_upload.cc).
+// What an installation leaves that was killed, and one whose connection broke.
 constexpr std::string_view kHalfMade = ".new.";
+constexpr std::string_view kPart = ".part.";
 
 std::optional<struct stat> status_of(const std::string& path) {
   struct stat status {};
@@ -31,7 +33,9 @@ std::vector<BundleEntry> entries_of(const std::string& place) {
   for (std::filesystem::directory_iterator at(place, error), end; !error && at != end;
        at.increment(error)) {
     const auto status = status_of(at->path());
-    if (!status || !S_ISDIR(status->st_mode) || status->st_uid != geteuid()) continue;
+    if (!status || (!S_ISDIR(status->st_mode) && !S_ISREG(status->st_mode)) ||
+        status->st_uid != geteuid())
+      continue;
     entries.push_back({at->path().filename(), std::time(nullptr) - status->st_mtime});
   }
   return entries;
@@ -51,7 +55,8 @@ std::vector<std::string> old_bundles(std::vector<BundleEntry> entries) {
   std::vector<std::string> old;
   std::size_t bundles = 0;
   for (const BundleEntry& entry : entries) {
-    const bool is_left_over = entry.name.starts_with(kHalfMade) && entry.age_s > kDay;
+    const bool is_half = entry.name.starts_with(kHalfMade) || entry.name.starts_with(kPart);
+    const bool is_left_over = is_half && entry.age_s > kDay;
     const bool is_unused =
         is_bundle_directory(entry.name) && ++bundles > kAlwaysKept && entry.age_s > kUnusedFor;
     if (is_left_over || is_unused) old.push_back(entry.name);

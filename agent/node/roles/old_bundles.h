@@ -1,6 +1,6 @@
 // Removes bundles of builds that are no longer used. Every build of ivyrun puts one beside the
 // others (launcher/links/README.md, "Remote command"); without this each upgrade would leave some
-// 20 MB on every host for good. Thread: any.
+// 15 MB on every host for good. Thread: any.
 #pragma once
 
 #include <cstdint>

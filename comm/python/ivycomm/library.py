@@ -188,6 +188,12 @@ def _open():
         try:
             return ctypes.CDLL(path)
         except OSError as error:
+            if "GLIBC_" in str(error):
+                raise ImportError(f"{path} needs a newer C library than this system has ({error}); "
+                                  "ivycomm runs with glibc 2.34 or later") from None
+            if "wrong ELF class" in str(error) or "cannot open shared object file" in str(error) and os.path.isabs(path):
+                reasons.append(f"{path}: it is for another machine than {os.uname().machine}")
+                continue
             reasons.append(f"{path}: {error}")
     raise ImportError("libivycomm cannot be found (" + "; ".join(reasons) +
                       "); start the script with ivyrun, or set IVY_LIBRARY to the library's path")

@@ -25,10 +25,6 @@ constexpr std::chrono::milliseconds kAnswerOfMany{3'000};
 constexpr int kMostCrowdedPuts = 60;
 constexpr std::chrono::milliseconds kCrowdedPause{500};
 
-std::string mebibytes(std::size_t bytes) {
-  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
-}
-
 // Picks the failure that says most about the addresses of one name: a refusal proves a living host.
 LinkDown worst_of(const std::vector<LinkDown>& failures) {
   LinkDown down = failures.back();
@@ -255,13 +251,12 @@ Awaitable<std::optional<LinkDown>> AgentLink::send_bundle(std::string architectu
 }
 
 Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundle) {
-  const std::string all = mebibytes(bundle.tar->size());
+  const std::string all = mebibytes(bundle.archive().size());
   co_await tell("agent: sending ivy-node (" + all + ")");
   const auto begin = [&](const Arrival<AgentStatus>& arrive) {
     AgentPut::Handlers handlers;
-    handlers.moved = [this, all](std::size_t percent) {
-      reports_.progress("agent: sending ivy-node (" + std::to_string(percent) + " % of " + all +
-                        ")");
+    handlers.moved = [this](const std::string& moved) {
+      reports_.progress("agent: sending ivy-node (" + moved + ")");
     };
     handlers.ended = arrive;
     put_ =

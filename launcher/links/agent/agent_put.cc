@@ -32,16 +32,17 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
       : channel_(std::move(channel)),
         stub_(v1::Agent::NewStub(channel_->grpc())),
         bundle_(std::move(bundle)),
-        rest_(*bundle_.tar),
+        rest_(bundle_.archive()),
         gate_(std::move(gate)),
-        handlers_(std::move(handlers)) {}
+        handlers_(std::move(handlers)),
+        progress_(0, rest_.size()) {}
 
   void start(const std::string& name, const std::string& architecture) {
     self_ = shared_from_this();
     v1::PutBundle& head = *request_.mutable_bundle();
     head.set_bundle(name);
     head.set_architecture(architecture);
-    head.set_sha256(bundle_.sha256);
+    head.set_sha256(bundle_.archive_sha256);
     head.set_bytes(rest_.size());
     context_.set_deadline(system_now() + kLeastTime +
                           std::chrono::seconds(rest_.size() / kSlowestBytesPerSecond));
@@ -65,10 +66,9 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
 
   // Reports what was written before this chunk.
   void tell_moved() {
-    const std::size_t all = bundle_.tar->size();
-    const std::size_t percent = 100 * (all - rest_.size()) / all;
-    if (percent == std::exchange(told_percent_, percent)) return;
-    gate_->post([self = self_, percent] { self->handlers_.moved(percent); });
+    const std::string moved = progress_.moved_to(bundle_.archive().size() - rest_.size());
+    if (moved.empty()) return;
+    gate_->post([self = self_, moved] { self->handlers_.moved(moved); });
   }
 
   void OnDone(const grpc::Status& status) override {
@@ -83,7 +83,7 @@ class AgentPut::Call : public grpc::ClientWriteReactor<v1::PutRequest>,
   std::string_view rest_;
   const std::shared_ptr<LoopGate> gate_;
   const Handlers handlers_;
-  std::size_t told_percent_ = 0;
+  UploadProgress progress_;
   grpc::ClientContext context_;
   v1::PutRequest request_;
   v1::PutReply reply_;

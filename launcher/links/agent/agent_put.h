@@ -19,7 +19,7 @@ class AgentPut {
  public:
   struct Handlers {
     // The percentage that has been sent; called when it changes.
-    std::function<void(std::size_t percent)> moved;
+    std::function<void(const std::string& progress)> moved;
     std::function<void(const AgentStatus&)> ended;  // Once.
   };
   // name: the hash by which the cache knows the bundle.

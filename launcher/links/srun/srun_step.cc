@@ -273,9 +273,8 @@ void SrunStep::send_bundle(const std::string& architecture) {
         hosts_.lose(*host, LinkDown::from(LinkFailure::kBootstrap, bundle.error()));
     return;
   }
-  const std::string_view bytes = *bundle->tar;
-  srun_->write(bundle_header(architecture, bytes.size(), bundle->sha256));
-  srun_->write(bytes);
+  srun_->write(bundle_header(architecture, bundle->sha256, bundle->bytes, bundle->archive_begin));
+  srun_->write(*bundle->content);
   srun_->write(order_);
 }
 

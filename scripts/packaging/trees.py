@@ -1,0 +1,153 @@
+"""Trees of files that packages are made of: what `cmake --install` puts, stripped, as a distribution wants it or, with
+the programs of portable.cmake, for every system."""
+
+import glob
+import hashlib
+import os
+import re
+import shutil
+import stat
+import subprocess
+import tempfile
+
+REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+# What the packages promise; what they ask for is read from their files.
+NEWEST_GLIBC = (2, 34)
+# The C library's own parts: all that a program for every system may ask for.
+SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
+ONE_FILE = ("ivyctl", "ivy-agent")
+
+
+class Refusal(Exception):
+    """What was asked for cannot be made: one sentence for whoever asked."""
+
+
+def run(*command, cwd=None):
+    """The output of a command that must succeed."""
+    try:
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
+    except OSError as error:
+        raise Refusal(f"{command[0]}: {error.strerror}; is it installed?") from error
+    if done.returncode != 0:
+        raise Refusal(f"{' '.join(command)} failed:\n{(done.stderr or done.stdout).rstrip()}")
+    return done.stdout
+
+
+def is_elf(path):
+    if os.path.islink(path) or not os.path.isfile(path):
+        return False
+    with open(path, "rb") as file:
+        return file.read(4) == b"\x7fELF"
+
+
+def files_below(tree):
+    """Paths relative to the tree, sorted, links included."""
+    found = []
+    for folder, folders, names in os.walk(tree):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        found += [os.path.relpath(os.path.join(folder, name), tree) for name in names + links]
+    return sorted(found)
+
+
+def newest_glibc(path):
+    """(2, 34) where the file asks for symbols of that version and none later; (0,) where it asks for none."""
+    versions = re.findall(r"GLIBC_(\d+)\.(\d+)", run("readelf", "--version-info", "--wide", path))
+    return max(((int(major), int(minor)) for major, minor in versions), default=(0,))
+
+
+def check_portable(tree):
+    """Refuses a tree with a file that some system with NEWEST_GLIBC could not load."""
+    for name in files_below(tree):
+        path = os.path.join(tree, name)
+        if not is_elf(path):
+            continue
+        needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)))
+        foreign = {library for library in needed - SYSTEM_LIBRARIES if not library.startswith("ld-linux")}
+        if foreign:
+            raise Refusal(f"{name} needs {', '.join(sorted(foreign))}, which is not on every system")
+        if newest_glibc(path) > NEWEST_GLIBC:
+            raise Refusal(f"{name} needs glibc {'.'.join(map(str, newest_glibc(path)))}, and packages promise "
+                          f"{'.'.join(map(str, NEWEST_GLIBC))}")
+
+
+def strip(tree):
+    for name in files_below(tree):
+        path = os.path.join(tree, name)
+        # A bundle is more than the program that it begins with.
+        if is_elf(path) and not name.endswith(".run"):
+            os.chmod(path, os.stat(path).st_mode | stat.S_IWUSR)
+            run("strip", "--strip-unneeded", path)
+
+
+def compress_harder(tree):
+    """Compresses the bundle that is sent to hosts as far as it goes: a build takes what is quick."""
+    path, = glob.glob(os.path.join(tree, "lib/ivyrun/bundle-*.run"))
+    with open(path + ".sha256") as file:
+        begin = int(file.read().split()[2])
+    with open(path, "rb") as file:
+        program, archive = file.read(begin), file.read()
+    command = "zstd -q -d | zstd -q -19 -T0"
+    archive = subprocess.run(["/bin/sh", "-c", command], input=archive, stdout=subprocess.PIPE, check=True).stdout
+    whole = program + archive
+    with open(path, "wb") as file:
+        file.write(whole)
+    digests = [hashlib.sha256(content).hexdigest() for content in (whole, archive)]
+    with open(path + ".sha256", "w") as file:
+        file.write(f"{' '.join(digests)} {begin} {len(whole)}\n")
+
+
+class Trees:
+    """Makes each tree once, in a folder that goes away."""
+
+    def __init__(self, build, out, quick=False):
+        if not os.path.exists(os.path.join(build, "cmake_install.cmake")):
+            raise Refusal(f"{build} holds no build: leave --no-build out")
+        self.build, self.quick = build, quick
+        self.work = tempfile.mkdtemp(prefix=".making.", dir=out)
+        with open(os.path.join(build, "CMakeCache.txt")) as cache:
+            self.version = re.search(r"^CMAKE_PROJECT_VERSION:\w+=(.*)$", cache.read(), re.M)[1]
+        self.machine = os.uname().machine
+        self.made = {}
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        shutil.rmtree(self.work, ignore_errors=True)
+
+    def folder(self, name):
+        path = os.path.join(self.work, name)
+        os.makedirs(path)
+        return path
+
+    def installed(self, prefix):
+        """A fresh stripped tree with everything below this prefix."""
+        tree = self.folder("installed" + prefix.replace("/", "-"))
+        environment = {**os.environ, "DESTDIR": tree}
+        done = subprocess.run(["cmake", "--install", self.build, "--prefix", prefix], env=environment,
+                              capture_output=True, text=True)
+        if done.returncode != 0:
+            raise Refusal(f"cmake --install failed:\n{done.stderr.rstrip()}")
+        strip(tree)
+        tree = os.path.join(tree, prefix.lstrip("/"))
+        if not self.quick:
+            compress_harder(tree)
+        return tree
+
+    def portable(self):
+        """The tree for every system. ivyctl and ivy-agent are links to ivyrun-agents, which has gRPC inside."""
+        if "portable" in self.made:
+            return self.made["portable"]
+        one_file = os.path.join(self.build, "portable/ivyrun-agents")
+        if not os.path.exists(one_file):
+            raise Refusal(f"{one_file} is not there: cmake --build build --target ivy_portable, with libarchive.a and "
+                          "libzstd.a (Debian: libarchive-dev libzstd-dev)")
+        tree = self.installed("/portable")
+        shutil.copy(one_file, os.path.join(tree, "bin/ivyrun-agents"))
+        run("strip", os.path.join(tree, "bin/ivyrun-agents"))
+        for name in ONE_FILE:
+            os.unlink(os.path.join(tree, "bin", name))
+            os.symlink("ivyrun-agents", os.path.join(tree, "bin", name))
+        check_portable(tree)
+        self.made["portable"] = tree
+        return tree

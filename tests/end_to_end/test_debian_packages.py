@@ -1,0 +1,134 @@
+"""Debian's packages in a copy of this system that a mount makes (overlayfs): installed, used, upgraded under a running
+job, purged."""
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+import time
+
+import pytest
+
+from launching import BIN, REPOSITORY, seconds
+
+BUILD = os.path.dirname(BIN)
+NAMES = {"ivyrun", "ivy-agent", "libivycomm1", "libivycomm-dev", "python3-ivycomm"}
+WORLD = "import ivycomm as ic; ic.init(); print(ic.all_gather_object(ic.rank()), ic.__file__)"
+
+pytestmark = [pytest.mark.long,
+              pytest.mark.skipif(os.geteuid() != 0, reason="mounts a copy of this system"),
+              pytest.mark.skipif(shutil.which("dh") is None or shutil.which("lintian") is None,
+                                 reason="scripts/setup package installs debhelper and lintian")]
+
+
+def call(*command, limit=900, **options):
+    done = subprocess.run(command, capture_output=True, text=True, timeout=seconds(limit), **options)
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout[-4000:]}\n{done.stderr[-4000:]}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    out = tmp_path_factory.mktemp("debs")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(out), "deb")
+    yield out
+    shutil.rmtree(out, ignore_errors=True)
+
+
+class Root:
+    def __init__(self, path, changes):
+        self.path, self.changes = path, changes
+
+    def run(self, *command, **options):
+        return call("chroot", self.path, "/usr/bin/env", "--ignore-environment", "HOME=/root", "LC_ALL=C.UTF-8",
+                    "PATH=/usr/sbin:/usr/bin:/sbin:/bin", "DEBIAN_FRONTEND=noninteractive", *command, **options)
+
+    def written(self):
+        """The files of ours that the copy has and this system has not."""
+        names = call("find", ".", "-type", "f", "-o", "-type", "l", cwd=self.changes).splitlines()
+        return {name for name in names if "ivy" in name and not name.startswith(("./debs", "./root/.cache"))}
+
+
+@pytest.fixture(scope="module")
+def root(packages):
+    # On a file system of its own: the copy's own upper part may not lie in an overlay.
+    place = tempfile.mkdtemp(prefix="ivyroot.", dir="/dev/shm")
+    path = f"{place}/root"
+    for name in ("root", "upper", "work"):
+        os.mkdir(f"{place}/{name}")
+    mounted = []
+    try:
+        for kind, options, where in (("overlay", f"lowerdir=/,upperdir={place}/upper,workdir={place}/work", path),
+                                     ("proc", "rw", f"{path}/proc"), ("tmpfs", "rw", f"{path}/dev/shm"),
+                                     ("tmpfs", "rw", f"{path}/tmp")):
+            done = subprocess.run(["mount", "-t", kind, "-o", options, kind, where], capture_output=True, text=True)
+            if done.returncode != 0:
+                pytest.skip(f"{kind} cannot be mounted here: {done.stderr.strip()}")
+            mounted.append(where)
+        shutil.copytree(packages, f"{path}/debs")
+        yield Root(path, f"{place}/upper")
+    finally:
+        for where in reversed(mounted):
+            subprocess.run(["umount", "--lazy", where], stderr=subprocess.DEVNULL)
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def listening():
+    return {line.split()[3] for line in call("ss", "-Hltn").splitlines()}
+
+
+def test_they_are_whole(packages):
+    assert {name.split("_")[0] for name in os.listdir(packages)} == NAMES
+    for package in packages.glob("*.deb"):
+        listed = call("dpkg-deb", "--contents", str(package))
+        assert not re.search(r"\./etc/|\./var/|\./run/", listed), listed
+        call("dpkg-deb", "--control", str(package), str(packages / "control"))
+        scripts = "".join((packages / "control" / name).read_text() for name in os.listdir(packages / "control"))
+        shutil.rmtree(packages / "control")
+        assert not re.search("systemctl|deb-systemd|invoke-rc.d", scripts), scripts
+
+
+def test_lintian_finds_no_error(packages):
+    done = subprocess.run(["lintian", "--fail-on", "error", "--suppress-tags", "bad-distribution-in-changes-file",
+                           "--allow-root", *map(str, packages.glob("*.deb"))], capture_output=True, text=True,
+                          timeout=seconds(600))
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_from_installing_to_purging(root):
+    before, sockets = root.written(), listening()
+    root.run("sh", "-c", "dpkg --install /debs/*.deb")
+    assert listening() <= sockets
+    assert "ivy-agent" not in call("ps", "-eo", "comm", "--no-headers").split()
+    # Neither enabled nor started: no link to an instance.
+    assert not any(name.startswith("./etc/") for name in root.written()), root.written()
+    said = root.run("ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD)
+    assert said.count("[0, 1] /usr/lib/ivyrun/python/ivycomm") == 2, said
+    assert "/usr/lib/python3/dist-packages/ivycomm" in root.run("python3", "-B", "-c", WORLD)
+    for name in ("ivyctl", "ivy-agent", "ivy-rendezvous"):
+        assert root.run(name, "--version").startswith(name)
+    upgrade_under_a_job(root)
+    root.run("dpkg", "--purge", *NAMES)
+    assert root.written() == before
+
+
+def upgrade_under_a_job(root):
+    """A job that is running while all packages are unpacked anew goes on to its end."""
+    mark = f"{root.path}/tmp/go"
+    program = "while [ ! -e /tmp/go ]; do sleep 0.1; done; echo rank $RANK went on"
+    job = subprocess.Popen(["chroot", root.path, "/usr/bin/env", "HOME=/root", "ivyrun", "-n", "2", "/bin/sh", "-c",
+                            program], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    try:
+        deadline = time.monotonic() + seconds(30)
+        while "/bin/sh" not in root.run("sh", "-c", "cat /proc/[0-9]*/cmdline | tr '\\0' ' '") and \
+                time.monotonic() < deadline:
+            time.sleep(0.2)
+        root.run("sh", "-c", "dpkg --install /debs/*.deb")
+        assert job.poll() is None
+        open(mark, "w").close()
+        said, _ = job.communicate(timeout=seconds(30))
+        assert job.returncode == 0 and said.count("went on") == 2, said
+    finally:
+        job.kill()
+        job.wait()

@@ -1,0 +1,120 @@
+"""scripts/package: each package is installed where nothing of ivyrun is, and used."""
+
+import glob
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from launching import BIN, REPOSITORY, seconds
+
+BUILD = os.path.dirname(BIN)
+MEGABYTE = 1_000_000
+WORLD = "import ivycomm as ic; ic.init(); print(ic.all_gather_object(ic.rank()), ic.__file__)"
+
+
+def call(*command, cwd=None, limit=240):
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=seconds(limit))
+    assert done.returncode == 0, f"{' '.join(command)}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def all_text(done):
+    return done.out.decode(errors="replace") + done.err_text
+
+
+@pytest.fixture(scope="module")
+def packages(tmp_path_factory):
+    if not os.path.exists(os.path.join(BUILD, "build.ninja")) or shutil.which("cmake") is None:
+        pytest.skip("IVY_BIN is not in a build tree")
+    if os.path.realpath(BUILD) != os.path.realpath(os.path.join(REPOSITORY, "build")):
+        pytest.skip("scripts/package takes the build in build/")
+    call("cmake", "--build", BUILD, "--target", "ivy_portable")
+    out = tmp_path_factory.mktemp("packages")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(out), "wheel", "tarball")
+    yield out
+    shutil.rmtree(out, ignore_errors=True)
+
+
+@pytest.fixture(scope="module")
+def environment(packages):
+    """An environment of Python's with the wheel and nothing else."""
+    place = packages / "venv"
+    wheel, = packages.glob("ivyrun-*.whl")
+    call(sys.executable, "-m", "venv", str(place))
+    call(str(place / "bin/pip"), "install", "-q", "--no-index", "--disable-pip-version-check", str(wheel))
+    return str(place)
+
+
+def test_the_wheel_fits_every_system_of_its_tag(packages):
+    wheel, = packages.glob("ivyrun-*.whl")
+    assert "-py3-none-manylinux_2_34_" in wheel.name, wheel
+    assert wheel.stat().st_size <= 25 * MEGABYTE, wheel.stat().st_size
+    auditwheel = os.path.join(BUILD, "auditwheel/bin/auditwheel")
+    if not os.access(auditwheel, os.X_OK):
+        pytest.skip("no auditwheel (scripts/setup package); scripts/package has looked at every file itself")
+    said = call(auditwheel, "show", str(wheel))
+    assert "consistent with the following platform tag" in " ".join(said.split()), said
+
+
+def test_a_job_of_the_wheel(local, environment):
+    done = local.run_program(f"{environment}/bin/ivyrun", "--fake-hosts", "2", "--nproc-per-node", "1", "-x",
+                             "IVY_PYTHON_CALLS=extension", f"{environment}/bin/python", "-B", "-c", WORLD, limit=60)
+    assert done.code == 0 and sorted(done.texts_by_rank()) == [0, 1], done
+    assert b"[0, 1] " + environment.encode() in done.out, done
+
+
+def test_the_programs_of_the_wheel(local, environment):
+    for name in ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous", "ivy-node", "ivyrun-agents"):
+        done = local.run_program(f"{environment}/bin/{name}", "--version")
+        assert done.code == 0 and done.out_lines[0].startswith(("ivyrun" if name == "ivyrun-agents" else name)), done
+    done = local.run_program(f"{environment}/bin/ivyctl", "ps")
+    # Other users' tests may run jobs beside this one.
+    assert done.code == 0 and ("no running jobs" in all_text(done) or done.out.startswith(b"JOB")), done
+    # The packages' own shims say what is missing.
+    broken = os.path.join(local.directory, "ivyctl")
+    shutil.copy(f"{environment}/bin/ivyctl", broken)
+    done = local.run_program(broken, "ps")
+    assert done.code == 127 and "install ivyrun again" in all_text(done), done
+
+
+def test_the_wheels_package_without_ivyrun(local, environment):
+    done = local.run_program(f"{environment}/bin/python", "-B", "-c", WORLD, env={"IVY_PYTHON_CALLS": "extension"})
+    assert done.code == 0 and done.out_lines[0].startswith(f"[0] {environment}/lib/python3"), done
+
+
+def test_the_wheel_leaves_nothing_when_it_is_removed(environment, packages):
+    call(f"{environment}/bin/pip", "uninstall", "-q", "-y", "ivyrun")
+    left = [path for path in glob.glob(f"{environment}/**/*ivy*", recursive=True)]
+    assert left == [], left
+
+
+def test_the_tarball_runs_where_it_is_unpacked(local, packages):
+    tarball, = packages.glob("ivyrun-*.tar.gz")
+    call("tar", "-xf", str(tarball), "-C", local.directory)
+    tree, = glob.glob(f"{local.directory}/ivyrun-*")
+    assert "is whole and runs here" in call(f"{tree}/verify")
+    done = local.run_program(f"{tree}/bin/ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD, limit=60)
+    assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
+    assert os.path.exists(f"{tree}/share/man/man1/ivyrun.1")
+    assert os.path.exists(f"{tree}/share/doc/ivyrun/LICENSE")
+    assert os.path.exists(f"{tree}/lib/systemd/system/ivy-agent@.service")
+
+
+def test_a_tarball_that_does_not_fit_says_so(local, packages):
+    tarball, = packages.glob("ivyrun-*.tar.gz")
+    call("tar", "-xf", str(tarball), "-C", local.directory)
+    tree, = glob.glob(f"{local.directory}/ivyrun-*")
+    os.truncate(f"{tree}/lib/libivycomm.so.1", 1000)
+    os.unlink(f"{tree}/bin/ivy-node")
+    done = local.run_program(f"{tree}/verify")
+    assert done.code == 1 and all_text(done).count("\n") == 1, done
+    assert "is not whole: bin/ivy-node lib/libivycomm.so" in all_text(done), done
+    for command, answer in {"uname": "echo sparc64", "getconf": "echo glibc 2.28"}.items():
+        path = local.file(command, f"#!/bin/sh\n{answer}\n", 0o755)
+        done = local.run_program(f"{tree}/verify", env={"PATH": f"{local.directory}:/usr/bin:/bin"})
+        os.unlink(path)
+        assert done.code == 1 and all_text(done).count("\n") == 1, done
+        assert answer.split()[-1] in all_text(done), done
