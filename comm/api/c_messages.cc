@@ -198,7 +198,9 @@ int ivy_recv_within(ivy_comm* comm, void* buffer, size_t count, int dtype, int f
     IVY_CHECKED(take_request(comm, {false, buffer, count, dtype, from, tag}, request));
     if (message == nullptr) return invalid("message is NULL");
     IVY_CHECKED(check_message(message));
-    IVY_CHECKED(expect_host("recv", {buffer}));
+    Placed placed;
+    IVY_CHECKED(find_place(nullptr, {buffer}, placed));
+    if (placed.is_device) return invalid("buffer is device memory; ivy_recv takes that");
     CallOptions options;
     options.timeout = timeout_of(-1);
     options.patience = at_most_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(at_most_ms);

@@ -160,10 +160,10 @@ Result<void> parse_entry(const TextPiece& entry, const Origin& origin, std::vect
 }
 
 TextPiece trimmed(TextPiece piece) {
-  constexpr std::string_view kBlanks = " \t\r\n";
-  const std::size_t first = piece.text.find_first_not_of(kBlanks);
+  constexpr std::string_view kWhite = " \t\r\n";
+  const std::size_t first = piece.text.find_first_not_of(kWhite);
   if (first == std::string_view::npos) return piece.sub(piece.text.size());
-  return piece.sub(first, piece.text.find_last_not_of(kBlanks) - first + 1);
+  return piece.sub(first, piece.text.find_last_not_of(kWhite) - first + 1);
 }
 
 // The comma-separated entries of one list.

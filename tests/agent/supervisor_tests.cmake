@@ -3,7 +3,7 @@ add_executable(supervisor_parts_tests
   ending_test.cc event_budget_test.cc flight_server_test.cc lease_test.cc mpi_place_test.cc mpi_ranks_test.cc observed_pages_test.cc old_bundles_test.cc own_package_test.cc program_facts_test.cc rank_log_test.cc
   replacements_test.cc
   reserved_port_test.cc stack_ladder_test.cc worker_state_test.cc)
-target_link_libraries(supervisor_parts_tests PRIVATE ivy_node_core OpenSSL::Crypto GTest::gtest_main)
+target_link_libraries(supervisor_parts_tests PRIVATE ivy_node_core ivy_handshake OpenSSL::Crypto GTest::gtest_main)
 gtest_discover_tests(supervisor_parts_tests DISCOVERY_MODE PRE_TEST PROPERTIES LABELS pure)
 
 # Accelerators: recorded trees and masks; then ivy-probe, with a test double of NVML.
@@ -21,7 +21,7 @@ add_executable(supervisor_tests
   supervisor_test.cc supervisor_carrier_test.cc supervisor_ending_test.cc
   supervisor_relay_test.cc supervisor_restart_test.cc
   ${CMAKE_SOURCE_DIR}/tests/support/fake_launcher.cc)
-target_link_libraries(supervisor_tests PRIVATE ivy_node_core OpenSSL::SSL OpenSSL::Crypto GTest::gtest_main)
+target_link_libraries(supervisor_tests PRIVATE ivy_node_core ivy_handshake OpenSSL::SSL OpenSSL::Crypto GTest::gtest_main)
 target_compile_definitions(supervisor_tests PRIVATE IVY_NODE_BINARY="$<TARGET_FILE:ivy-node>")
 add_dependencies(supervisor_tests ivy-node)
 gtest_discover_tests(supervisor_tests DISCOVERY_MODE PRE_TEST

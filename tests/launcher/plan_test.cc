@@ -411,6 +411,13 @@ TEST(PlanTest, AProgramIsRunByWhatItsNameSays) {
     }
 }
 
+struct MpiCase {
+  Profile profile;
+  const char* on_a;
+  const char* on_b;
+  const char* asks;  // "pmi", "pmix", "both", "none", or the id of a refusal.
+};
+
 TEST(PlanTest, ChoosesTheServersOfMpi) {
   const MpiCase kTable[] = {
       {Profile::kTorch, "", "", "none"},

@@ -64,20 +64,20 @@ bool is_regular_file(const std::string& path) {
 // The file beside a missing one whose name was probably meant; empty when no name is near.
 std::string nearest_file(const std::string& path) {
   // A larger directory is not searched; a longer text is no name.
-  constexpr int kMaxEntries = 10'000;
-  constexpr std::size_t kMaxNameBytes = 64;
+  constexpr int kMostEntries = 10'000;
+  constexpr std::size_t kMostNameBytes = 64;
   const std::size_t slash = path.rfind('/');
   const std::string wanted = path.substr(slash + 1);
-  if (wanted.size() < 3 || wanted.size() > kMaxNameBytes) return {};
+  if (wanted.size() < 3 || wanted.size() > kMostNameBytes) return {};
   std::size_t best_distance = std::max<std::size_t>(2, wanted.size() / 4) + 1;
   std::string best;
   const OpenDirectory directory(opendir(slash == 0 ? "/" : path.substr(0, slash).c_str()));
   if (!directory) return {};
   int count = 0;
   while (const dirent* entry = readdir(directory.get())) {
-    if (++count > kMaxEntries) return {};
+    if (++count > kMostEntries) return {};
     const std::string name = entry->d_name;
-    if (name.size() > kMaxNameBytes) continue;
+    if (name.size() > kMostNameBytes) continue;
     const std::size_t distance = edit_distance(wanted, name);
     // Names of two letters are all similar to each other.
     if (distance >= best_distance || distance * 2 >= wanted.size()) continue;
