@@ -37,8 +37,8 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
   bool is_done = false;
   bool is_on_device = false;  // NCCL's: its size and sender are known beforehand.
-  bool is_lent = false;      // The receiver reads `data` where they are.
-  bool is_slept_on = false;  // A thread sleeps until it is done.
+  bool is_lent = false;       // The receiver reads `data` where they are.
+  bool is_slept_on = false;   // A thread sleeps until it is done.
 };
 
 }  // namespace ivy::comm

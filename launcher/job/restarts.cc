@@ -84,8 +84,7 @@ bool Restarts::decide(bool is_preempted) {
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  say_failed(first != nullptr ? cause_with_device(*first, job_)
-                              : lost_text(losses_.members()));
+  say_failed(first != nullptr ? cause_with_device(*first, job_) : lost_text(losses_.members()));
   return true;
 }
 

@@ -184,14 +184,15 @@ TEST_F(NcclRecorder, TakesThreadsAtOnce) {
   const auto call = [this](const Handle& context) {
     return recorder_.enter(context, {Operation::kAllReduce, {}, 8, -1, 1}, nullptr);
   };
+  std::atomic<int> taken = 0;
   std::thread program([&] {
-    for (auto& one : given) {
-      Handle operation;
-      do {
-        operation = call(context_);
-        recorder_.stop(operation);
-      } while (operation.kind == HandleKind::kNone);
-      one.store(reinterpret_cast<std::uintptr_t>(operation.pointer()), std::memory_order_release);
+    for (int i = 0; i < kOperations; ++i) {
+      // More than Track::kTracked at once would be left out.
+      while (i - taken.load(std::memory_order_acquire) > 256) std::this_thread::yield();
+      const Handle operation = call(context_);
+      recorder_.stop(operation);
+      given[i].store(reinterpret_cast<std::uintptr_t>(operation.pointer()),
+                     std::memory_order_release);
     }
   });
   std::thread second([&] {
@@ -210,6 +211,7 @@ TEST_F(NcclRecorder, TakesThreadsAtOnce) {
     const Handle kernel = recorder_.start_kernel(operation);
     recorder_.record(step, kReceivedState);
     recorder_.stop(kernel);
+    ++taken;
   }
   program.join();
   second.join();

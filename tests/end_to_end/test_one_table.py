@@ -79,13 +79,13 @@ def test_zsh_reads_its_completions():
         assert program == "ivyctl" or "--listen" in done.stdout or "--nproc-per-node=" in done.stdout, done.stdout
 
 
-def test_fish_completes():
+def test_fish_completes(tmp_path):
     if shutil.which("fish") is None:
         pytest.skip("fish is not installed")
     script = "".join(output(program, "--generate", "fish") for program in PROGRAMS)
     done = call("fish", "--no-config", "-c", script + """
 complete -C "ivyrun --nproc"; complete -C "ivyrun --transport s"; complete -C "ivyctl lo"; complete -C "ivyctl stop --n"
-""", env={"HOME": "/nonexistent"})
+""", env={"HOME": str(tmp_path)})
     offered = {line.split("\t")[0] for line in done.stdout.splitlines()}
     assert {"--nproc-per-node", "ssh", "slurm", "logs", "--now"} <= offered, done
 

@@ -187,7 +187,7 @@ TEST(AppPlanTest, RolesOfOnesOwn) {
   job.options.app = App::kRoles;
   job.options.app_spec = app_of_roles(
       {parse_role("store@first=./db --at {store.port} --name 'a b'").value(),
-       parse_role("part=./part {store.port} {part.port} {\"json\":1} {program}").value()});
+       parse_role("part=./part {store.port} {part.port} '{\"json\":1}' {program}").value()});
   EXPECT_EQ(words(job.app(0).servers(0)), "./db --at 1000 --name a b");
   EXPECT_EQ(job.app(0).servers(0).arguments_size(), 5);
   EXPECT_EQ(words(job.app(1).servers(0)), "./part 1000 2001 {\"json\":1} /py -u /w/train.py a b");

@@ -63,7 +63,10 @@ def _has_other_launcher():
 
 def _spec_behind(own, name, path, target):
     import sys
-    for finder in sys.meta_path:
+    finders = list(sys.meta_path)
+    # Not those before: they may be ours, too, and look behind themselves.
+    place = next((i for i, finder in enumerate(finders) if finder is own), -1)
+    for finder in finders[place + 1:]:
         find = getattr(finder, "find_spec", None)  # Finders of old have none.
         spec = find(name, path, target) if find is not None and finder is not own else None
         if spec is not None:

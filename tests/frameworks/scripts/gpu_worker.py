@@ -69,9 +69,13 @@ def messages():
     dist.init_process_group("ivy")
     dist.all_reduce(x.clone())
     y.zero_()
-    for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, x, after), dist.P2POp(dist.irecv, y, before)]):
-        work.wait()
-    assert bool((y == before).all()), y
+    if SIZE > 1:  # One after the other: torch does not group the messages of a backend of Python's.
+        for is_send in (RANK == 0, RANK != 0):
+            if is_send:
+                dist.send(x, after)
+            else:
+                dist.recv(y, before)
+        assert bool((y == before).all()), y
     dist.destroy_process_group()
 
 
