@@ -25,7 +25,7 @@ exception with the text of ours; `with ivycomm.jax.errors():` makes ours of it.
 
 Limits: one device per process and program (ordered effects are refused by JAX on several: not inside pmap, or
 shard_map over several devices); no order between these calls and XLA's own collectives. On GPUs the same handlers
-enqueue on XLA's stream; this has not been tested on a GPU yet.
+enqueue on XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks).
 """
 
 import contextlib
