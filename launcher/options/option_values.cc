@@ -100,8 +100,8 @@ Result<MapChoice> parse_map_by(std::string_view text) {
   if (text == "switch") return MapChoice::kSwitch;
   return Error{Code::kInvalidArgument,
                "\"" + std::string(text) + "\" is not one of host, nvlink, switch",
-               "leave it out: ranks fill the hosts in the order of -H\n"
-               "ppr:N:node is --nproc-per-node N; what it says of cores is --bind-to"};
+               "ppr:N:node is --nproc-per-node N, and what it says of cores is --bind-to;\n"
+               "else leave it out: ranks fill the hosts in the order of -H"};
 }
 
 Result<BindChoice> parse_bind_to(std::string_view text) {

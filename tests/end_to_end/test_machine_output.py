@@ -66,8 +66,9 @@ def test_events_tell_a_job_that_fails_and_starts_again(local):
 def test_events_go_to_a_descriptor_that_workers_do_not_have(local):
     done = local.run_program("sh", "-c", f"exec {BIN}/ivyrun --events fd:5 -n 1 ls /proc/self/fd 5>pipe.jsonl", limit=30)
     assert done.code == 0 and b"5" not in done.out.split(), done
-    assert [event["event"] for event in events_of(os.path.join(local.directory, "pipe.jsonl"))] == [
-        "plan", "start", "first_output", "exit", "verdict"]
+    events = [event["event"] for event in events_of(os.path.join(local.directory, "pipe.jsonl"))]
+    # The output and the end of a worker that is so quick may come in either order.
+    assert events[:2] + sorted(events[2:4]) + events[4:] == ["plan", "start", "exit", "first_output", "verdict"]
 
 
 def test_bad_places_for_events(local):

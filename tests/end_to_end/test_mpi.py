@@ -257,8 +257,19 @@ ON_HOSTS = ("-H", "node1,node2", "--nproc_per_node", "2")
 
 
 def check_on_hosts(launcher, program, *flags):
-    check_world(launcher.run(*ON_HOSTS, *flags, program, limit=90), 4, 2)
-    failed(launcher.run(*ON_HOSTS, *flags, program, "abort", limit=90), 7, "by MPI_Abort(7)")
+    check_world(past_mpichs_fault(launcher, *ON_HOSTS, *flags, program), 4, 2)
+    failed(past_mpichs_fault(launcher, *ON_HOSTS, *flags, program, "abort"), 7, "by MPI_Abort(7)")
+
+
+def past_mpichs_fault(launcher, *arguments):
+    """MPICH 4.0 on UCX now and then hangs in MPI_Finalize on several hosts (docs/mpi.md), under any launcher: what does
+    not end is started once more."""
+    try:
+        return launcher.run(*arguments, limit=20)
+    except AssertionError as hung:
+        if "has not ended" not in str(hung):
+            raise
+        return launcher.run(*arguments, limit=90)
 
 
 def test_by_ssh(hosts, shared_world):

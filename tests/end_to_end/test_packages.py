@@ -11,7 +11,7 @@ import pytest
 from launching import BIN, REPOSITORY, seconds
 
 BUILD = os.path.dirname(BIN)
-MEGABYTE = 1_000_000
+MEGABYTE = 2**20
 WORLD = "import ivycomm as ic; ic.init(); print(ic.all_gather_object(ic.rank()), ic.__file__)"
 
 

@@ -221,7 +221,9 @@ def test_a_service_that_cannot_start_says_why(local):
 def test_an_app_that_cannot_be_is_refused(local):
     done = local.run("--app", "jax-service", "true")
     assert done.code == 122 and "IVY-P034" in done.err_text, done
-    assert local.run("--app", "ray", "true").code == 2
+    done = local.run("--app", "ray", "true")
+    assert done.code == 122 and "IVY-P035" in done.err_text, done
+    assert local.run("--app", "no-such-app", "true").code == 2
 
 
 def test_rank_0_comes_back(local):
