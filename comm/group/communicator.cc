@@ -367,7 +367,9 @@ Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions
     return {Outcome(), std::move(work)};
   }
   // Another thread may be in the first operation.
-  if (!device_->is_prepared()) const std::lock_guard lock(turn_);
+  if (!device_->is_prepared()) {
+    const std::lock_guard lock(turn_);
+  }
   if (!queue_.is_busy() && device_->is_prepared() && !failure_.is_set()) {
     auto work = options.is_async ? std::make_shared<Work>() : nullptr;
     const InterruptScope scope(options.interrupt, this);

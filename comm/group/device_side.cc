@@ -47,9 +47,9 @@ bool wants_staging(const OperationShape& shape) {
 }
 
 // Why the operation cannot be a message, or part of a group of NCCL's; empty: it can.
-std::string why_not_ahead(const DeviceOperation& operation, bool is_async, bool is_prepared) {
+std::string why_not_ahead(const DeviceOperation& operation, bool is_async, bool is_begun) {
   const bool is_message = operation.is_message();
-  if (!is_prepared) {
+  if (!is_begun) {
     return std::string(is_message ? ": a message" : ": an operation in a group") +
            " cannot be the communicator's first operation on a device, for which all ranks meet; "
            "call ivy_prepare_device (in Python prepare_device) before; where ranks share a device "
@@ -172,7 +172,9 @@ std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_asy
   OperationShape& shape = operation.collective.shape;
   shape.place = Place::kDevice;
   if (operation.is_message() || DeviceGroup::current() != nullptr) {
-    const std::string why = why_not_ahead(operation, is_async, is_prepared());
+    // The ranks meet for the first collective also where NCCL's part came from a split.
+    const bool is_begun = is_prepared() && (operation.is_message() || is_used_);
+    const std::string why = why_not_ahead(operation, is_async, is_begun);
     if (!why.empty()) return refusal(describe(shape) + why);
   }
   if (wants_staging(shape) && !may_stage()) {

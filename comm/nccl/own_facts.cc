@@ -89,6 +89,10 @@ std::map<std::string, std::string> shared_variables() {
   return variables;
 }
 
+bool is_check(std::string_view word) {
+  return word.empty() || word == "every" || word == "lagged" || word == "first";
+}
+
 std::string user_name() {
   passwd entry = {};
   passwd* found = nullptr;
@@ -158,6 +162,11 @@ RankFacts own_facts(std::int32_t rank, const std::string& host, int device) {
   if (!library.ok()) {
     add_trouble(facts, library.error());
     return facts;
+  }
+  const auto check = facts.variables.find("IVY_DEVICE_CHECK");
+  if (check != facts.variables.end() && !is_check(check->second)) {
+    facts.trouble = "IVY_DEVICE_CHECK=" + check->second + " is not one of every, lagged, first";
+    facts.trouble_fix = "write one of them, or unset it";
   }
   facts.nccl_version = (*library)->version();
   facts.nccl_path = (*library)->path();

@@ -191,7 +191,8 @@ constexpr MessageEntry kMessages[] = {
      "a full disk behind a redirection",
      "free some space; `--log-dir` on another disk keeps the output", "125"},
     {"IVY-R018", "a server of `--app` or `--role` has ended before the script",
-     "its own output stands above", "look there; `--output all` shows it", "1"},
+     "its last lines stand below the message", "mend what they say, or the command of the role",
+     "1"},
     {"IVY-R019", "a server of `--app` or `--role` is not ready in time",
      "it starts slowly, or waits for something", "a longer `--start-timeout` ([apps](apps.md))",
      "1"},
@@ -224,7 +225,7 @@ const MessageEntry* find_message(std::string_view id) {
 }
 
 std::string explain_message(const MessageEntry& entry) {
-  constexpr std::size_t kExplainColumn = 9;
+  constexpr std::size_t kExplainColumn = 10;
   std::string text = help_entry("", std::string(entry.id) + ": " + std::string(entry.meaning), 0);
   text += help_entry("  cause:", entry.cause, kExplainColumn);
   text += help_entry("  fix:", entry.fix, kExplainColumn);

@@ -95,6 +95,8 @@ constexpr EnvEntry kVariables[] = {
     {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
     {"IVY_NCCL_PROFILER", kAllow, "NCCL's profiler plug-in of ivyrun: what it records"},
     {"IVY_NCCL_*", kAllow, "libivycomm: roots, staging, times"},
+    {"IVY_DEVICE_*", kAllow,
+     "libivycomm: what ranks compare of operations on GPUs, how many go ahead"},
     {"IVY_PMIX_LIB", kInherit, "ivy-pmix: which libpmix"},
     {"IVY_OVERSUBSCRIBE", kAllow, "libivycomm: 1: ranks share GPUs on purpose"},
 

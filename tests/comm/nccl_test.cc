@@ -364,6 +364,16 @@ TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
         << ivy_last_error();
     ASSERT_EQ(ivy_group_end(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_group_end(), IVY_FAILED_PRECONDITION);
+    // What a split has given NCCL's part has met for no collective yet.
+    ivy_comm* both = nullptr;
+    ASSERT_EQ(ivy_comm_split(world, 0, rank, &both), IVY_OK) << ivy_last_error();
+    ASSERT_EQ(ivy_group_begin(), IVY_OK);
+    EXPECT_EQ(ivy_all_reduce(both, IVY_IN_PLACE, sum.data(), 10, IVY_F32, IVY_MAX, &how),
+              IVY_INVALID_ARGUMENT);
+    EXPECT_NE(std::string(ivy_last_error()).find("first operation on a device"), std::string::npos)
+        << ivy_last_error();
+    ASSERT_EQ(ivy_group_end(), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_comm_free(both), IVY_OK) << ivy_last_error();
     EXPECT_EQ(ivy_work_wait(work, 20'000), IVY_OK) << ivy_last_error();
     ivy_message told = {};
     told.struct_bytes = sizeof told;
@@ -373,7 +383,8 @@ TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
     device.synchronize(how.stream);
     EXPECT_EQ(to.bytes(), floats(1000, static_cast<float>(2 - rank)));
     EXPECT_EQ(sum.bytes(), floats(10, 2));
-    expect_clean_end(world);
+    EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(calls_of("ncclCommAbort"), 0);
   }));
 }
 
@@ -764,6 +775,11 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
          if (rank == 1) setenv("IVY_DEVICE_CHECK", "every", 1);
        },
        {"IVY_DEVICE_CHECK=every", "unset"}},
+      {"no such comparison",
+       [](int rank) {
+         if (rank == 1) setenv("IVY_DEVICE_CHECK", "evry", 1);
+       },
+       {"rank 1 (", "IVY_DEVICE_CHECK=evry is not one of every, lagged, first"}},
       {"init fails",
        [](int) { setenv("NCCL_DOUBLE", "fail_init", 1); },
        {"init: unhandled system error: so says the stand-in"},

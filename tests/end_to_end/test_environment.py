@@ -244,3 +244,9 @@ def test_standard_input_crosses_hosts(hosts):
                          '[ $RANK = 0 ] && md5sum || wc -c', stdin=cat.stdout)
     assert done.code == 0, done
     assert hashlib.md5(data).hexdigest() in done.out.decode(), done
+
+
+def test_what_is_compared_on_gpus_reaches_workers(local):
+    done = local.run("-x", "IVY_DEVICE_CHECK=every", "-x", "IVY_DEVICE_AHEAD=3", "-n", "1", "sh", "-c",
+                     "echo $IVY_DEVICE_CHECK $IVY_DEVICE_AHEAD")
+    assert done.code == 0 and b"every 3" in done.out and "nothing reads" not in done.err_text, done

@@ -40,20 +40,6 @@ PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? result.give() : nullptr;
 }
 
-// Takes x, op, group, async_op, timeout and factor.
-PyObject* all_reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
-  const int op = reduction_of(given[1]);
-  ArrayView array;
-  if (seat == nullptr || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
-  const auto call = [&](const ivy_call* how) {
-    return library.all_reduce(seat->comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
-                              op, how);
-  };
-  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
-}
-
 // Takes x, src, group, async_op and timeout.
 PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
@@ -162,7 +148,7 @@ PyMethodDef methods[] = {
     {"inside", count_inside, METH_NOARGS, "How many threads are inside a call of this module."},
     {"settle", settle, METH_O, "settle(code): raises what a call that returned it ended with"},
     {"all_reduce", fast(all_reduce), METH_FASTCALL, nullptr},
-    {"all_reduce_", fast(all_reduce_in_place), METH_FASTCALL, nullptr},
+    {"all_reduce_", fast(combined_in_place<&Library::all_reduce>), METH_FASTCALL, nullptr},
     {"all_reduce_coalesced", fast(all_reduce_coalesced), METH_FASTCALL, nullptr},
     {"broadcast_", fast(broadcast_in_place), METH_FASTCALL, nullptr},
     {"all_gather", fast(all_gather), METH_FASTCALL, nullptr},
@@ -172,9 +158,9 @@ PyMethodDef methods[] = {
     {"reduce", fast(reduce), METH_FASTCALL, nullptr},
     {"reduce_", fast(reduce_in_place), METH_FASTCALL, nullptr},
     {"scan", fast(running<&Library::scan>), METH_FASTCALL, nullptr},
-    {"scan_", fast(running_in_place<&Library::scan>), METH_FASTCALL, nullptr},
+    {"scan_", fast(combined_in_place<&Library::scan>), METH_FASTCALL, nullptr},
     {"exscan", fast(running<&Library::exscan>), METH_FASTCALL, nullptr},
-    {"exscan_", fast(running_in_place<&Library::exscan>), METH_FASTCALL, nullptr},
+    {"exscan_", fast(combined_in_place<&Library::exscan>), METH_FASTCALL, nullptr},
     {"gather", fast(gather), METH_FASTCALL, nullptr},
     {"all_gather_", fast(all_gather_in_place), METH_FASTCALL, nullptr},
     {"all_to_all", fast(all_to_all), METH_FASTCALL, nullptr},

@@ -97,9 +97,9 @@ PyObject* running(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? result.give() : nullptr;
 }
 
-// Takes x, op, group, async_op, timeout and factor.
+// all_reduce_, scan_ and exscan_. Takes x, op, group, async_op, timeout and factor.
 template <auto Function>
-PyObject* running_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
   const Seat* const seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
