@@ -30,7 +30,13 @@
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
+#include "proto/os/own_program.h"
+#include "proto/os/process_title.h"
 #include "proto/os/short_slice.h"
+
+#ifdef IVY_HAS_WARDEN
+#include "agent/node/roles/warden_role.h"
+#endif
 
 extern char** environ;
 
@@ -388,6 +394,14 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
   return {};
 }
 
+ivy::NodeProgram this_builds_node() {
+  ivy::NodeProgram node{ivy::program_directory() + "/ivy-node"};
+#ifdef IVY_HAS_WARDEN
+  node.warden = ivy::run_warden_role;
+#endif
+  return node;
+}
+
 int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,
         const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
@@ -413,10 +427,10 @@ int run(const ivy::Options& options, const std::optional<ivy::Allocation>& alloc
     return complain(allowed.error());
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
-  request.node_binary = ivy::program_directory() + "/ivy-node";
-  if (access(request.node_binary.c_str(), X_OK) != 0)
+  request.node = this_builds_node();
+  if (access(request.node.path.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound,
-                               "ivy-node is not beside ivyrun: " + request.node_binary,
+                               "ivy-node is not beside ivyrun: " + request.node.path,
                                "build or install both"});
 
   if (options.node_rank.value_or(0) > 0) return run_node(request);
@@ -432,7 +446,7 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
   request.options = ivy::recorded_options(read->options());
   request.options.hosts = ivy::recorded_hosts(*read);
   request.caller = caller;
-  request.node_binary = ivy::program_directory() + "/ivy-node";
+  request.node = this_builds_node();
   request.identity = {read->job_id(), read->token()};
   request.started_in = read->started_in();
   request.timeout_passed = ivy::time_since_start(*read);
@@ -441,6 +455,7 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
 }
 
 int launch(int argc, char** argv) {
+  ivy::keep_title_place(argv);
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);

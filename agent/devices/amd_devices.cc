@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

@@ -7,6 +7,7 @@
 #include <memory>
 
 #include "agent/devices/small_files.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

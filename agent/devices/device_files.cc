@@ -5,6 +5,7 @@
 
 #include "agent/devices/small_files.h"
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

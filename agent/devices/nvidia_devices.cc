@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {

@@ -1,6 +1,5 @@
 #include "agent/devices/small_files.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <unistd.h>
@@ -16,8 +15,6 @@
 namespace ivy {
 namespace {
 
-// No machine has more devices; a directory with more entries is not the expected one.
-constexpr std::size_t kMaxEntries = 4096;
 // The files asked for hold a number or a page of lines.
 constexpr std::size_t kMaxBytes = 64u << 10;
 
@@ -32,20 +29,6 @@ std::string trimmed_line(std::string_view text) {
 NodeState node_state(const std::string& path) {
   if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) return NodeState::kUsable;
   return errno == ENOENT ? NodeState::kAbsent : NodeState::kForbidden;
-}
-
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  const OpenDirectory open_directory(opendir(directory.c_str()));
-  if (!open_directory) return names;
-  while (const dirent* entry = readdir(open_directory.get())) {
-    const std::string_view name = entry->d_name;
-    if (name == "." || name == "..") continue;
-    if (names.size() == kMaxEntries) break;
-    names.emplace_back(name);
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 std::string small_file(const std::string& path) { return read_file(path, kMaxBytes).value_or(""); }

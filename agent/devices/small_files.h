@@ -16,8 +16,6 @@ enum class NodeState { kUsable, kAbsent, kForbidden };
 // which takes a second and more. The kernel checks the device cgroup here, too.
 NodeState node_state(const std::string& path);
 
-// Names in a directory, sorted, without "." and ".."; at most 4096. Empty when there is none.
-std::vector<std::string> names_in(const std::string& directory);
 // The first 64 KiB of a file; empty when it cannot be read.
 std::string small_file(const std::string& path);
 // Its first line, without blanks at either end.

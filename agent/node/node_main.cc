@@ -12,14 +12,11 @@
 #include "agent/node/roles/dial.h"
 #include "agent/node/roles/mpi_exec.h"
 #include "agent/node/roles/relay.h"
-#include "agent/node/roles/warden.h"
-#include "agent/node/spawn/user_scope.h"
-#include "agent/node/supervisor/supervisor.h"
+#include "agent/node/roles/warden_role.h"
 #include "agent/node/workers/python_hook.h"
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
-#include "proto/os/short_slice.h"
 #include "rendezvous/server/key_waits.h"
 #include "rendezvous/server/pmi_serve.h"
 #include "rendezvous/server/serve.h"
@@ -56,24 +53,6 @@ int print_usage() {
   return kExitUsage;
 }
 
-int warden_role(int argc, char** argv) {
-  prefer_short_slices();
-  const Result<WardenStart> start = parse_warden_arguments(argc - 2, argv + 2);
-  if (!start.ok()) {
-    std::fprintf(stderr, "%s\n", start.error().message.c_str());
-    return kExitUsage;
-  }
-  // Done before the user's systemd is asked: where a cgroup was made for us, no other is needed.
-  const Result<void> entered = enter_cgroup(*start);
-  if (!entered.ok()) return refuse_to_start(*start, entered.error());
-  const std::string unit = "ivy-" + start->job_id.substr(0, 12) + "-" + std::to_string(start->host);
-  const bool has_place = start->step_task != 0 || !start->cgroup.empty();
-  if (!has_place && enter_user_scope(unit, argv) == ScopeStep::kRunsElsewhere) return 0;
-  // Not done earlier: a process that the user's systemd starts instead inherits the limit.
-  leave_no_core();
-  return run_warden(*start, run_supervisor);
-}
-
 int app_role(int argc, char** argv) {
   store::KeyWaits store;
   AppStore use;
@@ -97,7 +76,7 @@ int run(int argc, char** argv) {
   if (role == "mpi-exec") return run_mpi_exec(argc - 2, argv + 2);
   if (role == "app-run") return app_role(argc, argv);
   if (role == "pmi") return store::run_pmi(argc - 2, argv + 2);
-  if (role == "warden") return warden_role(argc, argv);
+  if (role == "warden") return run_warden_role(argc, argv);
   if (role == "relay" && argc == 2) return run_relay();
   if (role == "dial" && argc == 2) return run_dial();
   if (role == "python-hook" && argc == 3) return write_python_hook(argv[2]);

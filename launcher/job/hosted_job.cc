@@ -20,6 +20,7 @@
 #include "launcher/job/job_place.h"
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 #include "proto/os/user_places.h"

@@ -126,7 +126,7 @@ void Job::start(std::function<void(int, int)> over) {
   };
   job_.screen.open(std::move(output));
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
-  carriers_ = make_carrier_context(job_.loop, job_.options, job_.request.node_binary,
+  carriers_ = make_carrier_context(job_.loop, job_.options, job_.request.node,
                                    job_.request.make_agent_link);
   if (job_.request.joined != nullptr) set_joined_hosts(carriers_, job_.request.joined->hosts());
   set_note_handler(carriers_, [this](const RemoteText& text) { job_.screen.note(text.line()); });

@@ -9,10 +9,10 @@
 #include <cerrno>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <utility>
 
 #include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -117,15 +117,6 @@ bool is_private(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
          status.st_uid == geteuid() && (status.st_mode & 077) == 0;
-}
-
-std::vector<std::string> names_in(const std::string& directory) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(directory, error), end; !error && entry != end;
-       entry.increment(error))
-    names.push_back(entry->path().filename());
-  return names;
 }
 
 Result<JobPlace> make_job_place(const std::string& job_id) {

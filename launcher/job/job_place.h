@@ -31,8 +31,6 @@ void remove_job_place(JobPlace& place);
 
 // A directory of ours alone, and no link to one.
 bool is_private(const std::string& path);
-// What a directory holds, in any order; nothing where it cannot be read.
-std::vector<std::string> names_in(const std::string& directory);
 
 struct FoundJob {
   JobPlace place;

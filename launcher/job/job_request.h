@@ -27,7 +27,7 @@ JobIdentity make_job_identity();
 struct JobRequest {
   Options options;  // working_directory is absolute; at least one host.
   Environment caller;
-  std::string node_binary;        // The path of this build's ivy-node.
+  NodeProgram node;
   MakeAgentLink make_agent_link;  // What agent_link_maker() returned.
   JobIdentity identity;
   std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.

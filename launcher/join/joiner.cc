@@ -302,7 +302,7 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
     check_over();
     if (!exit_code_) await_last_word();
   };
-  node_ = IVY_TRY(LineChild::start(loop_, {request_.node_binary, "dial"},
+  node_ = IVY_TRY(LineChild::start(loop_, {request_.node.path, "dial"},
                                    without_secret(request_.caller), handlers));
   // Its input stays open: the end of it shows that we are gone.
   node_->write(encode_dial_order(order));

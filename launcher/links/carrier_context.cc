@@ -49,10 +49,10 @@ void Slots::grant_next() {
 }
 
 CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& options,
-                               std::string node_binary, MakeAgentLink make_agent_link)
+                               NodeProgram node, MakeAgentLink make_agent_link)
     : loop_(loop),
       options_(options),
-      node_binary_(std::move(node_binary)),
+      node_(std::move(node)),
       make_agent_link_(std::move(make_agent_link)),
       handshakes_(loop, std::max(1, options.fanout)),
       terminal_(loop, 1),
@@ -61,7 +61,7 @@ CarrierContext::CarrierContext(boost::asio::io_context& loop, const Options& opt
 
 Result<NodeUpload*> CarrierContext::node_upload() {
   if (!upload_) {
-    const std::string directory = node_binary_.substr(0, node_binary_.rfind('/'));
+    const std::string directory = node_.path.substr(0, node_.path.rfind('/'));
     upload_ = IVY_TRY(NodeUpload::load(directory + "/../lib/ivyrun"));
   }
   return &*upload_;

@@ -17,6 +17,7 @@
 
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
+#include "launcher/links/node_program.h"
 #include "launcher/links/node_upload.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
@@ -49,14 +50,14 @@ class Slots {
 
 class CarrierContext {
  public:
-  CarrierContext(boost::asio::io_context& loop, const Options& options, std::string node_binary,
+  CarrierContext(boost::asio::io_context& loop, const Options& options, NodeProgram node,
                  MakeAgentLink make_agent_link);
   CarrierContext(const CarrierContext&) = delete;
   CarrierContext& operator=(const CarrierContext&) = delete;
 
   boost::asio::io_context& loop() { return loop_; }
   const Options& options() const { return options_; }
-  const std::string& node_binary() const { return node_binary_; }
+  const NodeProgram& node() const { return node_; }
 
   Slots& handshakes() { return handshakes_; }
   // One question at a time on the terminal.
@@ -106,7 +107,7 @@ class CarrierContext {
 
   boost::asio::io_context& loop_;
   const Options options_;
-  const std::string node_binary_;
+  const NodeProgram node_;
   const MakeAgentLink make_agent_link_;
   Slots handshakes_;
   Slots terminal_;

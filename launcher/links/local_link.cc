@@ -9,8 +9,8 @@
 
 namespace ivy {
 
-LocalLink::LocalLink(boost::asio::io_context& loop, std::string node_binary, Handlers handlers)
-    : node_binary_(std::move(node_binary)), reports_(std::move(handlers)), sequence_(loop) {}
+LocalLink::LocalLink(boost::asio::io_context& loop, NodeProgram node, Handlers handlers)
+    : node_(std::move(node)), reports_(std::move(handlers)), sequence_(loop) {}
 
 LocalLink::~LocalLink() { close(); }
 
@@ -41,8 +41,9 @@ Result<void> LocalLink::start_warden(const OpenRequest& request) {
   ChildRequest child;
   child.third_fd = far_end.get();
   child.arguments = {
-      node_binary_,   "warden", "--job",     request.job_id, "--host", std::to_string(request.host),
+      node_.path,     "warden", "--job",     request.job_id, "--host", std::to_string(request.host),
       "--carrier-fd", "3",      "--carrier", "local"};
+  child.in_copy = node_.warden;
   return start(child);
 }
 
@@ -51,7 +52,7 @@ Result<void> LocalLink::start_relay() {
   ChildRequest child;
   child.stdin_fd = far_end.get();
   child.stdout_fd = child.stdin_fd;
-  child.arguments = {node_binary_, "relay"};
+  child.arguments = {node_.path, "relay"};
   return start(child);
 }
 

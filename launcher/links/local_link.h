@@ -7,6 +7,7 @@
 #include <string>
 
 #include "launcher/links/host_link.h"
+#include "launcher/links/node_program.h"
 #include "launcher/links/remote_greeting.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
@@ -16,8 +17,7 @@ namespace ivy {
 
 class LocalLink : public HostLink {
  public:
-  // node_binary: path of ivy-node.
-  LocalLink(boost::asio::io_context& loop, std::string node_binary, Handlers handlers);
+  LocalLink(boost::asio::io_context& loop, NodeProgram node, Handlers handlers);
   ~LocalLink() override;
   LocalLink(const LocalLink&) = delete;
   LocalLink& operator=(const LocalLink&) = delete;
@@ -39,7 +39,7 @@ class LocalLink : public HostLink {
   void fail(const LinkDown& down);
   LinkDown broken(const std::string& why);
 
-  const std::string node_binary_;
+  const NodeProgram node_;
   LinkReports reports_;
   Sequence sequence_;
   std::shared_ptr<DescriptorPump> pump_;

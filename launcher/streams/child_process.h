@@ -45,6 +45,10 @@ struct ChildRequest {
   int stderr_fd = -1;
   int third_fd = -1;                                    // Becomes descriptor 3; -1: there is none.
   std::optional<std::vector<std::string>> environment;  // "NAME=value"; else ours.
+  // With third_fd only: called with the arguments in a copy of this process, which saves a program
+  // start; it returns the exit code and may not throw. Where we have threads, which the copy would
+  // lack, the program is started all the same.
+  int (*in_copy)(int argc, char** argv) = nullptr;
 };
 
 // Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go

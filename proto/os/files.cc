@@ -1,5 +1,6 @@
 #include "proto/os/files.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <unistd.h>
@@ -63,6 +64,17 @@ bool write_whole(const std::string& path, std::string_view bytes, Durability dur
   unlink(fresh.c_str());
   errno = error;
   return false;
+}
+
+std::vector<std::string> names_in(const std::string& directory) {
+  std::vector<std::string> names;
+  const OpenDirectory entries(opendir(directory.c_str()));
+  while (const dirent* const entry = entries ? readdir(entries.get()) : nullptr) {
+    const std::string_view name = entry->d_name;
+    if (name != "." && name != "..") names.emplace_back(name);
+  }
+  std::ranges::sort(names);
+  return names;
 }
 
 }  // namespace ivy

@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace ivy {
 
@@ -14,6 +15,9 @@ namespace ivy {
 std::optional<std::string> read_file(const std::string& path, std::size_t max_bytes, int flags = 0);
 // The same for a descriptor, from its offset.
 std::optional<std::string> read_from(int fd, std::size_t max_bytes);
+
+// What a directory holds, sorted, without "." and ".."; nothing where it cannot be read.
+std::vector<std::string> names_in(const std::string& directory);
 
 // What write_all() does when a descriptor that never blocks takes no more for now.
 enum class WhenFull { kFail, kWait };

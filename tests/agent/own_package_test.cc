@@ -9,6 +9,7 @@
 #include <string>
 
 #include "agent/node/workers/python_hook.h"
+#include "proto/os/own_program.h"
 
 namespace ivy {
 namespace {

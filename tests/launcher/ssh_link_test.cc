@@ -39,7 +39,7 @@ class SshLinkTest : public testing::Test {
     if (HasFailure()) std::cerr << remote_.log();
   }
   std::unique_ptr<HostLink> make(LinkProbe& probe, int attempt = 0) {
-    if (!context_) context_ = make_carrier_context(loop_, options_, remote_.node_binary());
+    if (!context_) context_ = make_carrier_context(loop_, options_, {remote_.node_binary()});
     return make_link(context_, host_, probe.handlers(), attempt);
   }
   // Opens a link and waits until it is up or down.
@@ -291,7 +291,7 @@ TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
       remote_.known_hosts_line().substr(remote_.known_hosts_line().find(' ') + 1));
   ASSERT_TRUE(remote_.start());
   std::string said;
-  context_ = make_carrier_context(loop_, options_, remote_.node_binary());
+  context_ = make_carrier_context(loop_, options_, {remote_.node_binary()});
   set_note_handler(context_, [&](const RemoteText& text) { said += text.bytes() + "\n"; });
   LinkProbe probe;
   open(probe);

@@ -1,8 +1,6 @@
 #include "agent/node/facts/own_package.h"
 
-#include <linux/limits.h>
 #include <sys/stat.h>
-#include <unistd.h>
 
 namespace ivy {
 namespace {
@@ -38,15 +36,6 @@ std::string own_nccl_profiler(const std::string& program_directory) {
   for (const std::string& folder : {parent(program_directory) + "/lib/ivyrun", program_directory})
     if (exists(folder + name)) return folder + name;
   return "";
-}
-
-std::string program_directory() {
-  char path[PATH_MAX];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
-  if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return "";
-  const std::string program(path, static_cast<std::size_t>(length));
-  // The kernel marks a removed file in its name.
-  return exists(program) ? parent(program) : "";
 }
 
 void append_package(Environment& environment, const std::string& package) {

@@ -134,7 +134,7 @@ class PatientStream {
 };
 
 struct Opening {
-  OpenRequest request;
+  OpenLine request;
   std::string rest;  // Bytes behind the line, which belong to the supervisor.
 };
 

@@ -188,7 +188,7 @@ Result<FirstLine> read_first_line(int fd) {
   }
 }
 
-[[noreturn]] void become_warden(const OpenRequest& request, int carrier_fd) {
+[[noreturn]] void become_warden(const OpenLine& request, int carrier_fd) {
   setsid();
   // Move it above the number that the warden uses, whatever it was before.
   constexpr int kWardenCarrierFd = 3;
@@ -209,7 +209,7 @@ Result<FirstLine> read_first_line(int fd) {
   _exit(kRelayFailed);
 }
 
-Result<int> start_warden(const OpenRequest& request) {
+Result<int> start_warden(const OpenLine& request) {
   DescriptorPair ends = make_stream_pair();
   if (!ends) return errno_error(Code::kUnavailable, "socketpair", errno);
   const pid_t pid = fork();
@@ -218,7 +218,7 @@ Result<int> start_warden(const OpenRequest& request) {
   return errno_error(Code::kUnavailable, "fork the warden", errno);
 }
 
-Result<int> connect_to_job(const OpenRequest& request) {
+Result<int> connect_to_job(const OpenLine& request) {
   const JobDirectory directory = IVY_TRY(find_job_directory(request.job_id, request.host));
   return connect_to_command_socket(directory);
 }
@@ -234,10 +234,10 @@ int fail(const std::string& text, int exit_code) {
 
 }  // namespace
 
-Result<OpenRequest> parse_open_line(std::string_view line) {
+Result<OpenLine> parse_open_line(std::string_view line) {
   const Error malformed{Code::kInvalidArgument, "the first line is not an IVYOPEN line"};
   constexpr std::string_view kMagic = "IVYOPEN 1 ";
-  OpenRequest request;
+  OpenLine request;
   if (!line.starts_with(kMagic)) return malformed;
   line.remove_prefix(kMagic.size());
   if (line.starts_with("new ")) {
@@ -259,7 +259,7 @@ Result<OpenRequest> parse_open_line(std::string_view line) {
 }
 
 // A second `new` finds the job that the first one has started.
-Result<int> open_job(const OpenRequest& request) {
+Result<int> open_job(const OpenLine& request) {
   Result<int> connected = connect_to_job(request);
   if (connected.ok() || request.verb == OpenVerb::kReattach) return connected;
   if (connected.error().code != Code::kNotFound) return connected;
@@ -278,7 +278,7 @@ int run_relay() {
   signal(SIGCHLD, SIG_IGN);  // A warden that ends before us leaves no zombie.
   const Result<FirstLine> first = read_first_line(STDIN_FILENO);
   if (!first.ok()) return fail(first.error().message, kRelayFailed);
-  const Result<OpenRequest> request = parse_open_line(first->line);
+  const Result<OpenLine> request = parse_open_line(first->line);
   if (!request.ok()) return fail(request.error().message, kRelayFailed);
   const Result<int> socket_fd = open_job(*request);
   if (!socket_fd.ok()) {

@@ -36,7 +36,7 @@ inline constexpr std::size_t kRelayBufferBytes = 256u << 10;
 
 enum class OpenVerb { kNew, kReattach };
 
-struct OpenRequest {
+struct OpenLine {
   OpenVerb verb = OpenVerb::kNew;
   std::string job_id;
   std::uint32_t host = 0;
@@ -44,14 +44,14 @@ struct OpenRequest {
 };
 
 // The line without its newline. Pure.
-Result<OpenRequest> parse_open_line(std::string_view line);
+Result<OpenLine> parse_open_line(std::string_view line);
 
 // Runs the whole role. Returns the process's exit code: 0, kRelayNoSuchJob or kRelayFailed.
 int run_relay();
 
 // Returns a connected command socket of the job: of the one that lives here, or (kNew) of a warden
 // that is started now as our child. NotFound: kReattach, and the job does not live here.
-Result<int> open_job(const OpenRequest& request);
+Result<int> open_job(const OpenLine& request);
 
 // Copies both ways until one end is gone (see above). `pending` came from input already and goes to
 // the socket first. Sets O_NONBLOCK on all three. Returns 0.

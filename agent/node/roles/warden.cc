@@ -25,6 +25,7 @@
 #include "agent/node/spawn/process_tree.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/own_program.h"
 #include "proto/os/process.h"
 #include "proto/os/user_places.h"
 

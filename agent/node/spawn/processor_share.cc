@@ -4,7 +4,6 @@
 #include <sched.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <vector>
 
@@ -19,9 +18,13 @@ ProcessorShare share_of(std::size_t workers, std::size_t processors) {
   // with a thousand times, everything else on the machine would stand still while many workers
   // start.
   constexpr double kStep = 1.25;
-  constexpr double kLast = 10;
-  const double steps = std::round(std::log(static_cast<double>(workers)) / std::log(kStep));
-  return {.own_sessions = false, .autogroup_nice = -static_cast<int>(std::min(steps, kLast))};
+  constexpr double kHalfStep = 1.1180339887;
+  constexpr int kLast = 10;
+  // The nearest step. No logarithm: the archive's chooses by the processor what ivyrun cannot link.
+  int steps = 0;
+  for (double weight = kHalfStep; steps < kLast && weight <= static_cast<double>(workers); ++steps)
+    weight *= kStep;
+  return {.own_sessions = false, .autogroup_nice = -steps};
 }
 
 std::size_t own_processor_count() {

@@ -13,6 +13,7 @@
 
 #include "agent/node/spawn/cgroup_files.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/own_program.h"
 
 namespace ivy {
 namespace {
@@ -53,20 +54,10 @@ void arrive(const char* descriptor) {
   }
   const int null_fd = open("/dev/null", O_RDWR | O_CLOEXEC);
   for (int fd = 0; fd <= 2; ++fd) dup2(null_fd, fd);
-  std::vector<std::string> words = {"systemd-run",
-                                    "--user",
-                                    "--scope",
-                                    "--quiet",
-                                    "--collect",
-                                    "--unit=" + unit,
-                                    "--property=Delegate=yes",
-                                    "--",
-                                    "/proc/self/exe"};
-  // systemd-run replaces itself, so /proc/self/exe would be systemd-run there.
-  char path[4096];
-  const ssize_t length = readlink("/proc/self/exe", path, sizeof path - 1);
-  if (length <= 0) _exit(1);
-  words.back().assign(path, static_cast<std::size_t>(length));
+  std::vector<std::string> words = {"systemd-run", "--user", "--scope", "--quiet", "--collect",
+                                    "--unit=" + unit, "--property=Delegate=yes", "--",
+                                    // systemd-run replaces itself: no /proc/self/exe here.
+                                    program_directory() + "/ivy-node"};
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
   for (char** argument = arguments + 1; *argument != nullptr; ++argument)

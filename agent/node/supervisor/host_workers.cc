@@ -12,6 +12,7 @@
 #include "agent/node/workers/python_hook.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
+#include "proto/os/own_program.h"
 
 namespace ivy {
 namespace {

@@ -14,6 +14,7 @@
 #include "proto/contract/host_ranges.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
+#include "proto/os/own_program.h"
 #include "proto/wire/mpi_names.h"
 
 namespace ivy {
@@ -110,7 +111,7 @@ void MpiServers::begin(HostPlan& plan) {
   if (!plan.has_mpi() || plan.workers_size() == 0) return;
   segments_ = mpich_segments(pmi_name(start_.job_id, generation_), place_of(plan));
   MpiServerStart pmi = start_of("the PMI server of this host", {"ivy-node", "pmi"}, plan, start_);
-  pmi.program = "/proc/self/exe";
+  pmi.program = node_program();
   pmi.socket = start_.directory.pmi_socket();
   MpiServerStart pmix = start_of("the PMIx server of this host", {"ivy-pmix"}, plan, start_);
   pmix.program = program_directory() + "/ivy-pmix";

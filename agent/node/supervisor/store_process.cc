@@ -18,6 +18,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
+#include "proto/os/own_program.h"
 
 namespace ivy {
 namespace {
@@ -204,7 +205,7 @@ class StoreProcess::Core : public std::enable_shared_from_this<StoreProcess::Cor
     if (over_ || pid_ != 0) return;
     DescriptorPair ends = make_stream_pair();
     if (!ends) return fail();
-    ServerChild server{"/proc/self/exe", arguments(ends.theirs.get()), {}, request_.in_step};
+    ServerChild server{node_program(), arguments(ends.theirs.get()), {}, request_.in_step};
     for (Listener& listener : listeners_) keep(listener.socket.native_handle(), server);
     keep(ends.theirs.get(), server);
     const pid_t child = start_server(std::move(server));

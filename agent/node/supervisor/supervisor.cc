@@ -40,6 +40,7 @@
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
 #include "proto/os/clock.h"
+#include "proto/os/own_program.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
 #include "proto/os/user_places.h"

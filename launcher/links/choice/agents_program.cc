@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <climits>
 
+#include "proto/os/own_program.h"
+
 namespace ivy {
 namespace {
 
@@ -20,14 +22,6 @@ bool is_this_program(const std::string& path) {
 }
 
 }  // namespace
-
-std::string program_directory() {
-  std::array<char, PATH_MAX> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  if (length <= 0) return ".";
-  const std::string program(path.data(), static_cast<std::size_t>(length));
-  return program.substr(0, program.rfind('/'));
-}
 
 std::string agents_program_path() { return program_directory() + "/ivyrun-agents"; }
 

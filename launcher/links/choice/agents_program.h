@@ -12,9 +12,6 @@
 
 namespace ivy {
 
-// Directory of the running program (for ivy-node and the bundles beside it).
-std::string program_directory();
-
 // The path where the second program file belongs.
 std::string agents_program_path();
 

@@ -106,10 +106,10 @@ std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, c
 }  // namespace
 
 std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
-                                                     const Options& options,
-                                                     const std::string& node_binary,
+                                                     const Options& options, NodeProgram node,
                                                      MakeAgentLink make_agent_link) {
-  return std::make_shared<CarrierContext>(loop, options, node_binary, std::move(make_agent_link));
+  return std::make_shared<CarrierContext>(loop, options, std::move(node),
+                                          std::move(make_agent_link));
 }
 
 bool is_carried_by_slurm(const Options& options, const Host& host) {
@@ -180,7 +180,7 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
                                     const Host& host, const HostLink::Handlers& handlers,
                                     int attempt) {
   if (is_carried_locally(context->options(), host)) {
-    return std::make_unique<LocalLink>(context->loop(), context->node_binary(), handlers);
+    return std::make_unique<LocalLink>(context->loop(), context->node(), handlers);
   }
   if (host.joins) {
     return std::make_unique<DialBackLink>(context->loop(), context->joined_hosts(), host.name,

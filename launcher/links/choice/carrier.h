@@ -9,6 +9,7 @@
 
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/host_link.h"
+#include "launcher/links/node_program.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
 #include "proto/contract/env.h"
@@ -34,12 +35,11 @@ bool is_carried_locally(const Options& options, const Host& host);
 // Reads agent.toml. A wrong agent.toml counts as absent: both programs say what is wrong with it.
 bool may_use_agents(const Options& options, const Environment& environment);
 
-// node_binary: path of ivy-node of this build (found beside ivyrun). ask_user: may prompt on the
+// node: ivy-node of this build (found beside ivyrun). ask_user: may prompt on the
 // terminal (unknown host key). make_agent_link: agent_link_maker(); without it no link to an agent
 // can be made, `auto` uses SSH with a note, and `--transport agent` is a bug of the caller.
 std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
-                                                     const Options& options,
-                                                     const std::string& node_binary,
+                                                     const Options& options, NodeProgram node,
                                                      MakeAgentLink make_agent_link = {});
 
 // Sets where lines for the user go ("note: ...", "warning: ...", no newline). Without a handler

@@ -219,7 +219,7 @@ StepRequest SrunStep::step_request(const Facts& facts) {
   request.more_words = options.srun_args;
   const Result<NodeUpload*> upload = context_.node_upload();
   request.script =
-      step_script(context_.node_binary(), version_line(), upload.ok() ? (*upload)->name() : "none");
+      step_script(context_.node().path, version_line(), upload.ok() ? (*upload)->name() : "none");
   return request;
 }
 
