@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 
 namespace ivy {
 
@@ -10,6 +11,10 @@ namespace ivy {
 using ProgramMain = int (*)(int argc, char** argv);
 
 struct NodeProgram {
+  NodeProgram() = default;
+  NodeProgram(std::string its_path, ProgramMain role = nullptr)
+      : path(std::move(its_path)), warden(role) {}
+
   std::string path;
   // The role `warden`, where it is linked into this program too: a local job starts a program less.
   ProgramMain warden = nullptr;

@@ -9,7 +9,8 @@
 namespace ivy {
 namespace {
 
-std::span<char> place;  // Of the words and the environment that the process was started with.
+// Holds the words and the environment that the process was started with.
+std::span<char> place;
 
 // The first byte behind `strings`, as long as each begins where the one before has ended.
 char* end_of(char** strings, char* begin) {

@@ -1,5 +1,6 @@
 #include "launcher/links/local_link.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -9,7 +10,10 @@
 #include <csignal>
 #include <filesystem>
 #include <fstream>
+#include <sstream>
+#include <vector>
 
+#include "proto/os/process_title.h"
 #include "tests/launcher/link_probe.h"
 
 namespace ivy {
@@ -84,6 +88,52 @@ TEST_F(LocalLinkTest, TellsTheWardenWhatToDoAndGivesItACleanStart) {
   EXPECT_EQ(std::stoull(probe_.bytes.substr(ignored + 8), nullptr, 16) & ~(3ull << 31), 0u);
 }
 
+// What the copy that goes on as the warden was told and holds, and which signals it heeds.
+int tell_in_copy(int argc, char** argv) {
+  std::string told = std::to_string(getpid()) + "|";
+  for (int i = 1; i < argc; ++i) told += std::string(argv[i]) + (i + 1 < argc ? " " : "|");
+  std::string title;
+  std::getline(std::ifstream("/proc/self/cmdline"), title, '\0');
+  told += title + "|";
+  for (int fd = 4; fd < 64; ++fd)
+    if (fcntl(fd, F_GETFD) != -1) told += "descriptor " + std::to_string(fd);
+  sigset_t blocked;
+  sigprocmask(SIG_SETMASK, nullptr, &blocked);
+  struct sigaction action {};
+  sigaction(SIGUSR2, nullptr, &action);
+  told += sigismember(&blocked, SIGTERM) || action.sa_handler != SIG_DFL ? "|dirty" : "|clean";
+  told += getsid(0) == getpid() ? "|own session" : "|our session";
+  told += getenv("HOME") == nullptr ? "|no home" : "|" + std::string(getenv("HOME"));
+  [[maybe_unused]] const ssize_t written = write(3, told.data(), told.size());
+  return 0;
+}
+
+TEST_F(LocalLinkTest, AWardenOfThisProgramGoesOnInACopy) {
+  std::signal(SIGUSR2, SIG_IGN);
+  setenv("HOME", "/a/home", 1);
+  char* words_of_ours[] = {program_invocation_name, nullptr};
+  keep_title_place(words_of_ours);
+  LocalLink link(loop_, NodeProgram(directory_ / "nothing", tell_in_copy), probe_.handlers());
+  link.open(OpenRequest{std::string(32, 'a'), 7, false});
+  ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
+  std::signal(SIGUSR2, SIG_DFL);
+  const std::string words =
+      "warden --job " + std::string(32, 'a') + " --host 7 --carrier-fd 3 --carrier local";
+  std::vector<std::string> told;
+  std::istringstream text(probe_.bytes);
+  for (std::string part; std::getline(text, part, '|');) told.push_back(part);
+  ASSERT_EQ(told.size(), 7u) << probe_.bytes;
+  EXPECT_NE(told[0], std::to_string(getpid()));
+  EXPECT_EQ(told[1], words);
+  // The process list shows the copy as the program, as far as there is space for its words.
+  const std::string shown = (directory_ / "nothing").string() + " " + words;
+  EXPECT_TRUE(!told[2].empty() && shown.starts_with(told[2])) << told[2];
+  EXPECT_EQ(told[3], "");  // No descriptor of ours.
+  EXPECT_EQ(told[4], "clean");
+  EXPECT_EQ(told[5], "own session");
+  EXPECT_EQ(told[6], "/a/home");  // The environment outlives the title.
+}
+
 TEST_F(LocalLinkTest, EndOfFileIsBroken) {
   const auto link = open(script("exit 9"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
@@ -135,7 +185,7 @@ TEST_F(LocalLinkTest, ARelayThatEndsWithoutAWordIsBroken) {
 
 #ifdef IVY_TEST_NODE
 TEST_F(LocalLinkTest, TheRealRelayKnowsThatAJobIsGone) {
-  LocalLink link(loop_, IVY_TEST_NODE, probe_.handlers());
+  LocalLink link(loop_, std::string(IVY_TEST_NODE), probe_.handlers());
   link.open(OpenRequest{std::string(32, 'a'), 0, true});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));
   EXPECT_EQ(probe_.down->failure, LinkFailure::kNoSuchJob) << probe_.down->message;

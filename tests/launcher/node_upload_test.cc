@@ -190,7 +190,7 @@ TEST_F(NodeUploadTest, NoBundleAtAllIsAnError) {
 TEST_F(NodeUploadTest, ABundleThatWasBrokenOnItsWayIsNotRun) {
   host_.make_bundle(kEchoNode);
   shell("cd " + host_.root().string() +
-        "/lib/ivyrun && for f in *.sha256; do sed s/^./g/ $f | tr g 7 > x && mv x $f; done");
+        "/lib/ivyrun && for f in *.sha256; do sed 's/^7/8/;t;s/^./7/' $f > x && mv x $f; done");
   Result<NodeUpload> upload = NodeUpload::load(host_.root() / "lib/ivyrun");
   ASSERT_TRUE(upload.ok());
   const Conversation result = talk("sh", host_.home(), *upload);

@@ -405,7 +405,7 @@ TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
 TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
   ASSERT_TRUE(remote_.start());
   for (const bool installed : {false, true}) {
-    context_ = make_carrier_context(loop_, options_, IVY_TEST_NODE);
+    context_ = make_carrier_context(loop_, options_, std::string(IVY_TEST_NODE));
     if (!installed) {
       // Installing is the business of a new job.
       LinkProbe installer;
