@@ -27,6 +27,7 @@
 #include "launcher/options/options.h"
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
+#include "launcher/streams/child_process.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
@@ -142,14 +143,18 @@ class Signals {
 
 // The warden of this host leaves right behind its supervisor. Where the first process never reaps,
 // as in many containers, a process that is not waited for stays a zombie for good. It is on its
-// way: this is a bound for a machine that has no time for it, and for children that are not ours.
-constexpr std::int64_t kReapPatienceNs = 5'000'000;
+// way: the longer bound is for a machine that has no time for it, the shorter for children that are
+// not ours.
+constexpr std::int64_t kReapPatienceNs = 500'000'000;
+constexpr std::int64_t kStrangersPatienceNs = 5'000'000;
 void reap_children() {
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child_ended, nullptr);
-  const std::int64_t deadline = ivy::monotonic_ns() + kReapPatienceNs;
+  const std::int64_t deadline =
+      ivy::monotonic_ns() +
+      (ivy::ChildProcess::any_runs() ? kReapPatienceNs : kStrangersPatienceNs);
   for (;;) {
     pid_t ended = 0;
     while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {

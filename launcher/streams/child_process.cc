@@ -21,6 +21,8 @@ namespace {
 // glibc 2.36 and its kernel headers know pidfds, but have no wrappers for C++ before 2.37.
 int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
+int running = 0;  // The children that nobody has reaped.
+
 class SpawnSetup {
  public:
   SpawnSetup() {
@@ -167,7 +169,11 @@ Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_contex
 }
 
 ChildProcess::ChildProcess(boost::asio::io_context& loop, pid_t pid, int pidfd)
-    : pid_(pid), pidfd_(loop, pidfd) {}
+    : pid_(pid), pidfd_(loop, pidfd) {
+  ++running;
+}
+
+bool ChildProcess::any_runs() { return running > 0; }
 
 ChildProcess::~ChildProcess() { reap(); }
 
@@ -208,6 +214,7 @@ void ChildProcess::reap() {
     // Our parent had SIGCHLD ignored, which we inherit: the kernel reaps and keeps no status.
     status_ = ExitStatus{};
   }
+  if (status_) --running;
 }
 
 Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request) {

@@ -59,6 +59,8 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   // descriptors. NotFound, PermissionDenied, ResourceExhausted or Internal.
   static Result<std::shared_ptr<ChildProcess>> start(boost::asio::io_context& loop,
                                                      const ChildRequest& request);
+  // True if any that was started has not been seen to end.
+  static bool any_runs();
   ~ChildProcess();
   ChildProcess(const ChildProcess&) = delete;
   ChildProcess& operator=(const ChildProcess&) = delete;

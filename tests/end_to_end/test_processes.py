@@ -28,7 +28,7 @@ for _ in range(int(sys.argv[1])):
         print(left)
 """
 ROUNDS = 20
-# ivyrun waits for the warden at most 5 ms, which a busy machine may not have.
+# ivyrun waits for the warden at most half a second, which a busy machine may not have.
 ALLOWED = ROUNDS // 4
 
 
