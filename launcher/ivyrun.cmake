@@ -19,7 +19,7 @@ target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
 # the first becomes where a host may be reached by an agent (links/choice/agents_program.h).
 add_executable(ivyrun main.cc)
 target_link_libraries(ivyrun PRIVATE ivy_join ivy_job ivy_no_agent_links ivy_node_core ivy_handshake)
-# It becomes the warden of its own host by a fork (streams/child_process.h). gRPC has threads, which a copy would
+# It becomes the warden of its own host by a fork (links/warden_copy.h). gRPC has threads, which a copy would
 # lack, so ivyrun-agents starts ivy-node.
 target_compile_definitions(ivyrun PRIVATE IVY_HAS_WARDEN)
 add_executable(ivyrun-agents main.cc)

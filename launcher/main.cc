@@ -24,6 +24,7 @@
 #include "launcher/links/choice/agents_program.h"
 #include "launcher/links/choice/carrier.h"
 #include "launcher/links/this_host.h"
+#include "launcher/links/warden_copy.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -37,6 +38,9 @@
 
 #ifdef IVY_HAS_WARDEN
 #include "agent/node/roles/warden_role.h"
+constexpr ivy::WardenCopy::Main kWardenRole = ivy::run_warden_role;
+#else
+constexpr ivy::WardenCopy::Main kWardenRole = nullptr;
 #endif
 
 extern char** environ;
@@ -319,6 +323,15 @@ int run_node(const ivy::JobRequest& request) {
   _exit(exit_code);
 }
 
+// The first host's, if that is this host and its supervisor is to be a new one.
+void start_warden_of(ivy::JobRequest& request) {
+  if (request.options.dry_run || request.record ||
+      !ivy::is_carried_locally(request.options, request.options.hosts.front()))
+    return;
+  request.node.copy =
+      ivy::WardenCopy::start({request.node.path, request.identity.job_id, 0}, kWardenRole);
+}
+
 int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
             char* const* argv) {
   if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
@@ -333,6 +346,7 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
 
   // No program takes our place any more: whatever comes now is ours.
   ivy::leave_no_core();
+  start_warden_of(request);
   boost::asio::io_context loop(1);
   ivy::Result<std::unique_ptr<ivy::NodeZero>> nodes = open_node_zero(loop, request);
   if (!nodes.ok()) return complain(nodes.error());
@@ -400,11 +414,7 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
 }
 
 ivy::NodeProgram this_builds_node() {
-  ivy::NodeProgram node{ivy::program_directory() + "/ivy-node"};
-#ifdef IVY_HAS_WARDEN
-  node.warden = ivy::run_warden_role;
-#endif
-  return node;
+  return ivy::NodeProgram(ivy::program_directory() + "/ivy-node");
 }
 
 int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,

@@ -1,11 +1,11 @@
 #include "launcher/links/local_link.h"
 
 #include <fcntl.h>
-#include <sys/socket.h>
 
 #include <cerrno>
 
 #include "launcher/links/remote_entry.h"
+#include "launcher/links/warden_copy.h"
 
 namespace ivy {
 
@@ -26,29 +26,35 @@ Awaitable<void> LocalLink::begin(Result<void> started, OpenRequest request) {
   reports_.up(LinkUp{});
 }
 
-Result<Descriptor> LocalLink::make_pump() {
-  int ends[2];
-  if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {
-    return errno_error(Code::kResourceExhausted, "socket pair for the supervisor", errno);
-  }
-  fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  pump_ = std::make_shared<DescriptorPump>(sequence_.loop(), ends[0], ends[0]);
-  return Descriptor(ends[1]);
+void LocalLink::make_pump(Descriptor our_end) {
+  fcntl(our_end.get(), F_SETFL, O_NONBLOCK);
+  const int end = our_end.release();
+  pump_ = std::make_shared<DescriptorPump>(sequence_.loop(), end, end);
+}
+
+Result<Descriptor> LocalLink::make_pair() {
+  DescriptorPair ends = make_stream_pair();
+  if (!ends) return errno_error(Code::kResourceExhausted, "socket pair for the supervisor", errno);
+  make_pump(std::move(ends.ours));
+  return std::move(ends.theirs);
 }
 
 Result<void> LocalLink::start_warden(const OpenRequest& request) {
-  const Descriptor far_end = IVY_TRY(make_pump());
+  const WardenOrder order{node_.path, request.job_id, request.host};
+  if (auto copy = node_.copy ? node_.copy->take(order) : std::nullopt) {
+    make_pump(std::move(copy->carrier));
+    warden_ = IVY_TRY(ChildProcess::adopt(sequence_.loop(), copy->pid, node_.path));
+    return {};
+  }
+  const Descriptor far_end = IVY_TRY(make_pair());
   ChildRequest child;
   child.third_fd = far_end.get();
-  child.arguments = {
-      node_.path,     "warden", "--job",     request.job_id, "--host", std::to_string(request.host),
-      "--carrier-fd", "3",      "--carrier", "local"};
-  child.in_copy = node_.warden;
+  child.arguments = warden_words(order);
   return start(child);
 }
 
 Result<void> LocalLink::start_relay() {
-  const Descriptor far_end = IVY_TRY(make_pump());
+  const Descriptor far_end = IVY_TRY(make_pair());
   ChildRequest child;
   child.stdin_fd = far_end.get();
   child.stdout_fd = child.stdin_fd;

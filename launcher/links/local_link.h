@@ -27,8 +27,9 @@ class LocalLink : public HostLink {
   void close() override;
 
  private:
+  void make_pump(Descriptor our_end);
   // The socket pair; returns the end that the child inherits.
-  Result<Descriptor> make_pump();
+  Result<Descriptor> make_pair();
   Result<void> start_warden(const OpenRequest& request);
   // A relay to the supervisor that lives here already, for a launcher that took its job over.
   Result<void> start_relay();

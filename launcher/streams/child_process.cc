@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <signal.h>
 #include <spawn.h>
-#include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +12,6 @@
 #include <utility>
 
 #include "proto/contract/core_limit.h"
-#include "proto/os/process_title.h"
 
 namespace ivy {
 namespace {
@@ -110,33 +108,6 @@ Result<pid_t> start_program(const ChildRequest& request) {
   return errno_error(code_of_spawn_error(error), "start " + request.arguments[0], error);
 }
 
-// What start_program() gives a program, as far as it is not what the copy does first.
-[[noreturn]] void go_on_as_copy(const ChildRequest& request) noexcept {
-  setsid();
-  dup2(request.third_fd, 3);
-  syscall(SYS_close_range, 4u, ~0u, 0u);  // Before Linux 5.9 the warden does it.
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
-  sigset_t none;
-  sigemptyset(&none);
-  sigprocmask(SIG_SETMASK, &none, nullptr);
-  set_process_title(request.arguments);
-  std::vector<char*> arguments = pointers_of(request.arguments);
-  _exit(request.in_copy(static_cast<int>(request.arguments.size()), arguments.data()));
-}
-
-Result<pid_t> start_copy(const ChildRequest& request) {
-  // A handler of ours would write into what we share with the copy.
-  sigset_t all, before;
-  sigfillset(&all);
-  sigprocmask(SIG_SETMASK, &all, &before);
-  const pid_t pid = fork();
-  if (pid == 0) go_on_as_copy(request);
-  const int error = errno;
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  if (pid > 0) return pid;
-  return errno_error(code_of_spawn_error(error), "fork for " + request.arguments[0], error);
-}
-
 }  // namespace
 
 bool Pipe::open() {
@@ -154,14 +125,17 @@ int Pipe::take(int which) {
 
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
                                                           const ChildRequest& request) {
-  const bool copies = request.in_copy != nullptr && __libc_single_threaded != 0;
-  const pid_t pid = IVY_TRY(copies ? start_copy(request) : start_program(request));
+  return adopt(loop, IVY_TRY(start_program(request)), request.arguments[0]);
+}
+
+Result<std::shared_ptr<ChildProcess>> ChildProcess::adopt(boost::asio::io_context& loop, pid_t pid,
+                                                          const std::string& name) {
   const int pidfd = open_pidfd(pid);
   if (pidfd < 0) {
     const int pidfd_error = errno;
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
-    return errno_error(Code::kInternal, "watch " + request.arguments[0], pidfd_error);
+    return errno_error(Code::kInternal, "watch " + name, pidfd_error);
   }
   std::shared_ptr<ChildProcess> child(new ChildProcess(loop, pid, pidfd));
   child->watch();

@@ -45,10 +45,6 @@ struct ChildRequest {
   int stderr_fd = -1;
   int third_fd = -1;                                    // Becomes descriptor 3; -1: there is none.
   std::optional<std::vector<std::string>> environment;  // "NAME=value"; else ours.
-  // With third_fd only: called with the arguments in a copy of this process, which saves a program
-  // start; it returns the exit code and may not throw. Where we have threads, which the copy would
-  // lack, the program is started all the same.
-  int (*in_copy)(int argc, char** argv) = nullptr;
 };
 
 // Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go
@@ -59,6 +55,9 @@ class ChildProcess : public std::enable_shared_from_this<ChildProcess> {
   // descriptors. NotFound, PermissionDenied, ResourceExhausted or Internal.
   static Result<std::shared_ptr<ChildProcess>> start(boost::asio::io_context& loop,
                                                      const ChildRequest& request);
+  // A child of ours that lives already: a fork of this process. Internal, and it is ended.
+  static Result<std::shared_ptr<ChildProcess>> adopt(boost::asio::io_context& loop, pid_t pid,
+                                                     const std::string& name);
   // True if any that was started has not been seen to end.
   static bool any_runs();
   ~ChildProcess();

@@ -13,6 +13,7 @@
 #include <sstream>
 #include <vector>
 
+#include "launcher/links/warden_copy.h"
 #include "proto/os/process_title.h"
 #include "tests/launcher/link_probe.h"
 
@@ -113,7 +114,11 @@ TEST_F(LocalLinkTest, AWardenOfThisProgramGoesOnInACopy) {
   setenv("HOME", "/a/home", 1);
   char* words_of_ours[] = {program_invocation_name, nullptr};
   keep_title_place(words_of_ours);
-  LocalLink link(loop_, NodeProgram(directory_ / "nothing", tell_in_copy), probe_.handlers());
+  NodeProgram node((directory_ / "nothing").string());
+  node.copy = WardenCopy::start({node.path, std::string(32, 'a'), 7}, tell_in_copy);
+  ASSERT_NE(node.copy, nullptr);
+  EXPECT_FALSE(node.copy->take({node.path, std::string(32, 'a'), 8})) << "another host's";
+  LocalLink link(loop_, node, probe_.handlers());
   link.open(OpenRequest{std::string(32, 'a'), 7, false});
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); })) << probe_.story();
   std::signal(SIGUSR2, SIG_DFL);

@@ -1,0 +1,63 @@
+#include "launcher/links/warden_copy.h"
+
+#include <sys/single_threaded.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <utility>
+
+#include "proto/os/process_title.h"
+
+namespace ivy {
+namespace {
+
+constexpr int kCarrierFd = 3;
+
+// What a started program has by itself, as far as the warden does not see to it.
+[[noreturn]] void go_on(const WardenOrder& order, int carrier, WardenCopy::Main main) noexcept {
+  setsid();
+  dup2(carrier, kCarrierFd);
+  // Before Linux 5.9 the warden does it, a moment later.
+  syscall(SYS_close_range, static_cast<unsigned>(kCarrierFd + 1), ~0u, 0u);
+  for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
+  sigset_t none;
+  sigemptyset(&none);
+  sigprocmask(SIG_SETMASK, &none, nullptr);
+  std::vector<std::string> words = warden_words(order);
+  set_process_title(words);
+  std::vector<char*> pointers;
+  for (std::string& word : words) pointers.push_back(word.data());
+  pointers.push_back(nullptr);
+  _exit(main(static_cast<int>(words.size()), pointers.data()));
+}
+
+}  // namespace
+
+std::vector<std::string> warden_words(const WardenOrder& order) {
+  return {order.program,  "warden",
+          "--job",        order.job_id,
+          "--host",       std::to_string(order.host),
+          "--carrier-fd", std::to_string(kCarrierFd),
+          "--carrier",    "local"};
+}
+
+WardenCopy::WardenCopy(WardenOrder order, Parts parts)
+    : order_(std::move(order)), parts_(std::move(parts)) {}
+
+std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main main) {
+  if (main == nullptr || __libc_single_threaded == 0) return nullptr;
+  DescriptorPair ends = make_stream_pair();
+  if (!ends) return nullptr;
+  const pid_t pid = fork();
+  if (pid == 0) go_on(order, ends.theirs.get(), main);
+  if (pid < 0) return nullptr;
+  return std::shared_ptr<WardenCopy>(new WardenCopy(order, {pid, std::move(ends.ours)}));
+}
+
+std::optional<WardenCopy::Parts> WardenCopy::take(const WardenOrder& order) {
+  if (order != order_) return std::nullopt;
+  return std::exchange(parts_, std::nullopt);
+}
+
+}  // namespace ivy
