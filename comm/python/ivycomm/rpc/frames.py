@@ -15,7 +15,8 @@ import sys
 from ..modules import imported
 
 FRAME_BYTES = 4096
-CALL, REPLY, RAISED, CANCEL, STOP = range(1, 6)
+# ANNOUNCED: a call whose parts are sent when its callee asks for them, by ASKED.
+CALL, REPLY, RAISED, CANCEL, STOP, ANNOUNCED, ASKED = range(1, 8)
 # Less than this is copied into the pickle: a message of its own costs more.
 _APART_BYTES = 2048
 _HEADER = struct.Struct("<QQqQ")
@@ -69,10 +70,15 @@ def _tensor(octets, dtype, shape):
     return torch.frombuffer(memory, dtype=getattr(torch, dtype)).reshape(shape)
 
 
+def pack_ahead(kind, call, parts):
+    """The frame of parts that follow it, however small they are."""
+    head = _HEADER.pack(kind, len(parts), call, len(parts[0]) if parts else 0)
+    return head + struct.pack(f"<{max(0, len(parts) - 1)}Q", *(memoryview(part).nbytes for part in parts[1:]))
+
+
 def pack(kind, call, parts):
     """(frame, parts that follow it as messages of their own)."""
-    head = _HEADER.pack(kind, len(parts), call, len(parts[0]) if parts else 0)
-    head += struct.pack(f"<{max(0, len(parts) - 1)}Q", *(memoryview(part).nbytes for part in parts[1:]))
+    head = pack_ahead(kind, call, parts)
     if len(head) + sum(memoryview(part).nbytes for part in parts) <= FRAME_BYTES:
         return b"".join([head, *parts]), []
     return head, list(parts)
@@ -87,7 +93,7 @@ def unpack(frame):
         raise ValueError(f"a frame of {len(frame)} bytes")
     kind, count, call, length = _HEADER.unpack_from(frame)
     begin = _HEADER.size + 8 * max(0, count - 1)
-    if not CALL <= kind <= STOP or count > _MOST_PARTS or begin > len(frame):
+    if not CALL <= kind <= ASKED or count > _MOST_PARTS or begin > len(frame):
         raise ValueError(f"a frame of kind {kind} with {count} parts in {len(frame)} bytes")
     lengths = [length, *struct.unpack_from(f"<{max(0, count - 1)}Q", frame, _HEADER.size)] if count else []
     if begin + sum(lengths) != len(frame):
