@@ -6,6 +6,7 @@ Says "all equal" at the end. Works for any number of ranks; `a` and `b` are the 
 import contextlib
 import io
 import os
+import pickle
 import sys
 
 import numpy as np
@@ -162,6 +163,26 @@ def pmap_as_documented(context, r, n):
     assert i_dist.pmap(halves).__name__ == "halves"
     raises(ValueError, lambda: i_dist.pmap(halves, dst=n)(rows), str(n))
     raises(ValueError, lambda: i_dist.pmap(halves, out_axes=(0, 0, 0))(rows), "3 numbers for 2 results")
+
+
+@check
+def what_is_wrong_on_one_rank_is_told_on_all(context, r, n):
+    """Whoever is asked to send what cannot be sent: its own exception there, one that names it elsewhere."""
+    own, cannot = r == n - 1, lambda: 1
+    kind = (pickle.PicklingError, AttributeError, TypeError) if own else TypeError
+    raises(kind, lambda: ic.broadcast_object(cannot if own else None, src=n - 1), *([] if own else [f"rank {n - 1} "]))
+    raises(kind, lambda: ic.all_gather_object(cannot if own else r), *([] if own else [f"rank {n - 1} "]))
+    raises(kind, lambda: ic.gather_object(cannot if own else r, dst=0), *([] if own else [f"rank {n - 1} "]))
+    raises(kind, lambda: ic.scatter_object([cannot] * n if own else None, src=n - 1), *([] if own else [f"rank {n - 1} "]))
+    raises((ValueError, TypeError), lambda: ic.scatter_object([1] * (n + 1) if own else None, src=n - 1))
+    if n > 1:
+        raises(ValueError, lambda: i_dist.scatter(np.empty(1), np.arange(n + 1.0) if own else None, src=n - 1), f"{n + 1} rows")
+        raises(ValueError, lambda: i_dist.reduce_scatter(np.ones(n + 1)), f"{n + 1} rows")
+        raises(ValueError, lambda: i_dist.all_to_all(np.ones(n + 1)), f"{n + 1} rows")
+    raises(ValueError, lambda: i_dist.scatter(np.empty(1), None, src=n - 1), "give x")
+    # Nothing is broken by it, and functions that need not travel may be of any kind.
+    assert ic.all_gather_object(r) == list(range(n)) and np.allclose(i_dist.pmap(lambda row: row + 1)(a), a + 1)
+    assert ic.sim.World(2).run(lambda comm: comm.rank) == [0, 1]
 
 
 @check

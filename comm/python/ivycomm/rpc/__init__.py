@@ -421,12 +421,13 @@ class _Service:
 
     def _stop(self):
         self._closing = True
-        self._taker.stop()
+        may_free = self._taker.stop()
 
         def stop_one():
             self._send(self.group.rank, _REQUESTS, None, frames.STOP, 0, [])
 
-        if self._servers.stop(stop_one) and self.group._is_open():
+        # Threads that are still busy with the group are daemons.
+        if self._servers.stop(stop_one) and may_free and self.group._is_open():
             self.group.free()
 
 

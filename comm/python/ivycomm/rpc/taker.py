@@ -10,6 +10,7 @@ import threading
 _LOOK_SECONDS = 0.02
 _LOOKS_IN_VAIN = 10  # Then the thread sleeps until there is a call.
 _CALLS_OF_A_LOOK = 64
+_STOP_SECONDS = 1.0
 
 
 class Taker:
@@ -17,10 +18,10 @@ class Taker:
 
     def __init__(self, under_way):
         self._under_way = under_way
-        self._is_closing = False
-        self._has_calls = threading.Event()
+        self._closing, self._has_calls = threading.Event(), threading.Event()
         self._turn = 0  # Of the first future that the next look is at.
-        threading.Thread(target=self._run, name="ivy-rpc-taker", daemon=True).start()
+        self._thread = threading.Thread(target=self._run, name="ivy-rpc-taker", daemon=True)
+        self._thread.start()
 
     def wake(self):
         """There is a call under way."""
@@ -28,12 +29,15 @@ class Taker:
             self._has_calls.set()
 
     def stop(self):
-        self._is_closing = True
+        """Ends the thread. False: it still takes a reply."""
+        self._closing.set()
         self._has_calls.set()
+        self._thread.join(_STOP_SECONDS)
+        return not self._thread.is_alive()
 
     def _run(self):
-        pause, in_vain = threading.Event(), 0
-        while not self._is_closing:
+        in_vain = 0
+        while not self._closing.is_set():
             in_vain = 0 if self._under_way else in_vain + 1
             if in_vain > _LOOKS_IN_VAIN:
                 self._has_calls.clear()
@@ -41,8 +45,8 @@ class Taker:
                 if not self._under_way:
                     self._has_calls.wait()
                 in_vain = 0
-            pause.wait(_LOOK_SECONDS)
-            while self._look() and not self._is_closing:
+            self._closing.wait(_LOOK_SECONDS)
+            while not self._closing.is_set() and self._look():
                 pass
 
     # True: something has come, and more may have.
@@ -52,4 +56,4 @@ class Taker:
         self._turn = begin + _CALLS_OF_A_LOOK
         some = itertools.islice(itertools.chain(futures[begin:], futures[:begin]), _CALLS_OF_A_LOOK)
         # A future that somebody waits for is left alone.
-        return sum(future.done() for future in some if not self._is_closing) > 0
+        return sum(future.done() for future in some if not self._closing.is_set()) > 0
