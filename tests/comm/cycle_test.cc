@@ -117,7 +117,8 @@ void live(const Plan& plan, unsigned seed, int rank) {
   // Whoever ends the world may have left the last step before others have: they are told in it.
   const bool is_death = plan.end == End::kKill || plan.end == End::kExit;
   const int told = is_death ? IVY_UNAVAILABLE : IVY_CANCELLED;
-  // So are they of an operation that is left over: ranks that have left the step compare it with their end.
+  // So are they of an operation that is left over: ranks that have left the step compare it with
+  // their end.
   const bool is_of_left_over = plan.end == End::kWorkLeftOver && code == IVY_ABORTED;
   EXPECT_TRUE(code == IVY_OK || is_of_left_over || (plan.end != End::kWell && code == told))
       << ivy_last_error();

@@ -39,7 +39,7 @@ def test_a_call_of_a_rank_that_dies_says_so_at_once(local):
 
 
 @needs_torch
-@pytest.mark.parametrize("flags", [ONE_HOST["two"], ("-n", "3")], ids=["two", "three"])
+@pytest.mark.parametrize("flags", [TWO_HOSTS["hosts"], ("-n", "3")], ids=["hosts", "three"])
 def test_gradients_and_statistics_are_those_of_one_process(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_parallel.py"), limit=LIMIT), ranks_of(flags))
 

@@ -21,7 +21,7 @@ def test_of_jax(local, name, says):
     assert done.code == 0 and done.out.decode().count(says) == 2, done
 
 
-@pytest.mark.parametrize("launcher", ["ivyrun", "torchrun", "openmpi"])
+@pytest.mark.parametrize("launcher", ["ivyrun", "torchrun", pytest.param("openmpi", marks=pytest.mark.long)])
 def test_of_jax_under_each_launcher(local, launcher):
     words = [python_of("jax"), os.path.join(EXAMPLES, "jax_pencils.py")]
     if launcher == "ivyrun":
