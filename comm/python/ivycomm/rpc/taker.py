@@ -41,8 +41,8 @@ class Taker:
             in_vain = 0 if self._under_way else in_vain + 1
             if in_vain > _LOOKS_IN_VAIN:
                 self._has_calls.clear()
-                # A call that has begun meanwhile may not have seen that.
-                if not self._under_way:
+                # A call that has begun meanwhile may not have seen that, nor may a stop.
+                if not self._under_way and not self._closing.is_set():
                     self._has_calls.wait()
                 in_vain = 0
             self._closing.wait(_LOOK_SECONDS)
