@@ -92,11 +92,10 @@ def check_errors(to):
     raises(TypeError, lambda: rpc.rpc_sync(1.5, "add", 1, 2))
     assert rpc.rpc_sync(dst_rank=to, function_name="add", a=1, b=2) == 3
     assert 'did you mean "rank 1"?' in str(raises(ValueError, lambda: rpc.rpc_sync("rank_1", "add", 1, 2)))
-    began = time.monotonic()
-    late = rpc.rpc_async(to, "sleep", 1.0, timeout=0.2)
+    late = rpc.rpc_async(to, "sleep", 2.0, timeout=0.2)
     assert isinstance(raises(rpc.RpcTimeout, late.result), TimeoutError)
-    assert time.monotonic() - began < 1 and late.result(timeout=60) == 1.0
-    given_up = rpc.rpc_async(to, "sleep", 0.1)
+    assert late.result(timeout=60) == 2.0
+    given_up = rpc.rpc_async(to, "sleep", 0.5)
     assert given_up.cancel() and given_up.cancelled()
     raises(ic.Aborted, given_up.result)
 
