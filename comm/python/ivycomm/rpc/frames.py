@@ -7,6 +7,7 @@ A frame is at most FRAME_BYTES long, so that a receiver can post memory for it b
 followed by all of the parts when they fit; when they do not, each part is a message of its own after the frame.
 """
 
+import importlib
 import io
 import pickle
 import struct
@@ -43,7 +44,16 @@ def dump(value):
 
 def load(parts):
     """The value of `dump`'s parts. Arrays use the parts' memory."""
-    return pickle.loads(parts[0], buffers=parts[1:])
+    return _Unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Calls come while the program may still import NumPy, and a part of a package that is asked for meanwhile would be
+    imported beside it: whoever comes second would find half of it. So the whole package is waited for."""
+
+    def find_class(self, module, name):
+        importlib.import_module(module.partition(".")[0])
+        return super().find_class(module, name)
 
 
 class _TensorPickler(pickle.Pickler):
