@@ -292,10 +292,10 @@ Outcome Communicator::break_with(Failure failure) {
     messages_.break_with(failure);
     job_.report(failure, ranks_.name());
     // Interrupt last: a store that hangs must not delay those that can be woken without it.
-    if (is_own_abort) {
-      across_->interrupt();
-      job_.records().agree(failure, ranks_.name());
-    }
+    if (is_own_abort) across_->interrupt();
+    // Ranks that have heard of the abort inside their host hang up as well, and may do so before
+    // its rank has stored it: peers that find the connection gone would blame the connection.
+    if (is_abort && across_ != nullptr) job_.records().agree(failure, ranks_.name());
   }
   device_->abort();
   return Outcome(*this->failure());

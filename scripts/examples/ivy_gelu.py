@@ -5,54 +5,71 @@
     torchrun --nproc_per_node 2 ivy_gelu.py
     mpirun -n 2 python3 ivy_gelu.py       # Open MPI, MPICH; srun -n 2 as well
     python3 ivy_gelu.py                   # alone: a world of one
+    ivyrun -n 2 ivy_gelu.py jax           # Ivy over JAX
 
 Without ivyrun, install the package first: pip install comm/python
 
-Uses torch if it is there, else NumPy.
+Uses Ivy where it is installed, over the backend that is named (numpy, if none is); else torch; else NumPy.
 """
 
+import importlib.util
 import math
+import sys
 
-from ivycomm import i_dist
+import ivycomm  # noqa: F401: finds `ivy.distributed` also where ivyrun's Python hook is switched off.
+import ivy.distributed as i_dist
 
-try:
+ROWS, COLUMNS = 24, 5
+
+
+def by_ivy(backend):
+    import ivy
+    ivy.set_backend(backend)
+    x = ivy.random_normal(shape=(ROWS, COLUMNS), seed=1)  # The same x on all ranks.
+    return x, ivy.gelu, lambda x, parts: ivy.split(x, num_or_size_splits=parts), lambda a, b: bool(ivy.all(ivy.abs(a - b) < 1e-6))
+
+
+def by_torch():
     import torch
     from torch.nn.functional import gelu
+    torch.manual_seed(0)
+    return torch.randn(ROWS, COLUMNS), gelu, lambda x, parts: torch.split(x, ROWS // parts), torch.allclose
 
-    torch.manual_seed(0)  # The same x on all ranks.
-    x = torch.randn(8 * 3, 5)
 
-    def all_close(a, b):
-        return torch.allclose(a, b)
-except ImportError:
+def by_numpy():
     import numpy
-
-    x = numpy.random.default_rng(0).standard_normal((8 * 3, 5))
+    x = numpy.random.default_rng(0).standard_normal((ROWS, COLUMNS))
 
     def gelu(a):
         return a * 0.5 * (1 + numpy.vectorize(math.erf)(a / math.sqrt(2)))
 
-    def all_close(a, b):
-        return numpy.allclose(a, b)
+    return x, gelu, numpy.split, numpy.allclose
 
 
-def main():
+def framework(names):
+    """(x, gelu, split, all_close) of what is there."""
+    if importlib.util.find_spec("ivy").origin:  # ivycomm's stand-in has no file.
+        return by_ivy(names[0] if names else "numpy")
+    return by_torch() if importlib.util.find_spec("torch") else by_numpy()
+
+
+def main(names):
+    x, gelu, split, all_close = framework(names)
     i_dist.init_dist()
     context = i_dist.ParallelContext()
-    rank, size = context["rank"], context["world_size"]
-    begin, end = (len(x) * r // size for r in (rank, rank + 1))
-    if len(x) % size:
-        raise SystemExit(f"{len(x)} rows cannot be divided equally among {size} ranks")
+    if len(x) % context.world_size:
+        raise SystemExit(f"{len(x)} rows cannot be divided equally among {context.world_size} ranks")
 
-    expected = gelu(x)
-    gathered = i_dist.all_gather(gelu(x[begin:end]))
+    def parallel_gelu(x):
+        return i_dist.all_gather(gelu(split(x, context.world_size)[context.rank]))
+
+    expected, gathered, mapped = gelu(x), parallel_gelu(x), i_dist.pmap(gelu)(x)
     assert all_close(gathered, expected), "all_gather of the slices"
-    mapped = i_dist.pmap(gelu)(x)
     assert all_close(mapped, expected), "pmap"
     agreed = i_dist.all_reduce(float(all_close(gathered, mapped)), i_dist.IvyReduceOp.MIN)
     assert agreed == 1, "some rank has another result"
-    i_dist.print0(f"gelu of {tuple(x.shape)} on {size} ranks: gather and pmap agree on all of them")
+    i_dist.print0(f"gelu of {tuple(x.shape)} on {context.world_size} ranks: gather and pmap agree on all of them")
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])

@@ -68,35 +68,39 @@ def messages_of_ivycomm():
     import ivycomm
 
     ivycomm.init()
-    return ivycomm.rank(), ivycomm.send, ivycomm.recv_
+    return ivycomm.rank(), ivycomm.send, ivycomm.recv_, ivycomm.broadcast_object
 
 
 def messages_of_mpi4py():
     from mpi4py import MPI
 
     world = MPI.COMM_WORLD
-    return world.Get_rank(), lambda x, to: world.Send(x, to), lambda x, source: world.Recv(x, source)
+    return world.Get_rank(), lambda x, to: world.Send(x, to), lambda x, source: world.Recv(x, source), world.bcast
 
 
 def measure_messages(way, sizes):
     import numpy as np
 
-    rank, send, receive = {"messages": messages_of_ivycomm, "mpi4py": messages_of_mpi4py}[way]()
+    rank, send, receive, broadcast = {"messages": messages_of_ivycomm, "mpi4py": messages_of_mpi4py}[way]()
+
+    def there_and_back(x):
+        begin = time.perf_counter()
+        if rank == 0:
+            send(x, 1)
+            receive(x, 1)
+        else:
+            receive(x, 0)
+            send(x, 0)
+        return (time.perf_counter() - begin) / 2
+
     for size in sizes:
         x = np.ones(size, np.uint8)
-        rounds = int(max(CALLS_LEAST, min(CALLS_MOST, (1 << 30) // size)))  # Both ranks must agree.
-        taken = []
-        for _ in range(rounds):
-            begin = time.perf_counter()
-            if rank == 0:
-                send(x, 1)
-                receive(x, 1)
-            else:
-                receive(x, 0)
-                send(x, 0)
-            taken.append((time.perf_counter() - begin) / 2)
+        each = statistics.median(there_and_back(x) for _ in range(CALLS_LEAST))
+        # Both ranks must agree.
+        rounds = broadcast(int(max(CALLS_LEAST, min(CALLS_MOST, (1 << 30) // size, 5 * ROUND_SECONDS / each))))
+        taken = [there_and_back(x) for _ in range(rounds)]
         if rank == 0:
-            say(size, statistics.median(taken[1:]))
+            say(size, statistics.median(taken))
 
 
 def main():

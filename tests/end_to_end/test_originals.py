@@ -1,14 +1,16 @@
 """What the systems before had by name: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, their modules."""
 
 import os
+import re
 import subprocess
 import sys
 import textwrap
 
 import pytest
 
-from launching import REPOSITORY
-from test_ivycomm import CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, needs_numpy, needs_torch, ranks_of
+from launching import REPOSITORY, WORKERS
+from test_ivycomm import (CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, has_torch, needs_numpy, needs_torch,
+                          ranks_of)
 
 PACKAGE = os.path.join(REPOSITORY, "comm", "python")
 two_places = pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
@@ -37,7 +39,7 @@ def test_a_call_of_a_rank_that_dies_says_so_at_once(local):
 
 
 @needs_torch
-@pytest.mark.parametrize("flags", [ONE_HOST["two"], ("-n", "3")], ids=["two", "three"])
+@pytest.mark.parametrize("flags", [TWO_HOSTS["hosts"], ("-n", "3")], ids=["hosts", "three"])
 def test_gradients_and_statistics_are_those_of_one_process(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_parallel.py"), limit=LIMIT), ranks_of(flags))
 
@@ -160,6 +162,13 @@ def test_spawn(local, tmp_path):
 @pytest.mark.parametrize("flags", [ONE_HOST["alone"], TWO_HOSTS["hosts"]], ids=["alone", "hosts"])
 def test_every_documented_name(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_original_names.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_numpy
+def test_documented_names_and_signatures():
+    said = python("import ivycomm, documented_names; documented_names.main()", *(["torch"] if has_torch else []),
+                  PYTHONPATH=os.pathsep.join((PACKAGE, WORKERS)))
+    assert re.fullmatch(r"2\d\d names\n", said), said
 
 
 @needs_numpy

@@ -139,16 +139,27 @@ def test_ranks_are_the_launchers(local, launcher, name):
     assert {one["local"] for one in said} == {4}, done
 
 
+def check_examples(done):
+    """Of Ivy Distributed, of Neurenix (remote calls, training) and of the tutorials."""
+    assert done.code == 0, done
+    for words in (b"on 4 ranks: gather and pmap agree", b"learnt by 3 workers", b"4 ranks with 64 bytes of optimizer state",
+                  b"Epoch: 3, Loss: "):
+        assert words in done.out, done
+
+
 # Importing torch takes most of the time: not under the second way of starting the same workers.
+@needs_torch
 @pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
-def test_gelu_example(local, launcher, name):
-    done = local.run_program(*launcher, GELU, env=ENVIRONMENT, limit=LIMIT)
-    assert done.code == 0 and b"on 4 ranks: gather and pmap agree" in done.out, done
+def test_an_example_of_each_original(local, launcher, name):
+    check_examples(local.run_program(*launcher, local.script("each_original.py"), env=ENVIRONMENT, limit=LIMIT))
 
 
-def test_gelu_example_with_ivyrun_and_alone(local):
-    done = local.run("-H", "localhost:4", "-x", "OMP_NUM_THREADS=1", GELU, limit=LIMIT)
-    assert done.code == 0 and b"on 4 ranks: gather and pmap agree" in done.out, done
+@needs_torch
+def test_an_example_of_each_original_with_ivyrun(local):
+    check_examples(local.run("-H", "localhost:4", "-x", "OMP_NUM_THREADS=1", local.script("each_original.py"), limit=LIMIT))
+
+
+def test_gelu_example_alone(local):
     done = local.run_program(PYTHON, GELU, env=ENVIRONMENT, limit=LIMIT)
     assert done.code == 0 and b"on 1 ranks: gather and pmap agree" in done.out, done
 

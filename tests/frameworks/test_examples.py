@@ -8,6 +8,7 @@ import pytest
 
 from environments import python_of
 from launching import REPOSITORY
+from test_without_ivyrun import ENVIRONMENT, TORCHRUN
 
 EXAMPLES = os.path.join(REPOSITORY, "scripts", "examples")
 PACKAGE = os.path.join(REPOSITORY, "comm", "python")
@@ -18,6 +19,24 @@ PACKAGE = os.path.join(REPOSITORY, "comm", "python")
 def test_of_jax(local, name, says):
     done = local.run("-n", "2", "--cpu-devices", "2", "--python", python_of("jax"), os.path.join(EXAMPLES, name), limit=120)
     assert done.code == 0 and done.out.decode().count(says) == 2, done
+
+
+@pytest.mark.parametrize("launcher", ["ivyrun", "torchrun", pytest.param("openmpi", marks=pytest.mark.long)])
+def test_of_jax_under_each_launcher(local, launcher):
+    words = [python_of("jax"), os.path.join(EXAMPLES, "jax_pencils.py")]
+    if launcher == "ivyrun":
+        done = local.run("-n", "2", *words, limit=120)
+    elif launcher == "torchrun":
+        done = local.run_program(*TORCHRUN, "--nproc_per_node", "2", "--no_python", *words, env=ENVIRONMENT, limit=120)
+    else:
+        done = local.run_program("mpirun.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "2", *words,
+                                 env=ENVIRONMENT, limit=120)
+    assert done.code == 0 and b"2 processes share an array of (64, 32) in pencils of (32, 32) and (64, 16)" in done.out, done
+
+
+def test_of_ivy(local):
+    done = local.run("-n", "2", "--python", python_of("tensorflow"), os.path.join(EXAMPLES, "ivy_gelu.py"), "numpy", limit=120)
+    assert done.code == 0 and b"gelu of (24, 5) on 2 ranks: gather and pmap agree" in done.out, done
 
 
 def run(*argv):

@@ -39,3 +39,12 @@ def test_failures_are_seen_as_they_are(local, python):
     assert "interrupted: builtins.KeyboardInterrupt" in text, done
     assert "left behind: ivycomm.errors.Aborted" in text, done
     assert "bereft: ivycomm.errors.RankDied rank 1" in text, done
+
+
+def test_the_originals_calls_agree_with_jax(local):
+    """On 2 x 2 workers."""
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "--python", python_of("jax"),
+                     script(local, "jax_originals.py"), limit=150, env=QUICK)
+    assert done.code == 0, done
+    for part in "pmap_beside_vmap", "calls_with_buffers", "calls_of_mpi4jax", "pencils":
+        assert done.out.decode().count(f"{part}: right") == 4, done

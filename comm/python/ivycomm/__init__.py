@@ -32,6 +32,7 @@ from .groups import (Group, abort, device, finalize, group_of_members, grow, ini
                      split, world, world_size)
 
 from . import originals as _originals
+from .modules import no_such_name as _unknown
 
 _originals.serve()
 
@@ -48,7 +49,6 @@ _MODULES = ("compat", "i_dist", "rpc", "sim")
 
 
 def __getattr__(name):
-    import difflib
     import importlib
     if name in _MODULES:
         return importlib.import_module(f"{__name__}.{name}")
@@ -56,8 +56,7 @@ def __getattr__(name):
         value = getattr(importlib.import_module(f"{__name__}.{_LATER[name]}"), name)
         globals()[name] = value
         return value
-    near = difflib.get_close_matches(name, [*globals(), *_LATER, *_MODULES], n=1)
-    raise AttributeError(f"ivycomm has no {name}" + (f"; did you mean {near[0]}?" if near else ""))
+    raise _unknown(__name__, name, [*globals(), *_LATER, *_MODULES])
 
 
 def __dir__():

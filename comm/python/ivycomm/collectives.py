@@ -575,6 +575,29 @@ def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):
                  (x, array, memory, counts), finish, async_op, timeout)
 
 
+def _scatter_header(x, src, split, group, timeout):
+    """(kind, array, its Memory at rank src, what travels ahead). What is wrong with rank src's x is raised everywhere."""
+    kind = array = input_ = header = None
+    try:
+        if x is not None:
+            kind, array = arrays.adopt(x)
+        if group.rank == src:
+            if x is None:
+                raise ValueError("rank src has to give x")
+            rows = _rows(_shape(array), split, group, "scatter")
+            input_ = kind.input(array)
+            header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array), gradients.is_recorded(x))
+    except (TypeError, ValueError) as error:
+        if group.rank == src:
+            broadcast_object((type(error).__name__, str(error)), src, group=group, timeout=timeout)
+        raise
+    header = broadcast_object(header, src, group=group, timeout=timeout)
+    if len(header) == 2:
+        name, text = header
+        raise (TypeError if name == "TypeError" else ValueError)(f"rank {src} of the group: {text}")
+    return kind, array, input_, header
+
+
 def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):
     """Part r of rank src's x, along axis 0, goes to rank r. Only rank src needs to give x.
 
@@ -586,17 +609,8 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     if not group.is_member:
         return _nothing(async_op)
     at_root = group.rank == _root(group, src)
-    header = input_ = kind = array = None
-    is_recorded = gradients.is_recorded(x)
-    if x is not None:
-        kind, array = arrays.adopt(x)
-    if at_root:
-        if x is None:
-            raise ValueError("rank src has to give x")
-        rows = _rows(_shape(array), split, group, "scatter")
-        input_ = kind.input(array)
-        header = (kind.name, kind.dtype_name(array), _shape(array), rows, kind.place(array), is_recorded)
-    kind_name, dtype_name, shape, rows, place, is_recorded = broadcast_object(header, src, group=group, timeout=timeout)
+    kind, array, input_, header = _scatter_header(x, src, split, group, timeout)
+    kind_name, dtype_name, shape, rows, place, is_recorded = header
     shape = (rows[group.rank], *shape[1:])
     if out is None:
         kind = kind or arrays.kind_by_name(kind_name)

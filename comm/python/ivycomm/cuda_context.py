@@ -110,10 +110,10 @@ def tensor_to_gpu(tensor):
     return _running[-1].to_gpu(tensor)
 
 
-def gpu_to_tensor(array):
+def gpu_to_tensor(gpu_array):
     """The values of an array on the GPU: a torch tensor where torch has been imported, else a NumPy array. Both in host
     memory."""
     import sys
-    values = array.get()
+    values = gpu_array.get()
     torch = sys.modules.get("torch")
     return torch.from_numpy(values) if torch is not None else values

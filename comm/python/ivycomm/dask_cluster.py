@@ -62,13 +62,13 @@ class DaskCluster:
             raise RuntimeError("this DaskCluster is not running: call start(), or use it in a with statement")
         return self._client
 
-    def map(self, function, *iterables, **kwargs):
-        """Futures of function(*items) for each set of items."""
-        return self.client.map(function, *iterables, **kwargs)
+    def map(self, func, *iterables, **kwargs):
+        """Futures of func(*items) for each set of items."""
+        return self.client.map(func, *iterables, **kwargs)
 
-    def submit(self, function, *args, **kwargs):
-        """The Future of function(*args, **kwargs) on some worker."""
-        return self.client.submit(function, *args, **kwargs)
+    def submit(self, func, *args, **kwargs):
+        """The Future of func(*args, **kwargs) on some worker."""
+        return self.client.submit(func, *args, **kwargs)
 
     def gather(self, futures):
         """Results of a future, or of a list or dict of them; raises what a function raised."""
@@ -102,11 +102,11 @@ def tensor_to_dask(tensor, chunks="auto"):
     return dask.array.from_array(numpy.asarray(tensor), chunks=chunks)
 
 
-def dask_to_tensor(array):
+def dask_to_tensor(dask_array):
     """The computed values of a Dask array: a torch tensor where torch has been imported, else a NumPy array."""
     import sys
 
     import numpy
-    values = numpy.ascontiguousarray(array.compute())
+    values = numpy.ascontiguousarray(dask_array.compute())
     torch = sys.modules.get("torch")
     return torch.from_numpy(values) if torch is not None else values

@@ -1,5 +1,6 @@
 """Frameworks that the program has imported, asked for by threads of our own."""
 
+import difflib
 import sys
 
 
@@ -7,3 +8,17 @@ def imported(name):
     """The module, once it is imported as a whole; None before, and while another thread still imports it."""
     module = sys.modules.get(name)
     return None if getattr(getattr(module, "__spec__", None), "_initializing", False) else module
+
+
+def nearest(name, known):
+    """For messages of unknown names: the known one that was probably meant, else all of them."""
+    close = difflib.get_close_matches(str(name), list(known), n=1)
+    if close:
+        return f'did you mean "{close[0]}"?'
+    return "there are " + (", ".join(sorted(known)) or "none")
+
+
+def no_such_name(module, name, known):
+    """The AttributeError of a module's __getattr__."""
+    close = difflib.get_close_matches(name, list(known), n=1)
+    return AttributeError(f"{module} has no {name}" + (f"; did you mean {close[0]}?" if close else ""))

@@ -1,6 +1,7 @@
 """Any Python object, as a pickle (protocol 5).
 
-Unpickling runs what the sender says; all senders are ranks of this job, which know its secret.
+Unpickling runs what the sender says; all senders are ranks of this job, which know its secret. What cannot be pickled
+raises pickle's exception on its rank, and a TypeError that names this rank on the others.
 """
 
 import ctypes
@@ -15,9 +16,25 @@ from .groups import _root, resolve
 _PROTOCOL = 5
 
 
+_REFUSED = -1  # In the place of a length: there is nothing to send.
+
+
 def _bytes_of(obj):
-    data = pickle.dumps(obj, protocol=_PROTOCOL)
-    return data, ctypes.c_char_p(data), len(data)
+    """(pickle, its address, its length, None), or the exception instead of them."""
+    try:
+        data = pickle.dumps(obj, protocol=_PROTOCOL)
+    except Exception as error:  # noqa: B902: whatever a class of the user's raises. The others have to hear of it.
+        return b"", ctypes.c_char_p(b""), _REFUSED, error
+    return data, ctypes.c_char_p(data), len(data), None
+
+
+def _raise_refusals(sizes, error):
+    """Raises this rank's exception, or one that names the first rank whose object cannot be pickled."""
+    if error is not None:
+        raise error
+    for rank, size in sizes.items():
+        if size == _REFUSED:
+            raise TypeError(f"rank {rank} of the group has given what cannot be sent; its own exception says why")
 
 
 def _address(buffer):
@@ -38,10 +55,11 @@ def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
     if not group.is_member:
         return None
     at_root = group.rank == _root(group, src)
-    data, pointer, size = _bytes_of(obj) if at_root else (None, None, 0)
+    data, pointer, size, error = _bytes_of(obj) if at_root else (None, None, 0, None)
     length = ctypes.c_int64(size)
     start(load().ivy_broadcast, (group.handle, ctypes.addressof(length), 1, I64, src), length,
           timeout=timeout)
+    _raise_refusals({src: length.value}, error)
     room = pointer if at_root else _room(length.value)
     start(load().ivy_broadcast, (group.handle, _address(room), length.value, U8, src), (room, data),
           timeout=timeout)
@@ -53,8 +71,9 @@ def all_gather_object(obj, *, group=None, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return None
-    data, pointer, size = _bytes_of(obj)
+    data, pointer, size, error = _bytes_of(obj)
     sizes = number_of_each(group, size, timeout)
+    _raise_refusals(dict(enumerate(sizes)), error)
     room = _room(sum(sizes))
     start(load().ivy_all_gather_v, (group.handle, _address(pointer), _address(room), counts_of(sizes), None, U8),
           (data, pointer, room), timeout=timeout)
@@ -75,13 +94,24 @@ def gather_object(obj, dst=0, *, group=None, timeout=None):
     if not group.is_member:
         return None
     at_root = group.rank == _root(group, dst)
-    data, pointer, size = _bytes_of(obj)
+    data, pointer, size, error = _bytes_of(obj)
     sizes = number_of_each(group, size, timeout)
+    _raise_refusals(dict(enumerate(sizes)), error)
     room = _room(sum(sizes)) if at_root else None
     start(load().ivy_gather_v, (group.handle, _address(pointer), size, _address(room) if at_root else None,
                                 counts_of(sizes), None, U8, dst),
           (data, pointer, room), timeout=timeout)
     return _objects(room, sizes) if at_root else None
+
+
+def _pickles_of(objects, count):
+    """(pickles, None), or ([], exception)."""
+    try:
+        if objects is None or len(objects) != count:
+            raise ValueError(f"scatter_object needs {count} objects, one for each rank")
+        return [pickle.dumps(obj, protocol=_PROTOCOL) for obj in objects], None
+    except Exception as error:  # noqa: B902: whatever a class of the user's raises. The others have to hear of it.
+        return [], error
 
 
 def scatter_object(objects=None, src=0, *, group=None, timeout=None):
@@ -90,16 +120,16 @@ def scatter_object(objects=None, src=0, *, group=None, timeout=None):
     if not group.is_member:
         return None
     at_root = group.rank == _root(group, src)
-    sizes, joined = None, b""
+    sizes, joined, error = None, b"", None
     if at_root:
-        if objects is None or len(objects) != group.size:
-            raise ValueError(f"scatter_object needs {group.size} objects, one for each rank")
-        pickles = [pickle.dumps(obj, protocol=_PROTOCOL) for obj in objects]
-        sizes, joined = (ctypes.c_int64 * group.size)(*map(len, pickles)), b"".join(pickles)
+        pickles, error = _pickles_of(objects, group.size)
+        lengths = [_REFUSED] * group.size if error else map(len, pickles)
+        sizes, joined = (ctypes.c_int64 * group.size)(*lengths), b"".join(pickles)
     length = ctypes.c_int64()
     start(load().ivy_scatter, (group.handle, ctypes.addressof(sizes) if at_root else None,
                                ctypes.addressof(length), 1, I64, src),
           (sizes, length), timeout=timeout)
+    _raise_refusals({src: length.value}, error)
     room, pointer = _room(length.value), ctypes.c_char_p(joined)
     counts = counts_of(list(sizes)) if at_root else None
     start(load().ivy_scatter_v, (group.handle, _address(pointer) if at_root else None, counts, None,

@@ -19,6 +19,7 @@ import threading
 import numpy
 
 from .element_types import ReduceOp, op_number
+from .modules import no_such_name
 
 _REDUCERS = {ReduceOp.SUM: operator.add, ReduceOp.AVG: operator.add, ReduceOp.PRODUCT: operator.mul,
              ReduceOp.MIN: numpy.minimum, ReduceOp.MAX: numpy.maximum, ReduceOp.BAND: operator.and_,
@@ -250,3 +251,7 @@ class Comm:
 
 def _joined(parts, axis):
     return numpy.concatenate(parts, axis) if parts[0].shape else numpy.array(parts)
+
+
+def __getattr__(name):
+    raise no_such_name(__name__, name, globals())

@@ -1,6 +1,7 @@
 """ivycomm.compat.mpi as a program of mpi4py uses it; says "all equal" at the end."""
 
 import numpy as np
+from ivycomm import groups
 from ivycomm.compat import mpi as MPI
 
 
@@ -58,6 +59,8 @@ def main():
     objects(comm, r, n)
     buffers(comm, r, n)
     assert comm.Split(r % 2).allreduce(1) == (n + 1 - r % 2) // 2
+    here = comm.Split_type(MPI.COMM_TYPE_SHARED)
+    assert here.allgather(r) == sorted(each for each, host in enumerate(comm.allgather(groups.node_rank())) if host == groups.node_rank())
     assert comm.Split(MPI.UNDEFINED if r else 0) is (MPI.COMM_NULL if r else None) or r == 0
     comm.Barrier()
     print("all equal")

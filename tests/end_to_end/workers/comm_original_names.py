@@ -6,6 +6,7 @@ Says "all equal" at the end. Works for any number of ranks; `a` and `b` are the 
 import contextlib
 import io
 import os
+import pickle
 import sys
 
 import numpy as np
@@ -43,7 +44,12 @@ def parallel_context(context, r, n):
     assert context.local_world_size * context.num_nodes == n and context.node_rank == r // context.local_world_size
     assert context.local_rank == r % context.local_world_size and context.xla_token is None and context.device in ("cpu", "cuda")
     assert context.backend == "auto" and context.restart_count == 0 and set(context.keys()) > {"run_id", "rank"}
-    raises(AttributeError, lambda: context.rnak, "rnak", "world_size")
+    assert dict(context)["rank"] == context.get("rank") == r and context.get("nothing", 5) == 5 and f"rank {r} of {n}" in repr(context)
+    context["mine"] = 3
+    context.token = 4
+    assert (context.mine, context["token"], i_dist.ParallelContext().mine) == (3, 4, 3) and "mine" in context
+    raises(AttributeError, lambda: setattr(context, "rank", 1), "launcher")
+    raises(AttributeError, lambda: context.rnak, "rnak", 'did you mean "rank"?')
     raises(KeyError, lambda: context["rnak"])
 
 
@@ -58,6 +64,9 @@ def group(context, r, n):
     assert total is None or np.allclose(total, sum(a[0] + each for each in range(half.size)))
     assert half.to_native_group() is half and i_dist.Group.from_native_group(half) is half
     raises(TypeError, lambda: i_dist.Group.from_native_group("a string"), "str")
+    raises(TypeError, lambda: i_dist.Group(7), "int")
+    again = i_dist.Group(half)
+    assert again.ranks == list(range(half.size)) and isinstance(again, i_dist.NativeGroup) and not isinstance(7, i_dist.NativeGroup)
 
 
 @check
@@ -88,23 +97,42 @@ def reductions(context, r, n):
         assert i_dist.all_reduce(np.array([r * 5 + 3]), getattr(i_dist.IvyReduceOp, op)) == wanted, op
     out = np.empty_like(a)
     assert i_dist.all_reduce(every[r], out=out) is out and np.allclose(out, sum(every))
-    assert i_dist.OpHandler("mean").op == i_dist.IvyReduceOp.MEAN
+    mean = i_dist.OpHandler("mean")
+    assert mean.op is i_dist.IvyReduceOp.MEAN is i_dist.IvyReduceOp("MEAN") and (mean.name, mean.cupy_op()) == ("MEAN", "sum")
+    assert np.allclose(i_dist.all_reduce(every[r], mean), sum(every) / n)
+    assert np.allclose(ic.all_reduce(every[r], i_dist.IvyReduceOp.MEAN), sum(every) / n)
     raises(ValueError, lambda: i_dist.OpHandler("median"), "median")
+    raises(ValueError, lambda: i_dist.OpHandler("bor").cupy_op(), "BOR")
     raises((ValueError, TypeError, ic.IvyError), lambda: i_dist.all_reduce(np.arange(3), "bnad"))
 
 
 @check
+def lists_as_out(context, r, n):
+    every = [a + each for each in range(n)]
+    out = [np.empty_like(a) for _ in range(n)]
+    assert i_dist.all_gather(every[r], tiled=True, out=out) is out and np.array_equal(out, every)
+    out = [np.empty_like(a) for _ in range(n)]
+    got = i_dist.gather(every[r], tiled=True, dst=n - 1, out=out)
+    assert got is (out if r == n - 1 else None) and (got is None or np.array_equal(out, every))
+    raises(TypeError, lambda: i_dist.all_gather(a, out=out), "tiled")
+    raises(ValueError, lambda: i_dist.all_gather(a, tiled=True, out=out[1:]), f"{n} arrays")
+    x = np.arange(n) + 10 * r
+    assert np.array_equal(i_dist.all_to_all(x, None), 10 * np.arange(n) + r)
+
+
+@check
 def messages(context, r, n):
+    """Group and tag by place, as the original has them."""
     got = np.empty_like(a)
     if n == 1:
-        i_dist.send(a, 0, tag=3)
-        i_dist.recv(got, 0, tag=3)
-        assert np.array_equal(got, a)
+        i_dist.send(a, 0, None, 3)
     elif r == 0:
-        i_dist.send(a, n - 1, tag=3)
-    elif r == n - 1:
-        i_dist.recv(got, 0, tag=3)
-        assert np.array_equal(got, a)
+        i_dist.send(a, n - 1, None, 3)
+        i_dist.send(b, n - 1)
+    if r == n - 1:
+        assert i_dist.recv(got, 0, None, 3) is got and np.array_equal(got, a)
+    if r == n - 1 and n > 1:
+        assert np.array_equal(i_dist.recv(x_buffer=np.empty_like(b), src=-1, tag=-1), b)
     i_dist.barrier()
 
 
@@ -112,13 +140,60 @@ def messages(context, r, n):
 def print0(context, r, n):
     with contextlib.redirect_stdout(io.StringIO()) as said:
         i_dist.print0("hello", 3)
-    assert said.getvalue() == ("hello 3\n" if r == 0 else "")
+        last = i_dist.Group([n - 1])
+        i_dist.print0("last", group=last, end="!")
+    assert said.getvalue() == ("hello 3\n" if r == 0 else "") + ("last!" if r == n - 1 else "")
 
 
 @check
 def pmap_of_an_axis_that_is_too_short(context, r, n):
     if n > 1:
         raises(ValueError, lambda: i_dist.pmap(lambda row: row)(a[:n - 1]))
+
+
+@check
+def pmap_as_documented(context, r, n):
+    rows = np.random.default_rng(8).random((2 * n + 1, 3))
+
+    def halves(row, factor=1):
+        return row * factor, row.sum()
+
+    whole, sums = i_dist.pmap(halves, in_axes=0, out_axes=(1, 0), dst=-1)(rows, factor=2)  # All of a tuple, on all ranks.
+    assert np.allclose(whole, 2 * rows.T) and np.allclose(sums, rows.sum(axis=1))
+    assert i_dist.pmap(halves).__name__ == "halves"
+    raises(ValueError, lambda: i_dist.pmap(halves, dst=n)(rows), str(n))
+    raises(ValueError, lambda: i_dist.pmap(halves, out_axes=(0, 0, 0))(rows), "3 numbers for 2 results")
+
+
+@check
+def what_is_wrong_on_one_rank_is_told_on_all(context, r, n):
+    """Whoever is asked to send what cannot be sent: its own exception there, one that names it elsewhere."""
+    own, cannot = r == n - 1, lambda: 1
+    kind = (pickle.PicklingError, AttributeError, TypeError) if own else TypeError
+    raises(kind, lambda: ic.broadcast_object(cannot if own else None, src=n - 1), *([] if own else [f"rank {n - 1} "]))
+    raises(kind, lambda: ic.all_gather_object(cannot if own else r), *([] if own else [f"rank {n - 1} "]))
+    raises(kind, lambda: ic.gather_object(cannot if own else r, dst=0), *([] if own else [f"rank {n - 1} "]))
+    raises(kind, lambda: ic.scatter_object([cannot] * n if own else None, src=n - 1), *([] if own else [f"rank {n - 1} "]))
+    raises((ValueError, TypeError), lambda: ic.scatter_object([1] * (n + 1) if own else None, src=n - 1))
+    if n > 1:
+        raises(ValueError, lambda: i_dist.scatter(np.empty(1), np.arange(n + 1.0) if own else None, src=n - 1), f"{n + 1} rows")
+        raises(ValueError, lambda: i_dist.reduce_scatter(np.ones(n + 1)), f"{n + 1} rows")
+        raises(ValueError, lambda: i_dist.all_to_all(np.ones(n + 1)), f"{n + 1} rows")
+    raises(ValueError, lambda: i_dist.scatter(np.empty(1), None, src=n - 1), "give x")
+    # Nothing is broken by it, and functions that need not travel may be of any kind.
+    assert ic.all_gather_object(r) == list(range(n)) and np.allclose(i_dist.pmap(lambda row: row + 1)(a), a + 1)
+    assert ic.sim.World(2).run(lambda comm: comm.rank) == [0, 1]
+
+
+@check
+def names_that_are_not_there(context, r, n):
+    import ivycomm.compat.mpi
+    import neurenix.distributed
+    raises(AttributeError, lambda: i_dist.all_gahter, "did you mean all_gather?")
+    raises(AttributeError, lambda: neurenix.distributed.init_distribted, "did you mean init_distributed?")
+    raises(AttributeError, lambda: ivycomm.compat.mpi.COMM_WORD, "did you mean COMM_WORLD?")
+    raises(AttributeError, lambda: ic.sim.Wrld, "did you mean World?")
+    raises(AttributeError, lambda: ic.rpc.rpc_snc, "did you mean rpc_sync?")
 
 
 @check
@@ -171,7 +246,7 @@ def shards(context, r, n):
 def main():
     raises(ic.NotInitialized, lambda: i_dist.all_reduce(a), "init")
     raises(ic.NotInitialized, lambda: i_dist.ParallelContext().rank)
-    raises(ValueError, lambda: i_dist.init_dist(backend="ncll"), "ncll")
+    raises(ValueError, lambda: i_dist.init_dist(backend="ncll"), "ncll", 'did you mean "nccl"?')
     context = i_dist.init_dist()
     assert os.environ.get("IVY_RANK") in (None, str(context.rank))
     for name, function in CHECKS.items():

@@ -22,7 +22,7 @@ def check_gradients(expected, got):
         if mine.grad is None:
             assert theirs.grad is None or not theirs.grad.any()
         else:
-            assert torch.allclose(mine.grad, theirs.grad, atol=1e-6, rtol=1e-5), (mine.grad - theirs.grad).abs().max()
+            assert torch.allclose(mine.grad, theirs.grad, atol=1e-6, rtol=1e-6), (mine.grad - theirs.grad).abs().max()
 
 
 def check_data_parallel(rank, size):

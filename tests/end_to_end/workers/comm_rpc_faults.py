@@ -101,6 +101,16 @@ def check_large(to, mebibytes):
     assert rpc.rpc_sync(to, "add", 2, 2) == 4
 
 
+def check_any_order(to, mebibytes):
+    """Every rank calls every other at once, and asks for the last result first; in the long run it is more than is kept."""
+    count, x = (40, np.ones(1 << 20)) if mebibytes > 100 else (12, np.ones(1 << 18))
+    calls = [rpc.rpc_async(to, "add", x, each) for each in range(count)]
+    assert rpc.rpc_sync(to, "add", 1, 1) == 2
+    for each, call in reversed(list(enumerate(calls))):
+        got = call.result(timeout=600)
+        assert got[0] == got[-1] == 1 + each, each
+
+
 def check_threads(to):
     wrong = []
 
@@ -178,6 +188,7 @@ def main():
     check_signal(to)
     check_stopped(to)
     check_strangers(to)
+    check_any_order(to, int(sys.argv[1]))
     check_large(to, int(sys.argv[1]))
     rpc.shutdown()
     print("all equal")

@@ -24,9 +24,10 @@ from .. import collectives, groups, messages, objects
 from ..errors import IvyError as Exception  # noqa: A004: mpi4py's name.
 from ..futures import wait_any
 from ..library import ANY
+from ..modules import no_such_name
 
 ANY_SOURCE = ANY_TAG = ANY
-PROC_NULL, UNDEFINED, ROOT = -2, -32766, -4
+PROC_NULL, UNDEFINED, ROOT, COMM_TYPE_SHARED = -2, -32766, -4, 1
 IN_PLACE = type("InPlace", (), {"__repr__": lambda self: "MPI.IN_PLACE"})()
 COMM_NULL = None
 
@@ -182,6 +183,12 @@ class Comm:
         """One communicator per color; COMM_NULL for UNDEFINED."""
         made = groups.split(None if color == UNDEFINED else color, key, group=self._group)
         return Comm(made) if made.is_member else COMM_NULL
+
+    def Split_type(self, split_type, key=0, info=None):
+        """The ranks of this communicator on this host, for COMM_TYPE_SHARED; COMM_NULL for UNDEFINED."""
+        if split_type not in (COMM_TYPE_SHARED, UNDEFINED):
+            raise NotImplementedError(f"Split_type({split_type}): ivycomm.compat.mpi has COMM_TYPE_SHARED only")
+        return self.Split(UNDEFINED if split_type == UNDEFINED else self._group.node_rank, key)
 
     def Dup(self):
         return Comm(groups.new_group(range(self.size), group=self._group))
@@ -415,3 +422,7 @@ def Wtime():
 def Get_processor_name():
     import socket
     return socket.gethostname()
+
+
+def __getattr__(name):
+    raise no_such_name(__name__, name, globals())

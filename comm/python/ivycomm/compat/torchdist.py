@@ -18,6 +18,7 @@ from .. import collectives, groups, messages, monitored, objects
 from ..element_types import ReduceOp  # noqa: F401
 from ..job_store import Store  # noqa: F401
 from ..job_store import store as get_store  # noqa: F401
+from ..modules import no_such_name
 from ..work import Work
 
 _backend = None
@@ -39,7 +40,7 @@ class group:
 def __getattr__(name):
     if name in _MULTIGPU:
         raise AttributeError(f"torch has dropped {name}: give each process one GPU, and call {name[:-len('_multigpu')]}")
-    raise AttributeError(f"ivycomm.compat.torchdist has no {name}")
+    raise no_such_name(__name__, name, globals())
 
 
 # ---- The process group ----

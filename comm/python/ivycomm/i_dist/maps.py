@@ -1,5 +1,6 @@
 """Functions mapped over an axis that the ranks divide: pmap, xmap and dp_pipeline of the original ivy.distributed."""
 
+import functools
 import sys
 
 from .. import arrays, collectives, groups
@@ -10,26 +11,30 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
 
     The returned function takes the whole arrays on every rank. Each rank takes its part along in_axes (one
     number, or one for each argument; None: the whole argument), calls fn for every position, as
-    vmap does, and the results are put together along out_axes: on every rank, or at `dst` alone
-    (None on the others). Arguments and results may be lists, tuples and dicts of arrays.
+    vmap does, and the results are put together along out_axes (one number, or one for each of a tuple's results): on
+    every rank (dst None or -1), or at `dst` alone (None on the others). Arguments and results may be lists, tuples and
+    dicts of arrays; named arguments go to every call as they are.
 
     vectorize: None (default): by one call of torch's or JAX's own vmap where the arguments are its arrays and fn can be
     mapped so, else by a call for each position; True: by vmap only; False: never, for functions that communicate.
     """
 
-    def mapped(*arguments):
+    @functools.wraps(fn)
+    def mapped(*arguments, **named):
+        call = functools.partial(fn, **named) if named else fn
         members = groups.resolve(group)
         if not members.is_member:
             return None
+        to_all = dst in (None, -1) or groups._root(members, dst) is None
         axes = _axes_of(in_axes, arguments)
         begin, end = _own_part(arguments, axes, members)
-        stacked = _vectorized(fn, arguments, axes, (begin, end), vectorize)
+        stacked = _vectorized(call, arguments, axes, (begin, end), vectorize)
         if stacked is None:
-            results = [fn(*(argument if axis is None else _each(argument, lambda a: _at(a, axis, position))
-                            for argument, axis in zip(arguments, axes))) for position in range(begin, end)]
+            results = [call(*(argument if axis is None else _each(argument, lambda a: _at(a, axis, position))
+                              for argument, axis in zip(arguments, axes))) for position in range(begin, end)]
             stacked = _together(results, _stack)
-        whole = _each(stacked, lambda part: _gathered(part, out_axes, members))
-        return whole if dst is None or members.rank == dst else None
+        whole = _gathered_along(stacked, out_axes, members)
+        return whole if to_all or members.rank == dst else None
 
     return mapped
 
@@ -148,6 +153,16 @@ def _at(array, axis, position):
 def _stack(parts):
     kind, _ = arrays.adopt(parts[0])
     return kind.concatenate([arrays.adopt(part)[1][None] for part in parts], 0)
+
+
+def _gathered_along(stacked, out_axes, group):
+    if not isinstance(out_axes, (list, tuple)):
+        return _each(stacked, lambda part: _gathered(part, out_axes, group))
+    results = stacked if isinstance(stacked, (list, tuple)) else (stacked,)
+    if len(out_axes) != len(results):
+        raise ValueError(f"out_axes has {len(out_axes)} numbers for {len(results)} results")
+    whole = [_each(part, lambda leaf, axis=axis: _gathered(leaf, axis, group)) for part, axis in zip(results, out_axes)]
+    return type(stacked)(whole) if isinstance(stacked, (list, tuple)) else whole[0]
 
 
 def _gathered(stacked, axis, group):

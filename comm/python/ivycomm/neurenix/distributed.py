@@ -4,6 +4,7 @@ from ivycomm.context import (DistributedContext, barrier, get_rank, get_world_si
                              is_main_process)
 from ivycomm.cuda_context import CudaContext, gpu_to_tensor, tensor_to_gpu  # noqa: F401
 from ivycomm.dask_cluster import DaskCluster, tensor_to_dask  # noqa: F401
+from ivycomm.modules import no_such_name
 from ivycomm.rpc import rpc_async, rpc_sync  # noqa: F401
 from ivycomm.rpc.context import RpcContext, init_rpc  # noqa: F401
 
@@ -22,4 +23,4 @@ def __getattr__(name):
     if name == "SyncBatchNorm":
         from ivycomm.parallel.torch_moments import SyncBatchNorm
         return SyncBatchNorm
-    raise AttributeError(f"neurenix.distributed has no {name}")
+    raise no_such_name(__name__, name, [*globals(), "DataParallel", "SyncBatchNorm"])

@@ -28,16 +28,18 @@ at once when the callee's process ends; NotInitialized before init_rpc and after
 """
 
 import atexit
-import difflib
 import itertools
 import threading
 import traceback
 
 from .. import collectives, errors, groups, objects
 from ..errors import IvyError, NotInitialized, Timeout
+from ..modules import nearest, no_such_name
 from . import frames
+from .large_requests import LargeRequests, is_large
 from .memory import Messages, Room, room_of
 from .servers import Servers
+from .taker import Taker
 
 _REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so have parts that follow a request.
 _LAST_TAG = 2**30 - 2
@@ -80,22 +82,27 @@ def register(function=None, *, name=None):
     return function
 
 
-def register_function(name, function):
-    """Makes `function` callable by `name`."""
-    return register(function, name=name)
+def register_function(name, func):
+    """Makes `func` callable by `name`."""
+    return register(func, name=name)
 
 
-def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT):
+def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
     """Begins to serve calls; every rank of the group calls it. A second call changes nothing.
 
     name: by which the others may call this rank, besides its number. timeout: seconds for calls that say none,
-    None: without limit. Joins the job when nobody has (ivycomm.init).
+    None: without limit. Joins the job when nobody has (ivycomm.init). joining: backend, init_method, world_size and rank,
+    as RpcContext takes them; the name of a backend in the place of `name` is one.
     """
     global _service
+    from .context import BACKENDS, options_of
+    if name in BACKENDS:
+        joining, name = {"backend": name, **joining}, None
+    options = options_of(**joining)
     if _service is not None and _service.is_open():
         return
     if group is None:
-        groups.init()
+        groups.init(**options)
     _service = _Service(groups.resolve(group), name, timeout)
 
 
@@ -113,19 +120,24 @@ def is_initialized():
     return _service is not None and _service.is_open()
 
 
-def rpc_sync(to, function, *args, timeout=..., **kwargs):
-    """The result of function(*args, **kwargs) on rank `to` (a rank of the group, or a name).
+def rpc_sync(dst_rank, function_name, *args, timeout=..., **kwargs):
+    """The result of the function, called with args and kwargs on another rank.
 
-    function: a registered name, or a function that is registered here. timeout: seconds; None: without limit.
+    dst_rank: a rank of the group, or its name. function_name: a registered name, or a function that is registered here.
+    timeout: seconds; None: without limit.
     """
-    return rpc_async(to, function, *args, timeout=timeout, **kwargs).result()
+    return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout).result()
 
 
-def rpc_async(to, function, *args, timeout=..., **kwargs):
+def rpc_async(dst_rank, function_name, *args, timeout=..., **kwargs):
     """As rpc_sync, but returns an RpcFuture at once. The arguments' memory must not change until it is done."""
+    return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout)
+
+
+def _running():
     if _service is None:
         raise NotInitialized("no calls without init_rpc()")
-    return _service.call(to, _name_of(function), (args, kwargs), timeout)
+    return _service
 
 
 def _name_of(function):
@@ -270,6 +282,9 @@ class _Service:
         self._rooms = []  # For frames of replies; nobody waits in them now.
         self._cancelled = set()  # (rank, call): given up before they began.
         self._under_way = set()  # Futures that have no result yet.
+        self._sending = [threading.Lock() for _ in range(self.group.size)]
+        self._taker = Taker(self._under_way)
+        self._large = LargeRequests(self._announce, self._send_parts)
         self._servers = Servers(self._next_request, self._serve)
 
     def _learn_names(self, name):
@@ -285,8 +300,10 @@ class _Service:
     def rank_of(self, to):
         if isinstance(to, str):
             if to not in self._ranks_by_name:
-                raise ValueError(f'no rank is named "{to}"; {_near(to, self._ranks_by_name)}')
+                raise ValueError(f'no rank is named "{to}"; {nearest(to, self._ranks_by_name)}')
             return self._ranks_by_name[to]
+        if isinstance(to, bool) or not hasattr(type(to), "__index__"):
+            raise TypeError(f"{to!r} is no rank: a number from 0 to {self.group.size - 1}, or a name that a rank gave itself")
         if not 0 <= to < self.group.size:
             raise ValueError(f"rank {to} is not in 0..{self.group.size - 1}")
         return int(to)
@@ -299,8 +316,19 @@ class _Service:
         parts = frames.dump((name, *arguments))
         future = RpcFuture(self, to, name, next(self._numbers), timeout)
         self._under_way.add(future)
-        self._send(to, _REQUESTS, _request_tag(future._call), frames.CALL, future._call, parts)
+        self._taker.wake()
+        if is_large(parts):
+            self._large.add(to, future._call, parts)
+        else:
+            self._send(to, _REQUESTS, _request_tag(future._call), frames.CALL, future._call, parts)
         return future
+
+    def _announce(self, to, call, parts):
+        self._messages.send(frames.pack_ahead(frames.ANNOUNCED, call, parts), to, _REQUESTS)
+
+    def _send_parts(self, to, call, parts):
+        for part in parts:
+            self._messages.send(part, to, _request_tag(call))
 
     def cancel(self, to, call):
         self._send(to, _REQUESTS, None, frames.CANCEL, call, [])
@@ -332,9 +360,14 @@ class _Service:
 
     def _send(self, to, tag, tag_of_parts, kind, call, parts):
         frame, following = frames.pack(kind, call, parts)
-        self._messages.send(frame, to, tag)
-        for part in following:
-            self._messages.send(part, to, tag_of_parts)
+        if not following:
+            self._messages.send(frame, to, tag)
+            return
+        # Parts directly behind their frame: who takes them waits for nothing else that comes from here.
+        with self._sending[to]:
+            self._messages.send(frame, to, tag)
+            for part in following:
+                self._messages.send(part, to, tag_of_parts)
 
     # The next request for a function as what _serve wants; None: this thread has to stop.
     def _next_request(self, room):
@@ -345,12 +378,17 @@ class _Service:
             if kind == frames.STOP:
                 return None
             if kind != frames.CANCEL:
-                return source, call, parts, lengths
+                return kind, source, call, parts, lengths
             self._cancelled.add((source, call))
 
-    def _serve(self, source, call, parts, lengths):
+    def _serve(self, kind, source, call, parts, lengths):
+        if kind == frames.ASKED:
+            self._large.asked(source, call)
+            return
         try:
-            if parts is None:
+            if kind == frames.ANNOUNCED:
+                parts = self._announced_parts(source, call, lengths)
+            elif parts is None:
                 parts = self._parts(source, _request_tag(call), lengths)
             name, args, kwargs = frames.load(parts)
             if (source, call) in self._cancelled:
@@ -359,11 +397,17 @@ class _Service:
             function = _functions.get(name)
             if function is None:
                 raise UnknownFunction(f'no function "{name}" is registered on rank {self.group.rank}; '
-                                      f"{_near(name, _functions)}")
+                                      f"{nearest(name, _functions)}")
             kind, reply = frames.REPLY, frames.dump(function(*args, **kwargs))
         except Exception as error:  # noqa: B902: raised by the call.
             kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
+
+    def _announced_parts(self, source, call, lengths):
+        # Whoever listens meanwhile may be asked for parts itself.
+        with self._servers.waiting():
+            self._send(source, _REQUESTS, None, frames.ASKED, call, [])
+            return self._parts(source, _request_tag(call), lengths)
 
     def close(self, graceful, timeout):
         try:
@@ -377,11 +421,13 @@ class _Service:
 
     def _stop(self):
         self._closing = True
+        may_free = self._taker.stop()
 
         def stop_one():
             self._send(self.group.rank, _REQUESTS, None, frames.STOP, 0, [])
 
-        if self._servers.stop(stop_one) and self.group._is_open():
+        # Threads that are still busy with the group are daemons.
+        if self._servers.stop(stop_one) and may_free and self.group._is_open():
             self.group.free()
 
 
@@ -396,13 +442,6 @@ def _as_reply(error):
         return frames.dump((None, kind, text))
 
 
-def _near(name, known):
-    close = difflib.get_close_matches(name, known, n=1)
-    if close:
-        return f'did you mean "{close[0]}"?'
-    return "there are " + (", ".join(sorted(known)) or "none")
-
-
 def _end_at_exit():
     # Threads that listen would keep the world from ending. Nobody is waited for: the program may end by an exception.
     if _service is not None and groups.is_initialized() and _service.is_open():
@@ -411,3 +450,7 @@ def _end_at_exit():
 
 atexit.register(_end_at_exit)
 groups.before_end.append(_end_at_exit)
+
+
+def __getattr__(name):
+    raise no_such_name(__name__, name, globals())

@@ -7,6 +7,7 @@ A frame is at most FRAME_BYTES long, so that a receiver can post memory for it b
 followed by all of the parts when they fit; when they do not, each part is a message of its own after the frame.
 """
 
+import importlib
 import io
 import pickle
 import struct
@@ -15,7 +16,8 @@ import sys
 from ..modules import imported
 
 FRAME_BYTES = 4096
-CALL, REPLY, RAISED, CANCEL, STOP = range(1, 6)
+# ANNOUNCED: a call whose parts are sent when its callee asks for them, by ASKED.
+CALL, REPLY, RAISED, CANCEL, STOP, ANNOUNCED, ASKED = range(1, 8)
 # Less than this is copied into the pickle: a message of its own costs more.
 _APART_BYTES = 2048
 _HEADER = struct.Struct("<QQqQ")
@@ -42,7 +44,16 @@ def dump(value):
 
 def load(parts):
     """The value of `dump`'s parts. Arrays use the parts' memory."""
-    return pickle.loads(parts[0], buffers=parts[1:])
+    return _Unpickler(io.BytesIO(parts[0]), buffers=parts[1:]).load()
+
+
+class _Unpickler(pickle.Unpickler):
+    """Calls come while the program may still import NumPy, and a part of a package that is asked for meanwhile would be
+    imported beside it: whoever comes second would find half of it. So the whole package is waited for."""
+
+    def find_class(self, module, name):
+        importlib.import_module(module.partition(".")[0])
+        return super().find_class(module, name)
 
 
 class _TensorPickler(pickle.Pickler):
@@ -69,10 +80,15 @@ def _tensor(octets, dtype, shape):
     return torch.frombuffer(memory, dtype=getattr(torch, dtype)).reshape(shape)
 
 
+def pack_ahead(kind, call, parts):
+    """The frame of parts that follow it, however small they are."""
+    head = _HEADER.pack(kind, len(parts), call, len(parts[0]) if parts else 0)
+    return head + struct.pack(f"<{max(0, len(parts) - 1)}Q", *(memoryview(part).nbytes for part in parts[1:]))
+
+
 def pack(kind, call, parts):
     """(frame, parts that follow it as messages of their own)."""
-    head = _HEADER.pack(kind, len(parts), call, len(parts[0]) if parts else 0)
-    head += struct.pack(f"<{max(0, len(parts) - 1)}Q", *(memoryview(part).nbytes for part in parts[1:]))
+    head = pack_ahead(kind, call, parts)
     if len(head) + sum(memoryview(part).nbytes for part in parts) <= FRAME_BYTES:
         return b"".join([head, *parts]), []
     return head, list(parts)
@@ -87,7 +103,7 @@ def unpack(frame):
         raise ValueError(f"a frame of {len(frame)} bytes")
     kind, count, call, length = _HEADER.unpack_from(frame)
     begin = _HEADER.size + 8 * max(0, count - 1)
-    if not CALL <= kind <= STOP or count > _MOST_PARTS or begin > len(frame):
+    if not CALL <= kind <= ASKED or count > _MOST_PARTS or begin > len(frame):
         raise ValueError(f"a frame of kind {kind} with {count} parts in {len(frame)} bytes")
     lengths = [length, *struct.unpack_from(f"<{max(0, count - 1)}Q", frame, _HEADER.size)] if count else []
     if begin + sum(lengths) != len(frame):

@@ -5,6 +5,7 @@ the usual short call wakes nobody, and listens on afterwards. A function that la
 loses the turn to the next thread, because it may wait for a call that comes here.
 """
 
+import contextlib
 import threading
 
 from . import frames
@@ -32,7 +33,7 @@ class Servers:
         self._turn = threading.Lock()  # Held, for whoever has the turn, by no thread in particular.
         self._lock = threading.Lock()
         self._running = None  # The server that runs a function and still has the turn.
-        self._threads = self._idle = 0
+        self._threads = self._idle = self._waiting = 0
         self._is_closing = False
         self._has_requests = threading.Event()
         self._add_thread()
@@ -40,7 +41,7 @@ class Servers:
 
     def _add_thread(self):
         with self._lock:
-            if self._threads >= _MOST_THREADS or self._is_closing:
+            if self._threads - self._waiting >= _MOST_THREADS or self._is_closing:
                 return
             self._threads += 1
             number = self._threads
@@ -91,6 +92,18 @@ class Servers:
         server = self._running
         if server is not None and server.ident == threading.get_ident():
             self._pass_on(server, server.requests)
+
+    @contextlib.contextmanager
+    def waiting(self):
+        """For a thread that serves and waits for another rank's servers: it does not count among the most there may be."""
+        with self._lock:
+            self._waiting += 1
+        try:
+            self.pass_turn_on()
+            yield
+        finally:
+            with self._lock:
+                self._waiting -= 1
 
     def _pass_on(self, server, requests):
         with self._lock:

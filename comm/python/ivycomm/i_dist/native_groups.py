@@ -1,0 +1,84 @@
+"""Groups of ranks under the names of the original ivy.distributed, and the groups of the framework in use."""
+
+import sys
+
+from .. import groups
+
+
+def _torch():
+    """torch.distributed, where the program has imported it and this build of torch has it."""
+    torch = sys.modules.get("torch.distributed")
+    return torch if torch is not None and torch.is_available() else None
+
+
+def _ranks_of(native):
+    """World ranks of a group of torch's, mpi4py's or ivycomm's; None for all else."""
+    mpi, torch = sys.modules.get("mpi4py.MPI"), _torch()
+    if isinstance(native, groups.Group):
+        return list(native.ranks)
+    if mpi is not None and isinstance(native, mpi.Comm):
+        own, world = native.Get_group(), mpi.COMM_WORLD.Get_group()
+        return mpi.Group.Translate_ranks(own, list(range(own.Get_size())), world)
+    if torch is not None and isinstance(native, torch.ProcessGroup):
+        of_default = getattr(torch, "get_process_group_ranks", None)
+        return of_default(native) if of_default else [
+            torch.distributed_c10d._get_global_rank(native, rank) for rank in range(native.size())]
+    return None
+
+
+class _IsNative(type):
+    def __instancecheck__(cls, candidate):
+        return _ranks_of(candidate) is not None
+
+
+class NativeGroup(metaclass=_IsNative):
+    """For isinstance and annotations: torch's process groups, mpi4py's communicators, ivycomm's groups."""
+
+
+class Group(groups.Group):
+    """A group of these world ranks; every rank of the world makes it, in the same order.
+
+    group: the ranks, or a group of torch's, mpi4py's or ivycomm's that has them.
+    """
+
+    def __init__(self, group):
+        native = _ranks_of(group)
+        if native is None and not hasattr(type(group), "__iter__"):
+            raise TypeError(f"a {type(group).__name__} is neither a sequence of ranks nor a group of torch's, mpi4py's or "
+                            "ivycomm's")
+        made = groups.new_group(list(group) if native is None else native)
+        super().__init__(made._handle, made.ranks)
+        self.ranks = list(self.ranks)
+        self._native = None
+
+    def to_native_group(self):
+        """These ranks as the framework in use has them: torch's process group when torch.distributed is initialized,
+        mpi4py's communicator when MPI is; else this group itself. Every rank of the world asks, in the same order; asked
+        again, it is the same one."""
+        if self._native is None:
+            self._native = _made_native(self)
+        return self._native
+
+    @staticmethod
+    def from_native_group(native_group):
+        """The Group of a torch process group's or an mpi4py communicator's ranks; a Group is returned as it is."""
+        if isinstance(native_group, groups.Group):
+            return native_group
+        ranks = _ranks_of(native_group)
+        if ranks is None:
+            raise TypeError(f"a {type(native_group).__name__} is no group of torch's, mpi4py's or ivycomm's")
+        return Group(ranks)
+
+
+def _made_native(group):
+    torch, mpi = _torch(), sys.modules.get("mpi4py.MPI")
+    if torch is not None and torch.is_initialized():
+        is_world = group.ranks == list(range(torch.get_world_size()))
+        return torch.group.WORLD if is_world else torch.new_group(group.ranks)
+    if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
+        world = mpi.COMM_WORLD
+        if group.ranks == list(range(world.Get_size())):
+            return world
+        if world.Get_size() > max(group.ranks):
+            return world.Create(world.Get_group().Incl(group.ranks))
+    return group

@@ -1,0 +1,77 @@
+"""The reductions of the original ivy.distributed, and what each framework calls them."""
+
+import enum
+import functools
+
+from ..element_types import ReduceOp, op_number
+
+_MPI = {"PRODUCT": "PROD", "MEAN": "SUM"}
+_NUMPY = {"SUM": "sum", "MEAN": "sum", "MAX": "max", "MIN": "min", "PRODUCT": "prod"}
+
+
+class IvyReduceOp(str, enum.Enum):
+    """What is done with the inputs of all ranks. Strings such as "sum" do as well."""
+
+    SUM = "SUM"
+    MEAN = "MEAN"
+    MAX = "MAX"
+    MIN = "MIN"
+    PRODUCT = "PRODUCT"
+    BAND = "BAND"
+    BOR = "BOR"
+    BXOR = "BXOR"
+
+    __str__ = str.__str__  # ivycomm's own functions take the name.
+
+
+class OpHandler:
+    """A reduction, by its name, as each framework names it. ValueError for unknown ones."""
+
+    def __init__(self, op):
+        number = ReduceOp(op_number(op.op if isinstance(op, OpHandler) else op))
+        name = "MEAN" if number is ReduceOp.AVG else number.name
+        if name not in IvyReduceOp.__members__:
+            raise ValueError(f"op {op!r} is not one of " + ", ".join(IvyReduceOp.__members__))
+        self.op = IvyReduceOp[name]
+
+    @property
+    def name(self):
+        return self.op.name
+
+    def _of(self, framework, names):
+        if self.name not in names:
+            raise ValueError(f"{framework} has no reduction {self.name}")
+        return names[self.name]
+
+    @property
+    def torch_op(self):
+        """A member of torch.distributed.ReduceOp; a mean is its SUM, which the caller divides."""
+        import torch.distributed
+        return getattr(torch.distributed.ReduceOp, "SUM" if self.op is IvyReduceOp.MEAN else self.name)
+
+    @property
+    def tensorflow_op(self):
+        """A member of tf.distribute.ReduceOp, which has SUM and MEAN."""
+        import tensorflow
+        return getattr(tensorflow.distribute.ReduceOp, self._of("TensorFlow", {"SUM": "SUM", "MEAN": "MEAN"}))
+
+    @property
+    def jax_op(self):
+        """A function that reduces axis 0 of an array."""
+        import jax.numpy
+        return functools.partial(getattr(jax.numpy, self._of("JAX", {**_NUMPY, "MEAN": "mean"})), axis=0)
+
+    @property
+    def mpi_op(self):
+        """A member of mpi4py.MPI; a mean is its SUM, which the caller divides."""
+        from mpi4py import MPI
+        return getattr(MPI, _MPI.get(self.name, self.name))
+
+    def cupy_op(self):
+        """The name that cupyx.distributed has for it; a mean is its "sum", which the caller divides."""
+        return self._of("CuPy", _NUMPY)
+
+
+def named(op):
+    """A reduction as ivycomm takes it: by a name, a number, an IvyReduceOp or an OpHandler."""
+    return op.name if isinstance(op, (OpHandler, IvyReduceOp)) else op

@@ -1,0 +1,48 @@
+"""Requests whose parts wait here until their callee asks for them.
+
+Large parts that nobody is ready for would stay in the way of replies and of what is asked for. So a few calls for each
+callee are announced at a time; their callee asks for the parts when a thread is there for them, and the next call is
+announced when they have been sent.
+"""
+
+import collections
+import threading
+
+LARGE_BYTES = 1 << 20  # Of all parts together. Below that asking costs more than it helps.
+_ANNOUNCED = 8
+
+
+def is_large(parts):
+    return len(parts) > 1 and sum(memoryview(part).nbytes for part in parts) > LARGE_BYTES
+
+
+class LargeRequests:
+    """announce(to, call, parts): tells the callee. send_parts(to, call, parts): sends them. Thread: any."""
+
+    def __init__(self, announce, send_parts):
+        self._announce, self._send_parts = announce, send_parts
+        self._lock = threading.Lock()
+        self._announced = collections.defaultdict(dict)  # By callee and call.
+        self._waiting = collections.defaultdict(collections.deque)
+
+    def add(self, to, call, parts):
+        with self._lock:
+            if len(self._announced[to]) >= _ANNOUNCED:
+                self._waiting[to].append((call, parts))
+                return
+            self._announced[to][call] = parts
+        self._announce(to, call, parts)
+
+    def asked(self, to, call):
+        """The callee `to` has a thread for this call's parts."""
+        parts = self._announced[to].get(call)
+        if parts is None:
+            return
+        self._send_parts(to, call, parts)
+        with self._lock:
+            del self._announced[to][call]
+            if not self._waiting[to]:
+                return
+            call, parts = self._waiting[to].popleft()
+            self._announced[to][call] = parts
+        self._announce(to, call, parts)

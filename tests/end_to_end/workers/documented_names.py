@@ -1,0 +1,274 @@
+"""Prints what is missing of the originals' documented names, one line each; nothing when all is there.
+
+A row is a name and its documented signature: parameters in their order, with their names and defaults. Ours may have
+more parameters, behind those and with defaults. A row without a signature is a property or a value that has to be there.
+"""
+
+import importlib
+import inspect
+import sys
+
+I_DIST = """
+init_dist(backend=None)
+is_initialized()
+print0(*args, group=None)
+ParallelContext()
+ParallelContext.initilize()
+ParallelContext.reset_context()
+ParallelContext.get_global_rank()
+ParallelContext.get_local_rank()
+ParallelContext.get_world_size()
+Group(group)
+Group.to_native_group()
+Group.from_native_group(native_group)
+Group.__len__
+Group.__getitem__
+NativeGroup
+IvyReduceOp.SUM
+IvyReduceOp.MEAN
+IvyReduceOp.MAX
+IvyReduceOp.MIN
+IvyReduceOp.PRODUCT
+IvyReduceOp.BAND
+IvyReduceOp.BOR
+IvyReduceOp.BXOR
+OpHandler(op)
+OpHandler.name
+OpHandler.torch_op
+OpHandler.mpi_op
+OpHandler.cupy_op()
+Mesh(shape, group)
+NamedMesh(shape, group, axis_names)
+MpDpMesh(shape, group)
+all_reduce(x, op, *, group=None, out=None)
+all_gather(x, axis=0, *, group=None, tiled=False, out=None)
+all_to_all(x, group=None, out=None)
+broadcast(x, *, group=None, src=0)
+gather(x, axis=0, *, group=None, tiled=False, dst=0, out=None)
+reduce(x, op, *, group=None, dst=0, out=None)
+scatter(out_buffer, x=None, *, group=None, src=0)
+reduce_scatter(x, op, *, group=None, out=None)
+send(x, dst, group=None, tag=0)
+recv(x_buffer, src, group=None, tag=0)
+barrier(group=None)
+pmap(fn, *, in_axes=0, out_axes=0, group=None)
+xmap
+dp_pipeline(grad_fn, batch_axis=0)
+"""
+
+NEURENIX = """
+DistributedContext(backend="nccl", init_method=None, world_size=-1, rank=-1, device_id=None, timeout=1800.0)
+DistributedContext.initialize()
+DistributedContext.shutdown()
+DistributedContext.is_initialized
+DistributedContext.is_main_process
+DistributedContext.__enter__()
+init_distributed(backend="nccl", init_method=None, world_size=-1, rank=-1, device_id=None)
+get_rank()
+get_world_size()
+is_main_process()
+barrier()
+RpcContext(backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0)
+RpcContext.initialize()
+RpcContext.shutdown()
+RpcContext.register_function(name, func)
+rpc_sync(dst_rank, function_name, *args, **kwargs)
+rpc_async(dst_rank, function_name, *args, **kwargs)
+DaskCluster(n_workers=4, threads_per_worker=2, memory_limit="4GB", scheduler_address=None)
+DaskCluster.start()
+DaskCluster.stop()
+DaskCluster.is_running
+DaskCluster.map(func, *iterables, **kwargs)
+DaskCluster.submit(func, *args, **kwargs)
+DaskCluster.gather(futures)
+DaskCluster.scatter(data, broadcast=False)
+DaskCluster.replicate(future)
+DaskCluster.get_worker_info()
+DaskCluster.__enter__()
+tensor_to_dask(tensor, chunks="auto")
+dask_to_tensor(dask_array)
+CudaContext(device_id=0, enable_profiling=False)
+CudaContext.start()
+CudaContext.stop()
+CudaContext.is_running
+CudaContext.get_kernel(name, source, function_name)
+CudaContext.allocate(shape, dtype)
+CudaContext.to_gpu(array)
+CudaContext.from_gpu(array)
+CudaContext.synchronize()
+CudaContext.__enter__()
+tensor_to_gpu(tensor)
+gpu_to_tensor(gpu_array)
+"""
+
+NEURENIX_WITH_TORCH = """
+DataParallel(module, device_ids=None)
+DataParallel.forward(*args, **kwargs)
+DataParallel.parameters()
+DataParallel.to
+DataParallel.train(mode=True)
+DataParallel.eval()
+SyncBatchNorm(num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True)
+SyncBatchNorm.forward(x)
+"""
+
+TORCH = """
+init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="",
+ pg_options=None, device_id=None)
+destroy_process_group()
+is_initialized()
+get_backend()
+get_rank(group=None)
+get_world_size(group=None)
+new_group(ranks=None)
+all_reduce(tensor, op=ANY, group=None, async_op=False)
+broadcast(tensor, src, group=None, async_op=False)
+all_gather(tensor_list, tensor, group=None, async_op=False)
+reduce_scatter(output, input_list, op=ANY, group=None, async_op=False)
+barrier(group=None, async_op=False, device_ids=None)
+send(tensor, dst, group=None, tag=0)
+recv(tensor, src=None, group=None, tag=0)
+isend(tensor, dst, group=None, tag=0)
+irecv(tensor, src=None, group=None, tag=0)
+reduce(tensor, dst, op=ANY, group=None, async_op=False)
+all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False)
+gather(tensor, gather_list=None, dst=0, group=None, async_op=False)
+scatter(tensor, scatter_list=None, src=0, group=None, async_op=False)
+reduce_scatter_tensor(output, input, op=ANY, group=None, async_op=False)
+all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False)
+all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False)
+monitored_barrier(group=None, timeout=None, wait_all_ranks=False)
+batch_isend_irecv(p2p_op_list)
+P2POp
+broadcast_object_list(object_list, src=0, group=None, device=None)
+all_gather_object(object_list, obj, group=None)
+gather_object(obj, object_gather_list=None, dst=0, group=None)
+scatter_object_list(scatter_object_output_list, scatter_object_input_list, src=0, group=None)
+get_group_rank(group, global_rank)
+get_global_rank(group, group_rank)
+get_process_group_ranks(group)
+is_available()
+is_gloo_available()
+is_nccl_available()
+is_torchelastic_launched()
+ReduceOp.SUM
+ReduceOp.AVG
+ReduceOp.PRODUCT
+ReduceOp.MIN
+ReduceOp.MAX
+ReduceOp.BAND
+ReduceOp.BOR
+ReduceOp.BXOR
+ReduceOp.PREMUL_SUM
+"""
+
+MPI = """
+COMM_WORLD.Get_rank()
+COMM_WORLD.Get_size()
+COMM_WORLD.Barrier()
+COMM_WORLD.Split(color=0, key=0)
+COMM_WORLD.Split_type(split_type, key=0)
+COMM_WORLD.scatter(sendobj, root=0)
+COMM_WORLD.bcast(obj, root=0)
+COMM_WORLD.gather(sendobj, root=0)
+COMM_WORLD.allgather(sendobj)
+COMM_WORLD.allreduce(sendobj, op=ANY)
+COMM_WORLD.send(obj, dest, tag=0)
+COMM_WORLD.recv(buf=None, source=ANY, tag=ANY, status=None)
+COMM_WORLD.Scatter(sendbuf, recvbuf, root=0)
+COMM_WORLD.Bcast(buf, root=0)
+COMM_WORLD.Gather(sendbuf, recvbuf, root=0)
+COMM_WORLD.Allgather(sendbuf, recvbuf)
+COMM_WORLD.Allreduce(sendbuf, recvbuf, op=ANY)
+COMM_WORLD.Send(buf, dest, tag=0)
+COMM_WORLD.Recv(buf, source=ANY, tag=ANY, status=None)
+COMM_TYPE_SHARED
+SUM
+MAX
+"""
+
+TUTORIALS = """
+scatter_to_sharding(array, sharding, src=0)
+shard_indices(length, *, seed=0, epoch=0, drop_last=False)
+spawn(function, size, args=())
+init_rpc(name=None)
+rpc.init_rpc(name=None, *, group=None)
+rpc.register(function=None, *, name=None)
+rpc.register_function(name, func)
+rpc.shutdown()
+register_function(name, func)
+sync_moments(x, axes)
+average_gradients(gradients, samples=None)
+broadcast_object(obj=None, src=0)
+scatter_object(objects=None, src=0)
+gather_object(obj, dst=0)
+all_gather_object(obj)
+sim.World(size)
+sim.World.run(function, *args, **kwargs)
+"""
+
+MODULES = {"ivycomm.i_dist": I_DIST, "ivy.distributed": I_DIST,
+           "ivycomm": NEURENIX + TUTORIALS + "i_dist\nsim\nrpc\ncompat\n",
+           "neurenix.distributed": NEURENIX + 'init_rpc(backend="tensorpipe", init_method=None, world_size=-1, rank=-1)\n',
+           "ivycomm.compat.torchdist": TORCH, "ivycomm.compat.mpi": MPI}
+WITH_TORCH = {"ivycomm": NEURENIX_WITH_TORCH, "neurenix.distributed": NEURENIX_WITH_TORCH}
+ANY = object()
+
+
+def rows_of(text):
+    return text.replace("\n ", " ").split("\n")
+
+
+def problem(module, row):
+    """What is wrong with a row; None: nothing."""
+    path, bracket, parameters = row.partition("(")
+    found, is_method = importlib.import_module(module), False
+    for name in path.split("."):
+        is_method = inspect.isclass(found)
+        if not hasattr(found, name):
+            return f"there is no {name}"
+        found = inspect.getattr_static(found, name) if is_method and not hasattr(found, "__members__") else getattr(found, name)
+    if not bracket:
+        return None
+    if isinstance(found, staticmethod):
+        found, is_method = found.__func__, False
+    ours = inspect.signature(found)
+    if is_method:
+        ours = ours.replace(parameters=list(ours.parameters.values())[1:])
+    documented = inspect.signature(eval(f"lambda {parameters[:-1]}: None", {"ANY": ANY}))  # noqa: S307
+    return difference(documented, ours)
+
+
+def difference(documented, ours):
+    theirs, given = list(documented.parameters.values()), list(ours.parameters.values())
+    takes_any_name = any(each.kind is each.VAR_KEYWORD for each in given)
+    for place, wanted in enumerate(theirs):
+        variable = wanted.kind in (wanted.VAR_POSITIONAL, wanted.VAR_KEYWORD)
+        found = next((each for each in given if each.kind is wanted.kind), None) if variable else ours.parameters.get(wanted.name)
+        if found is None:
+            if wanted.kind is wanted.KEYWORD_ONLY and takes_any_name:
+                continue
+            return f"has no parameter {wanted.name}: {ours}"
+        if wanted.kind is wanted.POSITIONAL_OR_KEYWORD and given.index(found) != place:
+            return f"has {wanted.name} in another place: {ours}"
+        if wanted.default not in (wanted.empty, ANY) and found.default != wanted.default:
+            return f"{wanted.name} is {found.default!r} when left out, not {wanted.default!r}: {ours}"
+    names = {each.name for each in theirs}
+    for more in given:
+        if more.name not in names and more.default is more.empty and more.kind not in (more.VAR_POSITIONAL, more.VAR_KEYWORD):
+            return f"wants {more.name}: {ours}"
+    return None
+
+
+def main():
+    tables = list(MODULES.items()) + (list(WITH_TORCH.items()) if "torch" in sys.argv else [])
+    rows = [(module, row) for module, text in tables for row in rows_of(text) if row]
+    for module, row in rows:
+        wrong = problem(module, row)
+        if wrong:
+            print(f"{module}: {row}: {wrong}")
+    print(f"{len(rows)} names")
+
+
+if __name__ == "__main__":
+    main()

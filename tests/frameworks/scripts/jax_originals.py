@@ -1,0 +1,126 @@
+"""The originals' calls on JAX's arrays beside JAX itself: pmap beside jax.vmap, calls with buffers that never change, rank
+0's array as pencils. Prints "NAME: right" for each part."""
+
+import ivycomm as ic
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+import ivy.distributed as i_dist
+from ivycomm.compat import mpi as MPI
+from ivycomm.compat import mpi4jax
+
+CLOSE = {"rtol": 1e-6, "atol": 1e-6}
+
+
+def close(got, wanted):
+    jax.tree_util.tree_map(lambda a, b: np.testing.assert_allclose(a, b, **CLOSE), got, wanted)
+    assert jax.tree_util.tree_structure(got) == jax.tree_util.tree_structure(wanted)
+
+
+def pmap_beside_vmap(rank, size):
+    """Several positions a rank, an uneven number of them, other axes, trees, an argument that is not divided."""
+    key = jax.random.PRNGKey(0)
+    length = 3 * size + 1
+    rows, columns = jax.random.normal(key, (length, 4)), jax.random.normal(key, (4, length))
+    weights = jax.random.normal(key, (4, 2))
+
+    def layer(row, column, weights):
+        hidden = jnp.tanh(row @ weights)
+        return {"hidden": hidden, "pair": (hidden.sum(), column[:2])}
+
+    axes = (0, 1, None)
+    close(i_dist.pmap(layer, in_axes=axes)(rows, columns, weights), jax.vmap(layer, in_axes=axes)(rows, columns, weights))
+    calls = []
+
+    def counted(row):
+        calls.append(1)
+        return jax.nn.gelu(row)
+
+    close(i_dist.pmap(counted, out_axes=1)(rows), jax.vmap(jax.nn.gelu, out_axes=1)(rows))
+    assert len(calls) == 1, "one call of JAX's own vmap maps all positions of a rank"
+    gradient = jax.grad(lambda row: (row ** 3).sum())
+    close(i_dist.pmap(gradient, dst=-1)(rows), jax.vmap(gradient)(rows))
+    at_last = i_dist.pmap(gradient, dst=size - 1)(rows)
+    assert (at_last is None) == (rank != size - 1)
+
+
+def calls_with_buffers(rank, size):
+    """JAX's arrays never change: a buffer says shape and type, and the result is a new array."""
+    buffer, whole = jnp.zeros(3), jnp.arange(3.0 * size)
+    part = i_dist.scatter(buffer, whole if rank == 0 else None)
+    assert isinstance(part, jax.Array) and np.array_equal(part, np.arange(3.0) + 3 * rank) and not buffer.any()
+    if rank == 0:
+        i_dist.send(part + 7, size - 1, None, 5)
+    if rank == size - 1:
+        got = i_dist.recv(buffer, 0, None, 5)
+        assert isinstance(got, jax.Array) and np.array_equal(got, np.arange(3.0) + 7)
+    close(i_dist.all_gather(part), whole)
+    close(i_dist.all_reduce(part, i_dist.IvyReduceOp.MEAN), whole.reshape(size, 3).mean(axis=0))
+    gradient, uneven = jax.grad(lambda weight, x: ((weight * x) ** 2).mean()), jnp.arange(3.0 * size + 1)
+    close(i_dist.dp_pipeline(gradient, batch_axis=(None, 0))(2.0, uneven), gradient(2.0, uneven))
+
+
+def calls_of_mpi4jax(rank, size):
+    """Compiled, and with mpi4jax's results: stacked, and x itself where there is nothing else."""
+    comm, x = MPI.COMM_WORLD, jnp.arange(3.0) + 10 * rank
+    every = np.stack([np.arange(3.0) + 10 * each for each in range(size)])
+
+    @jax.jit
+    def program(x):
+        total = mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
+        stacked, token = mpi4jax.allgather(x, comm=comm, token="as before 0.8")
+        assert token == "as before 0.8" and mpi4jax.barrier(comm=comm, token=5) == 5
+        there = mpi4jax.gather(x, 0, comm=comm)
+        mine = mpi4jax.scatter(stacked + 1 if rank == 0 else x, 0, comm=comm)
+        left = mpi4jax.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size, comm=comm)
+        return (total, stacked, there, mine, left, mpi4jax.scan(x, MPI.SUM), mpi4jax.bcast(x, size - 1),
+                mpi4jax.alltoall(stacked), mpi4jax.reduce(x, MPI.MAX, 0))
+
+    close(program(x), (every.sum(0), every, every if rank == 0 else x, every[rank] + 1, every[rank - 1],
+                       every[:rank + 1].sum(0), every[-1], np.tile(every[rank], (size, 1)), every[-1] if rank == 0 else x))
+    if rank == 0:
+        mpi4jax.send(x + 5, 1)
+    elif rank == 1:
+        close(mpi4jax.recv(x, 0), every[0] + 5)
+    for wrong in (lambda: mpi4jax.alltoall(jnp.ones(size + 1)), lambda: mpi4jax.allreduce(x, MPI.MAXLOC)):
+        try:
+            wrong()
+        except ValueError:
+            continue
+        raise AssertionError("no ValueError")
+
+
+def pencils(rank, size):
+    """Rank 0's array over all devices in two ways, as the mesh's axes and transposed, beside NumPy's slices."""
+    whole = np.random.default_rng(42).normal(size=(32, 16)).astype("f4")
+    mesh = Mesh(np.array(jax.devices()).reshape(2, -1), ("a", "b"))
+    for spec in (PartitionSpec("a", "b"), PartitionSpec("b", "a"), PartitionSpec(None, ("a", "b")), PartitionSpec()):
+        array = ic.scatter_to_sharding(whole if rank == 0 else None, NamedSharding(mesh, spec))
+        assert array.shape == whole.shape and array.is_fully_replicated == (spec == PartitionSpec())
+        for shard in array.addressable_shards:
+            assert np.array_equal(shard.data, whole[shard.index])
+    uneven = np.zeros((33, 16), "f4") if rank == 0 else None
+    try:
+        ic.scatter_to_sharding(uneven, NamedSharding(mesh, PartitionSpec("a", "b")))
+    except ValueError as error:
+        assert "33" in str(error), error
+    else:
+        raise AssertionError("33 rows over two devices, and no ValueError on this rank")
+    try:
+        ic.all_reduce(array if not array.is_fully_addressable else jnp.ones(2))
+    except TypeError as error:
+        assert "scatter" in str(error) or "addressable" in str(error), error
+
+
+def main():
+    jax.distributed.initialize()
+    ic.init()
+    for part in (pmap_beside_vmap, calls_with_buffers, calls_of_mpi4jax, pencils):
+        part(ic.rank(), ic.world_size())
+        print(f"{part.__name__}: right", flush=True)
+
+
+if __name__ == "__main__":
+    main()
