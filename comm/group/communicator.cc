@@ -388,10 +388,13 @@ Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions
   });
 }
 
-Called Communicator::prepare_device(int device, const CallOptions& options) {
+Called Communicator::prepare_device(const nccl::DeviceRegion& region, const CallOptions& options) {
   device_->use();
-  return run(plain(Operation::kInit, Place::kDevice), options,
-             [this, device](const OperationCall& call) { return device_->prepare(call, device); });
+  OperationShape shape = plain(Operation::kInit, Place::kDevice);
+  shape.count = region.bytes;  // Ranks that give unlike memory are told so.
+  return run(shape, options, [this, region](const OperationCall& call) {
+    return device_->prepare(call, region);
+  });
 }
 
 // Every rank of this communicator takes part. `ranks`: those of the group that this rank is in, or

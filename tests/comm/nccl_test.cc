@@ -770,6 +770,14 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
        },
        {"NCCL_ALGO=Ring", "unset", "-x NCCL_ALGO"}},
+      {"another network plug-in",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_NET_PLUGIN", "libnccl-net-ofi.so", 1);
+       },
+       {"NCCL_NET_PLUGIN=libnccl-net-ofi.so", "unset", "-x NCCL_NET_PLUGIN"}},
+      {"another tuner",
+       [](int rank) { setenv("NCCL_TUNER_PLUGIN", rank == 1 ? "a.so" : "b.so", 1); },
+       {"NCCL_TUNER_PLUGIN=a.so", "NCCL_TUNER_PLUGIN=b.so", "-x NCCL_TUNER_PLUGIN"}},
       {"what is compared",
        [](int rank) {
          if (rank == 1) setenv("IVY_DEVICE_CHECK", "every", 1);
@@ -783,6 +791,12 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
       {"init fails",
        [](int) { setenv("NCCL_DOUBLE", "fail_init", 1); },
        {"init: unhandled system error: so says the stand-in"},
+       IVY_UNAVAILABLE},
+      {"a driver that is too old for one rank's NCCL",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_DOUBLE", "old_driver", 1);
+       },
+       {"init: unhandled cuda error"},
        IVY_UNAVAILABLE},
       {"no id",
        [](int) { setenv("NCCL_DOUBLE", "fail_id", 1); },
