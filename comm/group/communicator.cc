@@ -392,9 +392,8 @@ Called Communicator::prepare_device(const nccl::DeviceRegion& region, const Call
   device_->use();
   OperationShape shape = plain(Operation::kInit, Place::kDevice);
   shape.count = region.bytes;  // Ranks that give unlike memory are told so.
-  return run(shape, options, [this, region](const OperationCall& call) {
-    return device_->prepare(call, region);
-  });
+  return run(shape, options,
+             [this, region](const OperationCall& call) { return device_->prepare(call, region); });
 }
 
 // Every rank of this communicator takes part. `ranks`: those of the group that this rank is in, or

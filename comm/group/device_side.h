@@ -85,9 +85,7 @@ class DeviceSide {
   // A world that is broken leaves its NCCL, where that was revoked, to the world of its survivors
   // (IVY_NCCL_SHRINK); inherit() comes before the first operation.
   DeviceHeritage take_heritage();
-  void inherit(DeviceHeritage heritage) {
-    parent_ = std::move(heritage).for_heirs(context_.ranks);
-  }
+  void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
 
   // The communicator is broken: aborts what runs on the device, and says so where the device does
   // not come back. Any thread.

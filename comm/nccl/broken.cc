@@ -61,10 +61,6 @@ std::unique_ptr<RevokedHandle> RevokedHandle::revoke(const BrokenHandle& broken)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (broken.functions->get_async_error(broken.handle, &found) != kSuccess) return;
     }
-    if (found != kSuccess) return;
-    const std::lock_guard lock(broken.regions->mutex);
-    broken.regions->end();
-    broken.regions->forget();
     *status = found;
   });
   if (!is_in_time || *status != kSuccess) return nullptr;

@@ -579,6 +579,10 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   handle_ = nullptr;
   if (device_ >= 0 && options_.may_keep && options_.may_keep()) {
     if (auto revoked = RevokedHandle::revoke(broken)) {
+      // What hung in NCCL has been ended by the revoke.
+      const Driver::Current current(*driver_, device_);
+      if (calls.owns_lock() || calls.try_lock()) regions_->end();
+      regions_->forget();
       options_.keep(std::move(revoked));
       return taint();
     }

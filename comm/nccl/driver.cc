@@ -305,7 +305,8 @@ void Driver::free(void* memory) const { functions_->free(address(memory)); }
 
 // What the driver does not answer is no mistake of the caller's.
 bool Driver::is_of_device(Stream stream, int device) const {
-  constexpr std::uintptr_t kLastDefault = 2;  // CU_STREAM_PER_THREAD: any device's, like those below.
+  // CU_STREAM_PER_THREAD, which is any device's, like those below.
+  constexpr std::uintptr_t kLastDefault = 2;
   if (address(stream) <= kLastDefault) return true;
   int found = device;
   if (column_ == 1) return functions_->get_owner(stream, &found) != 0 || found == device;

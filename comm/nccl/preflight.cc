@@ -201,8 +201,8 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
 bool is_own_matter(std::string_view name) {
   for (const std::string_view prefix :
        {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_TOPO_",
-        "NCCL_GRAPH_DUMP", "NCCL_PROFILER", "NCCL_RAS_", "NCCL_CONF_FILE", "NCCL_LIB", "NCCL_ROOT", "NCCL_HOME",
-        "NCCL_VERSION", "NCCL_INCLUDE", "NCCL_DOUBLE"}) {
+        "NCCL_GRAPH_DUMP", "NCCL_PROFILER", "NCCL_RAS_", "NCCL_CONF_FILE", "NCCL_LIB", "NCCL_ROOT",
+        "NCCL_HOME", "NCCL_VERSION", "NCCL_INCLUDE", "NCCL_DOUBLE"}) {
     if (name.starts_with(prefix)) return true;
   }
   return false;

@@ -52,7 +52,7 @@ struct ReadyOptions {
 
 struct Ready {
   std::optional<Failure> failure;
-  bool is_shared = false;  // Devices are shared: NCCL is not to be used.
+  bool is_shared = false;     // Devices are shared: NCCL is not to be used.
   std::vector<UniqueId> ids;  // None: it is made from the parent that all ranks have.
 };
 

@@ -20,7 +20,7 @@ struct Expected {
 struct Case {
   const char* name;
   std::string nccl;
-  const char* wanted;    // IVY_NCCL_SHRINK.
+  const char* wanted;      // IVY_NCCL_SHRINK.
   const char* scripts[2];  // Of ranks 0 and 2, once the world is made.
   Expected expected;
 };
@@ -34,12 +34,13 @@ void survive(int rank, const Case& one) {
   all_reduce_ones(world, device, 3);
   setenv("NCCL_DOUBLE", one.scripts[rank == 0 ? 0 : 1], 1);
   if (rank == 1) kill(getpid(), SIGKILL);
-  const DeviceArray on(device, floats(1000, 1));
+  void* memory = nullptr;
+  ASSERT_EQ(ivy_mem_alloc_device(world, rank, 4000, &memory), IVY_OK) << ivy_last_error();
   ivy_call how = call_with_factor(1);
   how.flags = IVY_ENQUEUE;
   int code = IVY_OK;
   while (code == IVY_OK) {
-    code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1000, IVY_F32, IVY_SUM, &how);
+    code = ivy_all_reduce(world, IVY_IN_PLACE, memory, 1000, IVY_F32, IVY_SUM, &how);
   }
   EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
   EXPECT_EQ(device.synchronize(nullptr), 0) << "the stream is free";
@@ -51,7 +52,11 @@ void survive(int rank, const Case& one) {
   EXPECT_EQ(calls_of("ncclCommShrink"), one.expected.shrinks);
   EXPECT_EQ(calls_of("ncclCommInitRankConfig"), one.expected.inits);
   EXPECT_EQ(calls_of("ncclCommAbort"), one.expected.aborts);
+  EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, memory, 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+      << ivy_last_error();
+  EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();
   EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+  EXPECT_EQ(calls_of("leaked"), 0);
   EXPECT_EQ(calls_of("ncclCommAbort"), one.expected.aborts);
 }
 

@@ -255,8 +255,8 @@ void carry_out_all(void* data) {
   std::vector<Transfer> transfers;
   bool is_well = !comm.board->is_aborted();
   for (const Call& call : launch->calls) {
-    for (const void* const used : {static_cast<const void*>(call.send),
-                                   static_cast<const void*>(call.receive)}) {
+    for (const void* const used :
+         {static_cast<const void*>(call.send), static_cast<const void*>(call.receive)}) {
       is_well = is_well && (used == nullptr || cuda_double_touch(used) != 0);
     }
   }
@@ -409,6 +409,21 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
   return comm->settle();
 }
 
+std::mutex registered_mutex;
+std::map<void*, int>& registered() {  // How many communicators have registered the memory.
+  static auto* const all = new std::map<void*, int>();
+  return *all;
+}
+
+void forget_buffers(ncclComm* comm) {
+  const std::lock_guard lock(registered_mutex);
+  for (const auto& [handle, memory] : comm->buffers) {
+    --registered()[memory];
+    delete static_cast<char*>(handle);
+  }
+  comm->buffers.clear();
+}
+
 void end_thread(ncclComm* comm) {
   {
     const std::lock_guard lock(comm->mutex);
@@ -504,6 +519,7 @@ DOUBLE_API Status ncclCommAbort(ncclComm* comm) {
   end_thread(comm);
   while (comm->callers > 0) usleep(20);
   while (comm->ended < comm->launched) usleep(100);
+  forget_buffers(comm);
   delete comm;
   return 0;
 }
@@ -607,16 +623,6 @@ DOUBLE_API Status ncclCommShrink(ncclComm* comm, int* excluded, int count_of_exc
 }
 
 // ---- Memory -------------------------------------------------------------------------------------
-
-namespace {
-
-std::mutex registered_mutex;
-std::map<void*, int>& registered() {  // How many communicators have registered the memory.
-  static auto* const all = new std::map<void*, int>();
-  return *all;
-}
-
-}  // namespace
 
 DOUBLE_API Status ncclMemAlloc(void** memory, std::size_t bytes) {
   count("ncclMemAlloc");
