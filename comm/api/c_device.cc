@@ -141,7 +141,7 @@ extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, vo
     if (memory == nullptr) return invalid("memory is NULL");
     // What never answers is given up then.
     constexpr std::chrono::seconds kPatience{120};
-    const Result<void*> made =
+    const ivy::Result<void*> made =
         nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);
     if (!made.ok()) return fail(made.error());
     *memory = *made;

@@ -129,7 +129,7 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
     const std::lock_guard lock(mutex_);
     revoked_ = std::move(revoked);
   };
-  options.parent = parent_;
+  options.parent = std::exchange(parent_, nullptr);
   options.why_late = [this](const nccl::Enqueued& late) {
     if (late.number != 0) return check_.why_late(late);
     return "has rank " + std::to_string(late.shape.root) +

@@ -262,7 +262,9 @@ TEST(NcclMistakeTest, MemoryThatIsFreedInFlightIsAnErrorOnEveryRank) {
     void* const memory = device.allocate(4000);
     const auto began = monotonic_ms();
     ASSERT_EQ(all_reduce(world, memory, &how), IVY_OK) << ivy_last_error();
-    if (rank == 1) EXPECT_EQ(free_now(reinterpret_cast<std::uintptr_t>(memory), nullptr), 0);
+    if (rank == 1) {
+      EXPECT_EQ(free_now(reinterpret_cast<std::uintptr_t>(memory), nullptr), 0);
+    }
     int code = IVY_OK;
     while (code == IVY_OK) code = ivy_barrier(world, nullptr);
     EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();

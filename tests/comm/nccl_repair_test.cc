@@ -3,6 +3,9 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <thread>
+
 #include "tests/comm/device.h"
 #include "tests/comm/nccl_doubles.h"
 #include "tests/comm/world.h"
@@ -25,7 +28,7 @@ struct Case {
   Expected expected;
 };
 
-void survive(int rank, const Case& one) {
+void survive(int rank, const Case& one, std::atomic<int>& ready) {
   use_doubles(one.nccl);
   setenv("IVY_NCCL_SHRINK", one.wanted, 1);
   Device device(kCuda, rank);
@@ -33,6 +36,7 @@ void survive(int rank, const Case& one) {
   if (!world) return;
   all_reduce_ones(world, device, 3);
   setenv("NCCL_DOUBLE", one.scripts[rank == 0 ? 0 : 1], 1);
+  for (++ready; ready < 3;) std::this_thread::sleep_for(milliseconds(1));
   if (rank == 1) kill(getpid(), SIGKILL);
   void* memory = nullptr;
   ASSERT_EQ(ivy_mem_alloc_device(world, rank, 4000, &memory), IVY_OK) << ivy_last_error();
@@ -72,7 +76,8 @@ TEST(NcclRepairTest, SurvivorsShrinkWhatTheyHaveWhereNcclCan) {
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.name);
-    expect_well(run_world(one_host(3), [&](int rank) { survive(rank, one); }), 1);
+    const Shared<std::atomic<int>> ready;
+    expect_well(run_world(one_host(3), [&](int rank) { survive(rank, one, *ready); }), 1);
   }
 }
 
