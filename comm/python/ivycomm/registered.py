@@ -5,7 +5,8 @@ import math
 import weakref
 from ctypes import byref, c_void_p
 
-from .element_types import dtype_number
+from .dense_arrays import CudaArrays
+from .element_types import DTYPES, dtype_number
 from .errors import check
 from .groups import resolve, world
 from .library import Call, load
@@ -13,24 +14,20 @@ from .waiting import call_in_slices, calling
 from .work import milliseconds
 
 
+# The standard has no word for bfloat16 and for floats of 8 bits.
+_WORDS = {name: ("|" if word[1:] == "1" else "<") + word for word, name in CudaArrays.TYPES.items()}
+
+
 class DeviceMemory:
     """An array on a GPU that torch.as_tensor(it, device="cuda"), cupy.asarray(it) and ivycomm's functions take as it
     is. Its memory lives as long as this or what was made of it."""
 
-    def __init__(self, pointer, shape, kind):
+    def __init__(self, pointer, shape, dtype):
+        self.shape, self.dtype = shape, dtype
         # The standard that the libraries read: version 3, in the order of C, no stream to wait for.
-        self.__cuda_array_interface__ = {"version": 3, "shape": shape, "typestr": kind.str, "strides": None,
+        self.__cuda_array_interface__ = {"version": 3, "shape": shape, "typestr": _WORDS[dtype], "strides": None,
                                          "data": (pointer if math.prod(shape) else 0, False), "stream": None}
         weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
-
-    @property
-    def shape(self):
-        return self.__cuda_array_interface__["shape"]
-
-    @property
-    def dtype(self):
-        import numpy
-        return numpy.dtype(self.__cuda_array_interface__["typestr"])
 
     def __repr__(self):
         return f"DeviceMemory(shape={self.shape}, dtype={self.dtype})"
@@ -46,11 +43,15 @@ def _device_number(device):
     raise ValueError(f"device={device!r} is no GPU: give its number, \"cuda\" or \"cuda:1\"; None is the host's memory")
 
 
-def _on_device(shape, kind, device, window):
-    size, pointer = math.prod(shape) * kind.itemsize, c_void_p()
+def _on_device(shape, dtype, device, window):
+    # A name, numpy.float32, numpy.dtype("float32") or torch.float32.
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    if name not in _WORDS:
+        raise TypeError(f"dtype={dtype!r} is none that __cuda_array_interface__ has; there are " + ", ".join(_WORDS))
+    size, pointer = math.prod(shape) * DTYPES[name][1], c_void_p()
     with calling():
         check(load().ivy_mem_alloc_device(world().handle, _device_number(device), size, byref(pointer)))
-    memory = DeviceMemory(pointer.value, shape, kind)
+    memory = DeviceMemory(pointer.value, shape, name)
     if window is not None:
         group = resolve(window)
         call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(None))
@@ -73,15 +74,15 @@ def empty_registered(shape, dtype="float32", device=None, window=None):
     cupy.asarray(it) copy nothing. window: a group whose ranks all call this, with one shape: NCCL maps the memory of
     each into all, for its fastest ways, and collectives use the same place in it on every rank.
     """
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if device is not None:
+        return _on_device(shape, dtype, device, window)
+    if window is not None:
+        raise ValueError("window= is for memory of a GPU; give device=, too")
     import numpy
 
     kind = numpy.dtype(dtype)
     dtype_number("bool" if kind.kind == "b" else kind.name)  # TypeError for what cannot travel.
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
-    if device is not None:
-        return _on_device(shape, kind, device, window)
-    if window is not None:
-        raise ValueError("window= is for memory of a GPU; give device=, too")
     size = math.prod(shape) * kind.itemsize
     pointer = c_void_p()
     check(load().ivy_mem_alloc(world().handle, size, byref(pointer)))
