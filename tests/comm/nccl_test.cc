@@ -770,14 +770,6 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
          if (rank == 1) setenv("NCCL_ALGO", "Ring", 1);
        },
        {"NCCL_ALGO=Ring", "unset", "-x NCCL_ALGO"}},
-      {"another network plug-in",
-       [](int rank) {
-         if (rank == 1) setenv("NCCL_NET_PLUGIN", "libnccl-net-ofi.so", 1);
-       },
-       {"NCCL_NET_PLUGIN=libnccl-net-ofi.so", "unset", "-x NCCL_NET_PLUGIN"}},
-      {"another tuner",
-       [](int rank) { setenv("NCCL_TUNER_PLUGIN", rank == 1 ? "a.so" : "b.so", 1); },
-       {"NCCL_TUNER_PLUGIN=a.so", "NCCL_TUNER_PLUGIN=b.so", "-x NCCL_TUNER_PLUGIN"}},
       {"what is compared",
        [](int rank) {
          if (rank == 1) setenv("IVY_DEVICE_CHECK", "every", 1);
@@ -792,12 +784,6 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int) { setenv("NCCL_DOUBLE", "fail_init", 1); },
        {"init: unhandled system error: so says the stand-in"},
        IVY_UNAVAILABLE},
-      {"a driver that is too old for one rank's NCCL",
-       [](int rank) {
-         if (rank == 1) setenv("NCCL_DOUBLE", "old_driver", 1);
-       },
-       {"init: unhandled cuda error"},
-       IVY_UNAVAILABLE},
       {"no id",
        [](int) { setenv("NCCL_DOUBLE", "fail_id", 1); },
        {"unique id", "unhandled system error"},
@@ -809,6 +795,26 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        {"NCCL of communicator world: init: no end after", "NCCL says: so says the stand-in",
         "not done either: rank ", " (it is in NCCL's init)"},
        IVY_DEADLINE_EXCEEDED},
+  };
+  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+}
+
+TEST(NcclTest, PlugInsThatDifferAndADriverThatIsTooOldAreToldOnEveryRank) {
+  const Refusal refusals[] = {
+      {"another network plug-in",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_NET_PLUGIN", "libnccl-net-ofi.so", 1);
+       },
+       {"NCCL_NET_PLUGIN=libnccl-net-ofi.so", "unset", "-x NCCL_NET_PLUGIN"}},
+      {"another tuner",
+       [](int rank) { setenv("NCCL_TUNER_PLUGIN", rank == 1 ? "a.so" : "b.so", 1); },
+       {"NCCL_TUNER_PLUGIN=a.so", "NCCL_TUNER_PLUGIN=b.so", "-x NCCL_TUNER_PLUGIN"}},
+      {"a driver that is too old for one rank's NCCL",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_DOUBLE", "old_driver", 1);
+       },
+       {"init: unhandled cuda error"},
+       IVY_UNAVAILABLE},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
 }
