@@ -118,7 +118,6 @@ class Communicator {
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,
                   const AnyBody& body);
-  Called wait_for(const std::shared_ptr<Work>& work, const Interrupt& interrupt);
   Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
   Outcome break_with(Failure failure);
   std::optional<Outcome> begin_leaving();

@@ -46,7 +46,7 @@ class DeviceAlarm {
 
 // What a broken world leaves to the world of its survivors.
 struct DeviceHeritage {
-  std::unique_ptr<nccl::RevokedHandle> revoked;  // Null: nothing.
+  std::unique_ptr<nccl::RevokedHandle> revoked;  // Null where nothing was kept.
   std::string key;                               // The same on all ranks of that world.
   std::vector<Seat> seats;
 

@@ -93,6 +93,23 @@ std::string why_not_captured(const DeviceOperation& operation, bool is_prepared,
   return "";
 }
 
+nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
+                                        std::chrono::nanoseconds timeout,
+                                        const std::shared_ptr<Work>& work) {
+  nccl::DeviceCommunicator::Started one;
+  one.operation = &operation;
+  one.watched.shape = operation.collective.shape;
+  one.watched.number = operation.number;
+  one.watched.timeout = timeout;
+  one.ending = ending_of(operation);
+  if (work == nullptr) return one;
+  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
+  one.watched.ended = [work](const std::optional<Failure>& failure) {
+    work->finish(failure ? Outcome(*failure) : Outcome());
+  };
+  return one;
+}
+
 }  // namespace
 
 DeviceSide::DeviceSide(DeviceContext context)
@@ -261,23 +278,6 @@ Outcome DeviceSide::fail_ahead(const Failure& failure) {
   is_failure_returned_ = true;
   context_.break_all(failure);
   return Outcome(context_.failure.get().value_or(failure));
-}
-
-nccl::DeviceCommunicator::Started DeviceSide::begun(const DeviceOperation& operation,
-                                                    std::chrono::nanoseconds timeout,
-                                                    const std::shared_ptr<Work>& work) const {
-  nccl::DeviceCommunicator::Started one;
-  one.operation = &operation;
-  one.watched.shape = operation.collective.shape;
-  one.watched.number = operation.number;
-  one.watched.timeout = timeout;
-  one.ending = ending_of(operation);
-  if (work == nullptr) return one;
-  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
-  one.watched.ended = [work](const std::optional<Failure>& failure) {
-    work->finish(failure ? Outcome(*failure) : Outcome());
-  };
-  return one;
 }
 
 // The operation is on its stream.

@@ -104,9 +104,6 @@ class DeviceSide {
   void note_meeting(OperationShape& shape);
   std::optional<Failure> tick(const nccl::Enqueued* oldest);
   Outcome fail_ahead(const Failure& failure);
-  nccl::DeviceCommunicator::Started begun(const nccl::DeviceOperation& operation,
-                                          std::chrono::nanoseconds timeout,
-                                          const std::shared_ptr<Work>& work) const;
   Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const std::optional<Failure>& failure, const OperationCall& call) {

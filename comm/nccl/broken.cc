@@ -10,7 +10,6 @@
 
 #include "comm/contract/background_thread.h"
 #include "comm/nccl/apart.h"
-#include "comm/nccl/communicator.h"
 
 namespace ivy::comm::nccl {
 namespace {

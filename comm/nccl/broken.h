@@ -5,6 +5,7 @@
 // Thread: any.
 #pragma once
 
+#include <chrono>
 #include <memory>
 #include <optional>
 #include <string>
@@ -15,6 +16,8 @@
 #include "comm/nccl/driver.h"
 
 namespace ivy::comm::nccl {
+
+inline constexpr std::chrono::seconds kAbortPatience{5};
 
 struct BrokenHandle {
   Handle handle = nullptr;

@@ -66,6 +66,20 @@ Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config
   return status;
 }
 
+struct InitPlace {
+  int size;
+  int rank;
+  std::vector<UniqueId>& ids;
+};
+
+Status begin_init(const Functions& nccl, const InitPlace& place, Handle* handle, Config* config) {
+  if (place.ids.size() == 1) {
+    return nccl.init_rank_config(handle, place.size, place.ids[0], place.rank, config);
+  }
+  return nccl.init_rank_scalable(handle, place.size, place.rank, static_cast<int>(place.ids.size()),
+                                 place.ids.data(), config);
+}
+
 void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_point began,
                 steady_clock::time_point known, steady_clock::time_point met) {
   const auto text = [](auto from, auto to) {
@@ -87,7 +101,13 @@ DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
       regions_(std::make_shared<RegisteredRegions>(
           [this](std::uint32_t region) { return enqueued_.is_using(region); })),
       calls_(regions_->mutex),
-      enqueued_({.look = [this](const Enqueued* one) { return look_at(one); },
+      enqueued_({.look = [this](const Enqueued* one) -> std::optional<Failure> {
+                   if (const std::optional<Failure> trouble = look_for_trouble(true))
+                     return trouble;
+                   if (one == nullptr || steady_now() < one->since + one->timeout)
+                     return std::nullopt;
+                   return diagnosis_.with_ras(diagnosis_.late(*one));
+                 },
                  .found = [this](const Failure& failure) { options_.found(failure); },
                  .tick = [this](const Enqueued* one) -> std::optional<Failure> {
                    return options_.tick ? options_.tick(one) : std::nullopt;
@@ -306,11 +326,7 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
       out.status = shrink(*nccl, *parent, &out.handle, &out.config);
       return;
     }
-    out.status =
-        out.ids.size() > 1
-            ? nccl->init_rank_scalable(&out.handle, size, rank, static_cast<int>(out.ids.size()),
-                                       out.ids.data(), &out.config)
-            : nccl->init_rank_config(&out.handle, size, out.ids.at(0), rank, &out.config);
+    out.status = begin_init(*nccl, {size, rank, out.ids}, &out.handle, &out.config);
   };
   // A handle that comes too late is known only here, so abort it.
   const auto late = [making, abort = library_->functions().abort] {
@@ -503,14 +519,6 @@ std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
     enqueued_.watch_always();
   }
   return failure ? std::optional(diagnosis_.with_ras(*failure)) : std::nullopt;
-}
-
-std::optional<Failure> DeviceCommunicator::look_at(const Enqueued* operation) {
-  if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
-  if (operation == nullptr || steady_now() < operation->since + operation->timeout) {
-    return std::nullopt;
-  }
-  return diagnosis_.with_ras(diagnosis_.late(*operation));
 }
 
 std::optional<Failure> DeviceCommunicator::end() {

@@ -39,7 +39,6 @@
 
 namespace ivy::comm::nccl {
 
-inline constexpr std::chrono::seconds kAbortPatience{5};
 // How long Finalize may take.
 inline constexpr std::chrono::milliseconds kFinalizePatience{2'000};
 // The same where graphs hold operations: NCCL waits for their end.
@@ -133,7 +132,6 @@ class DeviceCommunicator {
   std::optional<Failure> look_for_trouble(bool asks_nccl);
   std::optional<Failure> await_event(Event event, Deadline& deadline,
                                      const std::function<Failure()>& late);
-  std::optional<Failure> look_at(const Enqueued* operation);
   enum class Finalized : std::uint8_t { kDone, kNotYet, kFailed };
   Finalized finalize();
 

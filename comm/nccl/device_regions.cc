@@ -70,8 +70,8 @@ struct Registry {
   std::mutex mutex;
   std::map<std::uintptr_t, DeviceRegion> regions;       // By address; guarded by mutex.
   std::vector<std::weak_ptr<RegisteredRegions>> users;  // Guarded by mutex.
-  std::uint32_t serials = 0;                            // Guarded by mutex.
-  std::atomic<std::size_t> count{0};                    // Lets others skip the lock.
+  std::uint32_t serials = 0;
+  std::atomic<std::size_t> count{0};  // Lets others skip the lock.
 };
 
 // Never destroyed: memory may be freed at the process's end.
@@ -80,7 +80,7 @@ Registry& registry() {
   return *one;
 }
 
-std::uintptr_t address(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
+std::uintptr_t number_of(const void* pointer) { return reinterpret_cast<std::uintptr_t>(pointer); }
 
 // The device is this thread's.
 void give_back(const Driver& driver, const DeviceRegion& region) {
@@ -121,10 +121,10 @@ Result<DeviceRegion> make_region(int device, std::size_t bytes) {
 void take_if_inside(std::vector<DeviceRegion>& found, const void* buffer) {
   if (buffer == nullptr) return;
   Registry& all = registry();
-  const auto after = all.regions.upper_bound(address(buffer));
+  const auto after = all.regions.upper_bound(number_of(buffer));
   if (after == all.regions.begin()) return;
   const DeviceRegion& region = std::prev(after)->second;
-  if (address(buffer) - address(region.memory) >= region.bytes) return;
+  if (number_of(buffer) - number_of(region.memory) >= region.bytes) return;
   const bool is_known = std::any_of(found.begin(), found.end(), [&](const DeviceRegion& each) {
     return each.serial == region.serial;
   });
@@ -164,7 +164,7 @@ Result<void*> allocate(int device, std::size_t bytes,
   const std::lock_guard lock(all.mutex);
   DeviceRegion& region = **made;
   region.serial = ++all.serials;
-  all.regions.emplace(address(region.memory), region);
+  all.regions.emplace(number_of(region.memory), region);
   all.count.store(all.regions.size(), std::memory_order_release);
   return region.memory;
 }
@@ -176,7 +176,7 @@ bool release(void* memory) {
   std::vector<std::shared_ptr<RegisteredRegions>> users;
   {
     const std::lock_guard lock(all.mutex);
-    const auto found = all.regions.find(address(memory));
+    const auto found = all.regions.find(number_of(memory));
     if (found == all.regions.end()) return false;
     region = found->second;
     all.regions.erase(found);
@@ -218,7 +218,7 @@ std::vector<DeviceRegion> regions_of(const DeviceOperation& operation) {
 std::optional<DeviceRegion> region_at(const void* memory) {
   Registry& all = registry();
   const std::lock_guard lock(all.mutex);
-  const auto found = all.regions.find(address(memory));
+  const auto found = all.regions.find(number_of(memory));
   if (found == all.regions.end()) return std::nullopt;
   return found->second;
 }

@@ -29,7 +29,7 @@ struct DeviceRegion {
   std::size_t bytes = 0;
   int device = 0;
   std::uint32_t serial = 0;  // Tells regions apart: addresses are reused.
-  bool is_nccls = false;     // ncclMemAlloc gave it.
+  bool is_nccls = false;     // It was given by ncclMemAlloc, not by the driver.
 };
 
 // The regions that one communicator has registered. `mutex` is the communicator's own for calls of
@@ -68,7 +68,7 @@ class RegisteredRegions {
   static void deregister(const Entry& entry);
   bool may_run(std::uint32_t serial);
 
-  std::atomic<bool> is_gone_{false};        // NCCL's part is aborted.
+  std::atomic<bool> is_gone_{false};        // The handle is aborted or about to be.
   std::map<std::uint32_t, Entry> entries_;  // By serial; guarded by `mutex`.
   std::mutex closing_;
   std::function<bool(std::uint32_t)> is_using_;  // Empty: closed. Guarded by closing_.

@@ -66,7 +66,7 @@ class Driver {
   Result<void> copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
-  // Of this thread's device. The memory is freed when the device has done what uses it.
+  // Memory of this thread's device; it is freed when the device has done what uses it.
   Result<void*> allocate(std::size_t bytes) const;
   void free(void* memory) const;
 

@@ -254,7 +254,8 @@ void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
           "empty it or make it larger: mount -o remount,size=1G /dev/shm (in a container: "
           "--shm-size=1g or --ipc=host)"));
     }
-    if (neighbours > 1 && rank.may_lose_shared_memory && told.insert("ipc" + rank.machine).second) {
+    if (neighbours > 1 && rank.limits.may_lose_shared_memory &&
+        told.insert("ipc" + rank.machine).second) {
       warn_about(
           rank,
           "runs in no login session of user " + rank.user +
@@ -484,7 +485,7 @@ void visit_fields(Facts& facts, Visit visit) {
   visit("parent", facts.parent);
   visit("shares", facts.shares_devices);
   visit("user", facts.user);
-  visit("loses_shm", facts.may_lose_shared_memory);
+  visit("loses_shm", facts.limits.may_lose_shared_memory);
   visit("infiniband", facts.has_infiniband);
   visit("shm", facts.limits.shared_memory_free);
   visit("memlock", facts.limits.locked_memory);

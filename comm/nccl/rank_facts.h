@@ -22,6 +22,7 @@ struct ResourceLimits {
   std::uint64_t locked_memory = ~0ULL;
   std::uint64_t stack = 8 << 20;
   std::uint64_t open_files = ~0ULL;
+  bool may_lose_shared_memory = false;  // own_facts.h
 };
 
 struct RankFacts {
@@ -48,7 +49,6 @@ struct RankFacts {
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.
   bool has_infiniband = false;
   std::string user;
-  bool may_lose_shared_memory = false;  // own_facts.h
   ResourceLimits limits;
 };
 

@@ -84,7 +84,6 @@ TEST(NcclMemoryTest, WhatNcclCannotRegisterIsUsedAsAnyMemory) {
       char* const memory = ones_of(world, device, 1000);
       ASSERT_EQ(all_reduce(world, memory), IVY_OK) << ivy_last_error();
       EXPECT_EQ(read_floats(device, memory, 1000), floats(1000, 2));
-      // Of a window all are told.
       EXPECT_EQ(ivy_mem_window(world, memory, nullptr), nccl == kNccl ? IVY_UNAVAILABLE : IVY_OK)
           << ivy_last_error();
       EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();

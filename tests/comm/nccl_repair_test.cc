@@ -24,7 +24,7 @@ struct Case {
   const char* name;
   std::string nccl;
   const char* wanted;      // IVY_NCCL_SHRINK.
-  const char* scripts[2];  // Of ranks 0 and 2, once the world is made.
+  const char* scripts[2];  // For ranks 0 and 2, once the world is made.
   Expected expected;
 };
 
@@ -69,7 +69,6 @@ TEST(NcclRepairTest, SurvivorsShrinkWhatTheyHaveWhereNcclCan) {
   const Case cases[] = {
       {"all of them", kNccl, "1", {"", ""}, {1, 1, 1, 1}},
       {"not asked for", kNccl, "0", {"", ""}, {}},
-      // Whose calls are not counted.
       {"an older library", old, "1", {"", ""}, {0, 0, 0, 0}},
       // One cannot, so that none does.
       {"one cannot", kNccl, "1", {"fail_revoke", ""}, {}},

@@ -34,7 +34,7 @@ class DeviceMemory:
 
 
 def _device_number(device):
-    """Of 1, "cuda", "cuda:1", or a torch.device; -1: the current one."""
+    """A GPU is named by 1, "cuda", "cuda:1" or a torch.device; -1 is the current one."""
     if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
         return device
     kind, _, number = str(device).partition(":")
