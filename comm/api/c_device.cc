@@ -10,7 +10,9 @@
 #include <string>
 #include <utility>
 
+#include "comm/nccl/device_regions.h"
 #include "comm/nccl/library.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm::c_interface {
 namespace {
@@ -127,6 +129,32 @@ extern "C" int ivy_prepare_device(ivy_comm* comm, int device, const ivy_call* ca
       const nccl::Driver* const driver = nccl::Driver::in_use();
       device = driver != nullptr ? driver->current_device() : 0;
     }
-    return finish(comm, call, comm->communicator->prepare_device(device, options_of(call)));
+    nccl::DeviceRegion region;
+    region.device = device;
+    return finish(comm, call, comm->communicator->prepare_device(region, options_of(call)));
+  });
+}
+
+extern "C" int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, void** memory) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    if (memory == nullptr) return invalid("memory is NULL");
+    // What never answers is given up then.
+    constexpr std::chrono::seconds kPatience{120};
+    const ivy::Result<void*> made =
+        nccl::device_regions::allocate(device, bytes, ivy::steady_now() + kPatience);
+    if (!made.ok()) return fail(made.error());
+    *memory = *made;
+    return static_cast<int>(IVY_OK);
+  });
+}
+
+extern "C" int ivy_mem_window(ivy_comm* comm, void* memory, const ivy_call* call) {
+  return guarded([&] {
+    IVY_CHECKED(check_comm(comm));
+    IVY_CHECKED(check_call(call));
+    const std::optional<nccl::DeviceRegion> region = nccl::device_regions::region_at(memory);
+    if (!region) return invalid("memory is no pointer that ivy_mem_alloc_device gave");
+    return finish(comm, call, comm->communicator->prepare_device(*region, options_of(call)));
   });
 }

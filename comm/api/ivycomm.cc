@@ -11,7 +11,9 @@
 
 #include "comm/api/c_interface.h"
 #include "comm/api/struct_growth.h"
+#include "comm/group/device_side.h"
 #include "comm/join/identity.h"
+#include "comm/nccl/device_regions.h"
 #include "comm/transports/registered_memory.h"
 
 using ivy::Result;
@@ -293,8 +295,9 @@ int ivy_comm_free(ivy_comm* group) {
 
 namespace {
 
-// What a survivor knows of the dead goes with the communicators: what they have seen is kept.
-void end_broken(ivy_comm& world, RepairAim aim) {
+// What a survivor knows of the dead goes with the communicators: what they have seen is kept, and
+// returned what the world leaves to the next.
+DeviceHeritage end_broken(ivy_comm& world, RepairAim aim) {
   const std::string reason = "it calls " + std::string(name_of(aim)) + " of the world";
   std::vector<Communicator*> all;
   for (const ivy_comm* group : world.groups) all.push_back(group->communicator.get());
@@ -304,7 +307,10 @@ void end_broken(ivy_comm& world, RepairAim aim) {
     each->abort(reason);
   }
   for (ivy_comm* const group : std::exchange(world.groups, {})) const Handle ending(group);
+  DeviceHeritage heritage;
+  if (world.communicator != nullptr) heritage = world.communicator->device().take_heritage();
   world.communicator.reset();
+  return heritage;
 }
 
 // While it is there no other thread ends the world or begins a second repair; ivy_comm_abort ends
@@ -326,11 +332,12 @@ int repair(ivy_comm* world, RepairAim aim, const ivy_call* call) {
     IVY_CHECKED(begin_end(world, true));
     const UnderRepair mark(*world);
     const auto timeout = options_of(call).timeout;
-    end_broken(*world, aim);
+    DeviceHeritage heritage = end_broken(*world, aim);
     Result<World> repaired = world->job->repair_world(
         aim, std::chrono::duration_cast<std::chrono::milliseconds>(timeout));
     if (!repaired.ok()) return fail(repaired.error());
     world->communicator = Communicator::of_world(*world->job, std::move(repaired).value());
+    world->communicator->device().inherit(std::move(heritage));
     return static_cast<int>(IVY_OK);
   });
 }
@@ -379,7 +386,10 @@ int ivy_mem_free(void* memory) {
     // A forked child must not free it: that would empty the memory file under its parent.
     IVY_CHECKED(check_process());
     if (memory == nullptr || registered_memory::release(memory)) return static_cast<int>(IVY_OK);
-    return invalid("memory is no pointer that ivy_mem_alloc gave, or it was freed before");
+    if (nccl::device_regions::release(memory)) return static_cast<int>(IVY_OK);
+    return invalid(
+        "memory is no pointer that ivy_mem_alloc or ivy_mem_alloc_device gave, or it was freed "
+        "before");
   });
 }
 

@@ -96,6 +96,9 @@ bool is_possible(const Fingerprint& fingerprint) {
 std::string describe(const OperationShape& shape) {
   std::string text(comm_status::name_of(shape.operation));
   if (reduces(shape.operation)) text += "(" + name_of(shape.op) + ")";
+  // Memory that becomes a window.
+  if (shape.operation == Operation::kInit && shape.count != 0)
+    return text + " with " + std::to_string(shape.count) + " bytes of device memory";
   if (!has_data(shape.operation)) return text;
   if (has_uneven_counts(shape)) {
     text += " of " + name_of(shape.dtype);

@@ -199,8 +199,22 @@ IVY_API int ivy_barrier(ivy_comm* comm, const ivy_call* call);
  * time. Zeroed, aligned to a page. IVY_RESOURCE_EXHAUSTED: there is not so much memory. After
  * ivy_finalize it is ordinary memory, which still wants ivy_mem_free. */
 IVY_API int ivy_mem_alloc(ivy_comm* comm, size_t bytes, void** memory);
-/* The pointer that ivy_mem_alloc gave; NULL is nothing. No operation may be using it. */
+/* The pointer that ivy_mem_alloc gave (no operation may be using it) or ivy_mem_alloc_device; NULL
+ * is nothing. */
 IVY_API int ivy_mem_free(void* memory);
+
+/* Memory of a device (-1: the current one) that NCCL uses where it lies: from its own allocator
+ * where it has one (2.19), else from the driver. Operations of any communicator on it are faster
+ * where NCCL can register it, which is done in a communicator's first operation on it, outside of
+ * graphs. Any rank may call, for itself, at any time. Not zeroed. ivy_mem_free waits for the
+ * operations that use it (but not for graphs that hold some: free these before).
+ * IVY_RESOURCE_EXHAUSTED: there is not so much; IVY_FAILED_PRECONDITION: there is no device. */
+IVY_API int ivy_mem_alloc_device(ivy_comm* comm, int device, size_t bytes, void** memory);
+/* Makes memory of ivy_mem_alloc_device a symmetric window of the communicator: each rank's NCCL
+ * maps it into all devices that it reaches, for NCCL's fastest ways (2.27; nothing happens where it
+ * or the device has none). Every rank calls it, with as much memory of its own, and operations
+ * then use the same place in it on all of them. Prepares the communicator as ivy_prepare_device. */
+IVY_API int ivy_mem_window(ivy_comm* comm, void* memory, const ivy_call* call);
 
 /* Point to point. Tags are 0 to 2^30. Messages of one pair with one tag arrive in order. A message
  * longer than the buffer is an error at the receiver, and so is one that can come no more: from a

@@ -94,6 +94,20 @@ Called refused_in_handler(const Membership& ranks) {
   return {Outcome(failure), nullptr};
 }
 
+Called wait_for(Communicator& communicator, const std::shared_ptr<Work>& work,
+                const Interrupt& interrupt) {
+  constexpr std::chrono::milliseconds kForever(-1);
+  if (interrupt.ask == nullptr) return {*work->wait(kForever), nullptr};
+  const InterruptScope scope(interrupt, &communicator);
+  while (!InterruptScope::is_to_end()) {
+    if (const std::optional<Outcome> outcome = work->wait(InterruptScope::kPeriod)) {
+      return {*outcome, nullptr};
+    }
+  }
+  communicator.abort("interrupted");
+  return {*work->wait(kForever), nullptr};
+}
+
 std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
                                               std::shared_ptr<SharedSegment> segment,
                                               Alarm* alarm) {
@@ -211,20 +225,7 @@ Called Communicator::queue(const CallOptions& options, std::function<Outcome()> 
     return {Outcome(failure), nullptr};
   }
   if (options.is_async) return {{}, std::move(work)};
-  return wait_for(work, options.interrupt);
-}
-
-Called Communicator::wait_for(const std::shared_ptr<Work>& work, const Interrupt& interrupt) {
-  constexpr std::chrono::milliseconds kForever(-1);
-  if (interrupt.ask == nullptr) return {*work->wait(kForever), nullptr};
-  const InterruptScope scope(interrupt, this);
-  while (!InterruptScope::is_to_end()) {
-    if (const std::optional<Outcome> outcome = work->wait(InterruptScope::kPeriod)) {
-      return {*outcome, nullptr};
-    }
-  }
-  abort("interrupted");
-  return {*work->wait(kForever), nullptr};
+  return wait_for(*this, work, options.interrupt);
 }
 
 template <class AnyBody>
@@ -388,10 +389,12 @@ Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions
   });
 }
 
-Called Communicator::prepare_device(int device, const CallOptions& options) {
+Called Communicator::prepare_device(const nccl::DeviceRegion& region, const CallOptions& options) {
   device_->use();
-  return run(plain(Operation::kInit, Place::kDevice), options,
-             [this, device](const OperationCall& call) { return device_->prepare(call, device); });
+  OperationShape shape = plain(Operation::kInit, Place::kDevice);
+  shape.count = region.bytes;  // Ranks that give unlike memory are told so.
+  return run(shape, options,
+             [this, region](const OperationCall& call) { return device_->prepare(call, region); });
 }
 
 // Every rank of this communicator takes part. `ranks`: those of the group that this rank is in, or

@@ -25,6 +25,7 @@
 #include "comm/group/messages.h"
 #include "comm/group/operation_display.h"
 #include "comm/group/work.h"
+#include "comm/nccl/device_regions.h"
 #include "comm/nccl/operation.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/interrupt.h"
@@ -63,8 +64,10 @@ class Communicator {
 
   Called carry_out(Collective&& collective, const CallOptions& options);
   Called carry_out(nccl::DeviceOperation operation, const CallOptions& options);
-  // Makes what the first operation on device memory would make.
-  Called prepare_device(int device, const CallOptions& options);
+  // Makes what the first operation on memory of region.device would make. Where the region is
+  // memory, it becomes a window of the communicator; every rank gives as much.
+  Called prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
+  DeviceSide& device() { return *device_; }
 
   // Messages are not in order with the collectives. Blocks until all are done. Where the patience
   // ends before a receive has begun, its status.source stays -1 and nothing is broken.
@@ -115,7 +118,6 @@ class Communicator {
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,
                   const AnyBody& body);
-  Called wait_for(const std::shared_ptr<Work>& work, const Interrupt& interrupt);
   Outcome end_badly(const OperationCall& call, const std::exception_ptr& thrown);
   Outcome break_with(Failure failure);
   std::optional<Outcome> begin_leaving();

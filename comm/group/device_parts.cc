@@ -1,5 +1,6 @@
 #include "comm/group/device_parts.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "comm/nccl/apart.h"
@@ -82,6 +83,24 @@ void DeviceDisplay::show(const nccl::Enqueued* oldest, const DeviceCheck::Called
   display_->begin(shown_, number);
   display_->entered();
   if (oldest == nullptr) display_->finish(true);
+}
+
+std::shared_ptr<nccl::Parent> DeviceHeritage::for_heirs(const Membership& heirs) && {
+  if (revoked == nullptr) return nullptr;
+  auto parent = std::make_shared<nccl::Parent>();
+  for (std::size_t rank = 0; rank < seats.size(); ++rank) {
+    const bool is_heir =
+        std::any_of(heirs.seats().begin(), heirs.seats().end(), [&](const Seat& heir) {
+          return heir.job_rank == seats[rank].job_rank &&
+                 heir.incarnation == seats[rank].incarnation;
+        });
+    if (!is_heir) parent->excluded.push_back(static_cast<int>(rank));
+  }
+  const bool are_all_known = seats.size() - parent->excluded.size() == heirs.seats().size();
+  if (!are_all_known || parent->excluded.empty()) return nullptr;
+  parent->revoked = std::move(revoked);
+  parent->key = std::move(key);
+  return parent;
 }
 
 }  // namespace ivy::comm

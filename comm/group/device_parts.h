@@ -7,6 +7,8 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "comm/group/device_check.h"
 #include "comm/group/first_failure.h"
@@ -14,6 +16,7 @@
 #include "comm/group/job.h"
 #include "comm/group/membership.h"
 #include "comm/group/operation_display.h"
+#include "comm/nccl/broken.h"
 #include "comm/nccl/enqueued.h"
 #include "comm/nccl/operation.h"
 #include "comm/transports/alarm.h"
@@ -39,6 +42,16 @@ class DeviceAlarm {
   std::unique_ptr<Alarm> alarm_;  // A separate alarm: threads outside the operation ask it, too.
   // When a rank was first seen to have left; guarded by mutex_, as alarm_.
   std::optional<std::chrono::steady_clock::time_point> left_at_;
+};
+
+// What a broken world leaves to the world of its survivors.
+struct DeviceHeritage {
+  std::unique_ptr<nccl::RevokedHandle> revoked;  // Null where nothing was kept.
+  std::string key;                               // The same on all ranks of that world.
+  std::vector<Seat> seats;
+
+  // Null: `heirs` are not some of its ranks, or are all of them.
+  std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;
 };
 
 // The stream of operations that run behind the caller's back. Thread: any.

@@ -36,6 +36,12 @@ std::size_t most_ahead() {
   return number > 0 ? static_cast<std::size_t>(number) : kMostAhead;
 }
 
+// Whether a broken world's NCCL is kept for the world of its survivors.
+bool may_shrink(const Membership& ranks) {
+  const char* const wanted = std::getenv("IVY_NCCL_SHRINK");
+  return wanted != nullptr && std::string_view(wanted) == "1" && ranks.name() == "world";
+}
+
 nccl::Ending ending_of(const DeviceOperation& operation) {
   if (operation.is_captured) return nccl::Ending::kCaptured;
   return operation.is_enqueued ? nccl::Ending::kEnqueued : nccl::Ending::kDone;
@@ -87,6 +93,23 @@ std::string why_not_captured(const DeviceOperation& operation, bool is_prepared,
   return "";
 }
 
+nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
+                                        std::chrono::nanoseconds timeout,
+                                        const std::shared_ptr<Work>& work) {
+  nccl::DeviceCommunicator::Started one;
+  one.operation = &operation;
+  one.watched.shape = operation.collective.shape;
+  one.watched.number = operation.number;
+  one.watched.timeout = timeout;
+  one.ending = ending_of(operation);
+  if (work == nullptr) return one;
+  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
+  one.watched.ended = [work](const std::optional<Failure>& failure) {
+    work->finish(failure ? Outcome(*failure) : Outcome());
+  };
+  return one;
+}
+
 }  // namespace
 
 DeviceSide::DeviceSide(DeviceContext context)
@@ -118,6 +141,12 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
   options.trouble = [this] { return alarm_.look(); };
   options.found = context_.break_all;
   options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
+  options.may_keep = [may = may_shrink(ranks)] { return may; };
+  options.keep = [this](std::unique_ptr<nccl::RevokedHandle> revoked) {
+    const std::lock_guard lock(mutex_);
+    revoked_ = std::move(revoked);
+  };
+  options.parent = std::exchange(parent_, nullptr);
   options.why_late = [this](const nccl::Enqueued& late) {
     if (late.number != 0) return check_.why_late(late);
     return "has rank " + std::to_string(late.shape.root) +
@@ -133,6 +162,15 @@ nccl::DeviceCommunicator& DeviceSide::communicator() {
     made_ = nccl_.get();
   }
   return *nccl_;
+}
+
+DeviceHeritage DeviceSide::take_heritage() {
+  const std::lock_guard lock(mutex_);
+  DeviceHeritage heritage;
+  heritage.revoked = std::move(revoked_);
+  heritage.key = context_.job.key("nccl/" + context_.ranks.name());
+  heritage.seats = context_.ranks.seats();
+  return heritage;
 }
 
 std::optional<Failure> DeviceSide::tick(const nccl::Enqueued* oldest) {
@@ -191,6 +229,11 @@ std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_asy
                    std::to_string(used));
   }
   const nccl::Driver* const driver = nccl::Driver::in_use();
+  if (driver != nullptr && !driver->is_of_device(operation.stream, operation.device)) {
+    const std::string own = "device " + std::to_string(operation.device);
+    return refusal(describe(shape) + ": the buffers are on " + own +
+                   ", but the stream was made for another device; give a stream of " + own);
+  }
   operation.is_captured = driver != nullptr && driver->is_capturing(operation.stream);
   if (operation.is_captured) {
     const std::string why = why_not_captured(operation, used >= 0, is_async);
@@ -235,23 +278,6 @@ Outcome DeviceSide::fail_ahead(const Failure& failure) {
   is_failure_returned_ = true;
   context_.break_all(failure);
   return Outcome(context_.failure.get().value_or(failure));
-}
-
-nccl::DeviceCommunicator::Started DeviceSide::begun(const DeviceOperation& operation,
-                                                    std::chrono::nanoseconds timeout,
-                                                    const std::shared_ptr<Work>& work) const {
-  nccl::DeviceCommunicator::Started one;
-  one.operation = &operation;
-  one.watched.shape = operation.collective.shape;
-  one.watched.number = operation.number;
-  one.watched.timeout = timeout;
-  one.ending = ending_of(operation);
-  if (work == nullptr) return one;
-  if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
-  one.watched.ended = [work](const std::optional<Failure>& failure) {
-    work->finish(failure ? Outcome(*failure) : Outcome());
-  };
-  return one;
 }
 
 // The operation is on its stream.
@@ -323,8 +349,12 @@ bool DeviceSide::carry_out_staged(const OperationCall& call, const DeviceOperati
          check(staging.copy_back(device, call.deadline), call);
 }
 
-bool DeviceSide::prepare(const OperationCall& call, int device) {
-  return context_.host.meet(call) && check(communicator().prepare(device, call.deadline), call);
+bool DeviceSide::prepare(const OperationCall& call, const nccl::DeviceRegion& region) {
+  nccl::DeviceCommunicator& device = communicator();
+  if (!context_.host.meet(call)) return false;
+  if (!check(device.prepare(region.device, call.deadline), call)) return false;
+  if (region.memory == nullptr || device.is_shared()) return true;
+  return check(device.add_window(region, call.deadline), call);
 }
 
 bool DeviceSide::split(const OperationCall& call, std::int32_t color, std::int32_t key,

@@ -72,8 +72,8 @@ class DeviceSide {
                      const std::shared_ptr<Work>& work);
   // Notes that prepare() is called, in the order of the calls.
   void use() { is_used_ = true; }
-  // Makes what the first operation would make.
-  bool prepare(const OperationCall& call, int device);
+  // Makes what the first operation on region.device would make, and of memory a window.
+  bool prepare(const OperationCall& call, const nccl::DeviceRegion& region);
   bool is_prepared() { return existing() != nullptr && existing()->is_prepared(); }
   // Gives a group its part, `name`, where NCCL can split this one's. `color` < 0: this rank is in
   // no group.
@@ -81,6 +81,11 @@ class DeviceSide {
              const std::string& name, std::unique_ptr<nccl::DeviceCommunicator>& child);
   // Takes what split() of another communicator made; null is nothing.
   void adopt(std::unique_ptr<nccl::DeviceCommunicator> device);
+
+  // A world that is broken leaves its NCCL, where that was revoked, to the world of its survivors
+  // (IVY_NCCL_SHRINK); inherit() comes before the first operation.
+  DeviceHeritage take_heritage();
+  void inherit(DeviceHeritage heritage) { parent_ = std::move(heritage).for_heirs(context_.ranks); }
 
   // The communicator is broken: aborts what runs on the device, and says so where the device does
   // not come back. Any thread.
@@ -99,9 +104,6 @@ class DeviceSide {
   void note_meeting(OperationShape& shape);
   std::optional<Failure> tick(const nccl::Enqueued* oldest);
   Outcome fail_ahead(const Failure& failure);
-  nccl::DeviceCommunicator::Started begun(const nccl::DeviceOperation& operation,
-                                          std::chrono::nanoseconds timeout,
-                                          const std::shared_ptr<Work>& work) const;
   Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const std::optional<Failure>& failure, const OperationCall& call) {
@@ -121,6 +123,9 @@ class DeviceSide {
   DeviceAlarm alarm_;
   SideStream side_;
   DeviceDisplay display_;
+
+  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Guarded by mutex_.
+  std::shared_ptr<nccl::Parent> parent_;
 
   std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.
   std::mutex mutex_;  // Held while NCCL's part is made.

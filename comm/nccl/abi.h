@@ -21,6 +21,10 @@ inline constexpr Status kSuccess = 0;
 inline constexpr Status kInProgress = 7;
 
 inline constexpr int kNoColor = -1;  // ncclCommSplit: in no new communicator.
+// ncclCommShrink: whatever still runs on the parent is ended before.
+inline constexpr int kShrinkAbort = 1;
+// ncclCommWindowRegister: operations use the same place in the window on every rank.
+inline constexpr int kSymmetric = 1;
 
 // ncclDataType_t
 enum class Element : int {

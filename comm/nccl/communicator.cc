@@ -52,6 +52,34 @@ bool shows_times() {
   return wanted != nullptr && *wanted == '1';
 }
 
+// The parent is idle again when the child's handle is there.
+Status shrink(const Functions& nccl, const Parent& parent, Handle* child, Config* config) {
+  const BrokenHandle& from = parent.revoked->get();
+  std::vector<int> excluded = parent.excluded;
+  Status status = nccl.shrink(from.handle, excluded.data(), static_cast<int>(excluded.size()),
+                              child, config, kShrinkAbort);
+  while (status == kInProgress) {
+    std::this_thread::sleep_for(milliseconds(1));
+    const Status asked = nccl.get_async_error(from.handle, &status);
+    if (asked != kSuccess) status = asked;
+  }
+  return status;
+}
+
+struct InitPlace {
+  int size;
+  int rank;
+  std::vector<UniqueId>& ids;
+};
+
+Status begin_init(const Functions& nccl, const InitPlace& place, Handle* handle, Config* config) {
+  if (place.ids.size() == 1) {
+    return nccl.init_rank_config(handle, place.size, place.ids[0], place.rank, config);
+  }
+  return nccl.init_rank_scalable(handle, place.size, place.rank, static_cast<int>(place.ids.size()),
+                                 place.ids.data(), config);
+}
+
 void show_times(const DeviceCommunicatorOptions& options, steady_clock::time_point began,
                 steady_clock::time_point known, steady_clock::time_point met) {
   const auto text = [](auto from, auto to) {
@@ -70,14 +98,28 @@ DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
     : options_(std::move(options)),
       diagnosis_(options_, [this] { return look_for_trouble(false); }),
       driver_(Driver::in_use()),
-      enqueued_({.look = [this](const Enqueued* one) { return look_at(one); },
+      regions_(std::make_shared<RegisteredRegions>(
+          [this](std::uint32_t region) { return enqueued_.is_using(region); })),
+      calls_(regions_->mutex),
+      enqueued_({.look = [this](const Enqueued* one) -> std::optional<Failure> {
+                   if (const std::optional<Failure> trouble = look_for_trouble(true))
+                     return trouble;
+                   if (one == nullptr || steady_now() < one->since + one->timeout)
+                     return std::nullopt;
+                   return diagnosis_.with_ras(diagnosis_.late(*one));
+                 },
                  .found = [this](const Failure& failure) { options_.found(failure); },
                  .tick = [this](const Enqueued* one) -> std::optional<Failure> {
                    return options_.tick ? options_.tick(one) : std::nullopt;
                  },
-                 .is_broken = [this] { return is_broken_.load(); }}) {}
+                 .is_broken = [this] { return is_broken_.load(); }}) {
+  device_regions::add_user(regions_);
+}
 
-DeviceCommunicator::~DeviceCommunicator() { static_cast<void>(end()); }
+DeviceCommunicator::~DeviceCommunicator() {
+  static_cast<void>(end());
+  regions_->close();
+}
 
 void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
 
@@ -233,6 +275,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     diagnosis_.use(*library_);
     driver_ = *Driver::load();
     options.can_scale = library_->functions().init_rank_scalable != nullptr;
+    if (options_.parent != nullptr) facts.parent = options_.parent->key;
   }
   Ready ready = get_ready(options, facts);
   if (ready.failure) return ready.failure;
@@ -249,6 +292,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     }
     report_phase(options, Phase::kDone);
   }
+  options_.parent = nullptr;
   device_ = device;
   if (shows_times()) show_times(options_, began, known, met);
   return std::nullopt;
@@ -264,6 +308,7 @@ std::shared_ptr<DeviceCommunicator::Making> DeviceCommunicator::begin_making(
   return making;
 }
 
+// Without ids: from the parent, whose ranks that are here keep their order.
 std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
                                                    Deadline& deadline) {
   chosen_ = device;
@@ -272,23 +317,24 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
   const auto size = static_cast<int>(options_.rank_names.size());
   const auto current = std::make_shared<Result<void>>();
   const auto init = [making, current, nccl = &library_->functions(), driver = driver_, device, size,
-                     rank = options_.rank] {
+                     rank = options_.rank, parent = options_.parent] {
     const Driver::Current chosen(*driver, device);
     *current = chosen.result();
     if (!current->ok()) return;
     Making& out = *making;
-    out.status =
-        out.ids.size() > 1
-            ? nccl->init_rank_scalable(&out.handle, size, rank, static_cast<int>(out.ids.size()),
-                                       out.ids.data(), &out.config)
-            : nccl->init_rank_config(&out.handle, size, out.ids.at(0), rank, &out.config);
+    if (out.ids.empty()) {
+      out.status = shrink(*nccl, *parent, &out.handle, &out.config);
+      return;
+    }
+    out.status = begin_init(*nccl, {size, rank, out.ids}, &out.handle, &out.config);
   };
   // A handle that comes too late is known only here, so abort it.
   const auto late = [making, abort = library_->functions().abort] {
     Handle const handle = making->made();
     if (handle != nullptr && !making->is_aborted.exchange(true)) abort(handle);
   };
-  if (std::optional<Failure> failure = call("init", deadline, init, late)) {
+  const std::string what = ids.empty() ? "shrink" : "init";
+  if (std::optional<Failure> failure = call(what, deadline, init, late)) {
     return give_up_init(*making, *failure, deadline);
   }
   if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
@@ -297,9 +343,9 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
     handle_ = making->made();
   }
   if (making->status != kSuccess && making->status != kInProgress) {
-    return diagnosis_.of_nccl(making->status, "init");
+    return diagnosis_.of_nccl(making->status, what);
   }
-  return await_nccl(handle_, deadline, "init");
+  return await_nccl(handle_, deadline, what);
 }
 
 // NCCL gives the handle away before it waits for other ranks: an abort ends that wait.
@@ -355,6 +401,35 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   return std::nullopt;
 }
 
+std::optional<Failure> DeviceCommunicator::add_window(const DeviceRegion& region,
+                                                      Deadline& deadline) {
+  const Functions& nccl = library_->functions();
+  if (nccl.register_window == nullptr || nccl.deregister_window == nullptr) return std::nullopt;
+  struct Registering {
+    void* window = nullptr;
+    Status status = kSuccess;
+  };
+  const auto made = std::make_shared<Registering>();
+  const auto start = [made, region, &nccl, handle = handle_.load(), driver = driver_] {
+    const Driver::Current current(*driver, region.device);
+    made->status =
+        nccl.register_window(handle, region.memory, region.bytes, &made->window, kSymmetric);
+  };
+  std::optional<Failure> failure;
+  {
+    const std::lock_guard lock(calls_);
+    failure = call("registering a window", deadline, start);
+  }
+  if (!failure && made->status != kSuccess && made->status != kInProgress) {
+    return diagnosis_.of_nccl(made->status, "registering a window");
+  }
+  if (!failure) failure = await_nccl(handle_, deadline, "registering a window");
+  if (failure) return diagnosis_.with_ras(*failure);
+  const std::lock_guard lock(calls_);
+  regions_->add_window(nccl, handle_, region, made->window);
+  return std::nullopt;
+}
+
 std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
   const Handle handle = handle_;
   const Caller caller{library_->functions(), *driver_, handle, options_.rank,
@@ -364,6 +439,8 @@ std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_group
   };
   std::unique_lock lock(calls_);
   if (is_broken_) return look_for_trouble(false);
+  // What registers would be recorded into a graph, or spoil it.
+  if (one.ending != Ending::kCaptured) regions_->use(library_->functions(), handle, one.regions);
   const CallResult called = start_calls(caller, *one.operation, one.premul_sum);
   // An abort ends what hangs in NCCL, with whatever error.
   if (is_broken_) return look_for_trouble(false);
@@ -398,6 +475,8 @@ std::optional<Failure> DeviceCommunicator::start(Started& one, bool is_grouped) 
   if (!current.result().ok()) {
     return make_failure(FailureKind::kOther, current.result().error().message);
   }
+  one.regions = device_regions::regions_of(*one.operation);
+  for (const DeviceRegion& region : one.regions) one.watched.regions.push_back(region.serial);
   const Result<Event> event = enqueued_.begin_call(*driver_, device_, one.watched);
   if (!event.ok()) return make_failure(FailureKind::kTransport, event.error().message);
   one.event = *event;
@@ -442,14 +521,6 @@ std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
   return failure ? std::optional(diagnosis_.with_ras(*failure)) : std::nullopt;
 }
 
-std::optional<Failure> DeviceCommunicator::look_at(const Enqueued* operation) {
-  if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
-  if (operation == nullptr || steady_now() < operation->since + operation->timeout) {
-    return std::nullopt;
-  }
-  return diagnosis_.with_ras(diagnosis_.late(*operation));
-}
-
 std::optional<Failure> DeviceCommunicator::end() {
   enqueued_.end();
   if (handle_ == nullptr) return std::nullopt;
@@ -481,8 +552,12 @@ DeviceCommunicator::Finalized DeviceCommunicator::finalize() {
   const auto ended = std::make_shared<Ended>();
   ApartCall apart;
   apart.call = [ended, handle = handle_.load(), nccl = &library_->functions(), driver = driver_,
-                device = device_.load()] {
+                device = device_.load(), regions = regions_] {
     const Driver::Current current(*driver, device);
+    {
+      const std::lock_guard lock(regions->mutex);
+      regions->end();
+    }
     Status status = nccl->finalize(handle);
     while (status == kInProgress) {
       std::this_thread::sleep_for(milliseconds(1));
@@ -507,30 +582,21 @@ std::optional<std::string> DeviceCommunicator::break_with() {
   }
   const std::lock_guard lock(handle_mutex_);
   if (handle_ == nullptr) return taint();
-  struct Attempt {
-    std::mutex mutex;
-    std::condition_variable has_returned;
-    bool is_done = false;
-  };
-  const auto attempt = std::make_shared<Attempt>();
-  // NCCL's threads, which write to `makings`, are joined by the abort, or never.
-  std::thread aborting =
-      background_thread([attempt, abort = library_->functions().abort, handle = handle_.load(),
-                         driver = driver_, device = chosen_.load(), makings = makings_] {
-        const Driver::Current current(*driver, device);
-        abort(handle);
-        const std::lock_guard done(attempt->mutex);
-        attempt->is_done = true;
-        attempt->has_returned.notify_all();
-      });
-  aborting.detach();
+  BrokenHandle broken{handle_.load(), &library_->functions(), driver_, chosen_, regions_, {}};
+  broken.kept.assign(makings_.begin(), makings_.end());
   handle_ = nullptr;
-  std::unique_lock waiting(attempt->mutex);
-  if (!attempt->has_returned.wait_for(waiting, kAbortPatience, [&] { return attempt->is_done; })) {
-    set_tainted("ncclCommAbort did not return within " + std::to_string(kAbortPatience.count()) +
-                " s: end this process");
+  if (device_ >= 0 && options_.may_keep && options_.may_keep()) {
+    if (auto revoked = RevokedHandle::revoke(broken)) {
+      // What hung in NCCL has been ended by the revoke.
+      const Driver::Current current(*driver_, device_);
+      if (calls.owns_lock() || calls.try_lock()) regions_->end();
+      regions_->forget();
+      options_.keep(std::move(revoked));
+      return taint();
+    }
+    if (is_tainted()) return taint();
   }
-  return taint();
+  return abort_broken(broken);
 }
 
 }  // namespace ivy::comm::nccl

@@ -27,6 +27,7 @@
 #include "comm/nccl/abi.h"
 #include "comm/nccl/apart.h"
 #include "comm/nccl/communicator_options.h"
+#include "comm/nccl/device_regions.h"
 #include "comm/nccl/diagnosis.h"
 #include "comm/nccl/driver.h"
 #include "comm/nccl/enqueued.h"
@@ -38,7 +39,6 @@
 
 namespace ivy::comm::nccl {
 
-inline constexpr std::chrono::seconds kAbortPatience{5};
 // How long Finalize may take.
 inline constexpr std::chrono::milliseconds kFinalizePatience{2'000};
 // The same where graphs hold operations: NCCL waits for their end.
@@ -75,10 +75,14 @@ class DeviceCommunicator {
     Ending ending = Ending::kEnqueued;
     Event event = nullptr;
     int premul_sum = -1;
+    std::vector<DeviceRegion> regions;
   };
   std::optional<Failure> start(Started& one, bool is_grouped);
   std::optional<Failure> finish(Started& one, bool is_grouped, std::optional<Failure> failure);
   std::unique_lock<std::mutex> lock_calls() { return std::unique_lock(calls_); }
+  // Collective, of a communicator that is prepared: NCCL maps the region of each rank into all of
+  // them, where it can. Each gives as much memory.
+  std::optional<Failure> add_window(const DeviceRegion& region, Deadline& deadline);
   EnqueuedOperations& enqueued() { return enqueued_; }
   // Waits until everything on the stream is done. The device is this thread's.
   std::optional<Failure> await_stream(Stream stream, int device, Deadline& deadline);
@@ -128,7 +132,6 @@ class DeviceCommunicator {
   std::optional<Failure> look_for_trouble(bool asks_nccl);
   std::optional<Failure> await_event(Event event, Deadline& deadline,
                                      const std::function<Failure()>& late);
-  std::optional<Failure> look_at(const Enqueued* operation);
   enum class Finalized : std::uint8_t { kDone, kNotYet, kFailed };
   Finalized finalize();
 
@@ -140,7 +143,9 @@ class DeviceCommunicator {
   std::atomic<int> chosen_{-1};  // Set as soon as a handle may exist.
   bool is_shared_ = false;
 
-  std::mutex calls_;                     // Held while NCCL is called to put something on a stream.
+  // Outlives this object where memory is just being freed.
+  const std::shared_ptr<RegisteredRegions> regions_;
+  std::mutex& calls_;                    // Held while NCCL is called to put something on a stream.
   std::mutex handle_mutex_;              // Held while the handle is asked or freed.
   std::atomic<Handle> handle_{nullptr};  // Null: not made, or aborted.
   std::atomic<bool> is_broken_{false};

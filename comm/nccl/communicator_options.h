@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "comm/contract/failure.h"
+#include "comm/nccl/broken.h"
 #include "comm/nccl/enqueued.h"
 #include "rendezvous/client/client.h"
 
@@ -36,6 +37,11 @@ struct DeviceCommunicatorOptions {
   // Says why an operation may not be done in time: "rank 3 has not called it". Any thread; may ask
   // the store.
   std::function<std::string(const Enqueued&)> why_late;
+  // Whether this one is to be revoked and not aborted: a death has broken it, after which the
+  // survivors may shrink. Any thread; may be empty, as keep.
+  std::function<bool()> may_keep;
+  std::function<void(std::unique_ptr<RevokedHandle>)> keep;
+  std::shared_ptr<Parent> parent;  // From which it may be made; null: none.
 };
 
 }  // namespace ivy::comm::nccl

@@ -294,6 +294,35 @@ Result<void> Driver::copy_on_device(void* to, const void* from, std::size_t byte
   return {};
 }
 
+Result<void*> Driver::allocate(std::size_t bytes) const {
+  std::uintptr_t memory = 0;
+  const int status = functions_->allocate(&memory, bytes);
+  if (status != 0) return error("allocate memory of the device", status);
+  return reinterpret_cast<void*>(memory);
+}
+
+void Driver::free(void* memory) const { functions_->free(address(memory)); }
+
+// What the driver does not answer is no mistake of the caller's.
+bool Driver::is_of_device(Stream stream, int device) const {
+  // CU_STREAM_PER_THREAD, which is any device's, like those below.
+  constexpr std::uintptr_t kLastDefault = 2;
+  if (address(stream) <= kLastDefault) return true;
+  int found = device;
+  if (column_ == 1) return functions_->get_owner(stream, &found) != 0 || found == device;
+  Context owner = nullptr;
+  if (functions_->get_owner(stream, &owner) != 0) return true;
+  const Result<Context> own = context_of(device);
+  if (!own.ok() || *own == owner) return true;
+  // A device may have further contexts.
+  Context before = nullptr;
+  functions_->get_current(&before);
+  if (functions_->set_current(owner) != 0) return true;
+  functions_->get_context_device(&found);
+  functions_->set_current(before);
+  return found == device;
+}
+
 bool Driver::is_capturing(Stream stream) const {
   int status = 0;  // The driver names it CU_STREAM_CAPTURE_STATUS_NONE.
   return functions_->get_capture(stream, &status) == 0 && status != 0;

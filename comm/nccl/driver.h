@@ -56,6 +56,8 @@ class Driver {
   Result<Stream> make_stream() const;
   void free_stream(Stream stream) const;
   Result<void> wait(Stream stream, Event event) const;
+  // False: the stream was made for another device.
+  bool is_of_device(Stream stream, int device) const;
   // True while what is put on the stream is recorded into a graph and not run.
   bool is_capturing(Stream stream) const;
   // From here on this thread's calls spoil no capture that other threads make.
@@ -64,6 +66,9 @@ class Driver {
   Result<void> copy_to_host(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_to_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
   Result<void> copy_on_device(void* to, const void* from, std::size_t bytes, Stream stream) const;
+  // Memory of this thread's device; it is freed when the device has done what uses it.
+  Result<void*> allocate(std::size_t bytes) const;
+  void free(void* memory) const;
 
   // Makes a device this thread's until the end of the scope. Where it is already, that costs one
   // call of the driver.

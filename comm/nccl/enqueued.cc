@@ -206,4 +206,13 @@ bool EnqueuedOperations::has_lost() {
   return !pending_.empty();
 }
 
+bool EnqueuedOperations::is_using(std::uint32_t region) {
+  const auto uses = [region](const Enqueued& one) {
+    return std::find(one.regions.begin(), one.regions.end(), region) != one.regions.end();
+  };
+  const std::lock_guard lock(mutex_);
+  if (failure_) return false;  // An abort has ended all of them.
+  return (calling_ && uses(*calling_)) || std::any_of(pending_.begin(), pending_.end(), uses);
+}
+
 }  // namespace ivy::comm::nccl

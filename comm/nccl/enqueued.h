@@ -32,6 +32,7 @@ struct Enqueued {
   std::chrono::nanoseconds timeout{0};  // The time that it may take, from `since` on.
   // When it was called, or when the one before it was done, whichever is later.
   std::chrono::steady_clock::time_point since;
+  std::vector<std::uint32_t> regions;  // The serials of registered memory that it uses.
   // Told how it ended; may be empty.
   std::function<void(const std::optional<Failure>&)> ended;
 };
@@ -86,6 +87,8 @@ class EnqueuedOperations {
   void end();
   // True if one was never confirmed complete.
   bool has_lost();
+  // True while an operation that uses this region may run.
+  bool is_using(std::uint32_t region);
 
  private:
   void run();

@@ -126,7 +126,7 @@ void add_host(RankFacts& facts) {
     facts.limits.shared_memory_free = static_cast<std::uint64_t>(space.f_bavail) * space.f_frsize;
   }
   facts.user = user_name();
-  facts.may_lose_shared_memory = may_lose_shared_memory("/", geteuid(), facts.user);
+  facts.limits.may_lose_shared_memory = may_lose_shared_memory("/", geteuid(), facts.user);
   facts.limits.locked_memory = limit_of(RLIMIT_MEMLOCK);
   facts.limits.stack = limit_of(RLIMIT_STACK);
   facts.limits.open_files = limit_of(RLIMIT_NOFILE);

@@ -201,8 +201,8 @@ void find_interfaces(const Ranks& ranks, std::vector<Finding>& found) {
 bool is_own_matter(std::string_view name) {
   for (const std::string_view prefix :
        {"NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_HOSTID", "NCCL_DEBUG", "NCCL_TOPO_",
-        "NCCL_GRAPH_DUMP", "NCCL_RAS_", "NCCL_CONF_FILE", "NCCL_LIB", "NCCL_ROOT", "NCCL_HOME",
-        "NCCL_VERSION", "NCCL_INCLUDE", "NCCL_DOUBLE"}) {
+        "NCCL_GRAPH_DUMP", "NCCL_PROFILER", "NCCL_RAS_", "NCCL_CONF_FILE", "NCCL_LIB", "NCCL_ROOT",
+        "NCCL_HOME", "NCCL_VERSION", "NCCL_INCLUDE", "NCCL_DOUBLE"}) {
     if (name.starts_with(prefix)) return true;
   }
   return false;
@@ -254,7 +254,8 @@ void find_shared_memory(const Ranks& ranks, std::vector<Finding>& found) {
           "empty it or make it larger: mount -o remount,size=1G /dev/shm (in a container: "
           "--shm-size=1g or --ipc=host)"));
     }
-    if (neighbours > 1 && rank.may_lose_shared_memory && told.insert("ipc" + rank.machine).second) {
+    if (neighbours > 1 && rank.limits.may_lose_shared_memory &&
+        told.insert("ipc" + rank.machine).second) {
       warn_about(
           rank,
           "runs in no login session of user " + rank.user +
@@ -481,9 +482,10 @@ void visit_fields(Facts& facts, Visit visit) {
   visit("driver_version", facts.driver_version);
   visit("uuid", facts.uuid);
   visit("bus", facts.bus);
+  visit("parent", facts.parent);
   visit("shares", facts.shares_devices);
   visit("user", facts.user);
-  visit("loses_shm", facts.may_lose_shared_memory);
+  visit("loses_shm", facts.limits.may_lose_shared_memory);
   visit("infiniband", facts.has_infiniband);
   visit("shm", facts.limits.shared_memory_free);
   visit("memlock", facts.limits.locked_memory);

@@ -22,6 +22,7 @@ struct ResourceLimits {
   std::uint64_t locked_memory = ~0ULL;
   std::uint64_t stack = 8 << 20;
   std::uint64_t open_files = ~0ULL;
+  bool may_lose_shared_memory = false;  // own_facts.h
 };
 
 struct RankFacts {
@@ -42,10 +43,12 @@ struct RankFacts {
   std::vector<Interface> interfaces;             // In the order in which the system lists them.
   std::uint16_t probe_port = 0;                  // interface_probe.h; 0: it does not listen.
   std::map<std::string, std::string> variables;  // Those named NCCL_*, and IVY_DEVICE_CHECK.
+  // The communicator that a death has broken and from which this rank could make the new one; the
+  // same on all: they do.
+  std::string parent;
   bool shares_devices = false;  // The launcher says that devices are shared on purpose.
   bool has_infiniband = false;
   std::string user;
-  bool may_lose_shared_memory = false;  // own_facts.h
   ResourceLimits limits;
 };
 

@@ -24,6 +24,7 @@ constexpr milliseconds kPhasePatience{250};
 constexpr std::string_view kSilentStore = "the store does not answer";
 constexpr std::string_view kGo = "go ";
 constexpr std::string_view kShare = "share";
+constexpr std::string_view kShrink = "shrink";
 constexpr std::string_view kProbe = "probe";
 // On a network that works a connection takes one round trip, a lost packet's second try one second.
 constexpr milliseconds kProbePatience{2'500};
@@ -161,6 +162,12 @@ Failure refusal_of(const std::vector<Finding>& findings, const std::string& comm
   return failure;
 }
 
+bool have_one_parent(const std::vector<RankFacts>& ranks) {
+  return std::all_of(ranks.begin(), ranks.end(), [&](const RankFacts& rank) {
+    return !rank.parent.empty() && rank.parent == ranks[0].parent;
+  });
+}
+
 class ReadyBarrier {
  public:
   explicit ReadyBarrier(const ReadyOptions& options) : options_(options), store_(*options.store) {}
@@ -284,6 +291,7 @@ class ReadyBarrier {
     if (ready_.failure) return;
     bool can_scale = options_.can_scale;
     for (const RankFacts& rank : ranks) can_scale = can_scale && rank.nccl_version >= 22300;
+    if (findings.empty() && have_one_parent(ranks)) return say(std::string(kShrink));
     if (findings.empty()) {
       const char* const wanted = std::getenv("IVY_NCCL_ROOTS");
       return say(
@@ -391,6 +399,8 @@ class ReadyBarrier {
     if (!word) return;
     if (*word == kShare) {
       ready_.is_shared = true;
+    } else if (*word == kShrink) {
+      ready_.ids.clear();
     } else if (!word->starts_with(kGo)) {
       fail(decode_refusal(*word));
     } else {

@@ -5,7 +5,8 @@
 //
 //   <key>/begun/R     rank R loads its libraries
 //   <key>/facts/R     rank R is ready, and what it is
-//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), "probe", or how many ids
+//   <key>/go          rank 0's word: a refusal, "share" (use no NCCL), "shrink" (from the parent
+//                     that all have), "probe", or how many ids
 //   <key>/reach/R     after "probe", which is for ranks in several networks: the ranks that rank R
 //                     cannot reach (interface_probe.h); " ": none
 //   <key>/after_probe rank 0's word then
@@ -51,8 +52,8 @@ struct ReadyOptions {
 
 struct Ready {
   std::optional<Failure> failure;
-  bool is_shared = false;  // Devices are shared: NCCL is not to be used.
-  std::vector<UniqueId> ids;
+  bool is_shared = false;     // Devices are shared: NCCL is not to be used.
+  std::vector<UniqueId> ids;  // None: it is made from the parent that all ranks have.
 };
 
 inline constexpr std::chrono::milliseconds kSlice{50};

@@ -99,6 +99,7 @@ constexpr Reason kReasons[] = {
     {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
     {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},
     {"IVY_NCCL_PROFILER", "--nccl-profiler"},
+    {"IVY_NCCL_SHRINK", "--on-failure shrink, because nobody has set it"},
     {"NCCL_RAS_ADDR", "a loopback address for each job, by its id, because nobody has set it"},
     {"NCCL_SOCKET_IFNAME", "the way to the first host, because nobody has set it"}};
 

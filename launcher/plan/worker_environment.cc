@@ -86,6 +86,8 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
   set_default(inputs, out, "TORCH_NCCL_ASYNC_ERROR_HANDLING", "1");
   set_default(inputs, out, "NCCL_RAS_ADDR", ras_address(inputs.plan->job_id));
   if (inputs.options->oversubscribe) set_default(inputs, out, "IVY_OVERSUBSCRIBE", "1");
+  if (inputs.options->on_failure == OnFailure::kShrink)
+    set_default(inputs, out, "IVY_NCCL_SHRINK", "1");
   for (const EnvVariable& variable : jax_defaults(*inputs.options))
     set_default(inputs, out, variable.name, variable.value);
   const std::size_t cores = answer_of(inputs, host).facts.cores();

@@ -326,7 +326,9 @@ TEST_P(SharedGpuFigures, WhatCallsOfTwoRanksCostBesideNcclsOwn) {
         while (!told->is_there) std::this_thread::sleep_for(milliseconds(1));
         const nccl::Handle plain = make_plain(functions, told->id, 2, rank);
         const Pair pair{world, device, plain, device.make_stream(), 20};
-        compare_kind(pair, Kind::kAllReduce, 8 * kMiB);
+        compare_kind(pair, Kind::kAllReduce, 256 * kMiB);
+        compare_kind(pair, Kind::kAllGather, 8 * kMiB);
+        compare_kind(pair, Kind::kReduceScatter, 8 * kMiB);
         ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
         functions.abort(plain);
       },

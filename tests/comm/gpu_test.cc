@@ -216,6 +216,78 @@ TEST_P(SharedGpuTest, WhatDiffersIsShownWithBothSides) {
   }
 }
 
+// Registered with NCCL by the first operation, deregistered when it is freed, which waits.
+TEST_P(SharedGpuTest, MemoryOfTheLibraryIsRegisteredAndFreedInFlight) {
+  const std::vector<RankEnd> ends = run_world(
+      one_host(2),
+      [](int rank) {
+        share_gpu(rank, GetParam());
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(120));
+        if (!world) return;
+        constexpr std::size_t kCount = 4 << 20;
+        const std::vector<float> ones(kCount, 1.0F);
+        ivy_call how = call_with_factor(1);
+        how.flags = IVY_ENQUEUE;
+        how.stream = device.make_stream();
+        for (int round = 0; round < 3; ++round) {
+          void* memory = nullptr;
+          ASSERT_EQ(ivy_mem_alloc_device(world, 0, kCount * sizeof(float), &memory), IVY_OK)
+              << ivy_last_error();
+          device.write(memory, ones.data(), kCount * sizeof(float));
+          if (round == 1) {
+            ASSERT_EQ(ivy_mem_window(world, memory, nullptr), IVY_OK) << ivy_last_error();
+          }
+          ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, memory, kCount, IVY_F32, IVY_SUM, &how),
+                    IVY_OK)
+              << ivy_last_error();
+          if (round < 2) {
+            ASSERT_EQ(device.synchronize(how.stream), 0);
+            std::vector<float> sums(kCount);
+            device.read(sums.data(), memory, kCount * sizeof(float));
+            EXPECT_EQ(sums, std::vector<float>(kCount, 2.0F));
+          }
+          EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();
+        }
+        EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+      },
+      patient());
+  expect_well(ends);
+}
+
+// ncclCommRevoke and ncclCommShrink where the library has them (2.29); else a new communicator.
+TEST_P(SharedGpuTest, SurvivorsShrinkWhatTheyHave) {
+  const std::vector<RankEnd> ends = run_world(
+      one_host(3),
+      [](int rank) {
+        share_gpu(rank, GetParam());
+        setenv("IVY_NCCL_SHRINK", "1", 1);
+        Device device(kDriver, 0);
+        ASSERT_TRUE(device.is_there());
+        World world(seconds(60));
+        if (!world) return;
+        const DeviceArray on(device, std::vector<char>(4096));
+        const auto all_reduce = [&] {
+          return ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 1024, IVY_F32, IVY_SUM, nullptr);
+        };
+        ASSERT_EQ(all_reduce(), IVY_OK) << ivy_last_error();
+        if (rank == 1) kill(getpid(), SIGKILL);
+        int code = IVY_OK;
+        while (code == IVY_OK) code = all_reduce();
+        EXPECT_EQ(device.synchronize(nullptr), 0);
+        const auto began = monotonic_ms();
+        ASSERT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
+        ASSERT_EQ(all_reduce(), IVY_OK) << ivy_last_error();
+        std::printf("figure: the first all_reduce of a shrunk world of 2: %lld ms\n",
+                    static_cast<long long>(monotonic_ms() - began));
+        EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+      },
+      patient());
+  expect_well(ends, 1);
+  std::printf("%s", ends[0].output.c_str());
+}
+
 TEST_F(GpuTest, AGraphIsReplayedAThousandTimes) {
   const std::vector<RankEnd> ends = run_world(
       one_host(1),

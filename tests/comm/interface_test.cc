@@ -157,10 +157,6 @@ std::vector<Refused> other_calls(const Inherited& all) {
     ivy_comm* made = nullptr;
     return ivy_comm_group_of_members(c, &members, &made);
   };
-  const auto allocate = [=] {
-    void* memory = nullptr;
-    return ivy_mem_alloc(c, 1, &memory);
-  };
   const auto message = [=] {
     ivy_message told = {};
     told.struct_bytes = sizeof told;
@@ -182,7 +178,9 @@ std::vector<Refused> other_calls(const Inherited& all) {
       {"ivy_comm_shrink", [=] { return ivy_comm_shrink(c, nullptr); }},
       {"ivy_comm_grow", [=] { return ivy_comm_grow(c, nullptr); }},
       {"ivy_prepare_device", [=] { return ivy_prepare_device(c, -1, nullptr); }},
-      {"ivy_mem_alloc", allocate},
+      {"ivy_mem_alloc", [=] { return ivy_mem_alloc(c, 1, &value); }},
+      {"ivy_mem_alloc_device", [=] { return ivy_mem_alloc_device(c, 0, 1, &value); }},
+      {"ivy_mem_window", [=] { return ivy_mem_window(c, all.memory, nullptr); }},
       {"ivy_mem_free", [=] { return ivy_mem_free(all.memory); }},
       {"ivy_group_begin", [] { return ivy_group_begin(); }},
       {"ivy_group_end", [] { return ivy_group_end(); }},

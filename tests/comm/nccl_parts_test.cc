@@ -130,7 +130,7 @@ const PreflightCase kCases[] = {
     {"RemoveIPC",
      [](auto& ranks) {
        for (RankFacts& rank : ranks) rank.user = "ann";
-       ranks[3].may_lose_shared_memory = true;
+       ranks[3].limits.may_lose_shared_memory = true;
      },
      3,
      {"rank 3 (node2, pid 103): runs in no login session of user ann", "enable-linger ann"},

@@ -799,6 +799,26 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
 }
 
+TEST(NcclTest, PlugInsThatDifferAndADriverThatIsTooOldAreToldOnEveryRank) {
+  const Refusal refusals[] = {
+      {"another network plug-in",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_NET_PLUGIN", "libnccl-net-ofi.so", 1);
+       },
+       {"NCCL_NET_PLUGIN=libnccl-net-ofi.so", "unset", "-x NCCL_NET_PLUGIN"}},
+      {"another tuner",
+       [](int rank) { setenv("NCCL_TUNER_PLUGIN", rank == 1 ? "a.so" : "b.so", 1); },
+       {"NCCL_TUNER_PLUGIN=a.so", "NCCL_TUNER_PLUGIN=b.so", "-x NCCL_TUNER_PLUGIN"}},
+      {"a driver that is too old for one rank's NCCL",
+       [](int rank) {
+         if (rank == 1) setenv("NCCL_DOUBLE", "old_driver", 1);
+       },
+       {"init: unhandled cuda error"},
+       IVY_UNAVAILABLE},
+  };
+  for (const Refusal& refusal : refusals) expect_refusal(refusal);
+}
+
 TEST(NcclTest, WhatNcclHasWarnedOfStandsInTheError) {
   char folder[] = "/tmp/ivy-nccl-XXXXXX";
   ASSERT_NE(mkdtemp(folder), nullptr);

@@ -36,6 +36,11 @@ def test_collectives_groups_and_work(local, flags):
     assert all(word["says"] == "all equal" for word in words.values()), done
 
 
+def test_memory_of_the_library_is_shared_with_nccl(local):
+    done = run(local, ("-n", "2"), "registered")
+    assert done.code == 0 and all(word["says"] == "all equal" for word in said(done).values()), done
+
+
 def test_a_killed_rank_is_named_and_frees_the_device(local):
     done = run(local, ("-n", "3"), "killed")
     assert done.code == 128 + 9, done
@@ -99,6 +104,17 @@ def test_who_hangs_in_the_init_of_nccl_is_shown(local):
         wait_until(lambda: one.match(stack(local, job_id, pattern="prepare_device")), 20, "the stacks are one")
         why = local.run_program(IVYCTL, "why", job_id).out.decode()
         assert re.search(r'^ranks 0-1 \(host \S+\): in init #1 of "world"', why, re.MULTILINE), why
+        end(job)
+
+
+def test_who_has_not_called_an_operation_on_devices_is_named(local):
+    absent = (r'rank 2 did not enter all_reduce #3 of "world \(devices\)" \(last entered all_reduce #2\); '
+              r"ranks 0-1 wait in it \(1000 f32, sum\) for \d+ s")
+    late = (PYTHON, local.script("comm_device.py"), "late")
+    with local.start("--stall-timeout", "2", "-n", "3", *WITH_DOUBLES, *late) as job:
+        job_id = job_of(job, 3)
+        wait_until(lambda: re.search(absent, local.run_program(IVYCTL, "why", job_id).out.decode()), 20, "why says so")
+        job.wait_for(rb"rank 2 did not enter all_reduce #3", limit=20)
         end(job)
 
 

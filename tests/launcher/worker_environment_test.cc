@@ -250,6 +250,15 @@ TEST(WorkerEnvironmentTest, RanksAreToldThatDevicesAreSharedOnPurpose) {
   EXPECT_EQ(value(job.worker(1, 1), "IVY_OVERSUBSCRIBE"), "1");
 }
 
+TEST(WorkerEnvironmentTest, SurvivorsShrinkTheirNcclWhereTheJobGoesOnWithThem) {
+  Job job;
+  EXPECT_EQ(value(job.worker(), "IVY_NCCL_SHRINK"), "(unset)");
+  job.options.on_failure = OnFailure::kShrink;
+  EXPECT_EQ(value(job.worker(), "IVY_NCCL_SHRINK"), "1");
+  job.caller.push_back({"IVY_NCCL_SHRINK", "0"});
+  EXPECT_EQ(value(job.worker(), "IVY_NCCL_SHRINK"), "0");
+}
+
 TEST(WorkerEnvironmentTest, PretendedHostsShareCoresAndDevices) {
   Job job("local", 2);
   job.options.hosts = fake_hosts(2);

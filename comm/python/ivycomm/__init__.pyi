@@ -451,7 +451,12 @@ def gather_object(obj: T, dst: int = 0, *, group: Group | None = None,
 def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: Group | None = None,
                    timeout: float | None = None) -> T: ...
 
-def empty_registered(shape: int | Sequence[int], dtype: Any = "float32") -> numpy.ndarray[Any, Any]: ...
+@overload
+def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: None = None,
+                     window: None = None) -> numpy.ndarray[Any, Any]: ...
+@overload
+def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", *, device: Any,
+                     window: Group | None = None) -> Any: ...
 
 # Imported at the first question.
 from .context import DistributedContext as DistributedContext

@@ -288,9 +288,9 @@ class CudaArrays:
     because only their own framework can make another."""
 
     name = "cuda"
-    _TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
-              "b1": "bool", **{f"{sign}{bytes_}": f"{word}int{8 * bytes_}".replace("sint", "int")
-                               for sign, word in (("i", "s"), ("u", "u")) for bytes_ in (1, 2, 4, 8)}}
+    TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
+             "b1": "bool", **{f"{sign}{bytes_}": f"{word}int{8 * bytes_}".replace("sint", "int")
+                              for sign, word in (("i", "s"), ("u", "u")) for bytes_ in (1, 2, 4, 8)}}
 
     @classmethod
     def owns(cls, x):
@@ -302,9 +302,9 @@ class CudaArrays:
     @classmethod
     def dtype_name(cls, x):
         text = x.__cuda_array_interface__["typestr"]
-        if text[0] == ">" or text[1:] not in cls._TYPES:
+        if text[0] == ">" or text[1:] not in cls.TYPES:
             raise TypeError(f"arrays of type {text} cannot be sent")
-        return cls._TYPES[text[1:]]
+        return cls.TYPES[text[1:]]
 
     @classmethod
     def input(cls, x):

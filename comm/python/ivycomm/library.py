@@ -116,6 +116,8 @@ _PROTOTYPES = {
     "ivy_exscan": (c_int, [_comm, _data, _data, c_size_t, c_int, c_int, _call]),
     "ivy_barrier": (c_int, [_comm, _call]),
     "ivy_mem_alloc": (c_int, [_comm, c_size_t, POINTER(c_void_p)]),
+    "ivy_mem_alloc_device": (c_int, [_comm, c_int, c_size_t, POINTER(c_void_p)]),
+    "ivy_mem_window": (c_int, [_comm, c_void_p, _call]),
     "ivy_mem_free": (c_int, [c_void_p]),
     "ivy_send": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _call]),
     "ivy_recv": (c_int, [_comm, _data, c_size_t, c_int, c_int, c_int, _message, _call]),

@@ -1,29 +1,88 @@
-"""Arrays in memory that the other ranks of this host read where it is: large collectives copy less."""
+"""Arrays in memory that the ranks of this host, or NCCL on a GPU, use where it is: large collectives copy less."""
 
 import ctypes
 import math
 import weakref
 from ctypes import byref, c_void_p
 
-from .element_types import dtype_number
+from .dense_arrays import CudaArrays
+from .element_types import DTYPES, dtype_number
 from .errors import check
-from .groups import world
-from .library import load
+from .groups import resolve, world
+from .library import Call, load
+from .waiting import call_in_slices, calling
+from .work import milliseconds
 
 
-def empty_registered(shape, dtype="float32"):
+# The standard has no word for bfloat16 and for floats of 8 bits.
+_WORDS = {name: ("|" if word[1:] == "1" else "<") + word for word, name in CudaArrays.TYPES.items()}
+
+
+class DeviceMemory:
+    """An array on a GPU that torch.as_tensor(it, device="cuda"), cupy.asarray(it) and ivycomm's functions take as it
+    is. Its memory lives as long as this or what was made of it."""
+
+    def __init__(self, pointer, shape, dtype):
+        self.shape, self.dtype = shape, dtype
+        # The standard that the libraries read: version 3, in the order of C, no stream to wait for.
+        self.__cuda_array_interface__ = {"version": 3, "shape": shape, "typestr": _WORDS[dtype], "strides": None,
+                                         "data": (pointer if math.prod(shape) else 0, False), "stream": None}
+        weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
+
+    def __repr__(self):
+        return f"DeviceMemory(shape={self.shape}, dtype={self.dtype})"
+
+
+def _device_number(device):
+    """A GPU is named by 1, "cuda", "cuda:1" or a torch.device; -1 is the current one."""
+    if isinstance(device, int) and not isinstance(device, bool) and device >= 0:
+        return device
+    kind, _, number = str(device).partition(":")
+    if kind in ("cuda", "hip") and (not number or number.isdecimal()):
+        return int(number) if number else -1
+    raise ValueError(f"device={device!r} is no GPU: give its number, \"cuda\" or \"cuda:1\"; None is the host's memory")
+
+
+def _on_device(shape, dtype, device, window):
+    # A name, numpy.float32, numpy.dtype("float32") or torch.float32.
+    name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
+    if name not in _WORDS:
+        raise TypeError(f"dtype={dtype!r} is none that __cuda_array_interface__ has; there are " + ", ".join(_WORDS))
+    size, pointer = math.prod(shape) * DTYPES[name][1], c_void_p()
+    with calling():
+        check(load().ivy_mem_alloc_device(world().handle, _device_number(device), size, byref(pointer)))
+    memory = DeviceMemory(pointer.value, shape, name)
+    if window is not None:
+        group = resolve(window)
+        call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(None))
+        with calling():
+            call_in_slices(lambda: check(load().ivy_mem_window(group.handle, pointer.value, byref(call))),
+                           lambda: group.abort("interrupted"))
+    return memory
+
+
+def empty_registered(shape, dtype="float32", device=None, window=None):
     """A NumPy array of zeros in registered memory (torch.from_numpy makes it a tensor).
 
     all_reduce, reduce_scatter, all_gather, all_to_all and broadcast use it directly when every rank's arrays
     of that call are registered: give `out=`, or work in place. Any rank may call it by itself. The memory is
     given back when the last view of the array is gone; after finalize() it is ordinary memory.
     ResourceExhausted: there is not so much.
+
+    device: a GPU (its number, "cuda", "cuda:1"): memory of NCCL's, not zeroed, that NCCL uses where it lies from the
+    first collective on it. Returns an object with __cuda_array_interface__: torch.as_tensor(it, device="cuda") and
+    cupy.asarray(it) copy nothing. window: a group whose ranks all call this, with one shape: NCCL maps the memory of
+    each into all, for its fastest ways, and collectives use the same place in it on every rank.
     """
+    shape = (shape,) if isinstance(shape, int) else tuple(shape)
+    if device is not None:
+        return _on_device(shape, dtype, device, window)
+    if window is not None:
+        raise ValueError("window= is for memory of a GPU; give device=, too")
     import numpy
 
     kind = numpy.dtype(dtype)
     dtype_number("bool" if kind.kind == "b" else kind.name)  # TypeError for what cannot travel.
-    shape = (shape,) if isinstance(shape, int) else tuple(shape)
     size = math.prod(shape) * kind.itemsize
     pointer = c_void_p()
     check(load().ivy_mem_alloc(world().handle, size, byref(pointer)))

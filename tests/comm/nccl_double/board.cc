@@ -43,6 +43,11 @@ std::string Board::make_file() {
   return path;
 }
 
+void Board::make_file(const std::string& path) {
+  const int file = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file >= 0) close(file);
+}
+
 Board::Board(std::string path, int rank, int size)
     : path_(std::move(path)), rank_(rank), size_(size) {}
 

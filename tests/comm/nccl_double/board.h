@@ -27,6 +27,8 @@ class Board {
  public:
   // The file is made by who makes the unique id.
   static std::string make_file();
+  // The same with a name that every rank knows, and makes.
+  static void make_file(const std::string& path);
 
   Board(std::string path, int rank, int size);
   ~Board();

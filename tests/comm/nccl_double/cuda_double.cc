@@ -7,6 +7,8 @@
 //   no_device         cuInit finds no device
 //   devices=N         how many there are (64)
 //   hang_call=cuInit  it never returns
+// Memory that is freed by cuMemFreeAsync is gone at once: an operation that uses it afterwards
+// spoils the device, and every event's answer is an error from then on.
 // What is put on a stream that is being captured goes into a graph: a list, in the order of the
 // calls, of all streams that take part. A query of an event in a graph spoils it, as CUDA has it.
 // Streams and events are made, used and freed with a current context only, as the driver may ask.
@@ -24,6 +26,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -40,6 +43,7 @@ constexpr Result kNoDevice = 100;
 constexpr Result kInvalidDevice = 101;
 constexpr Result kInvalidContext = 201;
 constexpr Result kNotReady = 600;
+constexpr Result kIllegalAddress = 700;
 constexpr Result kCaptureInvalidated = 901;
 constexpr Result kCapturedEvent = 907;
 constexpr int kDevicesMax = 256;
@@ -84,6 +88,7 @@ class StreamThread {
     const std::lock_guard lock(mutex_);
     graph_ = std::move(graph);
   }
+  void* context = nullptr;
 
  private:
   void run() {
@@ -134,6 +139,12 @@ std::map<std::uintptr_t, Memory>& memory() {
   static auto* const all = new std::map<std::uintptr_t, Memory>();
   return *all;
 }
+
+std::set<std::uintptr_t>& freed() {  // By cuMemFreeAsync; guarded by memory_mutex.
+  static auto* const all = new std::set<std::uintptr_t>();
+  return *all;
+}
+std::atomic<bool> is_spoilt{false};
 
 StreamThread& stream_of(void* stream) {
   static auto* const by_default = new StreamThread();
@@ -251,6 +262,12 @@ DOUBLE_API Result cuMemFree_v2(std::uintptr_t pointer) {
   return memory().erase(pointer) == 0 ? kInvalidValue : 0;
 }
 
+DOUBLE_API Result cuMemFreeAsync(std::uintptr_t pointer, void*) {
+  const std::lock_guard lock(memory_mutex);
+  freed().insert(pointer);
+  return memory().erase(pointer) == 0 ? kInvalidValue : 0;
+}
+
 DOUBLE_API Result cuMemcpyDtoHAsync_v2(void* to, std::uintptr_t from, std::size_t bytes,
                                        void* stream) {
   if (find_device(from, bytes) < 0) return kInvalidValue;
@@ -276,7 +293,14 @@ DOUBLE_API Result cuMemcpyDtoDAsync_v2(std::uintptr_t to, std::uintptr_t from, s
 
 DOUBLE_API Result cuStreamCreate(void** stream, unsigned) {
   if (!has_context()) return kInvalidContext;
-  *stream = new StreamThread();
+  auto* const made = new StreamThread();
+  made->context = current;
+  *stream = made;
+  return 0;
+}
+
+DOUBLE_API Result cuStreamGetCtx(void* stream, void* context) {
+  *static_cast<void**>(context) = stream_of(stream).context;
   return 0;
 }
 
@@ -314,6 +338,7 @@ DOUBLE_API Result cuEventRecord(void* event, void* stream) {
 
 DOUBLE_API Result cuEventQuery(void* event) {
   if (!has_context()) return kInvalidContext;
+  if (is_spoilt) return kIllegalAddress;
   EventState& state = **static_cast<SharedEvent*>(event);
   const std::lock_guard lock(state.mutex);
   if (state.graph != nullptr) {
@@ -388,7 +413,9 @@ DOUBLE_API Result cuLaunchHostFunc(void* stream, void (*function)(void*), void* 
 }
 
 DOUBLE_API Result cuGetErrorString(Result status, const char** text) {
-  *text = status == kNoDevice ? "no CUDA-capable device is detected" : "error of the stand-in";
+  *text = status == kNoDevice         ? "no CUDA-capable device is detected"
+          : status == kIllegalAddress ? "an illegal memory access was encountered"
+                                      : "error of the stand-in";
   return 0;
 }
 
@@ -398,4 +425,12 @@ DOUBLE_API int cuda_double_contexts_missed() { return calls_without_context; }
 // For the stand-in of NCCL, which refuses memory that is not a device's.
 DOUBLE_API int cuda_double_owns(const void* pointer, std::size_t bytes) {
   return find_device(reinterpret_cast<std::uintptr_t>(pointer), bytes) >= 0 ? 1 : 0;
+}
+
+// An operation of the stand-in of NCCL uses this memory now. 0: it was freed meanwhile.
+DOUBLE_API int cuda_double_touch(const void* pointer) {
+  const std::lock_guard lock(memory_mutex);
+  if (!freed().contains(reinterpret_cast<std::uintptr_t>(pointer))) return 1;
+  is_spoilt = true;
+  return 0;
 }

@@ -6,11 +6,16 @@
 //   version=N        what ncclGetVersion says (23007)
 //   hang_init        init never ends, and warns in NCCL_DEBUG_FILE (of which it knows %p)
 //   fail_init        init ends with "unhandled system error"
+//   old_driver       init ends with "unhandled cuda error", as where the driver is too old
 //   fail_id          ncclGetUniqueId does
 //   hang_call=NAME   that function never returns; of those that tests count (nccl_double_count)
 //   hang_split       a split never ends
 //   hang_abort       ncclCommAbort never returns
 //   hang_finalize    finalize never ends
+//   hang_revoke      ncclCommRevoke never returns
+//   fail_revoke      it fails
+//   no_memory        ncclMemAlloc finds none
+//   no_register      ncclCommRegister fails
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
 // A new communicator is written to where the caller wants it also when its making ends, by a thread
 // and even if it was aborted, as NCCL does it; so a place on the caller's stack is refused.
@@ -18,6 +23,8 @@
 // NCCL_COMM_BLOCKING=0 says otherwise.
 // NCCL_RAS_ADDR: there it tells the state of its first communicator (ras_double.h).
 // NCCL_DOUBLE_DIR: where the files are through which ranks talk (/dev/shm).
+// A communicator that is destroyed with buffers registered, and memory that is freed while one
+// has it, are counted as "leaked".
 // NCCL_DOUBLE_LACKS at compile time leaves functions out: 1, what came after 2.14; 2, also
 // ncclCommAbort.
 #include <pthread.h>
@@ -47,6 +54,9 @@
 
 extern "C" int cuLaunchHostFunc(void* stream, void (*function)(void*), void* data);
 extern "C" int cuStreamIsCapturing(void* stream, int* status);
+extern "C" int cuMemAlloc_v2(std::uintptr_t* pointer, std::size_t bytes);
+extern "C" int cuMemFree_v2(std::uintptr_t pointer);
+extern "C" int cuda_double_touch(const void* pointer);
 extern "C" int cuda_double_owns(const void* pointer, std::size_t bytes);
 
 namespace {
@@ -54,6 +64,7 @@ namespace {
 using namespace nccl_double;
 
 using Status = int;
+constexpr Status kCudaError = 1;
 constexpr Status kSystemError = 2;
 constexpr Status kInvalidArgument = 4;
 constexpr Status kInvalidUsage = 5;
@@ -139,7 +150,9 @@ struct ncclComm {
   std::atomic<int> ended{0};
   std::atomic<bool> is_hung{false};
   bool is_blocking = false;
-  std::atomic<int> callers{0};  // Calls that wait.
+  bool is_revoked = false;
+  std::map<void*, void*> buffers;  // What is registered, by handle.
+  std::atomic<int> callers{0};     // Calls that wait.
 
   std::mutex mutex;
   std::condition_variable has_news;
@@ -242,6 +255,12 @@ void carry_out_all(void* data) {
   std::vector<Transfer> transfers;
   bool is_well = !comm.board->is_aborted();
   for (const Call& call : launch->calls) {
+    for (const void* const used :
+         {static_cast<const void*>(call.send), static_cast<const void*>(call.receive)}) {
+      is_well = is_well && (used == nullptr || cuda_double_touch(used) != 0);
+    }
+  }
+  for (const Call& call : launch->calls) {
     if (call.kind == Call::Kind::kTransfer)
       transfers.push_back(call.transfer);
     else if (is_well)
@@ -289,7 +308,7 @@ Status launch_group() {
 
 Status add(ncclComm* comm, void* stream, Call call) {
   // Who calls while the call before is in progress has not waited for it.
-  if (comm->state == kInProgress) return group.status = kInvalidUsage;
+  if (comm->state == kInProgress || comm->is_revoked) return group.status = kInvalidUsage;
   if (const auto made = comm->ops.find(call.op); made != comm->ops.end()) {
     call.factor = made->second.factor;
   }
@@ -346,6 +365,7 @@ Status carry_out_init(ncclComm* comm) {
     comm->hang();
     return kSystemError;  // The abort that has ended it.
   }
+  if (told("old_driver") != nullptr) return kCudaError;
   if (told("fail_init") != nullptr || !comm->board->attach()) return kSystemError;
   return are_ids_equal(*comm) ? 0 : kInvalidArgument;
 }
@@ -387,6 +407,21 @@ Status make(ncclComm** out, int size, const std::vector<std::string>& ids, int r
     comm->state = status;
   });
   return comm->settle();
+}
+
+std::mutex registered_mutex;
+std::map<void*, int>& registered() {  // How many communicators have registered the memory.
+  static auto* const all = new std::map<void*, int>();
+  return *all;
+}
+
+void forget_buffers(ncclComm* comm) {
+  const std::lock_guard lock(registered_mutex);
+  for (const auto& [handle, memory] : comm->buffers) {
+    --registered()[memory];
+    delete static_cast<char*>(handle);
+  }
+  comm->buffers.clear();
 }
 
 void end_thread(ncclComm* comm) {
@@ -440,6 +475,8 @@ DOUBLE_API const char* ncclGetErrorString(Status status) {
   switch (status) {
     case 0:
       return "no error";
+    case kCudaError:
+      return "unhandled cuda error";
     case kSystemError:
       return "unhandled system error";
     case kInvalidArgument:
@@ -467,6 +504,7 @@ DOUBLE_API Status ncclCommFinalize(ncclComm* comm) {
 
 DOUBLE_API Status ncclCommDestroy(ncclComm* comm) {
   count("ncclCommDestroy");
+  if (!comm->buffers.empty()) count("leaked");
   end_thread(comm);
   delete comm;
   return 0;
@@ -481,6 +519,7 @@ DOUBLE_API Status ncclCommAbort(ncclComm* comm) {
   end_thread(comm);
   while (comm->callers > 0) usleep(20);
   while (comm->ended < comm->launched) usleep(100);
+  forget_buffers(comm);
   delete comm;
   return 0;
 }
@@ -547,6 +586,102 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
     comm->state = 0;
   });
   return comm->settle();
+}
+#endif
+
+#if NCCL_DOUBLE_LACKS < 1
+// Everything under way ends as by an abort, but the communicator stays.
+DOUBLE_API Status ncclCommRevoke(ncclComm* comm, int) {
+  count("ncclCommRevoke");
+  while (told("hang_revoke") != nullptr) pause();
+  if (told("fail_revoke") != nullptr) return kSystemError;
+  comm->board->abort();
+  while (comm->ended < comm->launched) usleep(100);
+  comm->is_revoked = true;
+  comm->state = 0;
+  return 0;
+}
+
+// Those that are left meet in a file whose name all can make of the parent's and the excluded.
+DOUBLE_API Status ncclCommShrink(ncclComm* comm, int* excluded, int count_of_excluded,
+                                 ncclComm** child, Config* config, int flags) {
+  count("ncclCommShrink");
+  if (count_of_excluded < 1 || (!comm->is_revoked && flags != 1)) return kInvalidUsage;
+  std::string file = comm->ids[0];
+  int place = comm->rank;
+  for (int i = 0; i < count_of_excluded; ++i) {
+    if (excluded[i] == comm->rank) return kInvalidArgument;
+    if (excluded[i] < comm->rank) --place;
+    file += "-" + std::to_string(excluded[i]);
+  }
+  Board::make_file(file);
+  {
+    const std::lock_guard lock(files_mutex);
+    own_files().insert(file);
+  }
+  return make(child, comm->size - count_of_excluded, {file}, place, config);
+}
+
+// ---- Memory -------------------------------------------------------------------------------------
+
+DOUBLE_API Status ncclMemAlloc(void** memory, std::size_t bytes) {
+  count("ncclMemAlloc");
+  if (told("no_memory") != nullptr) return kSystemError;
+  std::uintptr_t place = 0;
+  if (cuMemAlloc_v2(&place, bytes) != 0) return kSystemError;
+  *memory = reinterpret_cast<void*>(place);
+  return 0;
+}
+
+DOUBLE_API Status ncclMemFree(void* memory) {
+  count("ncclMemFree");
+  const std::lock_guard lock(registered_mutex);
+  if (registered()[memory] != 0) count("leaked");
+  return cuMemFree_v2(reinterpret_cast<std::uintptr_t>(memory)) == 0 ? 0 : kInvalidArgument;
+}
+
+DOUBLE_API Status ncclCommRegister(ncclComm* comm, void* memory, std::size_t bytes, void** handle) {
+  count("ncclCommRegister");
+  if (told("no_register") != nullptr) return kSystemError;
+  if (comm->state != 0 || cuda_double_owns(memory, bytes) == 0) return kInvalidArgument;
+  const std::lock_guard lock(registered_mutex);
+  ++registered()[memory];
+  *handle = new char;
+  comm->buffers[*handle] = memory;
+  return 0;
+}
+
+DOUBLE_API Status ncclCommDeregister(ncclComm* comm, void* handle) {
+  count("ncclCommDeregister");
+  const std::lock_guard lock(registered_mutex);
+  const auto found = comm->buffers.find(handle);
+  if (found == comm->buffers.end()) return kInvalidArgument;
+  --registered()[found->second];
+  comm->buffers.erase(found);
+  delete static_cast<char*>(handle);
+  return 0;
+}
+
+// All ranks register as much, at once.
+DOUBLE_API Status ncclCommWindowRegister(ncclComm* comm, void* memory, std::size_t bytes,
+                                         void** window, int) {
+  count("ncclCommWindowRegister");
+  bool is_equal = true;
+  comm->push([comm, bytes, &is_equal] {
+    comm->board->show(reinterpret_cast<const char*>(&bytes), sizeof bytes,
+                      [&](int, std::size_t, const char* data, std::size_t) {
+                        is_equal = is_equal && std::memcmp(data, &bytes, sizeof bytes) == 0;
+                      });
+    comm->state = 0;
+  });
+  while (comm->state == kInProgress) usleep(20);
+  if (!is_equal) return kInvalidArgument;
+  return ncclCommRegister(comm, memory, bytes, window);
+}
+
+DOUBLE_API Status ncclCommWindowDeregister(ncclComm* comm, void* window) {
+  count("ncclCommWindowDeregister");
+  return ncclCommDeregister(comm, window);
 }
 #endif
 

@@ -148,6 +148,50 @@ def killed(r, n):
             seconds=told - float(ic.store().get("died", timeout=10)))
 
 
+def late(r, n):
+    """The last rank does not call what the others wait for on their streams."""
+    x = DeviceArray([1.0] * 1000)
+    for _ in range(3):
+        ic.all_reduce_(x)
+    check(cuda.cuStreamSynchronize(None))
+    print("ready", os.environ["IVY_JOB_ID"], flush=True)
+    if r < n - 1:
+        ic.all_reduce_(x)
+        check(cuda.cuStreamSynchronize(None))
+    time.sleep(1000)
+
+
+def values_of(memory):
+    """What the device has at an object's address."""
+    array = DeviceArray([0.0] * memory.shape[0])
+    check(cuda.cuMemcpyDtoDAsync_v2(array.pointer, c_void_p(memory.__cuda_array_interface__["data"][0]),
+                                    c_size_t(4 * memory.shape[0]), None))
+    return array.values()
+
+
+def registered(r, n):
+    ones = DeviceArray([1.0] * 8)
+    for window in (None, ic.world()):
+        x = ic.empty_registered(8, device=r, window=window)
+        assert x.shape == (8,) and x.dtype == "float32", x
+        place = c_void_p(x.__cuda_array_interface__["data"][0])
+        check(cuda.cuMemcpyDtoDAsync_v2(place, ones.pointer, c_size_t(32), None))
+        check(cuda.cuStreamSynchronize(None))
+        assert ic.all_reduce_(x) is x
+        assert values_of(x) == [float(n)] * 8, values_of(x)
+        del x  # Freed when the operations that use it are done.
+    assert ic.empty_registered((0, 3), "int32", "cuda").shape == (0, 3)
+    for arguments, error in (((8, "float32", "cpu"), ValueError), ((8, "float32", -1), ValueError),
+                             ((8, "datetime64[s]", 0), TypeError), ((8, "float32", None, ic.world()), ValueError),
+                             ((8, "float32", 77), ic.FailedPrecondition)):
+        try:
+            ic.empty_registered(*arguments)
+        except error:
+            continue
+        raise AssertionError(f"{arguments} is taken")
+    say(says="all equal")
+
+
 def main():
     scenario = sys.argv[1]
     rank = int(os.environ["IVY_RANK"])
@@ -157,7 +201,8 @@ def main():
     if scenario not in ("prepare", "hangs"):
         use_device(rank)
     ic.init(timeout=60)
-    {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs}[scenario](ic.rank(), ic.world_size())
+    {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs,
+     "late": late, "registered": registered}[scenario](ic.rank(), ic.world_size())
 
 
 main()

@@ -1,9 +1,10 @@
-"""What ivyrun says of torch's collectives that hang on a GPU. Wants a torch that sees one GPU; one is enough:
+"""What ivyrun says of collectives of torch and of ivycomm that hang on a GPU. Wants a torch that sees one GPU; one is enough:
 
     python3 tests/frameworks/gpu/torch_hangs.py [CASE...]
 
     gloo        two ranks share the GPU, and one does not enter an all_reduce of CUDA tensors
     nccl        one rank, whose all_reduce waits behind a kernel that runs for long
+    ivycomm     two ranks share the GPU, and one does not enter an all_reduce of ivycomm
     nccl-pair   two ranks on two GPUs, and one does not enter; skipped where there is one GPU
 
 Each case prints what `ivyctl why` and torch's worker server say, and whether the expected sentence is among it. The
@@ -22,6 +23,9 @@ IVYRUN = os.environ.get("IVYRUN", os.path.join(REPOSITORY, "build/bin/ivyrun"))
 ABSENT = (r'rank 1 did not enter all_reduce #4 of "default_pg" \(last entered .*#3.*\); rank 0 waits in it '
           r"\(\[\[1000\]\] Float")
 CASES = {"gloo": (2, ABSENT), "nccl": (1, r'rank 0 is in all_reduce #4 of "default_pg" \(\[\[1000\]\] Float'),
+         # Numbered among the operations on devices for which the ranks did not meet.
+         "ivycomm": (2, r'rank 1 did not enter all_reduce #3 of "world \(devices\)" \(last entered all_reduce #2\); '
+                        r"rank 0 waits in it \(1000 f32, sum\)"),
          "nccl-pair": (2, ABSENT)}
 BACKENDS = ("gloo", "nccl", "nccl2", "nccl-lazy")
 # At the clock of a fast GPU some 20 s; it is longer on others.
@@ -54,7 +58,26 @@ def say_what_the_server_knows():
             print(f"server: {question}: {status}, {len(body)} bytes, entries {names}, last enqueued {last}", flush=True)
 
 
+def hang_in_ivycomm():
+    # Ranks that share a GPU are hosts of their own for NCCL, whatever its version.
+    os.environ.update(NCCL_HOSTID="rank" + os.environ["IVY_RANK"], NCCL_IB_DISABLE="1", NCCL_MAX_CTAS="2")
+    import ivycomm as ic
+    import torch
+    torch.cuda.set_device(0)
+    ic.init(timeout=120)
+    for _ in range(3):
+        ic.all_reduce_(torch.ones(16, device="cuda"))
+    torch.cuda.synchronize()
+    print("ready", flush=True)
+    if ic.rank() == 0:
+        ic.all_reduce_(torch.ones(1000, device="cuda"))
+        torch.cuda.synchronize()
+    time.sleep(1000)
+
+
 def hang(case):
+    if case == "ivycomm":
+        return hang_in_ivycomm()
     import torch
     import torch.distributed as dist
     dist.init_process_group("gloo" if case == "gloo" else "nccl")

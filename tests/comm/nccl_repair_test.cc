@@ -1,0 +1,107 @@
+// After a death the survivors' NCCL is made from that of the broken world (IVY_NCCL_SHRINK), where
+// the library can do that: on the stand-ins.
+#include <signal.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <thread>
+
+#include "tests/comm/device.h"
+#include "tests/comm/nccl_doubles.h"
+#include "tests/comm/world.h"
+
+namespace ivy::comm::test {
+namespace {
+
+struct Expected {
+  int revokes = 0;
+  int shrinks = 0;
+  int inits = 2;   // With that of the first world.
+  int aborts = 1;  // When the survivors compute again.
+};
+
+struct Case {
+  const char* name;
+  std::string nccl;
+  const char* wanted;      // IVY_NCCL_SHRINK.
+  const char* scripts[2];  // For ranks 0 and 2, once the world is made.
+  Expected expected;
+};
+
+void survive(int rank, const Case& one, std::atomic<int>& ready) {
+  use_doubles(one.nccl);
+  setenv("IVY_NCCL_SHRINK", one.wanted, 1);
+  Device device(kCuda, rank);
+  World world;
+  if (!world) return;
+  all_reduce_ones(world, device, 3);
+  setenv("NCCL_DOUBLE", one.scripts[rank == 0 ? 0 : 1], 1);
+  for (++ready; ready < 3;) std::this_thread::sleep_for(milliseconds(1));
+  if (rank == 1) kill(getpid(), SIGKILL);
+  void* memory = nullptr;
+  ASSERT_EQ(ivy_mem_alloc_device(world, rank, 4000, &memory), IVY_OK) << ivy_last_error();
+  ivy_call how = call_with_factor(1);
+  how.flags = IVY_ENQUEUE;
+  int code = IVY_OK;
+  while (code == IVY_OK) {
+    code = ivy_all_reduce(world, IVY_IN_PLACE, memory, 1000, IVY_F32, IVY_SUM, &how);
+  }
+  EXPECT_EQ(code, IVY_UNAVAILABLE) << ivy_last_error();
+  EXPECT_EQ(device.synchronize(nullptr), 0) << "the stream is free";
+  EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
+  all_reduce_ones(world, device, 2);
+  ivy_comm* group = nullptr;
+  EXPECT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
+  all_reduce_ones(group, device, 2);
+  EXPECT_EQ(calls_of("ncclCommShrink"), one.expected.shrinks);
+  EXPECT_EQ(calls_of("ncclCommInitRankConfig"), one.expected.inits);
+  EXPECT_EQ(calls_of("ncclCommAbort"), one.expected.aborts);
+  EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, memory, 1000, IVY_F32, IVY_SUM, &how), IVY_OK)
+      << ivy_last_error();
+  EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();
+  EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
+  EXPECT_EQ(calls_of("leaked"), 0);
+  EXPECT_EQ(calls_of("ncclCommAbort"), one.expected.aborts);
+}
+
+TEST(NcclRepairTest, SurvivorsShrinkWhatTheyHaveWhereNcclCan) {
+  const std::string old = kDoubles + "/libnccl_double_2_14.so";
+  const Case cases[] = {
+      {"all of them", kNccl, "1", {"", ""}, {1, 1, 1, 1}},
+      {"not asked for", kNccl, "0", {"", ""}, {}},
+      {"an older library", old, "1", {"", ""}, {0, 0, 0, 0}},
+      // One cannot, so that none does.
+      {"one cannot", kNccl, "1", {"fail_revoke", ""}, {}},
+  };
+  for (const Case& one : cases) {
+    SCOPED_TRACE(one.name);
+    const Shared<std::atomic<int>> ready;
+    expect_well(run_world(one_host(3), [&](int rank) { survive(rank, one, *ready); }), 1);
+  }
+}
+
+TEST(NcclRepairTest, ARevokeThatNeverReturnsTaintsTheProcess) {
+  expect_well(run_world(one_host(2),
+                        [](int rank) {
+                          use_doubles();
+                          setenv("IVY_NCCL_SHRINK", "1", 1);
+                          Device device(kCuda, rank);
+                          World world;
+                          if (!world) return;
+                          all_reduce_ones(world, device, 2);
+                          setenv("NCCL_DOUBLE", "hang_revoke", 1);
+                          if (rank == 1) kill(getpid(), SIGKILL);
+                          int code = IVY_OK;
+                          while (code == IVY_OK) code = ivy_barrier(world, nullptr);
+                          EXPECT_EQ(ivy_comm_shrink(world, nullptr), IVY_OK) << ivy_last_error();
+                          EXPECT_NE(ivy_prepare_device(world, rank, nullptr), IVY_OK);
+                          EXPECT_NE(std::string(ivy_last_error())
+                                        .find("ncclCommRevoke did not return within 5 s: end this"),
+                                    std::string::npos)
+                              << ivy_last_error();
+                        }),
+              1);
+}
+
+}  // namespace
+}  // namespace ivy::comm::test
