@@ -277,8 +277,8 @@ def subgroups(r, n):
         dist.all_reduce(x, group=own)
         assert len(every) == n - 1 and x[0] == (n - 1 if r in (0, n - 1) else r)
     if hasattr(dist, "split_group") and not IS_MIXED:
-        # Before torch 2.9 the default group would have to name a device, which torch checks first.
-        why = "support" if VERSION >= (2, 9) else "split"
+        # Before torch 2.14 the default group would have to name a device, which torch checks first.
+        why = "support" if VERSION >= (2, 14) else "split"
         refused(lambda: dist.split_group(None, [[i] for i in range(n)]), (RuntimeError,), why)
 
 
