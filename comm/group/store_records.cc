@@ -47,7 +47,9 @@ std::optional<Value> value_from(const std::optional<std::string>& bytes) {
 }  // namespace
 
 Failure StoreRecords::agree(const Failure& failure, const std::string& communicator) {
-  if (!stores_failures_) return failure;
+  const bool is_death =
+      failure.kind == FailureKind::kRankDied || failure.kind == FailureKind::kHostLost;
+  if (is_death && !stores_deaths_) return failure;
   const std::string own = bytes_of(failure);
   const std::optional<std::string> stored =
       store_.compare_set(key("failure/" + communicator), std::nullopt, own);

@@ -22,10 +22,11 @@ class StoreRecords {
   // `rank` in the world; `prefix`: of every key, unique to this world.
   StoreRecords(std::uint32_t rank, std::string prefix) : rank_(rank), prefix_(std::move(prefix)) {}
 
-  // Null: there is no store. Under a supervisor all ranks see its page, and no failure is stored.
+  // Null: there is no store. Under a supervisor all ranks learn of deaths from its page. Other
+  // failures stand there, too, but later than a connection that was hung up for them is seen.
   void use(store::Client* client, bool has_supervisor) {
     store_.use(client);
-    stores_failures_ = !has_supervisor;
+    stores_deaths_ = !has_supervisor;
   }
   void set_prefix(std::string prefix) { prefix_ = std::move(prefix); }
   // The bell that add_event() rings on every host.
@@ -56,7 +57,7 @@ class StoreRecords {
 
   const std::uint32_t rank_;
   std::string prefix_;
-  bool stores_failures_ = true;
+  bool stores_deaths_ = true;
   JobBell* bell_ = nullptr;
   std::atomic<std::uint32_t> events_{0};  // How many this rank has added.
   PatientStore store_;

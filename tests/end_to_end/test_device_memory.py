@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from launching import BIN, SLOW, wait_until
+from launching import BIN, REPOSITORY, SLOW, wait_until
 from test_stack import IVYCTL, PYTHON, end, job_of, stack
 
 DOUBLES = os.path.join(os.path.dirname(BIN), "lib", "doubles")
@@ -52,6 +52,14 @@ def test_a_killed_rank_is_named_and_frees_the_device(local):
 
 
 @PLACES
+def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
+    done = run(local, ("--on-failure", "shrink", *flags), "shrunk")
+    words = said(done)
+    assert len(words) == (2 if "-n" in flags else 3), done
+    assert all(word["says"] == "all equal" for word in words.values()), done
+
+
+@PLACES
 @pytest.mark.parametrize("change, parts", [
     ("IVY_CUDA_LIB=/no/libcuda.so.1", ("rank 1 (", "/no/libcuda.so.1", "nvidia-smi")),
     ("CUDA_DOUBLE=no_device", ("rank 1 (", "no CUDA-capable device", "--gpus")),
@@ -88,6 +96,16 @@ def test_nccl_is_found_where_pip_has_put_it(local):
                      local.script("comm_device.py"), "prepare", limit=LIMIT)
     words = said(done)
     assert len(words) == 2 and all(word["nccl"] == [NCCL] for word in words.values()), done
+
+
+TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
+
+
+@pytest.mark.long
+@pytest.mark.skipif(not os.path.exists(TORCH), reason="no torch 2.14 or newer: scripts/setup torch")
+def test_messages_that_torch_starts_together_are_one_group_of_nccls(local):
+    done = local.run("-n", "3", *WITH_DOUBLES, "--python", TORCH, local.script("torch_device_messages.py"), limit=LIMIT)
+    assert done.code == 0 and {lines[-1] for lines in done.texts_by_rank().values()} == {"all equal"}, done
 
 
 def test_who_hangs_in_the_init_of_nccl_is_shown(local):

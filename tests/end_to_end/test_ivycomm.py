@@ -183,6 +183,29 @@ def test_a_mismatch_shows_both_sides_to_all(local, flags):
         assert "barrier" in error["text"] and "all_gather" in error["text"], done
 
 
+def told_of_mismatches(local, how, rounds, flags, limit=LIMIT):
+    done = local.run(*flags, *CALM, local.script("comm_mismatches.py"), how, rounds, limit=limit)
+    assert done.code == 0, done
+    ranks = int(flags[-1])
+    assert {rank: lines[-1] for rank, lines in done.texts_by_rank().items()} == dict.fromkeys(range(ranks), "all told"), done
+
+
+@needs_numpy
+@pytest.mark.parametrize("how", ["groups", "worlds"])
+@pytest.mark.parametrize("flags", [("-n", "3"), ("--fake-hosts", "2", "-n", "4")], ids=["one", "hosts"])
+def test_whoever_finds_a_mismatch_every_rank_is_told_it(local, how, flags):
+    told_of_mismatches(local, how, "1", flags)
+
+
+@pytest.mark.long
+@needs_numpy
+@pytest.mark.parametrize("how", ["groups", "worlds"])
+@pytest.mark.parametrize("flags", [("-n", "2"), ("--fake-hosts", "2", "-n", "4"), ("--fake-hosts", "3", "-n", "3")],
+                         ids=["two", "hosts", "each"])
+def test_whoever_finds_a_mismatch_every_rank_is_told_it_at_length(local, how, flags):
+    told_of_mismatches(local, how, "40", flags, 20 * LIMIT)
+
+
 @needs_numpy
 def test_a_killed_rank_is_named(local):
     done = fail(local, "killed")

@@ -92,11 +92,13 @@ def teach():
     global _is_numpy_taught, _is_torch_taught
     if _extension is None:
         return
+    if _is_numpy_taught and _is_torch_taught:
+        return
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    if not _is_numpy_taught and hasattr(numpy, "empty_like"):
+    if not _is_numpy_taught and numpy is not None and hasattr(numpy, "empty_like"):
         _extension.teach(numpy.ndarray, numpy.empty, numpy.empty_like)
         _is_numpy_taught = True
-    if not _is_torch_taught and hasattr(torch, "empty_like"):
+    if not _is_torch_taught and torch is not None and hasattr(torch, "empty_like"):
         _is_torch_taught = True
         # Before torch 2.2 nothing short tells autograd of a change; complex ones may be lazy conjugates.
         graph = sys.modules.get("torch.autograd.graph")

@@ -59,8 +59,17 @@ def current_stream(kept):
     if memory is None:
         return None
     if TorchArrays.owns(memory.owner):
-        return TorchArrays.module().cuda.current_stream(memory.owner.device).cuda_stream
+        return raw_stream(memory.owner.device)
     return memory.stream
+
+
+def raw_stream(device):
+    """The number of the stream that is current on a CUDA device of torch's; its object would cost some microseconds."""
+    torch = sys.modules["torch"]
+    number_of = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+    if number_of is None or device.index is None:
+        return torch.cuda.current_stream(device).cuda_stream
+    return number_of(device.index)
 
 
 class NumpyArrays:
@@ -165,6 +174,7 @@ class NumpyArrays:
 
 class TorchArrays:
     name = "torch"
+    _numbers = {}  # By the tensors' types.
 
     @staticmethod
     def module():
@@ -195,10 +205,11 @@ class TorchArrays:
 
     @classmethod
     def _memory(cls, x):
-        stream = None
-        if x.device.type == "cuda":
-            stream = cls.module().cuda.current_stream(x.device).cuda_stream
-        return Memory(x, x.data_ptr(), x.numel(), dtype_number(cls.dtype_name(x)), x.element_size(), stream)
+        stream = raw_stream(x.device) if x.is_cuda else None
+        number = cls._numbers.get(x.dtype)
+        if number is None:
+            number = cls._numbers[x.dtype] = dtype_number(cls.dtype_name(x))
+        return Memory(x, x.data_ptr(), x.numel(), number, x.element_size(), stream)
 
     @classmethod
     def input(cls, x):
@@ -258,8 +269,13 @@ class TorchArrays:
 
     @staticmethod
     def changed(x):
-        # An empty write raises the tensor's version, so that autograd notices the change. Inference tensors have none.
-        if not x.is_inference():
+        # So that autograd notices the change. Inference tensors have no version.
+        if x.is_inference():
+            return
+        graph = sys.modules.get("torch.autograd.graph")
+        if hasattr(graph, "increment_version"):
+            graph.increment_version(x)
+        else:  # Before torch 2.2: an empty write.
             x.detach().reshape(-1)[:0].zero_()
 
     @classmethod

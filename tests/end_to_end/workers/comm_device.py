@@ -189,6 +189,39 @@ def registered(r, n):
         except error:
             continue
         raise AssertionError(f"{arguments} is taken")
+
+
+def shrunk(r, n):
+    """The last rank dies; the others go on with a smaller world, and with NCCL in it and in a group of it."""
+    x = DeviceArray([1.0, r])
+    ic.all_reduce_(x)
+    pair = ic.new_group([0, n - 1])
+    if pair.is_member:
+        ic.all_reduce_(x, group=pair)
+    check(cuda.cuStreamSynchronize(None))
+    ic.barrier()
+    if r == n - 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    try:
+        ic.barrier()
+        raise AssertionError("nobody died")
+    except (ic.RankDied, ic.Aborted):
+        world = ic.shrink(timeout=60)
+    nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
+    before = nccl.nccl_double_count(b"ncclAllReduce")
+    y = DeviceArray([1.0, world.rank])
+    ic.all_reduce_(y)
+    group = ic.new_group(list(reversed(world.ranks)))
+    z = ic.broadcast_(DeviceArray([float(world.rank)]), src=0, group=group)
+    check(cuda.cuStreamSynchronize(None))
+    assert y.values() == [n - 1.0, (n - 1) * (n - 2) / 2] and z.values() == [n - 2.0], (y.values(), z.values())
+    assert nccl.nccl_double_count(b"ncclAllReduce") == before + 1, "NCCL was not asked"
+    if pair.is_member:
+        try:
+            ic.all_reduce_(x, group=pair)
+            raise AssertionError("a group of the old world works")
+        except ic.NotInitialized:
+            pass
     say(says="all equal")
 
 
@@ -205,4 +238,8 @@ def main():
      "late": late, "registered": registered}[scenario](ic.rank(), ic.world_size())
 
 
-main()
+     "shrunk": shrunk}[scenario](ic.rank(), ic.world_size())
+
+
+if __name__ == "__main__":
+    main()

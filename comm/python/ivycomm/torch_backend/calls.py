@@ -14,7 +14,7 @@ from ..messages import together
 from ..work import start
 from .dense import Dense, Row
 from .errors import torch_error
-from .works import MAY_BE_OF_PYTHON, JoinedWork, MessageWork, OrderedWork, StreamWork, handed
+from .works import JoinedWork, MessageWork, OrderedWork, StreamWork, handed
 
 
 def _listed(tensors):
@@ -59,42 +59,47 @@ class Calls:
         """The Work of body(keep, timeout), which is the call of the library; then take_back() of each."""
         channel = self._channel
         channel.check()
-        keep = tuple(each.keep if isinstance(each, Dense) else each for each in operands)
         timeout = channel.seconds_of(opts)
+        keep, on_device, copied = [], [], [each for each in take_back if each.is_copied]
+        for each in operands:
+            if type(each) is Dense:
+                if each.has_stream:
+                    on_device.append(each)
+                each = each.keep
+            keep.append(each)
 
         def carry_out():
             body(keep, timeout)
-            for each in take_back:
+            for each in copied:
                 each.take_back()
 
+        # Torch waits at once for what is not asynchronous.
         is_blocking = getattr(opts, "asyncOp", True) is False and self._coalesced is None
-        on_device = [each for each in operands if isinstance(each, Dense) and each.has_stream]
         if on_device:
             return self._noted(self._put_on_stream(carry_out, is_blocking, outputs, on_device))
-        work = OrderedWork(channel.turns, channel.turns.add(carry_out, is_blocking), outputs)
-        if is_blocking and not MAY_BE_OF_PYTHON:
-            # Its future would start a thread, and torch waits for it at once.
-            channel.turns.finish(work._task)
-        return self._noted(work)
+        if is_blocking:
+            return self._done_in_turn(carry_out, StreamWork(outputs))
+        return self._noted(OrderedWork(channel.turns, channel.turns.add(carry_out), outputs))
 
     # In this thread, where the streams are known. Who does not wait at once may have other things done by the device
     # meanwhile, so the operation gets a stream of its own.
     def _put_on_stream(self, carry_out, is_blocking, outputs, denses):
-        stream = None if is_blocking else self._channel.side_stream(denses[0].tensor.device)
-        if stream is None:
+        if is_blocking:
             return self._done_in_turn(carry_out, StreamWork(outputs))
+        stream = self._channel.side_stream(denses[0].tensor.device)
         stream.wait_stream(torch.cuda.current_stream(stream.device))
         with torch.cuda.stream(stream):
             for dense in denses:
-                dense.use_current_stream()
+                dense.use_stream(stream)
             work = self._done_in_turn(carry_out, StreamWork(outputs, [dense.tensor for dense in denses]))
-            work.mark()
+            work.mark(stream)
         return work
 
     def _done_in_turn(self, carry_out, work):
-        task = self._channel.turns.add(carry_out, True)
-        self._channel.turns.finish(task)
-        work.error = task.error
+        try:
+            self._channel.turns.perform(carry_out)
+        except BaseException as error:  # noqa: B902: wait() tells it.
+            work.error = error
         return work
 
     def _noted(self, work):
@@ -104,8 +109,9 @@ class Calls:
 
     # One after the other as one piece of work; the library's own coalescing wants one type.
     def _begin_each(self, opts, pieces):
-        works = [self._begin(opts, *piece) for piece in pieces]
-        return handed(works[0] if len(works) == 1 else JoinedWork(works))
+        if len(pieces) == 1:
+            return handed(self._begin(opts, *pieces[0]))
+        return handed(JoinedWork([self._begin(opts, *piece) for piece in pieces]))
 
     def start_coalescing(self, _device=None):
         """From here to end_coalescing() the works are put together."""

@@ -5,7 +5,7 @@ Everything here is called in the caller's thread, and `Dense.take_back` in the o
 
 import torch
 
-from ..arrays import TorchArrays
+from ..dense_arrays import Memory, raw_stream
 from ..element_types import DTYPES, U8
 from ..library import IN_PLACE
 
@@ -18,35 +18,41 @@ class Dense:
     A tensor that is not dense is copied; what the operation wrote into the copy goes back by take_back().
     """
 
-    __slots__ = ("tensor", "pointer", "count", "number", "keep", "_original")
+    __slots__ = ("tensor", "pointer", "count", "number", "keep", "has_stream", "_original")
 
     def __init__(self, tensor, does_reduce=False):
         if tensor.layout != torch.strided:
             raise ValueError(f"backend ivy sends dense tensors; this one has layout {tensor.layout}: x.to_dense()")
-        original = tensor.detach()
-        dense = original.resolve_conj().resolve_neg().contiguous()
-        self._original = None if dense is original or dense.data_ptr() == original.data_ptr() else original
+        self._original = None
+        if tensor.is_contiguous() and not tensor.is_conj() and not tensor.is_neg():
+            dense = tensor
+        else:
+            original = tensor.detach()
+            dense = original.resolve_conj().resolve_neg().contiguous()
+            if dense is not original and dense.data_ptr() != original.data_ptr():
+                self._original = original
         number, count = _NUMBERS.get(dense.dtype), dense.numel()
         if number is None:
             if does_reduce:
                 raise TypeError(f"backend ivy cannot reduce tensors of {dense.dtype}")
             number, count = U8, count * dense.element_size()  # It only moves.
         self.tensor, self.pointer, self.count, self.number = dense, dense.data_ptr(), count, number
-        if dense.is_cuda:
-            self.keep = TorchArrays._memory(dense)  # With the stream that is current now.
-            self.keep.dtype, self.keep.count = number, count
+        self.has_stream = dense.is_cuda
+        if self.has_stream:  # The one that is current now.
+            self.keep = Memory(dense, self.pointer, count, number, dense.element_size(), raw_stream(dense.device))
         elif dense.device.type == "cpu":
             self.keep = dense
         else:
             raise TypeError(f"backend ivy sends tensors on the CPU and on CUDA devices, not on {dense.device}")
 
     @property
-    def has_stream(self):
-        return self.keep is not self.tensor
+    def is_copied(self):
+        """Has take_back() anything to do?"""
+        return self._original is not None
 
-    def use_current_stream(self):
-        """The operation goes on the stream that is current now, not on the one that was."""
-        self.keep.stream = torch.cuda.current_stream(self.tensor.device).cuda_stream
+    def use_stream(self, stream):
+        """The operation goes on this stream, not on the one that was current."""
+        self.keep.stream = stream.cuda_stream
 
     def take_back(self):
         """Into the tensor that was given, what the operation wrote."""
@@ -75,12 +81,14 @@ class Row:
         self.counts = [part.numel() * scale for part in parts]
 
     @property
+    def is_copied(self):
+        return self._parts is not None
+
+    @property
     def is_even(self):
         return len(set(self.counts)) == 1
 
     def take_back(self):
-        if self._parts is None:
-            return
         offset, flat = 0, self.dense.tensor
         for part in self._parts:
             part.copy_(flat[offset:offset + part.numel()].view(part.shape))

@@ -99,9 +99,13 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
         self._channel.set_timeout(timeout.total_seconds())
 
     _set_default_timeout = set_timeout
-    if torch_version() < _FIRST_WITH_PYTHON_BACKENDS:
-        # What C++ has there asks the backend of a device, which a group of Python's does not have yet.
-        _start_coalescing, _end_coalescing = Calls.start_coalescing, Calls.end_coalescing
+    # What C++ has there asks the backend of a device, which the calls of a group of Python's do not come to.
+    _start_coalescing, _end_coalescing = Calls.start_coalescing, Calls.end_coalescing
+    if torch_version() >= _FIRST_WITH_PYTHON_BACKENDS:
+        def _get_backend(self, device):
+            found = self._attached.get(torch.device(device).type)
+            return found if found is not None else c10d.ProcessGroup._get_backend(self, device)
+    else:
         _given_name = ""
 
         @property
@@ -139,7 +143,7 @@ def _make_backend_class():
 
         def __init__(self, channel, opts):
             c10d.Backend.__init__(self, opts.group_rank, opts.group_size)
-            self._channel, self._coalesced = channel, None
+            self._channel, self._coalesced, self._does_coalesce = channel, None, False
             self._options = c10d.Backend.Options(NAME, timeout=opts.timeout)
             self._options.global_ranks_in_group = opts.global_ranks_in_group
             self._options.group_name = opts.group_id
@@ -150,7 +154,8 @@ def _make_backend_class():
 
         @property
         def supports_coalescing(self):
-            return False
+            """Asked by batch_isend_irecv: are messages that it starts together one group of NCCL's?"""
+            return self._does_coalesce
 
         # Said here, since torch would ask this class through its own property, without end.
         @property
@@ -202,8 +207,10 @@ def create(opts, _options=None):
         return kind(channel, opts)
     group = IvyProcessGroup(channel, opts)
     if kind is not None:
-        group._attached = kind(channel, opts)
+        # C++ has one of a type for all devices; _get_backend() tells Python of the other.
+        attached = group._attached = {device: kind(channel, opts) for device in ("cpu", "cuda")}
+        attached["cuda"]._does_coalesce = True
         group._set_default_backend(c10d.ProcessGroup.BackendType.CUSTOM)
-        for device in ("cpu", "cuda"):
-            group._register_backend(torch.device(device), c10d.ProcessGroup.BackendType.CUSTOM, group._attached)
+        for device in attached:
+            group._register_backend(torch.device(device), c10d.ProcessGroup.BackendType.CUSTOM, attached["cpu"])
     return group

@@ -96,6 +96,19 @@ class Turns:
             finally:
                 self._turn.release()
 
+    def perform(self, body):
+        """Calls body() in this thread, when its turn has come. Raises what it raises."""
+        if not self._tasks and self._turn.acquire(blocking=False):
+            try:
+                body()
+            finally:
+                self._turn.release()
+            return
+        task = self.add(body, True)
+        self.finish(task)
+        if task.error is not None:
+            raise task.error
+
     def drain(self, seconds):
         """Have all tasks ended, after at most so many seconds?"""
         if not self._tasks and self._turn.acquire(blocking=False):

@@ -103,7 +103,7 @@ class OrderedWork(_IvyWork):
 
 
 class StreamWork(_IvyWork):
-    """A collective that is on a stream: of its own until wait(), with which the current stream has it, too.
+    """A collective that is done, or on a stream: of its own until wait(), with which the current stream has it, too.
 
     kept: the tensors that it uses on a stream which is not the current one.
     """
@@ -112,10 +112,9 @@ class StreamWork(_IvyWork):
         super().__init__(outputs)
         self._kept, self._event, self._stream, self.error = kept, None, None, None
 
-    def mark(self):
-        """The operation is on the stream that is current."""
-        self._stream = torch.cuda.current_stream()
-        self._event = self._stream.record_event()
+    def mark(self, stream):
+        """The operation is on that stream."""
+        self._stream, self._event = stream, stream.record_event()
 
     def wait(self, timeout=None):
         """What is put on the current stream from now on finds the result. With a timeout the processor waits, too."""
