@@ -68,7 +68,10 @@ AppSpec ray() {
                          "--address {head}:{head.port} --node-ip-address {address} "
                          "--node-manager-port {worker.port} --object-manager-port {worker.1}" +
                          ports);
-  for (AppRole* role : {&head, &worker}) role->environment = {{"IVY_SCRATCH", folder}};
+  // How often others look for the first host, which opens its port before it can be found. Only
+  // --start-timeout is to end that.
+  const EnvVariable patience = {"RAY_NUM_REDIS_GET_RETRIES", "3600"};
+  for (AppRole* role : {&head, &worker}) role->environment = {{"IVY_SCRATCH", folder}, patience};
   app.roles = {head, worker};
   app.client_environment = {{"RAY_ADDRESS", "{head}:{head.port}"}};
   app.ready_command = python(kRayIsComplete, "{head}:{head.port} {nodes}");
@@ -136,8 +139,8 @@ AppSpec tf_ps() {
   const auto task = [](const char* type, const char* index) {
     const std::string cluster =
         R"({"cluster":{"chief":["{head}:{ps.1}"],"ps":[{ps.addresses}],"worker":[{worker.addresses}]},)";
-    return Environment{{"TF_CONFIG", cluster + R"("task":{"type":")" + type + R"(","index":)" +
-                                         index + "}}"}};
+    return Environment{
+        {"TF_CONFIG", cluster + R"("task":{"type":")" + type + R"(","index":)" + index + "}}"}};
   };
   app.roles = {{"ps", kFirst, {"{program}"}, 2, "", task("ps", "0"), true},
                {"worker", kEvery, {"{program}"}, 1, "", task("worker", "{node}"), true}};
@@ -177,8 +180,8 @@ AppSpec sglang() {
 
 using MakeApp = AppSpec();
 constexpr std::pair<std::string_view, MakeApp*> kApps[] = {
-    {"ray", ray},         {"dask", dask}, {"xgboost", xgboost},
-    {"ps-lite", ps_lite}, {"tf-ps", tf_ps}, {"vllm", vllm}, {"sglang", sglang},
+    {"ray", ray},     {"dask", dask}, {"xgboost", xgboost}, {"ps-lite", ps_lite},
+    {"tf-ps", tf_ps}, {"vllm", vllm}, {"sglang", sglang},
 };
 
 Error wrong_role(std::string_view text, const std::string& why) {

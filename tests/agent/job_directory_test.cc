@@ -135,8 +135,7 @@ TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
 TEST_F(JobDirectoryTest, RemovesTheJobsScratch) {
   const JobDirectory made = make();
   const std::string scratch = "/tmp/test-" + job_id_.substr(0, kScratchDigits);
-  for (int attempt = 0; attempt < 2; ++attempt)
-    ASSERT_TRUE(make_scratch(made.path, scratch).ok());
+  for (int attempt = 0; attempt < 2; ++attempt) ASSERT_TRUE(make_scratch(made.path, scratch).ok());
   std::filesystem::create_directories(scratch + "/a/b/c/d/e/f/g/h/i/j");
   remove(made);
   EXPECT_FALSE(std::filesystem::exists(scratch));

@@ -28,6 +28,15 @@ def test_a_trainer_has_one_world(local, name, flags):
 
 
 @pytest.mark.long
+def test_megatron(local):
+    """Ranks of one host divide the model, as their order has it."""
+    done = local.run(*TWO_BY_TWO, "--python", python_of("trainers"), script(local, "megatron_groups.py"), limit=240)
+    assert done.code == 0, done
+    ends = sorted(re.findall(r"rank (\d) of 4 tensor (\d) data (\d) sum (\d)", done.out.decode()))
+    assert ends == [("0", "0", "0", "1"), ("1", "1", "0", "1"), ("2", "0", "1", "5"), ("3", "1", "1", "5")], done
+
+
+@pytest.mark.long
 def test_keras(local):
     done = local.run(*TWO_BY_TWO, "--python", python_of("keras"), script(local, "keras_train.py"), limit=240)
     assert done.code == 0, done

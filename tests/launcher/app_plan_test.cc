@@ -173,9 +173,8 @@ TEST(AppPlanTest, EveryRankIsAClientOfXgboostsTracker) {
 TEST(AppPlanTest, TheChiefOfParameterServersIsTheProgram) {
   TwoHosts job;
   use_app(job.options, "tf-ps");
-  const std::string cluster =
-      R"({"cluster":{"chief":["10.0.0.1:1001"],"ps":["10.0.0.1:1000"],)"
-      R"("worker":["10.0.0.1:1002","10.0.0.2:2002"]},"task":{"type":)";
+  const std::string cluster = R"({"cluster":{"chief":["10.0.0.1:1001"],"ps":["10.0.0.1:1000"],)"
+                              R"("worker":["10.0.0.1:1002","10.0.0.2:2002"]},"task":{"type":)";
   const AppPlan first = job.app(0);
   ASSERT_EQ(first.servers_size(), 2);
   EXPECT_EQ(words(first.servers(0)), "/py -u /w/train.py a b");

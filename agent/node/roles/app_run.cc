@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -142,8 +143,7 @@ class AppRun {
         const Result<void> made = make_scratch(start_.directory, variable.value());
         if (made.ok()) continue;
         std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s cannot be started: %s; %s\n",
-                     server.role().c_str(), made.error().message.c_str(),
-                     made.error().fix.c_str());
+                     server.role().c_str(), made.error().message.c_str(), made.error().fix.c_str());
         return false;
       }
     return true;
@@ -293,7 +293,10 @@ class AppRun {
       server->kill_group(SIGTERM);
       while (!server->has_ended() && monotonic_ns() < end) pump(kProbeMs);
     }
-    // What they have started and left behind in their group too.
+    // What they have left in their group may remove their traces once they are gone, as the
+    // process that unlinks the semaphores of Python's multiprocessing does.
+    const auto has_group = [](const AppChild& server) { return server.has_group(); };
+    while (std::ranges::any_of(servers_, has_group) && monotonic_ns() < end) pump(kProbeMs);
     for (AppChild& server : servers_) server.kill_group(SIGKILL);
     for (const AppServer& server : plan_.servers())
       for (const Variable& variable : server.environment())

@@ -87,8 +87,8 @@ void remove_tree_at(int parent_fd, const char* name, int depth) {
 // A link of this name in the job's directory leads to the job's scratch.
 std::string scratch_link(const std::string& job_directory) { return job_directory + "/scratch"; }
 
-// Processes of the job could have made the link lead anywhere, so its end must be what app-run makes:
-// a directory of ours that stands in /tmp and bears the job's name.
+// Processes of the job could have made the link lead anywhere, so its end must be what app-run
+// makes: a directory of ours that stands in /tmp and bears the job's name.
 std::optional<std::string> scratch_of(const std::string& job_directory) {
   std::error_code error;
   const std::string target = std::filesystem::read_symlink(scratch_link(job_directory), error);
@@ -96,8 +96,8 @@ std::optional<std::string> scratch_of(const std::string& job_directory) {
   const bool is_named = !error && target.starts_with("/tmp/") && target.rfind('/') == 4 &&
                         target.ends_with("-" + job);
   struct stat status {};
-  const bool is_ours = is_named && lstat(target.c_str(), &status) == 0 &&
-                       S_ISDIR(status.st_mode) && status.st_uid == geteuid();
+  const bool is_ours = is_named && lstat(target.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                       status.st_uid == geteuid();
   return is_ours ? std::optional(target) : std::nullopt;
 }
 
