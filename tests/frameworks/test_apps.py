@@ -209,8 +209,8 @@ def test_clusters_at_once_leave_nothing(local):
             jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, "--start-timeout", "600s", "--app", app, "-x",
                                                  f"IVYTEST_CLUSTER={app}{number}", "--python", python_of(environment),
                                                  waits, example(name), env={"IVYTEST_CLUSTER": f"{app}{number}"})
-    for job in jobs.values():
-        job.wait_for(rb"total", limit=600)
+            # One start at a time: Ray gives up one that takes 30 s.
+            jobs[f"{app}{number}"].wait_for(rb"total", limit=600)
     ports = listened_on(local.processes())
     assert len(ports) > len(jobs), ports
     for name, job in jobs.items():
