@@ -198,14 +198,15 @@ def can_be_swept(victim):
 
 
 @pytest.mark.long
-def test_clusters_at_once_leave_nothing(local):
-    """Two of Dask and two of Ray share the hosts. Of each, one process at random is killed with -9: a server, what a
-    server has started, app-run, the supervisor or its warden, or ivyrun."""
+@pytest.mark.parametrize("apps", ["dask", "ray", "dask, ray"])
+def test_clusters_at_once_leave_nothing(local, apps):
+    """Two of Dask, two of Ray, or two of both share the hosts. Of each, one process at random is killed with -9: a
+    server, what a server has started, app-run, the supervisor or its warden, or ivyrun."""
     before = files()
     waits = local.file("waits.py", "import sys, time\nexec(open(sys.argv[1]).read())\ntime.sleep(1200)\n")
     jobs = {}
     for number in range(2):
-        for app, environment, name in CLUSTERS:
+        for app, environment, name in (cluster for cluster in CLUSTERS if cluster[0] in apps):
             jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, "--start-timeout", "600s", "--app", app, "-x",
                                                  f"IVYTEST_CLUSTER={app}{number}", "--python", python_of(environment),
                                                  waits, example(name), env={"IVYTEST_CLUSTER": f"{app}{number}"})
