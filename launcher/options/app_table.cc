@@ -55,7 +55,7 @@ AppSpec ray() {
       "--dashboard-agent-grpc-port 0 --metrics-export-port 0 --runtime-env-agent-port 0 "
       "{arguments}";
   // Sockets below it have long names, which the job's own directory leaves no room for; all hosts
-  // use the name that the first one has. app-run removes it.
+  // use the name that the first one has. It is removed with the job's directory.
   const std::string folder = "/tmp/ray-{job}";
   AppRole head{"head", kFirst, {}, 3, "port"};
   head.command =
@@ -68,7 +68,10 @@ AppSpec ray() {
                          "--address {head}:{head.port} --node-ip-address {address} "
                          "--node-manager-port {worker.port} --object-manager-port {worker.1}" +
                          ports);
-  for (AppRole* role : {&head, &worker}) role->environment = {{"IVY_SCRATCH", folder}};
+  // How often others look for the first host, which opens its port before it can be found. Only
+  // --start-timeout is to end that.
+  const EnvVariable patience = {"RAY_NUM_REDIS_GET_RETRIES", "3600"};
+  for (AppRole* role : {&head, &worker}) role->environment = {{"IVY_SCRATCH", folder}, patience};
   app.roles = {head, worker};
   app.client_environment = {{"RAY_ADDRESS", "{head}:{head.port}"}};
   app.ready_command = python(kRayIsComplete, "{head}:{head.port} {nodes}");
@@ -128,6 +131,23 @@ AppSpec ps_lite() {
   return app;
 }
 
+// ParameterServerStrategy: the program is every task, as TF_CONFIG has it. Its parameter server and
+// its workers wait in Server.join() for ever, so the chief's end is the end.
+AppSpec tf_ps() {
+  AppSpec app;
+  app.name = "tf-ps";
+  const auto task = [](const char* type, const char* index) {
+    const std::string cluster =
+        R"({"cluster":{"chief":["{head}:{ps.1}"],"ps":[{ps.addresses}],"worker":[{worker.addresses}]},)";
+    return Environment{
+        {"TF_CONFIG", cluster + R"("task":{"type":")" + type + R"(","index":)" + index + "}}"}};
+  };
+  app.roles = {{"ps", kFirst, {"{program}"}, 2, "", task("ps", "0"), true},
+               {"worker", kEvery, {"{program}"}, 1, "", task("worker", "{node}"), true}};
+  app.client_environment = task("chief", "0");
+  return app;
+}
+
 // Two roles, because only the first host answers requests.
 AppSpec model_server(const std::string& name, const std::string& first, const std::string& others) {
   AppSpec app;
@@ -160,8 +180,8 @@ AppSpec sglang() {
 
 using MakeApp = AppSpec();
 constexpr std::pair<std::string_view, MakeApp*> kApps[] = {
-    {"ray", ray},         {"dask", dask}, {"xgboost", xgboost},
-    {"ps-lite", ps_lite}, {"vllm", vllm}, {"sglang", sglang},
+    {"ray", ray},     {"dask", dask}, {"xgboost", xgboost}, {"ps-lite", ps_lite},
+    {"tf-ps", tf_ps}, {"vllm", vllm}, {"sglang", sglang},
 };
 
 Error wrong_role(std::string_view text, const std::string& why) {

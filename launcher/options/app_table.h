@@ -6,8 +6,8 @@
 //   {python} {directory}   the workers' interpreter; the job's directory on this host
 //   {head} {address}       the first host's address; that of the host on which the command runs
 //   {ROLE.port} {ROLE.1}   a port kept for that role, the second one: of the first host for a role
-//   that
-//                          runs there alone, else of the host on which the command runs
+//                          that runs there alone, else of the host on which the command runs
+//   {ROLE.addresses}       "HOST:PORT","HOST:PORT",...: that role's first port wherever it runs
 //   {node} {nodes}         this host's number, from 0, and how many there are
 //   {rank} {world} {local} the client's rank, how many there are in all and on its host
 //   {workers} {all-workers} --nproc-per-node; of all hosts together

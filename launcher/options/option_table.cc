@@ -134,7 +134,7 @@ constexpr OptionEntry kTable[] = {
      "NAME"),
     refused("container", "--container-image", "give the container runtime as the program"),
     {"app", "", "NAME", kCommand, kHonoured, kOurs,
-     "run what the program needs beside it: ray, dask, xgboost, ps-lite, vllm, sglang (docs/apps.md); jax-service: JAX's "
+     "run what the program needs beside it: ray, dask, xgboost, ps-lite, tf-ps, vllm, sglang (docs/apps.md); jax-service: JAX's "
      "coordination service in a process of its own on the first host instead of rank 0 (docs/frameworks.md)"},
     {"app-args", "", "WORDS", kCommand, kHonoured, kOurs,
      "further arguments of the app's own programs, such as --app-args '--num-cpus 4'; may be repeated"},

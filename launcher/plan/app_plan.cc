@@ -25,6 +25,23 @@ struct AppRank {
   std::map<std::string, Words, std::less<>> lists;
 };
 
+bool runs_on(const PlannedHost& host, const AppRole& role) {
+  return role.place == AppPlace::kEvery ||
+         (role.place == AppPlace::kFirst) == (host.node_rank == 0);
+}
+
+// As the elements of a list of JSON. `port`: which of the ports that each host keeps.
+std::string addresses_of(const AppRank& rank, const AppRole& role, int port) {
+  std::string all;
+  for (const PlannedHost& host : rank.inputs.plan->hosts) {
+    const HostFacts& facts = rank.inputs.facts(host);
+    if (!runs_on(host, role) || port >= facts.worker_ports_size()) continue;
+    const auto number = static_cast<std::uint16_t>(facts.worker_ports(port));
+    all += (all.empty() ? "\"" : ",\"") + with_port(host_address(rank.inputs, host), number) + "\"";
+  }
+  return all;
+}
+
 // The ports of a role stand behind those of the roles before it.
 void name_ports(AppRank& rank) {
   int first = 0;
@@ -37,6 +54,7 @@ void name_ports(AppRank& rank) {
       if (i == 0) rank.names[role.name + ".port"] = port;
       rank.names[role.name + "." + std::to_string(i)] = port;
     }
+    if (role.ports > 0) rank.names[role.name + ".addresses"] = addresses_of(rank, role, first);
     first += role.ports;
   }
 }
@@ -105,9 +123,7 @@ void copy_environment(const AppRank& rank, const Environment& from, Repeated* to
 }
 
 bool runs_here(const AppRank& rank, const AppRole& role) {
-  if (rank.worker.local_rank != 0) return false;
-  return role.place == AppPlace::kEvery ||
-         (role.place == AppPlace::kFirst) == (rank.host.node_rank == 0);
+  return rank.worker.local_rank == 0 && runs_on(rank.host, role);
 }
 
 void add_server(const AppRank& rank, const AppRole& role, AppPlan& plan) {

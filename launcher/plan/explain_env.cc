@@ -203,6 +203,19 @@ void add_mpi_rows(const HostPlan& plan, std::vector<TextRow>& rows) {
                     "MPI: the worker's connection, made before the program begins"});
 }
 
+// What app-run takes from the program and gives it; a server's variables are in app_table.cc.
+void add_app_rows(const WorkerSpec& spec, std::vector<TextRow>& rows) {
+  if (!spec.has_app()) return;
+  const auto is_of_ranks = [](const TextRow& row) {
+    const std::string name = row.front().substr(0, row.front().find('='));
+    return env_rule(name) == EnvRule::kSet && name != "IVY_JOB_ID" && name != "IVY_HOST_INDEX";
+  };
+  if (!spec.app().every_rank_is_client()) std::erase_if(rows, is_of_ranks);
+  const std::string why = spec.app().name() == "roles" ? "--role" : "--app " + spec.app().name();
+  for (const Variable& variable : spec.app().client_environment())
+    rows.push_back({shown(variable.name(), variable.value()), reader_of(variable.name()), why});
+}
+
 std::string first_worker(const EnvironmentInputs& inputs, const Environment& exports,
                          const HostPlan& plan, const std::string& host) {
   const WorkerSpec& spec = plan.workers(0);
@@ -228,6 +241,7 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
                     "for ivyctl stack and why; set on the host, because nobody has set it"});
   }
   add_mpi_rows(plan, rows);
+  add_app_rows(spec, rows);
   return "rank " + std::to_string(spec.rank()) + " on " + host + ":\n" + text_columns(rows);
 }
 

@@ -132,6 +132,27 @@ TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
   remove_dead(made);
 }
 
+TEST_F(JobDirectoryTest, RemovesTheJobsScratch) {
+  const JobDirectory made = make();
+  const std::string scratch = "/tmp/test-" + job_id_.substr(0, kScratchDigits);
+  for (int attempt = 0; attempt < 2; ++attempt) ASSERT_TRUE(make_scratch(made.path, scratch).ok());
+  std::filesystem::create_directories(scratch + "/a/b/c/d/e/f/g/h/i/j");
+  remove(made);
+  EXPECT_FALSE(std::filesystem::exists(scratch));
+}
+
+TEST_F(JobDirectoryTest, RemovesNoOtherScratch) {
+  const std::string other = "/tmp/test-other-" + job_id_.substr(kScratchDigits);
+  std::filesystem::create_directory(other);
+  for (const std::string& target : {other, "/tmp/../tmp/x-" + job_id_.substr(0, kScratchDigits)}) {
+    const JobDirectory made = make();
+    std::filesystem::create_directory_symlink(target, made.path + "/scratch");
+    EXPECT_FALSE(make_scratch(made.path, other).ok());
+    remove(made);
+  }
+  EXPECT_TRUE(std::filesystem::remove(other));
+}
+
 TEST_F(JobDirectoryTest, RemovesEverythingInItButFollowsNoLink) {
   const JobDirectory made = make();
   const std::string outside = made.path.substr(0, made.path.rfind('/')) + "/outside-" + job_id_;

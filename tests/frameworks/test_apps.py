@@ -1,17 +1,19 @@
 """--app and --role: what runs beside the script starts before it, ends with it, and is held by the job's containment.
 Ray and Dask are real (`scripts/setup apps`); vLLM and SGLang are stand-ins with the same command line."""
 
+import contextlib
 import json
 import os
 import random
 import re
 import signal
+import socket
 import time
 
 import pytest
 
-from environments import example, python_of, script
-from launching import seconds
+from environments import example, on_hosts, python_of, script
+from launching import seconds, wait_until
 
 PYTHON = "/usr/bin/python3"
 TWO_HOSTS = ("--fake-hosts", "2")
@@ -143,23 +145,93 @@ def test_ray(local):
     assert done.code == 0 and b"nodes 2 total 2470" in done.out, done
 
 
+# What a job of an app leaves would be found here, also where nothing of its processes is left.
+PLACES = ("/tmp", "/dev/shm", "/var/tmp")
+CLUSTERS = (("dask", "apps", "dask_sum.py"), ("ray", "ray", "ray_sum.py"))
+
+
+def files():
+    return {f"{place}/{name}" for place in PLACES for name in os.listdir(place)
+            if re.match(r"ray|dask|plasma", name)}
+
+
+def listened_on(processes):
+    """The sockets' numbers of ports on which these processes listen."""
+    inodes = set()
+    for process in processes:
+        folder = f"/proc/{process.pid}/fd"
+        with contextlib.suppress(OSError):
+            inodes |= {os.readlink(f"{folder}/{name}") for name in os.listdir(folder)}
+    with open("/proc/net/tcp", encoding="ascii") as table:
+        rows = [line.split() for line in table.readlines()[1:]]
+    return {int(row[1].split(":")[1], 16) for row in rows if row[3] == "0A" and f"socket:[{row[9]}]" in inodes}
+
+
+def is_free(port):
+    with socket.socket() as tried:
+        tried.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            tried.bind(("", port))
+        except OSError:
+            return False
+    return True
+
+
+def processes_of(local, name):
+    """Those of one of the test's jobs, by the variable that it was given."""
+    mark = f"IVYTEST_CLUSTER={name}".encode()
+    return [process for process in local.processes() if mark in process.environment]
+
+
 @pytest.mark.long
-@pytest.mark.parametrize("app, environment, name, what", [
-    ("dask", "apps", "dask_sum.py", "distributed"), ("ray", "ray", "ray_sum.py", "ray/")])
-def test_two_clusters_at_once_leave_nothing(local, app, environment, name, what):
-    """One of them ends by itself, the other by -9 of one of its processes at random."""
-    python = python_of(environment)
-    flags = (*TWO_HOSTS, "--app", app, "--python", python)
-    waits = local.file("waits.py", "import sys, time\nexec(open(sys.argv[1]).read())\ntime.sleep(600)\n")
-    for _ in range(2):
-        killed = local.start(*flags, waits, example(name))
-        whole = local.run(*flags, example(name), limit=240)
-        assert whole.code == 0, whole
-        killed.wait_for(rb"total", limit=240)
-        victims = processes_with(os.path.dirname(os.path.dirname(python)))
-        os.kill(random.choice(victims), signal.SIGKILL)
+@pytest.mark.parametrize("apps", ["dask", "ray", "dask, ray"])
+def test_clusters_at_once_leave_nothing(local, apps):
+    """Two of Dask, two of Ray, or two of both share the hosts. Of each, one process at random is killed with -9: a
+    server, what a server has started, app-run, the supervisor or its warden, or ivyrun."""
+    before = files()
+    waits = local.file("waits.py", "import sys, time\nexec(open(sys.argv[1]).read())\ntime.sleep(1200)\n")
+    jobs = {}
+    for number in range(2):
+        for app, environment, name in (cluster for cluster in CLUSTERS if cluster[0] in apps):
+            jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, "--start-timeout", "600s", "--app", app, "-x",
+                                                 f"IVYTEST_CLUSTER={app}{number}", "--python", python_of(environment),
+                                                 waits, example(name), env={"IVYTEST_CLUSTER": f"{app}{number}"})
+            # One start at a time: Ray gives up one that takes 30 s.
+            jobs[f"{app}{number}"].wait_for(rb"total", limit=600)
+    ports = listened_on(local.processes())
+    assert len(ports) > len(jobs), ports
+    for name, job in jobs.items():
+        victim = random.choice(processes_of(local, name))
+        print(name, "victim", victim.pid, victim.words()[:150])
+        os.kill(victim.pid, signal.SIGKILL)
         time.sleep(1)
-        killed.signal(signal.SIGTERM)
-        done = killed.finish(limit=60)
+        if job.process.poll() is None:
+            job.signal(signal.SIGTERM)
+        done = job.finish(limit=120)
         assert done.code != 0, done
-        assert not processes_with(os.path.dirname(os.path.dirname(python))), done
+        # A supervisor that has lost its launcher looks for it during its lease.
+        wait_until(lambda name=name: not processes_of(local, name), 90, f"the processes of {name} to end")
+    wait_until(lambda: not files() - before, 20, "files to be removed")
+    wait_until(lambda: all(is_free(port) for port in ports), 20, "ports to be free")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("app, environment, name, says", [
+    ("dask", "apps", "dask_sum.py", b"workers 4 total 328350"), ("ray", "ray", "ray_sum.py", b"nodes 2 total 2470")])
+def test_on_hosts(hosts, app, environment, name, says):
+    """By SSH, between two addresses."""
+    path = hosts.file(name, open(example(name), encoding="utf-8").read())
+    with on_hosts(environment) as python:
+        done = hosts.run("-H", "node1,node2", "--nproc_per_node", "2", "--start-timeout", "600s", "--app", app,
+                         "--python", python, path, limit=300)
+    assert done.code == 0 and says in done.out, done
+
+
+@pytest.mark.long
+def test_by_agents(agents):
+    agents.start(1, 2)
+    path = agents.launcher.file("dask_sum.py", open(example("dask_sum.py"), encoding="utf-8").read())
+    with on_hosts("apps") as python:
+        done = agents.launcher.run("-H", "node1,node2", "--nproc_per_node", "2", "--transport", "agent", "--app",
+                                   "dask", "--python", python, path, limit=300)
+    assert done.code == 0 and b"workers 4 total 328350" in done.out, done

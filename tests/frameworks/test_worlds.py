@@ -32,7 +32,16 @@ def test_horovods_rendezvous(local):
 @pytest.mark.long
 def test_tensorflow(local):
     done = run(local, python_of("tensorflow"), example("tf_workers.py"), "-B", "tensorflow", "--fake-hosts", "2")
-    assert done.code == 0 and done.out.count(b"replicas 2 sum 1.0") == 2, done
+    # Each worker's rows hold its number, so the gradients' sum is (1 + 2) / 2 each time: 1 - 0.1 x 1.5 x 2.
+    ends = re.findall(r"replicas 2 losses (\[.*\]) weight (\S+)", done.out.decode())
+    assert done.code == 0 and len(ends) == 2 and ends[0] == ends[1], done
+
+
+@pytest.mark.long
+def test_parameter_servers_of_tensorflow(local):
+    """They and the workers wait for ever: the chief's end is the job's."""
+    done = run(local, python_of("tensorflow"), example("tf_parameter_servers.py"), "--app", "tf-ps", "--fake-hosts", "2")
+    assert done.code == 0 and b"workers 2 steps 10 weight 45.0" in done.out, done
 
 
 @pytest.mark.long

@@ -170,6 +170,22 @@ TEST(AppPlanTest, EveryRankIsAClientOfXgboostsTracker) {
   EXPECT_EQ(job.app(1, 1).client_environment(3).value(), "3");
 }
 
+TEST(AppPlanTest, TheChiefOfParameterServersIsTheProgram) {
+  TwoHosts job;
+  use_app(job.options, "tf-ps");
+  const std::string cluster = R"({"cluster":{"chief":["10.0.0.1:1001"],"ps":["10.0.0.1:1000"],)"
+                              R"("worker":["10.0.0.1:1002","10.0.0.2:2002"]},"task":{"type":)";
+  const AppPlan first = job.app(0);
+  ASSERT_EQ(first.servers_size(), 2);
+  EXPECT_EQ(words(first.servers(0)), "/py -u /w/train.py a b");
+  EXPECT_EQ(first.servers(0).environment(0).value(), cluster + R"("ps","index":0}})");
+  EXPECT_EQ(first.client_environment(0).value(), cluster + R"("chief","index":0}})");
+  const AppPlan other = job.app(1);
+  ASSERT_EQ(other.servers_size(), 1);
+  EXPECT_EQ(other.servers(0).environment(0).value(), cluster + R"("worker","index":1}})");
+  EXPECT_FALSE(other.has_client());
+}
+
 TEST(AppPlanTest, ServersOfModelsTakeTheCommandLine) {
   TwoHosts job;
   use_app(job.options, "vllm");

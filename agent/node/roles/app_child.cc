@@ -145,6 +145,8 @@ void AppChild::kill_group(int signal) const {
   if (pid_ != 0) kill(-pid_, signal);
 }
 
+bool AppChild::has_group() const { return pid_ != 0 && kill(-pid_, 0) == 0; }
+
 void AppChild::say_end(const std::string& app) const {
   std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s: its %s %s before the program did\n",
                app.c_str(), server_.role().c_str(), end_text(status_).c_str());

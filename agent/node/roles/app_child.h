@@ -35,6 +35,7 @@ class AppChild {
   int signal() const;  // That has killed it; 0: none.
   void send(int signal) const;
   void kill_group(int signal) const;
+  bool has_group() const;  // It, or what it has started, is there.
 
   // Says how it has ended, with the last lines of its output.
   void say_end(const std::string& app) const;

@@ -6,6 +6,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
@@ -20,6 +21,7 @@
 #include <vector>
 
 #include "agent/node/roles/app_child.h"
+#include "agent/node/spawn/job_directory.h"
 #include "agent/node/spawn/spawn.h"
 #include "agent/node/workers/worker.h"
 #include "proto/contract/env.h"
@@ -39,6 +41,7 @@ constexpr int kProbeMs = 50;
 constexpr int kIdleMs = 1000;
 constexpr int kSettleMs = 300;
 constexpr std::size_t kMaxPlanBytes = 8u << 20;
+constexpr const char* kScratchVariable = "IVY_SCRATCH";
 
 struct AppStart {
   AppPlan plan;
@@ -67,7 +70,7 @@ std::uint32_t own_rank() {
   return rank == nullptr ? 0 : static_cast<std::uint32_t>(std::strtoul(rank, nullptr, 10));
 }
 
-// What a server keeps outside the job's directory.
+// What a server keeps outside the job's directory: another attempt begins without it.
 void remove_scratch(const std::string& path) {
   std::error_code ignored;
   std::filesystem::remove_all(path, ignored);
@@ -133,7 +136,21 @@ class AppRun {
     return false;
   }
 
+  bool make_scratches() {
+    for (const AppServer& server : plan_.servers())
+      for (const Variable& variable : server.environment()) {
+        if (variable.name() != kScratchVariable) continue;
+        const Result<void> made = make_scratch(start_.directory, variable.value());
+        if (made.ok()) continue;
+        std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s cannot be started: %s; %s\n",
+                     server.role().c_str(), made.error().message.c_str(), made.error().fix.c_str());
+        return false;
+      }
+    return true;
+  }
+
   bool start_servers() {
+    if (!make_scratches()) return false;
     if (!keys_.is_first() && !wait_for_first()) return false;
     bool is_said = !keys_.is_first();
     for (int i = 0; i < plan_.servers_size(); ++i) {
@@ -276,11 +293,14 @@ class AppRun {
       server->kill_group(SIGTERM);
       while (!server->has_ended() && monotonic_ns() < end) pump(kProbeMs);
     }
-    // What they have started and left behind in their group too.
+    // What they have left in their group may remove their traces once they are gone, as the
+    // process that unlinks the semaphores of Python's multiprocessing does.
+    const auto has_group = [](const AppChild& server) { return server.has_group(); };
+    while (std::ranges::any_of(servers_, has_group) && monotonic_ns() < end) pump(kProbeMs);
     for (AppChild& server : servers_) server.kill_group(SIGKILL);
     for (const AppServer& server : plan_.servers())
       for (const Variable& variable : server.environment())
-        if (variable.name() == "IVY_SCRATCH") remove_scratch(variable.value());
+        if (variable.name() == kScratchVariable) remove_scratch(variable.value());
   }
 
   const AppStart start_;

@@ -11,6 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <ctime>
+#include <filesystem>
+#include <optional>
+#include <system_error>
 #include <vector>
 
 #include "proto/os/descriptor.h"
@@ -81,6 +84,30 @@ void remove_tree_at(int parent_fd, const char* name, int depth) {
   unlinkat(parent_fd, name, AT_REMOVEDIR);
 }
 
+// A link of this name in the job's directory leads to the job's scratch.
+std::string scratch_link(const std::string& job_directory) { return job_directory + "/scratch"; }
+
+// Processes of the job could have made the link lead anywhere, so its end must be what app-run
+// makes: a directory of ours that stands in /tmp and bears the job's name.
+std::optional<std::string> scratch_of(const std::string& job_directory) {
+  std::error_code error;
+  const std::string target = std::filesystem::read_symlink(scratch_link(job_directory), error);
+  const std::string job = job_directory.substr(job_directory.rfind('/') + 1, kScratchDigits);
+  const bool is_named = !error && target.starts_with("/tmp/") && target.rfind('/') == 4 &&
+                        target.ends_with("-" + job);
+  struct stat status {};
+  const bool is_ours = is_named && lstat(target.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
+                       status.st_uid == geteuid();
+  return is_ours ? std::optional(target) : std::nullopt;
+}
+
+void remove_job_tree(const std::string& path) {
+  std::error_code ignored;
+  if (const std::optional<std::string> scratch = scratch_of(path))
+    std::filesystem::remove_all(*scratch, ignored);
+  remove_tree_at(AT_FDCWD, path.c_str(), 0);
+}
+
 // False if another process has removed the directory between our open and our lock.
 bool is_still_there(int fd, const std::string& path) {
   struct stat ours {};
@@ -118,7 +145,7 @@ void remove_dead_jobs(const std::string& parent) {
   }
   for (const std::string& path : dead) {
     const Descriptor lock(lock_directory(path));
-    if (lock) remove_tree_at(AT_FDCWD, path.c_str(), 0);
+    if (lock) remove_job_tree(path);
   }
 }
 
@@ -172,7 +199,18 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 void remove_job_directory(const JobDirectory& directory) {
   // The supervisor has removed it and the same job was started again: that directory is not ours.
   if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
-  remove_tree_at(AT_FDCWD, directory.path.c_str(), 0);
+  remove_job_tree(directory.path);
+}
+
+Result<void> make_scratch(const std::string& job_directory, const std::string& path) {
+  // Hosts that are pretended ones share it.
+  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
+    return errno_error(Code::kUnavailable, "mkdir " + path, errno);
+  if (symlink(path.c_str(), scratch_link(job_directory).c_str()) != 0 && errno != EEXIST)
+    return errno_error(Code::kUnavailable, "symlink " + scratch_link(job_directory), errno);
+  if (scratch_of(job_directory)) return {};
+  return Error{Code::kPermissionDenied, path + " is there and is not this user's directory",
+               "have it removed"};
 }
 
 Result<int> listen_on_command_socket(const JobDirectory& directory) {

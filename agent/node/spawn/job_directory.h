@@ -37,6 +37,12 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 // Removes it with all that is in it; not one that has been made again since `directory` was locked.
 void remove_job_directory(const JobDirectory& directory);
 
+// How many digits of the job's id end the name of its scratch.
+inline constexpr std::size_t kScratchDigits = 8;
+// Makes /tmp/NAME-DIGITS, a place for what needs shorter paths than those below the job's
+// directory. It is removed with that directory, also when the maker was killed.
+Result<void> make_scratch(const std::string& job_directory, const std::string& path);
+
 // A Unix stream socket, bound and listening, close-on-exec, non-blocking. Returns its descriptor.
 Result<int> listen_on_command_socket(const JobDirectory& directory);
 // A connected, close-on-exec, blocking descriptor.
