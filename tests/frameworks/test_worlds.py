@@ -3,13 +3,17 @@ is said where one would be alone."""
 
 import os
 import re
+import shutil
+import signal
 
 import pytest
 
 from environments import example, python_of, script
+from launching import REPOSITORY, seconds
 
 TWO_BY_TWO = ("--fake-hosts", "2", "--nproc_per_node", "2")
 PYTHON = "/usr/bin/python3"
+TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
 
 
 def run(local, python, path, *flags):
@@ -96,3 +100,50 @@ def test_who_is_alone_is_told_so(local, name):
     assert done.code == 0 and done.out.count(b"went on") == 3, done
     assert done.err.count(b"IVY-P036") == 1 and b"in each of the 3 workers" in done.err and fix in done.err, done
     assert b"IVY-P036" not in local.run("-n", "1", "--python", PYTHON, path).err
+
+
+# ---- torch: what is said when its ranks are not one world ----------------------------------------
+
+@pytest.fixture
+def torch():
+    if not os.path.exists(TORCH):
+        pytest.skip(f"{TORCH} is not there: scripts/setup torch")
+    return ["--python", TORCH]
+
+
+def test_torch_of_another_version_is_named(local, torch):
+    done = local.run("--fake-hosts", "2", *torch, script(local, "torch_world.py"), "old", limit=120)
+    assert done.code == 0 and done.out.count(b"of 2: 2") == 2, done
+    said = re.findall(r"IVY-P031\]: torch is 1.13.1\S* on rank 1 \(fake1\) and \S+ on rank 0 \(fake0\)", done.err_text)
+    assert len(said) == 1 and "pip install torch==" in done.err_text, done
+
+
+@pytest.mark.parametrize("late", [pytest.param("0", marks=pytest.mark.long), "1"])
+def test_a_rank_that_never_calls_torchs_init_is_named(local, torch, late):
+    with local.start("--fake-hosts", "2", "--start-timeout", f"{seconds(3):g}s", *torch,
+                     script(local, "torch_world.py"), "late", late) as job:
+        job.wait_for(rf"IVY-P033\]: rank {late} \(fake{late}\) has not called torch.distributed.init_process_group", 120)
+        job.signal(signal.SIGTERM)
+        assert job.finish(20).err.count(b"IVY-P033") == 1
+
+
+@pytest.mark.long
+def test_another_rank_than_the_jobs_that_torch_is_told_is_noted(local, torch):
+    done = local.run("--fake-hosts", "2", *torch, script(local, "torch_world.py"), "other",
+                     os.path.join(local.directory, "meeting"), limit=120)
+    assert done.code == 0 and done.err.count(b"is told rank=0, world_size=1, and this is rank") == 1, done
+
+
+@pytest.mark.long
+def test_torch_and_mpi4py_that_disagree_are_named(local, torch):
+    """An mpirun in a worker: its ranks are mpi4py's, and torch has the worker's variables."""
+    theirs = "/usr/lib/python3/dist-packages/mpi4py"
+    if not os.path.isdir(theirs) or shutil.which("mpiexec.openmpi") is None:
+        pytest.skip("python3-mpi4py or mpiexec.openmpi is not installed")
+    os.symlink(theirs, os.path.join(local.directory, "mpi4py"))
+    inner = ["mpiexec.openmpi", "--allow-run-as-root", "--oversubscribe", "-n", "3"]
+    with local.start("-n", "2", "-x", f"PYTHONPATH={local.directory}", *inner, TORCH, script(local, "torch_world.py"),
+                     "both") as job:
+        job.wait_for(r"IVY-P037\]: mpi4py counts this process as rank \d of 3, and torch counts it as rank \d of 2", 120)
+        job.signal(signal.SIGTERM)
+        assert job.finish(60).err.count(b"IVY-P037") == 1

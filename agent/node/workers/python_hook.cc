@@ -33,11 +33,16 @@ constexpr std::string_view kHookHead =
 // process that a worker starts must not register as well: only the worker's own is asked. _watch:
 // processes that a worker starts are watched too. It costs one look-up in a table per import.
 constexpr std::string_view kHook =
-    R"(def _register():
+    R"(_WORKER = None  # The worker's own process; processes that it starts may have worlds of their own.
+
+
+def _register():
+    global _WORKER
     import os
     path = os.environ.pop("IVY_STACK_FILE", None)
     if not path:
         return
+    _WORKER = os.getpid()
     import faulthandler
     import fcntl
     import sys

@@ -138,6 +138,8 @@ constexpr std::string_view kMeeting =
 
 # What a worker knew before its script changed anything, and how ranks say that they are there.
 class _JaxMeeting:
+    name, package, call = "jax", "jaxlib", "jax.distributed.initialize()"
+
     def __init__(self):
         import os
         get = os.environ.get
@@ -154,7 +156,7 @@ class _JaxMeeting:
         return _Store(self.address, limit)
 
     def key(self, rank):
-        return "ivyrun/jax/%d" % rank
+        return "ivyrun/%s/%d" % (self.name, rank)
 
     # "2 (node1), 3 (node1)"
     def named(self, *ranks):
@@ -219,14 +221,14 @@ class _JaxMeeting:
     def say_missing(self, ranks):
         is_one = len(ranks) == 1
         self.say("missing", (
-            "warning[IVY-P033]: rank%s %s %s not called jax.distributed.initialize() within %g s "
+            "warning[IVY-P033]: rank%s %s %s not called %s within %g s "
             "(--start-timeout), and the others wait\n"
-            "  fix:   `ivyctl stack` shows where %s; every rank must call it before it uses JAX" % (
-                "" if is_one else "s", self.named(*ranks), "has" if is_one else "have",
+            "  fix:   `ivyctl stack` shows where %s; every rank must call it" % (
+                "" if is_one else "s", self.named(*ranks), "has" if is_one else "have", self.call,
                 self.limit, "it is" if is_one else "they are")))
 
-    def watch_ranks(self):
-        keys = [self.key(rank) for rank in range(self.size)]
+    def watch_ranks(self, last=None):
+        keys = [self.key(rank) for rank in range(self.size)][:last]
         try:
             with self.store(self.limit) as store:
                 store.wait(keys)
@@ -294,9 +296,10 @@ def _use_gloo():
     import os
     from jax._src import config, xla_bridge
     named = getattr(xla_bridge, "CPU_COLLECTIVES_IMPLEMENTATION", None)
-    if named is not None and "JAX_CPU_COLLECTIVES_IMPLEMENTATION" not in os.environ:
+    if named is not None:
         if named.value in (None, "none"):
-            config.config.update("jax_cpu_collectives_implementation", "gloo")
+            wanted = os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo")
+            config.config.update("jax_cpu_collectives_implementation", wanted)
 
 
 # A rank that comes back (--on-failure replace) finds what it had written in JAX's service. Rank 0 writes the devices of
@@ -361,7 +364,8 @@ def _change_jax_start(module):
         except Exception:  # Without the store, or with wrong arguments, JAX speaks for itself.
             pass
         result = run(*bound.args, **bound.kwargs) if bound else run(*values, **named)
-        for make in _use_gloo, _forget_topology:
+        agree = lambda: _agree(meeting, "JAX", module.global_state.process_id, module.global_state.num_processes)
+        for make in _use_gloo, _forget_topology, agree:
             try:
                 make()
             except Exception:
@@ -385,6 +389,8 @@ def _end_mpi_late(module):
                 return atexit.register(function, *values, **named)
             import ctypes
             library = ctypes.CDLL(os.environ["MPITRAMPOLINE_LIB"])
+            if not hasattr(library, "MPI_Finalize"):  # Ours, which does not mind.
+                return atexit.register(function, *values, **named)
             getattr(ctypes.CDLL(None), "__cxa_atexit")(library.MPI_Finalize, None, None)
             return function
     module.atexit = Late()
@@ -405,10 +411,24 @@ def _answer_without_service(module):
     module.reached_preemption_sync_point = reached_preemption_sync_point
 
 
+# For jax_cpu_collectives_implementation=mpi jaxlib wants a library with MPI in it. Ours carries it out by libivycomm.
+def _give_jax_an_mpi():
+    import os
+    if os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION") != "mpi" or "MPITRAMPOLINE_LIB" in os.environ:
+        return
+    here = os.path.dirname(os.path.abspath(__file__))
+    for folder in here, os.path.dirname(os.path.dirname(here)):
+        path = os.path.join(folder, "libivycomm_jax.so")
+        if os.path.exists(path):
+            os.environ["MPITRAMPOLINE_LIB"] = path
+            return
+
+
 def _arm_jax():
     import os
     import sys
     if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
+        _give_jax_an_mpi()
         # jaxlib loads an MPI with the wrapper, and UCX of Debian's MPICH fails there when it reads its variables.
         if "MPITRAMPOLINE_LIB" in os.environ:
             os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")

@@ -6,7 +6,7 @@ namespace {
 // _join: the servers' answers are those of roles/mpi_exec.cc. What mpi4py is linked to is only
 // known when it is loaded, so both servers are asked; that one of them cannot serve matters only if
 // no world comes of it. _spec_behind() and _has_other_launcher() are python_hook.cc's.
-constexpr std::string_view kMpiHook = R"(def _mpi_connect(name):
+constexpr std::string_view kMpiHook = R"py(def _mpi_connect(name):
     import os
     import socket
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -61,13 +61,55 @@ def _mpi_join():
     return wrong
 
 
+# The MPIs that this process has loaded, as they call themselves: [("Open MPI", "4.1.4")].
+def _mpi_libraries():
+    import ctypes
+    import re
+    with open("/proc/self/maps") as file:
+        paths = {path.group() for path in re.finditer(r"/\S*/lib(mpi|mpich|mpi_abi)\.so\S*", file.read())}
+    found = []
+    for path in sorted(paths):
+        text = ctypes.create_string_buffer(8192)
+        ctypes.CDLL(path).MPI_Get_library_version(text, ctypes.byref(ctypes.c_int()))
+        match = re.match(r"(Open MPI|MPICH|Intel\(R\) MPI|MVAPICH)[^\d]*([\d.]+)", text.value.decode(errors="replace"))
+        if match and match.groups() not in found:
+            found.append(match.groups())
+    return found
+
+
+# Before MPI_Init: ranks of different MPIs would wait there, or fail with words of a transport.
+def _mpi_compare():
+    import os
+    own = _mpi_libraries()
+    meeting = _Meeting("mpi", "MPI", "MPI_Init")
+    if len(own) > 1:
+        meeting.say("two-mpis", (
+            "warning[IVY-P025]: rank %s has loaded two MPIs: %s\n"
+            "  fix:   build every module that the script imports with one of them" % (
+                meeting.named(meeting.rank), " and ".join(map(" ".join, own)))))
+    if len(own) != 1 or not meeting.has_store:
+        return
+    mine = " ".join(own[0])
+    with meeting.store(meeting.limit) as store:
+        store.set(meeting.key(meeting.rank), mine)
+        first = mine if meeting.rank == 0 else store.get(meeting.key(0))
+    if first.split(".")[0] != mine.split(".")[0]:
+        os.write(2, (
+            "ivyrun: error[IVY-R013]: MPI's ranks cannot meet: rank %s has %s, and rank %s has %s\n"
+            "  fix:   install one version of one MPI for the workers' Python on every host (docs/mpi.md)\n" % (
+                meeting.named(meeting.rank), mine, meeting.named(0), first)).encode())
+        os._exit(122)
+
+
 # A world of one in a job of several does the whole work in each worker, and ends well.
-def _mpi_check(module, wrong):
+def _mpi_check(module, wrong, is_ours):
     import os
     if not module.Is_initialized() or module.Is_finalized():
         return
     size = module.COMM_WORLD.Get_size()
-    if str(size) == os.environ.get("IVY_WORLD_SIZE"):
+    if size > 1 or not is_ours:
+        _agree(_JaxMeeting(), "mpi4py", module.COMM_WORLD.Get_rank(), size)
+    if not is_ours or str(size) == os.environ.get("IVY_WORLD_SIZE"):
         return
     library = module.Get_library_version().split("\n")[0].split(",")[0].strip(" \0")
     _stop("ivyrun: error[IVY-P024]: mpi4py was imported, and its MPI (%s) has made a world of %d: "
@@ -89,18 +131,18 @@ def _mpi():
         def find_spec(name, path=None, target=None):
             if name != "mpi4py.MPI":
                 return None
-            is_ours = os.environ.get("IVY_MPI") == str(os.getpid())
-            if not is_ours and _has_other_launcher():
-                return None
+            has_joined = os.environ.get("IVY_MPI") == str(os.getpid())
+            is_ours = has_joined or not _has_other_launcher()
             spec = _spec_behind(_Mpi, name, path, target)
             if spec is not None:
-                spec.loader = _Loader(spec.loader, is_ours)
+                spec.loader = _Loader(spec.loader, has_joined, is_ours)
             return spec
 
     class _Loader:
-        def __init__(self, loader, has_joined):
+        def __init__(self, loader, has_joined, is_ours):
             self._loader = loader
             self._has_joined = has_joined
+            self._is_ours = is_ours
             self._wrong = []
 
         def __getattr__(self, name):
@@ -108,21 +150,27 @@ def _mpi():
 
         # Not find_spec: a library may only ask whether the module is there.
         def create_module(self, spec):
-            if not self._has_joined:
+            if self._is_ours and not self._has_joined:
                 self._wrong = _mpi_join()
-            return self._loader.create_module(spec)
+            module = self._loader.create_module(spec)
+            try:
+                if self._is_ours:
+                    _mpi_compare()
+            except Exception:
+                pass
+            return module
 
         def exec_module(self, module):
             self._loader.exec_module(module)
             try:
-                _mpi_check(module, self._wrong)
+                _mpi_check(module, self._wrong, self._is_ours)
             except Exception:
                 pass
 
     sys.meta_path.insert(0, _Mpi)
 
 
-)";
+)py";
 
 }  // namespace
 

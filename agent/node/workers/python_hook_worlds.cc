@@ -27,7 +27,63 @@ def _say_alone(meeting, name, fix):
         "  fix:   %s" % (name, meeting.size, fix)))
 
 
+# Ranks of a framework without a word of its own for a rank that does not come.
+class _Meeting(_JaxMeeting):
+    def __init__(self, name, package, call):
+        super().__init__()
+        self.name, self.package, self.call = name, package, call
+        self.has_met = False
+
+    # Calls run(). Rank 0 looks for the others meanwhile, and rank 1 for rank 0.
+    def around(self, run, version):
+        if self.has_met or not self.has_store or _has_other_launcher():
+            return run()
+        self.has_met = True
+        try:
+            self.arrive(version)
+        except OSError:
+            return run()
+        result = run()
+        try:
+            if self.rank != 0:
+                with self.store() as store:
+                    self.compare_versions(version, store.get(self.key(0)))
+        except OSError:
+            pass
+        return result
+
+    def arrive(self, version):
+        import threading
+        with self.store() as store:
+            store.set(self.key(self.rank), version)
+        if self.rank < 2:
+            threading.Thread(target=self.watch_ranks, args=(self.rank or None,), daemon=True, name="ivyrun").start()
+
+    def compare_versions(self, version, first):
+        if first.split(".")[:2] != version.split(".")[:2]:
+            self.say("versions", (
+                "warning[IVY-P031]: %s is %s on rank %s and %s on rank %s: they may not understand each other\n"
+                "  fix:   install one version on all hosts, such as: python -m pip install %s==%s" % (
+                    self.package, version, self.named(self.rank), first, self.named(0), self.package,
+                    first.split("+")[0])))
+
+
+# What frameworks of this process have called it: rank and size by name.
+_COUNTED = {}
+
+
+def _agree(meeting, name, rank, size):
+    for other, (its_rank, its_size) in _COUNTED.items():
+        if (rank, size) != (its_rank, its_size) and other != name:
+            meeting.say("disagree", (
+                "warning[IVY-P037]: %s counts this process as rank %d of %d, and %s counts it as rank %d of %d\n"
+                "  fix:   let ivyrun alone start the ranks, without mpirun or torchrun in between, and give no "
+                "framework a rank of its own" % (other, its_rank, its_size, name, rank, size)))
+    _COUNTED[name] = rank, size
+
+
 def _compare(meeting, name, rank, size):
+    _agree(meeting, name, rank, size)
     if size == meeting.size and rank != meeting.rank:
         meeting.say("order-" + name, (
             "warning[IVY-P037]: %s counts this worker as rank %d of %d, and the job counts it as rank %s\n"
@@ -41,9 +97,28 @@ def _watch_accelerate(module, meeting):
 
 
 def _watch_tensorflow(module, meeting):
+    import json
     import os
-    _after(module.CollectiveAllReduceStrategy, "__init__", lambda _: "TF_CONFIG" in os.environ or _say_alone(
-        meeting, "TensorFlow's MultiWorkerMirroredStrategy", "-B tensorflow gives each worker its TF_CONFIG"))
+    import sys
+    own = _Meeting("tensorflow", "tensorflow", "tf.distribute.MultiWorkerMirroredStrategy()")
+    strategy = module.CollectiveAllReduceStrategy
+    run = strategy.__init__
+
+    def __init__(*values, **named):
+        if "TF_CONFIG" not in os.environ:
+            run(*values, **named)
+            return _say_alone(meeting, "TensorFlow's MultiWorkerMirroredStrategy",
+                              "-B tensorflow gives each worker its TF_CONFIG")
+        tasks = json.loads(os.environ["TF_CONFIG"])["cluster"]
+        size = sum(len(tasks.get(task, ())) for task in ("chief", "worker", "ps"))
+        if size != meeting.size:
+            meeting.say("size-tensorflow", (
+                "warning[IVY-P037]: TF_CONFIG names %d tasks, and the job has %d ranks\n"
+                "  fix:   leave TF_CONFIG to -B tensorflow" % (size, meeting.size)))
+            return run(*values, **named)
+        own.around(lambda: run(*values, **named), sys.modules["tensorflow"].__version__)
+    __init__.__doc__ = run.__doc__
+    strategy.__init__ = __init__
 
 
 def _watch_dask(module, meeting):
@@ -57,9 +132,45 @@ def _watch_ray(module, meeting):
         meeting, "Ray", "--app ray starts one cluster for the job, and the script once"))
 
 
+# What the script tells torch, before torch waits for ranks that never come.
+def _is_torch_told_the_same(meeting, arguments):
+    import os
+    get = os.environ.get
+    told = [arguments.get("rank", -1), arguments.get("world_size", -1)]
+    rank, size = (int(get(name, "-1")) if word < 0 else word for word, name in zip(told, ("RANK", "WORLD_SIZE")))
+    if rank >= 0 and size >= 0:
+        _agree(meeting, "torch", rank, size)
+    is_same = (rank, size) == (meeting.rank, meeting.size)
+    if not is_same and (rank, size) != (-1, -1) and os.getpid() == _WORKER:
+        meeting.say("differs-torch", (
+            "note: torch.distributed.init_process_group() is told rank=%d, world_size=%d, and this is rank %s of %d\n"
+            "  fix:   leave both out and keep RANK and WORLD_SIZE, unless a world of some ranks is meant" % (
+                rank, size, meeting.named(meeting.rank), meeting.size)))
+    return is_same
+
+
 def _watch_torch(module, meeting):
-    _after(module, "init_process_group", lambda _: _compare(
-        meeting, "torch", module.get_rank(), module.get_world_size()))
+    import functools
+    import inspect
+    import sys
+    own = _Meeting("torch", "torch", "torch.distributed.init_process_group()")
+    run = module.init_process_group
+    signature = inspect.signature(run)
+
+    @functools.wraps(run)
+    def init_process_group(*values, **named):
+        try:
+            is_ours = _is_torch_told_the_same(meeting, signature.bind(*values, **named).arguments)
+        except Exception:
+            is_ours = False
+        call = lambda: run(*values, **named)  # noqa: E731
+        result = own.around(call, str(sys.modules["torch"].__version__)) if is_ours else call()
+        try:
+            _compare(meeting, "torch", module.get_rank(), module.get_world_size())
+        except Exception:
+            pass
+        return result
+    module.init_process_group = init_process_group
 
 
 def _watch_horovod(module, meeting):

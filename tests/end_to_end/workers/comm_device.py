@@ -235,10 +235,7 @@ def main():
         use_device(rank)
     ic.init(timeout=60)
     {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs,
-     "late": late, "registered": registered}[scenario](ic.rank(), ic.world_size())
-
-
-     "shrunk": shrunk}[scenario](ic.rank(), ic.world_size())
+     "late": late, "registered": registered, "shrunk": shrunk}[scenario](ic.rank(), ic.world_size())
 
 
 if __name__ == "__main__":
