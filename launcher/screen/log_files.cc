@@ -33,7 +33,8 @@ Code code_of(int errno_value) {
 Error open_error(const std::string& flag, const std::string& what, int errno_value) {
   Error error = errno_error(code_of(errno_value), flag + ": " + what, errno_value);
   error.fix = errno_value == EMFILE ? "raise the limit of open files: ulimit -n"
-                                    : "choose a folder that you can write to with " + flag;
+                                    : "choose a folder that you can write to: " + flag +
+                                          (flag == "--output" ? " PATTERN" : " DIR");
   return error;
 }
 
