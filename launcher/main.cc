@@ -184,6 +184,7 @@ void prepare_to_detach(ivy::JobRequest& request) {
   options.stdin_choice = "none";
   if (options.log_dir.empty()) options.log_dir = "ivyrun-" + request.identity.job_id.substr(0, 12);
   options.log_dir = absolute_directory(options.log_dir);
+  if (!options.output.empty()) options.output = absolute_directory(options.output);
 }
 
 // Where a host may be reached by an agent, this process becomes the program that can do it: before

@@ -224,10 +224,11 @@ Result<const Verb*> find_verb(const std::string& typed) {
     names.emplace_back(verb.name);
   }
   // Names of the same verbs in other tools.
-  const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
-                            : typed == "list" || typed == "ls"   ? "ps"
-                            : typed == "log" || typed == "tail"  ? "logs"
-                                                                 : nearest(typed, names);
+  const std::string habit = typed == "kill" || typed == "cancel"                 ? "stop"
+                            : typed == "list" || typed == "ls" || typed == "top" ? "ps"
+                            : typed.starts_with("completion")                    ? "--generate bash"
+                            : typed == "log" || typed == "tail"                  ? "logs"
+                                                                : nearest(typed, names);
   return usage_error("there is no verb \"" + typed + "\"",
                      habit.empty() ? "ivyctl --help lists them" : "ivyctl " + habit);
 }

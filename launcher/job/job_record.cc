@@ -86,6 +86,7 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.command) recorded.add_command(word);
   recorded.set_working_directory(options.working_directory);
   recorded.set_log_dir(options.log_dir);
+  recorded.set_output(options.output);
   recorded.set_log_to(static_cast<std::uint32_t>(options.log_to));
   recorded.set_quiet(options.quiet);
   if (options.lease) recorded.set_lease_ms(static_cast<std::uint32_t>(options.lease->count()));
@@ -109,6 +110,7 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   copy_words(recorded.command(), options.command);
   options.working_directory = recorded.working_directory();
   options.log_dir = recorded.log_dir();
+  options.output = recorded.output();
   options.log_to = static_cast<LogPlace>(recorded.log_to());
   options.quiet = recorded.quiet();
   options.lease = milliseconds(recorded.lease_ms());

@@ -49,7 +49,9 @@ void JobScreen::note(const std::string& text) {
 void JobScreen::begin(std::uint32_t generation, const JobPlan& plan, int max_attempts,
                       Begun begun) {
   begins_ = true;
-  const std::string called = "the file system of --log-dir " + options_.log_dir;
+  const std::string called =
+      "the file system of " +
+      (options_.log_dir.empty() ? "--output " + options_.output : "--log-dir " + options_.log_dir);
   patience_timer_.expires_after(kScreenPatience);
   patience_timer_.async_wait([this, called](const boost::system::error_code& error) {
     if (!error) note("waiting for " + called);
@@ -87,13 +89,13 @@ void JobScreen::forget_generation() {
 void JobScreen::await_reader() {
   if (awaits_reader_ || gives_up_) return;
   awaits_reader_ = true;
-  const bool has_files = !options_.log_dir.empty() && options_.log_to != LogPlace::kNode;
+  const bool has_files =
+      !options_.output.empty() || (!options_.log_dir.empty() && options_.log_to != LogPlace::kNode);
   reader_timer_.expires_after(kScreenPatience);
   reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
     if (error || gives_up_) return;
     note("every rank has ended; waiting for the reader of the output" +
-         std::string(has_files ? " and the files of --log-dir" : "") +
-         " (Ctrl-C: without the rest)");
+         std::string(has_files ? " and its files" : "") + " (Ctrl-C: without the rest)");
   });
 }
 

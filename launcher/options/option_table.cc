@@ -170,10 +170,13 @@ constexpr OptionEntry kTable[] = {
      "local ranks shown on the console"},
     {"log-dir", "--enable-each-rank-log", "DIR", kOutput, kHonoured, kTorchrun,
      "write each rank's output to files below DIR"},
+    {"output", "-o", "PATTERN", kOutput, kHonoured, kOurs,
+     "write each rank's output to a file of this name too, such as 'logs/%h-%r.log': %j job, %r or %t rank, %h host, "
+     "%n number of the host, %l local rank, %a attempt; %s out or err, else both streams share it; %4r pads"},
     {"log-to", "", "head|node|both", kOutput, kHonoured, kOurs,
      "where these files are written (default: head)"},
     {"redirects", "-r", "0..3|MAP", kOutput, kHonoured, kTorchrun,
-     "these streams go to the files of --log-dir alone: 1 standard output, 2 standard error, 3 "
+     "these streams go to the files of --log-dir and --output alone: 1 standard output, 2 standard error, 3 "
      "both; MAP: of these local ranks, such as 0:3,1:2"},
     {"tee", "-t", "0..3|MAP", kOutput, kHonoured, kTorchrun,
      "these streams go to the console too, whatever --redirects says"},
@@ -191,9 +194,10 @@ constexpr OptionEntry kTable[] = {
      "the last on standard error"},
     {"quiet", "-q", "", kOutput, kHonoured, kOurs, "say nothing but errors"},
     {"verbose", "-v", "", kOutput, kHonoured, kOurs, "say more; -vv for debugging"},
-    refused("output", "-o --output-filename -output-filename -outfile-pattern", "use --log-dir DIR"),
-    refused("error", "-e --merge-stderr-to-stdout", "--log-dir DIR keeps both streams of every rank, --label names "
-     "them on the console"),
+    refused("output-filename", "-output-filename -outfile-pattern",
+            "use --output 'DIR/%r.%s' (%h host, %r rank, %s out or err), or --log-dir DIR"),
+    refused("error", "-e --merge-stderr-to-stdout", "--output 'run-%r.%s' keeps both streams of every rank apart, "
+     "--label names them on the console"),
     {"log-line-prefix-template", "", "", kOutput, kRefused, kTorchrun,
      "use --label with a template, such as --label '%r %h'"},
     ignored("unbuffered", "-u", "output is shown as it comes"),

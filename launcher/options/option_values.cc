@@ -9,7 +9,7 @@
 #include <limits>
 #include <optional>
 
-#include "launcher/report/label.h"
+#include "launcher/report/placeholders.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -186,24 +186,38 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
 Result<std::string> parse_label(std::string_view text) {
   for (const std::string_view word : {"auto", "none", "rank", "host"})
     if (text == word) return std::string(text);
-  const std::string known =
-      "%r rank, %R padded rank, %h host, %l local rank, %s stream, %a attempt, %j job, %% a "
-      "percent sign";
   if (text.find('%') == std::string_view::npos) {
     Error error = invalid(text, "a label");
     error.fix = "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank";
     return error;
   }
-  for (std::size_t at = text.find('%'); at != std::string_view::npos; at = text.find('%', at + 2)) {
-    const std::string_view placeholder = text.substr(at, 2);
-    if (placeholder.size() == 2 &&
-        kLabelPlaceholders.find(placeholder[1]) != std::string_view::npos)
-      continue;
-    Error error = invalid(placeholder, "a placeholder of a label");
-    error.fix = known;
+  if (const auto unknown = unknown_placeholder(text)) {
+    Error error = invalid(*unknown, "a placeholder of a label");
+    error.fix = kPlaceholderNames;
     return error;
   }
   return std::string(text);
+}
+
+Result<std::string> parse_output_pattern(std::string_view text) {
+  // Open MPI's words of the same flag say how lines look, or name a folder.
+  for (const std::string_view word : {"tag", "tag-detailed", "tag-fullname", "timestamp", "xml"}) {
+    if (text.substr(0, text.find_first_of(",:")) != word) continue;
+    Error error = invalid(text, "a pattern of file names");
+    error.fix = "labels are on; see --label and --timestamps";
+    return error;
+  }
+  const bool is_folder =
+      text.empty() || text.back() == '/' || text.starts_with("dir=") || text.starts_with("file=");
+  const std::optional<std::string> unknown = unknown_placeholder(text);
+  if (!is_folder && !unknown) return std::string(text);
+  Error error = is_folder ? invalid(text, "a pattern of file names")
+                          : invalid(*unknown, "a placeholder of a file name");
+  error.fix =
+      is_folder
+          ? "write what files are called, such as 'logs/%h-%r.log'; --log-dir DIR names a folder"
+          : std::string(kPlaceholderNames);
+  return error;
 }
 
 Result<StreamChoice> parse_streams(std::string_view text) {

@@ -53,6 +53,8 @@ Result<ShowRanks> parse_show_ranks(std::string_view text);
 
 // A kind of label (auto, none, rank, host), or a template whose placeholders are all known.
 Result<std::string> parse_label(std::string_view text);
+// --output: what the files of ranks are called (launcher/report/placeholders.h).
+Result<std::string> parse_output_pattern(std::string_view text);
 
 // torchrun's --redirects and --tee: "0" to "3", or for local ranks "0:3,1:2".
 Result<StreamChoice> parse_streams(std::string_view text);

@@ -214,6 +214,7 @@ void bind_output(Binder& binder, OutputOptions& options) {
     return {};
   });
   binder.text("log-dir", options.log_dir);
+  binder.parsed("output", options.output, parse_output_pattern);
   binder.choice<LogPlace>(
       "log-to", options.log_to,
       {{"head", LogPlace::kHead}, {"node", LogPlace::kNode}, {"both", LogPlace::kBoth}});
@@ -550,6 +551,7 @@ Result<void> settle_output(const Binder& binder, Options& options) {
   if (!options.log_dir.empty()) return {};
   if (options.log_to != LogPlace::kHead)
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
+  if (!options.output.empty()) return {};
   if (options.redirects.has_any())
     return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
   if (options.tee.has_any())

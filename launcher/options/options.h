@@ -75,10 +75,11 @@ struct OutputOptions {
   std::string label = "auto";  // --label auto|none|rank|host|TEMPLATE
   ColorChoice color = ColorChoice::kAuto;
   ShowRanks show_ranks;
-  StreamChoice redirects;  // --redirects: these go to the files of --log-dir alone,
+  StreamChoice redirects;  // --redirects: these go to files alone,
   StreamChoice tee;        // --tee: but these to the console as well.
   std::string log_dir;     // --log-dir; empty: no files.
   LogPlace log_to = LogPlace::kHead;
+  std::string output;  // --output: a pattern of file names; empty: no such files.
   bool raw = false;
   bool timestamps = false;
   OverflowChoice overflow = OverflowChoice::kBlock;

@@ -3,59 +3,20 @@
 #include <algorithm>
 #include <array>
 
+#include "launcher/report/placeholders.h"
+
 namespace ivy {
 namespace {
 
 // Two runs through the six hues that are readable on light and dark ground.
 constexpr std::array<std::string_view, 12> kHues = {"36", "32", "33", "34", "35", "31",
                                                     "96", "92", "93", "94", "95", "91"};
-constexpr std::size_t kFileRankDigits = 5;
 // A longer host name is shown whole, but does not widen all labels.
 constexpr std::size_t kMaxHostWidth = 24;
 
 std::string padded(std::string text, std::size_t width, char fill) {
   if (text.size() < width) text.insert(0, width - text.size(), fill);
   return text;
-}
-
-std::string filled_template(const LabelStyle& style, const LabelSubject& subject) {
-  std::string out;
-  for (std::size_t i = 0; i < style.choice.size(); ++i) {
-    if (style.choice[i] != '%' || i + 1 == style.choice.size()) {
-      out += style.choice[i];
-      continue;
-    }
-    const char letter = style.choice[++i];
-    switch (letter) {
-      case 'r':
-        out += std::to_string(subject.rank);
-        break;
-      case 'R':
-        out += padded(std::to_string(subject.rank), kFileRankDigits, '0');
-        break;
-      case 'h':
-        out += subject.host;
-        break;
-      case 'l':
-        out += std::to_string(subject.local_rank);
-        break;
-      case 'j':
-        out += style.job_id;
-        break;
-      case 'a':
-        out += std::to_string(style.generation);
-        break;
-      case 's':
-        out += subject.stream == 2 ? "err" : "out";
-        break;
-      case '%':
-        out += '%';
-        break;
-      default:
-        out += {'%', letter};
-    }
-  }
-  return out;
 }
 
 // " #2/4", as wide for every attempt; nothing where there is only one.
@@ -78,13 +39,23 @@ std::string bracketed(const LabelStyle& style, const LabelSubject& subject) {
   return text;
 }
 
+PlaceholderValues placeholder_values(const LabelStyle& style, const LabelSubject& subject) {
+  return {.rank = subject.rank,
+          .local_rank = subject.local_rank,
+          .host_index = subject.host_index,
+          .host = subject.host,
+          .job_id = style.job_id,
+          .stream = subject.stream,
+          .generation = style.generation};
+}
+
 }  // namespace
 
 std::string make_label(const LabelStyle& style, const LabelSubject& subject, Colour colour) {
   const std::string& choice = style.choice;
   if (choice == "none" || (choice == "auto" && style.shown_ranks <= 1)) return "";
   const bool is_template = choice != "auto" && choice != "rank" && choice != "host";
-  std::string label = is_template ? filled_template(style, subject)
+  std::string label = is_template ? filled_template(choice, placeholder_values(style, subject))
                                   : bracketed(style, subject) + attempt_mark(style) + "]";
   if (colour == Colour::kOn) {
     const std::string_view hue = kHues[static_cast<std::size_t>(subject.rank) % kHues.size()];

@@ -26,15 +26,12 @@ struct LabelSubject {
   int local_rank = 0;
   std::string_view host;
   int stream = 1;
+  int host_index = 0;
 };
 
-// The letters that a template may have behind a percent sign.
-inline constexpr std::string_view kLabelPlaceholders = "rRhljas%";
-
 // "[ 27 node03] ", on one host "[27] "; standard error has a '!' behind the bracket: "[!27 node03]
-// ". Template: %r rank, %R rank with leading zeros (at least five digits, as in file names), %h
-// host, %l local rank, %j job, %a attempt (generation), %s out or err, %% a percent sign. Empty for
-// none, and for auto when one rank is shown. With restarts: "[ 27 node03 #2/4] ".
+// ". A template is one of placeholders.h. Empty for none, and for auto when one rank is shown. With
+// restarts: "[ 27 node03 #2/4] ".
 std::string make_label(const LabelStyle& style, const LabelSubject& subject, Colour colour);
 
 }  // namespace ivy

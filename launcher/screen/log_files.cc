@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <set>
 #include <system_error>
 #include <utility>
 
@@ -29,15 +30,50 @@ Code code_of(int errno_value) {
   }
 }
 
-Error open_error(const std::string& what, int errno_value) {
-  Error error = errno_error(code_of(errno_value), "--log-dir: " + what, errno_value);
+Error open_error(const std::string& flag, const std::string& what, int errno_value) {
+  Error error = errno_error(code_of(errno_value), flag + ": " + what, errno_value);
   error.fix = errno_value == EMFILE ? "raise the limit of open files: ulimit -n"
-                                    : "choose a folder that you can write to: --log-dir DIR";
+                                    : "choose a folder that you can write to: " + flag +
+                                          (flag == "--output" ? " PATTERN" : " DIR");
   return error;
 }
 
-// DIR/latest leads to the newest job's folder. What is no link of that name stays, and a link that
-// cannot be made costs nothing but itself.
+// Two ranks that write to one file would tear each other's lines.
+std::optional<Error> shared_by_two(const LogFiles::Request& request) {
+  std::map<std::string_view, int> owners;
+  for (const auto& [rank, paths] : request.paths)
+    for (const std::string& path : paths) {
+      const int owner = owners.emplace(path, rank).first->second;
+      if (owner == rank) continue;
+      return Error{Code::kInvalidArgument,
+                   request.flag + ": ranks " + std::to_string(owner) + " and " +
+                       std::to_string(rank) + " would write to one file, " + path,
+                   "put %r, the rank, into the pattern"};
+    }
+  return std::nullopt;
+}
+
+std::string folder_of(const std::string& path) {
+  const std::string folder = std::filesystem::path(path).parent_path().string();
+  return folder.empty() ? "." : folder;
+}
+
+// Returns a descriptor of the folder, or -errno.
+int make_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return -error.value();
+  const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
+  return fd < 0 ? -errno : fd;
+}
+
+}  // namespace
+
+std::string log_folder(const std::string& directory, const std::string& job_id,
+                       std::uint32_t generation) {
+  return directory + "/" + job_id + "/" + std::to_string(generation);
+}
+
 void link_latest(const std::string& directory, const std::string& job_id) {
   const std::filesystem::path link = directory + "/latest";
   const std::filesystem::path fresh = directory + "/.latest." + job_id;
@@ -47,13 +83,6 @@ void link_latest(const std::string& directory, const std::string& job_id) {
   std::filesystem::create_directory_symlink(job_id, fresh, error);
   if (!error) std::filesystem::rename(fresh, link, error);
   if (error) std::filesystem::remove(fresh, error);
-}
-
-}  // namespace
-
-std::string log_folder(const std::string& directory, const std::string& job_id,
-                       std::uint32_t generation) {
-  return directory + "/" + job_id + "/" + std::to_string(generation);
 }
 
 std::string log_file_name(int rank, int stream) {
@@ -84,40 +113,56 @@ LogFiles::~LogFiles() {
 
 void LogFiles::close_all() {
   for (auto& [rank, files] : ranks_)
-    for (File& file : files)
-      if (file.file != 0) writer_.close(file.file);
+    for (const int stream : {1, 2}) close(rank, stream);
   ranks_.clear();
-}
-
-std::string LogFiles::name(int rank, int stream) const {
-  return folder_ + "/" + log_file_name(rank, stream);
 }
 
 void LogFiles::open_all(const Request& request, std::function<void(const Result<void>&)> opened) {
   close_all();
-  folder_ = log_folder(request.directory, request.job_id, request.generation);
-  opened_ = std::move(opened);
+  flag_ = request.flag;
   open_error_.reset();
-  const FileWriter::File folder = writer_.open([path = folder_, request] {
-    std::error_code error;
-    std::filesystem::create_directories(path, error);
-    if (error) return -error.value();
-    link_latest(request.directory, request.job_id);
-    const int fd = ::open(path.c_str(), O_PATH | O_DIRECTORY | O_CLOEXEC);
-    return fd < 0 ? -errno : fd;
-  });
-  first_opened_ = folder;
-  names_[folder] = {folder_, true, false};
-  writer_.close(folder);
-  opening_ = 1;
-  for (const int rank : request.ranks) {
-    for (int stream = 1; stream <= 2; ++stream) {
-      File& file = ranks_[rank][static_cast<std::size_t>(stream - 1)];
-      file.size = std::make_shared<std::uint64_t>(0);
-      file.file = writer_.open(log_opener(name(rank, stream), request.appends, file.size));
-      names_[file.file] = {name(rank, stream), false, false};
-      ++opening_;
+  opened_ = nullptr;
+  if (const auto shared = shared_by_two(request)) return opened(*shared);
+  opened_ = std::move(opened);
+  opening_ = 0;
+  first_opened_ = 0;
+  open_folders(request);
+  for (const auto& [rank, paths] : request.paths) open_rank(rank, request);
+}
+
+// A folder is opened as a file would be: what cannot be made is named by its own path.
+void LogFiles::open_folders(const Request& request) {
+  std::set<std::string> folders = request.folders;
+  for (const auto& [rank, paths] : request.paths)
+    for (const std::string& path : paths) folders.insert(folder_of(path));
+  for (const std::string& folder : folders) {
+    const bool is_last = folder == *folders.rbegin();
+    const FileWriter::File file = writer_.open([folder, is_last, done = request.on_folders] {
+      const int fd = make_folder(folder);
+      if (fd >= 0 && is_last && done) done();
+      return fd;
+    });
+    if (first_opened_ == 0) first_opened_ = file;
+    names_[file] = {folder, true, false};
+    writer_.close(file);
+    ++opening_;
+  }
+}
+
+void LogFiles::open_rank(int rank, const Request& request) {
+  const std::array<std::string, 2>& paths = request.paths.at(rank);
+  std::array<File, 2>& files = ranks_[rank];
+  for (const std::size_t index : {0u, 1u}) {
+    if (index == 1 && paths[0] == paths[1]) {
+      files[1] = files[0];
+      return;
     }
+    File& file = files[index];
+    file.path = paths[index];
+    file.size = std::make_shared<std::uint64_t>(0);
+    file.file = writer_.open(log_opener(file.path, request.appends, file.size));
+    names_[file.file] = {file.path, false, false};
+    ++opening_;
   }
 }
 
@@ -131,12 +176,14 @@ void LogFiles::write(int rank, int stream, std::string_view bytes) {
 void LogFiles::close(int rank, int stream) {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return;
-  File& file = found->second[stream == 2 ? 1 : 0];
-  if (file.file != 0) writer_.close(std::exchange(file.file, 0));
+  const FileWriter::File file = std::exchange(found->second[stream == 2 ? 1 : 0].file, 0);
+  if (file != 0 && file != found->second[stream == 2 ? 0 : 1].file) writer_.close(file);
 }
 
-std::string LogFiles::path(int rank, int stream) const {
-  return ranks_.contains(rank) ? name(rank, stream) : "";
+const std::string& LogFiles::path(int rank, int stream) const {
+  static const std::string kNone;
+  const auto found = ranks_.find(rank);
+  return found == ranks_.end() ? kNone : found->second[stream == 2 ? 1 : 0].path;
 }
 
 std::uint64_t LogFiles::size_at_open(int rank, int stream) const {
@@ -158,8 +205,8 @@ void LogFiles::take_done() {
 void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
   if (done.step == FileWriter::Step::kOpen) {
     if (!open_error_ && done.file >= first_opened_)
-      open_error_ =
-          open_error((name.is_folder ? "make folder " : "open ") + name.path, done.errno_value);
+      open_error_ = open_error(flag_, (name.is_folder ? "make folder " : "open ") + name.path,
+                               done.errno_value);
     return;
   }
   if (!complaint_.empty()) return;

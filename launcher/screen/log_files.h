@@ -1,4 +1,5 @@
-// One file per rank and stream: DIR/<job>/<generation>/rank00027.{out,err}, raw bytes. Opened and
+// Files of raw bytes: DIR/<job>/<generation>/rank00027.{out,err} for --log-dir, or whatever the
+// pattern of --output makes, where both streams of a rank may share a file. Opened and
 // written on a thread of its own (proto/os/file_writer.h), so that a file system that does not
 // answer stops neither heartbeats nor the console. A full disk costs one complaint per generation;
 // the job goes on. Thread: the loop's.
@@ -11,6 +12,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -23,6 +25,9 @@ namespace ivy {
 // Where the files of one generation lie below --log-dir, here and on the nodes.
 std::string log_folder(const std::string& directory, const std::string& job_id,
                        std::uint32_t generation);
+// Makes DIR/latest lead to the newest job's folder. What is no link of that name stays, and a link
+// that cannot be made costs nothing but itself.
+void link_latest(const std::string& directory, const std::string& job_id);
 // "rank00027.err"
 std::string log_file_name(int rank, int stream);
 
@@ -45,15 +50,15 @@ class LogFiles {
   LogFiles& operator=(const LogFiles&) = delete;
 
   struct Request {
-    std::string directory;
-    std::string job_id;
-    std::uint32_t generation = 0;
-    std::vector<int> ranks;
-    bool appends = false;  // Keeps what is in the files.
+    std::string flag;                                 // Its files: "--log-dir", "--output".
+    std::map<int, std::array<std::string, 2>> paths;  // For each rank, by stream.
+    std::set<std::string> folders = {};               // More than those in which the files lie.
+    bool appends = false;                             // Keeps what is in the files.
+    std::function<void()> on_folders = {};  // Once their folders are there; on the writer's thread.
   };
-  // Makes the folder and empties (appends: keeps) or makes two files for each rank. take_done()
-  // calls `opened` once: ResourceExhausted, PermissionDenied or InvalidArgument with the path, and
-  // then no file is open. An answer that has not come is forgotten by the next open_all().
+  // Makes the folders and empties (appends: keeps) or makes the files. take_done() calls `opened`
+  // once: ResourceExhausted, PermissionDenied or InvalidArgument with the path, and then no file is
+  // open. An answer that has not come is forgotten by the next open_all().
   void open_all(const Request& request, std::function<void(const Result<void>&)> opened);
   bool is_open() const { return !ranks_.empty(); }
   // Appends. The first failure is kept for complaint(), and the file gets nothing more, so that it
@@ -61,7 +66,7 @@ class LogFiles {
   void write(int rank, int stream, std::string_view bytes);
   // The file will get no more bytes.
   void close(int rank, int stream);
-  std::string path(int rank, int stream) const;  // Empty when there is none.
+  const std::string& path(int rank, int stream) const;  // Empty when there is none.
   // Bytes that an appended file had when it was opened.
   std::uint64_t size_at_open(int rank, int stream) const;
   const std::string& complaint() const { return complaint_; }
@@ -75,7 +80,8 @@ class LogFiles {
 
  private:
   struct File {
-    FileWriter::File file = 0;  // 0: closed.
+    FileWriter::File file = 0;  // 0: closed. Both streams of a rank may have the same.
+    std::string path;
     std::shared_ptr<std::uint64_t> size;
   };
   struct Name {
@@ -83,13 +89,14 @@ class LogFiles {
     bool is_folder = false;
     bool failed = false;
   };
+  void open_rank(int rank, const Request& request);
+  void open_folders(const Request& request);
   void close_all();
   void failed(const Name& name, const FileWriter::Done& done);
   void answer();
-  std::string name(int rank, int stream) const;
 
   FileWriter writer_;
-  std::string folder_;
+  std::string flag_;
   std::map<int, std::array<File, 2>> ranks_;
   std::map<FileWriter::File, Name> names_;  // Names of the files that the writer has not closed.
   std::size_t opening_ = 0;                 // Files of open_all() without an answer yet...

@@ -93,13 +93,13 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
   style.max_attempts = max_attempts;
   style.shown_ranks = 0;
   std::set<int> hosts;
-  std::vector<int> ranks;
+  std::vector<RankPlace> kept;
   for (const RankPlace& place : places) {
     style.max_rank = std::max(style.max_rank, place.rank);
     style.host_width = std::max(style.host_width, place.host.size());
     if (is_shown(place, 1) || is_shown(place, 2)) ++style.shown_ranks;
     hosts.insert(place.host_index);
-    if (!handlers_.elsewhere.holds(place.host_index)) ranks.push_back(place.rank);
+    if (!handlers_.elsewhere.holds(place.host_index)) kept.push_back(place);
   }
   style.hosts = hosts.size();
   const bool is_alone =
@@ -114,8 +114,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
       log_->open(ready);
     };
   }
-  if (options_.log_dir.empty() || options_.log_to == LogPlace::kNode) return ready({});
-  files_.open_all({options_.log_dir, job_id_, generation, ranks, appends_}, std::move(ready));
+  files_.open({options_, job_id_, generation, std::move(kept), appends_}, std::move(ready));
 }
 
 void Output::add_lanes(const LabelStyle& style, const RankPlace& place) {
@@ -127,8 +126,8 @@ void Output::add_lanes(const LabelStyle& style, const RankPlace& place) {
     lane.shown = is_shown(place, stream);
     const int fd = stream == 2 ? STDERR_FILENO : STDOUT_FILENO;
     const Colour colour = decide_colour(options_.color, isatty(fd) != 0, colour_variables());
-    lane.label =
-        make_label(style, LabelSubject{place.rank, place.local_rank, place.host, stream}, colour);
+    lane.label = make_label(
+        style, {place.rank, place.local_rank, place.host, stream, place.host_index}, colour);
     if (ConsoleStream* console = stream_of(stream)) console->add(lane);
   }
 }
@@ -153,10 +152,10 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
 
 std::uint64_t Output::continue_at(int rank, int stream, std::uint64_t bytes) {
   const auto found = ranks_.find(rank);
-  if (found == ranks_.end() || files_.path(rank, stream).empty()) return 0;
-  const std::uint64_t size = files_.size_at_open(rank, stream);
-  found->second.skipped[index_of(stream)] = size > bytes ? size - bytes : 0;
-  return size < bytes ? bytes - size : 0;
+  const std::optional<std::uint64_t> size = files_.size_at_open(rank, stream);
+  if (found == ranks_.end() || !size) return 0;
+  found->second.skipped[index_of(stream)] = *size > bytes ? *size - bytes : 0;
+  return *size < bytes ? bytes - *size : 0;
 }
 
 std::string Output::stderr_tail(int rank) const {
@@ -285,7 +284,7 @@ void Output::check_finished() {
 
 std::vector<std::string> Output::complaints() const {
   std::vector<std::string> all = complaints_;
-  if (!files_.complaint().empty()) all.push_back(files_.complaint());
+  for (const std::string& complaint : files_.complaints()) all.push_back(complaint);
   if (log_ && !log_->complaint().empty()) all.push_back(log_->complaint());
   for (const auto& [rank, record] : ranks_) {
     for (const Lane& lane : record.lanes) {

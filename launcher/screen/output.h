@@ -24,17 +24,9 @@
 #include "launcher/screen/console_stream.h"
 #include "launcher/screen/host_credit.h"
 #include "launcher/screen/launcher_log.h"
-#include "launcher/screen/log_files.h"
+#include "launcher/screen/rank_files.h"
 
 namespace ivy {
-
-// The place of one rank, for its label.
-struct RankPlace {
-  int rank = 0;
-  int local_rank = 0;
-  int host_index = 0;  // Tells hosts apart; the same in every generation.
-  std::string host;
-};
 
 // Where a job's output goes: to the console of this process, or to files alone.
 enum class OutputTarget { kConsole, kBackground };
@@ -72,7 +64,7 @@ class Output {
   // begin().
   void go_on_with_files() { appends_ = true; }
 
-  // Begins a generation, one of at most max_attempts. Opens the files of --log-dir (in the
+  // Begins a generation, one of at most max_attempts. Opens the files of ranks (in the
   // background also ivyrun.log), which takes as long as their file system does: `ready` is called
   // once, perhaps at once; ResourceExhausted, PermissionDenied name the path. A later begin() takes
   // the place of one that is not ready.
@@ -142,7 +134,7 @@ class Output {
   Listener listener_;
   // Threads look at this before they wake the loop for us.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
-  LogFiles files_;
+  RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // In the background.
   HostCredit credit_;
   // Standard output and error, the second only when it is another place; none once they were left.

@@ -35,7 +35,7 @@ def make(made, out):
     os.mkdir(os.path.join(source, "debian/source"))
     with open(os.path.join(source, "debian/source/format"), "w") as file:
         file.write("3.0 (native)\n")
-    tree = os.path.dirname(made.installed("/usr"))
+    tree = os.path.dirname(made.distribution("/usr"))
     add_python(tree)
     shutil.move(tree, os.path.join(source, "debian/installed"))
     trees.run("dpkg-buildpackage", "--build=binary", "--no-sign", "--no-check-builddeps", "--no-pre-clean", cwd=source)

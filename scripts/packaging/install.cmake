@@ -95,7 +95,8 @@ install(FILES ${CMAKE_BINARY_DIR}/ivycomm.pc DESTINATION lib/pkgconfig COMPONENT
 # For people and for systemd.
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service DESTINATION lib/systemd/system COMPONENT ivyrun)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/ivyrun COMPONENT ivyrun)
-install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION share/doc/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.md")
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/docs DESTINATION share/doc/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.md"
+  PATTERN "*.svg")
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/examples DESTINATION share/doc/ivyrun COMPONENT ivyrun
   PATTERN __pycache__ EXCLUDE)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/scripts/slurm DESTINATION share/doc/ivyrun/examples COMPONENT ivyrun

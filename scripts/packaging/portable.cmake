@@ -31,6 +31,43 @@ add_custom_command(OUTPUT ${agent_object}
   COMMAND ${CMAKE_OBJCOPY} --keep-global-symbol=ivy_agent_main ${agent_object}
   DEPENDS ${ivy_agent_main_object} ${agent_archives} COMMAND_EXPAND_LISTS VERBATIM)
 
+# Libraries that load on glibc 2.28, too (RHEL 8), where Zig's linker is there, which knows what each glibc has. The
+# objects are those of the build: only what they are linked against differs, and glibc_2_28.cc has the rest.
+set(IVY_ZIG ${CMAKE_BINARY_DIR}/zig/bin/python)
+set(IVY_OLD_LIBRARIES)
+# ivy_library_for_glibc_2_28(TARGET NAME MAP ARCHIVE...): portable/NAME from the objects of TARGET, showing MAP.
+function(ivy_library_for_glibc_2_28 target name map)
+  set(library ${IVY_PORTABLE}/${name})
+  set(archives)
+  foreach(archive IN LISTS ARGN)
+    list(APPEND archives $<TARGET_FILE:${archive}>)
+  endforeach()
+  set(of_compiler)
+  foreach(archive libstdc++.a libgcc_eh.a libgcc.a)
+    execute_process(COMMAND ${CMAKE_CXX_COMPILER} -print-file-name=${archive} OUTPUT_VARIABLE path
+      OUTPUT_STRIP_TRAILING_WHITESPACE)
+    list(APPEND of_compiler ${path})
+  endforeach()
+  add_custom_command(OUTPUT ${library}
+    COMMAND ${CMAKE_COMMAND} -E make_directory ${IVY_PORTABLE}
+    COMMAND ${IVY_ZIG} -m ziglang cc -target ${CMAKE_SYSTEM_PROCESSOR}-linux-gnu.2.28 -shared -s -o ${library}
+      -Wl,-soname,${name} -Wl,--version-script=${CMAKE_SOURCE_DIR}/${map} -Wl,-z,defs -Wl,--gc-sections
+      $<TARGET_OBJECTS:${target}> $<TARGET_OBJECTS:ivy_older_glibc> $<TARGET_OBJECTS:ivy_glibc_2_28>
+      ${archives} ${OPENSSL_CRYPTO_LIBRARY} ${of_compiler} -lpthread -ldl -lrt
+    DEPENDS $<TARGET_OBJECTS:${target}> ivy_older_glibc ivy_glibc_2_28 ${ARGN} ${map}
+    COMMAND_EXPAND_LISTS VERBATIM)
+  set(IVY_OLD_LIBRARIES ${IVY_OLD_LIBRARIES} ${library} PARENT_SCOPE)
+endfunction()
+if(EXISTS ${IVY_ZIG})
+  add_library(ivy_glibc_2_28 OBJECT EXCLUDE_FROM_ALL proto/os/glibc_2_28.cc)
+  target_link_libraries(ivy_glibc_2_28 PRIVATE ivy_options)
+  ivy_library_for_glibc_2_28(ivycomm libivycomm.so.1 comm/exports.map ivy_comm_core ivy_reduce ivy_store_client
+    ivy_store_codec ivy_handshake ivy_contract)
+  ivy_library_for_glibc_2_28(ivycomm_jax libivycomm_jax.so comm/exports.map ivy_contract)
+  ivy_library_for_glibc_2_28(ivy_nccl_profiler libivy_nccl_profiler.so comm/nccl_profiler/exports.map
+    ivy_nccl_profiler_core ivy_contract)
+endif()
+
 find_library(IVY_LIBARCHIVE_ARCHIVE NAMES libarchive.a)
 if(IVY_LIBARCHIVE_ARCHIVE AND IVY_ZSTD_ARCHIVE)
   add_executable(ivy_one_file EXCLUDE_FROM_ALL launcher/one_file.cc ${agent_object}
@@ -44,7 +81,7 @@ if(IVY_LIBARCHIVE_ARCHIVE AND IVY_ZSTD_ARCHIVE)
   add_executable(call_beside EXCLUDE_FROM_ALL launcher/call_beside.c)
   target_link_options(call_beside PRIVATE -s)
   set_target_properties(call_beside PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${IVY_PORTABLE})
-  add_custom_target(ivy_portable DEPENDS ivy_one_file call_beside ivyrun ivycomm ivycomm_jax)
+  add_custom_target(ivy_portable DEPENDS ivy_one_file call_beside ${IVY_OLD_LIBRARIES} ivyrun ivycomm ivycomm_jax)
   if(TARGET ivycomm_calls)
     add_dependencies(ivy_portable ivycomm_calls)
   endif()

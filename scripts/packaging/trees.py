@@ -3,11 +3,13 @@ the programs of portable.cmake, for every system."""
 
 import glob
 import hashlib
+import io
 import os
 import re
 import shutil
 import stat
 import subprocess
+import tarfile
 import tempfile
 
 REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
@@ -16,6 +18,9 @@ NEWEST_GLIBC = (2, 34)
 # The C library's own parts: all that a program for every system may ask for.
 SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
 ONE_FILE = ("ivyctl", "ivy-agent")
+# Libraries that portable.cmake also links for an older C library, for users' processes on other systems.
+OLD_GLIBC = (2, 28)
+OLD_LIBRARIES = ("lib/libivycomm.so.1", "lib/libivycomm_jax.so", "lib/ivyrun/libivy_nccl_profiler.so")
 
 
 class Refusal(Exception):
@@ -79,15 +84,29 @@ def strip(tree):
             run("strip", "--strip-unneeded", path)
 
 
-def compress_harder(tree):
-    """Compresses the bundle that is sent to hosts as far as it goes: a build takes what is quick."""
+def replace_members(archive, replaced):
+    """The tar with the contents of these members exchanged: {name: content}."""
+    made = io.BytesIO()
+    with tarfile.open(fileobj=io.BytesIO(archive)) as old, \
+            tarfile.open(fileobj=made, mode="w", format=tarfile.USTAR_FORMAT) as new:
+        for member in old:
+            content = replaced.get(member.name, old.extractfile(member).read())
+            member.size = len(content)
+            new.addfile(member, io.BytesIO(content))
+    return made.getvalue()
+
+
+def remake_bundle(tree, level, replaced):
+    """Compresses the bundle that is sent to hosts anew: a build takes what is quick, 19 is as far as it goes."""
     path, = glob.glob(os.path.join(tree, "lib/ivyrun/bundle-*.run"))
     with open(path + ".sha256") as file:
         begin = int(file.read().split()[2])
     with open(path, "rb") as file:
         program, archive = file.read(begin), file.read()
-    command = "zstd -q -d | zstd -q -19 -T0"
-    archive = subprocess.run(["/bin/sh", "-c", command], input=archive, stdout=subprocess.PIPE, check=True).stdout
+    archive = subprocess.run(["zstd", "-q", "-d"], input=archive, stdout=subprocess.PIPE, check=True).stdout
+    archive = replace_members(archive, replaced)
+    command = ["zstd", "-q", f"-{level}", "-T0"]
+    archive = subprocess.run(command, input=archive, stdout=subprocess.PIPE, check=True).stdout
     whole = program + archive
     with open(path, "wb") as file:
         file.write(whole)
@@ -129,10 +148,29 @@ class Trees:
         if done.returncode != 0:
             raise Refusal(f"cmake --install failed:\n{done.stderr.rstrip()}")
         strip(tree)
-        tree = os.path.join(tree, prefix.lstrip("/"))
+        return os.path.join(tree, prefix.lstrip("/"))
+
+    def distribution(self, prefix):
+        """The tree for the distribution that builds it."""
+        tree = self.installed(prefix)
         if not self.quick:
-            compress_harder(tree)
+            remake_bundle(tree, 19, {})
         return tree
+
+    def take_old_libraries(self, tree):
+        """Puts those for an older C library in the places of the build's. Returns {name in the bundle: content}."""
+        taken = {}
+        for name in OLD_LIBRARIES:
+            old = os.path.join(self.build, "portable", os.path.basename(name))
+            if not os.path.exists(old):
+                continue
+            if newest_glibc(old) > OLD_GLIBC:
+                raise Refusal(f"{old} needs glibc {'.'.join(map(str, newest_glibc(old)))}, and packages promise "
+                              f"{'.'.join(map(str, OLD_GLIBC))}")
+            shutil.copyfile(old, os.path.realpath(os.path.join(tree, name)))
+            with open(old, "rb") as file:
+                taken[os.path.basename(name)] = file.read()
+        return taken
 
     def portable(self):
         """The tree for every system. ivyctl and ivy-agent are links to ivyrun-agents, which has gRPC inside."""
@@ -148,6 +186,9 @@ class Trees:
         for name in ONE_FILE:
             os.unlink(os.path.join(tree, "bin", name))
             os.symlink("ivyrun-agents", os.path.join(tree, "bin", name))
+        old = self.take_old_libraries(tree)
+        if old or not self.quick:
+            remake_bundle(tree, 9 if self.quick else 19, old)
         check_portable(tree)
         self.made["portable"] = tree
         return tree

@@ -114,6 +114,35 @@ def test_log_files_have_raw_bytes_and_a_fixed_layout(local):
     assert {rank for rank, _, _ in done.labelled()} <= {0}, "--show-ranks is for the console only"
 
 
+def test_files_by_a_pattern(local):
+    pattern = f"{local.directory}/logs/%h/%2t-%n.log"
+    done = local.run("--fake-hosts", "2", "--nproc-per-node", "1", "--output", pattern, "--redirects", "3", "sh", "-c",
+                     "echo out $RANK; echo err $RANK >&2")
+    assert done.code == 0 and b"out" not in done.out, done
+    for rank in (0, 1):
+        with open(f"{local.directory}/logs/fake{rank}/0{rank}-{rank}.log") as file:
+            assert sorted(file.read().splitlines()) == [f"err {rank}", f"out {rank}"]
+
+
+def test_files_by_a_pattern_hold_all_attempts_or_one(local):
+    program = 'echo attempt $TORCHELASTIC_RESTART_COUNT; test "$TORCHELASTIC_RESTART_COUNT" != 0'
+    for pattern, files in (("all-%r.%s", {"all-0.out": "attempt 0\nattempt 1\n"}),
+                           ("%a-%r.%s", {"0-0.out": "attempt 0\n", "1-0.out": "attempt 1\n"})):
+        done = local.run("-n", "1", "--max-restarts", "1", "-o", f"{local.directory}/{pattern}", "sh", "-c", program)
+        assert done.code == 0, done
+        for name, content in files.items():
+            with open(f"{local.directory}/{name}") as file:
+                assert file.read() == content, name
+
+
+@pytest.mark.parametrize("pattern, said", [
+    ("%h.log", "ranks 0 and 1 would write to one file"), ("%r.%q", '"%q" is not a placeholder of a file name'),
+    ("tag,timestamp", "see --label and --timestamps"), ("/proc/nowhere/%r", "make folder /proc/nowhere")])
+def test_a_pattern_that_cannot_be(local, pattern, said):
+    done = local.run("-n", "2", "--output", pattern, "sh", "-c", "echo ran")
+    assert done.code != 0 and said in done.err_text and b"ran" not in done.out, done
+
+
 def test_log_files_on_the_nodes(hosts):
     done = hosts.run("-H", "node1,node2", "--log-dir", "/tmp/logs", "--log-to", "node", "sh", "-c",
                      "echo from $(hostname)")

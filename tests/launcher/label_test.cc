@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "launcher/report/placeholders.h"
+
 namespace ivy {
 namespace {
 
@@ -76,12 +78,14 @@ TEST(LabelTest, ColoursByRankAndResets) {
 }
 
 TEST(LabelTest, EveryPlaceholderStandsForSomething) {
-  for (const char letter : kLabelPlaceholders) {
+  for (const char letter : std::string("rtRhNnljas%")) {
     LabelStyle style;
     style.choice = std::string("%") + letter;
     const std::string label = make_label(style, {.rank = 0, .host = "a"}, Colour::kOff);
     EXPECT_NE(label, style.choice);
   }
+  EXPECT_EQ(filled_template("%3r|%R|%2n|%%|%z|%", {.rank = 7, .host_index = 2}),
+            "007|00007|02|%|%z|%");
   LabelStyle other;
   other.choice = "%z";
   EXPECT_EQ(make_label(other, {.rank = 0, .host = "a"}, Colour::kOff), "%z");

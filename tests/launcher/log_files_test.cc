@@ -42,8 +42,11 @@ class LogFilesTest : public ::testing::Test {
   static Result<void> open_all(LogFiles& files, const std::string& directory,
                                std::uint32_t generation, const std::vector<int>& ranks) {
     std::optional<Result<void>> opened;
-    files.open_all({directory, "job", generation, ranks},
-                   [&](const Result<void>& result) { opened = result; });
+    LogFiles::Request request{.flag = "--log-dir"};
+    const std::string folder = log_folder(directory, "job", generation) + "/";
+    for (const int rank : ranks)
+      request.paths[rank] = {folder + log_file_name(rank, 1), folder + log_file_name(rank, 2)};
+    files.open_all(request, [&](const Result<void>& result) { opened = result; });
     const bool is_known = eventually([&] {
       files.take_done();
       return opened.has_value();
@@ -87,6 +90,25 @@ TEST_F(LogFilesTest, WritesEachStreamByteForByte) {
   EXPECT_EQ(content(files.path(3, 1)), "out");
   EXPECT_EQ(content(files.path(0, 1)), "");
   EXPECT_EQ(files.complaint(), "");
+}
+
+TEST_F(LogFilesTest, BothStreamsMayShareAFile) {
+  LogFiles files([] {});
+  std::optional<Result<void>> opened;
+  const std::string path = root_ + "/a/both";
+  files.open_all({.flag = "--output", .paths = {{0, {path, path}}}},
+                 [&](const Result<void>& result) { opened = result; });
+  ASSERT_TRUE(eventually([&] {
+    files.take_done();
+    return opened.has_value();
+  }));
+  EXPECT_TRUE(opened->ok());
+  files.write(0, 1, "one ");
+  files.close(0, 1);
+  files.write(0, 2, "two");
+  files.close(0, 2);
+  settle(files);
+  EXPECT_EQ(content(path), "one two");
 }
 
 TEST_F(LogFilesTest, AnEarlierRunsFilesAreEmptied) {

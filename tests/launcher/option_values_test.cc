@@ -81,8 +81,21 @@ TEST(OptionValuesTest, Labels) {
   for (const auto& [text, message] : cases)
     EXPECT_EQ(parse_label(text).error().message, message) << text;
   const std::string fix = parse_label("%z").error().fix;
-  for (const char letter : kLabelPlaceholders)
+  for (const char letter : std::string("rtRhNnljas%"))
     EXPECT_NE(fix.find(std::string("%") + letter), std::string::npos) << letter;
+}
+
+TEST(OptionValuesTest, OutputPatterns) {
+  for (const char* good : {"logs/%h-%r.log", "%4t.%s", "%j/%a/%n.%l", "out.txt", "tags"})
+    EXPECT_EQ(parse_output_pattern(good).value(), good);
+  const std::pair<const char*, const char*> cases[] = {
+      {"", "\"\" is not a pattern of file names"},
+      {"logs/", "\"logs/\" is not a pattern of file names"},
+      {"tag,timestamp", "\"tag,timestamp\" is not a pattern of file names"},
+      {"dir=logs", "\"dir=logs\" is not a pattern of file names"},
+      {"%3z", "\"%3z\" is not a placeholder of a file name"}};
+  for (const auto& [text, message] : cases)
+    EXPECT_EQ(parse_output_pattern(text).error().message, message) << text;
 }
 
 TEST(OptionValuesTest, Streams) {

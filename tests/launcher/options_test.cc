@@ -475,7 +475,7 @@ TEST(OptionsTest, WhatIsNotThereIsRefusedByName) {
       {"--mpi=pmix", "srun"},
       {"-D", "--wdir"},
       {"--timeline-filename", "HOROVOD_"},
-      {"-e", "--log-dir"},
+      {"-e", "--output 'run-%r.%s'"},
       {"--bynode", "-H"},
       {"-i", "--stdin"},
       {"--num_cpu_threads_per_process", "OMP_NUM_THREADS"}};

@@ -665,6 +665,33 @@ TEST_F(OutputFilesTest, KeepRawBytesOfEveryRank) {
   EXPECT_EQ(content(folder_ + "/logs/job1/0/rank00000.out"), odd);
 }
 
+TEST_F(OutputFilesTest, HaveNamesOfAPattern) {
+  options_.output = folder_ + "/%h/%2r-%j.log";
+  options_.show_ranks.all = false;
+  lend_pipes();
+  const bool began = make_two_ranks().ok();
+  give(0, 1, "one\n");
+  give(0, 2, "two\n");
+  output_->worker_bytes(0, 1, "", true);
+  give(0, 2, "three\n");
+  const bool finished = finish_and_give_back();
+  EXPECT_TRUE(began && finished);
+  EXPECT_EQ(content(folder_ + "/a/00-job1.log"), "one\ntwo\nthree\n");
+  EXPECT_EQ(content(folder_ + "/b/01-job1.log"), "");
+  EXPECT_EQ(content(folder_ + "/logs/job1/0/rank00000.err"), "two\nthree\n");
+}
+
+TEST_F(OutputFilesTest, AreNotSharedByTwoRanks) {
+  options_.output = folder_ + "/%l.%s";
+  lend_pipes();
+  const Result<void> began = make_two_ranks();
+  give_back();
+  ASSERT_FALSE(began.ok());
+  EXPECT_EQ(began.error().message,
+            "--output: ranks 0 and 1 would write to one file, " + folder_ + "/0.out");
+  EXPECT_FALSE(std::filesystem::exists(options_.log_dir));
+}
+
 TEST_F(OutputFilesTest, ComplainOnceAboutAFullDiskAndGoOn) {
   // A limit of the file's size is as good as a full disk.
   std::signal(SIGXFSZ, SIG_IGN);

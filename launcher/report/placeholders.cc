@@ -1,0 +1,88 @@
+#include "launcher/report/placeholders.h"
+
+#include <algorithm>
+
+namespace ivy {
+namespace {
+
+constexpr std::size_t kFileRankDigits = 5;
+
+// What stands behind a percent sign: at most two digits and a letter.
+struct Placeholder {
+  std::size_t width = 0;
+  char letter = '\0';    // 0: the text ends before there is one.
+  std::size_t size = 0;  // With the percent sign.
+};
+
+Placeholder placeholder_at(std::string_view text, std::size_t percent) {
+  Placeholder found;
+  std::size_t at = percent + 1;
+  for (; at < text.size() && at <= percent + 2 && text[at] >= '0' && text[at] <= '9'; ++at)
+    found.width = 10 * found.width + static_cast<std::size_t>(text[at] - '0');
+  if (at < text.size()) found.letter = text[at++];
+  found.size = at - percent;
+  return found;
+}
+
+std::string with_zeros(std::uint64_t number, std::size_t width) {
+  std::string digits = std::to_string(number);
+  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
+  return digits;
+}
+
+std::optional<std::string> value_of(const Placeholder& asked, const PlaceholderValues& values) {
+  const auto number = [&](auto value, std::size_t width) {
+    return with_zeros(static_cast<std::uint64_t>(value), width);
+  };
+  switch (asked.letter) {
+    case 'r':
+    case 't':
+      return number(values.rank, asked.width);
+    case 'R':
+      return number(values.rank, std::max(asked.width, kFileRankDigits));
+    case 'n':
+      return number(values.host_index, asked.width);
+    case 'l':
+      return number(values.local_rank, asked.width);
+    case 'a':
+      return number(values.generation, asked.width);
+    case 'h':
+    case 'N':
+      return std::string(values.host);
+    case 'j':
+      return std::string(values.job_id);
+    case 's':
+      return values.stream == 2 ? "err" : "out";
+    case '%':
+      return "%";
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+std::string filled_template(std::string_view text, const PlaceholderValues& values) {
+  std::string out;
+  for (std::size_t at = 0; at < text.size();) {
+    if (text[at] != '%') {
+      out += text[at++];
+      continue;
+    }
+    const Placeholder found = placeholder_at(text, at);
+    out += value_of(found, values).value_or(std::string(text.substr(at, found.size)));
+    at += found.size;
+  }
+  return out;
+}
+
+std::optional<std::string> unknown_placeholder(std::string_view text) {
+  for (std::size_t at = text.find('%'); at != std::string_view::npos; at = text.find('%', at)) {
+    const Placeholder found = placeholder_at(text, at);
+    if (!value_of(found, {})) return std::string(text.substr(at, found.size));
+    at += found.size;
+  }
+  return std::nullopt;
+}
+
+}  // namespace ivy

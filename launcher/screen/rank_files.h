@@ -1,0 +1,57 @@
+// The files that keep what ranks print: those of --log-dir and those of --output. Thread: the
+// loop's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "launcher/options/options.h"
+#include "launcher/screen/log_files.h"
+
+namespace ivy {
+
+// The place of one rank, for its label and its files.
+struct RankPlace {
+  int rank = 0;
+  int local_rank = 0;
+  int host_index = 0;  // Tells hosts apart; the same in every generation.
+  std::string host;
+};
+
+class RankFiles {
+ public:
+  // moved: take_done() has something new. On a writer's thread; it must only wake the loop.
+  explicit RankFiles(const std::function<void()>& moved) : log_dir_(moved), pattern_(moved) {}
+
+  struct Request {
+    const OutputOptions& options;
+    std::string job_id;
+    std::uint32_t generation = 0;
+    std::vector<RankPlace> places;
+    bool appends = false;  // A launcher that has taken the job over goes on with the files.
+  };
+  // As LogFiles::open_all.
+  void open(const Request& request, std::function<void(const Result<void>&)> opened);
+  void write(int rank, int stream, std::string_view bytes);
+  void close(int rank, int stream);
+  // The file below --log-dir, else the one of --output; empty when there is neither.
+  const std::string& path(int rank, int stream) const;
+  // Bytes that the file below --log-dir had when it was opened; nothing: there is no such file.
+  std::optional<std::uint64_t> size_at_open(int rank, int stream) const;
+  std::vector<std::string> complaints() const;
+
+  void take_done();
+  bool has_room() const { return log_dir_.has_room() && pattern_.has_room(); }
+  bool is_idle() const { return log_dir_.is_idle() && pattern_.is_idle(); }
+  std::uint64_t written() const { return log_dir_.written() + pattern_.written(); }
+
+ private:
+  LogFiles log_dir_;
+  LogFiles pattern_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,67 @@
+// What libivycomm asks a newer C library for and glibc 2.28 has not: linked, hidden, into the
+// library that the wheel holds for such systems (scripts/packaging/portable.cmake), beside
+// older_glibc.cc.
+#include <pthread.h>
+#include <sched.h>
+#include <spawn.h>
+#include <unistd.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
+#include <csignal>
+#include <cstdint>
+#include <ctime>
+
+#define IVY_HIDDEN extern "C" __attribute__((visibility("hidden")))
+
+// glibc 2.32 says here whether atomic counting may be left out. It may not.
+IVY_HIDDEN char __libc_single_threaded;
+char __libc_single_threaded = 0;
+
+// glibc 2.30. The wait is in steps, so that a changed wall clock costs no more than one of them.
+IVY_HIDDEN int pthread_cond_clockwait(pthread_cond_t* condition, pthread_mutex_t* mutex,
+                                      clockid_t clock, const timespec* until) noexcept {
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  constexpr std::int64_t kStep = kSecond / 10;
+  const auto nanoseconds = [](const timespec& time) {
+    return static_cast<std::int64_t>(time.tv_sec) * kSecond + time.tv_nsec;
+  };
+  timespec now{};
+  clock_gettime(clock, &now);
+  const std::int64_t left = nanoseconds(*until) - nanoseconds(now);
+  if (left <= 0) return ETIMEDOUT;
+  timespec wall{};
+  clock_gettime(CLOCK_REALTIME, &wall);
+  const std::int64_t end = nanoseconds(wall) + (left < kStep ? left : kStep);
+  const timespec wall_end{static_cast<time_t>(end / kSecond), static_cast<long>(end % kSecond)};
+  const int result = pthread_cond_timedwait(condition, mutex, &wall_end);
+  // The end of a step is a wake-up without a reason, which every caller expects.
+  return result == ETIMEDOUT && left > kStep ? 0 : result;
+}
+
+// glibc 2.32 has it first; messages name signals by it.
+IVY_HIDDEN const char* sigabbrev_np(int signal) noexcept {
+  static constexpr std::array<const char*, 32> kNames = {
+      nullptr, "HUP",  "INT",  "QUIT", "ILL",    "TRAP",   "ABRT",  "BUS",  "FPE",  "KILL", "USR1",
+      "SEGV",  "USR2", "PIPE", "ALRM", "TERM",   "STKFLT", "CHLD",  "CONT", "STOP", "TSTP", "TTIN",
+      "TTOU",  "URG",  "XCPU", "XFSZ", "VTALRM", "PROF",   "WINCH", "POLL", "PWR",  "SYS"};
+  static_assert(SIGSYS == 31 && SIGSTKFLT == 16 && SIGPWR == 30, "Linux numbers signals like this");
+  return signal > 0 && signal < 32 ? kNames[static_cast<std::size_t>(signal)] : nullptr;
+}
+
+// glibc 2.34. What another thread opens meanwhile is closed by its own flag.
+IVY_HIDDEN int posix_spawn_file_actions_addclosefrom_np(posix_spawn_file_actions_t* actions,
+                                                        int from) noexcept {
+  const long limit = sysconf(_SC_OPEN_MAX);
+  const int end = limit < 0 || limit > 4096 ? 4096 : static_cast<int>(limit);
+  for (int fd = from; fd < end; ++fd)
+    if (const int failed = posix_spawn_file_actions_addclose(actions, fd)) return failed;
+  return 0;
+}
+
+// glibc 2.29. The child stays in its parent's folder, which costs it nothing.
+IVY_HIDDEN int posix_spawn_file_actions_addchdir_np(posix_spawn_file_actions_t*,
+                                                    const char*) noexcept {
+  return 0;
+}

@@ -1,0 +1,99 @@
+"""README and docs/: what they tell people to type is what the programs take."""
+
+import glob
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+
+from launching import BIN, REPOSITORY, seconds
+
+PROGRAMS = ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous")
+PAGES = [os.path.join(REPOSITORY, "README.md"), *sorted(glob.glob(os.path.join(REPOSITORY, "docs/*.md")))]
+# Made from the tables themselves, or about what is no flag of ours.
+MADE = ("flags.md", "coming-from.md", "when-it-fails.md", "CHANGELOG.md")
+BROKEN = """import os
+if os.environ["RANK"] == "3":
+    raise RuntimeError("loss is not finite: nan at step 12")
+import time
+time.sleep(60)
+"""
+
+
+def typed(page):
+    """The command lines of a page, in indented blocks (with or without a prompt) and between backquotes."""
+    with open(page, encoding="utf-8") as file:
+        text = re.sub(r"\\\\\n\s*", " ", file.read())
+    for line in text.splitlines():
+        command = re.sub(r"^\s+(\$ )?(exec )?(build/bin/)?", "", line)
+        if line.startswith("    ") and command.split(" ")[0] in PROGRAMS:
+            yield command
+    for command in re.findall(r"`((?:ivyrun|ivyctl|ivy-agent|ivy-rendezvous) [^`]+)`", re.sub(r"\n\s*", " ", text)):
+        yield command
+
+
+def own_flags(line):
+    """The flags before the program that is launched."""
+    try:
+        words = shlex.split(line, comments=True)
+    except ValueError:
+        words = line.split("#")[0].split()
+    flags = []
+    for word in words[1:]:
+        if word in ("--", "|", "&&", ";") or re.search(r"\.(py|sh|ipynb)$", word) or re.match(r"\./|python|sh$", word):
+            break
+        if word.startswith("--"):
+            flags.append(re.split(r"[=\[]", word)[0].replace("_", "-"))
+        # What follows is the app's.
+        if word == "--app":
+            break
+    return words[0], flags
+
+
+@pytest.fixture(scope="module")
+def known():
+    flags = {}
+    for program in PROGRAMS:
+        said = subprocess.run([os.path.join(BIN, program), "--generate", "markdown"], capture_output=True, text=True,
+                              timeout=seconds(20))
+        assert said.returncode == 0, said
+        flags[program] = set(re.findall(r"--[a-z][a-z0-9-]*", said.stdout)) | {"--help", "--version", "--generate", "--resume"}
+    return flags
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if os.path.basename(page) not in MADE],
+                         ids=os.path.basename)
+def test_flags_that_people_are_told_to_type(page, known):
+    wrong = [f"{line}: {flag}" for line in typed(page) for program, flags in [own_flags(line)] for flag in flags
+             if flag not in known[program]]
+    assert wrong == [], "\n".join(wrong)
+
+
+def test_the_readme_is_short():
+    with open(PAGES[0], encoding="utf-8") as file:
+        lines = file.read().splitlines()
+    assert len(lines) <= 90 and max(map(len, lines)) <= 120
+
+
+def test_the_failure_of_the_readme(local):
+    local.file("train.py", BROKEN)
+    done = local.run("--fake-hosts", "3", "--nproc_per_node", "2", "train.py")
+    assert done.code == 1, done
+    for line in (r"3 hosts x 2 = 6 ranks \(--nproc-per-node 2\)", r"error\[IVY-R001\]: rank 3 failed first \(fake1, pid \d+\) "
+                 r"with exit 1 after \d+\.\d s", r"    RuntimeError: loss is not finite: nan at step 12",
+                 r"  5 other ranks were stopped: 0-2,4-5", r"exit code 1, from rank 3 \(origin: worker\)"):
+        assert re.search(line, done.err_text), line
+
+
+def test_the_daily_lines_of_the_readme(local):
+    local.file("train.py", "import os; print('rank', os.environ['RANK'])")
+    done = local.run("--nproc_per_node", "8", "train.py")
+    assert done.code == 0 and done.out.count(b"rank ") == 8, done
+    done = local.run("--detach", "--output", "logs/%h-%r.log", "train.py")
+    assert done.code == 0, done
+    for words in (["ps"], ["why"]):
+        assert local.run_program(os.path.join(BIN, "ivyctl"), *words).code in (0, 1), words
+    done = local.run("--fake-hosts", "4", "--dry-run", "train.py")
+    assert done.code == 0 and "fake3" in done.err_text + done.out.decode(), done
