@@ -185,11 +185,14 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   const WorkerEnd& first = ends[*outcome.first];
   const PlannedHost& host = plan.host_of_rank(first.rank);
   const std::optional<HostFacts>& facts = job_.hosts[host.host_index].facts;
-  // Only on this machine: other hosts' Pythons are not known. The search reads file systems that
-  // may be slow, so a launcher that leaves at once does without it.
-  if (host.carrier == Carrier::kLocal && facts && !leaves_)
-    text += missing_module_text(missing_module(first.stderr_tail), *facts, job_.request.caller);
-  return text;
+  if (!facts) return text;
+  // Pythons are looked for on this machine only. The search reads file systems that may be slow, so
+  // a launcher that leaves at once does without it.
+  const bool may_search = host.carrier == Carrier::kLocal && !leaves_;
+  const MissingPlace place{plan.hosts.size() > 1 ? host.name : "", &*facts,
+                           may_search ? &job_.request.caller : nullptr};
+  return text + missing_module_text(missing_module(first.stderr_tail), place) +
+         missing_library_text(first.stderr_tail, place);
 }
 
 Outcome JobEnding::say_summary() {

@@ -1,6 +1,7 @@
 #include "launcher/job/mpi_world.h"
 
 #include <chrono>
+#include <utility>
 #include <vector>
 
 #include "launcher/report/folded_ranks.h"
@@ -10,14 +11,35 @@
 namespace ivy {
 namespace {
 
+constexpr const char* kServed = "docs/mpi.md says which programs are served, and how";
+constexpr const char* kSameEverywhere =
+    "install one version of one MPI on every host, or use a shared directory (docs/mpi.md)";
+
 std::string protocol_text(MpiProtocol protocol) {
   return protocol == MPI_PMIX ? "Open MPI (PMIx)" : "MPICH or its kin (PMI-1)";
+}
+
+// "Open MPI 4" of "Open MPI 4.1.4"; releases of one major version understand each other.
+std::string kind_of(const std::string& library) {
+  const std::size_t digits = library.find_first_of("0123456789");
+  return library.substr(0, library.find('.', digits == std::string::npos ? 0 : digits));
+}
+
+bool has_version(const std::string& library) {
+  return library.find_first_of("0123456789") != std::string::npos;
+}
+
+bool can_meet(const std::string& one, const std::string& other) {
+  if (one.empty() || other.empty()) return true;
+  if (has_version(one) && has_version(other)) return kind_of(one) == kind_of(other);
+  return one.substr(0, other.size()) == other || other.substr(0, one.size()) == one;
 }
 
 }  // namespace
 
 void MpiWorld::begin() {
   first_.reset();
+  has_warned_of_two_ = false;
   timer_.cancel();
 }
 
@@ -26,23 +48,50 @@ void MpiWorld::joined(std::size_t index, const MpiJoined& joined) {
   WorkerRecord* const worker = job_.workers.of(index, joined.rank());
   if (worker == nullptr) return;
   worker->mpi_joined = true;
+  const RemoteText library = joined.libraries_size() == 1 ? joined.libraries(0) : std::string();
   if (!first_) {
-    first_ = First{index, joined.rank(), joined.protocol()};
+    first_ = First{index, joined.rank(), joined.protocol(), library};
     watch();
   }
   // They would wait for each other for ever.
   if (joined.protocol() != first_->protocol)
     return fail(job_.hosts[index].name(),
-                "rank " + std::to_string(joined.rank()) + " has " +
-                    protocol_text(joined.protocol()) + ", and rank " +
-                    std::to_string(first_->rank) + " (" + job_.hosts[first_->host].name() +
-                    ") has " + protocol_text(first_->protocol),
-                kExitRefused);
+                difference(joined.rank(), protocol_text(joined.protocol()),
+                           protocol_text(first_->protocol)),
+                kSameEverywhere);
+  // They would fail at their first message, or hang.
+  if (!can_meet(library.bytes(), first_->library.bytes()))
+    return fail(job_.hosts[index].name(),
+                difference(joined.rank(), library.line(), first_->library.line()),
+                kSameEverywhere);
+  if (joined.libraries_size() > 1) warn_of_two(index, joined);
   check_absent();
 }
 
+std::string MpiWorld::difference(std::uint32_t rank, const std::string& its,
+                                 const std::string& first) const {
+  return "rank " + std::to_string(rank) + " has " + its + ", and rank " +
+         std::to_string(first_->rank) + " (" + job_.hosts[first_->host].name() + ") has " + first;
+}
+
+// A library that a program loads may bring another MPI than the program's own. Some programs get
+// along with both, so that is no error.
+void MpiWorld::warn_of_two(std::size_t index, const MpiJoined& joined) {
+  if (std::exchange(has_warned_of_two_, true)) return;
+  std::string both;
+  for (const std::string& library : joined.libraries())
+    both += (both.empty() ? "" : " and ") + RemoteText(library).line();
+  job_.screen.say(render(Diagnostic{
+      .severity = Severity::kWarning,
+      .id = "IVY-P025",
+      .what = "rank " + std::to_string(joined.rank()) + " has loaded two MPIs: " + both,
+      .where = job_.hosts[index].name(),
+      .fix = "build everything that the program uses with one of them: ldd shows which library "
+             "needs the other"}));
+}
+
 void MpiWorld::lost(std::size_t index, const MpiLost& lost) {
-  fail(job_.hosts[index].name(), RemoteText(lost.why()).line(), kExitRefused);
+  fail(job_.hosts[index].name(), RemoteText(lost.why()).line(), kServed);
 }
 
 // The supervisor of a host sees its own ranks only: which ones others wait for is known here.
@@ -54,7 +103,7 @@ void MpiWorld::check_absent() {
                   "rank " + std::to_string(worker.end.rank) +
                       " ended with exit 0 before MPI_Init: the other ranks "
                       "wait for it there",
-                  1);
+                  kServed, 1);
 }
 
 void MpiWorld::watch() {
@@ -86,14 +135,15 @@ void MpiWorld::warn_of_absent() {
                         .fix = "ivyctl stack shows where each of them is"}));
 }
 
-void MpiWorld::fail(const std::string& where, const std::string& cause, int exit_code) {
+void MpiWorld::fail(const std::string& where, const std::string& cause,
+                    const std::string& fix, int exit_code) {
   if (job_.concluded) return;
   job_.end_because(LauncherReason::kStoreLost,
                    Diagnostic{.id = "IVY-R013",
                               .what = "MPI's ranks cannot meet",
                               .where = where,
                               .cause = cause,
-                              .fix = "docs/mpi.md says which programs are served, and how",
+                              .fix = fix,
                               .exit_code = exit_code});
   job_.phase.apply(JobEvent::kHostLost);
 }

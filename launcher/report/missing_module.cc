@@ -76,22 +76,42 @@ std::string missing_module(const std::string& stderr_tail) {
   return name.size() <= kMaxNameBytes && is_env_name(name) ? name : "";
 }
 
-std::string missing_module_text(const std::string& module, const HostFacts& facts,
-                                const Environment& caller) {
-  const std::string& program = facts.program_path();
+std::string missing_module_text(const std::string& module, const MissingPlace& place) {
+  const std::string& program = place.facts->program_path();
   const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
-  const std::string& interpreter = is_python ? program : facts.interpreter();
+  const std::string& interpreter = is_python ? program : place.facts->interpreter();
   if (module.empty() || interpreter.empty()) return {};
   Diagnostic note;
   note.severity = Severity::kNote;
   note.what = "the workers' Python has no module " + module;
+  note.where = place.host;
   note.cause = interpreter;
   note.fix = interpreter + " -m pip install " + module;
-  for (const std::string& other : interpreters(caller)) {
+  if (place.caller == nullptr) return render(note);
+  for (const std::string& other : interpreters(*place.caller)) {
     if (other == interpreter || !has_module(other, module)) continue;
     note.fix = "--python " + other + " (it has " + module + ")";
     break;
   }
+  return render(note);
+}
+
+// "./hello: error while loading shared libraries: libmpich.so.12: cannot open shared object file",
+// and Python's "ImportError: libmpi.so.40: cannot open shared object file". In the last line: other
+// libraries only look for what may be there.
+std::string missing_library_text(const std::string& stderr_tail, const MissingPlace& place) {
+  constexpr std::string_view kSays = ": cannot open shared object file";
+  const std::size_t end = stderr_tail.rfind(kSays);
+  if (end == std::string::npos || stderr_tail.find('\n', end) + 1 < stderr_tail.size()) return {};
+  const std::size_t begin = stderr_tail.find_last_of(" \n'\"", end) + 1;
+  const std::string library = stderr_tail.substr(begin, end - begin);
+  if (library.find(".so") == std::string::npos || library.size() > kMaxNameBytes) return {};
+  Diagnostic note;
+  note.severity = Severity::kNote;
+  note.what = "the workers' program does not find its library " + RemoteText(library).line();
+  note.where = place.host;
+  note.fix = "install it there, as on the other hosts; where it is in a folder of its own: -x "
+             "LD_LIBRARY_PATH=/FOLDER";
   return render(note);
 }
 

@@ -11,6 +11,7 @@
 #include <fstream>
 
 #include "agent/node/facts/elf_libraries.h"
+#include "agent/node/facts/mpi_file.h"
 
 namespace ivy {
 namespace {
@@ -249,6 +250,37 @@ TEST_F(ProgramFactsTest, ReadsThePythonVersionWithoutRunningIt) {
   EXPECT_EQ(python_version(root_ + "/opt/bin/python"), "3.10");
   write("odd/bin/pypy", "", 0755);
   EXPECT_EQ(python_version(root_ + "/odd/bin/pypy"), "");
+}
+
+// What stands between NULs in the constants of a library.
+std::string constants(std::initializer_list<std::string_view> texts) {
+  std::string all(1, '\0');
+  for (const std::string_view text : texts) all.append(text).push_back('\0');
+  return all;
+}
+
+TEST(MpiFile, TellsMakerAndVersion) {
+  EXPECT_EQ(mpi_text(constants({"MPICH Version:\t%s", "0.13.99", "4.0.2", "4.0.2", "CH4"})),
+            "MPICH 4.0.2");
+  EXPECT_EQ(mpi_text(constants({"v5.0.11rc1", "Open MPI v%d.%d.%d", "5.0.11", "2.11.0"})),
+            "Open MPI 5.0.11");
+  EXPECT_EQ(mpi_text(constants({"1.3.2", "2021.18.1", "Intel(R) MPI Library, Version %s",
+                                "MPICH Version:\t%s"})),
+            "Intel MPI 2021.18.1");
+}
+
+TEST(MpiFile, LeavesOutAVersionThatIsNotCertain) {
+  EXPECT_EQ(mpi_text(constants({"MPICH Version:", "4.0.2", "3.4.1"})), "MPICH");
+  EXPECT_EQ(mpi_text(constants({"Open MPI v%d", "5.0", "5.0.x", "5.0.1.2"})), "Open MPI");
+  EXPECT_EQ(mpi_text(constants({"MVAPICH", "MPICH Version:", "3.0.0"})), "MVAPICH");
+  EXPECT_EQ(mpi_text(constants({"4.0.2"})), "");
+  EXPECT_EQ(mpi_text(""), "");
+}
+
+TEST(MpiFile, IsEmptyForWhatIsNoLibrary) {
+  EXPECT_EQ(mpi_text_of_file("/no/such/file"), "");
+  EXPECT_EQ(mpi_text_of_file("/proc/self/exe"), "");
+  EXPECT_TRUE(mapped_mpi_libraries(getpid()).empty());
 }
 
 }  // namespace

@@ -160,6 +160,17 @@ def test_two_libraries_that_cannot_meet(local):
         failed(done, 122, "IVY-R013", "Open MPI (PMIx)", "MPICH or its kin (PMI-1)")
 
 
+def test_a_library_that_is_missing_on_one_host_is_named(local):
+    """As the loader says it there: the file is hidden by a name that nobody has."""
+    program = build("mpicc.mpich", local.directory)
+    lonely = os.path.join(local.directory, "lonely")
+    with open(program, "rb") as file, open(lonely, "wb") as copy:
+        copy.write(file.read().replace(b"libmpich.so.12", b"libmpich.so.99"))
+    os.chmod(lonely, 0o755)
+    done = local.run("--fake-hosts", "2", "sh", "-c", f"test $NODE_RANK = 0 && exec {program}; exec {lonely}")
+    failed(done, 127, "rank 1 failed first", "does not find its library libmpich.so.99", "where: fake1", "fix:")
+
+
 def test_the_program_behind_a_shell_is_killed(local, world):
     """The shell's own code says nothing of it."""
     failed(local.run("-n", "2", "-B", "mpi", "sh", "-c", f"{world} kill; exit 0"), 1, "rank 1 failed first",

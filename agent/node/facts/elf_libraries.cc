@@ -19,6 +19,7 @@ constexpr std::size_t kMaxSegments = 256;
 constexpr std::size_t kMaxEntries = 4096;
 constexpr std::size_t kMaxLibraries = 256;
 constexpr std::size_t kMaxNameBytes = 256;
+constexpr std::size_t kMaxConstants = 32u << 20;
 
 class OpenFile {
  public:
@@ -61,6 +62,14 @@ std::optional<std::uint64_t> file_offset(const std::vector<Elf64_Phdr>& segments
   return std::nullopt;
 }
 
+// Empty for another kind of file.
+std::vector<Elf64_Phdr> segments_of(const OpenFile& file) {
+  Elf64_Ehdr header{};
+  if (file.read_at(0, &header, sizeof header) != sizeof header || !is_native(header)) return {};
+  return file.table_at<Elf64_Phdr>(header.e_phoff,
+                                   std::min<std::size_t>(header.e_phnum, kMaxSegments));
+}
+
 std::string name_at(const OpenFile& file, std::uint64_t offset) {
   char name[kMaxNameBytes];
   const std::size_t count = file.read_at(offset, name, sizeof name);
@@ -72,10 +81,7 @@ std::string name_at(const OpenFile& file, std::uint64_t offset) {
 
 std::vector<std::string> needed_libraries(const std::string& path) {
   const OpenFile file(path);
-  Elf64_Ehdr header{};
-  if (file.read_at(0, &header, sizeof header) != sizeof header || !is_native(header)) return {};
-  const auto segments = file.table_at<Elf64_Phdr>(
-      header.e_phoff, std::min<std::size_t>(header.e_phnum, kMaxSegments));
+  const std::vector<Elf64_Phdr> segments = segments_of(file);
   const auto dynamic =
       std::find_if(segments.begin(), segments.end(),
                    [](const Elf64_Phdr& segment) { return segment.p_type == PT_DYNAMIC; });
@@ -96,6 +102,19 @@ std::vector<std::string> needed_libraries(const std::string& path) {
     if (!library.empty()) libraries.push_back(std::move(library));
   }
   return libraries;
+}
+
+std::string file_constants(const std::string& path) {
+  const OpenFile file(path);
+  std::string constants;
+  for (const Elf64_Phdr& segment : segments_of(file)) {
+    if (segment.p_type != PT_LOAD || (segment.p_flags & (PF_R | PF_W | PF_X)) != PF_R) continue;
+    const std::size_t begin = constants.size();
+    constants.resize(std::min<std::size_t>(begin + segment.p_filesz, kMaxConstants));
+    constants.resize(begin + file.read_at(segment.p_offset, constants.data() + begin,
+                                          constants.size() - begin));
+  }
+  return constants;
 }
 
 }  // namespace ivy

@@ -1,6 +1,4 @@
-// Reads which shared libraries a program names in its own file (DT_NEEDED). Starts nothing, and
-// ignores what those libraries need in turn: an image library that can render on many hosts brings
-// MPI to programs that never use it. Thread: any.
+// What stands in a program's or a shared library's own file. Starts nothing. Thread: any.
 #pragma once
 
 #include <string>
@@ -8,8 +6,13 @@
 
 namespace ivy {
 
-// In the order of the file, at most 256. Empty for a file that is not a 64-bit program of this byte
-// order, is static, is broken, or cannot be read.
+// The shared libraries that it names (DT_NEEDED), in the order of the file, at most 256. What those
+// libraries need in turn is ignored: an image library that can render on many hosts brings MPI to
+// programs that never use it. Empty for a file that is not a 64-bit program of this byte order, is
+// static, is broken, or cannot be read.
 std::vector<std::string> needed_libraries(const std::string& path);
+
+// The bytes that it only reads, where its texts are; at most 32 MiB. Empty likewise.
+std::string file_constants(const std::string& path);
 
 }  // namespace ivy

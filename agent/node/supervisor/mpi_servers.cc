@@ -180,6 +180,8 @@ void MpiServers::take(const std::string& line, MpiProtocol protocol) {
     event.mutable_mpi_joined()->set_generation(generation_);
     event.mutable_mpi_joined()->set_rank(rank);
     event.mutable_mpi_joined()->set_protocol(protocol);
+    for (std::string& text : libraries_.of_worker(handlers_.process_of(rank)))
+      event.mutable_mpi_joined()->add_libraries(std::move(text));
     handlers_.send(event);
   }
   tick(monotonic_ns());

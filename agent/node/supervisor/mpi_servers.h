@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "agent/node/supervisor/mpi_libraries.h"
 #include "agent/node/supervisor/mpi_server.h"
 #include "agent/node/supervisor/supervisor_start.h"
 #include "agent/node/workers/mpi_place.h"
@@ -27,6 +28,7 @@ class MpiServers {
     std::function<void(const Event&)> send;
     std::function<void(pid_t)> spare;         // A process that is not a worker.
     std::function<void(std::uint32_t)> kill;  // The worker of this rank.
+    std::function<pid_t(std::uint32_t)> process_of;
   };
 
   MpiServers(boost::asio::io_context& loop, const SupervisorStart& start, Handlers handlers)
@@ -56,6 +58,7 @@ class MpiServers {
   const SupervisorStart& start_;
   const Handlers handlers_;
   MpiRanks ranks_;
+  MpiLibraries libraries_;
   std::vector<std::unique_ptr<MpiServer>> servers_;
   std::vector<std::string> segments_;  // Files that MPICH may leave.
   std::uint32_t generation_ = 0;

@@ -174,7 +174,8 @@ class Supervisor {
       {loop_,
        start_,
        {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
-        [this](std::uint32_t rank) { workers_.kill(rank); }}},
+        [this](std::uint32_t rank) { workers_.kill(rank); },
+        [this](std::uint32_t rank) { return workers_.process_of(rank); }}},
       {start_, {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}}};
   StackCollector stacks_{loop_,
                          {[this](const Event& event) { send(event); },

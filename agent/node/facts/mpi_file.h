@@ -1,0 +1,24 @@
+// Which MPI library a process has loaded, and which version its file says it is: the name of a file
+// tells little, because Intel MPI and every MPICH since 3 call it libmpi.so.12. Thread: any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace ivy {
+
+// "Open MPI 5.0.11", "MPICH 4.0.2", "Intel MPI 2021.18.1", "MVAPICH": what the constants of a
+// library tell, without a version where they hold none or several. Empty: it is no MPI. Pure.
+std::string mpi_text(std::string_view constants);
+
+// Of the file's first constants; empty also where it cannot be read.
+std::string mpi_text_of_file(const std::string& path);
+
+// The MPI libraries that this process has mapped, as paths that lead there from this process's
+// namespace too, in the order of their addresses. Waits while the process changes its mappings.
+std::vector<std::string> mapped_mpi_libraries(pid_t pid);
+
+}  // namespace ivy
