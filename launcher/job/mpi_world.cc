@@ -62,8 +62,7 @@ void MpiWorld::joined(std::size_t index, const MpiJoined& joined) {
   // They would fail at their first message, or hang.
   if (!can_meet(library.bytes(), first_->library.bytes()))
     return fail(job_.hosts[index].name(),
-                difference(joined.rank(), library.line(), first_->library.line()),
-                kSameEverywhere);
+                difference(joined.rank(), library.line(), first_->library.line()), kSameEverywhere);
   if (joined.libraries_size() > 1) warn_of_two(index, joined);
   check_absent();
 }
@@ -135,16 +134,15 @@ void MpiWorld::warn_of_absent() {
                         .fix = "ivyctl stack shows where each of them is"}));
 }
 
-void MpiWorld::fail(const std::string& where, const std::string& cause,
-                    const std::string& fix, int exit_code) {
+void MpiWorld::fail(const std::string& where, const std::string& cause, const std::string& fix,
+                    int exit_code) {
   if (job_.concluded) return;
-  job_.end_because(LauncherReason::kStoreLost,
-                   Diagnostic{.id = "IVY-R013",
-                              .what = "MPI's ranks cannot meet",
-                              .where = where,
-                              .cause = cause,
-                              .fix = fix,
-                              .exit_code = exit_code});
+  job_.end_because(LauncherReason::kStoreLost, Diagnostic{.id = "IVY-R013",
+                                                          .what = "MPI's ranks cannot meet",
+                                                          .where = where,
+                                                          .cause = cause,
+                                                          .fix = fix,
+                                                          .exit_code = exit_code});
   job_.phase.apply(JobEvent::kHostLost);
 }
 

@@ -35,7 +35,7 @@ class MpiWorld {
     std::size_t host = 0;
     std::uint32_t rank = 0;
     MpiProtocol protocol = MPI_PMI1;
-    RemoteText library = {};  // Empty: not known.
+    RemoteText library = {};  // Empty while it is not known.
   };
 
   void watch();

@@ -15,7 +15,7 @@
 namespace ivy {
 
 struct WardenOrder {
-  std::string program;  // The path of ivy-node.
+  std::string program;  // The path of this build's ivy-node.
   std::string job_id;
   std::uint32_t host = 0;
   bool operator==(const WardenOrder&) const = default;
@@ -36,7 +36,7 @@ class WardenCopy {
 
   struct Parts {
     pid_t pid = 0;
-    Descriptor carrier;  // Our end.
+    Descriptor carrier;  // The end of it that is ours.
   };
   // Gives it to the link that wants just this warden, once.
   std::optional<Parts> take(const WardenOrder& order);

@@ -111,8 +111,8 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-P032", "JAX's coordinator is not reached", "a firewall between a host and the first one",
      "`--port-range A-B` with ports that are open", ""},
     {"IVY-P033",
-     "ranks have not called jax.distributed.initialize(), torch's init_process_group() or "
-     "TensorFlow's strategy while others wait there",
+     "ranks have not called their framework's initialize() or init_process_group() while "
+     "others wait there",
      "a rank takes another path, or is still loading", "`ivyctl stack` shows where it is", ""},
     {"IVY-P034", "`--app jax-service` without a Python program", "the service belongs to JAX",
      "leave `--app` out", "122"},

@@ -110,8 +110,9 @@ std::string missing_library_text(const std::string& stderr_tail, const MissingPl
   note.severity = Severity::kNote;
   note.what = "the workers' program does not find its library " + RemoteText(library).line();
   note.where = place.host;
-  note.fix = "install it there, as on the other hosts; where it is in a folder of its own: -x "
-             "LD_LIBRARY_PATH=/FOLDER";
+  note.fix =
+      "install it there, as on the other hosts; where it is in a folder of its own: -x "
+      "LD_LIBRARY_PATH=/FOLDER";
   return render(note);
 }
 

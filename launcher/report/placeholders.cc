@@ -11,7 +11,7 @@ constexpr std::size_t kFileRankDigits = 5;
 struct Placeholder {
   std::size_t width = 0;
   char letter = '\0';    // 0: the text ends before there is one.
-  std::size_t size = 0;  // With the percent sign.
+  std::size_t size = 0;  // With the percent sign before it.
 };
 
 Placeholder placeholder_at(std::string_view text, std::size_t percent) {

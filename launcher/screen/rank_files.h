@@ -34,7 +34,7 @@ class RankFiles {
     std::vector<RankPlace> places;
     bool appends = false;  // A launcher that has taken the job over goes on with the files.
   };
-  // As LogFiles::open_all.
+  // The same as LogFiles::open_all.
   void open(const Request& request, std::function<void(const Result<void>&)> opened);
   void write(int rank, int stream, std::string_view bytes);
   void close(int rank, int stream);

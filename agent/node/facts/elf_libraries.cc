@@ -111,8 +111,8 @@ std::string file_constants(const std::string& path) {
     if (segment.p_type != PT_LOAD || (segment.p_flags & (PF_R | PF_W | PF_X)) != PF_R) continue;
     const std::size_t begin = constants.size();
     constants.resize(std::min<std::size_t>(begin + segment.p_filesz, kMaxConstants));
-    constants.resize(begin + file.read_at(segment.p_offset, constants.data() + begin,
-                                          constants.size() - begin));
+    constants.resize(
+        begin + file.read_at(segment.p_offset, constants.data() + begin, constants.size() - begin));
   }
   return constants;
 }

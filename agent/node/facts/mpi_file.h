@@ -14,7 +14,7 @@ namespace ivy {
 // library tell, without a version where they hold none or several. Empty: it is no MPI. Pure.
 std::string mpi_text(std::string_view constants);
 
-// Of the file's first constants; empty also where it cannot be read.
+// Reads the file's first constants; empty also where it cannot be read.
 std::string mpi_text_of_file(const std::string& path);
 
 // The MPI libraries that this process has mapped, as paths that lead there from this process's

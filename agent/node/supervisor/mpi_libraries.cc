@@ -44,9 +44,9 @@ std::vector<std::string> MpiLibraries::of_process(pid_t process) {
 const std::string& MpiLibraries::text_of(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) != 0) return texts_[""];
-  const std::string identity =
-      std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino) + ":" +
-      std::to_string(status.st_mtim.tv_sec) + ":" + std::to_string(status.st_mtim.tv_nsec);
+  const std::string identity = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino) +
+                               ":" + std::to_string(status.st_mtim.tv_sec) + ":" +
+                               std::to_string(status.st_mtim.tv_nsec);
   const auto known = texts_.find(identity);
   if (known != texts_.end()) return known->second;
   return texts_[identity] = mpi_text_of_file(path);

@@ -21,7 +21,7 @@ class MpiLibraries {
   std::vector<std::string> of_process(pid_t process);
   const std::string& text_of(const std::string& path);
 
-  std::map<std::string, std::string> texts_;  // By the file's identity.
+  std::map<std::string, std::string> texts_;  // The key is the identity of the file.
 };
 
 }  // namespace ivy
