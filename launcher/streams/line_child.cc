@@ -65,6 +65,9 @@ void LineChild::part_ended() {
   if (--parts_left_ > 0) return;
   is_over_ = true;
   input_->stop();
+  // Their handlers hold us, and we hold them.
+  output_.reset();
+  errors_.reset();
   if (!output_rest_.empty()) tell_line(std::exchange(output_rest_, {}), false);
   if (!error_rest_.empty()) tell_line(std::exchange(error_rest_, {}), true);
   const auto ended = std::exchange(handlers_, {}).ended;

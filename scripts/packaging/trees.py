@@ -67,7 +67,8 @@ def check_portable(tree):
         if not is_elf(path):
             continue
         needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", run("readelf", "--dynamic", "--wide", path)))
-        foreign = {library for library in needed - SYSTEM_LIBRARIES if not library.startswith("ld-linux")}
+        beside = set(os.listdir(os.path.dirname(path)))  # Found by its run path, $ORIGIN.
+        foreign = {library for library in needed - SYSTEM_LIBRARIES - beside if not library.startswith("ld-linux")}
         if foreign:
             raise Refusal(f"{name} needs {', '.join(sorted(foreign))}, which is not on every system")
         if newest_glibc(path) > NEWEST_GLIBC:

@@ -455,7 +455,7 @@ def scatter_object(objects: Sequence[T] | None = None, src: int = 0, *, group: G
 def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: None = None,
                      window: None = None) -> numpy.ndarray[Any, Any]: ...
 @overload
-def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", *, device: Any,
+def empty_registered(shape: int | Sequence[int], dtype: Any = "float32", device: Any = None,
                      window: Group | None = None) -> Any: ...
 
 # Imported at the first question.

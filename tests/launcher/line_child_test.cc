@@ -1,0 +1,63 @@
+#include "launcher/streams/line_child.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tests/launcher/link_probe.h"
+
+namespace ivy {
+namespace {
+
+struct Heard {
+  std::vector<std::string> output, errors;
+  std::optional<ExitStatus> end;
+
+  LineChild::Handlers handlers() {
+    LineChild::Handlers handlers;
+    handlers.output_line = [this](const std::string& line) { output.push_back(line); };
+    handlers.error_line = [this](const std::string& line) { errors.push_back(line); };
+    handlers.ended = [this](const ExitStatus& status) { end = status; };
+    return handlers;
+  }
+};
+
+const Environment kPath = {{"PATH", "/usr/bin:/bin"}};
+
+TEST(LineChildTest, TellsEachLineAndTheEndBehindTheLast) {
+  boost::asio::io_context loop;
+  Heard heard;
+  auto child =
+      LineChild::start(loop, {"/bin/sh", "-c", "echo one; echo oops >&2; printf two; exit 3"},
+                       kPath, heard.handlers());
+  ASSERT_TRUE(child.ok()) << child.error().message;
+  ASSERT_TRUE(run_until(loop, [&] { return heard.end.has_value(); }));
+  EXPECT_EQ(heard.output, (std::vector<std::string>{"one", "two"}));
+  EXPECT_EQ(heard.errors, std::vector<std::string>{"oops"});
+  EXPECT_FALSE(heard.end->success());
+}
+
+// One is asked for each host of a job, so what stayed of it would add up.
+TEST(LineChildTest, NothingOfItStaysBehindItsEnd) {
+  boost::asio::io_context loop;
+  Heard heard;
+  auto child = LineChild::start(loop, {"/bin/sh", "-c", "echo one"}, kPath, heard.handlers());
+  ASSERT_TRUE(child.ok()) << child.error().message;
+  const std::weak_ptr<LineChild> watched = child.value();
+  child.value().reset();
+  ASSERT_TRUE(run_until(loop, [&] { return heard.end.has_value(); }));
+  EXPECT_TRUE(run_until(loop, [&] { return watched.expired(); }));
+}
+
+TEST(LineChildTest, AProgramThatIsNotThereIsAnError) {
+  boost::asio::io_context loop;
+  Heard heard;
+  const auto child = LineChild::start(loop, {"/nowhere/program"}, kPath, heard.handlers());
+  EXPECT_EQ(child.error().code, Code::kNotFound);
+}
+
+}  // namespace
+}  // namespace ivy
