@@ -12,7 +12,8 @@ namespace ivy {
 void keep_title_place(char** argv);
 
 // From now on the process list shows these words, cut to the space there is. The strings of argv
-// are overwritten, and as many of the environment's as it takes; `environ` stays valid. Does nothing without keep_title_place().
+// are overwritten, and as many of the environment's as it takes; `environ` stays valid. Does
+// nothing without keep_title_place().
 void set_process_title(const std::vector<std::string>& words);
 
 }  // namespace ivy
