@@ -414,10 +414,6 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
   return {};
 }
 
-ivy::NodeProgram this_builds_node() {
-  return ivy::NodeProgram(ivy::program_directory() + "/ivy-node");
-}
-
 int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,
         const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
@@ -443,7 +439,7 @@ int run(const ivy::Options& options, const std::optional<ivy::Allocation>& alloc
     return complain(allowed.error());
   request.options.working_directory = absolute_directory(options.working_directory);
   request.caller = caller;
-  request.node = this_builds_node();
+  request.node = ivy::node_program();
   if (access(request.node.path.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound,
                                "ivy-node is not beside ivyrun: " + request.node.path,
@@ -462,7 +458,7 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
   request.options = ivy::recorded_options(read->options());
   request.options.hosts = ivy::recorded_hosts(*read);
   request.caller = caller;
-  request.node = this_builds_node();
+  request.node = ivy::node_program();
   request.identity = {read->job_id(), read->token()};
   request.started_in = read->started_in();
   request.timeout_passed = ivy::time_since_start(*read);

@@ -1,5 +1,6 @@
 #include "launcher/links/warden_copy.h"
 
+#include <fcntl.h>
 #include <sys/single_threaded.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -14,10 +15,17 @@ namespace {
 
 constexpr int kCarrierFd = 3;
 
+// Where a standard stream is closed, its number is free: a carrier that had it would be read and
+// written as that stream.
+void leave_standard_streams(Descriptor& end) {
+  if (end.get() < kCarrierFd) end.reset(fcntl(end.get(), F_DUPFD_CLOEXEC, kCarrierFd));
+}
+
 // What a started program has by itself, as far as the warden does not see to it.
 [[noreturn]] void go_on(const WardenOrder& order, int carrier, WardenCopy::Main main) noexcept {
   setsid();
   dup2(carrier, kCarrierFd);
+  fcntl(kCarrierFd, F_SETFD, 0);  // It may have had this number already, and closes on exec then.
   // Before Linux 5.9 the warden does it, a moment later.
   syscall(SYS_close_range, static_cast<unsigned>(kCarrierFd + 1), ~0u, 0u);
   for (int number = 1; number < NSIG; ++number) std::signal(number, SIG_DFL);
@@ -49,6 +57,9 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
   if (main == nullptr || __libc_single_threaded == 0) return nullptr;
   DescriptorPair ends = make_stream_pair();
   if (!ends) return nullptr;
+  leave_standard_streams(ends.ours);
+  leave_standard_streams(ends.theirs);
+  if (!ends.ours || !ends.theirs) return nullptr;
   const pid_t pid = fork();
   if (pid == 0) go_on(order, ends.theirs.get(), main);
   if (pid < 0) return nullptr;

@@ -42,6 +42,13 @@ def test_no_child_is_left_to_whoever_started_it(local, program):
     assert sum(left) <= ALLOWED, f"children left by each run: {left}"
 
 
+@pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-", "<&- >&- 2>&-"])
+def test_standard_streams_that_are_closed_are_nobodys_carrier(local, closed):
+    done = local.run_program("/bin/sh", "-c", f'"$@" {closed}', "-", local.ivyrun(), "-n", "2", "--fake-hosts", "1",
+                             "sh", "-c", "exit 7", limit=30)
+    assert done.code == 7, done
+
+
 # ---- the two files of ivyrun ---------------------------------------------------------------------
 
 class Pipe:
