@@ -122,11 +122,14 @@ bool MessageTraffic::progress(bool keep_lent) {
   bool has_moved = false;
   for (const std::unique_ptr<MessagePeer>& peer : peers_) {
     if (is_broken()) return true;
-    bool moved_here = false;
-    if (!peer->sends.empty()) moved_here |= progress_sends(*peer);
-    if (!is_broken()) moved_here |= progress_receives(*peer);
-    if (moved_here) ring(peer->rank);
-    has_moved |= moved_here;
+    const bool has_sent = !peer->sends.empty() && progress_sends(*peer);
+    const bool has_received = !is_broken() && progress_receives(*peer);
+    // A ring costs a system call where a thread of the peer sleeps, so one that nobody needs is not
+    // rung.
+    const bool is_awaited =
+        (has_sent && peer->sink->has_unread()) || (has_received && peer->source->take_wish());
+    if (is_awaited) ring(peer->rank);
+    has_moved |= has_sent || has_received;
   }
   return has_moved;
 }

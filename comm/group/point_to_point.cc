@@ -128,18 +128,26 @@ Outcome PointToPoint::see_through(Lock& lock, const Requests& requests, const Pa
       break;
     } else if (now - idle_since < options_.spin) {
       spin(lock, now - idle_since);
-    } else {
-      if (traffic_.progress(true)) continue;
-      traffic_.show_oldest();
-      open->is_slept_on = true;
-      const auto until = std::min(open->until, patience.until);
-      const bool may_go_on = pause(lock, looking, until);
-      open->is_slept_on = false;
-      if (!may_go_on) traffic_.report(called_off(*open, options_));
+    } else if (!traffic_.progress(true)) {
+      sleep_on(lock, looking, *open, std::min(open->until, patience.until));
     }
+  }
+  // What came during the last look is not worth waking another thread for.
+  if (looking.has_missed()) {
+    looking.look();
+    traffic_.progress();
   }
   tell_found(lock);  // Reports a failure that another thread found.
   return outcome_of(requests);
+}
+
+void PointToPoint::sleep_on(Lock& lock, Looking& looking, MessageRequest& open,
+                            steady_clock::time_point until) {
+  traffic_.show_oldest();
+  open.is_slept_on = true;
+  const bool may_go_on = pause(lock, looking, until);
+  open.is_slept_on = false;
+  if (!may_go_on) traffic_.report(called_off(open, options_));
 }
 
 void PointToPoint::spin(Lock& lock, nanoseconds idle) {

@@ -71,6 +71,8 @@ class PointToPoint {
     std::chrono::steady_clock::time_point until = std::chrono::steady_clock::time_point::max();
   };
   Outcome see_through(Lock& lock, const Requests& requests, const Patience& patience);
+  void sleep_on(Lock& lock, Looking& looking, MessageRequest& open,
+                std::chrono::steady_clock::time_point until);
   static void spin(Lock& lock, std::chrono::nanoseconds idle);
   bool pause(Lock& lock, Looking& looking, std::chrono::steady_clock::time_point until);
   bool pause(Lock& lock, std::uint32_t bell, std::chrono::steady_clock::time_point until);

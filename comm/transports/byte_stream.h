@@ -20,6 +20,8 @@ class ByteSink {
   virtual ~ByteSink() = default;
   // How many bytes were taken; 0: none can be now.
   virtual std::size_t write_some(const void* bytes, std::size_t count) = 0;
+  // False: everything that was written has been read, so that nobody has to be told of it.
+  virtual bool has_unread() const { return true; }
   virtual StreamState state() const = 0;
   // A socket to poll for writing; -1: the reader rings this rank's doorbell instead.
   virtual int descriptor() const = 0;
@@ -36,6 +38,8 @@ class ByteSource {
  public:
   virtual ~ByteSource() = default;
   virtual std::size_t read_some(void* bytes, std::size_t count) = 0;
+  // True once after the writer has begun to wait for what was done here: room, or a loan's end.
+  virtual bool take_wish() { return true; }
   virtual StreamState state() const = 0;
   virtual int descriptor() const = 0;
   // Where in the writer's memory the bytes of its loan are; 0: it was revoked. What was read counts

@@ -25,7 +25,7 @@
 namespace ivy::comm {
 
 inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
-inline constexpr std::uint32_t kSegmentVersion = 8;
+inline constexpr std::uint32_t kSegmentVersion = 9;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
 // Two cache lines: processors fetch lines in pairs.
@@ -107,7 +107,8 @@ inline constexpr std::size_t kLentBytesLeast = std::size_t{64} << 10;
 // Bytes from one member to another. It stays when its writer goes.
 struct RingMemory {
   alignas(kLineBytes) std::atomic<std::uint64_t> written;
-  std::atomic<std::uint64_t> lent;  // The address of the last loan; 0: it was revoked.
+  std::atomic<std::uint64_t> lent;        // The address of the last loan; 0: it was revoked.
+  std::atomic<std::uint32_t> wants_room;  // 1: the writer found too little, and waits for a reader.
   alignas(kLineBytes) std::atomic<std::uint64_t> read;
   // Twice the number of loans that have ended, and 1 where the last one was declined.
   std::atomic<std::uint64_t> loans_ended;

@@ -59,6 +59,8 @@ class Looking {
   void look() { bell_ = mail_ != nullptr ? mail_->bell() : 0; }
   // As it was before the last look.
   std::uint32_t bell() const { return bell_; }
+  // True if something came since then.
+  bool has_missed() const { return mail_ != nullptr && mail_->bell() != bell_; }
   // A sleep stands between end() and begin().
   void begin() {
     if (mail_ != nullptr) mail_->begin_looking();

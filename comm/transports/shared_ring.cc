@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "proto/os/descriptor.h"
 
@@ -44,8 +45,8 @@ class RingSink final : public ByteSink {
   explicit RingSink(std::shared_ptr<Ring> ring) : shared_(std::move(ring)), ring_(*shared_) {}
   std::size_t write_some(const void* bytes, std::size_t count) override {
     const std::uint64_t written = ring_->written.load(std::memory_order_relaxed);
-    const std::uint64_t room = kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
-    count = std::min<std::size_t>(count, room);
+    if (room_behind(written) < count) wish_for_room();
+    count = std::min<std::size_t>(count, room_behind(written));
     if (count == 0) return 0;
     each_stretch(written, count, [&](std::size_t to, std::size_t from, std::size_t stretch) {
       std::memcpy(ring_->bytes + to, static_cast<const std::uint8_t*>(bytes) + from, stretch);
@@ -53,11 +54,14 @@ class RingSink final : public ByteSink {
     ring_->written.store(written + count, std::memory_order_release);
     return count;
   }
+  bool has_unread() const override {
+    return ring_->read.load(std::memory_order_acquire) !=
+           ring_->written.load(std::memory_order_relaxed);
+  }
   StreamState state() const override { return StreamState::kOpen; }
   int descriptor() const override { return -1; }
   bool lend(const void* bytes, std::size_t count) override {
-    const std::uint64_t written = ring_->written.load(std::memory_order_relaxed);
-    const std::uint64_t room = kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
+    const std::uint64_t room = room_behind(ring_->written.load(std::memory_order_relaxed));
     if (is_declined_ || count < kLentBytesLeast || count < room) return false;
     ++loans_;
     ring_->lent.store(reinterpret_cast<std::uintptr_t>(bytes), std::memory_order_relaxed);
@@ -72,6 +76,17 @@ class RingSink final : public ByteSink {
   }
 
  private:
+  std::uint64_t room_behind(std::uint64_t written) const {
+    return kRingBytes - (written - ring_->read.load(std::memory_order_acquire));
+  }
+  // Look at the room once more afterwards: the reader may just have made some.
+  void wish_for_room() {
+    if (ring_->wants_room.load(std::memory_order_relaxed) == 0) {
+      ring_->wants_room.store(1, std::memory_order_relaxed);
+    }
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+  }
+
   const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
   std::uint64_t loans_ = 0;
@@ -92,6 +107,12 @@ class RingSource final : public ByteSource {
     ring_->read.store(read + count, std::memory_order_release);
     return count;
   }
+  bool take_wish() override {
+    std::atomic_thread_fence(std::memory_order_seq_cst);
+    const bool wants_room = ring_->wants_room.load(std::memory_order_relaxed) != 0;
+    if (wants_room) ring_->wants_room.store(0, std::memory_order_relaxed);
+    return std::exchange(has_ended_loan_, false) || wants_room;
+  }
   StreamState state() const override { return StreamState::kOpen; }
   int descriptor() const override { return -1; }
   std::uint64_t lent() const override { return ring_->lent.load(std::memory_order_seq_cst); }
@@ -99,11 +120,13 @@ class RingSource final : public ByteSource {
     const std::uint64_t ended = ring_->loans_ended.load(std::memory_order_relaxed) / 2 + 1;
     ring_->loans_ended.store(2 * ended + (how == LoanState::kDeclined ? 1 : 0),
                              std::memory_order_release);
+    has_ended_loan_ = true;
   }
 
  private:
   const std::shared_ptr<Ring> shared_;  // Shared by both ends in tests.
   Ring& ring_;
+  bool has_ended_loan_ = false;
 };
 
 Result<std::shared_ptr<Ring>> map_ring(int descriptor, std::size_t offset) {

@@ -1,7 +1,7 @@
-// ivycomm_calls: the usual collectives on NumPy's arrays and torch's tensors, from the interpreter
-// to the C interface in one step. Each function takes all arguments of the Python function of its
-// name, by position, and returns NotImplemented for all that is not usual: the Python function then
-// does it its own way.
+// ivycomm_calls: the usual collectives and messages on NumPy's arrays and torch's tensors, from the
+// interpreter to the C interface in one step. Each function takes all arguments of the Python
+// function of its name, by position, and returns NotImplemented for all that is not usual: the
+// Python function then does it its own way.
 //
 // It links neither libivycomm nor NumPy: connect() tells the library's functions, teach() NumPy's.
 // CPython's limited API, so that one file serves every Python from 3.11 on.
@@ -12,6 +12,7 @@
 #include "comm/python/extension/array_view.h"
 #include "comm/python/extension/interrupts.h"
 #include "comm/python/extension/library.h"
+#include "comm/python/extension/message_calls.h"
 #include "comm/python/extension/more_calls.h"
 #include "comm/python/extension/python.h"
 #include "comm/python/extension/seats.h"
@@ -165,6 +166,9 @@ PyMethodDef methods[] = {
     {"all_gather_", fast(all_gather_in_place), METH_FASTCALL, nullptr},
     {"all_to_all", fast(all_to_all), METH_FASTCALL, nullptr},
     {"all_to_all_", fast(all_to_all_in_place), METH_FASTCALL, nullptr},
+    {"send", fast(send), METH_FASTCALL, nullptr},
+    {"recv", fast(recv), METH_FASTCALL, nullptr},
+    {"recv_", fast(recv_in_place), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,

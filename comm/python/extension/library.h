@@ -10,7 +10,7 @@
 namespace ivy::python {
 
 // Raised where the Python package knows another one: both must come from one build.
-inline constexpr int kInterface = 2;
+inline constexpr int kInterface = 3;
 
 struct Library {
   decltype(&ivy_all_reduce) all_reduce = nullptr;
@@ -24,6 +24,8 @@ struct Library {
   decltype(&ivy_exscan) exscan = nullptr;
   decltype(&ivy_gather) gather = nullptr;
   decltype(&ivy_all_to_all) all_to_all = nullptr;
+  decltype(&ivy_send) send = nullptr;
+  decltype(&ivy_recv) recv = nullptr;
 
   // False, and an exception set: an address is missing.
   bool take(PyObject* addresses) {
@@ -34,7 +36,8 @@ struct Library {
            take(addresses, "ivy_reduce_scatter", reduce_scatter) &&
            take(addresses, "ivy_barrier", barrier) && take(addresses, "ivy_reduce", reduce) &&
            take(addresses, "ivy_scan", scan) && take(addresses, "ivy_exscan", exscan) &&
-           take(addresses, "ivy_gather", gather) && take(addresses, "ivy_all_to_all", all_to_all);
+           take(addresses, "ivy_gather", gather) && take(addresses, "ivy_all_to_all", all_to_all) &&
+           take(addresses, "ivy_send", send) && take(addresses, "ivy_recv", recv);
   }
 
  private:

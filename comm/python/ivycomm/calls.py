@@ -12,7 +12,7 @@ import threading
 
 from .element_types import DTYPES, ReduceOp, reductions
 
-INTERFACE = 2  # Both must come from one build.
+INTERFACE = 3  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
 
 _extension = None
@@ -25,12 +25,12 @@ def _not_usual(*_):
 
 all_reduce = all_reduce_ = all_reduce_coalesced = broadcast = broadcast_ = reduce = reduce_ = _not_usual
 all_gather = all_gather_ = gather = reduce_scatter = all_to_all = all_to_all_ = barrier = _not_usual
-scan = scan_ = exscan = exscan_ = _not_usual
+scan = scan_ = exscan = exscan_ = send = recv = recv_ = _not_usual
 _FUNCTIONS = ("all_reduce", "all_reduce_", "all_reduce_coalesced", "broadcast", "broadcast_", "reduce", "reduce_", "all_gather",
               "all_gather_", "gather", "reduce_scatter", "all_to_all", "all_to_all_", "barrier", "scan", "scan_", "exscan",
-              "exscan_")
+              "exscan_", "send", "recv", "recv_")
 _LIBRARY = ("all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "reduce_scatter", "barrier", "reduce", "scan",
-            "exscan", "gather", "all_to_all")
+            "exscan", "gather", "all_to_all", "send", "recv")
 
 
 def connect(library, places, raise_error):

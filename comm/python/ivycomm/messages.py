@@ -12,7 +12,7 @@ that send to each other do so in sendrecv or batch_isend_irecv, else each would 
 import contextlib
 from collections import namedtuple
 
-from . import arrays, gradients
+from . import arrays, calls, gradients
 from .arrays import Memory
 from .collectives import _in_place, _nothing, _Operands, _written
 from .errors import check
@@ -30,6 +30,9 @@ def _peer(group, rank):
 
 def send(x, dst, tag=0, *, group=None, timeout=None):
     """Sends x to rank dst; returns when x may be changed."""
+    done = calls.send(x, dst, tag, group, False, timeout)
+    if done is not NotImplemented:
+        return done
     return _send(x, dst, tag, group, False, timeout)
 
 
@@ -54,6 +57,9 @@ def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_m
 
     with_message: returns (array, Message(source, tag, bytes)).
     """
+    done = calls.recv(like, src, tag, group, out, timeout, with_message)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return None
@@ -63,6 +69,9 @@ def recv(like, src=None, tag=None, *, group=None, out=None, timeout=None, with_m
 
 def recv_(x, src=None, tag=None, *, group=None, timeout=None, with_message=False):
     """recv into x; returns x."""
+    done = calls.recv_(x, src, tag, group, False, timeout, with_message)
+    if done is not NotImplemented:
+        return done
     group = resolve(group)
     if not group.is_member:
         return None
@@ -105,7 +114,7 @@ def batch_isend_irecv(operations, *, timeout=None):
     names the one that is wrong, and nothing is sent. Ranks may give theirs in any order. wait_all() waits for all.
     """
     operations = [P2POp(*operation) for operation in operations]
-    calls = []
+    planned = []
     for index, (op, x, peer, tag, group) in enumerate(operations):
         if op is not isend and op is not irecv:
             raise TypeError(f"operation {index} of batch_isend_irecv is {op!r}, not ivycomm.isend or ivycomm.irecv")
@@ -113,13 +122,13 @@ def batch_isend_irecv(operations, *, timeout=None):
             _check_message(op, x, peer, tag, resolve(group))
         except (TypeError, ValueError) as error:
             raise type(error)(f"operation {index} of batch_isend_irecv: {error}") from None
-        calls.append((op, x, peer, tag, group))
+        planned.append((op, x, peer, tag, group))
     works = []
     try:
-        with together(calls):
+        with together(planned):
             # Receives first: a message that finds one needs no memory of its own.
-            for index in sorted(range(len(calls)), key=lambda index: calls[index][0] is isend):
-                op, x, peer, tag, group = calls[index]
+            for index in sorted(range(len(planned)), key=lambda index: planned[index][0] is isend):
+                op, x, peer, tag, group = planned[index]
                 works.append((index, op(x, peer, tag, group=group, timeout=timeout)))
     except BaseException:
         for _, work in works:

@@ -47,6 +47,7 @@ def same_results(r, n):
             if x.ndim and x.shape[0] % n == 0:
                 same(ic.reduce_scatter(x, op), ic.reduce_scatter(x, op, timeout=60.0))
             same_moves(x, op, n)
+            same_messages(x, r, n)
             done = calls.all_reduce_(x, op, None, False, None, 1.0)
             assert (done is x) == taken, (dtype, shape, done)
     parts = [np.full(size, float(r + size)) for size in (3, 0, 200_000, 1, 70)]
@@ -94,6 +95,19 @@ def same_moves(x, op, n):
     assert (calls.gather(x, 0, 0, False, None, None, False, None) is not NotImplemented) == taken
 
 
+def same_messages(x, r, n):
+    after, before = (r + 1) % n, (r - 1) % n
+    for timeout in (None, 60.0):
+        ic.send(x, after, 3, timeout=timeout)
+        one = np.empty_like(x)
+        assert ic.recv_(one, before, 3, timeout=timeout) is one
+        ic.send(one, before, timeout=timeout)
+        same(ic.recv(x, None if n == 2 else after, timeout=timeout), x)
+    taken = calls.is_there()
+    assert (calls.send(x, after, 4, None, False, None) is None) == taken or ic.send(x, after, 4) is None
+    assert (calls.recv(x, before, 4, None, None, None, False) is not NotImplemented) == taken or ic.recv(x, before, 4) is not None
+
+
 def tensors(r, n):
     """Torch's, of which some need what only the long way does."""
     import torch
@@ -135,6 +149,10 @@ def same_tensors(x, n):
         assert one is other is None or torch.equal(one, other)
     one = x.clone()
     version = one._version
+    ic.send(x, ic.rank())
+    assert ic.recv_(one, ic.rank()) is one and torch.equal(one, x) and one._version > version
+    ic.send(x, ic.rank())
+    assert torch.equal(ic.recv(x, ic.rank()), x)
     assert ic.scan_(one, "max") is one and torch.equal(one, ic.scan(x, "max")) and one._version > version
     assert ic.reduce_(one, 0, "max") is one
 
