@@ -311,6 +311,15 @@ def check_coroutines(path, code, findings):
                          "a braced temporary inside a co_await expression: name it first (GCC 12)")
 
 
+# `new` takes its memory before it evaluates its arguments, and a return from there forgets it.
+TRYING_NEW = re.compile(r"\bnew\s+[\w:<>]+\s*\([^;]*?\bIVY_TRY\b")
+
+
+def check_trying_new(path, code, findings):
+    for match in TRYING_NEW.finditer(code):
+        findings.add(path, line_of(code, match.start()), "IVY_TRY among the arguments of new: name the value first")
+
+
 def check_python_functions(path, text, findings):
     try:
         tree = ast.parse(text)
@@ -372,6 +381,7 @@ def check_cxx(path, text, findings):
     check_os_floor(path, code, findings)
     check_sizes(path, code, findings)
     check_coroutines(path, code, findings)
+    check_trying_new(path, code, findings)
     if path.endswith((".h", ".hpp")) and not re.search(r"^#pragma once$", text, re.MULTILINE):
         findings.add(path, 1, "no #pragma once")
 

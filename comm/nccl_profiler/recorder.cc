@@ -29,6 +29,10 @@ bool Recorder::has_page() {
   return true;
 }
 
+Recorder::~Recorder() {
+  for (const std::atomic<Communicator*>& communicator : communicators_) delete communicator.load();
+}
+
 std::optional<std::uint32_t> Recorder::take_row() {
   static_assert(kCommunicators == 64);
   if (~rows_ == 0) return std::nullopt;

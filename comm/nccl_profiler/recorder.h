@@ -35,6 +35,9 @@ class Recorder {
   static std::uint64_t mask_of(const char* choice);
 
   explicit Recorder(AskForPage ask_for_page) : ask_for_page_(ask_for_page) {}
+  ~Recorder();  // No thread may come with a handle any more.
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
   // Returns the events that NCCL should report, 0 without a page, and sets the context.
   std::uint64_t open(const CommunicatorFacts& facts, Handle& context);

@@ -92,6 +92,7 @@ class [[nodiscard]] Result<void> {
 
 // auto x = IVY_TRY(f());  returns f's error from the calling function, which returns a Result.
 // For Result<void>: IVY_CHECK(f());
+// Not among the arguments of `new`, whose memory would be lost.
 #define IVY_TRY(expression)                                    \
   __extension__({                                              \
     auto ivy_try_result_ = (expression);                       \

@@ -3,7 +3,8 @@
 namespace ivy::store {
 
 Result<std::unique_ptr<Client>> Client::connect(const ClientOptions& options) {
-  return std::unique_ptr<Client>(new Client(IVY_TRY(SharedConnection::connect(options))));
+  auto connection = IVY_TRY(SharedConnection::connect(options));
+  return std::unique_ptr<Client>(new Client(std::move(connection)));
 }
 
 Result<Client::Names> Client::list(std::string_view prefix, Limit limit) {

@@ -26,6 +26,12 @@ def main():
         assert np.array_equal(shard.data, whole[shard.index])
     assert len(array.global_shards) == len(devices) and set(sharding.addressable_devices) == set(jax.local_devices())
 
+    # The same, of parts that lie on their devices already.
+    places = sharding.addressable_devices_indices_map(shape)
+    parts = [jax.device_put(whole[index], device) for device, index in places.items()]
+    assert np.array_equal(multihost_utils.process_allgather(
+        jax.make_array_from_single_device_arrays(shape, sharding, parts), tiled=True), whole)
+
     assert np.allclose(jax.jit(lambda a: (a * 2).sum())(array), 2.0 * whole.sum(), rtol=1e-5)
     rows = jax.jit(lambda a: a.sum(axis=1), out_shardings=NamedSharding(mesh, PartitionSpec()))(array)
     assert rows.is_fully_replicated and np.allclose(rows, whole.sum(axis=1))

@@ -2,8 +2,9 @@
 
     tests/bench/run rpc [--runs N] [--most BYTES]
 
-A call sends a tensor from rank 0 to rank 1, whose function returns its length; a message goes there and back and counts
-half. Each way in turn, and the medians of all turns. What programs wait for remote calls run on torch's interpreter.
+A call sends a tensor from rank 0 to rank 1, whose function returns its length; beside it a copy of the tensor into new
+memory, in one process. A message goes there and back and counts half. Each way in turn, and the medians of all turns.
+Remote calls run on torch's interpreter.
 """
 
 import argparse
@@ -26,7 +27,8 @@ def by_mpi(name, *flags):
     return [*mpi(name, *flags)[:-2], RANK, "mpi4py"]
 
 
-CALLS = {"ivycomm": by_ivyrun(TORCH, "ivycomm"), "TensorPipe": by_ivyrun(TORCH, "torch")}
+CALLS = {"ivycomm": by_ivyrun(TORCH, "ivycomm"), "TensorPipe": by_ivyrun(TORCH, "torch"),
+         "a copy": [TORCH, RANK, "copy"]}
 MESSAGES = {"ivycomm": by_ivyrun(python_of("mpich"), "messages"), "MPICH": by_mpi("mpich"),
             "Open MPI": by_mpi("openmpi", "--allow-run-as-root", "--oversubscribe")}
 

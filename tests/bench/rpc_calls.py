@@ -1,7 +1,8 @@
-"""A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|messages|mpi4py SIZE...: prints what calls take, as JSON lines.
+"""A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|copy|messages|mpi4py SIZE...: prints what calls take, as JSON.
 
 ivycomm, torch: a remote call whose argument is a tensor of so many bytes and whose result is its length, from rank 0
-to rank 1. messages, mpi4py: half of a message's way to rank 1 and back. Each line: bytes, and the median seconds.
+to rank 1. copy: no call, only a copy of such a tensor into new memory, as fast as memory is. messages, mpi4py: half of a
+message's way to rank 1 and back. Each line: bytes, and the median seconds.
 """
 
 import json
@@ -40,6 +41,12 @@ def calls_of_torch():
             lambda x: rpc.rpc_sync("rank1", length, args=(x,)), rpc.shutdown)
 
 
+def copies():
+    import torch
+
+    return 0, lambda size: torch.ones(size, dtype=torch.uint8), lambda x: x.clone(), lambda: None
+
+
 def median_of(function, x):
     for _ in range(3):
         function(x)
@@ -52,12 +59,15 @@ def median_of(function, x):
     return statistics.median(taken)
 
 
+CALLS = {"ivycomm": calls_of_ivycomm, "torch": calls_of_torch, "copy": copies}
+
+
 def say(size, seconds):
     print(json.dumps({"bytes": size, "seconds": seconds}), flush=True)
 
 
 def measure_calls(way, sizes):
-    rank, make, call, shutdown = {"ivycomm": calls_of_ivycomm, "torch": calls_of_torch}[way]()
+    rank, make, call, shutdown = CALLS[way]()
     if rank == 0:
         for size in sizes:
             say(size, median_of(call, make(size)))
@@ -105,7 +115,7 @@ def measure_messages(way, sizes):
 
 def main():
     way, sizes = sys.argv[1], [int(size) for size in sys.argv[2:]]
-    (measure_calls if way in ("ivycomm", "torch") else measure_messages)(way, sizes)
+    (measure_calls if way in CALLS else measure_messages)(way, sizes)
 
 
 if __name__ == "__main__":

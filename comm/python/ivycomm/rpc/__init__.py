@@ -30,6 +30,7 @@ at once when the callee's process ends; NotInitialized before init_rpc and after
 import atexit
 import itertools
 import threading
+import time
 import traceback
 
 from .. import collectives, errors, groups, objects
@@ -126,7 +127,7 @@ def rpc_sync(dst_rank, function_name, *args, timeout=..., **kwargs):
     dst_rank: a rank of the group, or its name. function_name: a registered name, or a function that is registered here.
     timeout: seconds; None: without limit.
     """
-    return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout).result()
+    return _running().call(dst_rank, _name_of(function_name), (args, kwargs), timeout, is_awaited=True).result()
 
 
 def rpc_async(dst_rank, function_name, *args, timeout=..., **kwargs):
@@ -308,7 +309,7 @@ class _Service:
             raise ValueError(f"rank {to} is not in 0..{self.group.size - 1}")
         return int(to)
 
-    def call(self, to, name, arguments, timeout):
+    def call(self, to, name, arguments, timeout, is_awaited=False):
         if not self.is_open():
             raise NotInitialized("the service has been shut down")
         to, timeout = self.rank_of(to), self._timeout if timeout is ... else timeout
@@ -318,13 +319,13 @@ class _Service:
         self._under_way.add(future)
         self._taker.wake()
         if is_large(parts):
-            self._large.add(to, future._call, parts)
+            self._large.add(frames.AWAITED if is_awaited else frames.ANNOUNCED, to, future._call, parts)
         else:
             self._send(to, _REQUESTS, _request_tag(future._call), frames.CALL, future._call, parts)
         return future
 
-    def _announce(self, to, call, parts):
-        self._messages.send(frames.pack_ahead(frames.ANNOUNCED, call, parts), to, _REQUESTS)
+    def _announce(self, kind, to, call, parts):
+        self._messages.send(frames.pack_ahead(kind, call, parts), to, _REQUESTS)
 
     def _send_parts(self, to, call, parts):
         for part in parts:
@@ -342,11 +343,17 @@ class _Service:
 
     def reply(self, source, tag, timeout):
         """(kind, parts) of the reply with that tag; None: it has not come within that time."""
+        until = None if timeout is None else time.monotonic() + timeout
         room = self._rooms.pop() if self._rooms else Room(room_of(frames.FRAME_BYTES))
         try:
-            if not self._messages.receive(room, source, tag, timeout):
-                return None
-            kind, _, parts, lengths = frames.unpack(room.bytes())
+            while True:
+                left = None if until is None else max(0.0, until - time.monotonic())
+                if not self._messages.receive(room, source, tag, left):
+                    return None
+                kind, call, parts, lengths = frames.unpack(room.bytes())
+                if kind != frames.ASKED:
+                    break
+                self._large.asked(source, call)
         finally:
             self._rooms.append(room)
         return kind, self._parts(source, tag, lengths) if parts is None else parts
@@ -386,7 +393,11 @@ class _Service:
             self._large.asked(source, call)
             return
         try:
-            if kind == frames.ANNOUNCED:
+            if kind == frames.AWAITED:
+                # Who waits for the reply sends at once, so no other thread has to listen meanwhile.
+                self._send(source, _reply_tag(call), None, frames.ASKED, call, [])
+                parts = self._parts(source, _request_tag(call), lengths)
+            elif kind == frames.ANNOUNCED:
                 parts = self._announced_parts(source, call, lengths)
             elif parts is None:
                 parts = self._parts(source, _request_tag(call), lengths)

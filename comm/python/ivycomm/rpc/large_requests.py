@@ -17,7 +17,7 @@ def is_large(parts):
 
 
 class LargeRequests:
-    """announce(to, call, parts): tells the callee. send_parts(to, call, parts): sends them. Thread: any."""
+    """announce(kind, to, call, parts): tells the callee. send_parts(to, call, parts): sends them. Thread: any."""
 
     def __init__(self, announce, send_parts):
         self._announce, self._send_parts = announce, send_parts
@@ -25,13 +25,14 @@ class LargeRequests:
         self._announced = collections.defaultdict(dict)  # By callee and call.
         self._waiting = collections.defaultdict(collections.deque)
 
-    def add(self, to, call, parts):
+    def add(self, kind, to, call, parts):
+        """kind: frames.ANNOUNCED or AWAITED."""
         with self._lock:
             if len(self._announced[to]) >= _ANNOUNCED:
-                self._waiting[to].append((call, parts))
+                self._waiting[to].append((kind, call, parts))
                 return
             self._announced[to][call] = parts
-        self._announce(to, call, parts)
+        self._announce(kind, to, call, parts)
 
     def asked(self, to, call):
         """The callee `to` has a thread for this call's parts."""
@@ -43,6 +44,6 @@ class LargeRequests:
             del self._announced[to][call]
             if not self._waiting[to]:
                 return
-            call, parts = self._waiting[to].popleft()
+            kind, call, parts = self._waiting[to].popleft()
             self._announced[to][call] = parts
-        self._announce(to, call, parts)
+        self._announce(kind, to, call, parts)
