@@ -151,8 +151,9 @@ CLUSTERS = (("dask", "apps", "dask_sum.py"), ("ray", "ray", "ray_sum.py"))
 
 
 def files():
+    """Semaphores of Python's multiprocessing bear the job's id, so that they are found when their maker was killed."""
     return {f"{place}/{name}" for place in PLACES for name in os.listdir(place)
-            if re.match(r"ray|dask|plasma", name)}
+            if re.match(r"ray|dask|plasma|sem\.mp-[0-9a-f]{32}-", name)}
 
 
 def listened_on(processes):
@@ -196,10 +197,12 @@ def test_clusters_at_once_leave_nothing(local, apps):
             jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, "--start-timeout", "600s", "--app", app, "-x",
                                                  f"IVYTEST_CLUSTER={app}{number}", "--python", python_of(environment),
                                                  waits, example(name), env={"IVYTEST_CLUSTER": f"{app}{number}"})
-            # One start at a time: Ray gives up one that takes 30 s.
-            jobs[f"{app}{number}"].wait_for(rb"total", limit=600)
+    for job in jobs.values():
+        job.wait_for(rb"total", limit=600)
     ports = listened_on(local.processes())
     assert len(ports) > len(jobs), ports
+    if "dask" in apps:
+        assert any("/sem.mp-" in name for name in files() - before)
     for name, job in jobs.items():
         victim = random.choice(processes_of(local, name))
         print(name, "victim", victim.pid, victim.words()[:150])
