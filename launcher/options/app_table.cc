@@ -10,13 +10,30 @@ namespace {
 
 using enum AppPlace;
 
-// `ray start`, without the server for ray:// addresses: it would take port 10001, of which a host
-// has one, where grpcio is installed, and cannot be switched off by a flag.
+// `ray start`, with two changes that no flag makes. A raylet waits for 15 s until a file says where
+// the dashboard's agent listens, and ends when that takes longer: the port is known, so the file is
+// there before. The server for ray:// addresses, which is started where grpcio is installed, would
+// take port 10001, of which a host has one. A Ray that looks different is left as it is.
 constexpr const char* kRayStart = R"py(
 import sys
+from ray._private import services
 from ray.scripts import scripts
-if hasattr(scripts, "get_ray_client_dependency_error"):
-    scripts.get_ray_client_dependency_error = lambda: "ivyrun starts none"
+
+scripts.get_ray_client_dependency_error = lambda: "ivyrun starts none"
+start = services.start_ray_process
+
+def start_ray_process(command, *values, **named):
+    try:
+        if command[0] == services.RAYLET_EXECUTABLE:
+            from ray._raylet import DASHBOARD_AGENT_LISTEN_PORT_NAME, persist_port
+            said = dict(word.split("=", 1) for word in command if "=" in word)
+            port = sys.argv[sys.argv.index("--dashboard-agent-listen-port") + 1]
+            persist_port(said["--session_dir"], said["--node_id"], DASHBOARD_AGENT_LISTEN_PORT_NAME, int(port))
+    except Exception:
+        pass
+    return start(command, *values, **named)
+
+services.start_ray_process = start_ray_process
 sys.exit(scripts.main())
 )py";
 
@@ -67,7 +84,7 @@ const Environment& patience_of_ray() {
   return patience;
 }
 
-// A raylet whose agents choose their ports waits for them for 15 s, and ends when they take longer.
+// A raylet waits for 15 s for agents that choose their ports themselves.
 std::string agents_of_ray(const std::string& role, int first_port) {
   std::string text;
   for (const char* flag : {"dashboard-agent-listen-port", "dashboard-agent-grpc-port",

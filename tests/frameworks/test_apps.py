@@ -72,6 +72,13 @@ def test_a_role_that_ends_early_is_named(local):
     assert b"its last words" in done.err and done.took < seconds(20), done
 
 
+def test_a_framework_that_is_missing_is_named(local):
+    """Debian's Python has no Ray."""
+    done = local.run("--app", "ray", "--python", PYTHON, local.file("client.py", CLIENT))
+    assert done.code == 1 and b"IVY-R018" in done.err and b"No module named 'ray'" in done.err, done
+    assert f"install it for {PYTHON}" in done.err_text and "--python PATH" in done.err_text, done
+
+
 def test_a_role_that_is_not_ready_is_named(local):
     done = local.run("--start-timeout", "6s", "--role", "db@first=sh -c 'echo waits; sleep 60' {db.port}", "true")
     assert done.code == 1 and b"IVY-R019" in done.err and b"--start-timeout" in done.err and b"waits" in done.err, done
@@ -194,9 +201,10 @@ def test_clusters_at_once_leave_nothing(local, apps):
     jobs = {}
     for number in range(2):
         for app, environment, name in (cluster for cluster in CLUSTERS if cluster[0] in apps):
-            jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, "--start-timeout", "600s", "--app", app, "-x",
-                                                 f"IVYTEST_CLUSTER={app}{number}", "--python", python_of(environment),
-                                                 waits, example(name), env={"IVYTEST_CLUSTER": f"{app}{number}"})
+            mark = f"IVYTEST_CLUSTER={app}{number}"
+            flags = "--start-timeout", f"{seconds(600):g}s", "--app", app, "-x", mark
+            jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, *flags, "--python", python_of(environment), waits,
+                                                 example(name), env=dict([mark.split("=")]))
     for job in jobs.values():
         job.wait_for(rb"total", limit=600)
     ports = listened_on(local.processes())
