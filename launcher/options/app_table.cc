@@ -74,12 +74,13 @@ std::vector<std::string> python(const char* text, std::string_view arguments) {
 }
 
 // How long parts of Ray look for each other when they start. Only --start-timeout is to end that:
-// Ray's own limits of 5 to 30 s are too few where a host has many times more to do than it has
-// cores.
+// Ray's own limits of 5 to 60 s are too few where a host has many times more to do than it has
+// cores. (A raylet whose first workers do not come in time lets ray.init() wait for ever.)
 const Environment& patience_of_ray() {
   static const Environment patience = {{"RAY_NUM_REDIS_GET_RETRIES", "3600"},
                                        {"RAY_raylet_start_wait_time_s", "3600"},
                                        {"RAY_agent_register_timeout_ms", "3600000"},
+                                       {"RAY_worker_register_timeout_seconds", "3600"},
                                        {"RAY_gcs_rpc_server_connect_timeout_s", "3600"}};
   return patience;
 }
