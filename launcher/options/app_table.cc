@@ -10,6 +10,33 @@ namespace {
 
 using enum AppPlace;
 
+// `ray start`, with two changes that no flag makes. A raylet waits for 15 s until a file says where
+// the dashboard's agent listens, and ends when that takes longer: the port is known, so the file is
+// there before. The server for ray:// addresses, which is started where grpcio is installed, would
+// take port 10001, of which a host has one. A Ray that looks different is left as it is.
+constexpr const char* kRayStart = R"py(
+import sys
+from ray._private import services
+from ray.scripts import scripts
+
+scripts.get_ray_client_dependency_error = lambda: "ivyrun starts none"
+start = services.start_ray_process
+
+def start_ray_process(command, *values, **named):
+    try:
+        if command[0] == services.RAYLET_EXECUTABLE:
+            from ray._raylet import DASHBOARD_AGENT_LISTEN_PORT_NAME, persist_port
+            said = dict(word.split("=", 1) for word in command if "=" in word)
+            port = sys.argv[sys.argv.index("--dashboard-agent-listen-port") + 1]
+            persist_port(said["--session_dir"], said["--node_id"], DASHBOARD_AGENT_LISTEN_PORT_NAME, int(port))
+    except Exception:
+        pass
+    return start(command, *values, **named)
+
+services.start_ray_process = start_ray_process
+sys.exit(scripts.main())
+)py";
+
 constexpr const char* kRayIsComplete = R"py(
 import sys
 from ray._raylet import GcsClient
@@ -46,32 +73,51 @@ std::vector<std::string> python(const char* text, std::string_view arguments) {
   return command;
 }
 
+// How long parts of Ray look for each other when they start. Only --start-timeout is to end that:
+// Ray's own limits of 5 to 60 s are too few where a host has many times more to do than it has
+// cores. (A raylet whose first workers do not come in time lets ray.init() wait for ever.)
+const Environment& patience_of_ray() {
+  static const Environment patience = {{"RAY_NUM_REDIS_GET_RETRIES", "3600"},
+                                       {"RAY_raylet_start_wait_time_s", "3600"},
+                                       {"RAY_agent_register_timeout_ms", "3600000"},
+                                       {"RAY_worker_register_timeout_seconds", "3600"},
+                                       {"RAY_gcs_rpc_server_connect_timeout_s", "3600"}};
+  return patience;
+}
+
+// A raylet waits for 15 s for agents that choose their ports themselves.
+std::string agents_of_ray(const std::string& role, int first_port) {
+  std::string text;
+  for (const char* flag : {"dashboard-agent-listen-port", "dashboard-agent-grpc-port",
+                           "metrics-export-port", "runtime-env-agent-port"})
+    text += std::string(" --") + flag + " {" + role + "." + std::to_string(first_port++) + "}";
+  return text + " {arguments}";
+}
+
 AppSpec ray() {
   AppSpec app;
   app.name = "ray";
-  const std::string start = "{python} -m ray.scripts.scripts start --block --disable-usage-stats ";
-  const std::string ports =
-      " --min-worker-port 0 --max-worker-port 0 --dashboard-agent-listen-port 0 "
-      "--dashboard-agent-grpc-port 0 --metrics-export-port 0 --runtime-env-agent-port 0 "
-      "{arguments}";
   // Sockets below it have long names, which the job's own directory leaves no room for; all hosts
   // use the name that the first one has. It is removed with the job's directory.
   const std::string folder = "/tmp/ray-{job}";
-  AppRole head{"head", kFirst, {}, 3, "port"};
-  head.command =
-      words(start +
-            "--head --node-ip-address {head} --port {head.port} --node-manager-port "
-            "{head.1} --object-manager-port {head.2} --include-dashboard false --temp-dir " +
-            folder + ports);
-  AppRole worker{"worker", kOthers, {}, 2};
-  worker.command = words(start +
-                         "--address {head}:{head.port} --node-ip-address {address} "
-                         "--node-manager-port {worker.port} --object-manager-port {worker.1}" +
-                         ports);
-  // How often others look for the first host, which opens its port before it can be found. Only
-  // --start-timeout is to end that.
-  const EnvVariable patience = {"RAY_NUM_REDIS_GET_RETRIES", "3600"};
-  for (AppRole* role : {&head, &worker}) role->environment = {{"IVY_SCRATCH", folder}, patience};
+  const std::string start =
+      "start --block --disable-usage-stats --min-worker-port 0 --max-worker-port 0 ";
+  AppRole head{"head", kFirst, {}, 7, "port"};
+  head.command = python(kRayStart, start +
+                                       "--head --node-ip-address {head} --port {head.port} "
+                                       "--node-manager-port {head.1} --object-manager-port "
+                                       "{head.2} --include-dashboard false --temp-dir " +
+                                       folder + agents_of_ray("head", 3));
+  AppRole worker{"worker", kOthers, {}, 6};
+  worker.command = python(kRayStart, start +
+                                         "--address {head}:{head.port} --node-ip-address "
+                                         "{address} --node-manager-port {worker.port} "
+                                         "--object-manager-port {worker.1}" +
+                                         agents_of_ray("worker", 2));
+  for (AppRole* role : {&head, &worker}) {
+    role->environment = patience_of_ray();
+    set_variable(role->environment, "IVY_SCRATCH", folder);
+  }
   app.roles = {head, worker};
   app.client_environment = {{"RAY_ADDRESS", "{head}:{head.port}"}};
   app.ready_command = python(kRayIsComplete, "{head}:{head.port} {nodes}");

@@ -91,10 +91,10 @@ constexpr OtherLauncher kLaunchers[] = {
      "--check-build "
      "--prefix-output-with-timestamp --stall-check",
      "    horovodrun -np 16 -H a:8,b:8 python train.py\n"
-     "    ivyrun -n 16 -H a:8,b:8 train.py\n\n"
-     "Horovod programs themselves find no peers under ivyrun yet ([launching](launching.md)); "
-     "those that have moved\n"
-     "to torch, JAX or `ivycomm` do."}};
+     "    ivyrun -B horovod -n 16 -H a:8,b:8 train.py\n\n"
+     "`-B horovod` is for programs of Horovod ([frameworks](frameworks.md)); those that have moved "
+     "to torch, JAX or\n"
+     "`ivycomm` need none."}};
 
 // What one flag of another launcher is here.
 std::string meaning_of(std::string_view flag) {

@@ -141,6 +141,18 @@ TEST_F(JobDirectoryTest, RemovesTheJobsScratch) {
   EXPECT_FALSE(std::filesystem::exists(scratch));
 }
 
+TEST_F(JobDirectoryTest, RemovesTheJobsSemaphoresAndNoOthers) {
+  const JobDirectory made = make(1);
+  const std::string stem = "/dev/shm/sem.mp-" + job_id_;
+  const std::string of_another_host = stem + "-11-abcdefgh";
+  for (const std::string& path : {stem + "-1-abcdefgh", stem + "-1-zyxwvuts", of_another_host})
+    std::ofstream(path) << "x";
+  remove(made);
+  EXPECT_FALSE(std::filesystem::exists(stem + "-1-abcdefgh"));
+  EXPECT_FALSE(std::filesystem::exists(stem + "-1-zyxwvuts"));
+  EXPECT_TRUE(std::filesystem::remove(of_another_host));
+}
+
 TEST_F(JobDirectoryTest, RemovesNoOtherScratch) {
   const std::string other = "/tmp/test-other-" + job_id_.substr(kScratchDigits);
   std::filesystem::create_directory(other);

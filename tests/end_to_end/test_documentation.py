@@ -97,3 +97,19 @@ def test_the_daily_lines_of_the_readme(local):
         assert local.run_program(os.path.join(BIN, "ivyctl"), *words).code in (0, 1), words
     done = local.run("--fake-hosts", "4", "--dry-run", "train.py")
     assert done.code == 0 and "fake3" in done.err_text + done.out.decode(), done
+
+
+def test_tests_that_pages_name_are_there():
+    """Files, or functions in them; also in the READMEs of the tests."""
+    programs = glob.glob(os.path.join(REPOSITORY, "tests/**/*.py"), recursive=True)
+    there = {os.path.basename(path)[:-len(".py")] for path in programs}
+    for path in programs:
+        with open(path, encoding="utf-8") as file:
+            there |= set(re.findall(r"^def (test_\w+)", file.read(), re.MULTILINE))
+    named = {}
+    for page in [*PAGES, *glob.glob(os.path.join(REPOSITORY, "tests/*/README.md"))]:
+        with open(page, encoding="utf-8") as file:
+            for name in re.findall(r"(?<![\w/])test_\w*[a-z0-9](?![\w*.]*\*|\.cc)\b", file.read()):
+                named.setdefault(name, os.path.basename(page))
+    assert len(named) > 20
+    assert {name: page for name, page in named.items() if name not in there} == {}

@@ -72,6 +72,13 @@ def test_a_role_that_ends_early_is_named(local):
     assert b"its last words" in done.err and done.took < seconds(20), done
 
 
+def test_a_framework_that_is_missing_is_named(local):
+    """Debian's Python has no Ray."""
+    done = local.run("--app", "ray", "--python", PYTHON, local.file("client.py", CLIENT))
+    assert done.code == 1 and b"IVY-R018" in done.err and b"No module named 'ray'" in done.err, done
+    assert f"install it for {PYTHON}" in done.err_text and "--python PATH" in done.err_text, done
+
+
 def test_a_role_that_is_not_ready_is_named(local):
     done = local.run("--start-timeout", "6s", "--role", "db@first=sh -c 'echo waits; sleep 60' {db.port}", "true")
     assert done.code == 1 and b"IVY-R019" in done.err and b"--start-timeout" in done.err and b"waits" in done.err, done
@@ -151,8 +158,9 @@ CLUSTERS = (("dask", "apps", "dask_sum.py"), ("ray", "ray", "ray_sum.py"))
 
 
 def files():
+    """Semaphores of Python's multiprocessing bear the job's id, so that they are found when their maker was killed."""
     return {f"{place}/{name}" for place in PLACES for name in os.listdir(place)
-            if re.match(r"ray|dask|plasma", name)}
+            if re.match(r"ray|dask|plasma|sem\.mp-[0-9a-f]{32}-", name)}
 
 
 def listened_on(processes):
@@ -193,13 +201,16 @@ def test_clusters_at_once_leave_nothing(local, apps):
     jobs = {}
     for number in range(2):
         for app, environment, name in (cluster for cluster in CLUSTERS if cluster[0] in apps):
-            jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, "--start-timeout", "600s", "--app", app, "-x",
-                                                 f"IVYTEST_CLUSTER={app}{number}", "--python", python_of(environment),
-                                                 waits, example(name), env={"IVYTEST_CLUSTER": f"{app}{number}"})
-            # One start at a time: Ray gives up one that takes 30 s.
-            jobs[f"{app}{number}"].wait_for(rb"total", limit=600)
+            mark = f"IVYTEST_CLUSTER={app}{number}"
+            flags = "--start-timeout", f"{seconds(600):g}s", "--app", app, "-x", mark
+            jobs[f"{app}{number}"] = local.start(*TWO_HOSTS, *flags, "--python", python_of(environment), waits,
+                                                 example(name), env=dict([mark.split("=")]))
+    for job in jobs.values():
+        job.wait_for(rb"total", limit=600)
     ports = listened_on(local.processes())
     assert len(ports) > len(jobs), ports
+    if "dask" in apps:
+        assert any("/sem.mp-" in name for name in files() - before)
     for name, job in jobs.items():
         victim = random.choice(processes_of(local, name))
         print(name, "victim", victim.pid, victim.words()[:150])

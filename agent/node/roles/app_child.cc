@@ -150,6 +150,11 @@ bool AppChild::has_group() const { return pid_ != 0 && kill(-pid_, 0) == 0; }
 void AppChild::say_end(const std::string& app) const {
   std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s: its %s %s before the program did\n",
                app.c_str(), server_.role().c_str(), end_text(status_).c_str());
+  if (last_line().find("No module named") != std::string::npos)
+    std::fprintf(stderr,
+                 "  fix:   install it for %s on this host, or name a Python that has it on every "
+                 "host: --python PATH\n",
+                 server_.arguments(0).c_str());
   show_last_lines();
 }
 

@@ -13,6 +13,7 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
+#include <string_view>
 #include <system_error>
 #include <vector>
 
@@ -101,7 +102,19 @@ std::optional<std::string> scratch_of(const std::string& job_directory) {
   return is_ours ? std::optional(target) : std::nullopt;
 }
 
+// Those of Python's multiprocessing, to whose names the Python hook gives the job's: a process that
+// was killed leaves them. Nothing else in /dev/shm can be told to be the job's.
+void remove_semaphores(const std::string& job_directory) {
+  const std::string own = "sem.mp-" + job_directory.substr(job_directory.rfind('/') + 1) + "-";
+  const OpenDirectory directory(opendir("/dev/shm"));
+  if (!directory) return;
+  while (const dirent* entry = readdir(directory.get()))
+    if (std::string_view(entry->d_name).starts_with(own))
+      unlinkat(dirfd(directory.get()), entry->d_name, 0);
+}
+
 void remove_job_tree(const std::string& path) {
+  remove_semaphores(path);
   std::error_code ignored;
   if (const std::optional<std::string> scratch = scratch_of(path))
     std::filesystem::remove_all(*scratch, ignored);

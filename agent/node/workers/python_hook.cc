@@ -202,9 +202,22 @@ class _FlightServer(_AfterImport):
             os.unlink(path)
 
 
+# Semaphores of Python's multiprocessing have names in /dev/shm. One that a killed process has left there can be
+# told to be this job's and host's by its name, and is removed with the job's directory.
+class _Semaphores(_AfterImport):
+    name = "multiprocessing.process"
+
+    def change(self, module):
+        import os
+        module.current_process()._config["semprefix"] = "/mp-" + "-".join(
+            os.environ[name] for name in ("IVY_JOB_ID", "IVY_HOST_INDEX"))
+
+
 def _arm():
     import os
     import sys
+    if "IVY_JOB_ID" in os.environ:
+        sys.meta_path.insert(0, _Semaphores())
     if os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True" and "IVY_MASTER_PORT" in os.environ:
         sys.meta_path.insert(0, _Rendezvous())
 
