@@ -14,7 +14,7 @@ namespace ivy {
 
 struct FenceGroup {
   std::vector<std::uint32_t> hosts;
-  std::string name;  // Without '/'; empty: the whole job, as PMIx's wildcard says it.
+  std::string name;      // Without '/'; empty: the whole job, as PMIx's wildcard says it.
   bool is_last = false;  // It will not meet again, so that nothing of it need be kept.
 };
 

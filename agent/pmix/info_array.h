@@ -26,9 +26,7 @@ class InfoArray {
   Result<void> add(const Fact& fact);
   // A value that is an array itself, of which a copy is made.
   Result<void> add_array(const char* key, InfoArray& values);
-  Result<void> add_size(const char* key, std::size_t value) {
-    return load(key, &value, PMIX_SIZE);
-  }
+  Result<void> add_size(const char* key, std::size_t value) { return load(key, &value, PMIX_SIZE); }
   Result<void> add_bytes(const char* key, const std::string& bytes);
   Result<void> add_processes(const char* key, std::span<const pmix_proc_t> processes);
 

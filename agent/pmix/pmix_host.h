@@ -62,7 +62,7 @@ class PmixHost {
   HostExchange exchange_;
   DirectModex direct_;
   GroupContexts contexts_;  // libpmix's thread alone looks at it.
-  std::mutex mutex_;  // Guards the next two: ranks ask on one thread and connect on another.
+  std::mutex mutex_;        // Guards the next two: ranks ask on one thread and connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.
 };

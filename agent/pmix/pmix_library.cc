@@ -67,7 +67,8 @@ std::vector<std::string> prefixes_of(const RankProcess& rank) {
 bool serves_groups(std::string_view version) {
   constexpr std::array<int, 3> kFirst = {4, 2, 4};
   std::array<int, 3> numbers = {};
-  std::string_view left = version.substr(std::min(version.find_first_of("0123456789"), version.size()));
+  std::string_view left =
+      version.substr(std::min(version.find_first_of("0123456789"), version.size()));
   for (int& number : numbers) {
     const std::size_t end = std::min(left.find_first_not_of("0123456789"), left.size());
     const auto read = to_number<int>(left.substr(0, end));

@@ -29,7 +29,7 @@ using BlobAnswer = std::function<void(Result<std::string>)>;
 struct GroupRequest {
   bool is_end = false;
   std::string id;
-  std::vector<std::uint32_t> ranks;  // Empty: the whole job.
+  std::vector<std::uint32_t> ranks;  // None means the whole job.
   std::string own;                   // What the members here have for the others.
 };
 struct GroupResult {
