@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSilence{5'000};
 // Nodes that do not read what they are told at the end.
 constexpr milliseconds kEndPatience{3'000};
+// Nodes that dial again at that moment.
+constexpr milliseconds kReturnPatience{500};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
 // Connections of nodes that have not said who they are, beside one for each rank.
@@ -236,17 +238,16 @@ bool NodeZero::take_back(NodePlace node, const join::Join& message) {
   return true;
 }
 
-// It is expected back: a connection may break while both ends live. What has ended its ivyrun has
-// ended its ivy-node too, of which the host's link hears.
-void NodeZero::miss(NodePlace node) {
+// A connection may break while both ends live.
+void NodeZero::await_return(NodePlace node, milliseconds patience) {
   node->stream->stop();
-  node->absence = std::make_unique<boost::asio::steady_timer>(loop_, kAbsenceLease);
+  node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
   node->absence->async_wait([this, node](const error_code& error) {
     if (error) return;
     hosts_->lose(node->name);
     forget(node);
+    check_all_told();
   });
-  hosts_->doubt(node->name);
 }
 
 void NodeZero::check_gathered(bool is_time_up) {
@@ -328,8 +329,16 @@ void NodeZero::leave(NodePlace node) {
     roll_.leave(node->rank);
     say_("warning: " + node->name + " has gone away again before all nodes were here");
   }
-  if (node->host >= 0 && !node->is_done) return miss(node);
+  if (node->host >= 0 && !node->is_done) {
+    await_return(node, kAbsenceLease);
+    // What has ended its ivyrun has ended its ivy-node too, of which the host's link hears.
+    return hosts_->doubt(node->name);
+  }
   forget(node);
+  check_all_told();
+}
+
+void NodeZero::check_all_told() {
   const bool all_told =
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& one) { return !one.is_done; });
   if (ended_ && all_told) {
@@ -401,9 +410,10 @@ void NodeZero::end(int exit_code, std::function<void()> done) {
   line_timer_.cancel();
   if (nodes_.empty()) return done();
   ended_ = std::move(done);
-  for (Node& node : nodes_) {
-    node.say(end_of(exit_code));
-    node.is_done = true;
+  for (NodePlace node = nodes_.begin(); node != nodes_.end(); ++node) {
+    node->say(end_of(exit_code));
+    node->is_done = true;
+    if (node->absence) await_return(node, kReturnPatience);
   }
   end_timer_.expires_after(kEndPatience);
   end_timer_.async_wait([this](const error_code& error) {

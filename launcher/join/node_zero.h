@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <list>
 #include <map>
@@ -74,7 +75,8 @@ class NodeZero : public JoinedNodes {
   void take_in(NodePlace node, const join::Join& message);
   bool take_back(NodePlace node, const join::Join& message);
   void turn_away(NodePlace node);
-  void miss(NodePlace node);
+  void await_return(NodePlace node, std::chrono::milliseconds patience);
+  void check_all_told();
   void interrupt(Node& node, const join::Interrupt& message);
   void leave(NodePlace node);
   void forget(NodePlace node);
