@@ -59,6 +59,13 @@ std::string address_to_listen_on(const Options& options) {
   return is_numeric && is_own_address(options.join_address) ? options.join_address : "::";
 }
 
+Diagnostic too_late(const std::string& node) {
+  return {.id = "IVY-J004",
+          .what = node + " comes too late: the job has begun without it",
+          .fix = "start it within node 0's --start-timeout, and every node once",
+          .exit_code = kExitRefused};
+}
+
 std::string command_for_others(const Options& options, int nodes) {
   const std::string name = options.join_address.empty() ? own_host_name() : options.join_address;
   return "ivyrun --nnodes " + std::to_string(nodes) + " --node-rank R --master-addr " + name +
@@ -195,7 +202,13 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   node->name = node_text(who.rank, who.host);
   node->process = who.process;
   if (!gathered_ || !message.job_id().empty()) {
-    if (!take_back(node, message)) turn_away(node);
+    if (take_back(node, message)) return;
+    const Diagnostic late = too_late(node->name);
+    say_("warning: " + late.what + "; it was turned away");
+    node->say(said(render(late)));
+    node->say(end_of(late.exit_code));
+    node->rank = -1;
+    node->is_done = true;
     return;
   }
   if (const std::optional<Diagnostic> refusal = roll_.add(who))
@@ -207,18 +220,6 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
     if (current != node && current->rank == node->rank && !current->name.empty()) forget(current);
   }
   check_gathered(/*is_time_up=*/false);
-}
-
-void NodeZero::turn_away(NodePlace node) {
-  const Diagnostic late{.id = "IVY-J004",
-                        .what = node->name + " comes too late: the job has begun without it",
-                        .fix = "start it within node 0's --start-timeout, and every node once",
-                        .exit_code = kExitRefused};
-  say_("warning: " + late.what + "; it was turned away");
-  node->say(said(render(late)));
-  node->say(end_of(late.exit_code));
-  node->rank = -1;
-  node->is_done = true;
 }
 
 // The same ivyrun on another connection: it takes the place that it has, and hears what it has not

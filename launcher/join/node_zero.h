@@ -74,7 +74,6 @@ class NodeZero : public JoinedNodes {
   bool take(NodePlace node, const join::NodeSays& message);
   void take_in(NodePlace node, const join::Join& message);
   bool take_back(NodePlace node, const join::Join& message);
-  void turn_away(NodePlace node);
   void await_return(NodePlace node, std::chrono::milliseconds patience);
   void check_all_told();
   void interrupt(Node& node, const join::Interrupt& message);
