@@ -12,7 +12,7 @@ target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy
 
 # ivy_join: torchrun mode, in which every node has an ivyrun of its own.
 add_library(ivy_join STATIC
-  join/join_key.cc join/join_roll.cc join/join_wire.cc join/joiner.cc join/node_zero.cc)
+  join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc join/node_zero.cc)
 target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
 
 # Twice: ivyrun without gRPC, whose static initialisers every start would pay, and ivyrun-agents with it, which

@@ -58,4 +58,11 @@ Result<FenceGroup> fence_group(const JobLayout& layout, std::vector<std::uint32_
   return group;
 }
 
+Result<FenceGroup> named_group(const JobLayout& layout, std::vector<std::uint32_t> ranks,
+                               std::string_view id) {
+  FenceGroup group = IVY_TRY(fence_group(layout, std::move(ranks)));
+  group.name = "group-" + std::to_string(digest(id)) + "-" + group.name;
+  return group;
+}
+
 }  // namespace ivy

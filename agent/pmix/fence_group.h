@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/pmix/job_layout.h"
@@ -13,10 +14,14 @@ namespace ivy {
 
 struct FenceGroup {
   std::vector<std::uint32_t> hosts;
-  std::string name;  // Without '/'; empty: the whole job, as PMIx's wildcard says it.
+  std::string name;      // Without '/'; empty: the whole job, as PMIx's wildcard says it.
+  bool is_last = false;  // It will not meet again, so that nothing of it need be kept.
 };
 
 // InvalidArgument: a rank that the job does not have. No ranks: the whole job.
 Result<FenceGroup> fence_group(const JobLayout& layout, std::vector<std::uint32_t> ranks);
+// The same ranks meet apart under each id, since threads may make groups in any order.
+Result<FenceGroup> named_group(const JobLayout& layout, std::vector<std::uint32_t> ranks,
+                               std::string_view id);
 
 }  // namespace ivy

@@ -6,7 +6,7 @@
 namespace ivy {
 namespace {
 
-// Each has a thread. MPI makes a group for a few communicators at most.
+// Each has a thread while it meets.
 constexpr std::size_t kMostLines = 256;
 // No group's name has a slash.
 constexpr const char* kPublishing = "/publish";
@@ -24,14 +24,15 @@ HostExchange::~HostExchange() {
   {
     const std::lock_guard lock(mutex_);
     is_over_ = true;
-    for (auto& [name, line] : lines_) line.changed.notify_all();
   }
   if (first_connect_.joinable()) first_connect_.join();
   {
     const std::lock_guard lock(store_mutex_);
     if (client_ != nullptr) client_->cancel();
   }
-  for (auto& [name, line] : lines_) line.thread.join();
+  std::unique_lock lock(mutex_);
+  line_ended_.wait(lock, [this] { return lines_.empty(); });
+  join_ended();
 }
 
 void HostExchange::warm_up() {
@@ -43,26 +44,33 @@ void HostExchange::warm_up() {
 
 bool HostExchange::enqueue(const std::string& name, Task task) {
   const std::lock_guard lock(mutex_);
+  join_ended();
   const bool is_new = !lines_.contains(name);
   if (is_new && lines_.size() >= kMostLines) return false;
   Line& line = lines_[name];
   line.tasks.push_back(std::move(task));
-  if (is_new) line.thread = std::thread([this, &line] { keep(line); });
-  line.changed.notify_all();
+  if (is_new) line.thread = std::thread([this, name] { work(name); });
   return true;
 }
 
-void HostExchange::keep(Line& line) {
+void HostExchange::work(const std::string& name) {
   std::unique_lock lock(mutex_);
-  for (;;) {
-    line.changed.wait(lock, [&] { return is_over_ || !line.tasks.empty(); });
-    if (is_over_) return;
-    const Task task = std::move(line.tasks.front());
-    line.tasks.pop_front();
+  const auto line = lines_.find(name);
+  while (!is_over_ && !line->second.tasks.empty()) {
+    const Task task = std::move(line->second.tasks.front());
+    line->second.tasks.pop_front();
     lock.unlock();
     task();
     lock.lock();
   }
+  ended_.push_back(std::move(line->second.thread));
+  lines_.erase(line);
+  line_ended_.notify_all();
+}
+
+void HostExchange::join_ended() {
+  for (std::thread& thread : ended_) thread.join();
+  ended_.clear();
 }
 
 void HostExchange::fence(FenceGroup group, std::string own, BlobAnswer answer) {
@@ -72,7 +80,7 @@ void HostExchange::fence(FenceGroup group, std::string own, BlobAnswer answer) {
   };
   if (!enqueue(name, task))
     answer(Error{Code::kResourceExhausted,
-                 "ranks meet in more than " + std::to_string(kMostLines) + " groups"});
+                 "ranks meet in more than " + std::to_string(kMostLines) + " groups at once"});
 }
 
 Result<std::string> HostExchange::meet(const FenceGroup& group, const std::string& own) {
@@ -85,6 +93,7 @@ Result<std::string> HostExchange::meet(const FenceGroup& group, const std::strin
       IVY_TRY(is_whole_job ? fence_->gather(own) : fence_->gather_among(hosts, name, own));
   std::string all;
   for (const std::string& blob : blobs) all += blob;
+  if (group.is_last) IVY_CHECK(fence_->forget(hosts, name));
   return all;
 }
 

@@ -1,9 +1,9 @@
 // What the servers of a job's hosts exchange through the job's store: the fences in which ranks of
 // several hosts meet, and single ranks' data. A host that meets only itself needs no store.
 //
-// Thread: any. Answers come from threads of its own: one for each group of hosts, which meets in
-// the order in which its fences were asked for, and two for single ranks' data. Lifetime: its end
-// cancels what is still waited for.
+// Thread: any. Answers come from threads of its own: one for each group that meets, in the order in
+// which its fences were asked for, and two for single ranks' data. Each lives while there is
+// something to do. Lifetime: its end cancels what is still waited for.
 #pragma once
 
 #include <condition_variable>
@@ -16,6 +16,7 @@
 #include <optional>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "agent/pmix/fence_group.h"
 #include "agent/pmix/pmix_server.h"
@@ -45,13 +46,13 @@ class HostExchange {
   // Tasks that are done one after the other.
   struct Line {
     std::deque<Task> tasks;
-    std::condition_variable changed;
     std::thread thread;
   };
 
   // False: there are too many lines already.
   bool enqueue(const std::string& line, Task task);
-  void keep(Line& line);
+  void work(const std::string& line);
+  void join_ended();
   Result<std::string> meet(const FenceGroup& group, const std::string& own);
   Result<store::Client*> connected();
 
@@ -62,6 +63,8 @@ class HostExchange {
   std::mutex mutex_;
   bool is_over_ = false;
   std::map<std::string, Line> lines_;
+  std::vector<std::thread> ended_;  // They do nothing any more but to return.
+  std::condition_variable line_ended_;
   std::thread first_connect_;
 
   std::mutex store_mutex_;  // Held while it is connected to.

@@ -58,4 +58,19 @@ Result<void> InfoArray::add_array(const char* key, InfoArray& values) {
   return load(key, &array, PMIX_DATA_ARRAY);
 }
 
+Result<void> InfoArray::add_bytes(const char* key, const std::string& bytes) {
+  pmix_byte_object_t object = {};
+  object.bytes = const_cast<char*>(bytes.data());  // libpmix makes a copy of it.
+  object.size = bytes.size();
+  return load(key, &object, PMIX_BYTE_OBJECT);
+}
+
+Result<void> InfoArray::add_processes(const char* key, std::span<const pmix_proc_t> processes) {
+  pmix_data_array_t array = {};
+  array.type = PMIX_PROC;
+  array.size = processes.size();
+  array.array = const_cast<pmix_proc_t*>(processes.data());  // libpmix makes a copy of it.
+  return load(key, &array, PMIX_DATA_ARRAY);
+}
+
 }  // namespace ivy

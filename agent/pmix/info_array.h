@@ -5,6 +5,7 @@
 #include <pmix_common.h>
 
 #include <cstddef>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,9 @@ class InfoArray {
   Result<void> add(const Fact& fact);
   // A value that is an array itself, of which a copy is made.
   Result<void> add_array(const char* key, InfoArray& values);
+  Result<void> add_size(const char* key, std::size_t value) { return load(key, &value, PMIX_SIZE); }
+  Result<void> add_bytes(const char* key, const std::string& bytes);
+  Result<void> add_processes(const char* key, std::span<const pmix_proc_t> processes);
 
   pmix_info_t* data() { return infos_.data(); }
   std::size_t size() const { return infos_.size(); }

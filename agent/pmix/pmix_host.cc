@@ -38,7 +38,8 @@ PmixHost::PmixHost(PmixOptions options, const std::string& secret,
       direct_({[this] { publish_all(); },
                [this](std::uint32_t rank, BlobAnswer answer) {
                  exchange_.fetch(rank, std::move(answer));
-               }}) {}
+               }}),
+      contexts_(options_.host, layout_.hosts()) {}
 
 Result<void> PmixHost::serve(const Places& places, const std::vector<int>& until) {
   places_ = places;
@@ -123,6 +124,9 @@ PmixHandlers PmixHost::handlers() {
                           const BlobAnswer& answer) {
     fence(std::move(ranks), std::move(own), answer);
   };
+  handlers.group = [this](GroupRequest request, const GroupAnswer& answer) {
+    group(std::move(request), answer);
+  };
   handlers.ask = [this](std::uint32_t rank, BlobAnswer answer) {
     direct_.ask(rank, std::move(answer));
   };
@@ -149,12 +153,29 @@ void PmixHost::fence(std::vector<std::uint32_t> ranks, std::string own, const Bl
   if (!group.ok()) return answer(group.error());
   if (group->name.empty()) direct_.on_fence(!own.empty());
   exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
-    // The ranks would only say that something failed; a cancelled fence is the job's end.
-    if (!all.ok() && all.error().code != Code::kCancelled)
-      say_(error_line("MPI's ranks on host " + layout_.name(options_.host) +
-                      " cannot meet the others: " + all.error().message));
+    if (!all.ok()) say_unmet(all.error());
     answer(all);
   });
+}
+
+void PmixHost::group(GroupRequest request, const GroupAnswer& answer) {
+  Result<FenceGroup> group = named_group(layout_, std::move(request.ranks), request.id);
+  if (!group.ok()) return answer(group.error());
+  group->is_last = request.is_end;
+  std::string own = std::move(request.own);
+  if (group->hosts.front() == options_.host) own = with_context(contexts_.next(), own);
+  exchange_.fence(*group, std::move(own), [this, answer](const Result<std::string>& all) {
+    if (all.ok()) return answer(group_result(*all));
+    say_unmet(all.error());
+    answer(all.error());
+  });
+}
+
+// The ranks would only say that something failed; a cancelled fence is the job's end.
+void PmixHost::say_unmet(const Error& why) {
+  if (why.code == Code::kCancelled) return;
+  say_(error_line("MPI's ranks on host " + layout_.name(options_.host) +
+                  " cannot meet the others: " + why.message));
 }
 
 void PmixHost::publish_all() {

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "agent/pmix/direct_modex.h"
+#include "agent/pmix/group_context.h"
 #include "agent/pmix/host_exchange.h"
 #include "agent/pmix/job_layout.h"
 #include "agent/pmix/pmix_options.h"
@@ -49,6 +50,8 @@ class PmixHost {
   // Starts libpmix's server, once. Its error stays.
   Result<void> ensure(const RankProcess& rank);
   void fence(std::vector<std::uint32_t> ranks, std::string own, const BlobAnswer& answer);
+  void group(GroupRequest request, const GroupAnswer& answer);
+  void say_unmet(const Error& why);
   void publish_all();
 
   const PmixOptions options_;
@@ -58,7 +61,8 @@ class PmixHost {
   Places places_;
   HostExchange exchange_;
   DirectModex direct_;
-  std::mutex mutex_;  // Guards the next two: ranks ask on one thread and connect on another.
+  GroupContexts contexts_;  // libpmix's thread alone looks at it.
+  std::mutex mutex_;        // Guards the next two: ranks ask on one thread and connect on another.
   std::unique_ptr<PmixServer> server_;
   std::optional<Error> no_server_;  // Why libpmix could not be started.
 };

@@ -2,8 +2,12 @@
 
 #include <dlfcn.h>
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <utility>
+
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -60,15 +64,31 @@ std::vector<std::string> prefixes_of(const RankProcess& rank) {
 
 }  // namespace
 
+bool serves_groups(std::string_view version) {
+  constexpr std::array<int, 3> kFirst = {4, 2, 4};
+  std::array<int, 3> numbers = {};
+  std::string_view left =
+      version.substr(std::min(version.find_first_of("0123456789"), version.size()));
+  for (int& number : numbers) {
+    const std::size_t end = std::min(left.find_first_not_of("0123456789"), left.size());
+    const auto read = to_number<int>(left.substr(0, end));
+    if (!read) return false;
+    number = *read;
+    left.remove_prefix(std::min(end + 1, left.size()));
+  }
+  return numbers >= kFirst;
+}
+
 std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank) {
   for (const std::string& only : {chosen, rank.variable("IVY_PMIX_LIB")})
     if (!only.empty()) return {only};
-  std::vector<std::string> places = {"libpmix.so.2"};
+  std::vector<std::string> places;
   if (!rank.pmix_library.empty()) places.push_back(rank.pmix_library);
   for (const std::string& prefix : prefixes_of(rank)) {
     places.push_back(prefix + "/lib/openmpi/libpmix.so.2");
     places.push_back(prefix + "/lib/libpmix.so.2");
   }
+  places.push_back("libpmix.so.2");
   return places;
 }
 

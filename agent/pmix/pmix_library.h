@@ -5,6 +5,7 @@
 #include <pmix_server.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "agent/pmix/rank_process.h"
@@ -30,10 +31,16 @@ struct PmixLibrary {
   std::string text_of(pmix_status_t status) const { return error_string(status); }
 };
 
+// Whether ranks can make groups through a library of this version ("OpenPMIx 4.2.2rc2 (...)").
+// 4.2.4 has changed what it and ranks say about groups: newer ranks would take an older library's
+// answer for a number of members.
+bool serves_groups(std::string_view version);
+
 // Where libpmix may be, in the order in which the places are tried. IVY_PMIX_LIB, of the caller
-// (`chosen`) or of the first rank that asks, is the only place. Else it is what the system's loader
-// finds, then the one that the rank has loaded itself, then the library beside the Open MPI of the
-// rank's Python environment, whose wheel brings one.
+// (`chosen`) or of the first rank that asks, is the only place. Else it is the one that the rank
+// has loaded itself, then the library beside the Open MPI of the rank's Python environment, whose
+// wheel brings one, then what the system's loader finds: a server older than its ranks cannot make
+// groups for them.
 std::vector<std::string> pmix_library_places(const std::string& chosen, const RankProcess& rank);
 
 // Loads the first that is there. NotFound says what to install; FailedPrecondition: it is too old.

@@ -17,6 +17,7 @@ namespace {
 
 // libpmix hands its module's functions nothing of ours.
 struct Callbacks {
+  PmixLibrary pmix;
   PmixHandlers handlers;
   std::string name;
   // Ranks between MPI_Init and MPI_Finalize. Only libpmix's thread looks at it.
@@ -36,6 +37,7 @@ using Connected = Upcall<pmix_server_client_connected2_fn_t>;
 using Finalized = Upcall<pmix_server_client_finalized_fn_t>;
 using Aborted = Upcall<pmix_server_abort_fn_t>;
 using Fence = Upcall<pmix_server_fencenb_fn_t>;
+using Group = Upcall<pmix_server_grp_fn_t>;
 using Modex = Upcall<pmix_server_dmodex_req_fn_t>;
 using Happened = Upcall<pmix_notification_fn_t>;
 
@@ -105,6 +107,70 @@ pmix_status_t on_fence(const Fence::Arguments& call) {
   return PMIX_SUCCESS;
 }
 
+// What a group's members have asked for beside its id.
+struct GroupDirectives {
+  bool is_here_alone = false;  // All members are on this host, and want no number.
+  bool wants_context = false;
+  bool wants_others = false;  // Ranks that have not called are to be taken in.
+  std::string own;
+};
+
+bool is_true(const pmix_value_t& value) {
+  return value.type == PMIX_UNDEF || (value.type == PMIX_BOOL && value.data.flag);
+}
+
+GroupDirectives directives_of(std::span<const pmix_info_t> infos) {
+  GroupDirectives all;
+  for (const auto& [key, flags, value] : infos) {
+    const std::string_view name = key;
+    if (name == PMIX_GROUP_LOCAL_ONLY) all.is_here_alone = is_true(value);
+    if (name == PMIX_GROUP_ASSIGN_CONTEXT_ID) all.wants_context |= is_true(value);
+    if (name == PMIX_GROUP_ADD_MEMBERS) all.wants_others = true;
+    if (name == PMIX_GROUP_ENDPT_DATA && value.type == PMIX_BYTE_OBJECT)
+      all.own.assign(value.data.bo.bytes, value.data.bo.size);
+  }
+  return all;
+}
+
+// What a group's members are told: its number, who is in it, and what the others have given.
+Result<void> load_group(InfoArray& infos, const GroupResult& group, bool wants_context,
+                        std::span<const pmix_proc_t> members) {
+  if (wants_context) IVY_CHECK(infos.add_size(PMIX_GROUP_CONTEXT_ID, group.context));
+  IVY_CHECK(infos.add_processes(PMIX_GROUP_MEMBERSHIP, members));
+  if (group.data.empty()) return {};
+  return infos.add_bytes(PMIX_GROUP_ENDPT_DATA, group.data);
+}
+
+GroupAnswer answer_to_group(const Group::Arguments& call, bool wants_context) {
+  const auto& [operation, id, some, count, infos, info_count, done, context] = call;
+  std::vector<pmix_proc_t> members;  // libpmix's own may be gone when the others have come.
+  if (operation == PMIX_GROUP_CONSTRUCT) members.assign(some, some + count);
+  return [=, done = done, context = context](const Result<GroupResult>& group) {
+    const auto fail = [&](pmix_status_t why) { done(why, nullptr, 0, context, nullptr, nullptr); };
+    if (!group.ok()) return fail(status_of(group.error()));
+    if (members.empty()) return fail(PMIX_SUCCESS);
+    auto told = std::make_unique<InfoArray>(callbacks->pmix);
+    if (!load_group(*told, *group, wants_context, members).ok()) return fail(PMIX_ERR_NOMEM);
+    const pmix_release_cbfunc_t forget = [](void* given) { delete static_cast<InfoArray*>(given); };
+    InfoArray* const given = told.release();
+    done(PMIX_SUCCESS, given->data(), given->size(), context, forget, given);
+  };
+}
+
+pmix_status_t on_group(const Group::Arguments& call) {
+  const auto& [operation, id, some, count, infos, info_count, done, context] = call;
+  const std::span<const pmix_proc_t> members(some, count);
+  if (id == nullptr || !are_ours(members)) return PMIX_ERR_NOT_SUPPORTED;
+  GroupDirectives wanted = directives_of({infos, info_count});
+  if (wanted.wants_others) return PMIX_ERR_NOT_SUPPORTED;
+  // Not by `done`: for the end of a group libpmix 5.0 would then ask a second time, in vain.
+  if (wanted.is_here_alone) return PMIX_OPERATION_SUCCEEDED;
+  callbacks->handlers.group(
+      {operation == PMIX_GROUP_DESTRUCT, id, ranks_of(members), std::move(wanted.own)},
+      answer_to_group(call, wanted.wants_context));
+  return PMIX_SUCCESS;
+}
+
 pmix_status_t on_direct_modex(const Modex::Arguments& call) {
   const auto& [rank, infos, info_count, done, context] = call;
   if (callbacks->name != rank->nspace) return PMIX_ERR_NOT_FOUND;
@@ -126,7 +192,7 @@ struct RoomyModule {
   void* unknown[32] = {};
 };
 
-RoomyModule* server_module() {
+RoomyModule* server_module(bool has_groups) {
   static RoomyModule all;
   // Without job_control libpmix does not keep the lists of files that ranks register for removal.
   // It would remove Open MPI 4.1's segments as soon as a rank has finalized, when the rank itself
@@ -135,6 +201,7 @@ RoomyModule* server_module() {
   all.known.client_finalized = Finalized::call<on_finalized>;
   all.known.abort = Aborted::call<on_abort>;
   all.known.fence_nb = Fence::call<on_fence>;
+  if (has_groups) all.known.group = Group::call<on_group>;
   all.known.direct_modex = Modex::call<on_direct_modex>;
   return &all;
 }
@@ -161,7 +228,7 @@ Result<std::unique_ptr<PmixServer>> PmixServer::start(const PmixLibrary& pmix,
                                                       const PmixSetup& setup,
                                                       PmixHandlers handlers) {
   IVY_ASSERT(callbacks == nullptr);
-  callbacks = new Callbacks{std::move(handlers), setup.name, {}};
+  callbacks = new Callbacks{pmix, std::move(handlers), setup.name, {}};
   std::unique_ptr<PmixServer> server(new PmixServer(pmix, setup.name));
   IVY_CHECK(server->initialize(setup));
   IVY_CHECK(server->watch_losses());
@@ -184,8 +251,8 @@ Result<void> PmixServer::initialize(const PmixSetup& setup) const {
       {PMIX_GRPID, std::uint32_t{getgid()}},
   };
   for (const Fact& fact : facts) IVY_CHECK(infos.add(fact));
-  const pmix_status_t status =
-      pmix_.server_init(&server_module()->known, infos.data(), infos.size());
+  RoomyModule* const module = server_module(serves_groups(pmix_.get_version()));
+  const pmix_status_t status = pmix_.server_init(&module->known, infos.data(), infos.size());
   if (status == PMIX_SUCCESS) return {};
   return Error{Code::kUnavailable,
                std::string(pmix_.get_version()) + " does not start: " + pmix_.text_of(status)};

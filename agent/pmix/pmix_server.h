@@ -24,6 +24,20 @@ namespace ivy {
 // Called once: the bytes that the ranks wait for, or why there are none.
 using BlobAnswer = std::function<void(Result<std::string>)>;
 
+// Ranks make a group that has an id of theirs, or end it: PMIx_Group_construct and _destruct, of
+// which Open MPI makes the communicators of MPI's sessions.
+struct GroupRequest {
+  bool is_end = false;
+  std::string id;
+  std::vector<std::uint32_t> ranks;  // None means the whole job.
+  std::string own;                   // What the members here have for the others.
+};
+struct GroupResult {
+  std::uint32_t context = 0;  // A number that no other group of the job gets.
+  std::string data;           // What all hosts have given, one behind the other.
+};
+using GroupAnswer = std::function<void(Result<GroupResult>)>;
+
 struct PmixHandlers {
   std::function<void(std::uint32_t rank)> joined;
   std::function<void(std::uint32_t rank)> left;
@@ -32,6 +46,8 @@ struct PmixHandlers {
   // All ranks of this host that take part have come. `ranks` is empty when the whole job does. The
   // answer is what all hosts have given, one behind the other.
   std::function<void(std::vector<std::uint32_t> ranks, std::string own, BlobAnswer)> fence;
+  // All members on this host have come.
+  std::function<void(GroupRequest, GroupAnswer)> group;
   // A rank of this host asks for what a rank of another host has put.
   std::function<void(std::uint32_t rank, BlobAnswer)> ask;
 };

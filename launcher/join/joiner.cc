@@ -19,6 +19,7 @@
 #include "launcher/streams/sequence.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/process.h"
@@ -49,6 +50,16 @@ Environment without_secret(const Environment& caller) {
   return rest;
 }
 
+// What must outlast a connection: how far both sides have heard each other, from Begin on.
+struct Talk {
+  CtlDecoder decoder;  // Every connection has its own.
+  bool is_up = false;
+  std::string job_id;
+  std::uint64_t heard_messages = 0;
+  std::uint64_t shown_bytes = 0;
+  std::vector<int> passed_signals;
+};
+
 class Joiner {
  public:
   Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key);
@@ -70,7 +81,14 @@ class Joiner {
   void stream_ended();
   void wait_for_signal();
   void interrupted(int signal);
-  void send(const join::NodeSays& message) { stream_->write(encode_join(message)); }
+  void send(const join::NodeSays& message) {
+    if (talk_.is_up) stream_->write(encode_join(message));
+  }
+  bool hear(const join::HeadSays& message);
+  void tell_shown();
+  void tell_signal(std::size_t number);
+  void pass_on(int signal);
+  void give_up();
   void say(const std::string& text);
   void refuse(const Diagnostic& why);
   void show_rest();
@@ -85,7 +103,7 @@ class Joiner {
   boost::asio::thread_pool resolvers_{1};
   std::unique_ptr<Sequence> dialling_;
   std::shared_ptr<DialBackStream> stream_;
-  CtlDecoder decoder_;
+  Talk talk_;
   boost::asio::signal_set signals_;
   int interrupts_ = 0;
   bool has_said_trouble_ = false;
@@ -150,6 +168,8 @@ Awaitable<void> Joiner::reach() {
     Dialled dialled = co_await dial_tcp(*dialling_, resolvers_, options_.join_address,
                                         options_.join_port, limits);
     if (dialled.failed) {
+      // It listens as long as it lives.
+      if (output_ && dialled.failed->failure == LinkFailure::kRefused) co_return give_up();
       if (!may_go_on(dialled.failed->message.line(), began_ns)) co_return;
       continue;
     }
@@ -157,6 +177,7 @@ Awaitable<void> Joiner::reach() {
     const Result<void> introduced = co_await introduce(dialled.socket.release(), is_v6);
     if (introduced.ok()) co_return serve();
     if (introduced.error().code == Code::kUnauthenticated) {
+      if (output_) co_return give_up();  // Another program has its port by now.
       const Diagnostic why{
           .id = "IVY-J004",
           .what = "what listens at " + head() + " does not take this node in",
@@ -176,7 +197,7 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
   error_code ignored;
   socket.assign(is_v6 ? boost::asio::ip::tcp::v6() : boost::asio::ip::tcp::v4(), fd, ignored);
   stream_ = std::make_shared<DialBackStream>(std::move(socket), *tls_);
-  decoder_ = CtlDecoder();
+  talk_.decoder = CtlDecoder();
   const auto begin = [this](const Arrival<Result<void>>& arrive) {
     DialGreeting greeting;
     greeting.kind = DialGreeting::Kind::kJoin;
@@ -194,6 +215,11 @@ Awaitable<Result<void>> Joiner::introduce(int fd, bool is_v6) {
 // False: its time is over, and that has been said.
 bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
   const std::int64_t passed_ns = monotonic_ns() - began_ns;
+  if (output_) {
+    const bool goes_on = std::chrono::nanoseconds(passed_ns) < kAbsenceLease;
+    if (!goes_on) give_up();
+    return goes_on;
+  }
   if (std::chrono::nanoseconds(passed_ns) >= options_.start_timeout) {
     refuse(Diagnostic{.id = "IVY-J004",
                       .what = "node 0 was not reached in --start-timeout",
@@ -213,15 +239,25 @@ bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
 void Joiner::serve() {
   DialBackStream::Handlers handlers;
   handlers.bytes = [this](std::string_view bytes) {
-    const bool goes_on =
-        take_messages<join::HeadSays>(decoder_, bytes, [this](const join::HeadSays& message) {
-          if (is_opening_) held_.push_back(message);
-          return is_opening_ || take(message);
-        });
-    if (!goes_on) stream_ended();
+    const std::uint64_t heard = talk_.heard_messages;
+    const bool goes_on = take_messages<join::HeadSays>(
+        talk_.decoder, bytes, [this](const join::HeadSays& message) { return hear(message); });
+    if (!goes_on) return stream_ended();
+    if (talk_.heard_messages == heard || exit_code_) return;
+    join::NodeSays message;
+    message.mutable_heard()->set_messages(talk_.heard_messages);
+    send(message);
   };
   handlers.ended = [this](const std::string&) { stream_ended(); };
   stream_->start(std::move(handlers));
+}
+
+bool Joiner::hear(const join::HeadSays& message) {
+  // Each connection begins with Welcome, which is not kept for another.
+  if (message.has_begin() || (talk_.heard_messages > 0 && !message.has_welcome()))
+    ++talk_.heard_messages;
+  if (is_opening_) held_.push_back(message);
+  return is_opening_ || take(message);
 }
 
 bool Joiner::take(const join::HeadSays& message) {
@@ -257,21 +293,43 @@ void Joiner::join() {
   if (options_.verbose > 0) say("ivyrun: node 0 is reached at " + head() + "\n");
   join::NodeSays message;
   *message.mutable_join() = encode_node(self_);
+  message.mutable_join()->set_job_id(talk_.job_id);
+  message.mutable_join()->set_heard(talk_.heard_messages);
+  talk_.is_up = true;
   send(message);
+  // What the last connection may have lost.
+  if (talk_.shown_bytes > 0) tell_shown();
+  for (std::size_t number = 1; number <= talk_.passed_signals.size(); ++number) tell_signal(number);
+}
+
+void Joiner::tell_shown() {
+  join::NodeSays message;
+  message.mutable_consumed()->set_total(talk_.shown_bytes);
+  send(message);
+}
+
+void Joiner::tell_signal(std::size_t number) {
+  join::NodeSays message;
+  message.mutable_interrupt()->set_signal(talk_.passed_signals[number - 1]);
+  message.mutable_interrupt()->set_number(static_cast<std::uint32_t>(number));
+  send(message);
+}
+
+void Joiner::pass_on(int signal) {
+  talk_.passed_signals.push_back(signal);
+  tell_signal(talk_.passed_signals.size());
 }
 
 void Joiner::begin(const join::Begin& begin) {
   host_ = static_cast<int>(begin.host());
+  talk_.job_id = begin.job_id();
   Output::Handlers handlers;
   handlers.consumed = [this](int, std::uint64_t bytes) {
-    join::NodeSays message;
-    message.mutable_consumed()->set_bytes(bytes);
-    if (!exit_code_) send(message);
+    talk_.shown_bytes += bytes;
+    if (!exit_code_) tell_shown();
   };
   handlers.closed = [this] {
-    join::NodeSays message;
-    message.mutable_interrupt()->set_signal(SIGPIPE);
-    if (!exit_code_) send(message);
+    if (!exit_code_) pass_on(SIGPIPE);
   };
   handlers.elsewhere.has = [this](int host) { return host != host_; };
   handlers.elsewhere.bytes = [](const Lane&, std::string_view, bool) {};
@@ -313,7 +371,7 @@ Result<void> Joiner::start_node(const join::Begin& begin) {
 void Joiner::await_last_word() {
   node_timer_.expires_after(kLastWordPatience);
   node_timer_.async_wait([this](const error_code& error) {
-    if (!error && !exit_code_) stream_ended();
+    if (!error && !exit_code_) give_up();
   });
 }
 
@@ -374,12 +432,20 @@ void Joiner::check_over() {
 // Without a word of its end: node 0's ivyrun, or the way to it, is gone.
 void Joiner::stream_ended() {
   stream_->stop();
+  talk_.is_up = false;
   if (exit_code_) return;
-  if (!output_) {
-    say("ivyrun: node 0 at " + head() + " has gone away; dialling it again\n");
-    // Later: this may be a call of the coroutine that dialled.
-    return boost::asio::post(loop_, [this] { dial(); });
-  }
+  if (node_ && node_->has_ended()) return give_up();
+  say("ivyrun: " +
+      (output_ ? "the connection to node 0 at " + head() + " has ended"
+               : "node 0 at " + head() + " has gone away") +
+      "; dialling it again\n");
+  // Later: this may be a call of the coroutine that dialled.
+  boost::asio::post(loop_, [this] { dial(); });
+}
+
+void Joiner::give_up() {
+  if (exit_code_) return;
+  stream_->stop();
   exit_code_ = kExitHostLost;
   say(render(Diagnostic{
       .id = "IVY-J005",
@@ -394,11 +460,7 @@ void Joiner::stream_ended() {
 void Joiner::interrupted(int signal) {
   const std::string called = signal_name(signal);
   const bool may_pass_on = output_ && !exit_code_ && ++interrupts_ <= kMostPassedOn;
-  if (may_pass_on) {
-    join::NodeSays message;
-    message.mutable_interrupt()->set_signal(signal);
-    return send(message);
-  }
+  if (may_pass_on) return pass_on(signal);
   // ivy-node and what it has started end with us.
   say("ivyrun: " + called + ": node " + std::to_string(self_.rank) + " leaves now\n");
   exit_code_ = 128 + signal;

@@ -4,8 +4,10 @@
 //
 //   dial ─ Welcome ─ Join ─ (wait) ─ Begin ─ ivy-node dial ─ Output, Said ... ─ End
 //
-// Until Begin a lost connection is dialled again; after it, it is the end of the job. Killed, this
-// process takes ivy-node and the workers along: to node 0 this host is then lost.
+// A lost connection is dialled again: until Begin for --start-timeout, then for as long as node 0
+// keeps a host that is silent, and both go on where they were. A node 0 that refuses is gone, which
+// is the end of the job. Killed, this process takes ivy-node and the workers along: to node 0 this
+// host is then lost.
 // Thread: the process's only one, but for look-ups of names.
 #pragma once
 

@@ -9,6 +9,7 @@
 #include "launcher/links/this_host.h"
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/limits.h"
 #include "proto/contract/text.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
@@ -23,6 +24,8 @@ using std::chrono::milliseconds;
 constexpr milliseconds kSilence{5'000};
 // Nodes that do not read what they are told at the end.
 constexpr milliseconds kEndPatience{3'000};
+// Nodes that dial again at that moment.
+constexpr milliseconds kReturnPatience{500};
 constexpr std::chrono::seconds kLinePause{30};
 constexpr std::chrono::seconds kFirstLinePause{2};
 // Connections of nodes that have not said who they are, beside one for each rank.
@@ -54,6 +57,21 @@ join::HeadSays end_of(int exit_code) {
 std::string address_to_listen_on(const Options& options) {
   const bool is_numeric = parse_address(options.join_address, 0).is_valid();
   return is_numeric && is_own_address(options.join_address) ? options.join_address : "::";
+}
+
+Diagnostic too_late(const std::string& node) {
+  return {.id = "IVY-J004",
+          .what = node + " comes too late: the job has begun without it",
+          .fix = "start it within node 0's --start-timeout, and every node once",
+          .exit_code = kExitRefused};
+}
+
+std::string command_for_others(const Options& options, int nodes) {
+  const std::string name = options.join_address.empty() ? own_host_name() : options.join_address;
+  return "ivyrun --nnodes " + std::to_string(nodes) + " --node-rank R --master-addr " + name +
+         (options.join_port == 29'500 ? ""
+                                      : " --master-port " + std::to_string(options.join_port)) +
+         " ...";
 }
 
 }  // namespace
@@ -141,15 +159,6 @@ void NodeZero::schedule_waiting_line() {
   });
 }
 
-std::string NodeZero::command_for_others() const {
-  const std::string name = options_.join_address.empty() ? own_host_name() : options_.join_address;
-  return "ivyrun --nnodes " + std::to_string(roll_.count()) + " --node-rank R --master-addr " +
-         name +
-         (options_.join_port == 29'500 ? ""
-                                       : " --master-port " + std::to_string(options_.join_port)) +
-         " ...";
-}
-
 void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream) {
   const auto unattached = static_cast<std::size_t>(std::count_if(
       nodes_.begin(), nodes_.end(), [](const Node& node) { return node.name.empty(); }));
@@ -167,11 +176,7 @@ void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream)
   node->stream->start(std::move(handlers));
   join::HeadSays welcome;
   welcome.mutable_welcome()->set_build(std::string(build_name()));
-  say_to(*node, welcome);
-}
-
-void NodeZero::say_to(Node& node, const join::HeadSays& message) {
-  node.stream->write(encode_join(message));
+  node->say(welcome);
 }
 
 bool NodeZero::take(NodePlace node, const join::NodeSays& message) {
@@ -181,11 +186,12 @@ bool NodeZero::take(NodePlace node, const join::NodeSays& message) {
   }
   if (node->name.empty()) return false;
   if (message.has_interrupt()) {
-    interrupt(*node, message.interrupt().signal());
+    interrupt(*node, message.interrupt());
   } else if (message.has_consumed()) {
-    const std::uint64_t bytes = std::min(node->unshown, message.consumed().bytes());
-    node->unshown -= bytes;
+    const std::uint64_t bytes = node->take_shown(message.consumed().total());
     if (consumed_ && node->host >= 0) consumed_(node->host, bytes);
+  } else if (message.has_heard()) {
+    node->drop_heard(message.heard().messages());
   }
   return true;
 }
@@ -194,14 +200,13 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   JoiningNode who = decode_node(message, node->stream->peer_address());
   node->rank = who.rank;
   node->name = node_text(who.rank, who.host);
-  if (!gathered_) {
-    const Diagnostic late{.id = "IVY-J004",
-                          .what = node->name + " comes too late: the job has begun without it",
-                          .fix = "start it within node 0's --start-timeout, and every node once",
-                          .exit_code = kExitRefused};
+  node->process = who.process;
+  if (!gathered_ || !message.job_id().empty()) {
+    if (take_back(node, message)) return;
+    const Diagnostic late = too_late(node->name);
     say_("warning: " + late.what + "; it was turned away");
-    say_to(*node, said(render(late)));
-    say_to(*node, end_of(late.exit_code));
+    node->say(said(render(late)));
+    node->say(end_of(late.exit_code));
     node->rank = -1;
     node->is_done = true;
     return;
@@ -217,17 +222,46 @@ void NodeZero::take_in(NodePlace node, const join::Join& message) {
   check_gathered(/*is_time_up=*/false);
 }
 
+// The same ivyrun on another connection: it takes the place that it has, and hears what it has not
+// heard. Its last connection may not be seen to have ended yet.
+bool NodeZero::take_back(NodePlace node, const join::Join& message) {
+  const auto old = std::find_if(nodes_.begin(), nodes_.end(), [&](const Node& one) {
+    return one.host >= 0 && one.rank == node->rank && one.process == node->process;
+  });
+  if (old == nodes_.end() || (!message.job_id().empty() && message.job_id() != job_id_))
+    return false;
+  old->drop_heard(message.heard());
+  old->move_to(*node);
+  boost::asio::post(loop_, [kept = old->stream] {});
+  nodes_.erase(old);
+  hosts_->trust(node->name);
+  if (options_.verbose > 0) say_(node->name + " is heard again");
+  return true;
+}
+
+// A connection may break while both ends live.
+void NodeZero::await_return(NodePlace node, milliseconds patience) {
+  node->stream->stop();
+  node->absence = std::make_unique<boost::asio::steady_timer>(loop_, patience);
+  node->absence->async_wait([this, node](const error_code& error) {
+    if (error) return;
+    hosts_->lose(node->name);
+    forget(node);
+    check_all_told();
+  });
+}
+
 void NodeZero::check_gathered(bool is_time_up) {
   if (!gathered_) return;
   if (roll_.is_complete() || (is_time_up && roll_.is_enough())) return begin_job();
   if (is_time_up)
-    std::exchange(gathered_,
-                  nullptr)(nodes_missing(roll_, hosts_->listening_text(), command_for_others()));
+    std::exchange(gathered_, nullptr)(nodes_missing(roll_, hosts_->listening_text(),
+                                                    command_for_others(options_, roll_.count())));
 }
 
 void NodeZero::refuse(const Diagnostic& why, std::function<void()> told) {
   gathered_ = nullptr;
-  for (Node& node : nodes_) say_to(node, said(render(why)));
+  for (Node& node : nodes_) node.say(said(render(why)));
   end(why.exit_code, std::move(told));
 }
 
@@ -250,7 +284,7 @@ void NodeZero::begin_job() {
     node.host = static_cast<int>(place - names.begin());
     node.name = place->second;
     begin.set_host(static_cast<std::uint32_t>(node.host));
-    say_to(node, message);
+    node.say(message);
   }
   std::exchange(gathered_, nullptr)(std::nullopt);
 }
@@ -273,7 +307,9 @@ bool NodeZero::is_new_interrupt(int rank) {
   return true;
 }
 
-void NodeZero::interrupt(const Node& node, int signal) {
+void NodeZero::interrupt(Node& node, const join::Interrupt& message) {
+  if (!node.is_new_signal(message.number())) return;
+  const int signal = message.signal();
   if (!on_interrupt_ || signal <= 0 || signal >= NSIG || !is_new_interrupt(node.rank)) return;
   say_(node.name + " was interrupted by " + signal_name(signal));
   on_interrupt_(signal);
@@ -294,8 +330,16 @@ void NodeZero::leave(NodePlace node) {
     roll_.leave(node->rank);
     say_("warning: " + node->name + " has gone away again before all nodes were here");
   }
-  if (node->host >= 0 && !node->is_done) hosts_->lose(node->name);
+  if (node->host >= 0 && !node->is_done) {
+    await_return(node, kAbsenceLease);
+    // What has ended its ivyrun has ended its ivy-node too, of which the host's link hears.
+    return hosts_->doubt(node->name);
+  }
   forget(node);
+  check_all_told();
+}
+
+void NodeZero::check_all_told() {
   const bool all_told =
       std::all_of(nodes_.begin(), nodes_.end(), [](const Node& one) { return !one.is_done; });
   if (ended_ && all_told) {
@@ -319,7 +363,7 @@ Output::Elsewhere NodeZero::elsewhere(std::function<void(int, std::uint64_t)> co
   };
   elsewhere.message = [this](std::string_view text) {
     for (Node& node : nodes_)
-      if (node.host >= 0) say_to(node, said(text));
+      if (node.host >= 0) node.say(said(text));
   };
   return elsewhere;
 }
@@ -339,7 +383,7 @@ void NodeZero::give(const Lane& lane, std::string_view bytes, bool end) {
   output.set_bytes(std::string(bytes));
   output.set_end(end);
   node->unshown += bytes.size();
-  say_to(*node, message);
+  node->say(message);
 }
 
 void NodeZero::begin_attempt(std::uint32_t generation, int max_attempts, const JobPlan& plan) {
@@ -356,18 +400,21 @@ void NodeZero::begin_attempt(std::uint32_t generation, int max_attempts, const J
     part.set_ranks(static_cast<std::uint32_t>(planned.workers.size()));
   }
   for (Node& node : nodes_)
-    if (node.host >= 0) say_to(node, message);
+    if (node.host >= 0) node.say(message);
 }
 
 void NodeZero::end(int exit_code, std::function<void()> done) {
-  listener_->close();
+  const bool all_hear =
+      std::all_of(nodes_.begin(), nodes_.end(), [](const Node& one) { return !one.absence; });
+  if (all_hear) listener_->close();
   start_timer_.cancel();
   line_timer_.cancel();
   if (nodes_.empty()) return done();
   ended_ = std::move(done);
-  for (Node& node : nodes_) {
-    say_to(node, end_of(exit_code));
-    node.is_done = true;
+  for (NodePlace node = nodes_.begin(); node != nodes_.end(); ++node) {
+    node->say(end_of(exit_code));
+    node->is_done = true;
+    if (node->absence) await_return(node, kReturnPatience);
   }
   end_timer_.expires_after(kEndPatience);
   end_timer_.async_wait([this](const error_code& error) {

@@ -9,6 +9,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <chrono>
 #include <functional>
 #include <list>
 #include <map>
@@ -17,11 +18,11 @@
 #include <string>
 #include <vector>
 
-#include "launcher/job/ctl_wire.h"
 #include "launcher/job/job_request.h"
 #include "launcher/job/joined_nodes.h"
 #include "launcher/join/join_key.h"
 #include "launcher/join/join_roll.h"
+#include "launcher/join/joined_node.h"
 #include "launcher/links/join/joined_hosts.h"
 #include "launcher/links/srun/dial_back_listener.h"
 #include "proto/wire/join.pb.h"
@@ -64,15 +65,7 @@ class NodeZero : public JoinedNodes {
   void end(int exit_code, std::function<void()> done) override;
 
  private:
-  struct Node {
-    int rank = 0;
-    std::shared_ptr<DialBackStream> stream;
-    CtlDecoder decoder;
-    std::string name;           // Empty: it has not said yet who it is.
-    int host = -1;              // Its number in the job.
-    std::uint64_t unshown = 0;  // Bytes of output that it has been given.
-    bool is_done = false;  // It has been told that it is over, and hangs up when it has read it.
-  };
+  using Node = JoinedNode;
   using NodePlace = std::list<Node>::iterator;
 
   NodeZero(boost::asio::io_context& loop, const JobRequest& request, Say say);
@@ -80,16 +73,17 @@ class NodeZero : public JoinedNodes {
   void enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream);
   bool take(NodePlace node, const join::NodeSays& message);
   void take_in(NodePlace node, const join::Join& message);
-  void interrupt(const Node& node, int signal);
+  bool take_back(NodePlace node, const join::Join& message);
+  void await_return(NodePlace node, std::chrono::milliseconds patience);
+  void check_all_told();
+  void interrupt(Node& node, const join::Interrupt& message);
   void leave(NodePlace node);
   void forget(NodePlace node);
   void check_gathered(bool is_time_up);
   void begin_job();
   void schedule_waiting_line();
-  void say_to(Node& node, const join::HeadSays& message);
   void give(const Lane& lane, std::string_view bytes, bool end);
   Node* of_host(int host);
-  std::string command_for_others() const;
 
   boost::asio::io_context& loop_;
   const Options options_;

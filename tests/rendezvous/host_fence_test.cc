@@ -68,6 +68,18 @@ TEST_F(HostFenceTest, SubsetsHaveRoundsOfTheirOwn) {
   });
 }
 
+TEST_F(HostFenceTest, AGroupThatIsForgottenLeavesNothingAndMayBeginAnew) {
+  on_hosts(3, [](std::uint32_t, HostFence& fence) {
+    for (int turn = 0; turn < 20; ++turn) {
+      for (const char* blob : {"begin", "end"})
+        EXPECT_EQ(*fence.gather_among({0, 1, 2}, "some", blob), Blobs(3, blob));
+      EXPECT_TRUE(fence.forget({0, 1, 2}, "some").ok());
+    }
+    EXPECT_TRUE(fence.forget({0}, "alone").ok());
+  });
+  EXPECT_EQ(*server_.client()->count("ivy/pmi/"), 0u);
+}
+
 TEST_F(HostFenceTest, CarriesMoreThanOneReplyHolds) {
   constexpr std::uint32_t kHosts = 9;
   on_hosts(kHosts, [](std::uint32_t host, HostFence& fence) {

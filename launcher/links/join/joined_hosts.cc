@@ -11,7 +11,7 @@ void JoinedHosts::wait_for(const OpenRequest& request, const std::string& host,
   boost::asio::post(loop_, [weak = weak_from_this(), number = request.host, host] {
     const auto self = weak.lock();
     if (!self) return;
-    if (self->gone_.contains(host)) self->lose(host);
+    if (self->gone_.contains(host) || self->doubted_.contains(host)) self->lose(host);
     self->hosts_.serve(number);
   });
 }
@@ -22,6 +22,12 @@ void JoinedHosts::lose(const std::string& host) {
   if (known == nullptr) return;
   hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun has gone away",
                                "what " + host + " has printed may say why"});
+}
+
+void JoinedHosts::doubt(const std::string& host) {
+  doubted_.insert(host);
+  const StepHost* const known = hosts_.find(host);
+  if (known != nullptr && known->waiting != nullptr) lose(host);
 }
 
 }  // namespace ivy

@@ -27,11 +27,15 @@ class JoinedHosts : public DialBackHosts, public std::enable_shared_from_this<Jo
   }
   // The ivyrun of that node has gone away; whatever it had started ends with it.
   void lose(const std::string& host);
+  // Its ivyrun is not heard, and may come back: it is lost if its ivy-node is not heard either.
+  void doubt(const std::string& host);
+  void trust(const std::string& host) { doubted_.erase(host); }
 
  private:
   boost::asio::io_context& loop_;
   StepHosts hosts_;
   std::set<std::string> gone_;  // Perhaps before a link waited for them.
+  std::set<std::string> doubted_;
   const std::string command_text_ = "ivyrun --node-rank, on that node";
   std::string listening_text_;
 };

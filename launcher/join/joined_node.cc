@@ -1,0 +1,42 @@
+#include "launcher/join/joined_node.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "launcher/join/join_wire.h"
+
+namespace ivy {
+
+void JoinedNode::say(const join::HeadSays& message) {
+  std::string bytes = encode_join(message);
+  if (!absence) stream->write(bytes);
+  if (host >= 0) unheard_.push_back(std::move(bytes));
+}
+
+void JoinedNode::drop_heard(std::uint64_t messages) {
+  for (; heard_ < messages && !unheard_.empty(); ++heard_) unheard_.pop_front();
+}
+
+std::uint64_t JoinedNode::take_shown(std::uint64_t total) {
+  const std::uint64_t now = std::max(shown_, total);
+  const std::uint64_t bytes = std::min(unshown, now - std::exchange(shown_, now));
+  unshown -= bytes;
+  return bytes;
+}
+
+bool JoinedNode::is_new_signal(std::uint32_t number) {
+  if (number <= signals_) return false;
+  signals_ = number;
+  return true;
+}
+
+void JoinedNode::move_to(JoinedNode& other) {
+  std::swap(stream, other.stream);
+  std::swap(decoder, other.decoder);
+  std::swap(*this, other);
+  other.absence = nullptr;
+  stream->stop();
+  for (const std::string& bytes : other.unheard_) other.stream->write(bytes);
+}
+
+}  // namespace ivy
