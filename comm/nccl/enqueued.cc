@@ -119,8 +119,9 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock,
   while (!pending_.empty() && !failure) {
     const Enqueued& front = pending_.front();
     const Event event = front.event;
+    const Driver& driver = *driver_;
     lock.unlock();
-    const Result<bool> is_done = driver_->is_done(event);
+    const Result<bool> is_done = driver.is_done(event);
     const bool is_broken = is_done.ok() && *is_done && watch_.is_broken();
     lock.lock();
     if (!is_done.ok()) {

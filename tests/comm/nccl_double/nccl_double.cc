@@ -567,6 +567,8 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
     const std::string file = Board::make_file();
     std::strncpy(own.file, file.c_str(), sizeof own.file - 1);
     std::vector<Choice> all(static_cast<std::size_t>(comm->size));
+    // NCCL's own way of telling is not that of operations; here both use one board.
+    while (comm->ended < comm->launched && !comm->board->is_aborted()) usleep(100);
     comm->board->show(reinterpret_cast<const char*>(&own), sizeof own,
                       [&](int rank, std::size_t, const char* data, std::size_t) {
                         std::memcpy(&all[static_cast<std::size_t>(rank)], data, sizeof own);
