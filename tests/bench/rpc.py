@@ -2,9 +2,9 @@
 
     tests/bench/run rpc [--runs N] [--most BYTES]
 
-A call sends a tensor from rank 0 to rank 1, whose function returns its length; beside it a copy of the tensor into new
-memory, in one process. A message goes there and back and counts half. Each way in turn, and the medians of all turns.
-Remote calls run on torch's interpreter.
+A call sends a number or a tensor from rank 0 to rank 1, whose function returns its length; beside it a copy of the
+tensor into new memory, in one process. A message goes there and back and counts half. Each way in turn, and the medians
+of all turns. Remote calls run on torch's interpreter.
 """
 
 import argparse
@@ -16,7 +16,7 @@ from python import FRAMEWORKS, HERE, IVYRUN, REPOSITORY, microseconds, mpi, pyth
 
 RANK = os.path.join(HERE, "rpc_calls.py")
 TORCH = os.environ.get("IVY_TORCH_PYTHON", os.path.join(REPOSITORY, "build/torch/bin/python3"))
-SIZES = [8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30]
+SIZES = [0, 8, 1 << 10, 64 << 10, 1 << 20, 16 << 20, 256 << 20, 1 << 30]
 
 
 def by_ivyrun(python, way):
@@ -51,7 +51,8 @@ def print_table(title, ways, times, sizes):
     for size in sizes:
         cells = [microseconds(times[way, size]) for way in ways]
         cells += [f"{times[ours, size] / times[other, size]:.2f}" for other in others]
-        print(f"| {size_text(size)} | " + " | ".join(cells) + f" | {size / times[ours, size] / 1e9:.2f} |", flush=True)
+        print(f"| {size_text(size) if size else 'a number'} | " + " | ".join(cells) +
+              f" | {size / times[ours, size] / 1e9:.2f} |", flush=True)
 
 
 def main():
@@ -66,7 +67,7 @@ def main():
     if not all(os.path.exists(python_of(name)) for name in ("mpich", "openmpi")):
         print(f"rpc: no MPI in {FRAMEWORKS}, so messages are left out: scripts/setup frameworks", file=sys.stderr)
         return
-    print_table("message", MESSAGES, measure(MESSAGES, sizes, given.runs), sizes)
+    print_table("message", MESSAGES, measure(MESSAGES, sizes[1:], given.runs), sizes[1:])
 
 
 if __name__ == "__main__":

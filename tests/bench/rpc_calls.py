@@ -1,8 +1,8 @@
-"""A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|copy|messages|mpi4py SIZE...: prints what calls take, as JSON.
+"""A rank of tests/bench/run rpc: rpc_calls.py ivycomm|torch|copy|messages|mpi4py SIZE...: prints seconds as JSON.
 
-ivycomm, torch: a remote call whose argument is a tensor of so many bytes and whose result is its length, from rank 0
-to rank 1. copy: no call, only a copy of such a tensor into new memory, as fast as memory is. messages, mpi4py: half of a
-message's way to rank 1 and back. Each line: bytes, and the median seconds.
+ivycomm, torch: a remote call whose argument is a tensor of so many bytes (0: a float) and whose result is its length,
+from rank 0 to rank 1. copy: no call, only a copy of such a tensor into new memory, as fast as memory is. messages,
+mpi4py: half of a message's way to rank 1 and back. Each line: bytes, and the median seconds.
 """
 
 import json
@@ -13,38 +13,39 @@ import time
 ROUND_SECONDS, CALLS_MOST, CALLS_LEAST = 1.0, 3000, 5
 
 
-def length(tensor):
-    return len(tensor)
+def length(value):
+    return 8 if isinstance(value, float) else len(value)
+
+
+def argument(size):
+    import torch
+
+    return torch.ones(size, dtype=torch.uint8) if size else 1.5
 
 
 def calls_of_ivycomm():
     import ivycomm
-    import torch
     from ivycomm import rpc
 
     rpc.register(length)
     ivycomm.init()
     rpc.init_rpc()
-    return ivycomm.rank(), lambda size: torch.ones(size, dtype=torch.uint8), lambda x: rpc.rpc_sync(1, length, x), rpc.shutdown
+    return ivycomm.rank(), argument, lambda x: rpc.rpc_sync(1, length, x), rpc.shutdown
 
 
 def calls_of_torch():
     import os
 
-    import torch
     from torch.distributed import rpc
 
     rank = int(os.environ["RANK"])
     options = rpc.TensorPipeRpcBackendOptions(init_method="env://", rpc_timeout=120)
     rpc.init_rpc(f"rank{rank}", rank=rank, world_size=2, rpc_backend_options=options)
-    return (rank, lambda size: torch.ones(size, dtype=torch.uint8),
-            lambda x: rpc.rpc_sync("rank1", length, args=(x,)), rpc.shutdown)
+    return rank, argument, lambda x: rpc.rpc_sync("rank1", length, args=(x,)), rpc.shutdown
 
 
 def copies():
-    import torch
-
-    return 0, lambda size: torch.ones(size, dtype=torch.uint8), lambda x: x.clone(), lambda: None
+    return 0, argument, lambda x: x.clone() if hasattr(x, "clone") else x, lambda: None
 
 
 def median_of(function, x):

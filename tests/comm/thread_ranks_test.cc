@@ -313,7 +313,8 @@ TEST(RingThreadsTest, BytesGoThroughInOrder) {
   writer.join();
 }
 
-// A ring that nobody waits at costs no system call: these two say whether somebody does.
+// Nobody is woken for what nobody waits for: has_unread() and take_wish() say whether somebody
+// does.
 TEST(RingThreadsTest, SaysWhoHasToBeToldOfWhat) {
   Result<RingEnds> ends = make_ring_in_one_mapping();
   ASSERT_TRUE(ends.ok());

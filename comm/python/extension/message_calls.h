@@ -36,42 +36,48 @@ inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? Py_NewRef(Py_None) : nullptr;
 }
 
-// Receives into `into`. False: an exception is set.
-inline bool receive(const Seat* seat, const ArrayView& into, int from, int tag) {
-  return carry_out([&](const ivy_call* how) {
-    return library.recv(seat->comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
-                        how);
-  });
-}
+// From whom a call receives, and with which tag.
+struct Awaited {
+  const Seat* seat = nullptr;
+  int from = kNoNumber;
+  int tag = kNoNumber;
+
+  // By the arguments src, tag and group. False: they are not usual.
+  bool take(PyObject* src, PyObject* given_tag, PyObject* group) {
+    seat = seat_of(group);
+    from = number_or_any(src, IVY_ANY_SOURCE);
+    tag = number_or_any(given_tag, IVY_ANY_TAG);
+    return seat != nullptr && from != kNoNumber && from < seat->size && tag != kNoNumber;
+  }
+  // False: an exception is set.
+  bool receive(const ArrayView& into) const {
+    return carry_out([&](const ivy_call* how) {
+      return library.recv(seat->comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
+                          how);
+    });
+  }
+};
 
 // Takes x, src, tag, group, async_op, timeout and with_message.
 inline PyObject* recv_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || given[6] != Py_False) return not_usual();
-  const Seat* const seat = seat_of(given[3]);
-  const int from = number_or_any(given[1], IVY_ANY_SOURCE);
-  const int tag = number_or_any(given[2], IVY_ANY_TAG);
+  Awaited awaited;
   ArrayView array;
-  if (seat == nullptr || from == kNoNumber || from >= seat->size || tag == kNoNumber)
+  if (!awaited.take(given[1], given[2], given[3]) || !array.take_any(given[0], PyBUF_WRITABLE))
     return not_usual();
-  if (!array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
-  return receive(seat, array, from, tag) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return awaited.receive(array) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 // Takes like, src, tag, group, out, timeout and with_message.
 inline PyObject* recv(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || given[4] != Py_None || given[5] != Py_None || given[6] != Py_False) {
-    return not_usual();
-  }
-  const Seat* const seat = seat_of(given[3]);
-  const int from = number_or_any(given[1], IVY_ANY_SOURCE);
-  const int tag = number_or_any(given[2], IVY_ANY_TAG);
+  if (count != 7 || given[4] != Py_None || !are_usual(given[6], given[5])) return not_usual();
+  Awaited awaited;
   ArrayView like;
-  if (seat == nullptr || from == kNoNumber || from >= seat->size || tag == kNoNumber)
-    return not_usual();
-  if (!like.take_any(given[0], 0)) return not_usual();
   Result result;
-  if (!result.make(empty_like(given[0]))) return not_usual();
-  return receive(seat, result.view, from, tag) ? result.give() : nullptr;
+  if (!awaited.take(given[1], given[2], given[3]) || !like.take_any(given[0], 0) ||
+      !result.make(empty_like(given[0])))
+    return not_usual();
+  return awaited.receive(result.view) ? result.give() : nullptr;
 }
 
 }  // namespace ivy::python

@@ -104,8 +104,8 @@ def same_messages(x, r, n):
         ic.send(one, before, timeout=timeout)
         same(ic.recv(x, None if n == 2 else after, timeout=timeout), x)
     taken = calls.is_there()
-    assert (calls.send(x, after, 4, None, False, None) is None) == taken or ic.send(x, after, 4) is None
-    assert (calls.recv(x, before, 4, None, None, None, False) is not NotImplemented) == taken or ic.recv(x, before, 4) is not None
+    assert (calls.send(x, after, 4, None, False, None) is None) == taken
+    assert (calls.recv(x, before, 4, None, None, None, False) is not NotImplemented) == taken
 
 
 def tensors(r, n):
