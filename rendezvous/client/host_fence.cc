@@ -46,9 +46,10 @@ Result<void> HostFence::forget(const std::vector<std::uint32_t>& hosts, const st
   {
     const std::lock_guard lock(mutex_);
     const auto rounds = rounds_.find(prefix);
-    if (rounds == rounds_.end()) return {};  // A host alone has left nothing.
-    last = rounds->second - 1;
-    rounds_.erase(rounds);
+    // A host alone has left nothing.
+    if (rounds == rounds_.end() || rounds->second.first_kept == rounds->second.next) return {};
+    last = rounds->second.next - 1;
+    rounds->second.first_kept = rounds->second.next;
   }
   const std::string counter = prefix + "/left";
   if (IVY_TRY(client_.add(counter, 1)) != static_cast<std::int64_t>(hosts.size())) return {};
@@ -60,20 +61,22 @@ Result<void> HostFence::forget(const std::vector<std::uint32_t>& hosts, const st
 Result<std::vector<std::string>> HostFence::meet(const std::vector<std::uint32_t>& hosts,
                                                  const std::string& prefix, std::string_view own) {
   if (hosts.size() == 1) return std::vector<std::string>{std::string(own)};
-  const std::uint64_t round = next_round(prefix);
+  std::uint64_t round = 0;
+  bool is_first_kept = true;
+  {
+    const std::lock_guard lock(mutex_);
+    Rounds& rounds = rounds_[prefix];
+    round = rounds.next++;
+    is_first_kept = round == rounds.first_kept;
+  }
   Client::Names keys;
   for (const std::uint32_t host : hosts) keys.push_back(key_of(prefix, round, host));
   IVY_CHECK(client_.set(key_of(prefix, round, place_.host), own));
   IVY_CHECK(client_.wait(keys, kUntilAllCame));
   std::vector<std::string> values = IVY_TRY(values_of(client_, keys));
   // All have come to this round, so all have left the one before.
-  if (round >= 1) (void)client_.remove(key_of(prefix, round - 1, place_.host));
+  if (!is_first_kept) (void)client_.remove(key_of(prefix, round - 1, place_.host));
   return values;
-}
-
-std::uint64_t HostFence::next_round(const std::string& prefix) {
-  const std::lock_guard lock(mutex_);
-  return rounds_[prefix]++;
 }
 
 }  // namespace ivy::store

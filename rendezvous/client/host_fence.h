@@ -43,21 +43,27 @@ class HostFence {
   // `hosts`, which is the same everywhere and has this host in it. `group`: a word without '/'.
   Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,
                                                 const std::string& group, std::string_view own);
-  // For a group that will not meet again in its rounds so far: the last host that says so removes
-  // what they have left in the store. All hosts say it, each before the group would begin anew.
+  // The last of a group's hosts to say it removes what their meetings so far have left in the store.
+  // All say it, each after the same meeting; they may meet again at once.
   Result<void> forget(const std::vector<std::uint32_t>& hosts, const std::string& group);
 
  private:
   std::string prefix_of(const std::string& group) const { return "ivy/" + name_ + "/" + group; }
   Result<std::vector<std::string>> meet(const std::vector<std::uint32_t>& hosts,
                                         const std::string& prefix, std::string_view own);
-  std::uint64_t next_round(const std::string& prefix);
+
+  // They go on behind what is forgotten: a host that is early would read what a late one has not
+  // removed yet.
+  struct Rounds {
+    std::uint64_t next = 0;
+    std::uint64_t first_kept = 0;  // The store holds none before it.
+  };
 
   Client& client_;
   const std::string name_;
   const Place place_;
   std::mutex mutex_;
-  std::map<std::string, std::uint64_t> rounds_;  // By prefix: the round that comes next.
+  std::map<std::string, Rounds> rounds_;  // By prefix.
 };
 
 }  // namespace ivy::store

@@ -256,8 +256,11 @@ class Manager:
     # ---- who is there ----
     def agent_pid(self):
         """Machine-wide."""
-        pids = [process.pid for process in leftovers.processes_of(self.init_pid())
-                if process.name == b"ivy-agent" and process.state != "Z"]
+        agents = [process for process in leftovers.processes_of(self.init_pid())
+                  if process.name == b"ivy-agent" and process.state != "Z"]
+        # What it starts has its name until it has its own program.
+        parents = {process.pid for process in agents}
+        pids = [process.pid for process in agents if process.parent not in parents]
         assert len(pids) <= 1, pids
         return pids[0] if pids else None
 

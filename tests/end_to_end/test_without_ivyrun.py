@@ -34,8 +34,10 @@ has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
 needs_torch = pytest.mark.skipif(not has_torch, reason="python3-torch is not installed")
 
 # Debian's torch 1.13 under Python 3.11 cannot read its own default of --redirects and --tee. Where no folder for logs is
-# named, one stays behind in /tmp.
-TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", "torchrun-logs")
+# named, one stays behind in /tmp. Its own port is one for the whole machine, and files of tests run side by side.
+PORT = 29500 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0")[2:])
+TORCHRUN = (PYTHON, "-m", "torch.distributed.run", "-r", "1", "-t", "1", "--log_dir", "torchrun-logs",
+            "--master_port", str(PORT))
 LAUNCHERS = [
     pytest.param((*TORCHRUN, "--nproc_per_node", "4"), "torchrun", marks=needs_torch, id="torchrun"),
     pytest.param((*TORCHRUN, "--standalone", "--nproc_per_node", "4"), "torchrun", marks=needs_torch,

@@ -70,10 +70,13 @@ TEST_F(HostFenceTest, SubsetsHaveRoundsOfTheirOwn) {
 
 TEST_F(HostFenceTest, AGroupThatIsForgottenLeavesNothingAndMayBeginAnew) {
   on_hosts(3, [](std::uint32_t, HostFence& fence) {
-    for (int turn = 0; turn < 20; ++turn) {
-      for (const char* blob : {"begin", "end"})
+    for (int turn = 0; turn < 200; ++turn) {
+      for (const char* phase : {"begin ", "end "}) {
+        const std::string blob = phase + std::to_string(turn);
         EXPECT_EQ(*fence.gather_among({0, 1, 2}, "some", blob), Blobs(3, blob));
+      }
       EXPECT_TRUE(fence.forget({0, 1, 2}, "some").ok());
+      EXPECT_TRUE(fence.forget({0, 1, 2}, "some").ok()) << "nothing is left to forget";
     }
     EXPECT_TRUE(fence.forget({0}, "alone").ok());
   });
