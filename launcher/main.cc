@@ -25,6 +25,7 @@
 #include "launcher/links/choice/carrier.h"
 #include "launcher/links/this_host.h"
 #include "launcher/links/warden_copy.h"
+#include "launcher/options/activation.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -414,6 +415,21 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
   return {};
 }
 
+// --include and --exclude, of whatever list the hosts come from.
+ivy::Result<void> pick_hosts(ivy::Options& options) {
+  if (!options.include.empty()) {
+    ivy::Result<std::vector<ivy::Host>> left =
+        ivy::included_hosts(options.include, options.hosts);
+    if (!left.ok()) return left.error().context("--include");
+    options.hosts = std::move(left).value();
+  }
+  if (options.exclude.empty()) return {};
+  ivy::Result<std::vector<ivy::Host>> left = ivy::hosts_without(options.exclude, options.hosts);
+  if (!left.ok()) return left.error().context("--exclude");
+  options.hosts = std::move(left).value();
+  return {};
+}
+
 int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,
         const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
@@ -422,6 +438,13 @@ int run(const ivy::Options& options, const std::optional<ivy::Allocation>& alloc
   request.options = options;
   std::vector<ivy::Host>& hosts = request.options.hosts;
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
+  if (const ivy::Result<void> picked = pick_hosts(request.options); !picked.ok())
+    return complain(picked.error());
+  if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
+    // Each host that does not come up is a finding of its own.
+    request.options.min_nodes = 1;
+    request.options.num_nodes = options.num_nodes.value_or(static_cast<int>(hosts.size()));
+  }
   if (options.num_nodes && hosts.size() > static_cast<std::size_t>(*options.num_nodes))
     hosts.resize(static_cast<std::size_t>(*options.num_nodes));
   if (options.transport == ivy::TransportChoice::kLocal) {
@@ -466,13 +489,26 @@ int resume(const std::string& record_path, const ivy::Environment& caller, char*
   return run_job(std::move(request), std::nullopt, argv);
 }
 
+// --activate: this process takes the variables of the environment, and so does all that it starts.
+ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
+  if (options.activate.empty()) return {};
+  ivy::Result<ivy::Activation> found = ivy::find_activation(options.activate, caller);
+  if (!found.ok()) return found.error().context("--activate");
+  for (const ivy::EnvVariable& variable : found->set)
+    setenv(variable.name.c_str(), variable.value.c_str(), 1);
+  for (const std::string& name : found->unset) unsetenv(name.c_str());
+  if (options.python.empty()) options.python = found->python;
+  caller = ivy::environment_of(environ);
+  return {};
+}
+
 int launch(int argc, char** argv) {
   ivy::keep_title_place(argv);
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
   raise_descriptor_limit();
-  const ivy::Environment caller = ivy::environment_of(environ);
+  ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   // No flag for people: it stands in no table and no help.
   if (arguments.size() == 2 && arguments[0] == "--resume")
@@ -485,6 +521,8 @@ int launch(int argc, char** argv) {
     return parsed->exit_code;
   }
   ivy::log::set_verbosity(parsed->options.verbose);
+  if (const ivy::Result<void> active = activate(parsed->options, caller); !active.ok())
+    return complain(active.error());
   const ivy::Result<std::optional<ivy::Allocation>> allocation =
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());

@@ -18,13 +18,6 @@ extern char** environ;
 namespace ivy {
 namespace {
 
-std::string ivyrun_path() {
-  std::array<char, PATH_MAX> path{};
-  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
-  const std::string program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
-  return program.substr(0, program.rfind('/') + 1) + "ivyrun";
-}
-
 // The kernel takes a killed process apart for some milliseconds.
 constexpr int kLooksAtDying = 40;
 constexpr useconds_t kPauseBetweenLooksMicroseconds = 25'000;
@@ -75,6 +68,13 @@ bool has_launcher(const std::string& job_id) {
 }
 
 }  // namespace
+
+std::string ivyrun_path() {
+  std::array<char, PATH_MAX> path{};
+  const ssize_t length = readlink("/proc/self/exe", path.data(), path.size());
+  const std::string program(path.data(), length > 0 ? static_cast<std::size_t>(length) : 0);
+  return program.substr(0, program.rfind('/') + 1) + "ivyrun";
+}
 
 void await_end_of_dying_launcher(const std::string& job_id) {
   for (int looks = 0; looks < kLooksAtDying && has_launcher(job_id); ++looks)

@@ -9,6 +9,9 @@
 
 namespace ivy {
 
+// The ivyrun beside this ivyctl.
+std::string ivyrun_path();
+
 // The job has a launcher that lives, its own or a new one: nothing; or the job's exit code, when it
 // was over before there was anything to ask. Says what it does.
 Result<std::optional<int>> have_launcher(const FoundJob& job);

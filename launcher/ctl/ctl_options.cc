@@ -35,13 +35,18 @@ void add_value(CLI::App& app, const std::string& spellings, CtlOptions& options)
                  stored_in(options.*place, parse));
 }
 
+// What was not shown is not kept for ivyctl: "failed" is for ivyrun alone.
+Result<ShowRanks> rank_list(const std::string& text) {
+  if (text != "failed") return parse_show_ranks(text);
+  return usage_error("failed is for ivyrun --show-ranks", "name the ranks: --ranks 0,8-15");
+}
 Result<std::string> any_text(const std::string& text) { return text; }
 Result<int> tail_number(const std::string& text) { return parse_number(text, 0, 100'000); }
 Result<ColorChoice> color_choice(const std::string& text) { return parse_colour_choice()(text); }
 
 constexpr CtlFlag kHosts = {"-H,--hosts", "LIST", "", add_value<&CtlOptions::hosts, any_text>};
 constexpr CtlFlag kRanks = {"--ranks,--rank", "LIST", "only these ranks: 0,8-15",
-                            add_value<&CtlOptions::ranks, parse_show_ranks>};
+                            add_value<&CtlOptions::ranks, rank_list>};
 constexpr CtlFlag kLabel = {"--label", "KIND",
                             "auto, none, rank, host or a template, as for ivyrun",
                             add_value<&CtlOptions::label, parse_label>};
@@ -86,6 +91,12 @@ constexpr CtlFlag kStackFlags[] = {
     kRanks,
     {"--native", "", "frames of C and C++ too: py-spy --native or gdb, whichever is there",
      add_switch<&CtlOptions::native>},
+    json_flag("for programs: one object")};
+
+constexpr CtlFlag kTopFlags[] = {
+    kRanks,
+    {"--once", "", "print one table and end, as it does without a terminal",
+     add_switch<&CtlOptions::once>},
     json_flag("for programs: one object")};
 
 constexpr CtlFlag kJsonFlags[] = {json_flag("for programs: one object")};
@@ -139,6 +150,20 @@ constexpr Verb kVerbs[] = {
      "Python workers are asked themselves; others need gdb on their host. Whom a torch collective\n"
      "waits for is said first, by torch's flight record (docs/hangs.md).",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
+    {"top", ctl_top, kTopFlags, "top [JOB] [--ranks LIST] [--once] [--json]",
+     "what each rank does and uses: state, processor, memory, last output, operation",
+     "CPU% counts one processor as 100, and a rank's children with it. IN is the operation of\n"
+     "ivycomm that the rank has been in for the longest. On a terminal the table is shown again\n"
+     "every 2 s until Ctrl-C.",
+     "ivyctl top\nivyctl top 3f2a --ranks 0-7\nivyctl top --json | jq '.ranks[].cpu_percent'"},
+    {"doctor",
+     ctl_doctor,
+     {},
+     "doctor [-H HOSTS] [flags of ivyrun] [PROGRAM]",
+     "check hosts before a job: what is wrong on each, and what to do",
+     "The same as `ivyrun --doctor`: hosts are reached as a job reaches them, and nothing is\n"
+     "started. The exit code is 0 when no check has failed, 1 when one has.",
+     "ivyctl doctor -H 'node[01-08]'\nivyctl doctor -H 'node[01-08]' --check-module torch\nivyctl doctor --json"},
     {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
      "what is known of a job that runs or has ended", "",
      "ivyctl status\nivyctl status bert-large --json"},
@@ -225,7 +250,7 @@ Result<const Verb*> find_verb(const std::string& typed) {
   }
   // Names of the same verbs in other tools.
   const std::string habit = typed == "kill" || typed == "cancel"                 ? "stop"
-                            : typed == "list" || typed == "ls" || typed == "top" ? "ps"
+                            : typed == "list" || typed == "ls"                   ? "ps"
                             : typed.starts_with("completion")                    ? "--generate bash"
                             : typed == "log" || typed == "tail"                  ? "logs"
                                                                 : nearest(typed, names);
@@ -312,6 +337,10 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
     return parsed;
   }
   parsed.run = verb->run;
+  if (verb->run == ctl_doctor) {
+    parsed.options.words.assign(arguments.begin() + 1, arguments.end());
+    return parsed;
+  }
   IVY_CHECK(parse_verb(*verb, {arguments.begin() + 1, arguments.end()}, parsed.options));
   return parsed;
 }

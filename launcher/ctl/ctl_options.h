@@ -25,6 +25,9 @@ struct CtlOptions {
   std::string label = "auto";
   ColorChoice color = ColorChoice::kAuto;
   int tail_lines = 10;
+  // top
+  bool once = false;
+  std::vector<std::string> words;  // doctor: all that was typed behind it.
   // stack
   bool native = false;
   bool origin = false;

@@ -27,6 +27,9 @@ int ctl_stack(const CtlOptions& options);
 int ctl_config(const CtlOptions& options);
 int ctl_explain(const CtlOptions& options);
 int ctl_status(const CtlOptions& options);
+int ctl_top(const CtlOptions& options);
+// Becomes `ivyrun --doctor`, which reaches hosts as a job does.
+int ctl_doctor(const CtlOptions& options);
 
 // Prints one line of ours to standard error.
 void ctl_say(const std::string& text);

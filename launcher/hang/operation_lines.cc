@@ -36,13 +36,6 @@ struct OperationGroup {
   std::uint64_t most_ms = 0;
 };
 
-std::string name_of_operation(const OperationState& state) {
-  std::string text(comm_status::name_of(static_cast<Operation>(state.operation())));
-  text += " #" + std::to_string(state.sequence());
-  if (!state.communicator().empty()) text += " of \"" + state.communicator() + "\"";
-  return text;
-}
-
 std::string bare_details(const OperationState& state) {
   const auto operation = static_cast<Operation>(state.operation());
   const auto reduction = static_cast<Reduction>(state.reduction());
@@ -199,6 +192,13 @@ class Groups {
 };
 
 }  // namespace
+
+std::string name_of_operation(const OperationState& state) {
+  std::string text(comm_status::name_of(static_cast<Operation>(state.operation())));
+  text += " #" + std::to_string(state.sequence());
+  if (!state.communicator().empty()) text += " of \"" + state.communicator() + "\"";
+  return text;
+}
 
 std::string operation_lines(const std::vector<HostOperations>& hosts,
                             const std::vector<std::string>& silent) {

@@ -114,6 +114,8 @@ Command BringUp::hello_for(std::size_t index) const {
   hello.set_interface(options.interface);
   hello.set_outlives_launcher(job_.outlives_launcher());
   add_device_request(options, caller, hello);
+  hello.set_examine(options.doctor);
+  hello.set_module(options.check_module);
   return command;
 }
 
@@ -188,6 +190,12 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
                                       " on " + host.name()});
   }
   host.facts = hello.facts();
+  if (hello.facts().has_health()) {
+    const RelatedTime sampled = host.session->relate(hello.facts().health().sampled_ns());
+    const std::int64_t since_ns = monotonic_ns() - sampled.at_ns;
+    host.clock = {hello.facts().health().wall_ms() * 1'000'000 - (wall_ms() * 1'000'000 - since_ns),
+                  sampled.error_ns};
+  }
   check_greeted();
 }
 

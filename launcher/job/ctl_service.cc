@@ -73,6 +73,7 @@ Result<void> CtlService::listen() {
   handlers.describe_store = [this] { return store_description(); };
   handlers.describe_operations = handlers_.describe_operations;
   handlers.describe_stacks = handlers_.describe_stacks;
+  handlers.describe_ranks = handlers_.describe_ranks;
   socket_ = IVY_TRY(JobSocket::open(job_.loop, job_.request.identity.job_id, std::move(handlers)));
   Output::Listener listener;
   listener.bytes = [this](int rank, int stream, std::string_view bytes, bool end) {

@@ -23,6 +23,7 @@ class CtlService {
     // Stops the workers that are being stopped already, with this grace.
     std::function<void(std::chrono::milliseconds grace)> shorten_grace;
     std::function<int()> max_attempts;
+    std::function<void(std::function<void(const ctl::RanksDescription&)> done)> describe_ranks;
     std::function<std::vector<std::string>()> losses;  // As RankLosses::lines() has them.
   };
   CtlService(JobContext& job, Handlers handlers);

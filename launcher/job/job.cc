@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdio>
 #include <exception>
+#include <limits>
 
 #include "launcher/hang/rank_names.h"
 #include "launcher/job/device_troubles.h"
@@ -40,6 +41,7 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
                       },
                       [this](milliseconds grace) { stop_workers(grace); },
                       [this] { return restarts_.max_attempts(); },
+                      [this](RankEvents::Described done) { ranks_.describe(std::move(done)); },
                       [this] { return ranks_.losses().lines(); }}),
       ending_(job_, ending_handlers()),
       takeover_(job_, service_, restarts_, takeover_handlers()),
@@ -191,7 +193,7 @@ void Job::start_workers() {
   bring_up_.stop_waiting();
   for (const Diagnostic& warning : job_.plan.warnings)
     if (!job_.options.quiet) job_.screen.say(render(warning));
-  if (std::any_of(job_.hosts.begin(), job_.hosts.end(),
+  if (!job_.options.doctor && std::any_of(job_.hosts.begin(), job_.hosts.end(),
                   [](const HostRecord& host) { return host.gone.has_value(); }))
     job_.say("warning: starting with " + job_.hosts.members_text());
   restarts_.count_spare_hosts();
@@ -236,14 +238,26 @@ void Job::start_with(const std::vector<HostPlan>& plans) {
 }
 
 void Job::feed_stdin() {
-  HostSession& host = *job_.hosts[job_.workers[0].host].session;
-  if (job_.options.stdin_choice == "none" || !StdinFeed::worth_forwarding()) {
-    host.send_input("");
-    return;
+  std::vector<std::size_t> takers;
+  if (job_.options.stdin_choice == "all") {
+    for (const PlannedHost& planned : job_.plan.hosts) takers.push_back(planned.host_index);
+  } else {
+    takers.push_back(job_.workers[0].host);
   }
+  const auto send = [this, takers](const std::string& bytes) {
+    for (const std::size_t host : takers)
+      if (!job_.hosts[host].lost) job_.hosts[host].session->send_input(bytes);
+  };
+  if (job_.options.stdin_choice == "none" || !StdinFeed::worth_forwarding()) return send("");
   StdinFeed::Handlers handlers;
-  handlers.room = [&host] { return static_cast<std::size_t>(host.input_room()); };
-  handlers.bytes = [&host](std::string bytes) { host.send_input(std::move(bytes)); };
+  // As much as the slowest host takes.
+  handlers.room = [this, takers] {
+    std::uint64_t room = std::numeric_limits<std::uint64_t>::max();
+    for (const std::size_t host : takers)
+      if (!job_.hosts[host].lost) room = std::min(room, job_.hosts[host].session->input_room());
+    return static_cast<std::size_t>(room);
+  };
+  handlers.bytes = send;
   stdin_feed_ = std::make_unique<StdinFeed>(job_.loop, handlers);
   stdin_feed_->start();
 }

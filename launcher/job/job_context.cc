@@ -55,6 +55,7 @@ JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest asked)
       hosts(options, options.min_nodes.has_value() && takeover == 0),
       screen(loop, request),
       events(request),
+      metrics(loop, options),
       opened_at_ns(monotonic_ns()) {}
 
 bool JobContext::end_because(LauncherReason reason, Diagnostic diagnostic, int signal) {
@@ -103,6 +104,16 @@ std::string JobContext::stopping_text() const {
   if (!was_started()) return "ending the job, no worker has been started";
   return "stopping " + std::to_string(workers.running()) +
          (workers.running() == 1 ? " worker" : " workers");
+}
+
+MetricsInputs JobContext::metrics_inputs() const {
+  MetricsInputs inputs;
+  inputs.job_id = request.identity.job_id;
+  inputs.name = options.name;
+  inputs.program = options.command.empty() ? "" : options.command.front();
+  inputs.opened_unix_ms = opened_unix_ms;
+  inputs.generation = generation;
+  return inputs;
 }
 
 }  // namespace ivy

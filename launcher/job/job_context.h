@@ -16,6 +16,8 @@
 #include "launcher/job/job_screen.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/job_workers.h"
+#include "launcher/job/metrics_file.h"
+#include "launcher/job/metrics_text.h"
 #include "launcher/report/device_lines.h"
 
 namespace ivy {
@@ -63,6 +65,8 @@ struct JobContext {
   bool outlives_launcher() const { return request.detachment != nullptr && options.lease; }
   // The workers that have ended, with the last that they have written.
   std::vector<WorkerEnd> worker_ends() const;
+  // What --metrics-file says of the job itself.
+  MetricsInputs metrics_inputs() const;
   // What ending the job means now: "stopping 8 workers".
   std::string stopping_text() const;
 
@@ -77,6 +81,7 @@ struct JobContext {
   JobWorkers workers;
   JobScreen screen;
   JobEvents events;
+  MetricsFile metrics;
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
   LauncherEnd launcher_end;

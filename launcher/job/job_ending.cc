@@ -9,10 +9,12 @@
 #include <utility>
 
 #include "launcher/job/hints.h"
+#include "launcher/job/rank_rows.h"
 #include "launcher/report/missing_module.h"
 #include "launcher/screen/json_text.h"
 #include "launcher/screen/machine_output.h"
 #include "proto/contract/limits.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -138,9 +140,19 @@ void JobEnding::conclude() {
   summary_follows_ = true;
 }
 
+void JobEnding::write_metrics(int exit_code) {
+  if (!job_.metrics.is_wanted()) return;
+  MetricsInputs inputs = job_.metrics_inputs();
+  inputs.exit_code = exit_code;
+  ctl::RanksDescription ranks;
+  add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
+  job_.metrics.end(metrics_text(inputs, ranks));
+}
+
 void JobEnding::say_over(const Outcome& outcome) {
   handlers_.tell_followers(outcome, summary_, [this, outcome] {
     if (!leaves_) job_.events.finish();
+    if (!leaves_) write_metrics(outcome.exit_code);
     handlers_.over(outcome.exit_code, outcome.raise_signal);
   });
 }
@@ -222,8 +234,8 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
-  if (const std::string missing = job_.events.complaint(); !missing.empty())
-    inputs.complaints.push_back(missing);
+  for (const std::string& missing : {job_.events.complaint(), job_.metrics.complaint()})
+    if (!missing.empty()) inputs.complaints.push_back(missing);
   inputs.device_lines =
       device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);
   summary_ += summary(inputs);

@@ -23,7 +23,7 @@ struct JobNews::Question {
   std::uint32_t number = 0;
   std::set<std::size_t> waits_for;
   std::vector<HostOperations> answers;
-  std::function<void(const std::string&)> done;
+  std::function<void(const Question& question)> done;
   boost::asio::steady_timer timer;
 };
 
@@ -93,12 +93,28 @@ void JobNews::tell_now() {
 
 void JobNews::ask_operations(std::function<void(const std::string&)> done) {
   const auto question = std::make_shared<Question>(loop_);
+  question->done = [this, done = std::move(done)](const Question& asked) {
+    std::vector<std::string> silent;
+    for (const std::size_t host : asked.waits_for) silent.push_back(handlers_.name(host));
+    done(operation_lines(asked.answers, silent));
+  };
+  ask(question, board_.listeners(), false);
+}
+
+void JobNews::ask_usage(const std::vector<std::size_t>& hosts, Usage done) {
+  const auto question = std::make_shared<Question>(loop_);
+  question->done = [done = std::move(done)](const Question& asked) { done(asked.answers); };
+  ask(question, hosts, true);
+}
+
+template <class Hosts>
+void JobNews::ask(const std::shared_ptr<Question>& question, const Hosts& hosts, bool with_usage) {
   question->number = ++next_question_;
-  question->done = std::move(done);
   Command command;
   command.mutable_read_operations()->set_number(question->number);
+  command.mutable_read_operations()->set_usage(with_usage);
   if (questions_.size() < kMaxQuestions)
-    for (const std::size_t host : board_.listeners())
+    for (const std::size_t host : hosts)
       if (handlers_.send(host, command)) question->waits_for.insert(host);
   questions_.push_back(question);
   if (question->waits_for.empty()) return answer(question);
@@ -122,9 +138,7 @@ void JobNews::on_operations(std::size_t host, const Operations& operations) {
 void JobNews::answer(const std::shared_ptr<Question>& question) {
   if (std::erase(questions_, question) == 0) return;
   question->timer.cancel();
-  std::vector<std::string> silent;
-  for (const std::size_t host : question->waits_for) silent.push_back(handlers_.name(host));
-  question->done(operation_lines(question->answers, silent));
+  question->done(*question);
 }
 
 }  // namespace ivy

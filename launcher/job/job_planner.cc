@@ -8,6 +8,7 @@
 #include "launcher/plan/explain_env.h"
 #include "launcher/plan/plan.h"
 #include "launcher/screen/json_text.h"
+#include "proto/contract/text.h"
 #include "proto/wire/link.h"
 
 namespace ivy {
@@ -15,6 +16,8 @@ namespace {
 
 // What a command has to hold beside a host's plan, at most.
 constexpr std::size_t kCommandBytes = 64;
+// The exit code of --doctor when a check has failed.
+constexpr int kDoctorFailed = 1;
 
 }  // namespace
 
@@ -41,6 +44,9 @@ bool JobPlanner::plan() {
                                   .what = plan.error().message,
                                   .fix = plan.error().fix,
                                   .exit_code = kExitUsage});
+  if (job_.options.doctor && plan.ok()) {
+    refusals_ = std::exchange(refusals, {});
+  }
   if (!refusals.empty()) {
     job_.refuse(std::move(refusals), LauncherReason::kRefused);
     return false;
@@ -103,7 +109,47 @@ std::string JobPlanner::dry_run_json(const std::vector<HostAnswer>& answers) con
   return json_line(object) + "\n";
 }
 
+Examination JobPlanner::examination() const {
+  Examination examined;
+  examined.module = job_.options.check_module;
+  examined.refusals = refusals_;
+  for (const HostRecord& record : job_.hosts) {
+    ExaminedHost& host = examined.hosts.emplace_back();
+    host.name = record.name();
+    host.is_up = !record.gone;
+    if (record.gone) {
+      host.step = record.gone->step;
+      host.failure = record.gone->reason;
+      continue;
+    }
+    host.carrier = carrier_name(record.up->carrier);
+    host.facts = *record.facts;
+    host.clock_ms = record.clock.at_ns / 1'000'000;
+    host.clock_error_ms = record.clock.error_ns / 1'000'000;
+  }
+  return examined;
+}
+
+std::string JobPlanner::doctor() {
+  const Examination examined = examination();
+  const std::vector<Finding> findings = find_troubles(examined);
+  const auto failed = std::count_if(findings.begin(), findings.end(),
+                                    [](const Finding& finding) { return finding.has_failed; });
+  if (failed > 0)
+    job_.end_because(LauncherReason::kRefused,
+                     Diagnostic{.id = "IVY-H013",
+                                .what = counted(static_cast<std::size_t>(failed), "check") +
+                                        " of --doctor " + (failed == 1 ? "has" : "have") +
+                                        " failed",
+                                .exit_code = kDoctorFailed});
+  if (!job_.options.doctor_json) return findings_text(examined, findings);
+  boost::json::object object{{"schema", kMachineSchema}, {"event", "doctor"}};
+  for (auto& field : findings_object(examined, findings)) object[field.key()] = field.value();
+  return json_line(object) + "\n";
+}
+
 Result<std::string> JobPlanner::dry_run() {
+  if (job_.options.doctor) return doctor();
   const std::vector<HostAnswer> answers = job_.hosts.answers();
   const EnvironmentInputs known = IVY_TRY(inputs(answers));
   if (job_.options.explain_env) return explain_environment(known);

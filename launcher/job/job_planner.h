@@ -7,6 +7,7 @@
 
 #include "launcher/job/job_context.h"
 #include "launcher/plan/worker_environment.h"
+#include "launcher/report/host_findings.h"
 
 namespace ivy {
 
@@ -33,6 +34,8 @@ class JobPlanner {
 
  private:
   Options planning_options() const;
+  Examination examination() const;
+  std::string doctor();
   std::string dry_run_json(const std::vector<HostAnswer>& answers) const;
   // The answers must outlive the inputs.
   Result<EnvironmentInputs> inputs(const std::vector<HostAnswer>& answers);
@@ -40,6 +43,7 @@ class JobPlanner {
   JobContext& job_;
   Result<std::vector<std::string>> master_ = std::vector<std::string>();
   bool is_new_ = false;
+  std::vector<Diagnostic> refusals_;  // --doctor: what would have refused the job.
   std::optional<Environment> from_files_;  // What the files of --env-file said.
 };
 

@@ -212,6 +212,18 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       };
       return handlers_.describe_stacks(request.describe_stacks(), done);
     }
+    case ctl::Request::kDescribeRanks: {
+      client->closes = false;
+      const auto done = [this, client, alive = alive_](const ctl::RanksDescription& ranks) {
+        if (!*alive || client->is_closed) return;
+        ctl::Reply said;
+        *said.mutable_ranks() = ranks;
+        *said.mutable_ranks()->mutable_job() = handlers_.describe();
+        client->closes = true;
+        say(client, said);
+      };
+      return handlers_.describe_ranks(done);
+    }
     case ctl::Request::kStop: {
       // Before the stop, which speaks, and may end the job in the same turn.
       client->closes = false;

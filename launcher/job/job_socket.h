@@ -36,6 +36,7 @@ class JobSocket {
     std::function<void(const ctl::DescribeStacks& request,
                        std::function<void(const std::string& text)> done)>
         describe_stacks;
+    std::function<void(std::function<void(const ctl::RanksDescription&)> done)> describe_ranks;
   };
 
   // Makes the directory and listens in it.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "launcher/hang/rank_names.h"
+#include "launcher/job/rank_rows.h"
 #include "proto/contract/log.h"
 #include "proto/contract/remote_text.h"
 #include "proto/os/clock.h"
@@ -67,6 +68,11 @@ void RankEvents::begin() {
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   news_.begin(job_.generation, job_.workers.hosts_by_rank());
+  job_.metrics.begin([this](std::function<void(const std::string&)> done) {
+    describe([this, done = std::move(done)](const ctl::RanksDescription& ranks) {
+      if (!job_.concluded) done(metrics_text(job_.metrics_inputs(), ranks));
+    });
+  });
 }
 
 // Null: this generation has no such rank, or another host has it.
@@ -126,6 +132,7 @@ void RankEvents::ended(WorkerRecord& worker) {
   log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
   job_.events.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
+  if (worker.has_failed() && !is_no_failure) job_.screen.output().show_failed(worker.end.rank);
   if (worker.has_failed() && is_no_failure) losses_.forgo(worker);
   if (worker.has_failed() && !is_no_failure &&
       !losses_.goes_on_after(worker, preemption_.has_notice()))
@@ -136,7 +143,10 @@ void RankEvents::ended(WorkerRecord& worker) {
 
 void RankEvents::output(std::size_t index, const link::OutputChunk& chunk) {
   WorkerRecord* const found = worker(index, chunk.generation, chunk.rank);
-  if (found != nullptr) evidence_.output_came();
+  if (found != nullptr) {
+    evidence_.output_came();
+    if (!chunk.bytes.empty()) found->last_output_ns = monotonic_ns();
+  }
   if (found == nullptr || job_.screen.has_given_up()) {
     job_.hosts[index].session->grant(chunk.bytes.size());
   } else {
@@ -173,6 +183,16 @@ void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks
   news_.ranks_lost(
       index, ranks,
       loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
+}
+
+void RankEvents::describe(Described done) {
+  std::vector<std::size_t> hosts;
+  for (const PlannedHost& planned : job_.plan.hosts) hosts.push_back(planned.host_index);
+  news_.ask_usage(hosts, [this, done = std::move(done)](const std::vector<HostOperations>& answers) {
+    ctl::RanksDescription ranks;
+    add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
+    done(ranks);
+  });
 }
 
 }  // namespace ivy

@@ -36,6 +36,9 @@ class RankEvents {
   void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
 
   JobNews& news() { return news_; }
+  // What each rank does and uses, within a second; `job` is for the caller to fill.
+  using Described = std::function<void(const ctl::RanksDescription&)>;
+  void describe(Described done);
   JobEvidence& evidence() { return evidence_; }
   MpiWorld& mpi() { return mpi_; }
   RankLosses& losses() { return losses_; }

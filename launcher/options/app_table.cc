@@ -236,29 +236,6 @@ Error wrong_role(std::string_view text, const std::string& why) {
                      "'server@first=./server --port {server.port}'");
 }
 
-// Split at blanks, except within quotes.
-Result<std::vector<std::string>> quoted_words(std::string_view text) {
-  std::vector<std::string> all;
-  std::string word;
-  char quote = 0;
-  bool has_word = false;
-  for (const char c : text) {
-    if (quote != 0 ? c == quote : (c == '\'' || c == '"')) {
-      quote = quote != 0 ? char{0} : c;
-      has_word = true;
-    } else if (quote == 0 && (c == ' ' || c == '\t')) {
-      if (has_word) all.push_back(std::exchange(word, {}));
-      has_word = false;
-    } else {
-      word += c;
-      has_word = true;
-    }
-  }
-  if (quote != 0) return wrong_role(text, "a quote is not closed");
-  if (has_word) all.push_back(word);
-  return all;
-}
-
 }  // namespace
 
 std::string app_names() {
@@ -294,7 +271,9 @@ Result<AppRole> parse_role(std::string_view text) {
   if (place != "first" && place != "others" && place != "every")
     return wrong_role(text, "it runs @first, @others or @every");
   role.place = place == "first" ? kFirst : place == "others" ? kOthers : kEvery;
-  role.command = IVY_TRY(quoted_words(text.substr(equals + 1)));
+  Result<std::vector<std::string>> command = quoted_words(text.substr(equals + 1));
+  if (!command.ok()) return wrong_role(text, command.error().message);
+  role.command = std::move(command).value();
   if (role.command.empty()) return wrong_role(text, "it has no command");
   const auto names_port = [&](const std::string& word) {
     return word.find("{" + role.name + ".port}") != std::string::npos;

@@ -38,7 +38,7 @@ struct Origin {
   std::string text() const { return line == 0 ? name : name + ":" + std::to_string(line); }
 };
 
-std::string quoted(std::string_view text) { return "\"" + std::string(text) + "\""; }
+std::string in_quotes(std::string_view text) { return "\"" + std::string(text) + "\""; }
 
 std::optional<int> to_int(std::string_view text) {
   return text.starts_with('-') ? std::nullopt : to_number<int>(text);
@@ -60,7 +60,7 @@ bool is_safe_user_name(std::string_view user) {
 Result<int> parse_slots(const TextPiece& piece, const Origin& origin) {
   const std::optional<int> slots = to_int(piece.text);
   if (!slots || *slots < 1 || *slots > kMaxSlots)
-    return origin.error(piece.column, quoted(piece.text) + " is not a number of slots (1 to " +
+    return origin.error(piece.column, in_quotes(piece.text) + " is not a number of slots (1 to " +
                                           std::to_string(kMaxSlots) + ")");
   return *slots;
 }
@@ -68,7 +68,7 @@ Result<int> parse_slots(const TextPiece& piece, const Origin& origin) {
 Result<std::uint16_t> parse_port(const TextPiece& piece, const Origin& origin) {
   const std::optional<int> port = to_int(piece.text);
   if (!port || *port < 1 || *port > 65535)
-    return origin.error(piece.column, quoted(piece.text) + " is not a port (1 to 65535)");
+    return origin.error(piece.column, in_quotes(piece.text) + " is not a port (1 to 65535)");
   return static_cast<std::uint16_t>(*port);
 }
 
@@ -91,7 +91,7 @@ Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origi
       text.find(':') != std::string_view::npos) {
     const std::string_view address = text.substr(1, text.size() - 2);
     if (!is_ipv6(address))
-      return origin.error(piece.column + 1, quoted(address) + " is not an IPv6 address");
+      return origin.error(piece.column + 1, in_quotes(address) + " is not an IPv6 address");
     return std::vector<std::string>{std::string(address)};
   }
   if (text.empty()) return origin.error(piece.column, "a host's name is missing");
@@ -100,13 +100,13 @@ Result<std::vector<std::string>> entry_names(const TextPiece& piece, const Origi
     return origin.error(fault->column, fault->what);
   for (const std::string& name : names) {
     if (!is_safe_host_name(name))
-      return origin.error(piece.column, quoted(name) + " is not a host name",
+      return origin.error(piece.column, in_quotes(name) + " is not a host name",
                           name.find(' ') == std::string::npos
                               ? "a host name has letters, digits and \".-_\" only"
                               : "hosts are separated by commas");
     // Bracket numbers alone ("[1-4]") are almost always a slip.
     if (text.front() == '[')
-      return origin.error(piece.column, quoted(text) + " has no name before its bracket");
+      return origin.error(piece.column, in_quotes(text) + " has no name before its bracket");
   }
   return names;
 }
@@ -126,7 +126,7 @@ Result<void> parse_fields(const TextPiece& piece, const Origin& origin, Host& ho
     at = colon;
   }
   if (numbers.size() > 2 || (numbers.size() == 2 && host.port != 0))
-    return origin.error(piece.column, quoted(piece.text) + " has too many numbers",
+    return origin.error(piece.column, in_quotes(piece.text) + " has too many numbers",
                         "write host:slots, host:port:slots or host:slots:port=N");
   if (numbers.size() == 2) host.port = IVY_TRY(parse_port(numbers.front(), origin));
   if (!numbers.empty()) host.slots = IVY_TRY(parse_slots(numbers.back(), origin));
@@ -143,7 +143,7 @@ Result<void> parse_entry(const TextPiece& entry, const Origin& origin, std::vect
   if (sign != std::string_view::npos) {
     host.user = rest.text.substr(0, sign);
     if (!is_safe_user_name(host.user))
-      return origin.error(rest.column, quoted(host.user) + " is not a user name");
+      return origin.error(rest.column, in_quotes(host.user) + " is not a user name");
     rest = rest.sub(sign + 1);
   }
   const std::size_t length = name_length(rest.text);
@@ -216,7 +216,7 @@ Error written_twice(const TextPiece& word, const Origin& origin, const Host& hos
                     const std::string& earlier) {
   return origin.error(
       word.column,
-      quoted(word.text) + " contradicts " + earlier + ", written before for " + host.name,
+      in_quotes(word.text) + " contradicts " + earlier + ", written before for " + host.name,
       "write it once");
 }
 
@@ -233,14 +233,14 @@ Result<void> set_slots(const TextPiece& word, const TextPiece& value, const Orig
 
 Error unknown_key(const TextPiece& word, const Origin& origin, std::string_view key) {
   if (key == "binding" || key == "ifname")
-    return origin.error(word.column, quoted(key) + " is a word of MPICH's host files",
+    return origin.error(word.column, in_quotes(key) + " is a word of MPICH's host files",
                         key == "binding" ? "leave it out; --bind-to KIND binds workers"
                                          : "leave it out; --iface NAME chooses the interface");
   if (key == "addr")
     return origin.error(word.column, "a host has no address beside its name here",
                         "write the address as the name, or give the name its address in "
                         "/etc/hosts or by HostName in ~/.ssh/config");
-  return origin.error(word.column, "unknown key " + quoted(key),
+  return origin.error(word.column, "unknown key " + in_quotes(key),
                       "known keys: slots, gpus, max_slots, port, user");
 }
 
@@ -252,7 +252,7 @@ Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Ho
       std::all_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; }))
     return set_slots(word, word, origin, hosts);  // LSF writes "host 4".
   if (equals == std::string_view::npos)
-    return origin.error(word.column, quoted(word.text) + " is not key=value",
+    return origin.error(word.column, in_quotes(word.text) + " is not key=value",
                         "one host per line: \"name slots=N port=N user=NAME\"");
   const TextPiece value = word.sub(equals + 1);
   if (key == "slots" || key == "gpus") {
@@ -266,7 +266,7 @@ Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Ho
     }
   } else if (key == "user") {
     if (!is_safe_user_name(value.text))
-      return origin.error(value.column, quoted(value.text) + " is not a user name");
+      return origin.error(value.column, in_quotes(value.text) + " is not a user name");
     for (Host& host : hosts) {
       if (!host.user.empty() && host.user != value.text)
         return written_twice(word, origin, host, "user=" + host.user);

@@ -46,7 +46,7 @@ constexpr OptionEntry kTable[] = {
     {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kOurs,
      "number of workers in all"},
     {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "
-     "--slots-per-host", "N|auto|gpu|cpu", kPlacement, kHonoured, kTorchrun,
+     "--slots-per-host", "N|auto|gpu|xpu|cpu", kPlacement, kHonoured, kTorchrun,
      "workers on each host (default: the slots written for it, else its accelerators, else 1)"},
     {"nnodes", "--num-nodes --num-machines --nodes", "N|MIN:MAX", kPlacement, kHonoured, kTorchrun,
      "use the first N hosts; MIN:MAX: start with MIN or more of the first MAX when the others do not "
@@ -54,7 +54,11 @@ constexpr OptionEntry kTable[] = {
     {"fake-hosts", "", "N", kPlacement, kHonoured, kOurs,
      "pretend that this machine is N hosts (for trying things out)"},
     refused("-N", "-N", "mpirun and srun mean different things by -N: use --nnodes N or --nproc-per-node N"),
-    refused("include", "--exclude", "write the wanted hosts with -H"),
+    {"include", "", "HOSTS", kPlacement, kHonoured, kOurs,
+     "of the hosts take these alone: 'node[01-08],node17', or some places (accelerators) of them as DeepSpeed writes "
+     "it: 'h1@h2:0,2'"},
+    {"exclude", "", "HOSTS", kPlacement, kHonoured, kOurs,
+     "leave these hosts out, or these places of them: 'h2@h3:1'"},
     {"map-by", "-map-by", "host|nvlink|switch", kPlacement, kHonoured, kOurs,
      "rank order: `host` as in -H (default); `nvlink`: hosts of one NVLink domain follow each other; `switch`: hosts "
      "behind one network switch (SLURM_TOPOLOGY_ADDR), and accelerators behind one PCI switch; --dry-run shows it"},
@@ -113,8 +117,19 @@ constexpr OptionEntry kTable[] = {
     {"env-file", "", "FILE", kCommand, kHonoured, kOurs,
      "give workers the variables of a file: NAME, NAME=VALUE, NAME='VALUE' or NAME=\"VALUE\" per "
      "line, `export` and # comments allowed; may be repeated"},
-    {"stdin", "", "0|none", kCommand, kHonoured, kOurs,
-     "which rank reads standard input (default 0)"},
+    {"env", "--genvall=all -genvall=all -envall=all --envall=all -genvnone=none -envnone=none", "safe|all|none", kCommand,
+     kHonoured, kOurs,
+     "the caller's variables: on other hosts those that frameworks read (safe, the default); all of them there too; none: "
+     "workers have what a login has, and what -x and --env-file give"},
+    {"wrap", "", "COMMAND", kCommand, kHonoured, kOurs,
+     "put COMMAND in front of each worker's program, such as --wrap 'nsys profile -o trace.%r' or 'numactl -l'; "
+     "placeholders as in --output"},
+    {"wrap-ranks", "", "RANKS", kCommand, kHonoured, kOurs,
+     "with --wrap: in front of these ranks alone, such as 0,8 or first-per-host"},
+    {"activate", "", "VENV|conda:NAME", kCommand, kHonoured, kOurs,
+     "run workers in this virtual environment, whose python, PATH and variables they get"},
+    {"stdin", "", "0|all|none", kCommand, kHonoured, kOurs,
+     "which rank reads standard input (default 0); all: each rank reads the whole of it"},
     {"role", "", "NAME=COMMAND", kCommand, kHonoured, kTorchrun,
      "run COMMAND too, on every host (NAME@first: on the first one, NAME@others), until the program ends; may be "
      "repeated (docs/apps.md)"},
@@ -128,10 +143,8 @@ constexpr OptionEntry kTable[] = {
     {"allow-singletons", "", "", kCommand, kHonoured, kOurs,
      "start Horovod's programs without -B horovod, or MPI programs as worlds of one: "
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
-    refused("env", "--genv -genv -env", "use -x NAME=VALUE"),
+    refused("genv", "-genv -env", "use -x NAME=VALUE"),
     refused("genvlist", "-genvlist -envlist", "use -x NAME for each"),
-    refused("genvall", "-genvall -envall", "other hosts get the variables that frameworks read; pass more with -x "
-     "NAME"),
     refused("container", "--container-image", "give the container runtime as the program"),
     {"app", "", "NAME", kCommand, kHonoured, kOurs,
      "run what the program needs beside it: ray, dask, xgboost, ps-lite, tf-ps, vllm, sglang (docs/apps.md); jax-service: JAX's "
@@ -165,7 +178,8 @@ constexpr OptionEntry kTable[] = {
      kOutput,
      kHonoured, kOurs, "put the time before each line"},
     {"show-ranks", "", "RANKS", kOutput, kHonoured, kOurs,
-     "ranks shown on the console: 0,8-15 or first-per-host (files get everything)"},
+     "ranks shown on the console: 0,8-15, first-per-host, or failed: only what a rank that fails has printed last "
+     "(files get everything)"},
     {"local-ranks-filter", "", "RANKS", kOutput, kHonoured, kTorchrun,
      "local ranks shown on the console"},
     {"log-dir", "--enable-each-rank-log", "DIR", kOutput, kHonoured, kTorchrun,
@@ -180,6 +194,9 @@ constexpr OptionEntry kTable[] = {
      "both; MAP: of these local ranks, such as 0:3,1:2"},
     {"tee", "-t", "0..3|MAP", kOutput, kHonoured, kTorchrun,
      "these streams go to the console too, whatever --redirects says"},
+    {"dedup", "", "", kOutput, kHonoured, kOurs,
+     "lines that several ranks print alike within a tenth of a second are shown once, with their ranks in the label: "
+     "[0-7] (files get everything)"},
     {"raw", "", "", kOutput, kHonoured, kOurs, "pass terminal escape sequences through unchanged"},
     {"color", "--colour", "auto|always|never", kOutput, kHonoured, kOurs,
      "colour labels (default: on terminals)"},
@@ -189,6 +206,8 @@ constexpr OptionEntry kTable[] = {
      "what you call the job: `ivyctl logs NAME`; it stands in lists, events and attempt.json too"},
     {"events", "", "FILE|fd:N", kOutput, kHonoured, kOurs,
      "append what happens as JSON lines: plan, start, first_output, exit, restart, verdict (docs/machine-output.md)"},
+    {"metrics-file", "", "FILE", kOutput, kHonoured, kOurs,
+     "keep the state of the job in FILE for Prometheus (node_exporter's textfile collector), replaced every 15 s"},
     {"summary", "", "auto|off|json", kOutput, kHonoured, kOurs,
      "what is said of the end of the job: words where something is to be said (auto), nothing, or one JSON line, "
      "the last on standard error"},
@@ -303,7 +322,7 @@ constexpr OptionEntry kTable[] = {
     ignored("same-network", "", "addresses are tested"),
     ignored("allow-run-as-root", "-allow-run-as-root", ""),
     refused("-p", "-p", "--ssh-port PORT is the port of SSH; a partition is chosen with sbatch or salloc"),
-    refused("-i", "-i", "--ssh-args '-i FILE' gives ssh a key, --stdin 0|none chooses who reads standard input"),
+    refused("-i", "-i", "--ssh-args '-i FILE' gives ssh a key, --stdin 0|all|none chooses who reads standard input"),
     refused("ssh-key", "--identity-file --ssh-identity-file",
      "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"),
     refused("user", "--ssh-user --username", "write it before the host: -H user@host"),
@@ -320,6 +339,11 @@ constexpr OptionEntry kTable[] = {
     {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
     refused("display", "--display-map -display-map --display-allocation --display-topo", "use --dry-run"),
     refused("check-build", "", "use --version -v"),
+    {"doctor", "--network-check --preflight", "", kDiagnosis, kHonoured, kOurs,
+     "check the hosts and say what is wrong with each and what to do, but start nothing; no program is needed; exit code 1 "
+     "when a check has failed; --doctor=json: as an object for programs", "json"},
+    {"check-module", "", "NAME", kDiagnosis, kHonoured, kOurs,
+     "with --doctor: a Python module that the workers need, such as torch"},
     {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
      "as --dry-run, but print the variables of the workers: who reads each, and why it has its value"},
     refused("get-stack-traces", "-get-stack-traces", "`ivyctl stack` shows where the ranks are, --stall-timeout TIME "

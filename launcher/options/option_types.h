@@ -30,6 +30,8 @@ enum class Profile {
 };
 // --app: what runs beside the workers.
 enum class App { kNone, kJaxService, kRoles };
+// --env: what workers get of the caller's variables. kListed: on other hosts what frameworks read.
+enum class EnvChoice { kListed, kAll, kNone };
 // --summary: what is said of the end of a job.
 enum class SummaryChoice { kAuto, kOff, kJson };
 // --on-failure: what happens when a worker ends badly.
@@ -41,7 +43,7 @@ enum class BindChoice { kAuto, kNone, kCore, kL3, kNuma, kSocket };
 
 // Workers per host: a number, or a word that facts decide.
 struct PerHost {
-  enum class Kind { kNumber, kAuto, kGpu, kCpu };
+  enum class Kind { kNumber, kAuto, kGpu, kXpu, kCpu };
   Kind kind = Kind::kAuto;
   int number = 0;
   bool written = false;  // --nproc_per_node was given.
@@ -51,11 +53,13 @@ struct PerHost {
 struct ShowRanks {
   bool all = true;
   bool first_per_host = false;
+  bool failed = false;  // Those that fail, and only then.
   bool local = false;  // The numbers are local ranks (--local-ranks-filter).
   std::vector<int> ranks;
 
   bool includes(int rank, int local_rank) const {
     if (all) return true;
+    if (failed) return false;
     if (first_per_host) return local_rank == 0;
     return std::find(ranks.begin(), ranks.end(), local ? local_rank : rank) != ranks.end();
   }

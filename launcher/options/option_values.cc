@@ -79,15 +79,13 @@ Result<PerHost> parse_per_host(std::string_view text) {
   if (text == "auto") return result;
   if (text == "gpu") {
     result.kind = PerHost::Kind::kGpu;
+  } else if (text == "xpu") {
+    result.kind = PerHost::Kind::kXpu;
   } else if (text == "cpu") {
     result.kind = PerHost::Kind::kCpu;
   } else {
     const Result<int> number = parse_number(text, 1, kMaxWorkers);
-    if (!number.ok()) {
-      Error error = invalid(text, "a number of workers, auto, gpu or cpu");
-      if (text == "xpu") error.fix = "gpu: one for each accelerator, Intel's too";
-      return error;
-    }
+    if (!number.ok()) return invalid(text, "a number of workers, auto, gpu, xpu or cpu");
     result.kind = PerHost::Kind::kNumber;
     result.number = number.value();
   }
@@ -168,12 +166,13 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
   if (text == "all") return result;
   result.all = false;
   result.first_per_host = text == "first-per-host";
-  if (result.first_per_host) return result;
+  result.failed = text == "failed";
+  if (result.first_per_host || result.failed) return result;
   std::string_view rest = text;
   for (bool is_last = false; !is_last;) {
     is_last = rest.find(',') == std::string_view::npos;
     const auto range = parse_range(take_part(rest, ','), 0, kMaxWorkers - 1);
-    if (!range) return invalid(text, "a list of ranks such as 0,8-15, all, or first-per-host");
+    if (!range) return invalid(text, "a list of ranks such as 0,8-15, all, first-per-host or failed");
     for (int rank = range->first; rank <= range->second; ++rank) result.ranks.push_back(rank);
     // Overlapping ranges may repeat ranks, but never without an end.
     if (result.ranks.size() > 2u * kMaxWorkers) return invalid(text, "a list of that many ranks");
@@ -270,11 +269,49 @@ Result<std::string> parse_event_place(const std::string& text) {
                              ">events.jsonl");
     return text;
   }
+  return parse_file_place(text);
+}
+
+Result<std::string> parse_file_place(const std::string& text) {
+  if (text.empty()) return usage_error("a file's name is missing");
   std::error_code error;
   const std::filesystem::path path = std::filesystem::absolute(text, error);
   if (error) return usage_error(error.message());
   if (std::filesystem::is_directory(path, error)) return usage_error(text + " is a directory");
   return path.lexically_normal().string();
+}
+
+Result<std::vector<std::string>> quoted_words(std::string_view text) {
+  std::vector<std::string> all;
+  std::string word;
+  char quote = 0;
+  bool has_word = false;
+  for (const char c : text) {
+    if (quote != 0 ? c == quote : (c == '\'' || c == '"')) {
+      quote = quote != 0 ? char{0} : c;
+      has_word = true;
+    } else if (quote == 0 && (c == ' ' || c == '\t')) {
+      if (has_word) all.push_back(std::exchange(word, {}));
+      has_word = false;
+    } else {
+      word += c;
+      has_word = true;
+    }
+  }
+  if (quote != 0) return usage_error("a quote is not closed");
+  if (has_word) all.push_back(word);
+  return all;
+}
+
+Result<std::vector<std::string>> parse_wrap(std::string_view text) {
+  std::vector<std::string> words = IVY_TRY(quoted_words(text));
+  if (words.empty()) return usage_error("the command is empty", "--wrap 'perf record -o perf.%r'");
+  if (const auto unknown = unknown_placeholder(text)) {
+    Error error = invalid(*unknown, "a placeholder");
+    error.fix = kPlaceholderNames;
+    return error;
+  }
+  return words;
 }
 
 Result<std::string> parse_job_name(const std::string& text) {

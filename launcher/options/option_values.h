@@ -34,7 +34,7 @@ Result<int> parse_number(std::string_view text, int low, int high);
 // "90" (seconds), "1.5s", "250ms", "30m", "12h", "2d".
 Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 
-// "8", "auto", "gpu", "cpu".
+// "8", "auto", "gpu", "xpu", "cpu".
 Result<PerHost> parse_per_host(std::string_view text);
 
 // "host", "nvlink", "switch"; "slot" is mpirun's word for the first.
@@ -48,7 +48,7 @@ Result<BindChoice> parse_bind_to(std::string_view text);
 std::string profile_name(Profile profile);
 Result<Profile> parse_profile(std::string_view text);
 
-// "all", "first-per-host", "0,8-15".
+// "all", "first-per-host", "failed", "0,8-15".
 Result<ShowRanks> parse_show_ranks(std::string_view text);
 
 // A kind of label (auto, none, rank, host), or a template whose placeholders are all known.
@@ -61,6 +61,14 @@ Result<StreamChoice> parse_streams(std::string_view text);
 
 // --events: "fd:N" of a descriptor that is open, or the path of a file, made absolute.
 Result<std::string> parse_event_place(const std::string& text);
+
+// The path of a file that ivyrun writes, made absolute.
+Result<std::string> parse_file_place(const std::string& text);
+
+// Words at blanks that stand in no quotes, without the quotes.
+Result<std::vector<std::string>> quoted_words(std::string_view text);
+// --wrap: words as a shell cuts them, also at quotes, whose placeholders are all known.
+Result<std::vector<std::string>> parse_wrap(std::string_view text);
 
 // --name: what fits into a path and a shell without quotes.
 Result<std::string> parse_job_name(const std::string& text);

@@ -29,6 +29,9 @@
 namespace ivy {
 namespace {
 
+// So long --doctor waits for hosts.
+constexpr std::chrono::seconds kDoctorPatience{20};
+
 // What more than one flag decides together.
 struct Raw {
   std::optional<int> node_rank;
@@ -135,6 +138,8 @@ auto port_number() {
 void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.list("hosts", raw.hosts);
   binder.text("hostfile", raw.hostfile);
+  binder.parsed("include", options.include, parse_host_filter);
+  binder.parsed("exclude", options.exclude, parse_host_filter);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
   binder.parsed("map-by", options.map_by, parse_map_by);
   binder.parsed("num-proc", options.num_proc, number_between(1, kMaxWorkers));
@@ -201,7 +206,13 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.text("wdir", options.working_directory);
   binder.list("export", options.exports);
   binder.list("env-file", options.env_files);
-  binder.choice<std::string>("stdin", options.stdin_choice, {{"0", "0"}, {"none", "none"}});
+  binder.choice<EnvChoice>(
+      "env", options.env_choice,
+      {{"safe", EnvChoice::kListed}, {"all", EnvChoice::kAll}, {"none", EnvChoice::kNone}});
+  binder.parsed("wrap", options.wrap, parse_wrap);
+  binder.parsed("wrap-ranks", options.wrap_ranks, parse_show_ranks);
+  binder.text("activate", options.activate);
+  binder.choice<std::string>("stdin", options.stdin_choice, {{"0", "0"}, {"all", "all"}, {"none", "none"}});
 }
 
 void bind_output(Binder& binder, OutputOptions& options) {
@@ -231,6 +242,8 @@ void bind_output(Binder& binder, OutputOptions& options) {
                                 {"json", SummaryChoice::kJson}});
   binder.parsed("events", options.events, parse_event_place);
   binder.parsed("name", options.name, parse_job_name);
+  binder.on("dedup", options.dedup);
+  binder.parsed("metrics-file", options.metrics_file, parse_file_place);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -326,6 +339,9 @@ void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
   binder.count("verbose", options.verbose);
   binder.on("dry-run", options.dry_run);
   options.dry_run_json = binder.value_of("dry-run") == "json";
+  binder.on("doctor", options.doctor);
+  options.doctor_json = binder.value_of("doctor") == "json";
+  binder.text("check-module", options.check_module);
   binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
@@ -503,8 +519,22 @@ Result<void> check_exports(const Binder& binder, const Options& options) {
   return {};
 }
 
+// What stands in front of the program.
+Result<void> check_wrap(const Binder& binder, const Options& options) {
+  if (binder.is_given("wrap-ranks") && options.wrap.empty())
+    return usage_error(binder.shown("wrap-ranks") + " needs --wrap COMMAND");
+  if (options.wrap_ranks.failed)
+    return usage_error(binder.shown("wrap-ranks") + ": which ranks fail is not known before");
+  return {};
+}
+
 Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program's name is empty");
+  IVY_CHECK(check_wrap(binder, options));
+  if (!options.activate.empty() && options.env_choice == EnvChoice::kNone)
+    return usage_error(binder.shown("activate") + " gives workers variables, and " +
+                           binder.shown("env") + " none keeps them away",
+                       "keep one of them; --python PATH names the interpreter alone");
   IVY_CHECK(check_exports(binder, options));
   if (raw.is_module) IVY_CHECK(check_module(binder, options.command.front()));
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
@@ -533,6 +563,7 @@ constexpr Contradiction kContradictions[] = {
     {"wal", "no-store", ": there is no store whose log could be kept"},
     {"store-proxy", "no-store", ": without a store there is nothing to pass on to"},
     {"master-port", "port-range", ""},
+    {"include", "exclude", ": what one leaves, the other need not name"},
 };
 
 Result<void> check_contradictions(const Binder& binder, const Options& options) {
@@ -548,6 +579,10 @@ Result<void> check_contradictions(const Binder& binder, const Options& options) 
 }
 
 Result<void> settle_output(const Binder& binder, Options& options) {
+  if (options.show_ranks.failed && (options.detach || options.node_rank))
+    return usage_error(binder.shown("show-ranks") + " failed does not go with " +
+                           binder.shown(options.detach ? "detach" : "node-rank"),
+                       "--log-dir DIR keeps what every rank prints");
   if (!options.log_dir.empty()) return {};
   if (options.log_to != LogPlace::kHead)
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
@@ -593,6 +628,8 @@ constexpr NotInJoin kNotInJoin[] = {
      "srun --signal=TERM@120)"},
     {"requeue", "what has started the nodes has to start them again",
      "let it do so when ivyrun's exit code is not 0 (Kubernetes: restartPolicy)"},
+    {"include", "the nodes are those that ivyrun is started on", "start it on the hosts you mean"},
+    {"exclude", "the nodes are those that ivyrun is started on", "start it on the hosts you mean"},
 };
 
 Result<void> refuse_beside_join(const Binder& binder, const std::string& node_rank) {
@@ -777,6 +814,21 @@ Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) 
   return {};
 }
 
+// A host that does not come up is what is looked for: it is not waited for as long as by a job.
+Result<void> settle_doctor(const Binder& binder, Options& options) {
+  if (!options.doctor) {
+    if (binder.is_given("check-module"))
+      return usage_error(binder.shown("check-module") + " needs --doctor");
+    return {};
+  }
+  for (const std::string_view other : {"node-rank", "detach", "explain-env", "on-failure"})
+    if (binder.is_given(other))
+      return usage_error(binder.shown("doctor") + " does not go with " + binder.shown(other),
+                         "leave it out");
+  if (!binder.is_given("start-timeout")) options.start_timeout = kDoctorPatience;
+  return {};
+}
+
 // What depends on several flags, or on the program.
 Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& read,
                     Options& options) {
@@ -788,7 +840,8 @@ Result<void> settle(const Binder& binder, const Raw& raw, const HostfileReader& 
   IVY_CHECK(settle_failure(binder, options));
   IVY_CHECK(settle_output(binder, options));
   IVY_CHECK(settle_devices(binder, options));
-  options.dry_run = options.dry_run || options.explain_env;
+  IVY_CHECK(settle_doctor(binder, options));
+  options.dry_run = options.dry_run || options.explain_env || options.doctor;
   return {};
 }
 
@@ -915,6 +968,11 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   if (raw.wants_version) {
     parsed.text_to_print = version_text(options);
     return parsed;
+  }
+  if (scanned.command.empty() && options.doctor) {
+    // The interpreter is looked for as for any module.
+    scanned.command = {"site"};
+    raw.is_module = true;
   }
   if (scanned.command.empty()) return no_program(scanned);
   IVY_CHECK(check_contradictions(binder, options));

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/options/app_table.h"
+#include "launcher/options/host_filter.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/option_types.h"
 #include "launcher/options/tf_roles.h"
@@ -29,6 +30,8 @@ struct HostOptions {
   // makes this host of an empty list.
   std::vector<Host> hosts;
   std::string host_source;  // "-H", "hostfile x", "--fake-hosts", "Slurm job 7", or empty.
+  // --include, --exclude: one of them at most; main applies them once all hosts are known.
+  std::vector<HostPick> include, exclude;
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;
   std::optional<int> num_proc;   // -n
@@ -65,6 +68,10 @@ struct WorkerOptions {
   std::string working_directory;       // --wdir; empty: where ivyrun was started.
   std::vector<std::string> exports;    // -x K or K=V, in order.
   std::vector<std::string> env_files;  // --env-file
+  EnvChoice env_choice = EnvChoice::kListed;  // --env
+  std::vector<std::string> wrap;       // --wrap: words in front of the program, with placeholders.
+  ShowRanks wrap_ranks;                // --wrap-ranks
+  std::string activate;                // --activate: a virtual environment, or "conda:NAME".
   std::string stdin_choice = "0";      // --stdin 0|none
   bool no_python_hook = false;         // Python workers cannot be asked where they are.
   std::string nccl_profiler;           // --nccl-profiler; empty: not given, which is "calls".
@@ -86,6 +93,8 @@ struct OutputOptions {
   SummaryChoice summary = SummaryChoice::kAuto;
   std::string events;  // --events: an absolute path, or "fd:N"; empty: none.
   std::string name;    // --name: what people call the job.
+  bool dedup = false;  // --dedup: equal lines of several ranks are shown once.
+  std::string metrics_file;  // --metrics-file: an absolute path; empty: none.
 };
 
 // When the job ends, is given up or starts again.
@@ -152,6 +161,9 @@ struct DiagnosisOptions {
   int verbose = 0;
   bool dry_run = false;
   bool dry_run_json = false;  // The plan as an object.
+  bool doctor = false;        // A dry run that says what is wrong with the hosts.
+  bool doctor_json = false;
+  std::string check_module;   // --check-module: a Python module that hosts need.
   bool explain_env = false;   // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };

@@ -19,6 +19,16 @@ bool is_fake(const Options& options, std::size_t index) {
   return index < options.hosts.size() && options.hosts[index].fake.has_value();
 }
 
+// --include and --exclude: place number `place` of this host is meant.
+bool is_picked(const Options& options, std::size_t index, int place) {
+  if (index >= options.hosts.size()) return true;
+  const Host& host = options.hosts[index];
+  const auto has = [place](const std::vector<int>& places) {
+    return std::find(places.begin(), places.end(), place) != places.end();
+  };
+  return (host.only_places.empty() || has(host.only_places)) && !has(host.without_places);
+}
+
 std::size_t devices_per_worker(const Options& options) {
   return static_cast<std::size_t>(options.gpus_per_proc.value_or(1));
 }
@@ -76,7 +86,8 @@ void assign_devices(PlanContext& context) {
 // Devices were asked for, not only found.
 bool is_strict(const Options& options) {
   return options.visible == VisibleChoice::kOwn || options.gpus_per_proc ||
-         (options.per_host.written && options.per_host.kind == PerHost::Kind::kGpu);
+         (options.per_host.written && (options.per_host.kind == PerHost::Kind::kGpu ||
+                                       options.per_host.kind == PerHost::Kind::kXpu));
 }
 
 std::string slurm_advice(const HostFacts& facts) {
@@ -178,6 +189,30 @@ void check_instances(PlanContext& context) {
                  fold_host_names(names),
                  {"CUDA lets a process use one instance only",
                   "--gpus_per_proc 1\nor larger instances, or none (nvidia-smi mig)"});
+}
+
+// --include h:7 where there are four, and --exclude h:0 where nothing is counted.
+void check_picked(PlanContext& context) {
+  for (const PlannedHost& host : context.plan.hosts) {
+    if (host.host_index >= context.options.hosts.size()) continue;
+    const Host& written = context.options.hosts[host.host_index];
+    const bool includes = !written.only_places.empty();
+    const std::vector<int>& places = includes ? written.only_places : written.without_places;
+    const int all = static_cast<int>(context.facts(host).accelerators());
+    if (places.empty() || (all == 0 && includes) || is_fake(context.options, host.host_index))
+      continue;
+    const int largest = *std::max_element(places.begin(), places.end());
+    if (largest < all && !host.devices.empty()) continue;
+    const std::string number = std::to_string(largest);
+    context.refuse(
+        "IVY-P011",
+        largest < all ? "--exclude leaves no accelerator"
+                      : "there is no place " + number + ": " +
+                            (all == 0 ? "no accelerator was found, and no slots are written"
+                                      : counted(static_cast<std::size_t>(all), "accelerator") +
+                                            (all == 1 ? " is" : " are") + " visible"),
+        host.name, {"", "places are numbered from 0, and --dry-run shows the accelerators"});
+  }
 }
 
 void check_masks(PlanContext& context) {
@@ -384,7 +419,8 @@ std::vector<int> devices_of_host(const Options& options, const std::vector<HostA
     end = begin + all / hosts + (host < all % hosts ? 1 : 0);
   }
   std::vector<int> devices;
-  for (int device = begin; device < end; ++device) devices.push_back(device);
+  for (int device = begin; device < end; ++device)
+    if (is_picked(options, index, device - begin)) devices.push_back(device);
   return devices;
 }
 
@@ -410,6 +446,7 @@ std::string hiding_reason(const HostFacts& facts) {
 void plan_devices(PlanContext& context) {
   context.plan.device_words.clear();
   assign_devices(context);
+  check_picked(context);
   check_masks(context);
   check_instances(context);
   if (context.refusals.empty()) check_shortage(context);

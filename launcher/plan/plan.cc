@@ -30,6 +30,7 @@ int places_on(const PerHost& per_host, int accelerators, int cores) {
     case PerHost::Kind::kNumber:
       return per_host.number;
     case PerHost::Kind::kGpu:
+    case PerHost::Kind::kXpu:
       return accelerators;
     case PerHost::Kind::kCpu:
       return std::max(1, cores);
@@ -37,6 +38,29 @@ int places_on(const PerHost& per_host, int accelerators, int cores) {
       break;
   }
   return std::max(1, accelerators);
+}
+
+// --nproc-per-node xpu counts Intel's accelerators alone, as torchrun does.
+int counted_devices(const PlanContext& context, std::size_t host) {
+  const bool is_other = context.options.per_host.kind == PerHost::Kind::kXpu &&
+                        context.facts(host).accelerator_source() != "intel";
+  return is_other ? 0 : device_places(context.options, context.answers, host);
+}
+
+std::string kind_name(const PerHost& per_host) {
+  switch (per_host.kind) {
+    case PerHost::Kind::kNumber:
+      return std::to_string(per_host.number);
+    case PerHost::Kind::kGpu:
+      return "gpu";
+    case PerHost::Kind::kXpu:
+      return "xpu";
+    case PerHost::Kind::kCpu:
+      return "cpu";
+    case PerHost::Kind::kAuto:
+      break;
+  }
+  return "auto";
 }
 
 Offer offer_per_host(PlanContext& context, std::size_t host_count) {
@@ -47,21 +71,18 @@ Offer offer_per_host(PlanContext& context, std::size_t host_count) {
   std::string reason;
   for (std::size_t i = 0; i < host_count; ++i) {
     const bool is_here = context.answers[i].is_here;
-    offer.places.push_back(is_here ? places_on(per_host,
-                                               device_places(context.options, context.answers, i),
+    offer.places.push_back(is_here ? places_on(per_host, counted_devices(context, i),
                                                static_cast<int>(context.facts(i).cores()))
                                    : 0);
     if (!is_here || offer.places.back() > 0) continue;
     without.push_back(context.answers[i].name);
     if (reason.empty()) reason = hiding_reason(context.facts(i));
   }
-  offer.rule = "--nproc-per-node ";
-  offer.rule += per_host.kind == PerHost::Kind::kNumber ? std::to_string(per_host.number)
-                : per_host.kind == PerHost::Kind::kGpu  ? "gpu"
-                : per_host.kind == PerHost::Kind::kCpu  ? "cpu"
-                                                        : "auto";
+  offer.rule = "--nproc-per-node " + kind_name(per_host);
   if (!without.empty())
-    context.refuse("IVY-P010", "--nproc-per-node gpu, but no accelerator was found",
+    context.refuse("IVY-P010",
+                   offer.rule + ", but no accelerator" +
+                       (per_host.kind == PerHost::Kind::kXpu ? " of Intel's" : "") + " was found",
                    fold_host_names(without),
                    {reason, "--nproc-per-node N starts N workers without accelerators"});
   return offer;

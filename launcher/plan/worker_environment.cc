@@ -17,6 +17,7 @@
 #include "launcher/plan/jax_variables.h"
 #include "launcher/plan/plan.h"
 #include "launcher/plan/worker_variables.h"
+#include "launcher/report/placeholders.h"
 #include "launcher/slurm/step.h"
 #include "proto/contract/device_vendor.h"
 #include "proto/contract/text.h"
@@ -61,7 +62,8 @@ std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHo
 // Set unless the caller has a value: the caller's travels by itself.
 void set_default(const EnvironmentInputs& inputs, Environment& out, const std::string& name,
                  const std::string& value) {
-  if (value.empty() || find_variable(*inputs.caller, name) != nullptr) return;
+  const bool travels = inputs.options->env_choice != EnvChoice::kNone;
+  if (value.empty() || (travels && find_variable(*inputs.caller, name) != nullptr)) return;
   set_variable(out, name, value);
 }
 
@@ -126,6 +128,38 @@ bool may_pass_on(const EnvVariable& variable) {
          is_proxy_for_others(variable.value);
 }
 
+// Variables that every login has, or that are only true of this terminal: not needed elsewhere.
+constexpr std::string_view kLoginNames =
+    "HOME USER LOGNAME SHELL PWD OLDPWD SHLVL _ TERM MAIL HOSTNAME HOST HOSTTYPE OSTYPE "
+    "MACHTYPE LINES COLUMNS COLORTERM LS_COLORS LESS* PAGER EDITOR VISUAL HIST* PS1 PS2 PS4 "
+    "PROMPT* MANPATH INFOPATH DISPLAY WAYLAND_DISPLAY XAUTHORITY XDG_* DBUS_* SSH_* GPG_* "
+    "SUDO_* TMUX* STY WINDOW* TERM_* VTE_VERSION VSCODE_* GIT_* DESKTOP_SESSION "
+    "SESSION_MANAGER SLURM_* PBS_* TMPDIR MEMORY_PRESSURE_* PET_* DEBUGINFOD_* "
+    "CREDENTIALS_DIRECTORY";
+
+bool is_login_name(std::string_view name) {
+  if (selects_devices(name)) return true;
+  static const std::vector<std::string_view> patterns = words_of(kLoginNames);
+  return std::any_of(patterns.begin(), patterns.end(), [name](std::string_view pattern) {
+    return env_pattern_matches(pattern, name);
+  });
+}
+
+// The variable goes to other hosts, as --env says.
+bool is_passed_on(const EnvironmentInputs& inputs, const EnvVariable& variable) {
+  switch (inputs.options->env_choice) {
+    case EnvChoice::kListed:
+      return may_pass_on(variable);
+    case EnvChoice::kAll:
+      return may_pass_on(variable) ||
+             (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kInherit &&
+              !is_login_name(variable.name));
+    case EnvChoice::kNone:
+      break;
+  }
+  return false;
+}
+
 // Excepts the first host from proxies: gRPC, which JAX is built on, would look for rank 0 behind
 // them too.
 void reach_the_first_host_directly(const std::string& address, Environment& out) {
@@ -154,10 +188,12 @@ void add_passed_on(const EnvironmentInputs& inputs, const PlannedHost& host, Env
   for (const EnvVariable& variable : *inputs.caller) {
     const EnvRule rule = env_rule(variable.name);
     if (has_callers_environment(host) && is_hidden_from_srun(variable.name) &&
-        rule != EnvRule::kScrub && rule != EnvRule::kSet)
+        rule != EnvRule::kScrub && rule != EnvRule::kSet &&
+        inputs.options->env_choice != EnvChoice::kNone)
       set_variable(out, variable.name, variable.value);
     const bool is_of_the_job = inputs.options->allocation && is_of_slurm_job(variable.name);
-    if (is_of_the_job || may_pass_on(variable)) set_variable(out, variable.name, variable.value);
+    if (is_of_the_job || is_passed_on(inputs, variable))
+      set_variable(out, variable.name, variable.value);
   }
   if (!has_callers_environment(host))
     reach_the_first_host_directly(inputs.plan->master_address, out);
@@ -296,10 +332,24 @@ void copy_variables(const Environment& from, Repeated* to) {
   }
 }
 
-void add_unset(const PlannedHost& host, HostPlan& plan) {
+// What workers keep with --env none: where they are and how they write, and what their scheduler
+// says of the job.
+constexpr std::string_view kBareNames =
+    "HOME USER LOGNAME SHELL PATH PWD LANG LANGUAGE LC_* TZ TERM TMPDIR SLURM_*";
+
+void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPlan& plan) {
+  const bool has_callers = is_on_this_host(host) || has_callers_environment(host);
+  if (has_callers && inputs.options->env_choice == EnvChoice::kNone) {
+    const std::vector<std::string_view> kept = words_of(kBareNames);
+    for (const EnvVariable& variable : *inputs.caller)
+      if (std::none_of(kept.begin(), kept.end(), [&](std::string_view pattern) {
+            return env_pattern_matches(pattern, variable.name);
+          }))
+        plan.add_unset(variable.name);
+  }
   // The session that carries us to another host is none of its workers'; least of all may they sign
   // with the user's keys where his ssh was told to forward his agent.
-  if (is_on_this_host(host) || has_callers_environment(host)) return;
+  if (has_callers) return;
   for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
 }
 
@@ -308,23 +358,6 @@ std::string node_log_directory(const Options& options, const std::string& workin
   if (options.log_to == LogPlace::kHead || options.log_dir.empty()) return "";
   if (options.log_dir.starts_with('/')) return options.log_dir;
   return working_directory + "/" + options.log_dir;
-}
-
-// Variables that every login has, or that are only true of this terminal: not needed elsewhere.
-constexpr std::string_view kLoginNames =
-    "HOME USER LOGNAME SHELL PWD OLDPWD SHLVL _ TERM MAIL HOSTNAME HOST HOSTTYPE OSTYPE "
-    "MACHTYPE LINES COLUMNS COLORTERM LS_COLORS LESS* PAGER EDITOR VISUAL HIST* PS1 PS2 PS4 "
-    "PROMPT* MANPATH INFOPATH DISPLAY WAYLAND_DISPLAY XAUTHORITY XDG_* DBUS_* SSH_* GPG_* "
-    "SUDO_* TMUX* STY WINDOW* TERM_* VTE_VERSION VSCODE_* GIT_* DESKTOP_SESSION "
-    "SESSION_MANAGER SLURM_* PBS_* TMPDIR MEMORY_PRESSURE_* PET_* DEBUGINFOD_* "
-    "CREDENTIALS_DIRECTORY";
-
-bool is_login_name(std::string_view name) {
-  if (selects_devices(name)) return true;
-  static const std::vector<std::string_view> patterns = words_of(kLoginNames);
-  return std::any_of(patterns.begin(), patterns.end(), [name](std::string_view pattern) {
-    return env_pattern_matches(pattern, name);
-  });
 }
 
 OnFailureMode mode_of(OnFailure choice) {
@@ -355,10 +388,25 @@ void add_jax_service(const EnvironmentInputs& inputs, const PlannedHost& host, H
   service.set_address(address_and_port(*inputs.plan, inputs.plan->coordinator_port));
 }
 
+void add_wrap(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spec) {
+  const Options& options = *to.inputs.options;
+  if (options.wrap.empty() || !options.wrap_ranks.includes(worker.rank, worker.local_rank)) return;
+  PlaceholderValues values;
+  values.rank = worker.rank;
+  values.local_rank = worker.local_rank;
+  values.host_index = to.host.node_rank;
+  values.host = to.host.name;
+  values.job_id = to.inputs.plan->job_id;
+  values.generation = to.inputs.generation;
+  for (const std::string& word : options.wrap) spec.add_wrap(filled_template(word, values));
+}
+
 void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spec) {
   spec.set_rank(static_cast<std::uint32_t>(worker.rank));
   spec.set_local_rank(static_cast<std::uint32_t>(worker.local_rank));
-  spec.set_standard_input(worker.rank == 0 && to.inputs.options->stdin_choice == "0");
+  const std::string& stdin_choice = to.inputs.options->stdin_choice;
+  spec.set_standard_input(stdin_choice == "all" || (worker.rank == 0 && stdin_choice == "0"));
+  add_wrap(to, worker, spec);
   spec.set_cores(core_list_text(worker.cores));
   if (worker.memory_node) spec.set_memory_node(static_cast<std::uint32_t>(*worker.memory_node));
   Environment own;
@@ -409,7 +457,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_on_failure(mode_of(options.on_failure));
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
-  add_unset(host, plan);
+  add_unset(inputs, host, plan);
   for (const PlannedWorker& worker : host.workers) add_spec(to, worker, *plan.add_workers());
   return plan;
 }
@@ -425,6 +473,8 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
     return is_on_this_host(host) || has_callers_environment(host);
   };
   if (std::all_of(hosts.begin(), hosts.end(), has_all)) return "";
+  // Who says --env all or none knows what is passed.
+  if (inputs.options->env_choice != EnvChoice::kListed) return "";
   const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
   std::vector<std::string> names;
   for (const EnvVariable& variable : *inputs.caller) {

@@ -141,6 +141,9 @@ constexpr MessageEntry kMessages[] = {
      "the port is taken, the address is not the first host's, or the folder of `--wal` cannot be "
      "written",
      "another `--port-range` or `--master-port`; another `--wal DIR`", "122"},
+    {"IVY-H013", "checks of `--doctor` have failed",
+     "a host does not answer, cannot reach the first one, or lacks what the job needs",
+     "each line that begins with FAIL says what to do", "1"},
     {"IVY-J001",
      "torchrun mode: a node was started with another build, program or number of workers",
      "command lines or installations differ",

@@ -3,6 +3,7 @@
 #include <cstdio>
 #include <ctime>
 
+#include "launcher/report/folded_ranks.h"
 #include "launcher/screen/terminal.h"
 #include "proto/contract/remote_text.h"
 #include "proto/os/clock.h"
@@ -83,6 +84,7 @@ void Console::put(Lane& lane, const LinePiece& piece) {
   }
   // Its beginning was closed by another rank's line, and nothing follows but its newline.
   if (piece.continued && piece.text.empty() && open_ != &lane) return;
+  if (hold(lane, piece)) return;
   begin_line(lane);
   std::string& text = out();
   text.append(piece.text);
@@ -91,6 +93,39 @@ void Console::put(Lane& lane, const LinePiece& piece) {
   text += '\n';
   open_ = nullptr;
   open_is_coloured_ = false;
+}
+
+// Held bytes have been granted to their host already: LineFold bounds them.
+bool Console::hold(Lane& lane, const LinePiece& piece) {
+  const bool is_whole = !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane;
+  if (!style_.folds || !is_whole) return false;
+  labels_[{lane.rank, lane.stream}] = lane.label;
+  const std::int64_t now = monotonic_ns();
+  fold_.add(lane.rank, lane.stream, piece.text, now);
+  release_due(now);
+  return true;
+}
+
+void Console::release_due(std::int64_t now_ns) {
+  while (const auto group = fold_.take_due(now_ns)) write_group(*group);
+}
+
+void Console::release_held() {
+  while (const auto group = fold_.take_any()) write_group(*group);
+}
+
+void Console::write_group(const LineFold::Group& group) {
+  begin_text();
+  close_open_line();
+  if (style_.timestamps) append_clock();
+  const std::string_view label = labels_[{group.ranks.front(), group.stream}];
+  if (group.ranks.size() == 1 || label.empty())
+    out().append(label);
+  else
+    out().append(group.stream == 2 ? "[!" : "[").append(folded_ranks(group.ranks)).append("] ");
+  out().append(group.text);
+  if (style_.is_terminal && has_escape(group.text)) out().append(kReset);
+  out() += '\n';
 }
 
 void Console::show_partial(Lane& lane) {
@@ -132,6 +167,7 @@ void Console::cut_lane(Lane& lane) {
 
 void Console::say(std::string_view text) {
   if (text.empty()) return;
+  release_held();
   begin_text();
   close_open_line();
   out().append(escape_control(text));
@@ -148,6 +184,7 @@ void Console::begin_text() {
 
 void Console::begin_line(Lane& lane) {
   if (open_ == &lane) return;
+  while (const auto group = fold_.take_before(lane.rank)) write_group(*group);
   begin_text();
   close_open_line();
   if (style_.timestamps) append_clock();
@@ -203,6 +240,8 @@ void Console::draw_bottom() {
 }
 
 void Console::forget_lanes() {
+  release_held();
+  labels_.clear();
   begin_text();
   close_open_line();
   state_.clear();

@@ -9,12 +9,15 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 
 #include "launcher/screen/console_sink.h"
 #include "launcher/screen/control_filter.h"
+#include "launcher/screen/line_fold.h"
 #include "launcher/screen/line_splitter.h"
 
 namespace ivy {
@@ -46,6 +49,7 @@ struct ConsoleStyle {
   bool pass_through = false;  // One rank without label: bytes as they are.
   bool filters_controls = false;
   bool timestamps = false;
+  bool folds = false;  // --dedup
   bool utf8 = true;
 };
 
@@ -65,7 +69,7 @@ class Console {
   const ConsoleStyle& style() const { return style_; }
   // True while there is little enough unwritten text to format more.
   bool has_room() const { return sink_.backlog() < kMostAheadBytes; }
-  bool is_idle() const { return sink_.backlog() == 0; }
+  bool is_idle() const { return sink_.backlog() == 0 && fold_.is_empty(); }
   std::size_t unwritten() const { return sink_.backlog(); }
   std::uint64_t written() const { return sink_.written(); }
   bool has_failed() const { return sink_.has_failed(); }
@@ -78,6 +82,12 @@ class Console {
   // Shows the newest state of a line that is overwritten again and again: below the others on a
   // terminal, else as a line of its own.
   void show_state(Lane& lane);
+  // --dedup: so many ranks may print the same line.
+  void set_everyone(std::size_t ranks) { fold_.set_everyone(ranks); }
+  // Writes the lines that have been held long enough, or all that are held.
+  void release_due(std::int64_t now_ns);
+  void release_held();
+  std::optional<std::int64_t> held_until_ns() const { return fold_.due_ns(); }
   // The stream has ended, or what follows was dropped: its unfinished line ends here.
   void end_lane(Lane& lane);
   void cut_lane(Lane& lane);
@@ -99,6 +109,8 @@ class Console {
     int host_index;  // ...this host may send `bytes` more.
   };
   void put(Lane& lane, const LinePiece& piece);
+  bool hold(Lane& lane, const LinePiece& piece);
+  void write_group(const LineFold::Group& group);
   void pass(Lane& lane, std::string_view bytes);
   void begin_text();
   void begin_line(Lane& lane);
@@ -112,6 +124,9 @@ class Console {
   ConsoleStyle style_;
   const int fd_;
   std::deque<Grant> grants_;
+  LineFold fold_;
+  // Labels of ranks with a held line, by rank and stream.
+  std::map<std::pair<int, int>, std::string_view> labels_;
   Lane* open_ = nullptr;  // The lane in whose unfinished line the cursor stands.
   bool open_is_coloured_ = false;
   std::string status_;

@@ -58,6 +58,7 @@ ConsoleStyle ConsoleStream::style() const {
   style.is_terminal = is_capable_terminal(fd_);
   style.filters_controls = isatty(fd_) != 0 && !options_.raw;
   style.timestamps = options_.timestamps;
+  style.folds = options_.dedup;
   style.utf8 = locale_is_utf8();
   return style;
 }
@@ -67,6 +68,7 @@ void ConsoleStream::begin(bool is_alone) {
   console_.forget_lanes();
   waiting_.clear();
   lanes_.clear();
+  shown_[0] = shown_[1] = 0;
   ConsoleStyle next = style();
   next.pass_through = is_alone && !next.timestamps;
   console_.set_style(next);
@@ -77,6 +79,8 @@ void ConsoleStream::add(Lane& lane) {
                                                             : ControlPolicy::kColoursOnly);
   lane.number = static_cast<std::uint32_t>(lanes_.size());
   lanes_.push_back(&lane);
+  if (lane.shown) ++shown_[lane.stream == 2 ? 1 : 0];
+  console_.set_everyone(std::max(shown_[0], shown_[1]));
 }
 
 void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
@@ -101,6 +105,7 @@ void ConsoleStream::end_lanes() {
   if (console_.has_failed()) return;
   for (Lane* lane : lanes_)
     if (lane->shown) enqueue_end(*lane);
+  if (queue_.empty()) console_.release_held();
 }
 
 // --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that
@@ -143,8 +148,10 @@ void ConsoleStream::process(Lane& lane, ChunkKind kind, std::string_view bytes) 
     lane.last_line = lines_;
     console_.show(lane, bytes);
     await_partial(lane);
+    arm_held();
   } else if (kind == ChunkKind::kEnd) {
     console_.end_lane(lane);
+    arm_held();
   } else {
     console_.cut_lane(lane);
   }
@@ -247,9 +254,19 @@ void ConsoleStream::arm_bottom() {
   if (console_.bottom_is_due()) arm(last_drawn_ns_ + kDrawDelay);
 }
 
+// --dedup: lines whose time has come.
+void ConsoleStream::arm_held() {
+  if (const auto due = console_.held_until_ns()) arm(*due);
+}
+
 void ConsoleStream::on_timer() {
   timer_due_ns_ = 0;
   const std::int64_t now_ns = monotonic_ns();
+  if (console_.held_until_ns()) {
+    console_.release_due(now_ns);
+    schedule_flush();
+    arm_held();
+  }
   std::erase_if(waiting_, [&](Lane* lane) {
     lane->is_waiting = show_due(*lane, now_ns);
     return !lane->is_waiting;

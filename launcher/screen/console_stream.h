@@ -63,6 +63,7 @@ class ConsoleStream {
   std::int64_t state_delay() const;
   void arm(std::int64_t due_ns);
   void arm_bottom();
+  void arm_held();
   void on_timer();
   void on_failure(int errno_value);
 
@@ -73,6 +74,7 @@ class ConsoleStream {
   Console console_;
   ChunkQueue queue_;
   std::vector<Lane*> lanes_;    // By lane number.
+  std::size_t shown_[2] = {0, 0};  // Lanes of each stream that reach the console.
   std::vector<Lane*> waiting_;  // Lanes with an unfinished line.
   std::uint64_t lines_ = 0;     // Workers' lines shown so far.
   bool flush_scheduled_ = false;

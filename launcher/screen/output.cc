@@ -66,22 +66,37 @@ std::function<void()> Output::waker() {
 
 void Output::add_stream(std::size_t index) {
   ConsoleStream::Handlers handlers;
-  handlers.consumed = [this](int host, std::uint64_t bytes) { credit_.add(host, bytes); };
+  handlers.consumed = [this](int host, std::uint64_t bytes) { consumed(host, bytes); };
   handlers.moved = [this] { check_finished(); };
   handlers.failed = [this, index](int errno_value) { console_failed(index == 0, errno_value); };
   streams_[index] = std::make_unique<ConsoleStream>(
       loop_, index == 0 ? STDOUT_FILENO : STDERR_FILENO, options_, std::move(handlers));
 }
 
+void Output::consumed(int host_index, std::uint64_t bytes) {
+  const auto found = replayed_.find(host_index);
+  if (found != replayed_.end()) {
+    const std::uint64_t known = std::min(found->second, bytes);
+    found->second -= known;
+    bytes -= known;
+  }
+  credit_.add(host_index, bytes);
+}
+
 ConsoleStream* Output::stream_of(int stream) const {
   return (stream == 2 && streams_[1] ? streams_[1] : streams_[0]).get();
 }
 
-bool Output::is_shown(const RankPlace& place, int stream) const {
+// The stream of this rank goes to the console, if the rank is one that is shown.
+bool Output::has_console(const RankPlace& place, int stream) const {
   const int redirected =
       options_.redirects.of(place.local_rank) & ~options_.tee.of(place.local_rank);
-  return !log_ && !handlers_.elsewhere.holds(place.host_index) &&
-         options_.show_ranks.includes(place.rank, place.local_rank) && (redirected & stream) == 0;
+  return !log_ && !handlers_.elsewhere.holds(place.host_index) && (redirected & stream) == 0;
+}
+
+bool Output::is_shown(const RankPlace& place, int stream) const {
+  return has_console(place, stream) &&
+         options_.show_ranks.includes(place.rank, place.local_rank);
 }
 
 void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& places, int max_attempts,
@@ -102,6 +117,7 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
     if (!handlers_.elsewhere.holds(place.host_index)) kept.push_back(place);
   }
   style.hosts = hosts.size();
+  if (options_.show_ranks.failed) style.shown_ranks = places.size();
   const bool is_alone =
       style.shown_ranks == 1 && make_label(style, LabelSubject{}, Colour::kOff).empty();
   for (const auto& stream : streams_)
@@ -119,7 +135,10 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
 
 void Output::add_lanes(const LabelStyle& style, const RankPlace& place) {
   for (const int stream : {1, 2}) {
-    Lane& lane = ranks_[place.rank].lanes[index_of(stream)];
+    RankRecord& record = ranks_[place.rank];
+    record.waits_for_failure[index_of(stream)] =
+        options_.show_ranks.failed && has_console(place, stream);
+    Lane& lane = record.lanes[index_of(stream)];
     lane.rank = place.rank;
     lane.stream = stream;
     lane.host_index = place.host_index;
@@ -146,8 +165,28 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   Lane& lane = record.lanes[index_of(stream)];
   if (handlers_.elsewhere.holds(lane.host_index))
     return handlers_.elsewhere.bytes(lane, bytes, end);
-  if (!lane.shown) return credit_.add(lane.host_index, bytes.size());
+  if (!lane.shown) {
+    if (record.waits_for_failure[index_of(stream)]) record.memory.add(stream, bytes, end);
+    return credit_.add(lane.host_index, bytes.size());
+  }
   stream_of(stream)->accept(lane, bytes, end);
+}
+
+void Output::show_failed(int rank) {
+  const auto found = ranks_.find(rank);
+  if (found == ranks_.end()) return;
+  RankRecord& record = found->second;
+  for (const int stream : {1, 2})
+    if (std::exchange(record.waits_for_failure[index_of(stream)], false))
+      record.lanes[index_of(stream)].shown = true;
+  for (const RankMemory::Piece& piece : record.memory.take()) {
+    Lane& lane = record.lanes[index_of(piece.stream)];
+    replayed_[lane.host_index] += piece.bytes.size();
+    stream_of(piece.stream)->accept(lane, piece.bytes, false);
+  }
+  for (const int stream : {1, 2})
+    if (record.memory.has_ended(stream))
+      stream_of(stream)->accept(record.lanes[index_of(stream)], {}, true);
 }
 
 std::uint64_t Output::continue_at(int rank, int stream, std::uint64_t bytes) {

@@ -25,6 +25,7 @@
 #include "launcher/screen/host_credit.h"
 #include "launcher/screen/launcher_log.h"
 #include "launcher/screen/rank_files.h"
+#include "launcher/screen/rank_memory.h"
 
 namespace ivy {
 
@@ -76,6 +77,8 @@ class Output {
   std::uint64_t continue_at(int rank, int stream, std::uint64_t bytes);
   // Bytes of one stream (1 or 2) of one rank; end: the stream has ended.
   void worker_bytes(int rank, int stream, std::string_view bytes, bool end);
+  // --show-ranks failed: shows what this rank has printed last, and what it prints from now on.
+  void show_failed(int rank);
   // Lines of ivyrun itself ("ivyrun: ..."), to standard error, never inside a worker's line.
   // Control characters are escaped here, so the text cannot have colours of its own.
   void say(std::string_view text);
@@ -112,11 +115,15 @@ class Output {
     std::array<Lane, 2> lanes;
     std::string tail;
     std::uint64_t skipped[2] = {0, 0};  // Bytes to come of each stream that the file has.
+    bool waits_for_failure[2] = {false, false};  // --show-ranks failed: hidden until it fails.
+    RankMemory memory;                           // What was hidden of it.
   };
 
   void add_stream(std::size_t index);
   ConsoleStream* stream_of(int stream) const;
+  bool has_console(const RankPlace& place, int stream) const;
   bool is_shown(const RankPlace& place, int stream) const;
+  void consumed(int host_index, std::uint64_t bytes);
   void add_lanes(const LabelStyle& style, const RankPlace& place);
   std::function<void()> waker();
   void writers_moved();
@@ -137,6 +144,8 @@ class Output {
   RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // In the background.
   HostCredit credit_;
+  // Bytes of each host that are shown from a rank's memory: they have been granted again before.
+  std::map<int, std::uint64_t> replayed_;
   // Standard output and error, the second only when it is another place; none once they were left.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
   std::map<int, RankRecord> ranks_;  // Stable addresses.

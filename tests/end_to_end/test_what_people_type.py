@@ -117,7 +117,6 @@ def test_a_long_path_is_not_recited(local):
     (("--config", "cfg.yaml"), "--config FILE names a file of flags in TOML"),
     (("--get-stack-traces",), "ivyctl stack"),
     (("--no_ssh",), "started once"),
-    (("--nproc_per_node", "xpu"), "Intel"),
     (("-H", "node1,"), "lists take no spaces: -H node1,node2"),
     (("--rdzv_backend", "etcd-v2"), "leave it out")])
 def test_the_fix_of_a_foreign_flag(local, words, fix):

@@ -48,7 +48,7 @@ TEST(CtlOptions, MistakesNameWhatWasMeant) {
   const Wrong table[] = {
       {{"stpo"}, "there is no verb \"stpo\"", "ivyctl stop"},
       {{"kill", "3f"}, "there is no verb \"kill\"", "ivyctl stop"},
-      {{"top"}, "there is no verb \"top\"", "ivyctl ps"},
+      {{"ls"}, "there is no verb \"ls\"", "ivyctl ps"},
       {{"completion", "bash"}, "there is no verb \"completion\"", "ivyctl --generate bash"},
       {{"atach"}, "there is no verb \"atach\"", "ivyctl attach"},
       {{"frobnicate"}, "there is no verb \"frobnicate\"", "ivyctl --help lists them"},

@@ -52,7 +52,7 @@ TEST(OptionValuesTest, WorkersPerHost) {
   EXPECT_TRUE(parse_per_host("auto")->written);
   EXPECT_EQ(parse_per_host("gpu")->kind, PerHost::Kind::kGpu);
   EXPECT_EQ(parse_per_host("cpu")->kind, PerHost::Kind::kCpu);
-  for (const char* bad : {"", "0", "-1", "xpu", "8x"})
+  for (const char* bad : {"", "0", "-1", "XPU", "8x"})
     EXPECT_FALSE(parse_per_host(bad).ok()) << bad;
 }
 

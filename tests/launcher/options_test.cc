@@ -196,7 +196,7 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
             "-t: \"10\" is not 0, 1 (standard output), 2 (standard error) or 3 (both), or one of "
             "them for each local rank, such as 0:3,1:2");
   for (const Words& words : {Words{"--fanout", "0", "p"}, Words{"--ssh-port", "70000", "p"},
-                             Words{"--stdin", "all", "p"}, Words{"--transport", "pdsh", "p"},
+                             Words{"--stdin", "1", "p"}, Words{"--transport", "pdsh", "p"},
                              Words{"--nnodes", "0", "p"}, Words{"--raw=perhaps", "p"}})
     EXPECT_EQ(error_of(words).code, Code::kInvalidArgument);
 }

@@ -66,12 +66,18 @@ bool parse_process_stat(const std::string& text, ProcessStat& out) {
   out.name = text.substr(open_at + 1, close_at - open_at - 1);
   unsigned long long start_time = 0;
   int parent = 0;
-  // state ppid, 15 fields of no interest, num_threads (field 20 of proc(5)), another, starttime.
-  const int fields =
-      std::sscanf(text.c_str() + close_at + 1,
-                  " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %d %*s %llu",
-                  &out.state, &parent, &out.threads, &start_time);
-  if (fields != 4) return false;
+  unsigned long long cpu[4] = {};
+  unsigned long long pages = 0;
+  // state ppid, nine fields of no interest, utime stime cutime cstime (field 14 of proc(5) and on),
+  // two more, num_threads, another, starttime vsize rss.
+  const int fields = std::sscanf(
+      text.c_str() + close_at + 1,
+      " %c %d %*s %*s %*s %*s %*s %*s %*s %*s %*s %llu %llu %llu %llu %*s %*s %d %*s %llu %*s %llu",
+      &out.state, &parent, &cpu[0], &cpu[1], &cpu[2], &cpu[3], &out.threads, &start_time, &pages);
+  // Text that ends at the start time is enough to know a process by.
+  if (fields < 8) return false;
+  out.cpu_ticks = cpu[0] + cpu[1] + cpu[2] + cpu[3];
+  out.pages = pages;
   out.pid = static_cast<pid_t>(std::atoi(text.c_str()));
   out.thread = out.pid;
   out.parent = parent;

@@ -21,6 +21,8 @@ struct ProcessStat {
   char state = '?';  // State of `thread`.
   int threads = 0;
   std::uint64_t start_time = 0;  // Clock ticks since boot.
+  std::uint64_t cpu_ticks = 0;   // Used so far, by itself and by children that it has reaped.
+  std::uint64_t pages = 0;       // Resident.
   std::string name;
   // The main thread, or another one when the main thread has exited. The kernel then calls the
   // process a zombie although it computes, holds memory and receives signals, and shows its open

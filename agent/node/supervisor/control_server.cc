@@ -331,9 +331,10 @@ void ControlServer::tell(const News& news) {
   handlers_.send(event);
 }
 
-void ControlServer::tell_operations(std::uint32_t number) {
+void ControlServer::tell_operations(std::uint32_t number, Operations answer) {
   Event event;
-  *event.mutable_operations() = status_.operations(monotonic_ns());
+  *event.mutable_operations() = std::move(answer);
+  event.mutable_operations()->MergeFrom(status_.operations(monotonic_ns()));
   event.mutable_operations()->set_number(number);
   handlers_.send(event);
 }

@@ -62,7 +62,8 @@ class ControlServer {
   bool is_informed(std::uint32_t rank) const;
   bool has_informed() const;
   // Sends what every local rank is doing.
-  void tell_operations(std::uint32_t number);
+  // With what ranks use, as far as `answer` says it already.
+  void tell_operations(std::uint32_t number, Operations answer = {});
   // Sends Stalled when an operation has run longer than the limit; once per operation. 0: never.
   void tell_stall(std::uint64_t limit_ns);
   JobStatus& status() { return status_; }

@@ -9,6 +9,7 @@
 
 #include "agent/node/facts/host_facts.h"
 #include "agent/node/facts/program_facts.h"
+#include "agent/node/supervisor/host_health.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
@@ -113,6 +114,7 @@ HelloOk answer_hello(const Hello& hello, const Containment& containment,
   if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
+  if (hello.examine()) *facts.mutable_health() = examine_host(hello, facts);
   return answer;
 }
 

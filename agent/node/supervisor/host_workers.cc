@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "agent/node/facts/own_package.h"
+#include "agent/node/hang/rank_usage.h"
 #include "agent/node/hang/stack_collector.h"
 #include "agent/node/workers/python_hook.h"
 #include "proto/os/clock.h"
@@ -94,9 +95,12 @@ void HostWorkers::start(const HostPlan& plan, const Containment& containment) {
                                  *output_, input_, parts_.control.path(), handlers_.send,
                                  handlers_.changed});
   write_plan_files(plan_, start_.directory);
+  std::vector<std::uint32_t> readers;
+  for (const WorkerSpec& spec : plan_.workers())
+    if (spec.standard_input()) readers.push_back(spec.rank());
+  if (readers.empty()) input_.close();
+  input_.expect(readers);
   begin_all();
-  const auto takes_input = [](const WorkerSpec& spec) { return spec.standard_input(); };
-  if (std::none_of(plan_.workers().begin(), plan_.workers().end(), takes_input)) input_.close();
 }
 
 void HostWorkers::begin_all() {
@@ -231,6 +235,16 @@ pid_t HostWorkers::process_of(std::uint32_t rank) const {
   for (const std::unique_ptr<Worker>& worker : workers_)
     if (worker->rank() == rank) return worker->pid();
   return 0;
+}
+
+Operations HostWorkers::usage() const {
+  Operations answer;
+  answer.set_sampled_ns(static_cast<std::uint64_t>(monotonic_ns()));
+  std::vector<RankProcess> ranks;
+  for (const auto& worker : workers_)
+    if (is_alive(worker->state())) ranks.emplace_back(worker->rank(), worker->pid());
+  add_usage(ranks, read_all_processes(), answer);
+  return answer;
 }
 
 }  // namespace ivy

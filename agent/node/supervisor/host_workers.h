@@ -73,6 +73,9 @@ class HostWorkers {
   // Its own process; 0: there is no such rank here.
   pid_t process_of(std::uint32_t rank) const;
 
+  // What the processes of the ranks use.
+  Operations usage() const;
+
   std::uint32_t generation() const { return plan_.generation(); }
   const HostPlan& plan() const { return plan_; }  // The one that was started last.
   // What the stack collector needs to know.

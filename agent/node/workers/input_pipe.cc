@@ -10,63 +10,90 @@ namespace ivy {
 
 InputPipe::InputPipe(boost::asio::io_context& loop, link::Session& session,
                      std::function<void()> granted)
-    : pipe_(loop), session_(session), granted_(std::move(granted)) {}
+    : loop_(loop), session_(session), granted_(std::move(granted)) {}
 
-void InputPipe::open(Descriptor fd) {
-  if (state_ != State::kNoWorker) return;
-  pipe_.assign(fd.release());
-  state_ = State::kOpen;
-  write_some();
+InputPipe::~InputPipe() { *alive_ = false; }
+
+InputPipe::Bytes InputPipe::counted(std::string bytes) {
+  const auto grant = [this, alive = alive_](const std::string* taken) {
+    const std::size_t size = taken->size();
+    delete taken;
+    if (!*alive) return;
+    session_.grant(size);
+    granted_();
+  };
+  return {new std::string(std::move(bytes)), grant};
+}
+
+void InputPipe::expect(const std::vector<std::uint32_t>& ranks) {
+  is_expected_ = true;
+  const std::deque<Bytes> early = std::exchange(early_, {});
+  for (const std::uint32_t rank : ranks) {
+    const auto reader = std::make_shared<Reader>(loop_);
+    reader->waiting = early;
+    readers_[rank] = reader;
+  }
+}
+
+void InputPipe::open(std::uint32_t rank, Descriptor fd) {
+  const auto found = readers_.find(rank);
+  if (found == readers_.end() || found->second->is_open) return;
+  const ReaderPointer reader = found->second;
+  reader->pipe.assign(fd.release());
+  reader->is_open = true;
+  write_some(rank, reader);
 }
 
 void InputPipe::push(std::string bytes) {
-  if (state_ == State::kClosed) {
-    session_.grant(bytes.size());
-    granted_();
-    return;
+  const Bytes shared = counted(std::move(bytes));
+  if (!is_expected_) return early_.push_back(shared);
+  // A reader that is closed meanwhile leaves the map.
+  for (const auto& [rank, reader] : std::map(readers_)) {
+    reader->waiting.push_back(shared);
+    if (reader->is_open) write_some(rank, reader);
   }
-  waiting_.push_back(std::move(bytes));
-  if (state_ == State::kOpen) write_some();
+}
+
+void InputPipe::close(std::uint32_t rank) {
+  const auto found = readers_.find(rank);
+  if (found == readers_.end()) return;
+  const ReaderPointer reader = found->second;
+  readers_.erase(found);
+  reader->is_open = false;
+  boost::system::error_code ignored;
+  reader->pipe.close(ignored);
+  // What it has not taken may be the last that keeps some bytes from being granted.
+  const std::deque<Bytes> dropped = std::exchange(reader->waiting, {});
 }
 
 void InputPipe::close() {
-  if (state_ == State::kClosed) return;
-  state_ = State::kClosed;
-  boost::system::error_code ignored;
-  pipe_.close(ignored);
-  while (!waiting_.empty()) drop_front();
-  granted_();
+  expect({});
+  while (!readers_.empty()) close(readers_.begin()->first);
 }
 
-void InputPipe::drop_front() {
-  session_.grant(waiting_.front().size());
-  waiting_.pop_front();
-  written_bytes_ = 0;
+void InputPipe::wait(std::uint32_t rank, const ReaderPointer& reader) {
+  if (std::exchange(reader->is_waiting, true)) return;
+  reader->pipe.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                          [this, rank, reader](const boost::system::error_code& error) {
+                            reader->is_waiting = false;
+                            if (!error && reader->is_open) write_some(rank, reader);
+                          });
 }
 
-void InputPipe::wait() {
-  if (is_waiting_) return;
-  is_waiting_ = true;
-  pipe_.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                   [this](const boost::system::error_code& error) {
-                     is_waiting_ = false;
-                     if (!error && state_ == State::kOpen) write_some();
-                   });
-}
-
-void InputPipe::write_some() {
-  while (!waiting_.empty()) {
-    const std::string& front = waiting_.front();
-    if (front.empty()) return close();
-    const ssize_t count = ::write(pipe_.native_handle(), front.data() + written_bytes_,
-                                  front.size() - written_bytes_);
+void InputPipe::write_some(std::uint32_t rank, const ReaderPointer& reader) {
+  while (!reader->waiting.empty()) {
+    const std::string& front = *reader->waiting.front();
+    if (front.empty()) return close(rank);
+    const ssize_t count =
+        ::write(reader->pipe.native_handle(), front.data() + reader->written_bytes,
+                front.size() - reader->written_bytes);
     if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) return wait();
-    if (count < 0) return close();
-    written_bytes_ += static_cast<std::size_t>(count);
-    if (written_bytes_ < front.size()) return wait();
-    drop_front();
-    granted_();
+    if (count < 0 && errno == EAGAIN) return wait(rank, reader);
+    if (count < 0) return close(rank);
+    reader->written_bytes += static_cast<std::size_t>(count);
+    if (reader->written_bytes < front.size()) return wait(rank, reader);
+    reader->written_bytes = 0;
+    reader->waiting.pop_front();
   }
 }
 

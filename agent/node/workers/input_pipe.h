@@ -1,13 +1,17 @@
-// The launcher's standard input on its way to the one worker that gets it. Credit is granted back
-// as bytes are written, so a worker that does not read stops the launcher's reading. Thread: the
-// loop's. Lifetime: outlived by the session.
+// The launcher's standard input on its way to the workers that get it: one, or all of a host.
+// Credit is granted back as the slowest of them takes bytes, so a worker that does not read stops
+// the launcher's reading. Thread: the loop's. Lifetime: outlived by the session.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
+#include <memory>
 #include <string>
+#include <vector>
 
 #include "proto/os/descriptor.h"
 #include "proto/wire/link.h"
@@ -18,28 +22,45 @@ class InputPipe {
  public:
   // `granted` is called after credit was given back.
   InputPipe(boost::asio::io_context& loop, link::Session& session, std::function<void()> granted);
+  ~InputPipe();
 
-  // Takes over the worker's pipe (non-blocking). Earlier bytes wait until then; the session's
+  // The ranks that will read; before the first of them is opened. None: nothing will read it.
+  void expect(const std::vector<std::uint32_t>& ranks);
+  // Takes over the pipe of one of them (non-blocking). Earlier bytes wait until then; the session's
   // window bounds them.
-  void open(Descriptor fd);
+  void open(std::uint32_t rank, Descriptor fd);
   // Bytes of one Input frame; empty: the end of standard input.
   void push(std::string bytes);
-  // Closes the pipe when nothing will read it: waiting and further bytes are dropped and granted.
+  // Closes the pipe of one rank, or all of them, when nothing will read it: waiting and further
+  // bytes are dropped and granted.
+  void close(std::uint32_t rank);
   void close();
 
  private:
-  enum class State { kNoWorker, kOpen, kClosed };
-  void write_some();
-  void wait();
-  void drop_front();
+  // Granted when the last reader has let go of them. Empty: the end.
+  using Bytes = std::shared_ptr<const std::string>;
+  struct Reader {
+    explicit Reader(boost::asio::io_context& loop) : pipe(loop) {}
+    boost::asio::posix::stream_descriptor pipe;
+    bool is_open = false;  // Else its worker is still to come.
+    std::deque<Bytes> waiting;
+    std::size_t written_bytes = 0;  // Bytes of the first one that are written.
+    bool is_waiting = false;
+  };
+  using ReaderPointer = std::shared_ptr<Reader>;
 
-  boost::asio::posix::stream_descriptor pipe_;
+  Bytes counted(std::string bytes);
+  void write_some(std::uint32_t rank, const ReaderPointer& reader);
+  void wait(std::uint32_t rank, const ReaderPointer& reader);
+
+  boost::asio::io_context& loop_;
   link::Session& session_;
   std::function<void()> granted_;
-  State state_ = State::kNoWorker;
-  std::deque<std::string> waiting_;  // An empty string is the end.
-  std::size_t written_bytes_ = 0;    // Bytes of the first one that are written.
-  bool is_waiting_ = false;
+  // Cleared by the destructor: what is dropped then is granted to nobody.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
+  bool is_expected_ = false;
+  std::deque<Bytes> early_;  // Before it is known who reads.
+  std::map<std::uint32_t, ReaderPointer> readers_;
 };
 
 }  // namespace ivy

@@ -60,6 +60,15 @@ void put_in_front(const std::vector<std::string>& words, SpawnRequest& request) 
   request.arguments = std::move(arguments);
 }
 
+// --wrap: a tool of the user's executes the program, whose path it gets.
+void put_tool_in_front(const std::string& tool, const WorkerSpec& spec, SpawnRequest& request) {
+  std::vector<std::string> arguments(spec.wrap().begin(), spec.wrap().end());
+  arguments.push_back(request.executable);
+  arguments.insert(arguments.end(), request.arguments.begin() + 1, request.arguments.end());
+  request.executable = tool;
+  request.arguments = std::move(arguments);
+}
+
 }  // namespace
 
 Environment inherited_environment(char* const* environment_block,
@@ -142,7 +151,7 @@ void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)>
   event.mutable_started()->set_rejoins(rejoins_);
   event.mutable_started()->set_at_ns(monotonic_ns());
   context_.send(event);
-  if (has_input_) context_.input.open(std::move(pipes->stdin_writer));
+  if (has_input_) context_.input.open(rank_, std::move(pipes->stdin_writer));
   add_streams(group, *pipes);
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, ended = std::move(ended)](const boost::system::error_code& error) {
@@ -171,6 +180,17 @@ PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& s
     return result;
   }
   request.executable = *found;
+  if (spec.wrap_size() > 0) {
+    const std::string& tool = spec.wrap(0);
+    const Result<std::string> wrapper =
+        find_executable(tool, path != nullptr ? *path : kDefaultSearchPath,
+                        group.working_directory, &find_error);
+    if (!wrapper.ok()) {
+      result.failure = {"exec", tool, find_error};
+      return result;
+    }
+    put_tool_in_front(*wrapper, spec, request);
+  }
   if (!group.mpi_exec.empty()) put_in_front(group.mpi_exec, request);
   if (spec.has_app()) {
     const std::string file = context_.directory.path + "/app-" + std::to_string(group.generation) +
@@ -193,6 +213,7 @@ PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& s
 
 void Worker::fail(const std::string& step, const std::string& path, int error) {
   enter(WorkerEvent::kSpawnFailed);
+  if (has_input_) context_.input.close(rank_);
   Event event;
   StartFailed* failed = event.mutable_start_failed();
   failed->set_generation(generation_);
@@ -258,7 +279,7 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
   boost::system::error_code ignored;
   pidfd_.close(ignored);
-  if (has_input_) context_.input.close();
+  if (has_input_) context_.input.close(rank_);
   enter(WorkerEvent::kExited);
   report_exit(info, circumstances);
   context_.changed();

@@ -1,0 +1,48 @@
+#include "agent/node/hang/rank_usage.h"
+
+#include <unistd.h>
+
+#include <map>
+
+namespace ivy {
+namespace {
+
+using Children = std::multimap<pid_t, const ProcessStat*>;
+
+// Sums up a process and all below it.
+void add_tree(const ProcessStat& root, const Children& children, RankUsage& usage) {
+  static const auto tick_ms = static_cast<std::uint64_t>(1000 / sysconf(_SC_CLK_TCK));
+  static const auto page_bytes = static_cast<std::uint64_t>(sysconf(_SC_PAGESIZE));
+  std::vector<const ProcessStat*> open{&root};
+  while (!open.empty() && usage.processes() < kMaxMembers) {
+    const ProcessStat& process = *open.back();
+    open.pop_back();
+    usage.set_processes(usage.processes() + 1);
+    usage.set_cpu_ms(usage.cpu_ms() + process.cpu_ticks * tick_ms);
+    usage.set_memory_bytes(usage.memory_bytes() + process.pages * page_bytes);
+    const auto [first, last] = children.equal_range(process.pid);
+    for (auto child = first; child != last; ++child) open.push_back(child->second);
+  }
+}
+
+}  // namespace
+
+void add_usage(const std::vector<RankProcess>& ranks, const std::vector<ProcessStat>& all,
+               Operations& answer) {
+  Children children;
+  std::map<pid_t, const ProcessStat*> by_pid;
+  for (const ProcessStat& process : all) {
+    children.emplace(process.parent, &process);
+    by_pid.emplace(process.pid, &process);
+  }
+  for (const auto& [rank, pid] : ranks) {
+    const auto found = by_pid.find(pid);
+    if (found == by_pid.end()) continue;
+    RankUsage& usage = *answer.add_usage();
+    usage.set_rank(rank);
+    usage.set_pid(pid);
+    add_tree(*found->second, children, usage);
+  }
+}
+
+}  // namespace ivy

@@ -1,0 +1,23 @@
+// What the processes of ranks use, for `ivyctl top`. Thread: any.
+#pragma once
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "agent/node/spawn/process_tree.h"
+#include "proto/wire/job.pb.h"
+
+namespace ivy {
+
+// A rank and its own process.
+using RankProcess = std::pair<std::uint32_t, pid_t>;
+
+// Adds a row for each rank whose process is among `all`, with everything below it. Pure, but for
+// the sizes of a clock tick and of a page.
+void add_usage(const std::vector<RankProcess>& ranks, const std::vector<ProcessStat>& all,
+               Operations& answer);
+
+}  // namespace ivy

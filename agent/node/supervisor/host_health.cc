@@ -1,0 +1,131 @@
+#include "agent/node/supervisor/host_health.h"
+
+#include <sys/resource.h>
+#include <sys/statvfs.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <limits>
+#include <optional>
+
+#include "agent/node/hang/tool_run.h"
+#include "proto/contract/status.h"
+#include "proto/contract/text.h"
+#include "proto/os/clock.h"
+#include "proto/os/files.h"
+
+namespace ivy {
+namespace {
+
+// A C library is about two megabytes.
+constexpr std::size_t kMaxLibraryBytes = 8u << 20;
+constexpr std::size_t kMaxMemoryFileBytes = 64u << 10;
+// A cold interpreter on a network file system.
+constexpr std::uint64_t kModuleLimitNs = 4'000'000'000;
+
+// This program is static: the host's own library is a file.
+std::string c_library(const std::string& architecture) {
+  for (const std::string& folder : {"/lib/" + architecture + "-linux-gnu", std::string("/lib64"),
+                                    std::string("/usr/lib64"), std::string("/usr/lib")})
+    if (const auto file = read_file(folder + "/libc.so.6", kMaxLibraryBytes))
+      if (std::string version = c_library_version(*file); !version.empty()) return version;
+  for (const std::string& path : {std::string("/lib/ld-musl-" + architecture + ".so.1")})
+    if (access(path.c_str(), R_OK) == 0) return "musl";
+  return {};
+}
+
+std::uint64_t limit_of(int resource) {
+  rlimit limit{};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return 0;
+  return limit.rlim_max == RLIM_INFINITY ? std::numeric_limits<std::uint64_t>::max()
+                                         : limit.rlim_max;
+}
+
+void add_space(const std::string& directory, HostCheckup& health) {
+  struct statvfs disk {};
+  if (statvfs(directory.c_str(), &disk) == 0)
+    health.set_disk_free(disk.f_bavail * disk.f_frsize);
+  else
+    health.set_disk_error(errno_error(Code::kNotFound, directory, errno).message);
+  struct statvfs shared {};
+  if (statvfs("/dev/shm", &shared) != 0) return;
+  health.set_shared_free(shared.f_bavail * shared.f_frsize);
+  health.set_shared_size(shared.f_blocks * shared.f_frsize);
+}
+
+void add_memory(HostCheckup& health) {
+  const std::string text = read_file("/proc/meminfo", kMaxMemoryFileBytes).value_or("");
+  const std::size_t at = text.find("MemAvailable:");
+  if (at == std::string::npos) return;
+  const std::vector<std::string_view> words = words_of(std::string_view(text).substr(at, 64));
+  if (words.size() > 1)
+    health.set_memory_free(to_number<std::uint64_t>(words[1]).value_or(0) * 1024);
+}
+
+// Finds the module as an import would, without running it: torch takes seconds to import.
+constexpr std::string_view kFindModule = R"(import importlib.util, sys
+name = sys.argv[1]
+try:
+    found = importlib.util.find_spec(name)
+except Exception as error:
+    sys.exit(str(error))
+if found is None:
+    sys.exit("there is no module " + name)
+version = "?"
+try:
+    from importlib.metadata import version as version_of
+    version = version_of(name.split(".")[0])
+except Exception:
+    pass
+print("found " + version)
+)";
+
+void look_for_module(const std::string& interpreter, const std::string& module,
+                     HostCheckup& health) {
+  const auto deadline = static_cast<std::uint64_t>(monotonic_ns()) + kModuleLimitNs;
+  const auto run = ToolRun::start({interpreter, "-c", std::string(kFindModule), module},
+                                  environment_of(environ), deadline);
+  if (!run.ok()) return health.set_module_error(run.error().message);
+  while (!(*run)->advance(static_cast<std::uint64_t>(monotonic_ns()))) usleep(5'000);
+  std::string_view said = (*run)->output();
+  while (said.ends_with('\n')) said.remove_suffix(1);
+  constexpr std::string_view kFound = "found ";
+  if (said.starts_with(kFound))
+    health.set_module_version(std::string(said.substr(kFound.size())));
+  else
+    health.set_module_error((*run)->was_late() ? "the interpreter did not answer in 4 s"
+                                               : std::string(said.substr(said.rfind('\n') + 1)));
+}
+
+}  // namespace
+
+std::string c_library_version(const std::string& file) {
+  constexpr std::string_view kMark = "release version ";
+  const std::size_t name = file.find("GNU C Library");
+  const std::size_t at = name == std::string::npos ? name : file.find(kMark, name);
+  if (at == std::string::npos || at - name > 256) return {};
+  const std::size_t begin = at + kMark.size();
+  std::string version = file.substr(begin, file.find_first_not_of("0123456789.", begin) - begin);
+  while (version.ends_with('.')) version.pop_back();
+  return version.empty() ? "" : "glibc " + version;
+}
+
+HostCheckup examine_host(const Hello& hello, const HostFacts& facts) {
+  HostCheckup health;
+  health.set_c_library(c_library(facts.architecture()));
+  utsname system{};
+  uname(&system);
+  health.set_kernel(system.release);
+  add_space(hello.working_directory(), health);
+  add_memory(health);
+  health.set_locked_limit(limit_of(RLIMIT_MEMLOCK));
+  health.set_files_limit(limit_of(RLIMIT_NOFILE));
+  if (!hello.module().empty() && !facts.interpreter().empty())
+    look_for_module(facts.interpreter(), hello.module(), health);
+  health.set_wall_ms(wall_ms());
+  health.set_sampled_ns(static_cast<std::uint64_t>(monotonic_ns()));
+  return health;
+}
+
+}  // namespace ivy

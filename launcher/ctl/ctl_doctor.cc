@@ -1,0 +1,27 @@
+// ivyctl doctor: hosts are reached as a job reaches them, so ivyrun does it.
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+
+#include "launcher/ctl/ctl_launcher.h"
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_verbs.h"
+
+namespace ivy {
+
+int ctl_doctor(const CtlOptions& options) {
+  std::vector<std::string> words = options.words;
+  const auto json = std::find(words.begin(), words.end(), "--json");
+  const bool is_json = json != words.end();
+  if (is_json) words.erase(json);
+  words.insert(words.begin(), {"ivyrun", is_json ? "--doctor=json" : "--doctor"});
+  std::vector<char*> arguments;
+  for (std::string& word : words) arguments.push_back(word.data());
+  arguments.push_back(nullptr);
+  execv(ivyrun_path().c_str(), arguments.data());
+  return ctl_complain(errno_error(Code::kNotFound, ivyrun_path(), errno)
+                          .context("`ivyctl doctor` is `ivyrun --doctor`"));
+}
+
+}  // namespace ivy

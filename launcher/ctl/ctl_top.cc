@@ -1,0 +1,185 @@
+// ivyctl top: what each rank does and uses, again and again.
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <thread>
+
+#include "launcher/ctl/ctl_connection.h"
+#include "launcher/ctl/ctl_options.h"
+#include "launcher/ctl/ctl_table.h"
+#include "launcher/ctl/ctl_verbs.h"
+#include "launcher/options/option_values.h"
+#include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+// Between two pictures, and between the two samples of a single one.
+constexpr milliseconds kPicturePause{2'000};
+constexpr milliseconds kSamplePause{500};
+// Where a terminal does not say how high it is.
+constexpr std::size_t kUsualLines = 24;
+// Lines of a picture that are no ranks: the job, the header, what is left out, the cursor's.
+constexpr std::size_t kOtherLines = 4;
+
+Result<ctl::RanksDescription> ask_ranks(const FoundJob& job) {
+  ctl::Request request;
+  request.mutable_describe_ranks();
+  ctl::Reply reply = IVY_TRY(ask_once(job.place, request));
+  if (reply.has_ranks()) return std::move(*reply.mutable_ranks());
+  return Error{Code::kFailedPrecondition, "this job's ivyrun does not know what its ranks use",
+               "use the ivyctl beside that ivyrun"};
+}
+
+// Of one processor between two samples: 400 % are four. Nothing: a sample is missing, or the rank
+// has another process now.
+std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now) {
+  if (!before.has_usage() || !now.has_usage() || before.pid() != now.pid()) return std::nullopt;
+  if (now.sampled_ns() <= before.sampled_ns()) return std::nullopt;
+  // What a child has used may be missing for a moment when it ends.
+  if (now.cpu_ms() <= before.cpu_ms()) return 0;
+  return 100e6 * static_cast<double>(now.cpu_ms() - before.cpu_ms()) /
+         static_cast<double>(now.sampled_ns() - before.sampled_ns());
+}
+
+std::string fixed(const char* format, double value) {
+  char text[32];
+  std::snprintf(text, sizeof text, format, value);
+  return text;
+}
+
+std::string size_text(std::uint64_t bytes) {
+  const double mebibytes = static_cast<double>(bytes) / (1u << 20);
+  return mebibytes < 1024 ? fixed("%.0f MiB", mebibytes) : fixed("%.1f GiB", mebibytes / 1024);
+}
+
+std::string age_text(std::int64_t age_ms) {
+  if (age_ms < 0) return "never";
+  if (age_ms < 60'000) return fixed("%.1f s ago", static_cast<double>(age_ms) / 1e3);
+  return clock_text(age_ms / 1000) + " ago";
+}
+
+ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu) {
+  const bool known = rank.has_usage();
+  ListRow row;
+  row.cells = {std::to_string(rank.rank()),
+               table_cell(rank.host(), 24),
+               rank.pid() == 0 ? "-" : std::to_string(rank.pid()),
+               table_cell(rank.state(), 24),
+               cpu ? fixed("%.0f", *cpu) : "-",
+               known ? size_text(rank.memory_bytes()) : "-",
+               known ? std::to_string(rank.processes()) : "-",
+               age_text(rank.output_age_ms()),
+               rank.operation().empty() ? "-" : table_cell(rank.operation(), 48)};
+  row.json = {{"rank", rank.rank()},
+              {"host", json_text(rank.host())},
+              {"pid", rank.pid()},
+              {"state", json_text(rank.state())},
+              {"operation", json_text(rank.operation())}};
+  if (cpu) row.json["cpu_percent"] = *cpu;
+  if (known) row.json["memory_bytes"] = rank.memory_bytes();
+  if (known) row.json["processes"] = rank.processes();
+  if (rank.output_age_ms() >= 0)
+    row.json["output_age_s"] = static_cast<double>(rank.output_age_ms()) / 1e3;
+  return row;
+}
+
+// The wanted ranks of the newer sample.
+std::vector<ListRow> rank_rows(const ctl::RanksDescription& before,
+                               const ctl::RanksDescription& now, const CtlOptions& options) {
+  std::map<std::uint32_t, const ctl::RankRow*> earlier;
+  for (const ctl::RankRow& row : before.ranks()) earlier[row.rank()] = &row;
+  std::vector<ListRow> rows;
+  for (const ctl::RankRow& row : now.ranks()) {
+    if (!options.ranks.includes(static_cast<int>(row.rank()), 1)) continue;
+    const auto found = earlier.find(row.rank());
+    rows.push_back(
+        rank_row(row, found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row)));
+  }
+  return rows;
+}
+
+std::string job_line(const ctl::RanksDescription& ranks) {
+  const ctl::JobDescription& job = ranks.job();
+  return short_id(job.job_id()) + (job.name().empty() ? "" : " " + table_cell(job.name(), 24)) +
+         ": " + table_cell(job.state(), 24) + ", " + std::to_string(job.running()) + " of " +
+         std::to_string(job.world_size()) + " ranks run, " + elapsed_since(job.since_unix_ms()) +
+         "\n";
+}
+
+std::string table_text(const std::vector<ListRow>& rows, std::size_t most) {
+  std::vector<TextRow> lines{
+      {"RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS", "OUTPUT", "IN"}};
+  for (std::size_t i = 0; i < rows.size() && i < most; ++i) lines.push_back(rows[i].cells);
+  std::string text = text_columns(lines, "");
+  if (rows.size() > most)
+    text += "and " + std::to_string(rows.size() - most) + " more (--ranks LIST chooses)\n";
+  return text;
+}
+
+std::size_t terminal_lines() {
+  winsize size{};
+  const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
+  return is_known ? size.ws_row : kUsualLines;
+}
+
+int show_once(const FoundJob& job, const CtlOptions& options) {
+  const Result<ctl::RanksDescription> before = ask_ranks(job);
+  if (!before.ok()) return ctl_complain(before.error());
+  std::this_thread::sleep_for(kSamplePause);
+  const Result<ctl::RanksDescription> now = ask_ranks(job);
+  if (!now.ok()) return ctl_complain(now.error());
+  const std::vector<ListRow> rows = rank_rows(*before, *now, options);
+  if (!options.json) {
+    std::string text = job_line(*now) + table_text(rows, rows.size());
+    text.pop_back();  // ctl_print() ends the last line.
+    return ctl_print(text);
+  }
+  boost::json::array ranks;
+  for (const ListRow& row : rows) ranks.push_back(row.json);
+  return ctl_print(json_line({{"schema", kMachineSchema},
+                              {"job", json_text(now->job().job_id())},
+                              {"state", json_text(now->job().state())},
+                              {"ranks", std::move(ranks)}}));
+}
+
+// Until the job ends, or somebody presses Ctrl-C.
+int show_always(const FoundJob& job, const CtlOptions& options) {
+  ctl::RanksDescription before;
+  for (bool is_first = true;; is_first = false) {
+    Result<ctl::RanksDescription> now = ask_ranks(job);
+    if (!now.ok() && is_first) return ctl_complain(now.error());
+    if (!now.ok()) {
+      ctl_say("job " + short_id(job.place.job_id) + " has ended");
+      return 0;
+    }
+    const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;
+    const std::string text =
+        "\x1b[H\x1b[J" + job_line(*now) + table_text(rank_rows(before, *now, options), lines);
+    if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
+    before = std::move(now).value();
+    std::this_thread::sleep_for(is_first ? kSamplePause : kPicturePause);
+  }
+}
+
+}  // namespace
+
+int ctl_top(const CtlOptions& options) {
+  if (options.ranks.first_per_host)
+    return ctl_complain(usage_error("--ranks first-per-host is for logs", "--ranks 0,8-15"),
+                        kExitUsage);
+  const Result<FoundJob> job = choose_living_job(options.job);
+  if (!job.ok()) return ctl_complain(job.error());
+  const bool is_once = options.once || options.json || isatty(STDOUT_FILENO) == 0;
+  return is_once ? show_once(*job, options) : show_always(*job, options);
+}
+
+}  // namespace ivy

@@ -1,0 +1,83 @@
+#include "launcher/job/metrics_file.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cstdio>
+#include <cstring>
+
+namespace ivy {
+namespace {
+
+constexpr std::chrono::seconds kMetricsPeriod{15};
+// The first text, once the workers have begun.
+constexpr std::chrono::seconds kFirstMetrics{1};
+constexpr std::chrono::milliseconds kMetricsPatience{500};
+// A text of the largest job is smaller.
+constexpr std::size_t kMetricsRoomBytes = 256u << 20;
+
+}  // namespace
+
+MetricsFile::MetricsFile(boost::asio::io_context& loop, const Options& options)
+    : path_(options.dry_run ? "" : options.metrics_file),
+      writer_(kMetricsRoomBytes, [] {}),
+      timer_(loop) {}
+
+void MetricsFile::begin(Ask ask) {
+  if (!is_wanted()) return;
+  ask_ = std::move(ask);
+  schedule(kFirstMetrics);
+}
+
+void MetricsFile::write() {
+  take_done();
+  // A slow file system misses a turn.
+  if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
+  schedule(kMetricsPeriod);
+}
+
+void MetricsFile::schedule(std::chrono::seconds time) {
+  timer_.expires_after(time);
+  timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) write();
+  });
+}
+
+// Whoever reads the file sees the whole of the old text or of the new one. The name changes on the
+// writer's thread, behind what was written before: an opener is what runs there.
+void MetricsFile::replace(std::string_view text) {
+  const std::string fresh = path_ + "." + std::to_string(getpid());
+  const FileWriter::File file = writer_.open([fresh] {
+    const int fd =
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+    return fd < 0 ? -errno : fd;
+  });
+  writer_.write(file, text);
+  writer_.close(file);
+  const FileWriter::File renamed = writer_.open([fresh, path = path_] {
+    if (std::rename(fresh.c_str(), path.c_str()) != 0) return -errno;
+    return ::open("/dev/null", O_WRONLY | O_CLOEXEC);
+  });
+  writer_.close(renamed);
+}
+
+void MetricsFile::end(const std::string& text) {
+  if (!is_wanted()) return;
+  timer_.cancel();
+  replace(text);
+  writer_.wait_idle(kMetricsPatience);
+}
+
+void MetricsFile::take_done() {
+  for (const FileWriter::Done& done : writer_.take_done())
+    if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
+}
+
+std::string MetricsFile::complaint() {
+  take_done();
+  return errno_value_ == 0 ? "" : "--metrics-file " + path_ + ": " + std::strerror(errno_value_);
+}
+
+}  // namespace ivy

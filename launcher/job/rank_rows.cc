@@ -1,0 +1,58 @@
+#include "launcher/job/rank_rows.h"
+
+#include <cstdio>
+#include <map>
+
+namespace ivy {
+namespace {
+
+// The operation that the rank has been in for the longest: what it waits in.
+std::string operation_of(const RankOperations& rank) {
+  const OperationState* oldest = nullptr;
+  for (const OperationState& state : rank.running())
+    if (oldest == nullptr || state.age_ms() > oldest->age_ms()) oldest = &state;
+  if (oldest == nullptr) return {};
+  char age[32];
+  std::snprintf(age, sizeof age, " for %.1f s", static_cast<double>(oldest->age_ms()) / 1e3);
+  return name_of_operation(*oldest) + age;
+}
+
+std::string state_of(const WorkerRecord& worker) {
+  if (worker.ended) return describe(worker.end.status);
+  return worker.end.pid == 0 ? "starting" : "running";
+}
+
+void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescription& out) {
+  for (const HostOperations& answer : answers) {
+    for (const RankUsage& usage : answer.operations.usage()) {
+      if (static_cast<int>(usage.rank()) >= out.ranks_size()) continue;
+      ctl::RankRow& row = *out.mutable_ranks(static_cast<int>(usage.rank()));
+      row.set_has_usage(true);
+      row.set_cpu_ms(usage.cpu_ms());
+      row.set_sampled_ns(answer.operations.sampled_ns());
+      row.set_memory_bytes(usage.memory_bytes());
+      row.set_processes(usage.processes());
+    }
+    for (const RankOperations& rank : answer.operations.ranks())
+      if (static_cast<int>(rank.rank()) < out.ranks_size())
+        out.mutable_ranks(static_cast<int>(rank.rank()))->set_operation(operation_of(rank));
+  }
+}
+
+}  // namespace
+
+void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>& answers,
+                   std::int64_t now_ns, ctl::RanksDescription& out) {
+  for (const WorkerRecord& worker : workers) {
+    ctl::RankRow& row = *out.add_ranks();
+    row.set_rank(static_cast<std::uint32_t>(worker.end.rank));
+    row.set_host(worker.end.host);
+    row.set_pid(worker.end.pid);
+    row.set_state(state_of(worker));
+    const bool has_printed = worker.last_output_ns != 0;
+    row.set_output_age_ms(has_printed ? (now_ns - worker.last_output_ns) / 1'000'000 : -1);
+  }
+  add_answers(answers, out);
+}
+
+}  // namespace ivy

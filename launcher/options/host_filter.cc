@@ -1,0 +1,156 @@
+#include "launcher/options/host_filter.h"
+
+#include <algorithm>
+#include <map>
+
+#include "launcher/options/option_values.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+// Above the slots of the largest host.
+constexpr int kMaxPlace = 8191;
+
+bool is_numeric(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789-") == std::string_view::npos;
+}
+
+// "3" or "0-3".
+Result<void> add_places(std::string_view text, std::vector<int>& places) {
+  const std::size_t dash = text.find('-');
+  const Result<int> first = parse_number(text.substr(0, dash), 0, kMaxPlace);
+  const Result<int> last =
+      dash == std::string_view::npos ? first : parse_number(text.substr(dash + 1), 0, kMaxPlace);
+  if (!first.ok() || !last.ok() || *last < *first)
+    return usage_error("\"" + std::string(text) + "\" is not a place or a range of places",
+                       "places are numbered from 0: 'node01:0,2' or 'node01:0-3'");
+  for (int place = *first; place <= *last; ++place)
+    if (std::find(places.begin(), places.end(), place) == places.end()) places.push_back(place);
+  return {};
+}
+
+// The colon in front of the places; an address in brackets has colons of its own.
+std::size_t colon_of(std::string_view text) {
+  const std::size_t bracket = text.rfind(']');
+  return text.find(':', bracket == std::string_view::npos ? 0 : bracket);
+}
+
+Result<HostPick> parse_pick(std::string_view text) {
+  HostPick pick;
+  const std::size_t colon = colon_of(text);
+  for (const Host& host : IVY_TRY(parse_host_list(text.substr(0, colon), "hosts")))
+    pick.names.push_back(host.name);
+  if (colon != std::string_view::npos) IVY_CHECK(add_places(text.substr(colon + 1), pick.places));
+  return pick;
+}
+
+// What the picks say of each name: all its places together; none: the whole host.
+using Picked = std::map<std::string, std::vector<int>>;
+
+Result<Picked> by_name(const std::vector<HostPick>& picks, const std::vector<Host>& hosts) {
+  Picked picked;
+  std::vector<std::string> unknown;
+  for (const HostPick& pick : picks) {
+    for (const std::string& name : pick.names) {
+      const auto has_name = [&](const Host& host) { return host.name == name; };
+      if (std::none_of(hosts.begin(), hosts.end(), has_name)) unknown.push_back(name);
+      const auto [found, is_new] = picked.try_emplace(name, pick.places);
+      if (is_new) continue;
+      // The whole host holds every place of it.
+      if (pick.places.empty() || found->second.empty())
+        found->second.clear();
+      else
+        found->second.insert(found->second.end(), pick.places.begin(), pick.places.end());
+    }
+  }
+  if (unknown.empty()) return picked;
+  std::vector<std::string> known;
+  for (const Host& host : hosts) known.push_back(host.name);
+  return Error{Code::kNotFound,
+               fold_host_names(unknown) + (unknown.size() == 1 ? " is" : " are") +
+                   " not among the hosts (" + fold_host_names(known) + ")",
+               "write the names as the list of hosts has them"};
+}
+
+Result<void> check_places(const Host& host, const std::vector<int>& places) {
+  if (!host.slots) return {};
+  for (const int place : places)
+    if (place >= *host.slots)
+      return usage_error(host.name + " has no place " + std::to_string(place) + ": it has " +
+                             counted(static_cast<std::size_t>(*host.slots), "slot"),
+                         "places are numbered from 0");
+  return {};
+}
+
+void keep_places(std::vector<int> places, Host& host) {
+  std::sort(places.begin(), places.end());
+  places.erase(std::unique(places.begin(), places.end()), places.end());
+  host.slots = static_cast<int>(places.size());
+  host.only_places = std::move(places);
+}
+
+}  // namespace
+
+Result<std::vector<HostPick>> parse_host_filter(std::string_view text) {
+  std::vector<HostPick> picks;
+  const bool ends_open = text.empty() || text.back() == '@';
+  while (!text.empty()) {
+    const std::string_view part = take_part(text, '@');
+    bool may_continue = false;
+    for (const TextPiece& piece : cut_at_commas(TextPiece{part}, true)) {
+      if (may_continue && is_numeric(piece.text)) {
+        IVY_CHECK(add_places(piece.text, picks.back().places));
+        continue;
+      }
+      picks.push_back(IVY_TRY(parse_pick(piece.text)));
+      may_continue = !picks.back().places.empty();
+    }
+  }
+  if (ends_open)
+    return usage_error("a host's name is missing", "such as 'node01@node02:0,2' or 'node[01-08]'");
+  return picks;
+}
+
+Result<std::vector<Host>> included_hosts(const std::vector<HostPick>& picks,
+                                         const std::vector<Host>& hosts) {
+  const Picked picked = IVY_TRY(by_name(picks, hosts));
+  std::vector<Host> kept;
+  for (const Host& host : hosts) {
+    const auto found = picked.find(host.name);
+    if (found == picked.end()) continue;
+    kept.push_back(host);
+    IVY_CHECK(check_places(host, found->second));
+    if (!found->second.empty()) keep_places(found->second, kept.back());
+  }
+  return kept;
+}
+
+Result<std::vector<Host>> hosts_without(const std::vector<HostPick>& picks,
+                                        const std::vector<Host>& hosts) {
+  const Picked picked = IVY_TRY(by_name(picks, hosts));
+  std::vector<Host> kept;
+  for (const Host& host : hosts) {
+    const auto found = picked.find(host.name);
+    if (found != picked.end() && found->second.empty()) continue;
+    kept.push_back(host);
+    if (found == picked.end()) continue;
+    IVY_CHECK(check_places(host, found->second));
+    if (!host.slots) {
+      kept.back().without_places = found->second;
+      continue;
+    }
+    std::vector<int> left;
+    for (int place = 0; place < *host.slots; ++place)
+      if (std::find(found->second.begin(), found->second.end(), place) == found->second.end())
+        left.push_back(place);
+    if (left.empty())
+      kept.pop_back();
+    else
+      keep_places(std::move(left), kept.back());
+  }
+  if (kept.empty()) return usage_error("no host is left", "exclude fewer hosts");
+  return kept;
+}
+
+}  // namespace ivy

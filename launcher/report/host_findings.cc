@@ -1,0 +1,319 @@
+#include "launcher/report/host_findings.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <functional>
+#include <limits>
+#include <map>
+
+#include "launcher/report/text_columns.h"
+#include "proto/contract/host_ranges.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::uint64_t kMebibyte = 1u << 20;
+constexpr std::uint64_t kGibibyte = 1u << 30;
+constexpr std::uint64_t kUnlimited = std::numeric_limits<std::uint64_t>::max();
+// Certificates and logs suffer from more.
+constexpr std::int64_t kMostClockMs = 1'000;
+// A job cannot even write its first log below the first; checkpoints need more than the second.
+constexpr std::uint64_t kNoDisk = 64 * kMebibyte;
+constexpr std::uint64_t kLittleDisk = kGibibyte;
+// Containers have 64 MiB; data loaders and ivycomm's segments need more.
+constexpr std::uint64_t kLittleShared = 512 * kMebibyte;
+// What RDMA and pinned memory of a GPU want to lock.
+constexpr std::uint64_t kLittleLocked = kGibibyte;
+constexpr std::uint64_t kFewFiles = 4'096;
+
+// "1.5 GiB"
+std::string size_of(std::uint64_t bytes) {
+  if (bytes == kUnlimited) return "unlimited";
+  char text[32];
+  const double gibibytes = static_cast<double>(bytes) / static_cast<double>(kGibibyte);
+  if (bytes >= kGibibyte)
+    std::snprintf(text, sizeof text, "%.1f GiB", gibibytes);
+  else
+    std::snprintf(text, sizeof text, "%.0f MiB", gibibytes * 1024);
+  return text;
+}
+
+std::string seconds_of(std::int64_t milliseconds) {
+  char text[32];
+  std::snprintf(text, sizeof text, "%+.1f s", static_cast<double>(milliseconds) / 1e3);
+  return text;
+}
+
+class Findings {
+ public:
+  void add(const ExaminedHost& host, Finding finding) {
+    const auto same = std::find_if(all_.begin(), all_.end(), [&](const Finding& other) {
+      return other.check == finding.check && other.what == finding.what &&
+             other.has_failed == finding.has_failed;
+    });
+    if (same != all_.end()) return same->hosts.push_back(host.name);
+    finding.hosts = {host.name};
+    all_.push_back(std::move(finding));
+  }
+  void fail(const ExaminedHost& host, const char* check, std::string what, std::string fix) {
+    add(host, {true, check, std::move(what), std::move(fix), {}});
+  }
+  void warn(const ExaminedHost& host, const char* check, std::string what, std::string fix) {
+    add(host, {false, check, std::move(what), std::move(fix), {}});
+  }
+  std::vector<Finding> take() {
+    std::stable_sort(all_.begin(), all_.end(), [](const Finding& one, const Finding& other) {
+      return one.has_failed && !other.has_failed;
+    });
+    return std::move(all_);
+  }
+
+ private:
+  std::vector<Finding> all_;
+};
+
+void check_reach(const ExaminedHost& host, Findings& findings) {
+  const bool is_port = host.step.starts_with("reaching ");
+  const std::string step = host.step.empty() ? "" : host.step + ": ";
+  findings.fail(host, is_port ? "ports" : "reach", step + host.failure.line(),
+                is_port
+                    ? "open the firewall between the hosts, or name open ports: --port-range A-B"
+                    : "try: ssh -o BatchMode=yes " + host.name + " true");
+}
+
+void check_clock(const ExaminedHost& host, Findings& findings) {
+  if (std::abs(host.clock_ms) <= kMostClockMs + host.clock_error_ms) return;
+  findings.warn(host, "clock", "its clock differs from this host's by " + seconds_of(host.clock_ms),
+                "start chrony or systemd-timesyncd there (timedatectl says what runs)");
+}
+
+void check_space(const ExaminedHost& host, Findings& findings) {
+  const HostCheckup& health = host.facts.health();
+  const std::string& wrong = host.facts.working_directory_error();
+  if (!wrong.empty()) {
+    findings.fail(host, "disk", "working directory: " + RemoteText(wrong).line(),
+                  "make it there, or name another: --wdir DIR");
+  } else if (health.disk_error().empty() && health.disk_free() < kLittleDisk) {
+    findings.add(host,
+                 {health.disk_free() < kNoDisk,
+                  "disk",
+                  "only " + size_of(health.disk_free()) + " are free in the working directory",
+                  "make room there, or name another directory: --wdir DIR",
+                  {}});
+  }
+  if (health.shared_size() == 0)
+    findings.fail(host, "shm", "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm");
+  else if (health.shared_free() < kLittleShared)
+    findings.warn(host, "shm",
+                  "only " + size_of(health.shared_free()) + " of " + size_of(health.shared_size()) +
+                      " are free in /dev/shm",
+                  "remove what is left there; a container gets more with --shm-size=8g");
+}
+
+bool has_fast_network(const HostFacts& facts) {
+  return std::any_of(facts.addresses().begin(), facts.addresses().end(),
+                     [](const Address& address) { return address.interface().starts_with("ib"); });
+}
+
+void check_limits(const ExaminedHost& host, Findings& findings) {
+  const HostCheckup& health = host.facts.health();
+  const bool locks = host.facts.accelerators() > 0 || has_fast_network(host.facts);
+  if (locks && health.locked_limit() < kLittleLocked)
+    findings.warn(
+        host, "memlock", "only " + size_of(health.locked_limit()) + " may be locked",
+        "\"* - memlock unlimited\" in /etc/security/limits.conf, or LimitMEMLOCK=infinity "
+        "of ivy-agent.service or slurmd.service");
+  if (health.files_limit() < kFewFiles)
+    findings.warn(host, "nofile",
+                  "only " + std::to_string(health.files_limit()) + " files may be open",
+                  "\"* hard nofile 65536\" in /etc/security/limits.conf");
+}
+
+void check_python(const ExaminedHost& host, const std::string& module, Findings& findings) {
+  const HostCheckup& health = host.facts.health();
+  const std::string& missing = host.facts.interpreter_error();
+  if (!missing.empty())
+    findings.warn(host, "python", RemoteText(missing).line(), "--python PATH names another");
+  if (module.empty() || !missing.empty() || !health.module_version().empty()) return;
+  findings.fail(host, "module", module + ": " + RemoteText(health.module_error()).line(),
+                "install it there: " + RemoteText(host.facts.interpreter()).line() +
+                    " -m pip install " + module);
+}
+
+void check_devices(const ExaminedHost& host, Findings& findings) {
+  for (const std::string& note : host.facts.device_view().notes())
+    findings.warn(host, "gpu", RemoteText(note).line(), "nvidia-smi there says more");
+}
+
+void check_cgroup(const ExaminedHost& host, Findings& findings) {
+  const std::string& kept = host.facts.containment();
+  if (!kept.starts_with("process tree")) return;
+  findings.warn(
+      host, "cgroup",
+      "no cgroup can be written; processes that leave the job are found by their variables",
+      "an ivy-agent there has one, or a login with Delegate=yes (docs/agents.md)");
+}
+
+// What should be the same on all hosts.
+struct Likeness {
+  const char* check;
+  const char* noun;
+  std::function<std::string(const ExaminedHost&)> value;
+  const char* fix;
+};
+
+std::vector<Likeness> likenesses() {
+  return {
+      {"architecture", "architecture",
+       [](const ExaminedHost& host) { return host.facts.architecture(); },
+       "name hosts of one architecture"},
+      {"glibc", "C library",
+       [](const ExaminedHost& host) { return host.facts.health().c_library(); },
+       "build programs and wheels on the host with the oldest one"},
+      {"python", "Python",
+       [](const ExaminedHost& host) { return host.facts.interpreter_version(); },
+       "use one environment on all hosts: --python PATH or --activate VENV"},
+      {"module", "module",
+       [](const ExaminedHost& host) { return host.facts.health().module_version(); },
+       "install the same version on all hosts"},
+      {"gpu", "number of accelerators",
+       [](const ExaminedHost& host) { return std::to_string(host.facts.accelerators()); },
+       "--nproc-per-node N starts the same number of workers on each"},
+      {"gpu", "driver", [](const ExaminedHost& host) { return host.facts.device_view().source(); },
+       "install the same driver on all hosts"}};
+}
+
+// The most frequent value is taken to be what is meant.
+void check_likeness(const Likeness& like, const std::vector<ExaminedHost>& hosts,
+                    Findings& findings) {
+  std::map<std::string, std::size_t> counts;
+  for (const ExaminedHost& host : hosts)
+    if (host.is_up && !like.value(host).empty()) ++counts[like.value(host)];
+  if (counts.size() < 2) return;
+  const auto usual = std::max_element(
+      counts.begin(), counts.end(),
+      [](const auto& one, const auto& other) { return one.second < other.second; });
+  for (const ExaminedHost& host : hosts) {
+    const std::string value = host.is_up ? like.value(host) : "";
+    if (value.empty() || value == usual->first) continue;
+    findings.warn(host, like.check,
+                  std::string(like.noun) + " " + RemoteText(value).line() + ", and " +
+                      RemoteText(usual->first).line() + " on most others",
+                  like.fix);
+  }
+}
+
+TextRow table_row(const ExaminedHost& host, const std::string& module) {
+  if (!host.is_up) {
+    TextRow row{host.name, "down"};
+    row.resize(module.empty() ? 11 : 12, "-");
+    return row;
+  }
+  const HostFacts& facts = host.facts;
+  const HostCheckup& health = facts.health();
+  const auto known = [](const std::string& text) { return text.empty() ? "-" : text; };
+  const std::string driver = facts.device_view().source();
+  TextRow row{host.name,
+              host.carrier,
+              seconds_of(host.clock_ms),
+              facts.architecture(),
+              known(health.c_library()),
+              known(facts.interpreter_version()),
+              std::to_string(facts.accelerators()) + (driver.empty() ? "" : " " + driver),
+              size_of(health.disk_free()),
+              size_of(health.shared_free()),
+              size_of(health.memory_free()),
+              size_of(health.locked_limit())};
+  if (!module.empty()) row.insert(row.begin() + 6, known(health.module_version()));
+  return row;
+}
+
+std::string fixed_lines(const std::string& fix) { return fix.empty() ? "" : "\n  fix:   " + fix; }
+
+}  // namespace
+
+std::vector<Finding> find_troubles(const Examination& examined) {
+  Findings findings;
+  for (const ExaminedHost& host : examined.hosts) {
+    if (!host.is_up) {
+      check_reach(host, findings);
+      continue;
+    }
+    check_clock(host, findings);
+    check_space(host, findings);
+    check_limits(host, findings);
+    check_python(host, examined.module, findings);
+    check_devices(host, findings);
+    check_cgroup(host, findings);
+  }
+  for (const Likeness& like : likenesses()) check_likeness(like, examined.hosts, findings);
+  for (const Diagnostic& refusal : examined.refusals) {
+    ExaminedHost where;
+    where.name = refusal.where;
+    const std::string cause = refusal.cause.empty() ? "" : ": " + refusal.cause;
+    findings.fail(where, "start", refusal.what + cause, refusal.fix);
+  }
+  return findings.take();
+}
+
+std::string findings_text(const Examination& examined, const std::vector<Finding>& findings) {
+  TextRow header{"HOST", "BY",   "CLOCK", "ARCH",   "LIBC",   "PYTHON",
+                 "GPUS", "DISK", "SHM",   "MEMORY", "MEMLOCK"};
+  if (!examined.module.empty()) header.insert(header.begin() + 6, examined.module);
+  std::vector<TextRow> rows{header};
+  for (const ExaminedHost& host : examined.hosts) rows.push_back(table_row(host, examined.module));
+  std::string text = text_columns(rows, "");
+  std::size_t failed = 0;
+  for (const Finding& finding : findings) {
+    failed += finding.has_failed ? 1 : 0;
+    const std::string hosts = fold_host_names(finding.hosts);
+    text += std::string(finding.has_failed ? "FAIL " : "WARN ") + finding.check +
+            (hosts.empty() ? "" : " " + hosts) + ": " + finding.what + fixed_lines(finding.fix) +
+            "\n";
+  }
+  if (findings.empty()) return text + "every check has passed\n";
+  return text + counted(failed, "check") + (failed == 1 ? " has" : " have") + " failed, " +
+         counted(findings.size() - failed, "warning") + "\n";
+}
+
+boost::json::object findings_object(const Examination& examined,
+                                    const std::vector<Finding>& findings) {
+  boost::json::array hosts;
+  for (const ExaminedHost& host : examined.hosts) {
+    boost::json::object object{{"name", host.name}, {"up", host.is_up}};
+    if (host.is_up) {
+      const HostCheckup& health = host.facts.health();
+      const auto text = [](const std::string& bytes) { return RemoteText(bytes).line(); };
+      object["carrier"] = host.carrier;
+      object["clock_ahead_s"] = static_cast<double>(host.clock_ms) / 1e3;
+      object["architecture"] = text(host.facts.architecture());
+      object["c_library"] = text(health.c_library());
+      object["kernel"] = text(health.kernel());
+      object["interpreter"] = text(host.facts.interpreter());
+      object["interpreter_version"] = text(host.facts.interpreter_version());
+      object["module_version"] = text(health.module_version());
+      object["accelerators"] = host.facts.accelerators();
+      object["disk_free"] = health.disk_free();
+      object["shm_free"] = health.shared_free();
+      object["memory_available"] = health.memory_free();
+      object["nofile"] = health.files_limit();
+      object["containment"] = text(host.facts.containment());
+    }
+    hosts.push_back(std::move(object));
+  }
+  boost::json::array found;
+  for (const Finding& finding : findings) {
+    boost::json::array names;
+    for (const std::string& name : finding.hosts) names.emplace_back(name);
+    found.push_back({{"result", finding.has_failed ? "fail" : "warn"},
+                     {"check", finding.check},
+                     {"hosts", std::move(names)},
+                     {"what", finding.what},
+                     {"fix", finding.fix}});
+  }
+  return {{"hosts", std::move(hosts)}, {"findings", std::move(found)}};
+}
+
+}  // namespace ivy

@@ -1,0 +1,55 @@
+// --dedup: the same line of many ranks within a short window becomes one, with all of its ranks. A
+// line is held for the window at most, and the lines of a rank leave in their order. Pure; thread:
+// any.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace ivy {
+
+class LineFold {
+ public:
+  static constexpr std::int64_t kWindowNs = 100'000'000;
+  // More bytes of lines are not held: the oldest leave before their time.
+  static constexpr std::size_t kMostBytes = 1u << 20;
+
+  // One line and those who have printed it, in the order in which they did.
+  struct Group {
+    int stream = 1;
+    std::string text;
+    std::vector<int> ranks;
+    std::int64_t since_ns = 0;
+  };
+
+  // So many ranks can print a line: one that all have printed waits for nobody.
+  void set_everyone(std::size_t ranks) { everyone_ = ranks; }
+  void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
+  // The oldest line, if its time has come. Again and again, until there is none.
+  std::optional<Group> take_due(std::int64_t now_ns);
+  // The oldest line that leaves no later than this rank's newest; for what follows of that rank.
+  std::optional<Group> take_before(int rank);
+  // The oldest line, whatever its time.
+  std::optional<Group> take_any();
+  // When take_due() has something; nothing: no line is held.
+  std::optional<std::int64_t> due_ns() const;
+  bool is_empty() const { return groups_.empty(); }
+
+ private:
+  std::optional<std::uint64_t> joinable(int rank, const std::string& key) const;
+
+  std::size_t everyone_ = 0;
+  std::deque<Group> groups_;  // The first has this number...
+  std::uint64_t first_ = 0;   // ...and they count upwards.
+  std::size_t bytes_ = 0;
+  std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;  // Numbers of groups.
+  std::unordered_map<int, std::uint64_t> next_;  // Of each rank: behind its newest group.
+};
+
+}  // namespace ivy

@@ -1,0 +1,60 @@
+// The last bytes that a rank has printed, both streams in their order, for --show-ranks failed:
+// most ranks never need them. Pure; thread: the loop's.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace ivy {
+
+class RankMemory {
+ public:
+  struct Piece {
+    int stream = 1;
+    std::string bytes;
+  };
+  // So much is kept of each rank; the oldest goes first.
+  static constexpr std::size_t kMostBytes = 64u << 10;
+
+  void add(int stream, std::string_view bytes, bool end) {
+    if (end) ended_[stream == 2 ? 1 : 0] = true;
+    if (bytes.size() > kMostBytes) bytes.remove_prefix(bytes.size() - kMostBytes);
+    if (bytes.empty()) return;
+    if (pieces_.empty() || pieces_.back().stream != stream ||
+        pieces_.back().bytes.size() + bytes.size() > kPieceBytes)
+      pieces_.push_back({stream, {}});
+    pieces_.back().bytes.append(bytes);
+    size_ += bytes.size();
+    while (size_ > kMostBytes) {
+      size_ -= pieces_.front().bytes.size();
+      pieces_.pop_front();
+      is_cut_ = true;
+    }
+  }
+  // Hands everything out, from the beginning of a line where the oldest is gone.
+  std::deque<Piece> take() {
+    if (is_cut_ && !pieces_.empty()) {
+      std::string& first = pieces_.front().bytes;
+      const std::size_t newline = first.find('\n');
+      if (newline != std::string::npos) first.erase(0, newline + 1);
+    }
+    size_ = 0;
+    is_cut_ = false;
+    return std::exchange(pieces_, {});
+  }
+  bool has_ended(int stream) const { return ended_[stream == 2 ? 1 : 0]; }
+
+ private:
+  // What is forgotten in one go, at most: small writes share one.
+  static constexpr std::size_t kPieceBytes = 4u << 10;
+
+  std::deque<Piece> pieces_;
+  std::size_t size_ = 0;
+  bool is_cut_ = false;
+  bool ended_[2] = {false, false};
+};
+
+}  // namespace ivy

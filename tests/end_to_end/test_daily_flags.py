@@ -1,0 +1,166 @@
+"""Flags that choose hosts, what stands in front of the workers, what is shown of them and what is measured."""
+
+import json
+import os
+import re
+import sys
+
+import pytest
+
+from launching import BIN, wait_until
+
+IVYCTL = os.path.join(BIN, "ivyctl")
+SLEEP = ["sh", "-c", "echo ready; exec sleep 600"]
+
+
+def test_hosts_are_included_and_excluded(local):
+    hosts = ("--fake-hosts", "4", "--nproc-per-node", "1")
+    show = ("sh", "-c", "echo here")
+    def names(done):
+        assert done.code == 0, done
+        return {host for _, host, _ in done.labelled()}
+    assert names(local.run(*hosts, "--exclude", "fake[1-2]", *show)) == {"fake0", "fake3"}
+    assert names(local.run(*hosts, "--include", "fake3@fake1", *show)) == {"fake1", "fake3"}
+    two = local.run("-H", "localhost:4", "--include", "localhost:0,2", "sh", "-c", "echo $WORLD_SIZE")
+    assert two.code == 0 and [text for _, _, text in two.labelled()] == ["2", "2"], two
+    wrong = local.run(*hosts, "--include", "nosuch", *show)
+    assert wrong.code == 2 and "nosuch is not among the hosts (fake[0-3])" in wrong.err_text, wrong
+
+
+def test_equal_lines_are_shown_once(local):
+    done = local.run("--dedup", "--log-dir", "logs", "-n", "4", "sh", "-c", "echo same; echo mine $RANK")
+    assert done.code == 0, done
+    seen = []
+    for line in done.out_lines:
+        ranks, text = re.fullmatch(r"\[([0-9,-]+)\] (.*)", line).groups()
+        for part in ranks.split(","):
+            first, _, last = part.partition("-")
+            seen += [(rank, text) for rank in range(int(first), int(last or first) + 1)]
+    for rank in range(4):
+        assert [text for number, text in seen if number == rank] == ["same", f"mine {rank}"], done
+    # The files have it all.
+    folder = os.path.join(local.directory, "logs", "latest", "0")
+    for rank in range(4):
+        with open(os.path.join(folder, f"rank{rank:05d}.out")) as file:
+            assert file.read() == f"same\nmine {rank}\n"
+
+
+def test_only_failing_ranks_are_shown(local):
+    script = "echo out $RANK; echo err $RANK >&2; [ $RANK = 1 ] || exec sleep 600; sleep 0.3; exit 3"
+    done = local.run("--show-ranks", "failed", "-n", "3", "sh", "-c", script)
+    assert done.code == 3, done
+    assert done.out_lines == ["[1] out 1"], done
+    assert "err 1" in done.err_text and "err 0" not in done.err_text, done
+    quiet = local.run("--show-ranks", "failed", "-n", "2", "echo", "fine")
+    assert quiet.code == 0 and quiet.out == b"", quiet
+
+
+def test_a_tool_stands_in_front_of_the_workers(local):
+    show = ("sh", "-c", "echo ${TOOL:-none}")
+    done = local.run("-n", "2", "--wrap", "env 'TOOL=of %r'", *show)
+    assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["of 0", "of 1"], done
+    done = local.run("-n", "2", "--wrap", "env TOOL=%R", "--wrap-ranks", "1", *show)
+    assert done.texts_by_rank() == {0: ["none"], 1: ["00001"]}, done
+    done = local.run("-n", "1", "--wrap", "nosuchtool -x", *show)
+    assert done.code == 127 and "nosuchtool" in done.err_text, done
+    done = local.run("-n", "1", "--wrap", "env A=%z", *show)
+    assert done.code == 2 and "%z" in done.err_text, done
+
+
+def test_the_environment_of_workers_can_be_bare(local):
+    show = ("sh", "-c", "echo \"$SECRET/$GIVEN/${PATH:+path}/$RANK\"")
+    env = {"SECRET": "s", "GIVEN": "g"}
+    assert local.run("-n", "1", *show, env=env).out == b"s/g/path/0\n"
+    assert local.run("-n", "1", "--env", "none", "-x", "GIVEN", *show, env=env).out == b"/g/path/0\n"
+
+
+def test_workers_run_in_a_virtual_environment(local):
+    venv = os.path.join(local.directory, "venv")
+    os.makedirs(os.path.join(venv, "bin"))
+    os.symlink(os.path.realpath(sys.executable), os.path.join(venv, "bin", "python"))
+    local.file("venv/pyvenv.cfg", f"home = {os.path.dirname(os.path.realpath(sys.executable))}\n")
+    script = local.file("where.py", "import os, sys, shutil\n"
+                        "print(sys.prefix, os.environ['VIRTUAL_ENV'], shutil.which('python'), sep='\\n')\n")
+    done = local.run("--activate", "venv", "-n", "1", script)
+    assert done.out_lines == [venv, venv, f"{venv}/bin/python"], done
+    wrong = local.run("--activate", "conda:nosuch", "-n", "1", script)
+    assert wrong.code == 2 and "no conda environment \"nosuch\"" in wrong.err_text, wrong
+
+
+def test_every_rank_reads_the_input(local):
+    name = local.file("input", "".join(f"line {number}\n" for number in range(50_000)))
+    with open(name) as file:
+        done = local.run("--stdin", "all", "-H", "localhost:2,localhost:1", "-n", "3", "cksum", stdin=file)
+    assert done.code == 0 and len(done.labelled()) == 3, done
+    with open(name) as file:
+        known = local.run_program("cksum", stdin=file).out_lines[0]
+    assert {text for _, _, text in done.labelled()} == {known}, done
+
+
+def test_metrics_are_a_file(local):
+    with local.start("--metrics-file", "job.prom", "--name", "bert", "-n", "2", "sleep", "600") as run:
+        text = wait_until(lambda: local.exists("job.prom") and local.read("job.prom").decode(), 20,
+                          "the file is there")
+        assert re.search(r'^ivyrun_rank_running\{job="[0-9a-f]{32}",rank="1",host=".*"\} 1$', text, re.M), text
+        assert 'name="bert"' in text and "ivyrun_rank_memory_bytes{" in text, text
+        os.kill(run.pid(), 15)
+        run.finish()
+    assert re.search(r"^ivyrun_job_exit_code\{.*\} 143$", local.read("job.prom").decode(), re.M)
+    assert sorted(os.listdir(local.directory)) == ["job.prom"]
+
+
+def test_top_says_what_each_rank_does(local):
+    busy = "echo ready; [ $RANK = 0 ] && exec sleep 600; while :; do :; done"
+    with local.start("--name", "topped", "-n", "2", "sh", "-c", busy) as run:
+        run.wait_for("ready", count=2)
+        table = wait_until(lambda: (done := local.run_program(IVYCTL, "top", "topped", "--json")).code == 0
+                           and json.loads(done.out), 10, "the job is found")
+        ranks = table["ranks"]
+        assert [rank["rank"] for rank in ranks] == [0, 1] and table["state"] == "running"
+        assert all(rank["state"] == "running" and rank["pid"] > 0 for rank in ranks), ranks
+        assert all(rank["memory_bytes"] > 0 and rank["processes"] >= 1 for rank in ranks), ranks
+        assert all(rank["output_age_s"] >= 0 for rank in ranks), ranks
+        assert ranks[1]["cpu_percent"] > ranks[0]["cpu_percent"], ranks
+        lines = local.run_program(IVYCTL, "top", "topped", "--once", "--ranks", "1").out_lines
+        assert lines[1].split() == ["RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS", "OUTPUT", "IN"]
+        assert len(lines) == 3 and lines[2].startswith("1 "), lines
+        run.signal(15)
+        run.finish()
+
+
+def examined(local, *words):
+    done = local.run_program(IVYCTL, "doctor", "--json", *words)
+    return done, json.loads(done.out)
+
+
+def test_the_doctor_examines_hosts(local):
+    done, found = examined(local, "--fake-hosts", "2", "--check-module", "json")
+    assert [host["name"] for host in found["hosts"]] == ["fake0", "fake1"], found
+    host = found["hosts"][0]
+    assert host["up"] and abs(host["clock_ahead_s"]) < 5 and host["disk_free"] > 0, host
+    assert host["c_library"] and host["module_version"] and host["interpreter_version"], host
+    failed = [finding for finding in found["findings"] if finding["result"] == "fail"]
+    assert done.code == (1 if failed else 0), done
+    done, found = examined(local, "--check-module", "nosuchmodule")
+    assert done.code == 1 and "IVY-H013" in done.err_text, done
+    assert any(finding["check"] == "module" and "nosuchmodule" in finding["what"] for finding in found["findings"])
+    done = local.run("--doctor", "-n", "1", "nosuchprogram")
+    assert done.code == 1 and "FAIL start" in done.out.decode() and "nosuchprogram" in done.out.decode(), done
+
+
+def test_the_doctor_names_hosts_that_do_not_answer(hosts):
+    done = hosts.run("--doctor", "-H", "node2,nosuchhost.invalid", "--start-timeout", "10", limit=60)
+    text = done.out.decode()
+    assert done.code == 1 and "FAIL reach nosuchhost.invalid" in text, done
+    assert re.search(r"^node2 +ssh", text, re.M), done
+
+
+@pytest.mark.parametrize("words, fix", [
+    (("--include", "a", "--exclude", "b"), "keep one of them"),
+    (("--wrap-ranks", "0"), "--wrap COMMAND"),
+    (("--check-module", "torch"), "--doctor"),
+    (("--env", "none", "--activate", "x"), "--python PATH"),
+    (("--show-ranks", "failed", "--detach"), "--log-dir DIR")])
+def test_flags_that_do_not_go_together(local, words, fix):
+    done = local.run(*words, "true")
+    assert done.code == 2 and fix in done.err_text, done

@@ -1,0 +1,116 @@
+#include "launcher/screen/line_fold.h"
+
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "launcher/report/folded_ranks.h"
+
+namespace ivy {
+namespace {
+
+constexpr std::int64_t kSoon = LineFold::kWindowNs / 2;
+
+std::string shown(const LineFold::Group& group) {
+  return std::string(group.stream == 2 ? "!" : "") + folded_ranks(group.ranks) + " " + group.text;
+}
+
+// All that is due, one line for each.
+std::string due(LineFold& fold, std::int64_t now_ns) {
+  std::string text;
+  while (const auto group = fold.take_due(now_ns)) text += shown(*group) + "\n";
+  return text;
+}
+
+TEST(LineFold, OneLineOfManyRanks) {
+  LineFold fold;
+  fold.set_everyone(4);
+  for (const int rank : {3, 0, 1}) fold.add(rank, 1, "loss 1", rank);
+  EXPECT_EQ(due(fold, kSoon), "");
+  EXPECT_EQ(due(fold, LineFold::kWindowNs + 3), "0-1,3 loss 1\n");
+  EXPECT_TRUE(fold.is_empty());
+}
+
+TEST(LineFold, WaitsForNobodyWhenAllHavePrintedIt) {
+  LineFold fold;
+  fold.set_everyone(2);
+  fold.add(0, 1, "a", 0);
+  EXPECT_EQ(due(fold, 1), "");
+  fold.add(1, 1, "a", 1);
+  EXPECT_EQ(due(fold, 1), "0-1 a\n");
+}
+
+TEST(LineFold, KeepsTheOrderOfEachRank) {
+  LineFold fold;
+  fold.set_everyone(3);
+  fold.add(0, 1, "a", 0);
+  fold.add(0, 1, "b", 1);
+  fold.add(1, 1, "b", 2);
+  fold.add(1, 1, "a", 3);  // Not into the first: it would come before this rank's "b".
+  EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs), "0 a\n0-1 b\n1 a\n");
+}
+
+TEST(LineFold, RepeatedLinesMeetOneByOne) {
+  LineFold fold;
+  fold.set_everyone(2);
+  for (const int rank : {0, 0, 1, 1}) fold.add(rank, 1, "x", 0);
+  EXPECT_EQ(due(fold, 0), "0-1 x\n0-1 x\n");
+}
+
+TEST(LineFold, StreamsAreApart) {
+  LineFold fold;
+  fold.set_everyone(2);
+  fold.add(0, 1, "x", 0);
+  fold.add(1, 2, "x", 0);
+  EXPECT_EQ(due(fold, LineFold::kWindowNs), "0 x\n!1 x\n");
+}
+
+TEST(LineFold, GivesOutWhatMustComeBeforeARank) {
+  LineFold fold;
+  fold.set_everyone(3);
+  fold.add(0, 1, "a", 0);
+  fold.add(1, 1, "b", 0);
+  fold.add(2, 1, "c", 0);
+  std::string text;
+  while (const auto group = fold.take_before(1)) text += shown(*group) + "\n";
+  EXPECT_EQ(text, "0 a\n1 b\n");
+  EXPECT_FALSE(fold.is_empty());
+}
+
+TEST(LineFold, HoldsABoundedAmount) {
+  LineFold fold;
+  fold.set_everyone(100);
+  const std::string line(64u << 10, 'x');
+  for (int rank = 0; rank < 40; ++rank) {
+    fold.add(rank, 1, line + std::to_string(rank), 0);
+    due(fold, 0);
+  }
+  std::size_t held = 0;
+  while (const auto group = fold.take_any()) held += group->text.size();
+  EXPECT_LE(held, LineFold::kMostBytes);
+}
+
+// Whatever comes: no line is lost or doubled, none is late, and each rank's lines keep their order.
+TEST(LineFold, LosesNothing) {
+  std::mt19937 random(7);
+  LineFold fold;
+  fold.set_everyone(4);
+  std::vector<std::string> printed(4), seen(4);
+  const auto take = [&](const LineFold::Group& group, std::int64_t now) {
+    EXPECT_LE(now, group.since_ns + LineFold::kWindowNs + 10'000'000);
+    for (const int rank : group.ranks) seen[static_cast<std::size_t>(rank)] += group.text;
+  };
+  std::int64_t now = 0;
+  for (int step = 0; step < 20'000; ++step, now += 10'000'000) {
+    const int rank = static_cast<int>(random() % 4);
+    const std::string text(1, static_cast<char>('a' + random() % 3));
+    printed[static_cast<std::size_t>(rank)] += text;
+    fold.add(rank, 1, text, now);
+    while (const auto group = fold.take_due(now)) take(*group, now);
+  }
+  while (const auto group = fold.take_any()) take(*group, group->since_ns);
+  EXPECT_EQ(printed, seen);
+}
+
+}  // namespace
+}  // namespace ivy

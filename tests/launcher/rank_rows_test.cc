@@ -1,0 +1,79 @@
+#include "launcher/job/rank_rows.h"
+
+#include <gtest/gtest.h>
+
+#include "launcher/job/metrics_text.h"
+#include "proto/wire/operation.h"
+
+namespace ivy {
+namespace {
+
+// Two ranks of one host; rank 0 has printed a second ago, rank 1 has ended.
+struct Scene {
+  Scene() {
+    JobPlan plan;
+    plan.world_size = 2;
+    PlannedHost host;
+    host.name = "a\"b";
+    host.workers = {{0, 0}, {1, 1}};
+    plan.hosts.push_back(host);
+    workers.begin(plan);
+    workers.started(workers[0], 77);
+    workers[0].last_output_ns = 1'000'000'000;
+    workers[1].ended = true;
+    workers[1].end.status.code = 3;
+    HostOperations answer;
+    answer.host = "a";
+    RankUsage& usage = *answer.operations.add_usage();
+    usage.set_rank(0);
+    usage.set_cpu_ms(2'500);
+    usage.set_memory_bytes(1 << 20);
+    usage.set_processes(2);
+    RankUsage& unknown = *answer.operations.add_usage();
+    unknown.set_rank(9);
+    RankOperations& rank = *answer.operations.add_ranks();
+    OperationState& state = *rank.add_running();
+    state.set_operation(static_cast<std::uint32_t>(Operation::kAllReduce));
+    state.set_sequence(812);
+    state.set_age_ms(3'200);
+    add_rank_rows(workers, {answer}, 2'000'000'000, ranks);
+  }
+  JobWorkers workers;
+  ctl::RanksDescription ranks;
+};
+
+TEST(RankRows, SayWhatEachRankDoesAndUses) {
+  const Scene scene;
+  ASSERT_EQ(scene.ranks.ranks_size(), 2);
+  const ctl::RankRow& first = scene.ranks.ranks(0);
+  EXPECT_EQ(first.state(), "running");
+  EXPECT_EQ(first.pid(), 77);
+  EXPECT_EQ(first.output_age_ms(), 1'000);
+  EXPECT_EQ(first.cpu_ms(), 2'500u);
+  EXPECT_EQ(first.operation(), "all_reduce #812 for 3.2 s");
+  const ctl::RankRow& second = scene.ranks.ranks(1);
+  EXPECT_FALSE(second.has_usage());
+  EXPECT_EQ(second.output_age_ms(), -1);
+  EXPECT_NE(second.state().find('3'), std::string::npos) << second.state();
+}
+
+TEST(MetricsText, IsWhatPrometheusReads) {
+  const Scene scene;
+  MetricsInputs job{"3f2a", "bert \"large\"", "train.py", 1'500, 1, {}};
+  const std::string text = metrics_text(job, scene.ranks);
+  for (const std::string_view line :
+       {"ivyrun_job_info{job=\"3f2a\",name=\"bert \\\"large\\\"\",program=\"train.py\"} 1\n",
+        "ivyrun_job_start_time_seconds{job=\"3f2a\"} 1.5\n",
+        "# TYPE ivyrun_rank_cpu_seconds_total counter\n",
+        "ivyrun_rank_cpu_seconds_total{job=\"3f2a\",rank=\"0\",host=\"a\\\"b\"} 2.5\n",
+        "ivyrun_rank_running{job=\"3f2a\",rank=\"1\",host=\"a\\\"b\"} 0\n",
+        "ivyrun_rank_output_age_seconds{job=\"3f2a\",rank=\"0\",host=\"a\\\"b\"} 1\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << "in\n" << text;
+  EXPECT_EQ(text.find("exit_code"), std::string::npos);
+  job.exit_code = 3;
+  EXPECT_NE(metrics_text(job, scene.ranks).find("ivyrun_job_exit_code{job=\"3f2a\"} 3\n"),
+            std::string::npos);
+}
+
+}  // namespace
+}  // namespace ivy
