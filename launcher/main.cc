@@ -418,8 +418,7 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
 // --include and --exclude, of whatever list the hosts come from.
 ivy::Result<void> pick_hosts(ivy::Options& options) {
   if (!options.include.empty()) {
-    ivy::Result<std::vector<ivy::Host>> left =
-        ivy::included_hosts(options.include, options.hosts);
+    ivy::Result<std::vector<ivy::Host>> left = ivy::included_hosts(options.include, options.hosts);
     if (!left.ok()) return left.error().context("--include");
     options.hosts = std::move(left).value();
   }
@@ -430,23 +429,30 @@ ivy::Result<void> pick_hosts(ivy::Options& options) {
   return {};
 }
 
+// The hosts that the job is meant for, in rank order.
+ivy::Result<void> settle_hosts(ivy::Options& options) {
+  std::vector<ivy::Host>& hosts = options.hosts;
+  if (hosts.empty()) hosts.emplace_back().name = "localhost";
+  IVY_CHECK(pick_hosts(options));
+  if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
+    // Each host that does not come up is a finding of its own.
+    options.min_nodes = 1;
+    options.num_nodes = options.num_nodes.value_or(static_cast<int>(hosts.size()));
+  }
+  if (options.num_nodes && hosts.size() > static_cast<std::size_t>(*options.num_nodes))
+    hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  return {};
+}
+
 int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,
         const ivy::Environment& caller, char* const* argv) {
   ivy::JobRequest request;
   request.identity = ivy::make_job_identity();
   request.started_in = absolute_directory("");
   request.options = options;
-  std::vector<ivy::Host>& hosts = request.options.hosts;
-  if (hosts.empty()) hosts.emplace_back().name = "localhost";
-  if (const ivy::Result<void> picked = pick_hosts(request.options); !picked.ok())
-    return complain(picked.error());
-  if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
-    // Each host that does not come up is a finding of its own.
-    request.options.min_nodes = 1;
-    request.options.num_nodes = options.num_nodes.value_or(static_cast<int>(hosts.size()));
-  }
-  if (options.num_nodes && hosts.size() > static_cast<std::size_t>(*options.num_nodes))
-    hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  if (const ivy::Result<void> settled = settle_hosts(request.options); !settled.ok())
+    return complain(settled.error());
+  const std::vector<ivy::Host>& hosts = request.options.hosts;
   if (options.transport == ivy::TransportChoice::kLocal) {
     for (const ivy::Host& host : hosts) {
       if (ivy::is_this_host(host)) continue;

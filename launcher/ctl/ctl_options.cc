@@ -163,7 +163,8 @@ constexpr Verb kVerbs[] = {
      "check hosts before a job: what is wrong on each, and what to do",
      "The same as `ivyrun --doctor`: hosts are reached as a job reaches them, and nothing is\n"
      "started. The exit code is 0 when no check has failed, 1 when one has.",
-     "ivyctl doctor -H 'node[01-08]'\nivyctl doctor -H 'node[01-08]' --check-module torch\nivyctl doctor --json"},
+     "ivyctl doctor -H 'node[01-08]'\nivyctl doctor -H 'node[01-08]' --check-module torch\nivyctl "
+     "doctor --json"},
     {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
      "what is known of a job that runs or has ended", "",
      "ivyctl status\nivyctl status bert-large --json"},
@@ -249,11 +250,11 @@ Result<const Verb*> find_verb(const std::string& typed) {
     names.emplace_back(verb.name);
   }
   // Names of the same verbs in other tools.
-  const std::string habit = typed == "kill" || typed == "cancel"                 ? "stop"
-                            : typed == "list" || typed == "ls"                   ? "ps"
-                            : typed.starts_with("completion")                    ? "--generate bash"
-                            : typed == "log" || typed == "tail"                  ? "logs"
-                                                                : nearest(typed, names);
+  const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
+                            : typed == "list" || typed == "ls"   ? "ps"
+                            : typed.starts_with("completion")    ? "--generate bash"
+                            : typed == "log" || typed == "tail"  ? "logs"
+                                                                 : nearest(typed, names);
   return usage_error("there is no verb \"" + typed + "\"",
                      habit.empty() ? "ivyctl --help lists them" : "ivyctl " + habit);
 }
@@ -322,8 +323,7 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
   }
   if (first == "--generate") {
     const std::string form = arguments.size() > 1 ? arguments[1] : "";
-    const std::optional<std::string> text =
-        form == "messages" ? messages_page() : generated_page(ctl_page(), form);
+    const auto text = form == "messages" ? messages_page() : generated_page(ctl_page(), form);
     if (!text)
       return usage_error("--generate makes " + std::string(kGeneratedForms) + ", not \"" + form +
                          "\"");
@@ -337,11 +337,11 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
     return parsed;
   }
   parsed.run = verb->run;
-  if (verb->run == ctl_doctor) {
-    parsed.options.words.assign(arguments.begin() + 1, arguments.end());
-    return parsed;
-  }
-  IVY_CHECK(parse_verb(*verb, {arguments.begin() + 1, arguments.end()}, parsed.options));
+  const std::vector<std::string> words(arguments.begin() + 1, arguments.end());
+  if (verb->run == ctl_doctor)
+    parsed.options.words = words;
+  else
+    IVY_CHECK(parse_verb(*verb, words, parsed.options));
   return parsed;
 }
 

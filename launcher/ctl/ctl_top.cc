@@ -39,8 +39,8 @@ Result<ctl::RanksDescription> ask_ranks(const FoundJob& job) {
                "use the ivyctl beside that ivyrun"};
 }
 
-// Of one processor between two samples: 400 % are four. Nothing: a sample is missing, or the rank
-// has another process now.
+// The share of one processor between two samples: 400 % are four. Nothing: a sample is missing, or
+// the rank has another process now.
 std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now) {
   if (!before.has_usage() || !now.has_usage() || before.pid() != now.pid()) return std::nullopt;
   if (now.sampled_ns() <= before.sampled_ns()) return std::nullopt;
@@ -54,11 +54,6 @@ std::string fixed(const char* format, double value) {
   char text[32];
   std::snprintf(text, sizeof text, format, value);
   return text;
-}
-
-std::string size_text(std::uint64_t bytes) {
-  const double mebibytes = static_cast<double>(bytes) / (1u << 20);
-  return mebibytes < 1024 ? fixed("%.0f MiB", mebibytes) : fixed("%.1f GiB", mebibytes / 1024);
 }
 
 std::string age_text(std::int64_t age_ms) {

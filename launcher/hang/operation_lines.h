@@ -26,7 +26,7 @@ struct HostOperations {
 std::string operation_lines(const std::vector<HostOperations>& hosts,
                             const std::vector<std::string>& silent);
 
-// "all_reduce #812 of "world"".
+// The operation in words, such as: all_reduce #812 of "world".
 std::string name_of_operation(const OperationState& state);
 
 }  // namespace ivy

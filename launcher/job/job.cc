@@ -193,7 +193,8 @@ void Job::start_workers() {
   bring_up_.stop_waiting();
   for (const Diagnostic& warning : job_.plan.warnings)
     if (!job_.options.quiet) job_.screen.say(render(warning));
-  if (!job_.options.doctor && std::any_of(job_.hosts.begin(), job_.hosts.end(),
+  if (!job_.options.doctor &&
+      std::any_of(job_.hosts.begin(), job_.hosts.end(),
                   [](const HostRecord& host) { return host.gone.has_value(); }))
     job_.say("warning: starting with " + job_.hosts.members_text());
   restarts_.count_spare_hosts();

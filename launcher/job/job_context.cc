@@ -54,8 +54,7 @@ JobContext::JobContext(boost::asio::io_context& loop_of_all, JobRequest asked)
       phase(loop),
       hosts(options, options.min_nodes.has_value() && takeover == 0),
       screen(loop, request),
-      events(request),
-      metrics(loop, options),
+      events(loop, request),
       opened_at_ns(monotonic_ns()) {}
 
 bool JobContext::end_because(LauncherReason reason, Diagnostic diagnostic, int signal) {

@@ -16,7 +16,6 @@
 #include "launcher/job/job_screen.h"
 #include "launcher/job/job_state.h"
 #include "launcher/job/job_workers.h"
-#include "launcher/job/metrics_file.h"
 #include "launcher/job/metrics_text.h"
 #include "launcher/report/device_lines.h"
 
@@ -81,7 +80,6 @@ struct JobContext {
   JobWorkers workers;
   JobScreen screen;
   JobEvents events;
-  MetricsFile metrics;
   std::int64_t opened_unix_ms = 0, opened_at_ns = 0;
   std::int64_t started_at_ns = 0, job_started_at_ns = 0;  // This generation, the first one.
   LauncherEnd launcher_end;

@@ -141,12 +141,12 @@ void JobEnding::conclude() {
 }
 
 void JobEnding::write_metrics(int exit_code) {
-  if (!job_.metrics.is_wanted()) return;
+  if (!job_.events.metrics().is_wanted()) return;
   MetricsInputs inputs = job_.metrics_inputs();
   inputs.exit_code = exit_code;
   ctl::RanksDescription ranks;
   add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
-  job_.metrics.end(metrics_text(inputs, ranks));
+  job_.events.metrics().end(metrics_text(inputs, ranks));
 }
 
 void JobEnding::say_over(const Outcome& outcome) {
@@ -234,7 +234,7 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
-  for (const std::string& missing : {job_.events.complaint(), job_.metrics.complaint()})
+  for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
     if (!missing.empty()) inputs.complaints.push_back(missing);
   inputs.device_lines =
       device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);

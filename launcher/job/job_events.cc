@@ -64,8 +64,8 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan) {
   return object;
 }
 
-JobEvents::JobEvents(const JobRequest& request)
-    : request_(request), writer_(kEventRoomBytes, [] {}) {
+JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
+    : request_(request), writer_(kEventRoomBytes, [] {}), metrics_(loop, request.options) {
   const std::string& place = request.options.events;
   if (place.empty() || request.options.dry_run) return;
   if (!place.starts_with("fd:")) {

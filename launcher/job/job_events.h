@@ -1,6 +1,6 @@
-// What happens to a job, for programs: the JSON lines of --events, attempt.json beside the log
-// files of each attempt, and the object of --summary json (docs/machine-output.md). Files are
-// written on a thread.
+// What happens to a job, for programs: the JSON lines of --events, the figures of --metrics-file,
+// attempt.json beside the log files of each attempt, and the object of --summary json
+// (docs/machine-output.md). Files are written on a thread.
 //
 // Thread: the loop's. Lifetime: within the job's context.
 #pragma once
@@ -12,6 +12,7 @@
 #include <string>
 
 #include "launcher/job/job_request.h"
+#include "launcher/job/metrics_file.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/screen/summary.h"
 #include "proto/os/file_writer.h"
@@ -23,7 +24,7 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan);
 
 class JobEvents {
  public:
-  explicit JobEvents(const JobRequest& request);
+  JobEvents(boost::asio::io_context& loop, const JobRequest& request);
 
   void planned(const JobPlan& plan);
   void started(std::uint32_t generation, int max_attempts, std::int64_t started_at_ns);
@@ -40,6 +41,7 @@ class JobEvents {
   void finish();
   // A verdict would go somewhere; making one copies what ranks have printed.
   bool wants_verdict(const std::string& folder) const;
+  MetricsFile& metrics() { return metrics_; }
   // Why something could not be written; empty: it was.
   std::string complaint();
 
@@ -53,6 +55,7 @@ class JobEvents {
   FileWriter writer_;
   FileWriter::File file_ = 0;
   std::set<int> heard_;  // Ranks whose first output has come.
+  MetricsFile metrics_;
   std::int64_t started_at_ns_ = 0;
   int errno_value_ = 0;
 };

@@ -24,7 +24,7 @@ struct HostRecord {
   std::optional<LinkUp> up;
   std::optional<HostFacts> facts;
   std::optional<LinkDown> failure;  // Why it never came up.
-  RelatedTime clock;  // --doctor: how far its clock is ahead of ours.
+  RelatedTime clock;                // --doctor: how far its clock is ahead of ours.
   bool checked = false;
   bool opens_store = false;  // Host 0, between OpenStore and its answer.
   std::string interface;

@@ -46,7 +46,8 @@ class JobNews {
   // Calls done with operation_lines() of the hosts that answer within a second; at once when no
   // rank uses the comm runtime.
   void ask_operations(std::function<void(const std::string& text)> done);
-  // Calls done with what the ranks of these hosts do and use, as far as they answer within a second.
+  // Calls done with what the ranks of these hosts do and use, as far as they answer within a
+  // second.
   using Usage = std::function<void(const std::vector<HostOperations>& answers)>;
   void ask_usage(const std::vector<std::size_t>& hosts, Usage done);
   void on_operations(std::size_t host, const Operations& operations);

@@ -136,12 +136,12 @@ std::string JobPlanner::doctor() {
   const auto failed = std::count_if(findings.begin(), findings.end(),
                                     [](const Finding& finding) { return finding.has_failed; });
   if (failed > 0)
-    job_.end_because(LauncherReason::kRefused,
-                     Diagnostic{.id = "IVY-H013",
-                                .what = counted(static_cast<std::size_t>(failed), "check") +
-                                        " of --doctor " + (failed == 1 ? "has" : "have") +
-                                        " failed",
-                                .exit_code = kDoctorFailed});
+    job_.end_because(
+        LauncherReason::kRefused,
+        Diagnostic{.id = "IVY-H013",
+                   .what = counted(static_cast<std::size_t>(failed), "check") + " of --doctor " +
+                           (failed == 1 ? "has" : "have") + " failed",
+                   .exit_code = kDoctorFailed});
   if (!job_.options.doctor_json) return findings_text(examined, findings);
   boost::json::object object{{"schema", kMachineSchema}, {"event", "doctor"}};
   for (auto& field : findings_object(examined, findings)) object[field.key()] = field.value();

@@ -43,7 +43,7 @@ class JobPlanner {
   JobContext& job_;
   Result<std::vector<std::string>> master_ = std::vector<std::string>();
   bool is_new_ = false;
-  std::vector<Diagnostic> refusals_;  // --doctor: what would have refused the job.
+  std::vector<Diagnostic> refusals_;       // --doctor: what would have refused the job.
   std::optional<Environment> from_files_;  // What the files of --env-file said.
 };
 

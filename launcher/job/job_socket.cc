@@ -191,39 +191,11 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
       *reply.mutable_store() = std::move(*store);
       return say(client, reply);
     }
-    case ctl::Request::kDescribeOperations: {
+    case ctl::Request::kDescribeOperations:
+    case ctl::Request::kDescribeStacks:
+    case ctl::Request::kDescribeRanks:
       client->closes = false;
-      return handlers_.describe_operations([this, client, alive = alive_](const std::string& text) {
-        if (!*alive || client->is_closed) return;
-        ctl::Reply said;
-        said.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
-        client->closes = true;
-        say(client, said);
-      });
-    }
-    case ctl::Request::kDescribeStacks: {
-      client->closes = false;
-      const auto done = [this, client, alive = alive_](const std::string& text) {
-        if (!*alive || client->is_closed) return;
-        ctl::Reply said;
-        said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
-        client->closes = true;
-        say(client, said);
-      };
-      return handlers_.describe_stacks(request.describe_stacks(), done);
-    }
-    case ctl::Request::kDescribeRanks: {
-      client->closes = false;
-      const auto done = [this, client, alive = alive_](const ctl::RanksDescription& ranks) {
-        if (!*alive || client->is_closed) return;
-        ctl::Reply said;
-        *said.mutable_ranks() = ranks;
-        *said.mutable_ranks()->mutable_job() = handlers_.describe();
-        client->closes = true;
-        say(client, said);
-      };
-      return handlers_.describe_ranks(done);
-    }
+      return answer_later(client, request);
     case ctl::Request::kStop: {
       // Before the stop, which speaks, and may end the job in the same turn.
       client->closes = false;
@@ -239,6 +211,35 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
   }
   say(client, refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
                        "use the ivyctl beside that ivyrun"}));
+}
+
+// What the hosts have to be asked for.
+void JobSocket::answer_later(const ClientPointer& client, const ctl::Request& request) {
+  const auto say_last = [this, client, alive = alive_](const ctl::Reply& reply) {
+    if (!*alive || client->is_closed) return;
+    client->closes = true;
+    say(client, reply);
+  };
+  if (request.has_describe_operations())
+    return handlers_.describe_operations([say_last](const std::string& text) {
+      ctl::Reply said;
+      said.mutable_operations()->set_text(text.substr(0, kMaxCtlBytes / 2));
+      say_last(said);
+    });
+  if (request.has_describe_stacks())
+    return handlers_.describe_stacks(
+        request.describe_stacks(), [say_last](const std::string& text) {
+          ctl::Reply said;
+          said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
+          say_last(said);
+        });
+  handlers_.describe_ranks([this, say_last, alive = alive_](const ctl::RanksDescription& ranks) {
+    if (!*alive) return;
+    ctl::Reply said;
+    *said.mutable_ranks() = ranks;
+    *said.mutable_ranks()->mutable_job() = handlers_.describe();
+    say_last(said);
+  });
 }
 
 void JobSocket::describe_to(const ClientPointer& client) {

@@ -20,10 +20,10 @@ struct WorkerRecord {
   int open_streams = 2;
   std::size_t host = 0;
   bool mpi_joined = false;
-  int rejoins = 0;                 // How often it was started again alone.
-  std::int64_t started_at_ns = 0;  // Its present process; 0: with all the others.
+  int rejoins = 0;                  // How often it was started again alone.
+  std::int64_t started_at_ns = 0;   // Its present process; 0: with all the others.
   std::int64_t last_output_ns = 0;  // When it has printed last; 0: nothing yet.
-  bool mpi_absent = false;         // It ended well, and has never called MPI_Init.
+  bool mpi_absent = false;          // It ended well, and has never called MPI_Init.
 
   bool has_failed() const { return ended && !end.status.success(); }
 };

@@ -45,7 +45,7 @@ void MetricsFile::schedule(std::chrono::seconds time) {
   });
 }
 
-// Whoever reads the file sees the whole of the old text or of the new one. The name changes on the
+// A reader of the file sees the whole of the old text or of the new one. The name changes on the
 // writer's thread, behind what was written before: an opener is what runs there.
 void MetricsFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());

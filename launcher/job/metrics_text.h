@@ -15,7 +15,7 @@ struct MetricsInputs {
   std::string program;
   std::int64_t opened_unix_ms = 0;
   std::uint32_t generation = 0;
-  std::optional<int> exit_code;  // The job has ended.
+  std::optional<int> exit_code;  // Present once the job has ended.
 };
 
 std::string metrics_text(const MetricsInputs& job, const ctl::RanksDescription& ranks);

@@ -68,7 +68,7 @@ void RankEvents::begin() {
   evidence_.watch(job_.options.stall_timeout);
   job_.workers.begin(job_.plan);
   news_.begin(job_.generation, job_.workers.hosts_by_rank());
-  job_.metrics.begin([this](std::function<void(const std::string&)> done) {
+  job_.events.metrics().begin([this](std::function<void(const std::string&)> done) {
     describe([this, done = std::move(done)](const ctl::RanksDescription& ranks) {
       if (!job_.concluded) done(metrics_text(job_.metrics_inputs(), ranks));
     });
@@ -129,7 +129,8 @@ void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost)
 }
 
 void RankEvents::ended(WorkerRecord& worker) {
-  log::debug("rank " + std::to_string(worker.end.rank) + " ended: " + describe(worker.end.status));
+  log::debug("rank " + std::to_string(worker.end.rank) +
+             " ended: " + ivy::describe(worker.end.status));
   job_.events.exited(worker.end);
   const bool is_no_failure = preemption_.explains(worker) || worker.end.after_stop;
   if (worker.has_failed() && !is_no_failure) job_.screen.output().show_failed(worker.end.rank);
@@ -188,11 +189,12 @@ void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks
 void RankEvents::describe(Described done) {
   std::vector<std::size_t> hosts;
   for (const PlannedHost& planned : job_.plan.hosts) hosts.push_back(planned.host_index);
-  news_.ask_usage(hosts, [this, done = std::move(done)](const std::vector<HostOperations>& answers) {
-    ctl::RanksDescription ranks;
-    add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
-    done(ranks);
-  });
+  news_.ask_usage(hosts,
+                  [this, done = std::move(done)](const std::vector<HostOperations>& answers) {
+                    ctl::RanksDescription ranks;
+                    add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
+                    done(ranks);
+                  });
 }
 
 }  // namespace ivy

@@ -11,8 +11,8 @@
 namespace ivy {
 
 struct Activation {
-  std::string python;  // The environment's interpreter.
-  Environment set;     // PATH, and VIRTUAL_ENV or CONDA_PREFIX and CONDA_DEFAULT_ENV.
+  std::string python;
+  Environment set;  // PATH, and VIRTUAL_ENV or CONDA_PREFIX and CONDA_DEFAULT_ENV.
   std::vector<std::string> unset;
 };
 

@@ -16,7 +16,7 @@ bool is_numeric(std::string_view text) {
   return !text.empty() && text.find_first_not_of("0123456789-") == std::string_view::npos;
 }
 
-// "3" or "0-3".
+// The text is a place or a range of them, such as "3" or "0-3".
 Result<void> add_places(std::string_view text, std::vector<int>& places) {
   const std::size_t dash = text.find('-');
   const Result<int> first = parse_number(text.substr(0, dash), 0, kMaxPlace);

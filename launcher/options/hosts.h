@@ -19,13 +19,13 @@ struct Host {
   std::uint16_t port = 0;    // SSH port; 0: not written.
   std::optional<int> slots;  // Written slots (a:4, slots=4); repeated entries of a host add up.
   std::optional<int> max_slots = {};  // max_slots=4: more workers than this are refused.
-  // --include h:0,2 and --exclude h:1: its places are these alone, or all but these. They number its
-  // accelerators, where it has any.
+  // --include h:0,2 and --exclude h:1: its places are these alone, or all but these. They number
+  // its accelerators, where it has any.
   std::vector<int> only_places = {};
   std::vector<int> without_places = {};
-  std::optional<int> fake;            // --fake-hosts: number of this pretended host, 0..N-1.
-  bool joins = false;                 // torchrun mode: its own ivyrun brings it.
-  std::string origin;                 // "-H", or "file:line", for messages.
+  std::optional<int> fake;  // --fake-hosts: number of this pretended host, 0..N-1.
+  bool joins = false;       // torchrun mode: its own ivyrun brings it.
+  std::string origin;       // "-H", or "file:line", for messages.
 
   bool operator==(const Host&) const = default;
 };

@@ -54,7 +54,7 @@ struct ShowRanks {
   bool all = true;
   bool first_per_host = false;
   bool failed = false;  // Those that fail, and only then.
-  bool local = false;  // The numbers are local ranks (--local-ranks-filter).
+  bool local = false;   // The numbers are local ranks (--local-ranks-filter).
   std::vector<int> ranks;
 
   bool includes(int rank, int local_rank) const {

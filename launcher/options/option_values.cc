@@ -172,7 +172,8 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
   for (bool is_last = false; !is_last;) {
     is_last = rest.find(',') == std::string_view::npos;
     const auto range = parse_range(take_part(rest, ','), 0, kMaxWorkers - 1);
-    if (!range) return invalid(text, "a list of ranks such as 0,8-15, all, first-per-host or failed");
+    if (!range)
+      return invalid(text, "a list of ranks such as 0,8-15, all, first-per-host or failed");
     for (int rank = range->first; rank <= range->second; ++rank) result.ranks.push_back(rank);
     // Overlapping ranges may repeat ranks, but never without an end.
     if (result.ranks.size() > 2u * kMaxWorkers) return invalid(text, "a list of that many ranks");

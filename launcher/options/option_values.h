@@ -48,7 +48,7 @@ Result<BindChoice> parse_bind_to(std::string_view text);
 std::string profile_name(Profile profile);
 Result<Profile> parse_profile(std::string_view text);
 
-// "all", "first-per-host", "failed", "0,8-15".
+// The text is "all", "first-per-host", "failed", or a list such as "0,8-15".
 Result<ShowRanks> parse_show_ranks(std::string_view text);
 
 // A kind of label (auto, none, rank, host), or a template whose placeholders are all known.

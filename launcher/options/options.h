@@ -63,18 +63,18 @@ struct WorkerOptions {
   std::vector<TfRole> tf_roles;
   bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
   ProgramKind program_kind = ProgramKind::kAuto;
-  std::vector<std::string> command;    // Program and its arguments, byte for byte.
-  std::string python;                  // --python
-  std::string working_directory;       // --wdir; empty: where ivyrun was started.
-  std::vector<std::string> exports;    // -x K or K=V, in order.
-  std::vector<std::string> env_files;  // --env-file
+  std::vector<std::string> command;           // Program and its arguments, byte for byte.
+  std::string python;                         // --python
+  std::string working_directory;              // --wdir; empty: where ivyrun was started.
+  std::vector<std::string> exports;           // -x K or K=V, in order.
+  std::vector<std::string> env_files;         // --env-file
   EnvChoice env_choice = EnvChoice::kListed;  // --env
-  std::vector<std::string> wrap;       // --wrap: words in front of the program, with placeholders.
-  ShowRanks wrap_ranks;                // --wrap-ranks
-  std::string activate;                // --activate: a virtual environment, or "conda:NAME".
-  std::string stdin_choice = "0";      // --stdin 0|none
-  bool no_python_hook = false;         // Python workers cannot be asked where they are.
-  std::string nccl_profiler;           // --nccl-profiler; empty: not given, which is "calls".
+  std::vector<std::string> wrap;   // --wrap: words in front of the program, with placeholders.
+  ShowRanks wrap_ranks;            // --wrap-ranks: which ranks get them.
+  std::string activate;            // --activate: a virtual environment, or "conda:NAME".
+  std::string stdin_choice = "0";  // --stdin: which ranks read it.
+  bool no_python_hook = false;     // Python workers cannot be asked where they are.
+  std::string nccl_profiler;       // --nccl-profiler; empty: not given, which is "calls".
 };
 
 // What is shown of the workers' output, and where it is kept.
@@ -91,9 +91,9 @@ struct OutputOptions {
   bool timestamps = false;
   OverflowChoice overflow = OverflowChoice::kBlock;
   SummaryChoice summary = SummaryChoice::kAuto;
-  std::string events;  // --events: an absolute path, or "fd:N"; empty: none.
-  std::string name;    // --name: what people call the job.
-  bool dedup = false;  // --dedup: equal lines of several ranks are shown once.
+  std::string events;        // --events: an absolute path, or "fd:N"; empty: none.
+  std::string name;          // --name: what people call the job.
+  bool dedup = false;        // --dedup: equal lines of several ranks are shown once.
   std::string metrics_file;  // --metrics-file: an absolute path; empty: none.
 };
 
@@ -163,8 +163,8 @@ struct DiagnosisOptions {
   bool dry_run_json = false;  // The plan as an object.
   bool doctor = false;        // A dry run that says what is wrong with the hosts.
   bool doctor_json = false;
-  std::string check_module;   // --check-module: a Python module that hosts need.
-  bool explain_env = false;   // A dry run that shows the workers' variables instead of the plan.
+  std::string check_module;  // --check-module: a Python module that hosts need.
+  bool explain_env = false;  // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
 

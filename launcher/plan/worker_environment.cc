@@ -473,7 +473,7 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
     return is_on_this_host(host) || has_callers_environment(host);
   };
   if (std::all_of(hosts.begin(), hosts.end(), has_all)) return "";
-  // Who says --env all or none knows what is passed.
+  // A user of --env all or none knows what is passed.
   if (inputs.options->env_choice != EnvChoice::kListed) return "";
   const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
   std::vector<std::string> names;

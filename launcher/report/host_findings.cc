@@ -28,16 +28,9 @@ constexpr std::uint64_t kLittleShared = 512 * kMebibyte;
 constexpr std::uint64_t kLittleLocked = kGibibyte;
 constexpr std::uint64_t kFewFiles = 4'096;
 
-// "1.5 GiB"
-std::string size_of(std::uint64_t bytes) {
-  if (bytes == kUnlimited) return "unlimited";
-  char text[32];
-  const double gibibytes = static_cast<double>(bytes) / static_cast<double>(kGibibyte);
-  if (bytes >= kGibibyte)
-    std::snprintf(text, sizeof text, "%.1f GiB", gibibytes);
-  else
-    std::snprintf(text, sizeof text, "%.0f MiB", gibibytes * 1024);
-  return text;
+// The limits of a process know a number that means none.
+std::string limit_text(std::uint64_t bytes) {
+  return bytes == kUnlimited ? "unlimited" : size_text(bytes);
 }
 
 std::string seconds_of(std::int64_t milliseconds) {
@@ -99,7 +92,7 @@ void check_space(const ExaminedHost& host, Findings& findings) {
     findings.add(host,
                  {health.disk_free() < kNoDisk,
                   "disk",
-                  "only " + size_of(health.disk_free()) + " are free in the working directory",
+                  "only " + size_text(health.disk_free()) + " are free in the working directory",
                   "make room there, or name another directory: --wdir DIR",
                   {}});
   }
@@ -107,8 +100,8 @@ void check_space(const ExaminedHost& host, Findings& findings) {
     findings.fail(host, "shm", "there is no /dev/shm", "mount -t tmpfs tmpfs /dev/shm");
   else if (health.shared_free() < kLittleShared)
     findings.warn(host, "shm",
-                  "only " + size_of(health.shared_free()) + " of " + size_of(health.shared_size()) +
-                      " are free in /dev/shm",
+                  "only " + size_text(health.shared_free()) + " of " +
+                      size_text(health.shared_size()) + " are free in /dev/shm",
                   "remove what is left there; a container gets more with --shm-size=8g");
 }
 
@@ -122,7 +115,7 @@ void check_limits(const ExaminedHost& host, Findings& findings) {
   const bool locks = host.facts.accelerators() > 0 || has_fast_network(host.facts);
   if (locks && health.locked_limit() < kLittleLocked)
     findings.warn(
-        host, "memlock", "only " + size_of(health.locked_limit()) + " may be locked",
+        host, "memlock", "only " + limit_text(health.locked_limit()) + " may be locked",
         "\"* - memlock unlimited\" in /etc/security/limits.conf, or LimitMEMLOCK=infinity "
         "of ivy-agent.service or slurmd.service");
   if (health.files_limit() < kFewFiles)
@@ -222,10 +215,10 @@ TextRow table_row(const ExaminedHost& host, const std::string& module) {
               known(health.c_library()),
               known(facts.interpreter_version()),
               std::to_string(facts.accelerators()) + (driver.empty() ? "" : " " + driver),
-              size_of(health.disk_free()),
-              size_of(health.shared_free()),
-              size_of(health.memory_free()),
-              size_of(health.locked_limit())};
+              size_text(health.disk_free()),
+              size_text(health.shared_free()),
+              size_text(health.memory_free()),
+              limit_text(health.locked_limit())};
   if (!module.empty()) row.insert(row.begin() + 6, known(health.module_version()));
   return row;
 }

@@ -18,22 +18,24 @@ struct ExaminedHost {
   bool is_up = true;  // Else only the next two are known.
   std::string step;   // Where its way ended; may be empty.
   RemoteText failure;
-  HostFacts facts;                  // With HostCheckup.
-  std::int64_t clock_ms = 0;        // By so much its clock is ahead of this host's...
-  std::int64_t clock_error_ms = 0;  // ...give or take.
+  HostFacts facts;  // With a HostCheckup, since it was asked for.
+  // By so much its clock is ahead of this host's, and by so much that may be wrong.
+  std::int64_t clock_ms = 0;
+  std::int64_t clock_error_ms = 0;
 };
 
 struct Finding {
-  bool has_failed = false;  // Else a warning.
-  std::string check;        // "reach", "clock", "disk"...
+  bool has_failed = false;  // Otherwise it is a warning.
+  std::string check;        // A word such as "reach", "clock" or "disk".
   std::string what;
   std::string fix;
   std::vector<std::string> hosts;
 };
 
+// Hosts are in rank order.
 struct Examination {
-  std::string module;                // --check-module; empty: none.
-  std::vector<ExaminedHost> hosts;   // In rank order.
+  std::string module;  // --check-module; empty where none was named.
+  std::vector<ExaminedHost> hosts;
   std::vector<Diagnostic> refusals;  // What would keep the job from starting.
 };
 

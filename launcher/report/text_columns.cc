@@ -1,6 +1,7 @@
 #include "launcher/report/text_columns.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <utility>
 
 #include "proto/contract/remote_text.h"
@@ -25,6 +26,16 @@ std::string text_columns(const std::vector<TextRow>& given, const std::string& i
     out += line + "\n";
   }
   return out;
+}
+
+std::string size_text(std::uint64_t bytes) {
+  constexpr double kMebibyte = 1u << 20;
+  const double mebibytes = static_cast<double>(bytes) / kMebibyte;
+  const bool is_large = mebibytes >= 1024;
+  char text[32];
+  std::snprintf(text, sizeof text, is_large ? "%.1f GiB" : "%.0f MiB",
+                is_large ? mebibytes / 1024 : mebibytes);
+  return text;
 }
 
 }  // namespace ivy

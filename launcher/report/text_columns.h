@@ -1,6 +1,7 @@
-// Rows of words as columns of text. Pure; thread: any.
+// Rows of words as columns of text, and what stands in them. Pure; thread: any.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -12,5 +13,8 @@ using TextRow = std::vector<std::string>;
 // have as many cells as the first; there is at least one. What other hosts have said may stand in a
 // cell: it is escaped here.
 std::string text_columns(const std::vector<TextRow>& rows, const std::string& indent = "  ");
+
+// A size in binary units, such as "512 MiB" or "1.5 GiB".
+std::string size_text(std::uint64_t bytes);
 
 }  // namespace ivy

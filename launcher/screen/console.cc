@@ -84,7 +84,12 @@ void Console::put(Lane& lane, const LinePiece& piece) {
   }
   // Its beginning was closed by another rank's line, and nothing follows but its newline.
   if (piece.continued && piece.text.empty() && open_ != &lane) return;
-  if (hold(lane, piece)) return;
+  if (style_.folds && !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane) {
+    // Its bytes count as shown: LineFold bounds them.
+    labels_[{lane.rank, lane.stream}] = lane.label;
+    fold_.add(lane.rank, lane.stream, piece.text, monotonic_ns());
+    return release(monotonic_ns());
+  }
   begin_line(lane);
   std::string& text = out();
   text.append(piece.text);
@@ -95,23 +100,8 @@ void Console::put(Lane& lane, const LinePiece& piece) {
   open_is_coloured_ = false;
 }
 
-// Held bytes have been granted to their host already: LineFold bounds them.
-bool Console::hold(Lane& lane, const LinePiece& piece) {
-  const bool is_whole = !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane;
-  if (!style_.folds || !is_whole) return false;
-  labels_[{lane.rank, lane.stream}] = lane.label;
-  const std::int64_t now = monotonic_ns();
-  fold_.add(lane.rank, lane.stream, piece.text, now);
-  release_due(now);
-  return true;
-}
-
-void Console::release_due(std::int64_t now_ns) {
-  while (const auto group = fold_.take_due(now_ns)) write_group(*group);
-}
-
-void Console::release_held() {
-  while (const auto group = fold_.take_any()) write_group(*group);
+void Console::release(std::int64_t until_ns) {
+  while (const auto group = fold_.take_due(until_ns)) write_group(*group);
 }
 
 void Console::write_group(const LineFold::Group& group) {
@@ -167,7 +157,7 @@ void Console::cut_lane(Lane& lane) {
 
 void Console::say(std::string_view text) {
   if (text.empty()) return;
-  release_held();
+  release(LineFold::kAnyTime);
   begin_text();
   close_open_line();
   out().append(escape_control(text));
@@ -240,7 +230,7 @@ void Console::draw_bottom() {
 }
 
 void Console::forget_lanes() {
-  release_held();
+  release(LineFold::kAnyTime);
   labels_.clear();
   begin_text();
   close_open_line();

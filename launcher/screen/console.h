@@ -49,7 +49,7 @@ struct ConsoleStyle {
   bool pass_through = false;  // One rank without label: bytes as they are.
   bool filters_controls = false;
   bool timestamps = false;
-  bool folds = false;  // --dedup
+  bool folds = false;  // --dedup: equal lines of ranks are shown once.
   bool utf8 = true;
 };
 
@@ -82,12 +82,10 @@ class Console {
   // Shows the newest state of a line that is overwritten again and again: below the others on a
   // terminal, else as a line of its own.
   void show_state(Lane& lane);
-  // --dedup: so many ranks may print the same line.
-  void set_everyone(std::size_t ranks) { fold_.set_everyone(ranks); }
-  // Writes the lines that have been held long enough, or all that are held.
-  void release_due(std::int64_t now_ns);
-  void release_held();
-  std::optional<std::int64_t> held_until_ns() const { return fold_.due_ns(); }
+  // --dedup: the lines that are held.
+  LineFold& fold() { return fold_; }
+  // Writes those whose time has come by then.
+  void release(std::int64_t until_ns);
   // The stream has ended, or what follows was dropped: its unfinished line ends here.
   void end_lane(Lane& lane);
   void cut_lane(Lane& lane);
@@ -109,7 +107,6 @@ class Console {
     int host_index;  // ...this host may send `bytes` more.
   };
   void put(Lane& lane, const LinePiece& piece);
-  bool hold(Lane& lane, const LinePiece& piece);
   void write_group(const LineFold::Group& group);
   void pass(Lane& lane, std::string_view bytes);
   void begin_text();

@@ -80,7 +80,7 @@ void ConsoleStream::add(Lane& lane) {
   lane.number = static_cast<std::uint32_t>(lanes_.size());
   lanes_.push_back(&lane);
   if (lane.shown) ++shown_[lane.stream == 2 ? 1 : 0];
-  console_.set_everyone(std::max(shown_[0], shown_[1]));
+  console_.fold().set_everyone(std::max(shown_[0], shown_[1]));
 }
 
 void ConsoleStream::accept(Lane& lane, std::string_view bytes, bool end) {
@@ -105,7 +105,7 @@ void ConsoleStream::end_lanes() {
   if (console_.has_failed()) return;
   for (Lane* lane : lanes_)
     if (lane->shown) enqueue_end(*lane);
-  if (queue_.empty()) console_.release_held();
+  if (queue_.empty()) console_.release(LineFold::kAnyTime);
 }
 
 // --console-overflow=drop: what of these bytes is kept. Only whole lines are dropped; the line that
@@ -256,14 +256,14 @@ void ConsoleStream::arm_bottom() {
 
 // --dedup: lines whose time has come.
 void ConsoleStream::arm_held() {
-  if (const auto due = console_.held_until_ns()) arm(*due);
+  if (const auto due = console_.fold().due_ns()) arm(*due);
 }
 
 void ConsoleStream::on_timer() {
   timer_due_ns_ = 0;
   const std::int64_t now_ns = monotonic_ns();
-  if (console_.held_until_ns()) {
-    console_.release_due(now_ns);
+  if (console_.fold().due_ns()) {
+    console_.release(now_ns);
     schedule_flush();
     arm_held();
   }

@@ -73,10 +73,10 @@ class ConsoleStream {
   Handlers handlers_;
   Console console_;
   ChunkQueue queue_;
-  std::vector<Lane*> lanes_;    // By lane number.
+  std::vector<Lane*> lanes_;       // By lane number.
   std::size_t shown_[2] = {0, 0};  // Lanes of each stream that reach the console.
-  std::vector<Lane*> waiting_;  // Lanes with an unfinished line.
-  std::uint64_t lines_ = 0;     // Workers' lines shown so far.
+  std::vector<Lane*> waiting_;     // Lanes with an unfinished line.
+  std::uint64_t lines_ = 0;        // Workers' lines shown so far.
   bool flush_scheduled_ = false;
   boost::asio::steady_timer timer_;
   std::int64_t timer_due_ns_ = 0;  // 0: not armed.

@@ -2,6 +2,7 @@
 // the loop, and held back while the file system is behind. Thread: the loop's.
 #pragma once
 
+#include <algorithm>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cstdint>
@@ -21,7 +22,10 @@ class HostCredit {
       : loop_(loop), grant_(std::move(grant)), may_grant_(std::move(may_grant)) {}
   ~HostCredit() { *alive_ = false; }
 
+  // So many bytes of what is added next have been granted before: they are shown a second time.
+  void repeat(int host_index, std::uint64_t bytes) { repeated_[host_index] += bytes; }
   void add(int host_index, std::uint64_t bytes) {
+    bytes -= take_repeated(host_index, bytes);
     if (bytes == 0) return;
     owed_[host_index] += bytes;
     if (std::exchange(is_scheduled_, true)) return;
@@ -37,10 +41,19 @@ class HostCredit {
   }
 
  private:
+  std::uint64_t take_repeated(int host_index, std::uint64_t most) {
+    const auto found = repeated_.find(host_index);
+    if (found == repeated_.end()) return 0;
+    const std::uint64_t bytes = std::min(found->second, most);
+    found->second -= bytes;
+    return bytes;
+  }
+
   boost::asio::io_context& loop_;
   const std::function<void(int, std::uint64_t)> grant_;
   const std::function<bool()> may_grant_;
   std::map<int, std::uint64_t> owed_;  // By host, not reported yet.
+  std::map<int, std::uint64_t> repeated_;
   bool is_scheduled_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <deque>
+#include <limits>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -17,6 +18,8 @@ namespace ivy {
 class LineFold {
  public:
   static constexpr std::int64_t kWindowNs = 100'000'000;
+  // For take_due(): every line, whether or not its time has come.
+  static constexpr std::int64_t kAnyTime = std::numeric_limits<std::int64_t>::max();
   // More bytes of lines are not held: the oldest leave before their time.
   static constexpr std::size_t kMostBytes = 1u << 20;
 
@@ -45,11 +48,14 @@ class LineFold {
   std::optional<std::uint64_t> joinable(int rank, const std::string& key) const;
 
   std::size_t everyone_ = 0;
-  std::deque<Group> groups_;  // The first has this number...
-  std::uint64_t first_ = 0;   // ...and they count upwards.
+  // Groups have numbers that count upwards; `first_` is that of the first one here.
+  std::deque<Group> groups_;
+  std::uint64_t first_ = 0;
   std::size_t bytes_ = 0;
-  std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;  // Numbers of groups.
-  std::unordered_map<int, std::uint64_t> next_;  // Of each rank: behind its newest group.
+  // The numbers of the groups of a text.
+  std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;
+  // For each rank the number behind its newest group.
+  std::unordered_map<int, std::uint64_t> next_;
 };
 
 }  // namespace ivy

@@ -26,6 +26,18 @@ bool is_same_place(int first_fd, int second_fd) {
   return first.st_dev == second.st_dev && first.st_ino == second.st_ino;
 }
 
+// Whether this stream of the rank goes to the console where the rank is shown.
+bool has_console(const OutputOptions& options, const RankPlace& place, int stream) {
+  const int redirected = options.redirects.of(place.local_rank) & ~options.tee.of(place.local_rank);
+  return (redirected & stream) == 0;
+}
+
+template <class Streams>
+bool are_idle(const Streams& streams) {
+  return std::all_of(streams.begin(), streams.end(),
+                     [](const auto& stream) { return !stream || stream->is_idle(); });
+}
+
 std::size_t index_of(int stream) { return stream == 2 ? 1 : 0; }
 
 void keep_tail(std::string& tail, std::string_view bytes) {
@@ -66,36 +78,20 @@ std::function<void()> Output::waker() {
 
 void Output::add_stream(std::size_t index) {
   ConsoleStream::Handlers handlers;
-  handlers.consumed = [this](int host, std::uint64_t bytes) { consumed(host, bytes); };
+  handlers.consumed = [this](int host, std::uint64_t bytes) { credit_.add(host, bytes); };
   handlers.moved = [this] { check_finished(); };
   handlers.failed = [this, index](int errno_value) { console_failed(index == 0, errno_value); };
   streams_[index] = std::make_unique<ConsoleStream>(
       loop_, index == 0 ? STDOUT_FILENO : STDERR_FILENO, options_, std::move(handlers));
 }
 
-void Output::consumed(int host_index, std::uint64_t bytes) {
-  const auto found = replayed_.find(host_index);
-  if (found != replayed_.end()) {
-    const std::uint64_t known = std::min(found->second, bytes);
-    found->second -= known;
-    bytes -= known;
-  }
-  credit_.add(host_index, bytes);
-}
-
 ConsoleStream* Output::stream_of(int stream) const {
   return (stream == 2 && streams_[1] ? streams_[1] : streams_[0]).get();
 }
 
-// The stream of this rank goes to the console, if the rank is one that is shown.
-bool Output::has_console(const RankPlace& place, int stream) const {
-  const int redirected =
-      options_.redirects.of(place.local_rank) & ~options_.tee.of(place.local_rank);
-  return !log_ && !handlers_.elsewhere.holds(place.host_index) && (redirected & stream) == 0;
-}
-
 bool Output::is_shown(const RankPlace& place, int stream) const {
-  return has_console(place, stream) &&
+  return !log_ && !handlers_.elsewhere.holds(place.host_index) &&
+         has_console(options_, place, stream) &&
          options_.show_ranks.includes(place.rank, place.local_rank);
 }
 
@@ -137,7 +133,7 @@ void Output::add_lanes(const LabelStyle& style, const RankPlace& place) {
   for (const int stream : {1, 2}) {
     RankRecord& record = ranks_[place.rank];
     record.waits_for_failure[index_of(stream)] =
-        options_.show_ranks.failed && has_console(place, stream);
+        options_.show_ranks.failed && has_console(options_, place, stream);
     Lane& lane = record.lanes[index_of(stream)];
     lane.rank = place.rank;
     lane.stream = stream;
@@ -181,7 +177,7 @@ void Output::show_failed(int rank) {
       record.lanes[index_of(stream)].shown = true;
   for (const RankMemory::Piece& piece : record.memory.take()) {
     Lane& lane = record.lanes[index_of(piece.stream)];
-    replayed_[lane.host_index] += piece.bytes.size();
+    credit_.repeat(lane.host_index, piece.bytes.size());
     stream_of(piece.stream)->accept(lane, piece.bytes, false);
   }
   for (const int stream : {1, 2})
@@ -257,7 +253,7 @@ void Output::leave(std::function<void(int)> left) {
 }
 
 void Output::leave_console() {
-  if (!left_ || !is_all_shown()) return;
+  if (!left_ || !are_idle(streams_)) return;
   streams_ = {};
   std::exchange(left_, nullptr)(log_->descriptor());
   check_finished();
@@ -299,16 +295,11 @@ std::uint64_t Output::written() const {
   return sum;
 }
 
-bool Output::is_all_shown() const {
-  return std::all_of(streams_.begin(), streams_.end(),
-                     [](const auto& stream) { return !stream || stream->is_idle(); });
-}
-
 void Output::check_finished() {
   // Takes the last failures too, for complaints().
   files_.take_done();
   if (log_) log_->take_done();
-  if (!is_all_shown()) return;
+  if (!are_idle(streams_)) return;
   if (left_) {
     // Later: this may be a call of a stream that is about to be destroyed.
     boost::asio::post(loop_, [this, alive = alive_] {

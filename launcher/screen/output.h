@@ -114,23 +114,20 @@ class Output {
   struct RankRecord {
     std::array<Lane, 2> lanes;
     std::string tail;
-    std::uint64_t skipped[2] = {0, 0};  // Bytes to come of each stream that the file has.
+    std::uint64_t skipped[2] = {0, 0};           // Bytes to come of each stream that the file has.
     bool waits_for_failure[2] = {false, false};  // --show-ranks failed: hidden until it fails.
     RankMemory memory;                           // What was hidden of it.
   };
 
   void add_stream(std::size_t index);
   ConsoleStream* stream_of(int stream) const;
-  bool has_console(const RankPlace& place, int stream) const;
   bool is_shown(const RankPlace& place, int stream) const;
-  void consumed(int host_index, std::uint64_t bytes);
   void add_lanes(const LabelStyle& style, const RankPlace& place);
   std::function<void()> waker();
   void writers_moved();
   void console_failed(bool is_output, int errno_value);
   void watch_for_stall();
   std::uint64_t written() const;
-  bool is_all_shown() const;
   void check_finished();
   void leave_console();
 
@@ -144,8 +141,6 @@ class Output {
   RankFiles files_;
   std::unique_ptr<LauncherLog> log_;  // In the background.
   HostCredit credit_;
-  // Bytes of each host that are shown from a rank's memory: they have been granted again before.
-  std::map<int, std::uint64_t> replayed_;
   // Standard output and error, the second only when it is another place; none once they were left.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
   std::map<int, RankRecord> ranks_;  // Stable addresses.

@@ -2,6 +2,7 @@
 // most ranks never need them. Pure; thread: the loop's.
 #pragma once
 
+#include <algorithm>
 #include <cstddef>
 #include <deque>
 #include <string>
@@ -21,13 +22,11 @@ class RankMemory {
 
   void add(int stream, std::string_view bytes, bool end) {
     if (end) ended_[stream == 2 ? 1 : 0] = true;
-    if (bytes.size() > kMostBytes) bytes.remove_prefix(bytes.size() - kMostBytes);
-    if (bytes.empty()) return;
-    if (pieces_.empty() || pieces_.back().stream != stream ||
-        pieces_.back().bytes.size() + bytes.size() > kPieceBytes)
-      pieces_.push_back({stream, {}});
-    pieces_.back().bytes.append(bytes);
-    size_ += bytes.size();
+    if (bytes.size() > kMostBytes) {
+      bytes.remove_prefix(bytes.size() - kMostBytes);
+      is_cut_ = true;
+    }
+    while (!bytes.empty()) bytes.remove_prefix(add_some(stream, bytes));
     while (size_ > kMostBytes) {
       size_ -= pieces_.front().bytes.size();
       pieces_.pop_front();
@@ -50,6 +49,18 @@ class RankMemory {
  private:
   // What is forgotten in one go, at most: small writes share one.
   static constexpr std::size_t kPieceBytes = 4u << 10;
+
+  // As many of them as the piece of the newest takes.
+  std::size_t add_some(int stream, std::string_view bytes) {
+    if (pieces_.empty() || pieces_.back().stream != stream ||
+        pieces_.back().bytes.size() >= kPieceBytes)
+      pieces_.push_back({stream, {}});
+    std::string& piece = pieces_.back().bytes;
+    const std::size_t count = std::min(bytes.size(), kPieceBytes - piece.size());
+    piece.append(bytes.substr(0, count));
+    size_ += count;
+    return count;
+  }
 
   std::deque<Piece> pieces_;
   std::size_t size_ = 0;

@@ -43,8 +43,8 @@ class HostFence {
   // `hosts`, which is the same everywhere and has this host in it. `group`: a word without '/'.
   Result<std::vector<std::string>> gather_among(const std::vector<std::uint32_t>& hosts,
                                                 const std::string& group, std::string_view own);
-  // The last of a group's hosts to say it removes what their meetings so far have left in the store.
-  // All say it, each after the same meeting; they may meet again at once.
+  // The last of a group's hosts to say it removes what their meetings so far have left in the
+  // store. All say it, each after the same meeting; they may meet again at once.
   Result<void> forget(const std::vector<std::uint32_t>& hosts, const std::string& group);
 
  private:

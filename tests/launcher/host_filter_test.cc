@@ -15,7 +15,8 @@ std::string shown(const Result<std::vector<Host>>& hosts) {
     text += (text.empty() ? "" : " ") + host.name;
     if (host.slots) text += ":" + std::to_string(*host.slots);
     std::string sign = "=";
-    for (const int place : host.only_places) text += std::exchange(sign, ",") + std::to_string(place);
+    for (const int place : host.only_places)
+      text += std::exchange(sign, ",") + std::to_string(place);
     sign = "-";
     for (const int place : host.without_places)
       text += std::exchange(sign, ",") + std::to_string(place);

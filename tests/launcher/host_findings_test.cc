@@ -28,7 +28,7 @@ ExaminedHost healthy(const std::string& name) {
   return host;
 }
 
-// "FAIL disk a,b"
+// The findings in short, such as "FAIL disk a,b".
 std::vector<std::string> found(const Examination& examined) {
   std::vector<std::string> lines;
   for (const Finding& finding : find_troubles(examined)) {
@@ -61,8 +61,8 @@ TEST(HostFindings, EachTroubleIsNamedOnceForItsHosts) {
   examined.hosts[2].facts.mutable_health()->clear_module_version();
   examined.hosts[2].facts.mutable_health()->set_module_error("there is no module torch");
   examined.hosts[2].facts.mutable_health()->set_files_limit(1'024);
-  EXPECT_EQ(found(examined), (Lines{"FAIL disk c", "FAIL module c", "WARN clock a b", "WARN shm a b",
-                                    "WARN nofile c"}));
+  EXPECT_EQ(found(examined), (Lines{"FAIL disk c", "FAIL module c", "WARN clock a b",
+                                    "WARN shm a b", "WARN nofile c"}));
 }
 
 TEST(HostFindings, AClockIsAsGoodAsItsMeasurement) {
@@ -98,7 +98,8 @@ TEST(HostFindings, AHostThatIsNotReachedIsARow) {
   ExaminedHost walled = lost;
   walled.name = "c";
   walled.step = "reaching a at 10.0.0.1";
-  const Examination examined{"", {healthy("a"), lost, walled},
+  const Examination examined{"",
+                             {healthy("a"), lost, walled},
                              {Diagnostic{.what = "no such program", .fix = "install it"}}};
   EXPECT_EQ(found(examined), (Lines{"FAIL reach b", "FAIL ports c", "FAIL start "}));
   const std::string text = findings_text(examined, find_troubles(examined));

@@ -33,7 +33,7 @@ struct Scene {
     unknown.set_rank(9);
     RankOperations& rank = *answer.operations.add_ranks();
     OperationState& state = *rank.add_running();
-    state.set_operation(static_cast<std::uint32_t>(Operation::kAllReduce));
+    state.set_operation(static_cast<std::uint32_t>(comm_status::Operation::kAllReduce));
     state.set_sequence(812);
     state.set_age_ms(3'200);
     add_rank_rows(workers, {answer}, 2'000'000'000, ranks);

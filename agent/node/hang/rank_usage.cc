@@ -19,7 +19,7 @@ void add_tree(const ProcessStat& root, const Children& children, RankUsage& usag
     open.pop_back();
     usage.set_processes(usage.processes() + 1);
     usage.set_cpu_ms(usage.cpu_ms() + process.cpu_ticks * tick_ms);
-    usage.set_memory_bytes(usage.memory_bytes() + process.pages * page_bytes);
+    usage.set_memory_bytes(usage.memory_bytes() + process.resident_pages * page_bytes);
     const auto [first, last] = children.equal_range(process.pid);
     for (auto child = first; child != last; ++child) open.push_back(child->second);
   }

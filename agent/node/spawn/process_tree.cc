@@ -77,7 +77,7 @@ bool parse_process_stat(const std::string& text, ProcessStat& out) {
   // Text that ends at the start time is enough to know a process by.
   if (fields < 8) return false;
   out.cpu_ticks = cpu[0] + cpu[1] + cpu[2] + cpu[3];
-  out.pages = pages;
+  out.resident_pages = pages;
   out.pid = static_cast<pid_t>(std::atoi(text.c_str()));
   out.thread = out.pid;
   out.parent = parent;

@@ -22,7 +22,7 @@ struct ProcessStat {
   int threads = 0;
   std::uint64_t start_time = 0;  // Clock ticks since boot.
   std::uint64_t cpu_ticks = 0;   // Used so far, by itself and by children that it has reaped.
-  std::uint64_t pages = 0;       // Resident.
+  std::uint64_t resident_pages = 0;
   std::string name;
   // The main thread, or another one when the main thread has exited. The kernel then calls the
   // process a zombie although it computes, holds memory and receives signals, and shows its open

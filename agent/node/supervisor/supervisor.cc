@@ -306,9 +306,8 @@ Result<void> Supervisor::on_command(const Command& command) {
       control_.status().take(command.news());
       return {};
     case Command::kReadOperations:
-      control_.tell_operations(
-          command.read_operations().number(),
-          command.read_operations().usage() ? workers_.usage() : Operations());
+      control_.tell_operations(command.read_operations().number(),
+                               command.read_operations().usage() ? workers_.usage() : Operations());
       return {};
     case Command::kCollectStacks:
       stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());

@@ -69,6 +69,18 @@ void put_tool_in_front(const std::string& tool, const WorkerSpec& spec, SpawnReq
   request.arguments = std::move(arguments);
 }
 
+// Where the program lies in the PATH of the worker. The failure has no step if it was found.
+SpawnFailure find_program(const std::string& program, const SpawnRequest& request,
+                          std::string& place) {
+  const std::string* path = find_variable(request.environment, "PATH");
+  int error = ENOENT;
+  const Result<std::string> found = find_executable(
+      program, path != nullptr ? *path : kDefaultSearchPath, request.working_directory, &error);
+  if (!found.ok()) return {"exec", program, error};
+  place = *found;
+  return {};
+}
+
 }  // namespace
 
 Environment inherited_environment(char* const* environment_block,
@@ -170,27 +182,12 @@ PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& s
   request.arguments = group.arguments;
   request.environment = environment_of_worker(group, spec);
   request.working_directory = group.working_directory;
-  const std::string* path = find_variable(request.environment, "PATH");
-  int find_error = ENOENT;
-  const Result<std::string> found =
-      find_executable(group.arguments.front(), path != nullptr ? *path : kDefaultSearchPath,
-                      group.working_directory, &find_error);
-  if (!found.ok()) {
-    result.failure = {"exec", group.arguments.front(), find_error};
-    return result;
-  }
-  request.executable = *found;
-  if (spec.wrap_size() > 0) {
-    const std::string& tool = spec.wrap(0);
-    const Result<std::string> wrapper =
-        find_executable(tool, path != nullptr ? *path : kDefaultSearchPath,
-                        group.working_directory, &find_error);
-    if (!wrapper.ok()) {
-      result.failure = {"exec", tool, find_error};
-      return result;
-    }
-    put_tool_in_front(*wrapper, spec, request);
-  }
+  std::string tool;
+  result.failure = find_program(group.arguments.front(), request, request.executable);
+  if (result.failure.step.empty() && spec.wrap_size() > 0)
+    result.failure = find_program(spec.wrap(0), request, tool);
+  if (!result.failure.step.empty()) return result;
+  if (!tool.empty()) put_tool_in_front(tool, spec, request);
   if (!group.mpi_exec.empty()) put_in_front(group.mpi_exec, request);
   if (spec.has_app()) {
     const std::string file = context_.directory.path + "/app-" + std::to_string(group.generation) +
