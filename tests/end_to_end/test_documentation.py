@@ -34,6 +34,10 @@ def typed(page):
         yield command
 
 
+# It takes the flags of ivyrun too.
+DOCTOR = "ivyctl doctor"
+
+
 def own_flags(line):
     """The flags before the program that is launched."""
     try:
@@ -49,7 +53,7 @@ def own_flags(line):
         # What follows is the app's.
         if word == "--app":
             break
-    return words[0], flags
+    return DOCTOR if " ".join(words[:2]) == DOCTOR else words[0], flags
 
 
 @pytest.fixture(scope="module")
@@ -60,6 +64,7 @@ def known():
                               timeout=seconds(20))
         assert said.returncode == 0, said
         flags[program] = set(re.findall(r"--[a-z][a-z0-9-]*", said.stdout)) | {"--help", "--version", "--generate", "--resume"}
+    flags[DOCTOR] = flags["ivyctl"] | flags["ivyrun"]
     return flags
 
 

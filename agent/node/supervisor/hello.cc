@@ -114,7 +114,7 @@ HelloOk answer_hello(const Hello& hello, const Containment& containment,
   if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
-  if (hello.examine()) *facts.mutable_health() = examine_host(hello, facts);
+  if (hello.examine()) examine_host(hello, facts);
   return answer;
 }
 

@@ -22,7 +22,7 @@ namespace {
 constexpr std::size_t kMaxLibraryBytes = 8u << 20;
 constexpr std::size_t kMaxMemoryFileBytes = 64u << 10;
 // A cold interpreter on a network file system.
-constexpr std::uint64_t kModuleLimitNs = 4'000'000'000;
+constexpr std::uint64_t kPythonLimitNs = 4'000'000'000;
 
 // This program is static: the host's own library is a file.
 std::string c_library(const std::string& architecture) {
@@ -64,8 +64,11 @@ void add_memory(HostCheckup& health) {
 }
 
 // Finds the module as an import would, without running it: torch takes seconds to import.
-constexpr std::string_view kFindModule = R"(import importlib.util, sys
+constexpr std::string_view kAskPython = R"(import importlib.util, sys
+print(".".join(map(str, sys.version_info[:3])))
 name = sys.argv[1]
+if not name:
+    sys.exit(0)
 try:
     found = importlib.util.find_spec(name)
 except Exception as error:
@@ -81,21 +84,25 @@ except Exception:
 print("found " + version)
 )";
 
-void look_for_module(const std::string& interpreter, const std::string& module,
-                     HostCheckup& health) {
-  const auto deadline = static_cast<std::uint64_t>(monotonic_ns()) + kModuleLimitNs;
-  const auto run = ToolRun::start({interpreter, "-c", std::string(kFindModule), module},
+// The script's first line is the version of Python, the last one says where the module is.
+void ask_python(const std::string& module, HostFacts& facts, HostCheckup& health) {
+  const auto deadline = static_cast<std::uint64_t>(monotonic_ns()) + kPythonLimitNs;
+  const auto run = ToolRun::start({facts.interpreter(), "-c", std::string(kAskPython), module},
                                   environment_of(environ), deadline);
   if (!run.ok()) return health.set_module_error(run.error().message);
   while (!(*run)->advance(static_cast<std::uint64_t>(monotonic_ns()))) usleep(5'000);
   std::string_view said = (*run)->output();
   while (said.ends_with('\n')) said.remove_suffix(1);
+  const std::string_view version = said.substr(0, said.find('\n'));
+  if (version.find_first_not_of("0123456789.") == std::string_view::npos && !version.empty())
+    facts.set_interpreter_version(std::string(version));
+  if (module.empty()) return;
+  const std::string last(said.substr(said.rfind('\n') + 1));
   constexpr std::string_view kFound = "found ";
-  if (said.starts_with(kFound))
-    health.set_module_version(std::string(said.substr(kFound.size())));
+  if (last.starts_with(kFound))
+    health.set_module_version(last.substr(kFound.size()));
   else
-    health.set_module_error((*run)->was_late() ? "the interpreter did not answer in 4 s"
-                                               : std::string(said.substr(said.rfind('\n') + 1)));
+    health.set_module_error((*run)->was_late() ? "the interpreter did not answer in 4 s" : last);
 }
 
 }  // namespace
@@ -111,8 +118,8 @@ std::string c_library_version(const std::string& file) {
   return version.empty() ? "" : "glibc " + version;
 }
 
-HostCheckup examine_host(const Hello& hello, const HostFacts& facts) {
-  HostCheckup health;
+void examine_host(const Hello& hello, HostFacts& facts) {
+  HostCheckup& health = *facts.mutable_health();
   health.set_c_library(c_library(facts.architecture()));
   utsname system{};
   uname(&system);
@@ -121,11 +128,9 @@ HostCheckup examine_host(const Hello& hello, const HostFacts& facts) {
   add_memory(health);
   health.set_locked_limit(limit_of(RLIMIT_MEMLOCK));
   health.set_files_limit(limit_of(RLIMIT_NOFILE));
-  if (!hello.module().empty() && !facts.interpreter().empty())
-    look_for_module(facts.interpreter(), hello.module(), health);
+  if (!facts.interpreter().empty()) ask_python(hello.module(), facts, health);
   health.set_wall_ms(wall_ms());
   health.set_sampled_ns(static_cast<std::uint64_t>(monotonic_ns()));
-  return health;
 }
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
-// What `ivyrun --doctor` asks of a host beyond its facts. Takes a few milliseconds, and seconds at
-// most where a Python module is looked for: for hosts on which nothing runs. Thread: any.
+// What `ivyrun --doctor` asks of a host beyond its facts. Takes as long as Python takes to start,
+// and 4 s at most: for hosts on which nothing runs. Thread: any.
 #pragma once
 
 #include <string>
@@ -11,7 +11,8 @@ namespace ivy {
 // "glibc 2.36" of the text of a C library's file; empty: it names no version. Pure.
 std::string c_library_version(const std::string& file);
 
-// `facts` has the interpreter and the working directory's state.
-HostCheckup examine_host(const Hello& hello, const HostFacts& facts);
+// Fills in `health`, and the interpreter's version as it says it itself. `facts` has the
+// interpreter and the working directory's state.
+void examine_host(const Hello& hello, HostFacts& facts);
 
 }  // namespace ivy
