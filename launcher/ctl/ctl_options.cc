@@ -151,7 +151,7 @@ constexpr Verb kVerbs[] = {
      "waits for is said first, by torch's flight record (docs/hangs.md).",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
     {"top", ctl_top, kTopFlags, "top [JOB] [--ranks LIST] [--once] [--json]",
-     "what each rank does and uses: state, processor, memory, last output, operation",
+     "what each rank does, and what it uses",
      "CPU% counts one processor as 100, and a rank's children with it. IN is the operation of\n"
      "ivycomm that the rank has been in for the longest. On a terminal the table is shown again\n"
      "every 2 s until Ctrl-C.",
