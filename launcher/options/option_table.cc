@@ -145,7 +145,7 @@ constexpr OptionEntry kTable[] = {
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
     refused("genv", "-genv -env", "use -x NAME=VALUE"),
     refused("genvlist", "-genvlist -envlist", "use -x NAME for each"),
-    refused("container", "--container-image", "give the container runtime as the program"),
+    refused("container", "--container-image", "give the container as the program: ivyrun ... apptainer exec --nv IMAGE python3 train.py (docs/launching.md)"),
     {"app", "", "NAME", kCommand, kHonoured, kOurs,
      "run what the program needs beside it: ray, dask, xgboost, ps-lite, tf-ps, vllm, sglang (docs/apps.md); jax-service: JAX's "
      "coordination service in a process of its own on the first host instead of rank 0 (docs/frameworks.md)"},

@@ -46,7 +46,7 @@ def own_flags(line):
         words = line.split("#")[0].split()
     flags = []
     for word in words[1:]:
-        if word in ("--", "|", "&&", ";") or re.search(r"\.(py|sh|ipynb)$", word) or re.match(r"\./|python|sh$", word):
+        if word in ("--", "|", "&&", ";") or re.search(r"\.(py|sh|ipynb)$", word) or re.match(r"\./|python|apptainer$|podman$|sh$", word):
             break
         if word.startswith("--"):
             flags.append(re.split(r"[=\[]", word)[0].replace("_", "-"))
