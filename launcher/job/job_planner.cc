@@ -1,6 +1,8 @@
 #include "launcher/job/job_planner.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <set>
 #include <utility>
 
 #include "launcher/job/job_events.h"
@@ -9,6 +11,7 @@
 #include "launcher/plan/plan.h"
 #include "launcher/screen/json_text.h"
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 #include "proto/wire/link.h"
 
 namespace ivy {
@@ -130,9 +133,24 @@ Examination JobPlanner::examination() const {
   return examined;
 }
 
-std::string JobPlanner::doctor() {
+Result<void> JobPlanner::write_healthy_hosts(const std::vector<Finding>& findings) const {
+  const std::string& path = job_.options.healthy_hostfile;
+  if (path.empty()) return {};
+  std::set<std::string> failed;
+  for (const Finding& finding : findings)
+    if (finding.has_failed) failed.insert(finding.hosts.begin(), finding.hosts.end());
+  std::vector<Host> healthy;
+  for (const HostRecord& record : job_.hosts)
+    if (!failed.contains(record.name())) healthy.push_back(*record.host);
+  if (!write_whole(path, hostfile_text(healthy)))
+    return errno_error(Code::kPermissionDenied, path, errno).context("--healthy-hostfile");
+  return {};
+}
+
+Result<std::string> JobPlanner::doctor() {
   const Examination examined = examination();
   const std::vector<Finding> findings = find_troubles(examined);
+  IVY_CHECK(write_healthy_hosts(findings));
   const auto failed = std::count_if(findings.begin(), findings.end(),
                                     [](const Finding& finding) { return finding.has_failed; });
   if (failed > 0)

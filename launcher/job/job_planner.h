@@ -35,7 +35,9 @@ class JobPlanner {
  private:
   Options planning_options() const;
   Examination examination() const;
-  std::string doctor();
+  Result<std::string> doctor();
+  // Writes the file of --healthy-hostfile.
+  Result<void> write_healthy_hosts(const std::vector<Finding>& findings) const;
   std::string dry_run_json(const std::vector<HostAnswer>& answers) const;
   // The answers must outlive the inputs.
   Result<EnvironmentInputs> inputs(const std::vector<HostAnswer>& answers);

@@ -341,4 +341,17 @@ std::vector<Host> fake_hosts(int count) {
   return hosts;
 }
 
+std::string hostfile_text(const std::vector<Host>& hosts) {
+  std::string text;
+  for (const Host& host : hosts) {
+    text += host.name.find(':') == std::string::npos ? host.name : "[" + host.name + "]";
+    if (host.slots) text += " slots=" + std::to_string(*host.slots);
+    if (host.max_slots) text += " max_slots=" + std::to_string(*host.max_slots);
+    if (host.port != 0) text += " port=" + std::to_string(host.port);
+    if (!host.user.empty()) text += " user=" + host.user;
+    text += "\n";
+  }
+  return text;
+}
+
 }  // namespace ivy

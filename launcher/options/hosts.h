@@ -41,6 +41,8 @@ Result<std::vector<Host>> parse_host_list(std::string_view text, const std::stri
 // refused. Errors read "file:line:column: what". An empty file is an error. `path` is only for
 // messages.
 Result<std::vector<Host>> parse_hostfile(std::string_view content, const std::string& path);
+// A hostfile of these hosts, a line for each, which parse_hostfile() reads again.
+std::string hostfile_text(const std::vector<Host>& hosts);
 
 // `count` pretended hosts named fake0, fake1, ...
 std::vector<Host> fake_hosts(int count);

@@ -344,6 +344,8 @@ constexpr OptionEntry kTable[] = {
      "when a check has failed; --doctor=json: as an object for programs", "json"},
     {"check-module", "", "NAME", kDiagnosis, kHonoured, kOurs,
      "with --doctor: a Python module that the workers need, such as torch"},
+    {"healthy-hostfile", "", "FILE", kDiagnosis, kHonoured, kOurs,
+     "with --doctor: write the hosts on which no check has failed into FILE, for --hostfile"},
     {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
      "as --dry-run, but print the variables of the workers: who reads each, and why it has its value"},
     refused("get-stack-traces", "-get-stack-traces", "`ivyctl stack` shows where the ranks are, --stall-timeout TIME "

@@ -343,6 +343,7 @@ void bind_diagnosis(Binder& binder, DiagnosisOptions& options, Raw& raw) {
   binder.on("doctor", options.doctor);
   options.doctor_json = binder.value_of("doctor") == "json";
   binder.text("check-module", options.check_module);
+  binder.parsed("healthy-hostfile", options.healthy_hostfile, parse_file_place);
   binder.on("explain-env", options.explain_env);
   binder.on("help", raw.wants_help);
   binder.on("version", raw.wants_version);
@@ -818,8 +819,8 @@ Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) 
 // A host that does not come up is what is looked for: it is not waited for as long as by a job.
 Result<void> settle_doctor(const Binder& binder, Options& options) {
   if (!options.doctor) {
-    if (binder.is_given("check-module"))
-      return usage_error(binder.shown("check-module") + " needs --doctor");
+    for (const std::string_view flag : {"check-module", "healthy-hostfile"})
+      if (binder.is_given(flag)) return usage_error(binder.shown(flag) + " needs --doctor");
     return {};
   }
   for (const std::string_view other : {"node-rank", "detach", "explain-env", "on-failure"})

@@ -163,8 +163,9 @@ struct DiagnosisOptions {
   bool dry_run_json = false;  // The plan as an object.
   bool doctor = false;        // A dry run that says what is wrong with the hosts.
   bool doctor_json = false;
-  std::string check_module;  // --check-module: a Python module that hosts need.
-  bool explain_env = false;  // A dry run that shows the workers' variables instead of the plan.
+  std::string check_module;      // --check-module: a Python module that hosts need.
+  std::string healthy_hostfile;  // --healthy-hostfile: where hosts are written that passed.
+  bool explain_env = false;      // A dry run that shows the workers' variables instead of the plan.
   std::vector<std::string> notes;  // Flags that were accepted without effect, one sentence each.
 };
 

@@ -155,6 +155,17 @@ def test_the_doctor_names_hosts_that_do_not_answer(hosts):
     assert re.search(r"^node2 +ssh", text, re.M), done
 
 
+def test_the_doctor_writes_down_the_healthy_hosts(local):
+    hosts = local.file("all", "localhost slots=2\nnosuchhost.invalid slots=2\n")
+    words = ("--start-timeout", "10", "--healthy-hostfile", "good")
+    done = local.run_program(IVYCTL, "doctor", "--hostfile", hosts, *words)
+    assert done.code == 1 and local.read("good") == b"localhost slots=2\n", done
+    done = local.run("--hostfile", "good", "echo", "here")
+    assert done.code == 0 and len(done.labelled()) == 2, done
+    done = local.run("--doctor", "--healthy-hostfile", "nosuch/good")
+    assert done.code == 2 and "nosuch/good" in done.err_text, done
+
+
 @pytest.mark.parametrize("words, fix", [
     (("--include", "a", "--exclude", "b"), "keep one of them"),
     (("--wrap-ranks", "0"), "--wrap COMMAND"),

@@ -245,5 +245,10 @@ TEST(SafeNameTest, NothingThatSshOrAShellCouldMisread) {
     EXPECT_FALSE(is_safe_host_name(bad)) << bad;
 }
 
+TEST(HostfileTest, IsWrittenAsItIsRead) {
+  const std::string text = "a\nb slots=4 max_slots=8 port=2222 user=ann\n[::1] slots=2\n";
+  EXPECT_EQ(hostfile_text(parse_hostfile(text, "f").value()), text);
+}
+
 }  // namespace
 }  // namespace ivy
