@@ -75,6 +75,17 @@ inline void all_reduce_ones(ivy_comm* comm, Device& device, int size) {
   EXPECT_EQ(sums, std::vector<float>(ones.size(), static_cast<float>(size)));
 }
 
+// A world in which each rank has a device of the stand-in's, and both are there.
+template <class Body>
+void on_devices(const Hosts& hosts, Body body) {
+  expect_well(run_world(hosts, [&](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world;
+    if (world) body(rank, world, device);
+  }));
+}
+
 struct Board {
   std::atomic<std::int64_t> died_ms{0};
 };

@@ -16,11 +16,7 @@ namespace ivy::comm::test {
 namespace {
 
 TEST(NcclTest, TheEndWaitsForWhatWasEnqueued) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, 0, 0, &group), IVY_OK) << ivy_last_error();
     ASSERT_EQ(ivy_prepare_device(group, rank, nullptr), IVY_OK) << ivy_last_error();
@@ -35,15 +31,11 @@ TEST(NcclTest, TheEndWaitsForWhatWasEnqueued) {
     EXPECT_EQ(ivy_comm_free(group), IVY_OK) << ivy_last_error();
     EXPECT_EQ(on.bytes(), floats(1000, 2));
     expect_clean_end(world);
-  }));
+  });
 }
 
 TEST(NcclTest, WhatIsNotDoneInItsTimeFailsTheEnd) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ASSERT_EQ(ivy_prepare_device(world, rank, nullptr), IVY_OK) << ivy_last_error();
     ivy_call how = call_with_timeout(milliseconds(300));
     how.stream = device.make_stream();
@@ -57,7 +49,7 @@ TEST(NcclTest, WhatIsNotDoneInItsTimeFailsTheEnd) {
               std::string::npos)
         << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommAbort"), 1);
-  }));
+  });
 }
 
 // Rank 1 is killed in the middle of operations; the others are told, and their streams end.

@@ -30,11 +30,7 @@ int all_reduce(ivy_comm* comm, void* memory, const ivy_call* how = nullptr) {
 }
 
 TEST(NcclMemoryTest, IsRegisteredAtItsFirstUseAndDeregisteredWhenItIsFreed) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int, World& world, Device& device) {
     char* const memory = ones_of(world, device, 2000);
     ASSERT_NE(memory, nullptr);
     EXPECT_EQ(calls_of("ncclMemAlloc"), 1);
@@ -55,15 +51,11 @@ TEST(NcclMemoryTest, IsRegisteredAtItsFirstUseAndDeregisteredWhenItIsFreed) {
     all_reduce_ones(world, device, 2);
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("leaked"), 0);
-  }));
+  });
 }
 
 TEST(NcclMemoryTest, OutlivesTheWorldThatDeregistersIt) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int, World& world, Device& device) {
     char* const memory = ones_of(world, device, 1000);
     ASSERT_EQ(all_reduce(world, memory), IVY_OK) << ivy_last_error();
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
@@ -71,7 +63,7 @@ TEST(NcclMemoryTest, OutlivesTheWorldThatDeregistersIt) {
     EXPECT_EQ(read_floats(device, memory, 1000), floats(1000, 2));
     EXPECT_EQ(ivy_mem_free(memory), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("leaked"), 0);
-  }));
+  });
 }
 
 TEST(NcclMemoryTest, WhatNcclCannotRegisterIsUsedAsAnyMemory) {
@@ -92,11 +84,7 @@ TEST(NcclMemoryTest, WhatNcclCannotRegisterIsUsedAsAnyMemory) {
 }
 
 TEST(NcclMemoryTest, IsNotFreedBeforeTheOperationThatUsesItIsDone) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
     char* const memory = ones_of(world, device, 1000);
     ivy_call how = call_with_factor(1);
@@ -109,15 +97,11 @@ TEST(NcclMemoryTest, IsNotFreedBeforeTheOperationThatUsesItIsDone) {
     EXPECT_GE(monotonic_ms() - began, 290);
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("leaked"), 0);
-  }));
+  });
 }
 
 TEST(NcclMemoryTest, BecomesAWindowOfAllRanks) {
-  expect_well(run_world(one_host(3), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(3), [](int rank, World& world, Device& device) {
     char* const memory = ones_of(world, device, 1000);
     ASSERT_EQ(ivy_mem_window(world, memory, nullptr), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommWindowRegister"), 1);
@@ -135,7 +119,7 @@ TEST(NcclMemoryTest, BecomesAWindowOfAllRanks) {
               std::string::npos)
         << ivy_last_error();
     EXPECT_EQ(ivy_mem_free(unlike), IVY_OK) << ivy_last_error();
-  }));
+  });
 }
 
 TEST(NcclMemoryTest, AGraphRegistersNothing) {

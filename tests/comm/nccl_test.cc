@@ -24,11 +24,7 @@ class NcclWorlds : public ::testing::TestWithParam<Hosts> {};
 
 TEST_P(NcclWorlds, EveryCollectiveGivesWhatTheHostGives) {
   const Hosts hosts = GetParam();
-  expect_well(run_world(hosts, [&](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(hosts, [&](int rank, World& world, Device& device) {
     const ivy_call how = call_with_factor(rank % 2 == 0 ? 2 : 1);
     for (const std::size_t count : {std::size_t{1}, std::size_t{35}}) {
       for (const DeviceCase& one : device_cases(count)) compare_with_host(world, device, one, &how);
@@ -38,38 +34,30 @@ TEST_P(NcclWorlds, EveryCollectiveGivesWhatTheHostGives) {
     EXPECT_GT(calls_of("ncclAllGather"), 10);
     EXPECT_EQ(calls_of("ncclGetUniqueId"), rank == 0 ? 1 : 0);
     expect_clean_end(world);
-  }));
+  });
 }
 
 TEST(NcclTest, FloatingPointIsAveragedByNccl) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int, World& world, Device& device) {
     const ivy_call how = call_with_factor(1);
     for (const DeviceCase& one : average_cases(35)) {
       const int before = calls_of("ncclAllReduce");
       compare_with_host(world, device, one, &how);
       EXPECT_GT(calls_of("ncclAllReduce"), before) << one.dtype;
     }
-  }));
+  });
 }
 
 // The stand-in forgets the end of a large one, as NCCL 2.28.9 does.
 TEST(NcclTest, AWorldOfOneLosesNothing) {
-  expect_well(run_world(one_host(1), [](int) {
-    use_doubles();
-    Device device(kCuda, 0);
-    World world;
-    if (!world) return;
+  on_devices(one_host(1), [](int, World& world, Device& device) {
     const ivy_call how = call_with_factor(2);
     for (const std::size_t count : {100'000, 100'001, 100'002, 100'003}) {
       compare_with_host(world, device, {IVY_F32, IVY_AVG, count}, &how);
       compare_with_host(world, device, {IVY_F32, IVY_PREMUL_SUM, count}, &how);
       compare_with_host(world, device, {IVY_F64, IVY_PREMUL_SUM, count}, &how);
     }
-  }));
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Sizes, NcclWorlds,
@@ -111,11 +99,7 @@ TEST_P(NcclCrowds, MeetAndReduce) {
 INSTANTIATE_TEST_SUITE_P(Sizes, NcclCrowds, ::testing::Values(8, 16, 64));
 
 TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
-  expect_well(run_world(one_host(4), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(4), [](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 4);
     ivy_comm* group = nullptr;
     ASSERT_EQ(ivy_comm_split(world, rank % 2, -rank, &group), IVY_OK) << ivy_last_error();
@@ -134,7 +118,7 @@ TEST(NcclTest, GroupsSplitWhatTheWorldHas) {
       const std::string name = ivy_comm_name(comm);
       EXPECT_EQ(calls_of(("name " + name).c_str()), 1) << name;
     }
-  }));
+  });
 }
 
 TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
@@ -152,11 +136,7 @@ TEST(NcclTest, SeveralRootsMakeOneCommunicator) {
 
 // An empty part is nowhere: it may be NULL beside device memory, by NCCL's way and by the staged.
 TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
     constexpr std::size_t kCount = 50;
     const std::vector<char> given = values_of(IVY_I32, kCount, rank);
     for (const int op : {IVY_SUM, IVY_BXOR}) {
@@ -205,7 +185,7 @@ TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
     const std::string text = ivy_last_error();
     EXPECT_NE(text.find("part 2 is not where part 1 is"), std::string::npos) << text;
     expect_clean_end(world);
-  }));
+  });
 }
 
 TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
@@ -221,11 +201,7 @@ TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
 }
 
 TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int, World& world, Device& device) {
     ivy_call how = call_with_factor(1);
     how.stream = device.make_stream();
     how.flags = IVY_ENQUEUE;
@@ -239,15 +215,11 @@ TEST(NcclTest, EnqueuedOperationsEndInTheOrderOfTheStream) {
                 IVY_OK)
           << ivy_last_error();
     }
-  }));
+  });
 }
 
 TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
     ivy_work* work[8] = {};
     std::vector<std::unique_ptr<DeviceArray>> arrays;
     for (ivy_work*& one : work) {
@@ -267,15 +239,11 @@ TEST(NcclTest, AsynchronousWorkWaitsForWhatTheStreamHasBefore) {
       ivy_work_free(work[i]);
     }
     expect_clean_end(world);
-  }));
+  });
 }
 
 TEST(NcclTest, ACallerFromBeforeThereWasDeviceMemoryIsUnderstood) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int, World& world, Device& device) {
     ivy_call how = call_with_factor(1);
     how.struct_bytes = offsetof(ivy_call, stream);
     how.stream = reinterpret_cast<void*>(8);  // What stands behind its structure.
@@ -288,15 +256,11 @@ TEST(NcclTest, ACallerFromBeforeThereWasDeviceMemoryIsUnderstood) {
     EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &host, 1, IVY_F32, IVY_SUM, &how), IVY_OK)
         << ivy_last_error();
     EXPECT_EQ(host, 2);
-  }));
+  });
 }
 
 TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
     const int other = 1 - rank;
     const DeviceArray from(device, floats(1000, static_cast<float>(rank + 1)));
     const DeviceArray to(device, floats(1000, 0));
@@ -331,16 +295,12 @@ TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
               IVY_INVALID_ARGUMENT);
     EXPECT_NE(std::string(ivy_last_error()).find("one place"), std::string::npos);
     expect_clean_end(world);
-  }));
+  });
 }
 
 // Each rank sends first: alone, the first send would wait for the other's receive for ever.
 TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
-  expect_well(run_world(one_host(2), [](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
     ivy_call how = call_with_factor(1);
     how.stream = device.make_stream();
@@ -385,7 +345,7 @@ TEST(NcclTest, AGroupOfOperationsIsOneOfNccls) {
     EXPECT_EQ(sum.bytes(), floats(10, 2));
     EXPECT_EQ(world.finalize(), IVY_OK) << ivy_last_error();
     EXPECT_EQ(calls_of("ncclCommAbort"), 0);
-  }));
+  });
 }
 
 // Rank 1 comes late to every operation: rank 0 does not wait for it.
@@ -452,11 +412,7 @@ TEST(NcclTest, NoMoreOperationsGoAheadThanIsSaid) {
 // What is put on a stream after hold_back() finds the result, and the processor does not wait.
 TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
   const Shared<std::atomic<bool>> has_gone_on;
-  expect_well(run_world(one_host(2), [&](int rank) {
-    use_doubles();
-    Device device(kCuda, rank);
-    World world;
-    if (!world) return;
+  on_devices(one_host(2), [&](int rank, World& world, Device& device) {
     all_reduce_ones(world, device, 2);
     void* const stream = device.make_stream();
     const DeviceArray on(device, floats(1000, 1));
@@ -478,7 +434,7 @@ TEST(NcclTest, AStreamIsHeldBackByWorkWhereTheProcessorIsNot) {
     EXPECT_EQ(ivy_work_wait(work, 20'000), IVY_OK) << ivy_last_error();
     ivy_work_free(work);
     expect_clean_end(world);
-  }));
+  });
 }
 
 TEST(NcclTest, AGraphHoldsOperationsAndRunsThemAgainAndAgain) {

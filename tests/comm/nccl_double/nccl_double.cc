@@ -556,6 +556,7 @@ DOUBLE_API Status ncclCommSplit(ncclComm* comm, int color, int key, ncclComm** c
     if (told("hang_split") != nullptr) {
       comm->hang();
       std::atomic_ref<ncclComm*>(*child).store(nullptr);
+      comm->state = kSystemError;  // The abort that has ended it.
       return;
     }
     struct Choice {
