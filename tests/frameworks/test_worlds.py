@@ -34,6 +34,15 @@ def test_horovods_rendezvous(local):
 
 
 @pytest.mark.long
+def test_horovod(local):
+    """The real one, built by `scripts/setup apps`."""
+    done = run(local, python_of("horovod"), script(local, "horovod_train.py"), "-B", "horovod", *TWO_BY_TWO)
+    ends = sorted(re.findall(r"rank (\d) of 4 local (\d) of 2 model (\S+) sum 10", done.out.decode()))
+    assert done.code == 0 and [end[:2] for end in ends] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], done
+    assert len({model for _, _, model in ends}) == 1, done
+
+
+@pytest.mark.long
 def test_tensorflow(local):
     done = run(local, python_of("tensorflow"), example("tf_workers.py"), "-B", "tensorflow", "--fake-hosts", "2")
     # Each worker's rows hold its number, so the gradients' sum is (1 + 2) / 2 each time: 1 - 0.1 x 1.5 x 2.
