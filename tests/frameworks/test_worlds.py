@@ -1,5 +1,5 @@
-"""Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (a stand-in), and what
-is said where one would be alone."""
+"""Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (also a stand-in), and
+what is said where one would be alone."""
 
 import os
 import re
