@@ -178,6 +178,8 @@ constexpr MpiRow kMpiRows[] = {
      "segments that are removed with the job; unless you set it"},
     {"OMPI_MCA_mpi_oversubscribe=1", "Open MPI 4.1",
      "only where ranks outnumber processors; unless you set it"},
+    {"I_MPI_THREAD_YIELD=2", "Intel MPI",
+     "only where ranks outnumber processors; unless you set it"},
     {"OMPI_MCA_orte_precondition_transports=...", "Open MPI 4.1 on Omni-Path",
      "a key of the job; unless you set it"},
     {"IVY_MPI_PLACE=...", "ivyrun's Python hook", "which of these are this job's"}};

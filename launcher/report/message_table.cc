@@ -91,8 +91,8 @@ constexpr MessageEntry kMessages[] = {
      "hosts",
      "leave it out: addresses are chosen and tested", "122"},
     {"IVY-P024", "N workers would be N worlds of one",
-     "the program's library finds no peers under ivyrun (Horovod, `-B tensorflow`, an MPI that is "
-     "not served)",
+     "the program's library finds no peers under ivyrun (Horovod without `-B horovod`, an MPI that "
+     "is not served)",
      "docs/launching.md; `--allow-singletons` where that is meant", "122"},
     {"IVY-P025", "a program's MPI is two, or differs between hosts",
      "libraries of MPICH and Open MPI in one program (a warning where the second is loaded later), "

@@ -16,6 +16,7 @@ struct Row {
 constexpr Row kTable[] = {
     {"libmpi_abi.so", MpiFamily::kEither},
     {"libmpi.so.12", MpiFamily::kMpich},
+    {"libmpi.so.0", MpiFamily::kMpich},  // MVAPICH 4's. Open MPI's had that name until 2010.
     {"libmpich", MpiFamily::kMpich},
     {"libpmpich", MpiFamily::kMpich},
     {"libmpicxx.so", MpiFamily::kMpich},

@@ -52,8 +52,8 @@ class HostFence {
   Result<std::vector<std::string>> meet(const std::vector<std::uint32_t>& hosts,
                                         const std::string& prefix, std::string_view own);
 
-  // They go on behind what is forgotten: a host that is early would read what a late one has not
-  // removed yet.
+  // Those of one prefix go on behind what is forgotten: a host that is early would read what a late
+  // one has not removed yet.
   struct Rounds {
     std::uint64_t next = 0;
     std::uint64_t first_kept = 0;  // The store holds none before it.
@@ -63,7 +63,7 @@ class HostFence {
   const std::string name_;
   const Place place_;
   std::mutex mutex_;
-  std::map<std::string, Rounds> rounds_;  // By prefix.
+  std::map<std::string, Rounds> rounds_;
 };
 
 }  // namespace ivy::store

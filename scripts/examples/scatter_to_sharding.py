@@ -19,7 +19,8 @@ def main():
     array = ic.scatter_to_sharding(whole, sharding)
     shapes = {shard.data.shape for shard in array.addressable_shards}
     print(f"rank {ic.rank()}: {len(array.addressable_shards)} shards of {shapes.pop()} of an array of {array.shape}")
-    total = jax.jit(lambda x: x.sum())(array)
+    # Until it is there on all devices: a process that ends before takes the others' last sum with it.
+    total = jax.block_until_ready(jax.jit(lambda x: x.sum())(array))
     if ic.rank() == 0:
         assert np.allclose(total, whole.sum(), rtol=1e-4), (total, whole.sum())
 

@@ -42,8 +42,17 @@ TEST(MpiPlaceTest, SettingsAreKnownAgain) {
   EXPECT_EQ(value_of(settings, "OMPI_MCA_orte_precondition_transports"),
             "0123456789abcdef-0123456789abcdef");
   EXPECT_EQ(value_of(settings, "OMPI_MCA_mpi_oversubscribe"), "(not set)");
+  EXPECT_EQ(value_of(settings, "I_MPI_THREAD_YIELD"), "(not set)");
   EXPECT_TRUE(is_old_mpi_setting(directory));
   EXPECT_FALSE(is_old_mpi_setting("/scratch/segments"));
+}
+
+TEST(MpiPlaceTest, RanksThatShareProcessorsYieldWhileTheyWait) {
+  const Environment settings = mpi_settings({.job_id = "0123456789abcdef0123456789abcdef",
+                                             .segment_directory = "/d",
+                                             .is_oversubscribed = true});
+  EXPECT_EQ(value_of(settings, "OMPI_MCA_mpi_oversubscribe"), "1");
+  EXPECT_EQ(value_of(settings, "I_MPI_THREAD_YIELD"), "2");
 }
 
 }  // namespace

@@ -258,7 +258,8 @@ def test_a_world_of_one_is_an_error(local, script):
 
 # ---- on hosts ------------------------------------------------------------------------------------
 
-@pytest.fixture(params=COMPILERS)
+# Debian's MPICH has the fault that past_mpichs_fault() tells of: in every fourth run on a busy machine.
+@pytest.fixture(params=[pytest.param("mpicc.mpich", marks=pytest.mark.long), "mpicc.openmpi"])
 def shared_world(hosts, request):
     build(request.param, hosts.outside(hosts.directory))
     return f"{hosts.directory}/world"

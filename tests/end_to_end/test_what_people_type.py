@@ -33,7 +33,7 @@ def horovod(local):
     return local.file("world.py", WORLD)
 
 
-def test_a_python_script_that_joins_a_world_that_is_not_served(local, horovod):
+def test_a_python_script_that_would_be_a_world_of_one(local, horovod):
     done = local.run("-n", "3", "--python", "/usr/bin/python3", horovod)
     assert done.code == 122 and b"started" not in done.out, done
     said = done.err.count(b"IVY-P024]: horovod.common.basics was imported")

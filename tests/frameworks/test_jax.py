@@ -135,6 +135,7 @@ def test_a_notice_reaches_every_rank(local, python):
     assert len({rank for rank, _ in steps}) == 4 and len({step for _, step in steps}) == 1, done
 
 
+@pytest.mark.long
 def test_the_end_of_a_slurm_job_is_a_notice(local):
     """For JAX of today test_in_a_slurm_job says it."""
     python = python_of("jax-old")

@@ -93,7 +93,7 @@ def test_hosts_with_different_mpis(local, first, second, words):
 
 # ---- on hosts ------------------------------------------------------------------------------------
 
-@pytest.fixture(scope="module", params=LIBRARIES)
+@pytest.fixture(scope="module", params=["mpich", *(pytest.param(name, marks=pytest.mark.long) for name in LIBRARIES[1:])])
 def python_there(testbed, request):
     """The library's interpreter where test hosts find it."""
     with on_hosts(request.param) as python:
@@ -106,7 +106,6 @@ def check_there(launcher, python, *flags):
     check_abort(launcher.run(*ON_HOSTS, *flags, "--python", python, world, "abort", limit=90))
 
 
-@pytest.mark.long
 def test_by_ssh(hosts, python_there):
     check_there(hosts, python_there)
 

@@ -1,5 +1,5 @@
-"""Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (a stand-in), and what
-is said where one would be alone."""
+"""Frameworks that find their world by variables: TensorFlow, MLX, LightGBM, XGBoost, Horovod (also a stand-in), and
+what is said where one would be alone."""
 
 import os
 import re
@@ -31,6 +31,15 @@ def test_horovods_rendezvous(local):
     ends = sorted(re.findall(r"rank (\d) of 4 local (\[.*\]) cross (\[.*\])", done.out.decode()))
     assert ends == [("0", "[0, 1]", "[0, 2]"), ("1", "[0, 1]", "[1, 3]"), ("2", "[2, 3]", "[0, 2]"),
                     ("3", "[2, 3]", "[1, 3]")], done
+
+
+@pytest.mark.long
+def test_horovod(local):
+    """The real one, built by `scripts/setup apps`."""
+    done = run(local, python_of("horovod"), script(local, "horovod_train.py"), "-B", "horovod", *TWO_BY_TWO)
+    ends = sorted(re.findall(r"rank (\d) of 4 local (\d) of 2 model (\S+) sum 10", done.out.decode()))
+    assert done.code == 0 and [end[:2] for end in ends] == [("0", "0"), ("1", "1"), ("2", "0"), ("3", "1")], done
+    assert len({model for _, _, model in ends}) == 1, done
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ namespace {
 TEST(MpiLibraryTest, IsKnownByItsName) {
   const std::pair<const char*, MpiFamily> kTable[] = {
       {"libmpi.so.12", MpiFamily::kMpich},       {"libmpich.so.12", MpiFamily::kMpich},
+      {"libmpi.so.0", MpiFamily::kMpich},        {"libmpi.so.0.0.0", MpiFamily::kMpich},
       {"libmpichcxx.so.12", MpiFamily::kMpich},  {"libmpicxx.so.12", MpiFamily::kMpich},
       {"libmpifort.so.12", MpiFamily::kMpich},   {"libmpi.so.40", MpiFamily::kOpenMpi},
       {"libmpi_cxx.so.40", MpiFamily::kOpenMpi}, {"libmpi_mpifh.so.40", MpiFamily::kOpenMpi},

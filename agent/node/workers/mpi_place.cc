@@ -51,8 +51,12 @@ Environment mpi_settings(const MpiSettings& settings) {
       {"OMPI_MCA_orte_precondition_transports",
        settings.job_id.substr(0, kHalf) + "-" + settings.job_id.substr(kHalf)},
   };
-  // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
-  if (settings.is_oversubscribed) variables.push_back({"OMPI_MCA_mpi_oversubscribe", "1"});
+  if (settings.is_oversubscribed) {
+    // Open MPI 4.1 does not read PMIX_NODE_OVERSUBSCRIBED.
+    variables.push_back({"OMPI_MCA_mpi_oversubscribe", "1"});
+    // Intel MPI hears it from its own mpiexec alone. 2: a rank that waits calls sched_yield().
+    variables.push_back({"I_MPI_THREAD_YIELD", "2"});
+  }
   // The first is known to Open MPI 5 as well, which calls that part btl_sm.
   for (const char* owner : {"btl_vader", "osc_sm", "osc_rdma"})
     variables.push_back(

@@ -34,7 +34,7 @@ struct MpiSettings {
   bool is_oversubscribed = false;
 };
 
-// What helps Open MPI, and is the user's to choose.
+// What helps Open MPI and Intel MPI, and is the user's to choose.
 Environment mpi_settings(const MpiSettings& settings);
 
 // A setting that mpi_settings() has made for an outer job or for another generation of this one.

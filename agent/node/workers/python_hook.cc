@@ -272,7 +272,7 @@ def _watch():
 def _refuse(name):
     import os
     world, instead = _WORLDS[name]
-    _stop("ivyrun: error[IVY-P024]: %s was imported, and ivyrun does not serve %s yet: "
+    _stop("ivyrun: error[IVY-P024]: %s was imported, and nothing tells %s its ranks: "
           "each of the %s workers would be a world of one\n"
           "  fix:   %s\n"
           "         --allow-singletons, if each worker is meant to be alone\n"

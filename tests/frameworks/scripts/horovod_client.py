@@ -1,5 +1,5 @@
-"""A stand-in for Horovod's Gloo controller, which does not build here: the same variables and the same requests of
-HTTP as its C++ store makes, in two worlds one after the other."""
+"""A stand-in for Horovod's Gloo controller, whose build takes minutes: the same variables and the same requests of
+HTTP as its C++ store makes, in two worlds one after the other. horovod_train.py is for the real one."""
 import http.client
 import os
 import time
