@@ -797,10 +797,17 @@ Result<void> check_app(const Binder& binder, const Options& options) {
                      "--nproc-per-node N, where the app has workers of its own on each host");
 }
 
+// A rank of JAX that comes back finds its world only in a service that has outlived it.
+bool needs_jax_service(const Options& options) {
+  return options.app == App::kNone && options.profile == Profile::kJax && !options.no_python_hook &&
+         options.on_failure == OnFailure::kReplace;
+}
+
 Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) {
   IVY_CHECK(take_roles(binder, raw, options));
   if (!options.tf_roles.empty() && options.profile != Profile::kTensorflow)
     return usage_error(binder.shown("tf-roles") + " needs -B tensorflow");
+  if (needs_jax_service(options)) options.app = App::kJaxService;
   if (options.app != App::kRoles) {
     if (!options.app_args.empty())
       return usage_error(binder.shown("app-args") + " needs --app NAME");

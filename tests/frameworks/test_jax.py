@@ -248,11 +248,11 @@ def test_an_app_that_cannot_be_is_refused(local):
     assert local.run("--app", "no-such-app", "true").code == 2
 
 
-def test_rank_0_comes_back(local):
+@pytest.mark.parametrize("flags", [("--app", "jax-service"), ("-B", "jax")], ids=["asked for", "by itself"])
+def test_rank_0_comes_back(local, flags):
     if b"--on-failure" not in local.run("--help").out:
         pytest.skip("this ivyrun starts no rank again alone")
-    done = run(local, python_of("jax"), "jax_rejoins.py", "--fake-hosts", "3", "--app", "jax-service", "--on-failure",
-               "replace")
+    done = run(local, python_of("jax"), "jax_rejoins.py", "--fake-hosts", "3", *flags, "--on-failure", "replace")
     assert done.code == 0 and done.out.count(b"of 3: back 1") == 3, done
 
 
