@@ -42,7 +42,12 @@ class AgentFixture : public testing::Test {
   }
   ~AgentFixture() override {
     end_agent();
-    std::filesystem::remove_all(root_);
+    // What has just been ended may still write there.
+    std::error_code ignored;
+    EXPECT_TRUE(eventually([&] {
+      std::filesystem::remove_all(root_, ignored);
+      return !std::filesystem::exists(root_, ignored);
+    }));
   }
 
   static constexpr const char* kBundle = "0123456789abcdef01234567";

@@ -32,6 +32,8 @@ class Background:
         self.job, self.pid = said[1], said[2]
         self.workers = self.processes()
         assert [len(pids) for pids in self.workers] == [2, 2]
+        wait_until(lambda: set(self.ctl("logs", self.job).texts_by_rank()) == set(range(RANKS)), 20,
+                   "what each rank has printed is written")
 
     def processes(self):
         return [self.agents.workers(number) for number in (2, 3)]
