@@ -79,7 +79,7 @@ def adopt(x):
     try:
         import numpy
     except ImportError:
-        raise TypeError(f"a {type(x).__name__} is no array, and NumPy is not installed to make one of it; "
+        raise TypeError(f"{type(x).__name__}: ivycomm knows no such array, and NumPy is not installed to make one of it; "
                         "see the *_object functions") from None
     made = numpy.asarray(x)
     if made.dtype.kind in "OSUVMm" and NumpyArrays.dtype_name(made) not in DTYPES:

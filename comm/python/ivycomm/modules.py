@@ -4,6 +4,13 @@ import difflib
 import sys
 
 
+# What mpi4py, Horovod and torch.distributed call what has another name here, and no likeness to it.
+_ELSEWHERE = {"size": "world_size", "Get_size": "world_size", "Get_rank": "rank", "local_size": "local_world_size",
+              "cross_size": "num_nodes", "cross_rank": "node_rank", "init_process_group": "init",
+              "destroy_process_group": "finalize", "shutdown": "finalize",
+              "broadcast_object_list": "broadcast_object", "Abort": "abort"}
+
+
 def imported(name):
     """The module, once it is imported as a whole; None before, and while another thread still imports it."""
     module = sys.modules.get(name)
@@ -20,5 +27,6 @@ def nearest(name, known):
 
 def no_such_name(module, name, known):
     """The AttributeError of a module's __getattr__."""
-    close = difflib.get_close_matches(name, list(known), n=1)
+    known = list(known)
+    close = [_ELSEWHERE[name]] if _ELSEWHERE.get(name) in known else difflib.get_close_matches(name, known, n=1)
     return AttributeError(f"{module} has no {name}" + (f"; did you mean {close[0]}?" if close else ""))

@@ -193,6 +193,8 @@ def names_that_are_not_there(context, r, n):
     raises(AttributeError, lambda: neurenix.distributed.init_distribted, "did you mean init_distributed?")
     raises(AttributeError, lambda: ivycomm.compat.mpi.COMM_WORD, "did you mean COMM_WORLD?")
     raises(AttributeError, lambda: ic.sim.Wrld, "did you mean World?")
+    raises(AttributeError, lambda: ic.size, "did you mean world_size?")
+    raises(AttributeError, lambda: ic.init_process_group, "did you mean init?")
     raises(AttributeError, lambda: ic.rpc.rpc_snc, "did you mean rpc_sync?")
 
 
