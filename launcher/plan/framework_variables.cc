@@ -14,6 +14,7 @@ namespace ivy {
 namespace {
 
 constexpr const char* kMlxFile = "mlx-hosts.json";
+constexpr const char* kPaddleBackend = "PADDLE_DISTRI_BACKEND";
 
 // Horovod and DeepSpeed number the hosts that have a worker of the same local rank.
 std::pair<int, int> cross_place(const JobPlan& plan, const PlannedHost& host,
@@ -104,6 +105,10 @@ Environment framework_variables(const EnvironmentInputs& inputs, const PlannedHo
   };
   if (inputs.options->profile == Profile::kHorovod)
     set_variables(variables, horovod_host_variables(inputs, host));
+  // As its own launcher does: on the CPU its collectives want to be told.
+  if (inputs.options->profile == Profile::kPaddle && inputs.facts(host).accelerators() == 0 &&
+      find_variable(*inputs.caller, kPaddleBackend) == nullptr)
+    set_variable(variables, kPaddleBackend, "gloo");
   if (inputs.options->profile == Profile::kMlx) {
     const HostFacts& facts = inputs.facts(host);
     set_variable(variables, "MLX_HOSTFILE", facts.job_directory() + "/" + kMlxFile);

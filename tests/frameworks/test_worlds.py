@@ -58,6 +58,18 @@ def test_parameter_servers_of_tensorflow(local):
 
 
 @pytest.mark.long
+def test_paddle(local):
+    done = run(local, python_of("paddle"), script(local, "paddle_sum.py"), "-B", "paddle", *TWO_BY_TWO)
+    assert done.code == 0 and done.out.count(b"of 4 sum 10.0") == 4, done
+
+
+def test_cupyxs_store(local):
+    """A stand-in for its NCCLBackend, which cannot be had without a GPU."""
+    done = run(local, PYTHON, script(local, "cupyx_client.py"), *TWO_BY_TWO)
+    assert done.code == 0 and done.out.count(b"of 4 has what rank 0 gave") == 4, done
+
+
+@pytest.mark.long
 def test_mxnet(local):
     """Its ps-lite: the scheduler and the servers are the script too."""
     done = run(local, python_of("mxnet"), script(local, "mxnet_kvstore.py"), "--app", "ps-lite", *TWO_BY_TWO)

@@ -115,6 +115,7 @@ TEST(FrameworkVariablesTest, OthersHaveTheirsWhereTheyAreNamed) {
   job.options.profile = Profile::kPaddle;
   EXPECT_EQ(job.of(1, 1, "PADDLE_CURRENT_ENDPOINT"), "10.0.0.2:2001");
   EXPECT_EQ(job.of(1, 1, "PADDLE_MASTER"), "10.0.0.1:29501");
+  EXPECT_EQ(job.of(1, 1, "PADDLE_DISTRI_BACKEND"), "gloo") << "there are no accelerators";
   job.options.profile = Profile::kLightgbm;
   EXPECT_EQ(job.of(1, 1, "IVY_LISTEN_PORT"), "2001");
   job.options.profile = Profile::kHorovod;
