@@ -11,8 +11,6 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <sstream>
 #include <tuple>
@@ -58,9 +56,12 @@ std::optional<pid_t> warden_of(const HostedJob& job) {
   return answers && peer.pid > 0 ? std::optional<pid_t>(peer.pid) : std::nullopt;
 }
 
+// The environment of a process may have megabytes.
+constexpr std::size_t kMostTextBytes = 8u << 20;
+
+// A process that ends meanwhile has no text: reading it is an error then.
 std::string text_of(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(file), {}};
+  return read_file(path, kMostTextBytes).value_or("");
 }
 
 struct ProcessLine {
