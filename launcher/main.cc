@@ -434,6 +434,8 @@ ivy::Result<void> settle_hosts(ivy::Options& options) {
   std::vector<ivy::Host>& hosts = options.hosts;
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
   IVY_CHECK(pick_hosts(options));
+  // Where no host comes up, an older list would be taken for this one.
+  if (!options.healthy_hostfile.empty()) unlink(options.healthy_hostfile.c_str());
   if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
     // Each host that does not come up is a finding of its own.
     options.min_nodes = 1;

@@ -798,16 +798,17 @@ Result<void> check_app(const Binder& binder, const Options& options) {
 }
 
 // A rank of JAX that comes back finds its world only in a service that has outlived it.
-bool needs_jax_service(const Options& options) {
-  return options.app == App::kNone && options.profile == Profile::kJax && !options.no_python_hook &&
-         options.on_failure == OnFailure::kReplace;
+bool needs_jax_service(const Raw& raw, const Options& options) {
+  const bool is_python = raw.is_module || options.command.front().ends_with(".py");
+  return is_python && options.app == App::kNone && options.profile == Profile::kJax &&
+         !options.no_python_hook && options.on_failure == OnFailure::kReplace;
 }
 
 Result<void> settle_app(const Binder& binder, const Raw& raw, Options& options) {
   IVY_CHECK(take_roles(binder, raw, options));
   if (!options.tf_roles.empty() && options.profile != Profile::kTensorflow)
     return usage_error(binder.shown("tf-roles") + " needs -B tensorflow");
-  if (needs_jax_service(options)) options.app = App::kJaxService;
+  if (needs_jax_service(raw, options)) options.app = App::kJaxService;
   if (options.app != App::kRoles) {
     if (!options.app_args.empty())
       return usage_error(binder.shown("app-args") + " needs --app NAME");

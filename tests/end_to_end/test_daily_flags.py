@@ -162,6 +162,8 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
     assert done.code == 1 and local.read("good") == b"localhost slots=2\n", done
     done = local.run("--hostfile", "good", "echo", "here")
     assert done.code == 0 and len(done.labelled()) == 2, done
+    done = local.run("--doctor", "-H", "nosuchhost.invalid", *words)
+    assert done.code == 120 and not local.exists("good"), "no older list is left"
     done = local.run("--doctor", "--healthy-hostfile", "nosuch/good")
     assert done.code == 2 and "nosuch/good" in done.err_text, done
 

@@ -248,6 +248,11 @@ def test_an_app_that_cannot_be_is_refused(local):
     assert local.run("--app", "no-such-app", "true").code == 2
 
 
+def test_no_service_of_jax_for_another_program(local):
+    done = local.run("-B", "jax", "--on-failure", "replace", "-n", "1", "echo", "fine")
+    assert done.code == 0 and done.out == b"fine\n", done
+
+
 @pytest.mark.parametrize("flags", [("--app", "jax-service"), ("-B", "jax")], ids=["asked for", "by itself"])
 def test_rank_0_comes_back(local, flags):
     if b"--on-failure" not in local.run("--help").out:

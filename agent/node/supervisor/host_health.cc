@@ -30,9 +30,8 @@ std::string c_library(const std::string& architecture) {
                                     std::string("/usr/lib64"), std::string("/usr/lib")})
     if (const auto file = read_file(folder + "/libc.so.6", kMaxLibraryBytes))
       if (std::string version = c_library_version(*file); !version.empty()) return version;
-  for (const std::string& path : {std::string("/lib/ld-musl-" + architecture + ".so.1")})
-    if (access(path.c_str(), R_OK) == 0) return "musl";
-  return {};
+  const std::string musl = "/lib/ld-musl-" + architecture + ".so.1";
+  return access(musl.c_str(), R_OK) == 0 ? "musl" : "";
 }
 
 std::uint64_t limit_of(int resource) {
