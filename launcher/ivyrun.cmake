@@ -19,7 +19,8 @@ target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
 # the first becomes where a host may be reached by an agent (links/choice/agents_program.h).
 # Small, as the package has to be: it runs once for each node of torchrun mode.
 target_compile_options(ivy_join PRIVATE $<$<CONFIG:Release>:-Os>)
-add_executable(ivyrun main.cc)
+add_executable(ivyrun main.cc openssl_start.cc)
+target_link_options(ivyrun PRIVATE -Wl,--wrap=OPENSSL_cpuid_setup)
 target_link_libraries(ivyrun PRIVATE ivy_join ivy_job ivy_no_agent_links ivy_node_core ivy_handshake)
 # It becomes the warden of its own host by a fork (links/warden_copy.h). gRPC has threads, which a copy would
 # lack, so ivyrun-agents starts ivy-node.

@@ -26,6 +26,7 @@
 #include "launcher/links/this_host.h"
 #include "launcher/links/warden_copy.h"
 #include "launcher/options/activation.h"
+#include "launcher/options/early_look.h"
 #include "launcher/options/options.h"
 #include "launcher/plan/placement.h"
 #include "launcher/slurm/allocation_watch.h"
@@ -146,28 +147,38 @@ class Signals {
   std::int64_t last_at_ns_ = 0;
 };
 
-// The warden of this host leaves right behind its supervisor. Where the first process never reaps,
-// as in many containers, a process that is not waited for stays a zombie for good. It is on its
-// way: the longer bound is for a machine that has no time for it, the shorter for children that are
-// not ours.
+// The warden and the supervisor of this host end just now. Where the first process never reaps, as
+// in many containers, a process that is not waited for stays a zombie for good. They are on their
+// way: the longer bound is for a machine that has no time for them, the shorter for children that
+// are not ours.
 constexpr std::int64_t kReapPatienceNs = 500'000'000;
 constexpr std::int64_t kStrangersPatienceNs = 5'000'000;
-void reap_children() {
+
+// warden: the leader of its process group, to which the supervisor belongs; 0: there is none.
+bool has_children_of_ours(pid_t warden) {
+  siginfo_t child{};
+  return ivy::ChildProcess::any_runs() ||
+         (warden != 0 &&
+          waitid(P_PGID, static_cast<id_t>(warden), &child, WEXITED | WNOHANG | WNOWAIT) == 0);
+}
+
+void reap_children(pid_t warden) {
   sigset_t child_ended;
   sigemptyset(&child_ended);
   sigaddset(&child_ended, SIGCHLD);
   sigprocmask(SIG_BLOCK, &child_ended, nullptr);
-  const std::int64_t deadline =
-      ivy::monotonic_ns() +
-      (ivy::ChildProcess::any_runs() ? kReapPatienceNs : kStrangersPatienceNs);
+  const std::int64_t begin = ivy::monotonic_ns();
   for (;;) {
     pid_t ended = 0;
     while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
     }
-    const std::int64_t left = deadline - ivy::monotonic_ns();
-    if (ended < 0 || left <= 0) return;
-    const timespec patience{0, static_cast<long>(left)};
-    sigtimedwait(&child_ended, nullptr, &patience);
+    if (ended < 0) return;
+    const std::int64_t patience =
+        has_children_of_ours(warden) ? kReapPatienceNs : kStrangersPatienceNs;
+    const std::int64_t left = begin + patience - ivy::monotonic_ns();
+    if (left <= 0) return;
+    const timespec time{0, static_cast<long>(left)};
+    sigtimedwait(&child_ended, nullptr, &time);
   }
 }
 
@@ -303,6 +314,7 @@ int run_node(const ivy::JobRequest& request) {
   int death = 0;
   const auto watch = make_watch(loop, request.options, allocation);
   request.allocation_end = watch.get();
+  const pid_t warden = request.node.copy ? request.node.copy->pid() : 0;
   ivy::Job job(loop, std::move(request));
   Signals signals(loop, job, watch.get(), node_zero);
   if (node_zero != nullptr) {
@@ -318,24 +330,35 @@ int run_node(const ivy::JobRequest& request) {
   });
   if (watch) start_watch(*watch, job);
   ivy::run_to_the_end(loop, job);
-  reap_children();
+  reap_children(warden);
   if (death != 0) die_of(death, exit_code);
   std::fflush(nullptr);
   // Everything has been said and every host has ended: nothing is left that a destructor must do.
   _exit(exit_code);
 }
 
+// is_alone: no other process that we start goes on in the background, as one of ssh's may, and
+// would then become our child.
+void fork_warden(ivy::JobRequest& request, bool is_alone) {
+  request.node.copy = ivy::WardenCopy::start({request.node.path, request.identity.job_id, 0},
+                                             kWardenRole, is_alone);
+}
+
+bool has_warden_here(const ivy::JobRequest& request) {
+  return !request.options.dry_run && !request.record &&
+         ivy::is_carried_locally(request.options, request.options.hosts.front());
+}
+
 // The first host's, if that is this host and its supervisor is to be a new one.
 void start_warden_of(ivy::JobRequest& request) {
-  if (request.options.dry_run || request.record ||
-      !ivy::is_carried_locally(request.options, request.options.hosts.front()))
-    return;
-  request.node.copy =
-      ivy::WardenCopy::start({request.node.path, request.identity.job_id, 0}, kWardenRole);
+  if (request.node.copy || !has_warden_here(request)) return;
+  fork_warden(request, request.options.hosts.size() == 1);
 }
 
 int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
             char* const* argv) {
+  const bool is_alone = has_warden_here(request) && request.options.hosts.size() == 1;
+  if (!is_alone) request.node.copy.reset();
   if (const ivy::Result<void> found = find_agents(request, argv); !found.ok())
     return complain(found.error());
   std::unique_ptr<ivy::Detachment> detachment;
@@ -446,17 +469,14 @@ ivy::Result<void> settle_hosts(ivy::Options& options) {
   return {};
 }
 
-int run(const ivy::Options& options, const std::optional<ivy::Allocation>& allocation,
-        const ivy::Environment& caller, char* const* argv) {
-  ivy::JobRequest request;
-  request.identity = ivy::make_job_identity();
+int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
+        char* const* argv) {
+  ivy::Options& options = request.options;
   request.started_in = absolute_directory("");
-  request.options = options;
-  if (const ivy::Result<void> settled = settle_hosts(request.options); !settled.ok())
+  if (const ivy::Result<void> settled = settle_hosts(options); !settled.ok())
     return complain(settled.error());
-  const std::vector<ivy::Host>& hosts = request.options.hosts;
   if (options.transport == ivy::TransportChoice::kLocal) {
-    for (const ivy::Host& host : hosts) {
+    for (const ivy::Host& host : options.hosts) {
       if (ivy::is_this_host(host)) continue;
       return complain(ivy::Error{ivy::Code::kInvalidArgument,
                                  "--transport local: " + host.name + " is not this machine",
@@ -464,13 +484,10 @@ int run(const ivy::Options& options, const std::optional<ivy::Allocation>& alloc
                                  "several hosts on one"});
     }
   }
-  if (const ivy::Result<void> fits = fits_slurm(request.options); !fits.ok())
-    return complain(fits.error());
-  if (const ivy::Result<void> allowed = ivy::keep_to_policy(request.options); !allowed.ok())
+  if (const ivy::Result<void> fits = fits_slurm(options); !fits.ok()) return complain(fits.error());
+  if (const ivy::Result<void> allowed = ivy::keep_to_policy(options); !allowed.ok())
     return complain(allowed.error());
-  request.options.working_directory = absolute_directory(options.working_directory);
-  request.caller = caller;
-  request.node = ivy::node_program();
+  options.working_directory = absolute_directory(options.working_directory);
   if (access(request.node.path.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound,
                                "ivy-node is not beside ivyrun: " + request.node.path,
@@ -510,6 +527,17 @@ ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   return {};
 }
 
+// Reading a command line takes as long as a warden takes to start, so where the job is probably one
+// of this host alone, its warden is begun beforehand.
+ivy::JobRequest begin_request(const std::vector<std::string>& arguments,
+                              const ivy::Environment& caller) {
+  ivy::JobRequest request;
+  request.identity = ivy::make_job_identity();
+  request.node = ivy::node_program();
+  if (ivy::is_probably_local(arguments, caller)) fork_warden(request, true);
+  return request;
+}
+
 int launch(int argc, char** argv) {
   ivy::keep_title_place(argv);
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
@@ -521,6 +549,7 @@ int launch(int argc, char** argv) {
   // No flag for people: it stands in no table and no help.
   if (arguments.size() == 2 && arguments[0] == "--resume")
     return resume(arguments[1], caller, argv);
+  ivy::JobRequest request = begin_request(arguments, caller);
   const auto read = [argv](const std::string& path) { return read_hostfile_once(path, argv); };
   ivy::Result<ivy::ParsedCommandLine> parsed = ivy::parse_command_line(arguments, caller, read);
   if (!parsed.ok()) return complain(parsed.error());
@@ -534,7 +563,9 @@ int launch(int argc, char** argv) {
   const ivy::Result<std::optional<ivy::Allocation>> allocation =
       use_allocation(caller, argv, parsed->options);
   if (!allocation.ok()) return complain(allocation.error());
-  return run(parsed->options, *allocation, caller, argv);
+  request.options = std::move(parsed->options);
+  request.caller = std::move(caller);
+  return run(std::move(request), *allocation, argv);
 }
 
 }  // namespace

@@ -1,19 +1,25 @@
 #include "launcher/links/warden_copy.h"
 
 #include <fcntl.h>
+#include <poll.h>
+#include <sys/prctl.h>
 #include <sys/single_threaded.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 #include <utility>
 
+#include "proto/os/process.h"
 #include "proto/os/process_title.h"
 
 namespace ivy {
 namespace {
 
 constexpr int kCarrierFd = 3;
+// Its supervisor sees at once that there is no launcher.
+constexpr int kPatienceMs = 1000;
 
 // Where a standard stream is closed, its number is free: a carrier that had it would be read and
 // written as that stream.
@@ -22,7 +28,8 @@ void leave_standard_streams(Descriptor& end) {
 }
 
 // What a started program has by itself, as far as the warden does not see to it.
-[[noreturn]] void go_on(const WardenOrder& order, int carrier, WardenCopy::Main main) noexcept {
+[[noreturn]] void go_on(const WardenOrder& order, int carrier, WardenCopy::Main main,
+                        bool has_reaper) noexcept {
   setsid();
   dup2(carrier, kCarrierFd);
   fcntl(kCarrierFd, F_SETFD, 0);  // It may have had this number already, and closes on exec then.
@@ -33,6 +40,7 @@ void leave_standard_streams(Descriptor& end) {
   sigemptyset(&none);
   sigprocmask(SIG_SETMASK, &none, nullptr);
   std::vector<std::string> words = warden_words(order);
+  if (has_reaper) words.insert(words.end(), {"--reaper", "parent"});
   set_process_title(words);
   std::vector<char*> pointers;
   for (std::string& word : words) pointers.push_back(word.data());
@@ -51,19 +59,28 @@ std::vector<std::string> warden_words(const WardenOrder& order) {
 }
 
 WardenCopy::WardenCopy(WardenOrder order, Parts parts)
-    : order_(std::move(order)), parts_(std::move(parts)) {}
+    : order_(std::move(order)), pid_(parts.pid), parts_(std::move(parts)) {}
 
-std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main main) {
+std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main main, bool reaps) {
   if (main == nullptr || __libc_single_threaded == 0) return nullptr;
   DescriptorPair ends = make_stream_pair();
   if (!ends) return nullptr;
   leave_standard_streams(ends.ours);
   leave_standard_streams(ends.theirs);
   if (!ends.ours || !ends.theirs) return nullptr;
+  const bool has_reaper = reaps && prctl(PR_SET_CHILD_SUBREAPER, 1) == 0;
   const pid_t pid = fork();
-  if (pid == 0) go_on(order, ends.theirs.get(), main);
+  if (pid == 0) go_on(order, ends.theirs.get(), main, has_reaper);
   if (pid < 0) return nullptr;
   return std::shared_ptr<WardenCopy>(new WardenCopy(order, {pid, std::move(ends.ours)}));
+}
+
+WardenCopy::~WardenCopy() {
+  if (!parts_) return;
+  parts_->carrier.reset();
+  pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};
+  const Descriptor process(ended.fd);
+  if (poll(&ended, 1, kPatienceMs) == 1) waitpid(parts_->pid, nullptr, WNOHANG);
 }
 
 std::optional<WardenCopy::Parts> WardenCopy::take(const WardenOrder& order) {

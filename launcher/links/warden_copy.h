@@ -32,18 +32,27 @@ class WardenCopy {
   // Forks. To be called before there is a loop: what Asio knows of signals would be shared with the
   // copy, which has a loop of its own. Null where there is none: this process has threads, which a
   // copy would lack, or the system has no more processes.
-  static std::shared_ptr<WardenCopy> start(const WardenOrder& order, Main main);
+  // reaps: this process waits for all its children before it ends. It then becomes a subreaper, so
+  // that the warden need not outlive its supervisor.
+  static std::shared_ptr<WardenCopy> start(const WardenOrder& order, Main main, bool reaps = false);
+
+  // A copy that nobody has taken ends; waits for that.
+  ~WardenCopy();
+  WardenCopy(const WardenCopy&) = delete;
+  WardenCopy& operator=(const WardenCopy&) = delete;
 
   struct Parts {
     pid_t pid = 0;
     Descriptor carrier;  // The end of it that is ours.
   };
+  pid_t pid() const { return pid_; }
   // Gives it to the link that wants just this warden, once.
   std::optional<Parts> take(const WardenOrder& order);
 
  private:
   WardenCopy(WardenOrder order, Parts parts);
   const WardenOrder order_;
+  const pid_t pid_;
   std::optional<Parts> parts_;
 };
 

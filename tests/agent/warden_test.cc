@@ -8,8 +8,11 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <sstream>
+#include <utility>
 
+#include "agent/node/spawn/cgroup.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
@@ -34,7 +37,7 @@ int describes_itself(const SupervisorStart& start) {
   prctl(PR_GET_CHILD_SUBREAPER, &subreaper);
   text << "parent " << (getppid() == start.warden_pid) << " subreaper " << subreaper << " session "
        << (getsid(0) == start.warden_pid);
-  // Standard descriptors, carrier, lock, listening socket, the warden's pidfd.
+  // Standard descriptors, carrier, lock, listening socket, the warden's pidfd and its pipe.
   text << " descriptors " << LeakGuard::count_descriptors() - 3;
   sigset_t mask;
   sigprocmask(SIG_SETMASK, nullptr, &mask);
@@ -45,6 +48,24 @@ int describes_itself(const SupervisorStart& start) {
   text << " signals " << (term.sa_handler == SIG_DFL) << (broken_pipe.sa_handler == SIG_IGN)
        << sigismember(&mask, SIGTERM) << "\n";
   say(start.carrier_fd, text.str());
+  return 0;
+}
+
+// Takes its time to end, as a process that the kernel takes to pieces does: until the test hangs
+// up.
+int says_farewell_and_stays(const SupervisorStart& start) {
+  say(start.carrier_fd, std::to_string(getpid()) + "\n");
+  if (start.farewell_fd >= 0) say(start.farewell_fd, "f");
+  [[maybe_unused]] const std::string nothing = read_text(start.carrier_fd, ReadUntil::kEnd);
+  return 6;
+}
+
+int tells_what_the_warden_said(const SupervisorStart& start) {
+  const std::string said = read_text(start.containment_fd, ReadUntil::kEnd);
+  const std::string cgroup = described_cgroup(said);
+  struct stat status {};
+  say(start.carrier_fd,
+      said + (cgroup.empty() || stat(cgroup.c_str(), &status) == 0 ? "|there\n" : "|gone\n"));
   return 0;
 }
 
@@ -91,6 +112,7 @@ class WardenTest : public testing::Test {
       start.job_id = job_id_;
       start.host = 3;
       start.carrier_fd = ends[1];
+      start.parent_reaps = parent_reaps_;
       _exit(run_warden(start, supervisor));
     }
     close(ends[1]);
@@ -129,6 +151,7 @@ class WardenTest : public testing::Test {
 
   LeakGuard guard_;
   const std::string job_id_ = random_job_id();
+  bool parent_reaps_ = false;
   pid_t warden_ = -1;
   int carrier_ = -1;
   std::string description_;
@@ -140,9 +163,43 @@ TEST_F(WardenTest, ExitsWithTheSupervisorsCode) {
   EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
 }
 
+TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
+  prctl(PR_SET_CHILD_SUBREAPER, 1);
+  parent_reaps_ = true;
+  start_warden(says_farewell_and_stays);
+  const pid_t supervisor = std::atoi(line().c_str());
+  EXPECT_EQ(wait_code(), kSupervisorWell);
+  int status = 0;
+  EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0) << "it was to live on, as our child";
+  close(std::exchange(carrier_, -1));
+  EXPECT_EQ(waitpid(supervisor, &status, 0), supervisor);
+  EXPECT_EQ(WEXITSTATUS(status), 6);
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
+}
+
+TEST_F(WardenTest, WaitsForTheSupervisorWhereNobodyElseDoes) {
+  start_warden(says_farewell_and_stays);
+  ASSERT_GT(std::atoi(line().c_str()), 0);
+  close(std::exchange(carrier_, -1));
+  EXPECT_EQ(wait_code(), 6);
+}
+
+TEST_F(WardenTest, EndsEverythingOfASupervisorThatDiesWithoutFarewell) {
+  parent_reaps_ = true;
+  kill_the_supervisor_and_expect_nothing(geteuid());
+}
+
+TEST_F(WardenTest, SaysHowItHoldsTheJob) {
+  start_warden(tells_what_the_warden_said);
+  const std::string said = line();
+  EXPECT_TRUE(said.starts_with("cgroup /") || said.starts_with("process tree (")) << said;
+  EXPECT_TRUE(said.ends_with("|there\n")) << said;
+  EXPECT_EQ(wait_code(), 0);
+}
+
 TEST_F(WardenTest, HandsOverACleanProcess) {
   start_warden(describes_itself);
-  EXPECT_EQ(line(), "parent 1 subreaper 1 session 1 descriptors 7 signals 110\n");
+  EXPECT_EQ(line(), "parent 1 subreaper 1 session 1 descriptors 8 signals 110\n");
   EXPECT_EQ(wait_code(), 0);
 }
 

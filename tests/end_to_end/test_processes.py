@@ -11,35 +11,47 @@ import pytest
 from launching import BIN
 
 # Orphans of ours come to this process, as they come to a container's first process, which often
-# never reaps. Each line: how many children a run has left.
+# never reaps. Each line: the exit code of a run and how many children it has left.
 SUBREAPER = r"""
 import ctypes, os, sys
 PR_SET_CHILD_SUBREAPER = 36
 assert ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
 for _ in range(int(sys.argv[1])):
     ivyrun = os.posix_spawn(sys.argv[2], sys.argv[2:], os.environ)
-    assert os.waitpid(ivyrun, 0) == (ivyrun, 0)
+    _, status = os.waitpid(ivyrun, 0)
     left = 0
     try:
         while os.waitpid(-1, os.WNOHANG):
             left += 1
             os.waitpid(-1, 0)
     except ChildProcessError:
-        print(left)
+        print(os.waitstatus_to_exitcode(status), left)
 """
 ROUNDS = 20
 # ivyrun waits for the warden at most half a second, which a busy machine may not have.
 ALLOWED = ROUNDS // 4
 
 
+def expect_no_children(local, code, *words, env=None):
+    done = local.run_program(sys.executable, "-c", SUBREAPER, str(ROUNDS), local.ivyrun(), *words, limit=60, env=env)
+    assert done.code == 0, done
+    runs = [tuple(map(int, line.split())) for line in done.out_lines]
+    assert len(runs) == ROUNDS and all(run[0] == code for run in runs), done
+    left = [run[1] for run in runs]
+    assert sum(left) <= ALLOWED, f"children left by each run: {left}"
+
+
 @pytest.mark.parametrize("program", ["/bin/true", "sleep 0.01"])
 def test_no_child_is_left_to_whoever_started_it(local, program):
-    done = local.run_program(sys.executable, "-c", SUBREAPER, str(ROUNDS), local.ivyrun(),
-                             "-n", "2", *program.split(), limit=60)
-    assert done.code == 0, done
-    left = [int(line) for line in done.out_lines]
-    assert len(left) == ROUNDS, done
-    assert sum(left) <= ALLOWED, f"children left by each run: {left}"
+    expect_no_children(local, 0, "-n", "2", *program.split())
+
+
+def test_a_warden_that_was_begun_too_early_leaves_nothing(local):
+    """It is begun before the command line and the configuration are read."""
+    expect_no_children(local, 2, "-n", "two", "/bin/true")
+    os.makedirs(os.path.join(local.directory, "ivyrun"))
+    local.file("ivyrun/config.toml", "fake-hosts = 2\n")
+    expect_no_children(local, 0, "-n", "2", "/bin/true", env={"XDG_CONFIG_HOME": str(local.directory)})
 
 
 @pytest.mark.parametrize("closed", ["<&-", "<&- 2>&-", "<&- >&- 2>&-"])

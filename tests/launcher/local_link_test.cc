@@ -139,6 +139,21 @@ TEST_F(LocalLinkTest, AWardenOfThisProgramGoesOnInACopy) {
   EXPECT_EQ(told[6], "/a/home");  // The environment outlives the title.
 }
 
+int stays_until_hung_up(int, char**) {
+  char byte = 0;
+  return read(3, &byte, 1) == 0 ? 0 : 1;
+}
+
+TEST_F(LocalLinkTest, ACopyThatNobodyTakesEndsAndIsNoZombie) {
+  auto copy = WardenCopy::start({"nothing", std::string(32, 'a'), 7}, stays_until_hung_up);
+  ASSERT_NE(copy, nullptr);
+  siginfo_t child{};
+  EXPECT_EQ(waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT), 0);
+  copy.reset();
+  EXPECT_EQ(waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT), -1) << "a child is left";
+  EXPECT_EQ(errno, ECHILD);
+}
+
 TEST_F(LocalLinkTest, EndOfFileIsBroken) {
   const auto link = open(script("exit 9"));
   ASSERT_TRUE(run_until(loop_, [&] { return probe_.down.has_value(); }));

@@ -1,6 +1,7 @@
 #include "agent/node/roles/warden.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
@@ -18,11 +19,13 @@
 #include <optional>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "agent/node/facts/own_package.h"
 #include "agent/node/roles/old_bundles.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/spawn/process_tree.h"
+#include "agent/node/supervisor/job_outcome.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/own_program.h"
@@ -108,11 +111,53 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   return prepared;
 }
 
+// Between warden and supervisor; each process closes the ends of the other.
+struct Pipes {
+  DescriptorPair containment;
+  DescriptorPair farewell;  // There is none where nobody else reaps the supervisor.
+
+  void open(const WardenStart& start, SupervisorStart& supervisor) {
+    containment = make_pipe();
+    if (start.parent_reaps && start.record.empty()) farewell = make_pipe();
+    supervisor.containment_fd = containment.ours.get();
+    supervisor.farewell_fd = farewell.theirs.get();
+  }
+  void keep_those_of_the_supervisor() {
+    farewell.ours.reset();
+    containment.theirs.reset();
+  }
+  void keep_those_of_the_warden() {
+    farewell.theirs.reset();
+    containment.ours.reset();
+  }
+};
+
 [[noreturn]] void become_supervisor(const SupervisorStart& start, SupervisorMain supervisor_main) {
   prctl(PR_SET_NAME, "ivy-supervisor");
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // Orphans of the job become our children.
   use_default_signals();
   _exit(supervisor_main(start));
+}
+
+// Tells the supervisor, which starts meanwhile and would have to try the same.
+std::unique_ptr<Containment> choose_containment(const ContainmentRequest& request,
+                                                Descriptor pipe) {
+  std::unique_ptr<Containment> containment = make_containment(request);
+  write_all(pipe.get(), containment->describe());
+  pipe.reset();
+  containment->settle();
+  return containment;
+}
+
+// Waits for the supervisor's farewell, or for its end without one. True: all that is left of the
+// job is a process that exits.
+bool hear_farewell(pid_t supervisor, const Descriptor& pipe) {
+  const Descriptor process(open_pidfd(supervisor));
+  if (!pipe || !process) return false;
+  pollfd waited[] = {{pipe.get(), POLLIN, 0}, {process.get(), POLLIN, 0}};
+  while (poll(waited, 2, -1) < 0) IVY_ASSERT(errno == EINTR);
+  char byte = 0;
+  return waited[0].revents != 0 && read(pipe.get(), &byte, 1) == 1;
 }
 
 int wait_for(pid_t supervisor) {
@@ -154,11 +199,17 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
 
 // Runs from the supervisor's start until nothing of the job is left.
 int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
-  const Result<SupervisorStart> prepared = prepare(start);
+  Result<SupervisorStart> prepared = prepare(start);
   if (!prepared.ok()) return fail(prepared.error());
+  Pipes pipes;
+  pipes.open(start, *prepared);
 
   const pid_t supervisor = fork();
-  if (supervisor == 0) become_supervisor(*prepared, supervisor_main);
+  if (supervisor == 0) {
+    pipes.keep_those_of_the_supervisor();
+    become_supervisor(*prepared, supervisor_main);
+  }
+  pipes.keep_those_of_the_warden();
   if (supervisor < 0) {
     const Error error = errno_error(Code::kUnavailable, "fork the supervisor", errno);
     remove_job_directory(prepared->directory);
@@ -173,12 +224,14 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
                                    .host = start.host,
                                    .supervisor = supervisor,
                                    .warden = getpid(),
-                                   .proof = CgroupProof::kNone,
+                                   .proved_cgroup = {},
                                    .in_step = start.step_task != 0};
-  const std::unique_ptr<Containment> containment = make_containment(request);
+  const std::unique_ptr<Containment> containment =
+      choose_containment(request, std::move(pipes.containment.theirs));
   ProcessTree tree(request);
   sweep_old_bundles(program_directory());
 
+  if (hear_farewell(supervisor, pipes.farewell.ours)) return kSupervisorWell;
   const int exit_code = wait_for(supervisor);
   end_everything(*containment, tree);
   containment->remove();
@@ -197,7 +250,6 @@ WardenRecord record_of_ourselves() {
 // A record that cannot be written (the disk is full) must not end a job: an agent that finds none
 // reports that the outcome is unknown.
 void write_record(const WardenStart& start, const WardenRecord& record) {
-  if (start.record.empty()) return;
   // Only the final record must survive a power failure: the job is over, and nothing waits for it.
   write_whole(start.record, encode_warden_record(record),
               record.exit_code ? Durability::kSynced : Durability::kWhileTheHostRuns);
@@ -222,6 +274,8 @@ Result<void> take_argument(std::string_view name, std::string_view value, Warden
     start.cgroup = value;
   } else if (name == "--step" && number && *number > 1 && *number <= INT32_MAX) {
     start.step_task = static_cast<pid_t>(*number);
+  } else if (name == "--reaper" && value == "parent") {
+    start.parent_reaps = true;
   } else if (name == "--record" && value.starts_with('/')) {
     start.record = value;
   } else {
@@ -274,9 +328,11 @@ Result<void> enter_cgroup(const WardenStart& start) {
 
 int refuse_to_start(const WardenStart& start, const Error& why) {
   leave_everything_behind(start.carrier_fd);
-  WardenRecord record = record_of_ourselves();
-  record.exit_code = kWardenFailed;
-  write_record(start, record);
+  if (!start.record.empty()) {
+    WardenRecord record = record_of_ourselves();
+    record.exit_code = kWardenFailed;
+    write_record(start, record);
+  }
   return fail(why);
 }
 
@@ -284,12 +340,12 @@ int run_warden(const WardenStart& start, SupervisorMain supervisor_main) {
   leave_everything_behind(start.carrier_fd);
   prctl(PR_SET_NAME, "ivy-warden");
   ignore_signals();
+  if (start.record.empty()) return keep_supervisor(start, supervisor_main);
   WardenRecord record = record_of_ourselves();
   write_record(start, record);
-  const int exit_code = keep_supervisor(start, supervisor_main);
-  record.exit_code = exit_code;
+  record.exit_code = keep_supervisor(start, supervisor_main);
   write_record(start, record);
-  return exit_code;
+  return *record.exit_code;
 }
 
 }  // namespace ivy

@@ -26,12 +26,14 @@ struct WardenStart {
   pid_t step_task = 0;
   std::string cgroup;  // Directory of a cgroup v2 to live in; empty: stay in ours.
   std::string record;  // File for the WardenRecord; empty: none is written.
+  // Our parent is a subreaper that stays until the supervisor has ended: we need not wait for it.
+  bool parent_reaps = false;
 };
 
 using SupervisorMain = int (*)(const SupervisorStart&);
 
 // From the arguments behind "warden": --job HEX32 --host N --carrier-fd N --carrier local|relay
-// [--cgroup DIR] [--record FILE], both absolute, [--step PID].
+// [--cgroup DIR] [--record FILE], both absolute, [--step PID] [--reaper parent].
 Result<WardenStart> parse_warden_arguments(int argc, char** argv);
 
 // Moves this process into `start.cgroup`, before it has any child. Nothing to do when it is empty.

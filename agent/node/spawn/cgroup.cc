@@ -20,6 +20,11 @@ namespace {
 // A worker may make cgroups below ours (containers); deeper nesting is not expected.
 constexpr int kMaxDepth = 32;
 constexpr std::size_t kJobIdDigitsInName = 12;
+constexpr std::string_view kDescribed = "cgroup ";
+
+Descriptor open_directory(const std::string& path) {
+  return Descriptor(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+}
 
 bool write_file(const std::string& path, std::string_view text) {
   const Descriptor fd(open(path.c_str(), O_WRONLY | O_CLOEXEC));
@@ -63,7 +68,7 @@ class Cgroup final : public Containment {
       : directory_(std::move(directory)), fd_(std::move(fd)), trial_(std::move(trial)) {}
 
   int cgroup_fd() const override { return fd_.get(); }
-  std::string describe() const override { return "cgroup " + directory_; }
+  std::string describe() const override { return std::string(kDescribed) + directory_; }
 
   std::vector<JobProcess> members() const override {
     std::vector<JobProcess> members;
@@ -133,7 +138,15 @@ class Cgroup final : public Containment {
 
 }  // namespace
 
+std::string described_cgroup(std::string_view description) {
+  return std::string(description.starts_with(kDescribed) ? description.substr(kDescribed.size())
+                                                         : std::string_view());
+}
+
 Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request) {
+  if (Descriptor fd; !request.proved_cgroup.empty() && (fd = open_directory(request.proved_cgroup)))
+    return std::unique_ptr<Containment>(
+        std::make_unique<Cgroup>(request.proved_cgroup, std::move(fd), nullptr));
   const auto own = own_cgroup_v2_directory();
   if (!own) return Error{Code::kUnavailable, "no cgroup v2 is mounted here"};
   const std::string directory = *own + "/ivy-" + request.job_id.substr(0, kJobIdDigitsInName) +
@@ -141,11 +154,10 @@ Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& reque
   if (mkdir(directory.c_str(), 0755) != 0 && errno != EEXIST) {
     return errno_error(Code::kUnavailable, "mkdir " + directory, errno);
   }
-  Descriptor fd(open(directory.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  Descriptor fd = open_directory(directory);
   if (!fd) return errno_error(Code::kUnavailable, "open " + directory, errno);
-  std::unique_ptr<TrialBirth> trial;
-  if (request.proof == CgroupProof::kTrialBirth) trial = std::make_unique<TrialBirth>(fd.get());
-  if (trial && trial->error() != 0) {
+  auto trial = std::make_unique<TrialBirth>(fd.get());
+  if (trial->error() != 0) {
     rmdir(directory.c_str());
     return errno_error(Code::kUnavailable, "no process can be born in " + directory,
                        trial->error());

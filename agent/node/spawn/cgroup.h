@@ -4,13 +4,19 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <string_view>
 
 #include "agent/node/spawn/containment.h"
 
 namespace ivy {
 
-// Makes or finds the job's cgroup and tests that a process can be started in it. The error names
-// the step that was refused; the caller then uses the process tree.
+// Makes or finds the job's cgroup and tests that a process can be started in it: rights,
+// controllers, thread modes and system call filters together allow it, so only a trial tells. The
+// error names the step that was refused; the caller then uses the process tree.
 Result<std::unique_ptr<Containment>> make_cgroup(const ContainmentRequest& request);
+
+// The directory in what a cgroup's describe() has returned; empty when that was no cgroup.
+std::string described_cgroup(std::string_view description);
 
 }  // namespace ivy

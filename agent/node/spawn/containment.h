@@ -50,18 +50,14 @@ class Containment {
   virtual long out_of_memory_kills() const = 0;
 };
 
-// How to prove that a cgroup can be used. Rights, controllers, thread modes and system call filters
-// together allow it only if a process can be started in it. The warden relies on the supervisor's
-// proof: it only ends the processes in there.
-enum class CgroupProof { kTrialBirth, kNone };
-
 // Job id and host number alone name the cgroup, so that the warden finds what its supervisor made.
 struct ContainmentRequest {
   std::string job_id;
   std::uint32_t host = 0;
   pid_t supervisor = 0;  // Never a member.
   pid_t warden = 0;      // Never a member; the root of the process tree.
-  CgroupProof proof = CgroupProof::kTrialBirth;
+  // Where a process has been born already, so that no other trial is needed; empty: unknown.
+  std::string proved_cgroup;
   // A scheduler's step holds us, and searches for the job's processes in its own cgroup only.
   bool in_step = false;
 };

@@ -140,6 +140,10 @@ void CommandChannel::read_some(const CarrierPointer& carrier) {
   if (!carrier->is_closed) wait_readable(carrier);
 }
 
+void CommandChannel::hang_up() {
+  if (attached_) shutdown(attached_->socket.native_handle(), SHUT_RDWR);
+}
+
 void CommandChannel::tick(std::uint64_t now_ns) {
   const std::vector<CarrierPointer> unattached = unattached_;
   for (const CarrierPointer& carrier : unattached)

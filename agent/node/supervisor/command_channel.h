@@ -58,6 +58,8 @@ class CommandChannel {
   // Writes what is due now, as far as the carrier takes it at once: the last write before an exit.
   // False when something is left.
   bool flush_now();
+  // Ends the attached carrier, behind what has been written to it.
+  void hang_up();
   // Closes carriers that have not attached in time. Call it a few times per second.
   void tick(std::uint64_t now_ns);
 

@@ -1,14 +1,17 @@
 #include "agent/node/supervisor/supervisor.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -20,6 +23,7 @@
 #include "agent/node/facts/address_check.h"
 #include "agent/node/facts/own_package.h"
 #include "agent/node/hang/stack_collector.h"
+#include "agent/node/spawn/cgroup.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/supervisor/command_channel.h"
 #include "agent/node/supervisor/control_server.h"
@@ -56,6 +60,25 @@ constexpr int kTicksPerHeartbeat = kHeartbeat / kSupervisorTick;
 constexpr int kMaxWorkers = 4096;
 // More addresses than a launcher has reason to ask for at once.
 constexpr int kMaxAddressChecks = 64;
+
+// The cgroup that the warden has tried; empty where there is none, or where it does not say so
+// soon.
+std::string hear_of_cgroup(int pipe) {
+  constexpr int kPatienceMs = 100;
+  pollfd waited{pipe, POLLIN, 0};
+  if (pipe < 0 || poll(&waited, 1, kPatienceMs) != 1) return {};
+  std::array<char, PIPE_BUF> text{};
+  const ssize_t length = read(pipe, text.data(), text.size());
+  return described_cgroup({text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))});
+}
+
+// False where a descendant is left, whom the warden is to end.
+bool say_farewell(int pipe) {
+  siginfo_t info{};
+  if (pipe < 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
+    return false;
+  return write(pipe, "f", 1) == 1;
+}
 
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
@@ -321,7 +344,6 @@ Result<void> Supervisor::on_command(const Command& command) {
 Result<void> Supervisor::on_hello(const Hello& hello) {
   if (hello.lease_ms() > 0) lease_.set_silence(hello.lease_ms() * kNanosPerMilli);
   terms_.grace_ns = hello.grace_ms() * kNanosPerMilli;
-  write_stop_grace(start_.directory.path, std::chrono::milliseconds(hello.grace_ms()));
   if (hello.outlives_launcher()) {
     terms_.outlives_launcher = true;
     events_.keep_for_takeover();
@@ -343,6 +365,8 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
   // Done after the answer is sent, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
+    write_stop_grace(start_.directory.path,
+                     std::chrono::milliseconds(terms_.grace_ns / kNanosPerMilli));
     workers_.count_out_of_memory_kills(*containment_);
     containment_->settle();
   });
@@ -442,7 +466,7 @@ ContainmentRequest Supervisor::containment_request() const {
           .host = start_.host,
           .supervisor = getpid(),
           .warden = start_.warden_pid,
-          .proof = CgroupProof::kTrialBirth,
+          .proved_cgroup = hear_of_cgroup(start_.containment_fd),
           .in_step = start_.step_task != 0};
 }
 
@@ -610,8 +634,11 @@ void Supervisor::finish() {
   servers_.mpi.end();
   servers_.jax.end();
   devices_.watch.end();
-  if (containment_ && containment_->empty()) containment_->remove();
+  const bool is_empty = !containment_ || containment_->empty();
+  if (containment_ && is_empty) containment_->remove();
   remove_job_directory(start_.directory);
+  // Where a job has begun, the peers need not wait while the kernel takes this process to pieces.
+  if (containment_ && is_empty && say_farewell(start_.farewell_fd)) channel_.hang_up();
   loop_.stop();
 }
 

@@ -26,6 +26,12 @@ struct SupervisorStart {
   // are ignored here. When the task dies, the scheduler may have lost sight of us: end the job.
   pid_t step_task = 0;
   bool tells_outcome = false;  // The exit code is recorded: it says how the job ended.
+  // A pipe on which the warden says how it holds the job together (Containment::describe), which it
+  // finds out while we start.
+  int containment_fd = -1;
+  // A pipe to the warden, for one byte once all went well and nothing of the job is left but us:
+  // the warden then ends beside us. -1: it waits for our end.
+  int farewell_fd = -1;
 };
 
 }  // namespace ivy
