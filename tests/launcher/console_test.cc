@@ -12,6 +12,8 @@
 #include <csignal>
 #include <regex>
 
+#include "tests/support/eventually.h"
+
 namespace ivy {
 namespace {
 
@@ -70,7 +72,7 @@ class ConsoleTest : public ::testing::Test {
       text_.append(buffer, static_cast<std::size_t>(count));
   }
   bool run_until(const std::function<bool()>& condition) {
-    const auto deadline = steady_clock::now() + kPatience;
+    const auto deadline = steady_clock::now() + test::stretched(kPatience);
     while (!condition()) {
       if (steady_clock::now() > deadline) return false;
       loop_.restart();

@@ -9,6 +9,7 @@
 
 #include "proto/os/clock.h"
 #include "tests/launcher/fake_host.h"
+#include "tests/support/eventually.h"
 
 namespace ivy {
 namespace {
@@ -54,7 +55,7 @@ class HostSessionTest : public ::testing::Test {
 
   // Runs the loop until the condition holds; false after the limit.
   bool eventually(const std::function<bool()>& condition,
-                  milliseconds limit = milliseconds(10'000)) {
+                  milliseconds limit = test::stretched(milliseconds(10'000))) {
     const auto until = std::chrono::steady_clock::now() + limit;
     while (!condition()) {
       if (std::chrono::steady_clock::now() > until) return false;

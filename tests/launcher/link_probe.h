@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "launcher/links/host_link.h"
+#include "tests/support/eventually.h"
 
 namespace ivy {
 
@@ -52,7 +53,7 @@ struct LinkProbe {
 // Runs the loop until the condition holds; false when it does not within the limit.
 inline bool run_until(boost::asio::io_context& loop, const std::function<bool()>& condition,
                       std::chrono::seconds limit = std::chrono::seconds(20)) {
-  const auto deadline = std::chrono::steady_clock::now() + limit;
+  const auto deadline = std::chrono::steady_clock::now() + test::stretched(limit);
   while (!condition()) {
     if (std::chrono::steady_clock::now() > deadline) return false;
     loop.restart();

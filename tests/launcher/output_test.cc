@@ -19,6 +19,7 @@
 #include <regex>
 
 #include "launcher/screen/line_splitter.h"
+#include "tests/support/eventually.h"
 
 namespace ivy {
 namespace {
@@ -134,7 +135,7 @@ class OutputTest : public ::testing::Test {
   }
   // Turns the loop and reads, until the condition holds or patience is over.
   bool run_until(const std::function<bool()>& condition) {
-    const auto deadline = steady_clock::now() + kPatience;
+    const auto deadline = steady_clock::now() + test::stretched(kPatience);
     while (!condition()) {
       if (steady_clock::now() > deadline) return false;
       loop_.restart();
