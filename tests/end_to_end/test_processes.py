@@ -137,3 +137,14 @@ def test_a_launcher_leaves_no_core_with_its_secrets(local):
         assert core_limit(run.pid()) == "0"
         run.signal(signal.SIGTERM)
         run.finish()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_workers_with_a_processor_each_have_a_session_each(local):
+    """The kernel shares processors among sessions: ranks with one each count beside other people's load, and ranks
+    that take turns are one session, whose weight is that of all."""
+    processors = len(os.sched_getaffinity(0))
+    for workers, sessions in ((processors, processors), (processors + 1, 1)):
+        done = local.run("-n", str(workers), sys.executable, "-c", "import os; print(os.getsid(0))")
+        assert done.code == 0, done
+        assert len({text for _, _, text in done.labelled()}) == sessions, done
