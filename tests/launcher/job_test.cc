@@ -631,6 +631,50 @@ TEST_F(JobTest, AllHostsThatDidNotComeUpAreNamed) {
   EXPECT_NE(told.find("waiting for node2; failed: node3"), std::string::npos) << told;
 }
 
+// The connection works and is slow: a way to try it would be no help.
+TEST_F(JobTest, AHostThatIsStillSentItsProgramIsGivenMoreTime) {
+  Node& host = node("node1");
+  host.host.answer = FakeHost::Answer::kSilent;
+  host.host.doing = "sending ivy-node: 40 %";
+  options_.start_timeout = milliseconds(1'500);
+  const std::string told = story();
+  EXPECT_NE(told.find("allow more time: --start-timeout 10m"), std::string::npos) << told;
+  EXPECT_EQ(told.find("try: ssh"), std::string::npos) << told;
+}
+
+struct StoreTrouble {
+  Code code;
+  const char* advice;
+};
+const StoreTrouble kStoreTroubles[] = {
+    {Code::kNotFound, "--master-addr with an address that node1 has"},
+    {Code::kAlreadyExists, "--master-port with a port that is free there"},
+    {Code::kPermissionDenied, "name a directory that can be written on the first host: --wal DIR"},
+    {Code::kInternal, "--no-store: rank 0's framework then listens on MASTER_PORT"},
+};
+
+class StoreTroubleTest : public JobTest, public ::testing::WithParamInterface<StoreTrouble> {};
+
+TEST_P(StoreTroubleTest, HasAdviceOfItsOwn) {
+  Node& host = node("node1");
+  host.on_command = [&host](const Command& command) {
+    if (!command.has_open_store()) return false;
+    Event event;
+    event.mutable_store_opened()->set_error("it does not work");
+    event.mutable_store_opened()->set_code(static_cast<std::uint32_t>(GetParam().code));
+    host.host.send(event);
+    return true;
+  };
+  const std::string told = story();
+  EXPECT_NE(told.find("IVY-H011"), std::string::npos) << told;
+  for (const StoreTrouble& trouble : kStoreTroubles)
+    EXPECT_EQ(told.find(trouble.advice) != std::string::npos, trouble.code == GetParam().code)
+        << trouble.advice << " in:\n"
+        << told;
+}
+
+INSTANTIATE_TEST_SUITE_P(EachCode, StoreTroubleTest, ::testing::ValuesIn(kStoreTroubles));
+
 // ---- The end
 // -------------------------------------------------------------------------------------
 
