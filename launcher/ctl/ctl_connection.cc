@@ -63,7 +63,7 @@ Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJo
   if (matching.size() == 1) return matching.front();
   if (jobs.empty())
     return Error{Code::kNotFound, "you have no running jobs on this host",
-                 std::string("jobs are found on the host where ivyrun was started; ") + kEnded};
+                 std::string("a job is listed on the host where its ivyrun runs; ") + kEnded};
   if (prefix.empty())
     return Error{Code::kInvalidArgument, "which job? There are " + std::to_string(jobs.size()),
                  listed(jobs)};

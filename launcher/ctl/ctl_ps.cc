@@ -32,7 +32,7 @@ int ctl_ps(const CtlOptions& options) {
       if (listed.insert(ended.job_id).second) rows.push_back(ended_row(ended));
   print_list({"JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"}, rows, options.json);
   if (rows.empty() && !options.json)
-    ctl_say(options.all ? "no job of yours runs on this host, and none is remembered"
+    ctl_say(options.all ? "you have no jobs on this host, running or remembered"
                         : "you have no running jobs on this host");
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }

@@ -51,7 +51,7 @@ Result<std::string> choose_id(const std::string& prefix, const std::set<std::str
   std::vector<FoundJob> jobs;
   for (const std::string& id : ids) jobs.emplace_back().place.job_id = id;
   if (jobs.empty())
-    return Error{Code::kNotFound, "no job of yours runs on " + where,
+    return Error{Code::kNotFound, "you have no running jobs on " + where,
                  "jobs that came by SSH are stopped on the host where ivyrun was started, or on "
                  "each of their hosts"};
   const FoundJob chosen = IVY_TRY(choose_job(prefix, jobs));

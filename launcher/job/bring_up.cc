@@ -79,7 +79,7 @@ void BringUp::dial(const std::shared_ptr<CarrierContext>& carriers,
 // knows from the hosts themselves need no name server.
 void BringUp::look_up_master(const std::shared_ptr<CarrierContext>& carriers) {
   const std::string& name = job_.options.master_addr;
-  if (name.empty() || name == "localhost" || name == job_.hosts[0].name() ||
+  if (name.empty() || name == "localhost" || name == job_.hosts[0].host->name ||
       parse_address(name, 0).is_valid())
     return;
   looks_up_master_ = true;

@@ -16,6 +16,9 @@ constexpr std::array<std::string_view, 3> kConnects = {"connect to", "connecting
 // service.
 constexpr std::array<std::string_view, 7> kRendezvous = {
     "c10d", "client socket", "TCPStore", "tcp://", "MASTER_", "endezvous", "oordinat"};
+// What a failed bind() says, as strerror, Go, Java and Node.js write it.
+constexpr std::array<std::string_view, 3> kInUse = {"ddress already in use", "ddress in use",
+                                                    "EADDRINUSE"};
 constexpr char kOverwritten[] =
     "do not set MASTER_ADDR and MASTER_PORT in the script, or only where they are unset:\n"
     "os.environ.setdefault(\"MASTER_ADDR\", \"localhost\")";
@@ -104,6 +107,13 @@ bool outlived(const WorkerEnd& rank_0, const WorkerEnd& peer) {
   return rank_0.at_ns - rank_0.clock_error_ns > peer.at_ns + peer.clock_error_ns;
 }
 
+// The number need not stand in the line that says so: Python's tracebacks show it above, in the
+// call.
+bool names_taken_port(const WorkerEnd& end, const std::string& port) {
+  const std::string_view tail = end.stderr_tail;
+  return mentions_any(tail, kInUse) && mentions_number(tail, port);
+}
+
 Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
   Diagnostic hint;
   hint.severity = Severity::kWarning;
@@ -154,6 +164,24 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
         return hint;
       }
     }
+  }
+  return std::nullopt;
+}
+
+std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
+                                            const MasterPlace& master) {
+  if (!master.has_store) return std::nullopt;
+  const std::string port = std::to_string(master.port);
+  for (const WorkerEnd& end : ends) {
+    if (end.status.success() || end.host != master.host || !names_taken_port(end, port)) continue;
+    Diagnostic hint;
+    hint.severity = Severity::kWarning;
+    hint.id = "IVY-R020";
+    hint.what = "rank " + std::to_string(end.rank) + " could not open port " + port +
+                ": it is MASTER_PORT, where the job's store listens";
+    hint.where = end.host;
+    hint.fix = "another port for the server of the script, or --no-store";
+    return hint;
   }
   return std::nullopt;
 }

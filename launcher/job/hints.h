@@ -30,4 +30,9 @@ struct MasterPlace {
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
                                                      const MasterPlace& master);
 
+// A rank on the store's own host that could not open MASTER_PORT for a server of its own: the store
+// has it while the job runs. Nothing where the rank's words name another address.
+std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
+                                            const MasterPlace& master);
+
 }  // namespace ivy

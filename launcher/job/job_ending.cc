@@ -185,14 +185,17 @@ void JobEnding::fail(const Diagnostic& reason) {
 // Advice about what the ranks have printed, that only the launcher can give.
 std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const {
   const JobPlan& plan = job_.plan;
+  if (plan.hosts.empty()) return {};
+  const MasterPlace master{plan.hosts.front().name, plan.master_address, plan.master_port,
+                           plan.store_port != 0};
   std::string text;
   // With --store-proxy a worker that looks for the store on its own host is right.
   if (plan.hosts.size() > 1 && !job_.options.store_proxy) {
-    const auto hint = overwritten_master_address(
-        ends,
-        {plan.hosts.front().name, plan.master_address, plan.master_port, plan.store_port != 0});
-    if (hint) text += render(*hint);
+    if (const auto hint = overwritten_master_address(ends, master)) text += render(*hint);
   }
+  // Where MASTER_PORT is not the store's, nobody of ours listens there.
+  if (plan.store_port == plan.master_port)
+    if (const auto hint = taken_master_port(ends, master)) text += render(*hint);
   if (!outcome.first) return text;
   const WorkerEnd& first = ends[*outcome.first];
   const PlannedHost& host = plan.host_of_rank(first.rank);

@@ -1,6 +1,7 @@
 #include "launcher/job/job_hosts.h"
 
 #include <algorithm>
+#include <map>
 
 namespace ivy {
 namespace {
@@ -13,9 +14,32 @@ constexpr std::uint64_t kWindowLeast = 128u << 10;
 
 }  // namespace
 
+std::vector<std::string> names_shown(const std::vector<Host>& hosts) {
+  const auto with_user = [](const Host& host) {
+    return host.user.empty() ? host.name : host.user + "@" + host.name;
+  };
+  std::map<std::string, int> named;
+  std::map<std::string, int> of_user;
+  for (const Host& host : hosts) {
+    ++named[host.name];
+    ++of_user[with_user(host)];
+  }
+  std::vector<std::string> shown;
+  for (const Host& host : hosts) {
+    std::string& name = shown.emplace_back(named[host.name] > 1 ? with_user(host) : host.name);
+    if (of_user[with_user(host)] > 1 && host.port != 0)
+      name += ":port=" + std::to_string(host.port);
+  }
+  return shown;
+}
+
 JobHosts::JobHosts(const Options& options, bool may_shrink)
     : options_(options), may_shrink_(may_shrink), records_(options.hosts.size()) {
-  for (std::size_t index = 0; index < size(); ++index) records_[index].host = &options.hosts[index];
+  const std::vector<std::string> shown = names_shown(options.hosts);
+  for (std::size_t index = 0; index < size(); ++index) {
+    records_[index].host = &options.hosts[index];
+    records_[index].shown_name = shown[index];
+  }
 }
 
 bool JobHosts::send(std::size_t index, const Command& command) {

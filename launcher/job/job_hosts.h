@@ -16,8 +16,13 @@
 
 namespace ivy {
 
+// The names that tell these hosts apart, in their order: as typed, or "user@name" where hosts share
+// a name, or "user@name:port=22" where they share both.
+std::vector<std::string> names_shown(const std::vector<Host>& hosts);
+
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts.
+  std::string shown_name;      // Another one than those of all other hosts.
   bool on_this_host = false;
   std::unique_ptr<HostSession> session;
   RemoteText doing;
@@ -33,7 +38,7 @@ struct HostRecord {
   std::optional<GoneMember> gone;  // --nnodes MIN:MAX: why it takes no part any more.
   int plan_index = -1;             // In JobPlan::hosts; -1: no workers there.
 
-  const std::string& name() const { return host->name; }
+  const std::string& name() const { return shown_name; }
   bool is_planned() const { return plan_index >= 0; }
   bool is_ready() const { return checked && !opens_store; }
 };

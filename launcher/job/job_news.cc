@@ -131,7 +131,7 @@ void JobNews::on_operations(std::size_t host, const Operations& operations) {
   if (found == questions_.end()) return;
   const std::shared_ptr<Question> question = *found;
   if (question->waits_for.erase(host) == 0) return;
-  question->answers.push_back({handlers_.name(host), operations});
+  question->answers.push_back({handlers_.name(host), board_.of_own_ranks(host, operations)});
   if (question->waits_for.empty()) answer(question);
 }
 

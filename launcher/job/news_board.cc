@@ -72,6 +72,17 @@ bool NewsBoard::rank_restarted(std::size_t host, std::uint32_t rank, std::uint32
   return true;
 }
 
+Operations NewsBoard::of_own_ranks(std::size_t host, const Operations& said) const {
+  Operations own = said;
+  own.clear_ranks();
+  own.clear_usage();
+  for (const RankOperations& rank : said.ranks())
+    if (has_rank(host, rank.rank())) *own.add_ranks() = rank;
+  for (const RankUsage& usage : said.usage())
+    if (has_rank(host, usage.rank())) *own.add_usage() = usage;
+  return own;
+}
+
 std::vector<std::size_t> NewsBoard::listeners() const {
   std::vector<std::size_t> hosts;
   for (const auto& [host, cursor] : cursors_) hosts.push_back(host);

@@ -32,6 +32,8 @@ class NewsBoard {
                       std::int32_t pid);
   // Nothing more will be heard of this rank.
   bool rank_lost(std::size_t host, std::uint32_t rank, comm_status::RankState state);
+  // What the host says of its own ranks; it is not believed for those of others.
+  Operations of_own_ranks(std::size_t host, const Operations& said) const;
 
   // Hosts that listen, in any order.
   std::vector<std::size_t> listeners() const;

@@ -22,11 +22,18 @@ std::string state_of(const WorkerRecord& worker) {
   return worker.end.pid == 0 ? "starting" : "running";
 }
 
+// Null: the job has no such rank. The number is another host's word, and as an int may be negative.
+ctl::RankRow* row_of(std::uint32_t rank, ctl::RanksDescription& out) {
+  const bool is_known = rank < static_cast<std::uint32_t>(out.ranks_size());
+  return is_known ? out.mutable_ranks(static_cast<int>(rank)) : nullptr;
+}
+
 void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescription& out) {
   for (const HostOperations& answer : answers) {
     for (const RankUsage& usage : answer.operations.usage()) {
-      if (static_cast<int>(usage.rank()) >= out.ranks_size()) continue;
-      ctl::RankRow& row = *out.mutable_ranks(static_cast<int>(usage.rank()));
+      ctl::RankRow* const found = row_of(usage.rank(), out);
+      if (found == nullptr) continue;
+      ctl::RankRow& row = *found;
       row.set_has_usage(true);
       row.set_cpu_ms(usage.cpu_ms());
       row.set_sampled_ns(answer.operations.sampled_ns());
@@ -34,8 +41,8 @@ void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescripti
       row.set_processes(usage.processes());
     }
     for (const RankOperations& rank : answer.operations.ranks())
-      if (static_cast<int>(rank.rank()) < out.ranks_size())
-        out.mutable_ranks(static_cast<int>(rank.rank()))->set_operation(operation_of(rank));
+      if (ctl::RankRow* const row = row_of(rank.rank(), out); row != nullptr)
+        row->set_operation(operation_of(rank));
   }
 }
 

@@ -208,6 +208,9 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R019", "a server of `--app` or `--role` is not ready in time",
      "it starts slowly, or waits for something", "a longer `--start-timeout` ([apps](apps.md))",
      "1"},
+    {"IVY-R020", "a rank could not open MASTER_PORT, where the job's store listens",
+     "the script serves something of its own at MASTER_PORT",
+     "another port in the script, or `--no-store`", ""},
     {"IVY-X001", "ivyrun itself has failed; the job was ended in order",
      "no memory or descriptors, or a fault of "
      "ivyrun's own",

@@ -7,6 +7,7 @@ import json
 import os
 import random
 import re
+import resource
 import shutil
 import signal
 import time
@@ -362,3 +363,17 @@ def test_an_open_whose_answer_is_lost(agents):
 @pytest.mark.long
 def test_an_open_whose_answer_is_lost_two_hundred_times(agents):
     open_under_dying_agents(agents, 200)
+
+
+def test_an_agent_leaves_no_core_with_its_keys(agents):
+    former = resource.getrlimit(resource.RLIMIT_CORE)
+    resource.setrlimit(resource.RLIMIT_CORE, (former[1], former[1]))
+    try:
+        agents.start(2)
+    finally:
+        resource.setrlimit(resource.RLIMIT_CORE, former)
+    pid = agents[2].pid()
+    with open(f"/proc/{agents[2].process.pid}/limits", encoding="utf-8") as file:
+        assert not re.search(r"^Max core file size +0 ", file.read(), re.M), "what starts it has no limit"
+    with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
+        assert re.search(r"^Max core file size +0 ", file.read(), re.M)

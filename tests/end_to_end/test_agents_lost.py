@@ -265,7 +265,7 @@ def test_stop_reaches_a_job_without_a_launcher(agents):
     assert drained.code == 0 and "no job is left" in drained.out.decode(), drained
     assert not agents.supervisors(4) and not agents.workers(4)
     gone = ctl(1, "stop", "-H", "node[2,4]", job)
-    assert gone.code == 1 and "no job of yours runs on these hosts" in gone.err_text, gone
+    assert gone.code == 1 and "you have no running jobs on these hosts" in gone.err_text, gone
     agents.wait_clean(GRACE)
 
 

@@ -1,9 +1,15 @@
 """Flags that choose hosts, what stands in front of the workers, what is shown of them and what is measured."""
 
+import contextlib
+import fcntl
 import json
 import os
 import re
+import shutil
+import socket
+import struct
 import sys
+import threading
 
 import pytest
 
@@ -107,6 +113,66 @@ def test_metrics_are_a_file(local):
         run.finish()
     assert re.search(r"^ivyrun_job_exit_code\{.*\} 143$", local.read("job.prom").decode(), re.M)
     assert sorted(os.listdir(local.directory)) == ["job.prom"]
+
+
+# What sets the clipboard or the title, in every writing of a control; the last word shows that the text has arrived.
+EVIL = b"\x1b]52;c;QUFB\a \xc2\x9d0;t\xc2\x9c \x9d0;t\x9c \x1bPq\x1b\\ \x05\b\b\r\nEVIL"
+
+
+def field(number, value):
+    """A field of a message of protobuf: a number or bytes."""
+    def varint(rest):
+        return bytes([rest]) if rest < 128 else bytes([rest & 127 | 128]) + varint(rest >> 7)
+    if isinstance(value, int):
+        return varint(number << 3) + varint(value)
+    return varint(number << 3 | 2) + varint(len(value)) + value
+
+
+@contextlib.contextmanager
+def launcher_that_says(job, reply):
+    """The job socket of a launcher that answers every question with this message."""
+    place = f"/tmp/ivyrun-{os.getuid()}/{job}"
+    os.makedirs(place, 0o700)
+    lock = os.open(place, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(f"{place}/launcher.sock")
+    listener.listen()
+
+    def serve():
+        with contextlib.suppress(OSError):
+            while True:
+                asking, _ = listener.accept()
+                with asking:
+                    asking.recv(4096)
+                    asking.sendall(struct.pack("<I", len(reply)) + reply)
+                    asking.recv(1)
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield
+    finally:
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join()
+        listener.close()
+        shutil.rmtree(place)
+        os.close(lock)
+
+
+@pytest.mark.parametrize("form", [(), ("--json",)], ids=["table", "json"])
+def test_top_escapes_what_other_hosts_say(local, form):
+    """The host's name, its state and the communicator's name come from the hosts of the job."""
+    job = os.urandom(16).hex()
+    description = field(1, job.encode()) + field(2, os.getpid()) + field(3, b"running") + field(5, 1) + field(6, 1)
+    row = field(2, EVIL) + field(3, 77) + field(4, EVIL) + field(11, b'all_reduce #8 of "' + EVIL + b'"')
+    with launcher_that_says(job, field(1, 1) + field(61, field(1, description) + field(2, row))):
+        done = local.run_program(IVYCTL, "top", job, "--once", *form)
+    assert done.code == 0 and not done.err, done
+    text = done.out.decode()
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f]", text), repr(text)
+    assert len(text.splitlines()) == (1 if form else 3), text
+    assert "]52;c;QUFB" in text, text
 
 
 def test_top_says_what_each_rank_does(local):

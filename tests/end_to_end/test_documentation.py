@@ -118,3 +118,31 @@ def test_tests_that_pages_name_are_there():
                 named.setdefault(name, os.path.basename(page))
     assert len(named) > 20
     assert {name: page for name, page in named.items() if name not in there} == {}
+
+
+# A shell may expand what stands in brackets: zsh ends with an error where no file has such a name.
+BARE_BRACKETS = re.compile(r"""(?:-H|--hosts?|--include|--exclude)[ =](?![\[<])[^\s'"\]]*\w\[[0-9]""")
+
+
+def test_host_ranges_are_quoted():
+    assert BARE_BRACKETS.search("ivyrun -H node[1-2] x") and not BARE_BRACKETS.search("ivyrun -H 'node[1-2]' x")
+    helps = [subprocess.run([os.path.join(BIN, program), "--help"], capture_output=True, text=True, timeout=seconds(30))
+             for program in ("ivyrun", "ivyctl")]
+    lines = [line for page in PAGES for line in typed(page)]
+    lines += [line for done in helps for line in done.stdout.splitlines()]
+    assert [line for line in lines if BARE_BRACKETS.search(line)] == []
+
+
+# What it says, and how it is said here: "You have no running jobs on this host."
+FOREIGN = re.compile(r"\bno [a-z]+ of yours\b|\b(?:store|agent|job|port)s? of ivyrun's\b|jobs are found on")
+
+
+def test_messages_are_plain_english():
+    found = []
+    for folder in ("launcher", "agent", "rendezvous", "comm", "proto"):
+        for path in glob.glob(os.path.join(REPOSITORY, folder, "**", "*.cc"), recursive=True):
+            with open(path, encoding="utf-8") as file:
+                for number, line in enumerate(file, 1):
+                    if '"' in line and not line.lstrip().startswith("//") and FOREIGN.search(line):
+                        found.append(f"{os.path.relpath(path, REPOSITORY)}:{number}: {line.strip()}")
+    assert not found, found

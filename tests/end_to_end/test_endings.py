@@ -519,3 +519,12 @@ def test_launcher_killed_fifty_times(anyone):
             run.signal(signal.SIGKILL)
             slowest = max(slowest, anyone.wait_clean(LAUNCHER_KILLED))
     print(f"50 times; slowest to be clean: {slowest:.2f} s")
+
+
+@pytest.mark.parametrize("count, said", [(1, "stopping 1 worker,"), (2, "stopping 2 workers,")])
+def test_one_worker_is_no_workers(local, count, said):
+    with local.start("-n", str(count), "sh", "-c", "echo ready; exec sleep 60") as run:
+        run.wait_for("ready", count=count)
+        run.signal(signal.SIGTERM)
+        done = run.finish()
+    assert said in done.err_text, done

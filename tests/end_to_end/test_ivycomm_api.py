@@ -1,7 +1,9 @@
 """The Python package's interface: works, groups, the store, its properties, its lifetimes, its stub and its page."""
 
 import ast
+import ctypes
 import inspect
+import json
 import os
 import re
 import subprocess
@@ -282,3 +284,30 @@ def test_mypy_finds_what_is_wrong_and_nothing_else(tmp_path):
     found = {int(line) for line in re.findall(r"typed\.py:(\d+): error: ", done.stdout)}
     begin = len(TYPED.splitlines()) + 1
     assert found == set(range(begin, begin + len(WRONG))), done.stdout + done.stderr
+
+
+def test_codes_names_and_exceptions_are_those_of_the_page():
+    """C's constants and numbers from the header, the library's names, Python's exceptions: one table."""
+    def read(path):
+        with open(os.path.join(REPOSITORY, path), encoding="utf-8") as file:
+            return file.read()
+
+    rows = re.findall(r"^\| `(IVY_\w+)` \| (\d+) \| `(\w+)` \| (.+) \|$", read("docs/python.md"), re.M)
+    page = {name: (int(number), code, re.findall(r"\w+", kinds)) for name, number, code, kinds in rows}
+    enum = re.search(r"enum ivy_code \{(.*?)\} ivy_code;", read("comm/contract/ivycomm_types.h"), re.S).group(1)
+    declared = {name: int(number) for name, number in re.findall(r"\b(IVY_\w+) =\s+(\d+)", enum)}
+    assert {name: number for name, (number, _, _) in page.items()} == {
+        name: number for name, number in declared.items() if name != "IVY_OK"}
+    library = ctypes.CDLL(os.path.join(os.path.dirname(BIN), "lib", "libivycomm.so"))
+    library.ivy_code_name.restype = ctypes.c_char_p
+    for number, code, _ in page.values():
+        assert library.ivy_code_name(number).decode() == code
+    script = ("import sys, json; from ivycomm import errors; print(json.dumps([{n: k.__name__ for n, k in "
+              "errors._BY_CODE.items()}, {k.__name__: k.code for k in vars(errors).values() if isinstance(k, type) "
+              "and issubclass(k, errors.IvyError)}]))")
+    done = subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": PACKAGE},
+                          capture_output=True, check=True, timeout=LIMIT)
+    by_code, codes = json.loads(done.stdout)
+    assert by_code == {str(number): kinds[0] for number, _, kinds in page.values() if kinds != ["IvyError"]}
+    assert {kind: code for kind, code in codes.items() if kind != "IvyError"} == {
+        kind: code for _, code, kinds in page.values() for kind in kinds if kind != "IvyError"}

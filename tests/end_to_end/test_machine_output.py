@@ -1,8 +1,10 @@
 """Output for programs: --events, --dry-run=json, --summary json, attempt.json, ivyctl's --json; names and ended jobs."""
 
+import glob
 import json
 import os
 import re
+import stat
 import subprocess
 import sys
 
@@ -70,6 +72,32 @@ def test_events_go_to_a_descriptor_that_workers_do_not_have(local):
     events = [event["event"] for event in events_of(os.path.join(local.directory, "pipe.jsonl"))]
     # The output and the end of a worker that is so quick may come in either order.
     assert events[:2] + sorted(events[2:4]) + events[4:] == ["plan", "start", "exit", "first_output", "verdict"]
+
+
+@pytest.mark.parametrize("name", ["events", "metrics", "attempt"])
+def test_files_for_programs_whose_file_system_does_not_answer(local, name):
+    """A pipe that nobody reads stands in the place of a file. Two leases long the hosts hear of their launcher all the
+    same, and the job ends as it would have."""
+    pipe = os.path.join(local.directory, name)
+    # The first text of --metrics-file goes to a name of its own, which only the launcher's process id completes.
+    place = {"events": ("--events", pipe), "metrics": ("--metrics-file", pipe), "attempt": ("--log-dir", pipe)}[name]
+    program = "sleep 7"
+    if name == "attempt":
+        program = f"[ $RANK = 0 ] && mkfifo {pipe}/$IVY_JOB_ID/0/attempt.json; sleep 7"
+    elif name == "events":
+        os.mkfifo(pipe)
+    else:
+        program = f"[ $RANK = 0 ] && mkfifo {pipe}.$(cat {local.directory}/launcher); sleep 7"
+    with local.start("--fake-hosts", "2", "-n", "2", "--lease", "3s", *place, "sh", "-c",
+                     f"until [ -e {local.directory}/launcher ]; do sleep 0.01; done; {program}") as run:
+        with open(os.path.join(local.directory, "launcher.new"), "w", encoding="utf-8") as file:
+            file.write(str(run.process.pid))
+        os.rename(file.name, os.path.join(local.directory, "launcher"))
+        done = run.finish(limit=40)
+    assert done.code == 0, done
+    assert done.took > 6 and "lost" not in done.own_text() and "lease" not in done.own_text(), done
+    assert name != "metrics" or not os.path.exists(pipe), "the launcher wrote to another place than the pipe"
+    assert name != "attempt" or stat.S_ISFIFO(os.stat(glob.glob(f"{pipe}/*/0/attempt.json")[0]).st_mode)
 
 
 def test_bad_places_for_events(local):

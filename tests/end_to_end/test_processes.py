@@ -1,6 +1,8 @@
 """Which program ivyrun is, and what it leaves to its parent."""
 
 import os
+import re
+import shlex
 import shutil
 import signal
 import sys
@@ -131,3 +133,30 @@ def test_a_second_program_that_is_the_first_does_not_go_round_for_ever(local, al
     done = local.run_program(alone, "--transport", "agent", "true", limit=10)
     assert done.code == 2, done
     assert "is ivyrun itself" in done.err_text
+
+
+def core_limit(pid):
+    """The soft limit of a process's core dumps."""
+    with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
+        return re.search(r"^Max core file size +(\w+)", file.read(), re.M).group(1)
+
+
+def test_a_launcher_leaves_no_core_with_its_secrets(local):
+    """Its workers have the user's own limit."""
+    script = "ulimit -S -c 1024 && exec " + shlex.join([local.ivyrun(), "-n", "1", "sh", "-c", "ulimit -S -c; sleep 60"])
+    with local.start_program("sh", "-c", script) as run:
+        run.wait_for("1024")
+        assert core_limit(run.pid()) == "0"
+        run.signal(signal.SIGTERM)
+        run.finish()
+
+
+@pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")
+def test_workers_with_a_processor_each_have_a_session_each(local):
+    """The kernel shares processors among sessions: ranks with one each count beside other people's load, and ranks
+    that take turns are one session, whose weight is that of all."""
+    processors = len(os.sched_getaffinity(0))
+    for workers, sessions in ((processors, processors), (processors + 1, 1)):
+        done = local.run("-n", str(workers), sys.executable, "-c", "import os; print(os.getsid(0))")
+        assert done.code == 0, done
+        assert len({text for _, _, text in done.labelled()}) == sessions, done

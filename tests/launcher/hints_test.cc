@@ -206,5 +206,32 @@ TEST(HintsTest, WhoeverEndedWellHasNothingToComplainOf) {
   EXPECT_FALSE(overwritten_master_address({end}, kMaster));
 }
 
+// What servers say whose port is the store's.
+TEST(HintsTest, AServerAtMasterPortIsToldThatTheStoreIsThere) {
+  MasterPlace with_store = kMaster;
+  with_store.has_store = true;
+  const std::string bound = "    server.bind((\"0.0.0.0\", 29500))\n";
+  for (const std::string& text :
+       {bound + "OSError: [Errno 98] Address already in use\n",
+        std::string("listen tcp 0.0.0.0:29500: bind: address already in use"),
+        std::string("Error: listen EADDRINUSE: address in use :::29500")}) {
+    const auto hint = taken_master_port({stopped(1, "b"), failed(0, "a", text)}, with_store);
+    ASSERT_TRUE(hint.has_value()) << text;
+    EXPECT_EQ(hint->id, "IVY-R020");
+    EXPECT_EQ(hint->what,
+              "rank 0 could not open port 29500: it is MASTER_PORT, where the job's store listens");
+    // On another host the port is free; without a store it is anybody's.
+    EXPECT_FALSE(taken_master_port({failed(1, "b", text)}, with_store)) << text;
+    EXPECT_FALSE(taken_master_port({failed(0, "a", text)}, kMaster)) << text;
+  }
+  for (const std::string& text :
+       {std::string("OSError: [Errno 98] Address already in use: 295001"),
+        std::string("connect to 10.0.0.1:29500: Connection refused"), bound})
+    EXPECT_FALSE(taken_master_port({failed(0, "a", text)}, with_store)) << text;
+  WorkerEnd well = failed(0, "a", bound + "Address already in use");
+  well.status.code = 0;
+  EXPECT_FALSE(taken_master_port({well}, with_store));
+}
+
 }  // namespace
 }  // namespace ivy

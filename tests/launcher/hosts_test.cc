@@ -5,6 +5,8 @@
 #include <random>
 #include <set>
 
+#include "launcher/job/job_hosts.h"
+
 namespace ivy {
 namespace {
 
@@ -136,6 +138,23 @@ TEST(HostListTest, RandomTextNeverBreaksIt) {
         EXPECT_FALSE(host.user.starts_with('-')) << text;
       }
     }
+  }
+}
+
+TEST(HostListTest, NamesTellHostsApart) {
+  using Names = std::vector<std::string>;
+  const std::pair<const char*, Names> cases[] = {
+      {"a,b", {"a", "b"}},
+      {"root@a,b", {"a", "b"}},
+      {"root@localhost,localhost", {"root@localhost", "localhost"}},
+      {"me@a,you@a,you@b", {"me@a", "you@a", "b"}},
+      {"a:port=22,a:port=23,a", {"a:port=22", "a:port=23", "a"}},
+      {"me@a:port=22,me@a,a", {"me@a:port=22", "me@a", "a"}},
+  };
+  for (const auto& [text, names] : cases) {
+    const Result<std::vector<Host>> hosts = parse_host_list(text, "-H");
+    ASSERT_TRUE(hosts.ok()) << hosts.error().message;
+    EXPECT_EQ(names_shown(hosts.value()), names) << text;
   }
 }
 

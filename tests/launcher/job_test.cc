@@ -251,11 +251,18 @@ class JobTest : public ::testing::Test {
       exit_code_ = code;
     });
   }
-  // With --log-dir on a file system that does not answer.
-  void start_with_waiting_folder() {
+  void make_folder() {
     char folder[] = "/tmp/ivy-job-XXXXXX";
     ASSERT_NE(mkdtemp(folder), nullptr);
     folder_ = folder;
+  }
+  static std::string read_file(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+  }
+  // With --log-dir on a file system that does not answer.
+  void start_with_waiting_folder() {
+    make_folder();
     options_.log_dir = folder_;
     folders_wait = true;
     start();
@@ -540,6 +547,73 @@ TEST_F(JobTest, AHostIsBelievedForItsOwnRanksAlone) {
   EXPECT_NE(text_.find("the truth"), std::string::npos) << text_;
 }
 
+// The fields of rank 0 in what a host says of operations: whose it is shows in the number.
+Operations operations_of_rank_0(const Command& command, std::uint64_t number) {
+  Operations said;
+  said.set_number(command.read_operations().number());
+  said.add_usage()->set_cpu_ms(number * 1'000);
+  OperationState& state = *said.add_ranks()->add_running();
+  state.set_operation(static_cast<std::uint32_t>(comm_status::Operation::kAllReduce));
+  state.set_sequence(number);
+  said.add_ranks()->set_rank(4'000'000'000U);
+  said.add_usage()->set_rank(4'000'000'000U);
+  return said;
+}
+
+// What the second host says comes last, and would stand over the first one's.
+TEST_F(JobTest, AHostIsBelievedForTheOperationsOfItsOwnRanksAlone) {
+  Node& honest = node("node1");
+  Node& liar = node("node2");
+  std::optional<Command> lie;
+  const auto say = [](Node& node, const Operations& said) {
+    Event event;
+    *event.mutable_operations() = said;
+    node.host.send(event);
+  };
+  liar.on_command = [&](const Command& command) {
+    if (command.has_read_operations()) lie = command;
+    return command.has_read_operations();
+  };
+  honest.on_command = [&](const Command& command) {
+    if (!command.has_read_operations()) return false;
+    say(honest, operations_of_rank_0(command, 111));
+    return true;
+  };
+  const auto listen = [](Node& node) {
+    Event event;
+    event.mutable_news()->set_generation(0);
+    event.mutable_news()->set_listening(true);
+    node.host.send(event);
+  };
+  honest.on_started = [&] { listen(honest); };
+  liar.on_started = [&] { listen(liar); };
+  make_folder();
+  options_.metrics_file = folder_ + "/metrics";
+  start();
+  // The question of --metrics-file, then that of a stall.
+  ASSERT_TRUE(run_until([&] { return lie.has_value(); })) << text_;
+  say(liar, operations_of_rank_0(*std::exchange(lie, std::nullopt), 666));
+  std::string metrics;
+  ASSERT_TRUE(run_until([&] {
+    metrics = read_file(options_.metrics_file);
+    return metrics.find("cpu_seconds") != std::string::npos;
+  }));
+  EXPECT_NE(metrics.find("rank=\"0\",host=\"node1\"} 111\n"), std::string::npos) << metrics;
+  EXPECT_EQ(metrics.find("666"), std::string::npos) << metrics;
+  Event stalled;
+  stalled.mutable_stalled()->set_generation(0);
+  honest.host.send(stalled);
+  ASSERT_TRUE(run_until([&] { return lie.has_value(); })) << text_;
+  say(liar, operations_of_rank_0(*lie, 666));
+  ASSERT_TRUE(run_until([&] { return text_.find("all_reduce #111") != std::string::npos; }))
+      << text_;
+  EXPECT_EQ(text_.find("666"), std::string::npos) << text_;
+  EXPECT_EQ(text_.find("4000000000"), std::string::npos) << text_;
+  job_->interrupt(SIGTERM);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+}
+
 // ---- The start
 // -----------------------------------------------------------------------------------
 
@@ -556,6 +630,50 @@ TEST_F(JobTest, AllHostsThatDidNotComeUpAreNamed) {
   EXPECT_NE(told.find("hosts 1/3 up"), std::string::npos) << told;
   EXPECT_NE(told.find("waiting for node2; failed: node3"), std::string::npos) << told;
 }
+
+// The connection works and is slow: a way to try it would be no help.
+TEST_F(JobTest, AHostThatIsStillSentItsProgramIsGivenMoreTime) {
+  Node& host = node("node1");
+  host.host.answer = FakeHost::Answer::kSilent;
+  host.host.doing = "sending ivy-node: 40 %";
+  options_.start_timeout = milliseconds(1'500);
+  const std::string told = story();
+  EXPECT_NE(told.find("allow more time: --start-timeout 10m"), std::string::npos) << told;
+  EXPECT_EQ(told.find("try: ssh"), std::string::npos) << told;
+}
+
+struct StoreTrouble {
+  Code code;
+  const char* advice;
+};
+const StoreTrouble kStoreTroubles[] = {
+    {Code::kNotFound, "--master-addr with an address that node1 has"},
+    {Code::kAlreadyExists, "--master-port with a port that is free there"},
+    {Code::kPermissionDenied, "name a directory that can be written on the first host: --wal DIR"},
+    {Code::kInternal, "--no-store: rank 0's framework then listens on MASTER_PORT"},
+};
+
+class StoreTroubleTest : public JobTest, public ::testing::WithParamInterface<StoreTrouble> {};
+
+TEST_P(StoreTroubleTest, HasAdviceOfItsOwn) {
+  Node& host = node("node1");
+  host.on_command = [&host](const Command& command) {
+    if (!command.has_open_store()) return false;
+    Event event;
+    event.mutable_store_opened()->set_error("it does not work");
+    event.mutable_store_opened()->set_code(static_cast<std::uint32_t>(GetParam().code));
+    host.host.send(event);
+    return true;
+  };
+  const std::string told = story();
+  EXPECT_NE(told.find("IVY-H011"), std::string::npos) << told;
+  for (const StoreTrouble& trouble : kStoreTroubles)
+    EXPECT_EQ(told.find(trouble.advice) != std::string::npos, trouble.code == GetParam().code)
+        << trouble.advice << " in:\n"
+        << told;
+}
+
+INSTANTIATE_TEST_SUITE_P(EachCode, StoreTroubleTest, ::testing::ValuesIn(kStoreTroubles));
 
 // ---- The end
 // -------------------------------------------------------------------------------------

@@ -29,8 +29,10 @@ struct Scene {
     usage.set_cpu_ms(2'500);
     usage.set_memory_bytes(1 << 20);
     usage.set_processes(2);
-    RankUsage& unknown = *answer.operations.add_usage();
-    unknown.set_rank(9);
+    for (const std::uint32_t unknown : {2U, 9U, 0x8000'0000U, 4'000'000'000U}) {
+      answer.operations.add_usage()->set_rank(unknown);
+      answer.operations.add_ranks()->set_rank(unknown);
+    }
     RankOperations& rank = *answer.operations.add_ranks();
     OperationState& state = *rank.add_running();
     state.set_operation(static_cast<std::uint32_t>(comm_status::Operation::kAllReduce));

@@ -61,6 +61,30 @@ def check_data_parallel(rank, size):
         raise AssertionError(wrong)
 
 
+class Recorded(torch.nn.Module):
+    """Its parameter's gradient is `gradient`, bit for bit, whatever it is given."""
+
+    def __init__(self, gradient):
+        super().__init__()
+        self.gradient, self.weight = gradient, torch.nn.Parameter(torch.zeros_like(gradient))
+
+    def forward(self, batch):
+        return (self.weight * self.gradient).sum()
+
+
+def check_equal_gradients():
+    """Ranks that count the same are divided once: where the sum is exact, what is the same on every rank stays that.
+    Sums of shares differ in the last bit."""
+    torch.manual_seed(9)
+    exact = torch.randint(-2**20, 2**20, (1000,)) / 1024
+    rounded = torch.cat([torch.tensor([0.1, 1 / 3, 1e-30]), torch.randn(1000)])
+    for gradient, mean in ((exact, exact), (rounded, ic.all_reduce(rounded, "avg"))):
+        for weighting, length in (("ranks", 4), ("samples", 4), ("samples", 0)):
+            model = Recorded(gradient)
+            ic.DataParallel(model, weighting=weighting)(torch.zeros(length, 2)).backward()
+            assert torch.equal(model.weight.grad, mean), (weighting, length)
+
+
 def check_batch_norm(rank, size):
     torch.manual_seed(3)
     lengths = [2 * each + 3 for each in range(size)]
@@ -95,6 +119,7 @@ def main():
     ic.init()
     rank, size = ic.rank(), ic.world_size()
     check_data_parallel(rank, size)
+    check_equal_gradients()
     check_batch_norm(rank, size)
     mean = ic.average_gradients({"w": np.full(3, float(rank))}, samples=rank + 1)["w"]
     assert np.allclose(mean, sum(each * (each + 1) for each in range(size)) / sum(range(1, size + 1)))

@@ -88,11 +88,12 @@ class DataParallel(torch.nn.Module):
 
     def _begin_pass(self):
         mine, self._samples = self._samples, 0
-        if self._weighting == "ranks":
-            self._share = 1 / self._group.size
-        else:
-            total = collectives.all_reduce(torch.tensor([mine]), group=self._group).item()
-            self._share = mine / total if total else 1 / self._group.size
+        # Ranks that count the same are divided by their number, once: a share of 1/3 is rounded.
+        self._share, self._op = 1.0, "avg"
+        if self._weighting == "samples":
+            total, squares = collectives.all_reduce(torch.tensor([mine, mine * mine]), group=self._group).tolist()
+            if squares * self._group.size != total * total:
+                self._share, self._op = mine / total, "sum"
         for bucket in self._buckets:
             bucket.missing = len(bucket.parameters)
         torch.autograd.Variable._execution_engine.queue_callback(self._end_pass)
@@ -103,7 +104,7 @@ class DataParallel(torch.nn.Module):
             if bucket.work is None:
                 if bucket.missing > 0 and not all_of_them:
                     return
-                bucket.send(self._share, self._group)
+                bucket.send(self._share, self._op, self._group)
 
     def _end_pass(self):
         try:
@@ -123,7 +124,7 @@ class _Bucket:
         self.parameters = parameters
         self.missing, self.work, self._flat = 0, None, None
 
-    def send(self, share, group):
+    def send(self, share, op, group):
         with torch.no_grad():
             if self._flat is None:
                 first = self.parameters[0]
@@ -135,7 +136,7 @@ class _Bucket:
                     raise TypeError("DataParallel sends dense gradients only: make the embedding with sparse=False")
                 else:
                     torch.mul(parameter.grad, share, out=part)
-            self.work = collectives.all_reduce_(self._flat, group=group, async_op=True)
+            self.work = collectives.all_reduce_(self._flat, op, group=group, async_op=True)
 
     def receive(self):
         self.work.wait()
