@@ -16,7 +16,6 @@ import importlib.util
 import math
 import sys
 
-import ivycomm  # noqa: F401: finds `ivy.distributed` also where ivyrun's Python hook is switched off.
 import ivy.distributed as i_dist
 
 ROWS, COLUMNS = 24, 5

@@ -149,11 +149,59 @@ def check_examples(done):
         assert words in done.out, done
 
 
+@contextlib.contextmanager
+def installed_environment(place, *beside):
+    """The python3 of an environment with the package installed, as links, and with the packages of another environment;
+    without one, with the system's."""
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", *([] if beside else ["--system-site-packages"]), str(place)],
+                   check=True)
+    site, = place.glob("lib/python3*/site-packages")
+    for part in ("ivycomm", *(os.path.basename(path) for path in glob.glob(f"{PACKAGE}/ivycomm_*.p*"))):
+        os.symlink(os.path.join(PACKAGE, part), site / part)
+    (site / "beside.pth").write_text("".join(f"import site; site.addsitedir({folder!r})\n" for folder in beside))
+    yield str(place / "bin/python3")
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    with installed_environment(tmp_path_factory.mktemp("venv")) as python:
+        yield python
+
+
+def run_installed(local, environment, launcher, script):
+    """A launcher's workers in that environment, which finds the package without PYTHONPATH."""
+    words = [environment if word == PYTHON else word for word in launcher]
+    return local.run_program(*words, script, env=without(ENVIRONMENT, "PYTHONPATH"), limit=LIMIT)
+
+
 # Importing torch takes most of the time: not under the second way of starting the same workers.
+under_each_kind = pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
+
+
 @needs_torch
-@pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
-def test_an_example_of_each_original(local, launcher, name):
-    check_examples(local.run_program(*launcher, local.script("each_original.py"), env=ENVIRONMENT, limit=LIMIT))
+@under_each_kind
+def test_an_example_of_each_original(local, environment, launcher, name):
+    check_examples(run_installed(local, environment, launcher, local.script("each_original.py")))
+
+
+# They import neurenix and ivy.distributed before anything of ours.
+@needs_torch
+@under_each_kind
+@pytest.mark.parametrize("program", ["neurenix_program.py", "comm_original_names.py", "comm_parallel.py"])
+def test_the_originals_programs_run_unchanged(local, environment, launcher, name, program):
+    done = run_installed(local, environment, launcher, local.script(program))
+    assert done.code == 0 and done.out.count(b"all equal") == 4, done
+
+
+def test_python_starts_without_the_package(local, environment):
+    """Every Python reads the .pth file: it costs an import of nothing, and what is installed is found first."""
+    done = local.run_program(environment, "-c", "import sys; print(sorted(name for name in sys.modules if 'ivy' in name))",
+                             env=ENVIRONMENT)
+    assert done.out_lines == ["['ivycomm_originals']"], done
+    local.file("neurenix.py", "print('the real one')")
+    done = local.run_program(environment, "-c", "import neurenix", env={"PYTHONPATH": local.directory})
+    assert done.out_lines == ["the real one"], done
 
 
 @needs_torch
@@ -161,8 +209,8 @@ def test_an_example_of_each_original_with_ivyrun(local):
     check_examples(local.run("-H", "localhost:4", "-x", "OMP_NUM_THREADS=1", local.script("each_original.py"), limit=LIMIT))
 
 
-def test_gelu_example_alone(local):
-    done = local.run_program(PYTHON, GELU, env=ENVIRONMENT, limit=LIMIT)
+def test_gelu_example_alone(local, environment):
+    done = run_installed(local, environment, [PYTHON], GELU)
     assert done.code == 0 and b"on 1 ranks: gather and pmap agree" in done.out, done
 
 
