@@ -194,6 +194,33 @@ def test_the_originals_programs_run_unchanged(local, environment, launcher, name
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
 
+# Torch's own examples: DDP by each way of torchrun's variables; MPI's launchers give none, so MASTER_* come from here.
+@needs_torch
+@under_each_kind
+@pytest.mark.parametrize("program, says", [("torch_process_groups.py", b"4 ranks of backend gloo agree"),
+                                           ("train_ddp.py", b"weights equal on all ranks")])
+def test_examples_of_torch(local, launcher, name, program, says):
+    path = os.path.join(REPOSITORY, "scripts/examples", program)
+    if name != "torchrun":
+        variables = "RANK=${OMPI_COMM_WORLD_RANK:-$PMI_RANK} WORLD_SIZE=${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"
+        launcher = (*launcher[:-1], "sh", "-c", f'exec env {variables} "$@"', "sh", PYTHON)
+    meets = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if name != "torchrun" else {}
+    done = local.run_program(*launcher, path, env={"OMP_NUM_THREADS": "1", **meets}, limit=LIMIT)
+    assert done.code == 0 and done.out.count(says) == (4 if program == "train_ddp.py" else 1), done
+
+
+@needs_torch
+def test_a_program_of_neurenix_by_tcp(local, environment):
+    """As its documentation has it: each process is told the address, the number of ranks and its own."""
+    program = os.path.join(REPOSITORY, "scripts/examples/neurenix_by_tcp.py")
+    with contextlib.ExitStack() as stack:
+        words = (environment, program, f"tcp://localhost:{free_port()}", "4")
+        runs = [stack.enter_context(local.start_program(*words, str(rank), env=without(ENVIRONMENT, "PYTHONPATH")))
+                for rank in range(4)]
+        finished = [run.finish(LIMIT) for run in runs]
+    assert all(done.code == 0 for done in finished) and finished[0].out_lines == ["4 ranks have met by tcp"], finished
+
+
 def test_python_starts_without_the_package(local, environment):
     """Every Python reads the .pth file: it costs an import of nothing, and what is installed is found first."""
     done = local.run_program(environment, "-c", "import sys; print(sorted(name for name in sys.modules if 'ivy' in name))",
