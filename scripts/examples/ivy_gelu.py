@@ -16,7 +16,6 @@ import importlib.util
 import math
 import sys
 
-import ivycomm  # noqa: F401: finds `ivy.distributed` also where ivyrun's Python hook is switched off.
 import ivy.distributed as i_dist
 
 ROWS, COLUMNS = 24, 5
@@ -26,14 +25,16 @@ def by_ivy(backend):
     import ivy
     ivy.set_backend(backend)
     x = ivy.random_normal(shape=(ROWS, COLUMNS), seed=1)  # The same x on all ranks.
-    return x, ivy.gelu, lambda x, parts: ivy.split(x, num_or_size_splits=parts), lambda a, b: bool(ivy.all(ivy.abs(a - b) < 1e-6))
+    arrays = type(ivy.to_native(x)).__module__.partition(".")[0]
+    return (f"Ivy over {arrays}", x, ivy.gelu, lambda x, parts: ivy.split(x, num_or_size_splits=parts),
+            lambda a, b: bool(ivy.all(ivy.abs(a - b) < 1e-6)))
 
 
 def by_torch():
     import torch
     from torch.nn.functional import gelu
     torch.manual_seed(0)
-    return torch.randn(ROWS, COLUMNS), gelu, lambda x, parts: torch.split(x, ROWS // parts), torch.allclose
+    return "torch", torch.randn(ROWS, COLUMNS), gelu, lambda x, parts: torch.split(x, ROWS // parts), torch.allclose
 
 
 def by_numpy():
@@ -43,18 +44,18 @@ def by_numpy():
     def gelu(a):
         return a * 0.5 * (1 + numpy.vectorize(math.erf)(a / math.sqrt(2)))
 
-    return x, gelu, numpy.split, numpy.allclose
+    return "NumPy", x, gelu, numpy.split, numpy.allclose
 
 
 def framework(names):
-    """(x, gelu, split, all_close) of what is there."""
+    """(its name, x, gelu, split, all_close) of what is there."""
     if importlib.util.find_spec("ivy").origin:  # ivycomm's stand-in has no file.
         return by_ivy(names[0] if names else "numpy")
     return by_torch() if importlib.util.find_spec("torch") else by_numpy()
 
 
 def main(names):
-    x, gelu, split, all_close = framework(names)
+    name, x, gelu, split, all_close = framework(names)
     i_dist.init_dist()
     context = i_dist.ParallelContext()
     if len(x) % context.world_size:
@@ -68,7 +69,7 @@ def main(names):
     assert all_close(mapped, expected), "pmap"
     agreed = i_dist.all_reduce(float(all_close(gathered, mapped)), i_dist.IvyReduceOp.MIN)
     assert agreed == 1, "some rank has another result"
-    i_dist.print0(f"gelu of {tuple(x.shape)} on {context.world_size} ranks: gather and pmap agree on all of them")
+    i_dist.print0(f"gelu of {tuple(x.shape)} on {context.world_size} ranks: gather and pmap agree on all of them, by {name}")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,11 @@
     ivyrun --fake-hosts 2 --nproc_per_node 1 --cpu-devices 4 jax_global_arrays.py
 """
 
+import importlib.util
+
 import jax
 import numpy as np
-from jax.experimental import multihost_utils
+from jax.experimental import mesh_utils, multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 
@@ -14,7 +16,9 @@ def main():
     jax.distributed.initialize()  # ivyrun tells it everything.
     rank, devices = jax.process_index(), np.array(jax.devices())
     assert len(devices) == jax.process_count() * len(jax.local_devices())
-    mesh = Mesh(devices.reshape(2, -1), ("x", "y"))
+    mesh = Mesh(mesh_utils.create_device_mesh((2, len(devices) // 2)), ("x", "y"))
+    last = jax.local_devices()[-1]
+    assert jax.device_put(np.ones(3), last).devices() == {last}  # On one device, which only this process has.
     sharding = NamedSharding(mesh, PartitionSpec("x", "y"))
     shape = (16, 8 * mesh.shape["y"])
     whole = np.arange(np.prod(shape), dtype=np.float32).reshape(shape)
@@ -25,6 +29,9 @@ def main():
     for shard in array.addressable_shards:
         assert np.array_equal(shard.data, whole[shard.index])
     assert len(array.global_shards) == len(devices) and set(sharding.addressable_devices) == set(jax.local_devices())
+
+    if rank == 0 and importlib.util.find_spec("rich"):
+        jax.debug.visualize_array_sharding(array, use_color=False)
 
     # The same, of parts that lie on their devices already.
     places = sharding.addressable_devices_indices_map(shape)

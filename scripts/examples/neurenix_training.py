@@ -5,7 +5,6 @@
 Where Neurenix is not installed, torch's modules stand in for its layers.
 """
 
-import ivycomm  # noqa: F401: finds `neurenix` also where ivyrun's Python hook is switched off.
 import neurenix
 from neurenix.distributed import DataParallel, get_rank, get_world_size, init_distributed, is_main_process
 from neurenix.nn import Linear, Module, functional

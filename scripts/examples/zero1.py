@@ -3,7 +3,8 @@
     ivyrun -n 4 zero1.py
 
 Gradients are reduced so that each rank gets the mean of its own part (reduce_scatter), the rank takes an Adam step there,
-and the new parameters are gathered (all_gather). The result is that of one process with all the state.
+and the new parameters are gathered (all_gather). The parts need not be equal. The result is that of one process with all
+the state.
 """
 
 import ivycomm as ic
@@ -33,21 +34,22 @@ def main():
     ic.init()
     rank, size = ic.rank(), ic.world_size()
     rng = np.random.default_rng(0)  # The same data on all ranks, of which each uses its rows.
-    columns = 4 * size
+    parts = [4] * (size - 1) + [7]  # So many parameters are each rank's.
+    columns, begin = sum(parts), sum(parts[:rank])
     x, y = rng.normal(size=(16 * size, columns)), rng.normal(size=16 * size)
     mine = slice(16 * rank, 16 * (rank + 1))
 
     whole, alone = np.zeros(columns), np.zeros(columns)
-    part, everything = Adam(columns // size), Adam(columns)
+    part, everything = Adam(parts[rank]), Adam(columns)
     for _ in range(20):
-        gradient = ic.reduce_scatter(gradient_of(whole, x[mine], y[mine]), "avg")
-        own = part.step(whole[4 * rank:4 * (rank + 1)], gradient)
-        whole = ic.all_gather(own)
+        gradient = ic.reduce_scatter(gradient_of(whole, x[mine], y[mine]), "avg", split=parts)
+        own = part.step(whole[begin:begin + parts[rank]], gradient)
+        whole = ic.all_gather(own, uneven=True)
         alone = everything.step(alone, gradient_of(alone, x, y))
     assert np.allclose(whole, alone), "another result than one process's"
     if rank == 0:
-        state = part.first.nbytes + part.second.nbytes
-        print(f"{size} ranks with {state} bytes of optimizer state each reach what one with {state * size} bytes does")
+        state, everybodys = part.first.nbytes + part.second.nbytes, everything.first.nbytes + everything.second.nbytes
+        print(f"{size} ranks with {state} bytes of optimizer state, the last with more, reach what one with {everybodys} does")
 
 
 if __name__ == "__main__":

@@ -30,6 +30,12 @@ def test_written_slots(hosts):
     assert placement(done) == [(0, 0, 3, "node2"), (1, 1, 3, "node2"), (2, 0, 3, "node1")]
 
 
+def test_hosts_of_a_list_are_so_many_nodes(hosts):
+    """In the original, -H a,b was one node."""
+    done = hosts.run("-H", "node1,node2", "sh", "-c", 'echo "$IVY_NUM_NODES $GROUP_WORLD_SIZE $IVY_NODE_RANK $GROUP_RANK"')
+    assert done.code == 0 and done.texts_by_rank() == {0: ["2 2 0 0"], 1: ["2 2 1 1"]}, done
+
+
 def test_range_with_padding_and_workers_per_node(hosts):
     done = hosts.run("-H", "node[2-3]", "--nproc_per_node", "2", *WHO)
     assert [host for _, _, _, host in placement(done)] == ["node2", "node2", "node3", "node3"]

@@ -1,5 +1,6 @@
 """What the systems before had by name: remote calls, DataParallel, SyncBatchNorm, a simulated world, spawn, their modules."""
 
+import glob
 import os
 import re
 import subprocess
@@ -8,9 +9,10 @@ import textwrap
 
 import pytest
 
-from launching import REPOSITORY, WORKERS
+from launching import REPOSITORY, WORKERS, seconds
 from test_ivycomm import (CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, has_torch, needs_numpy, needs_torch,
                           ranks_of)
+from test_ivycomm_gradients import TODAY, needs_todays
 
 PACKAGE = os.path.join(REPOSITORY, "comm", "python")
 two_places = pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
@@ -42,6 +44,14 @@ def test_a_call_of_a_rank_that_dies_says_so_at_once(local):
 @pytest.mark.parametrize("flags", [TWO_HOSTS["hosts"], ("-n", "3")], ids=["hosts", "three"])
 def test_gradients_and_statistics_are_those_of_one_process(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_parallel.py"), limit=LIMIT), ranks_of(flags))
+
+
+@needs_torch
+@pytest.mark.parametrize("python", ["/usr/bin/python3", pytest.param(TODAY, marks=needs_todays)], ids=["debian", "today"])
+def test_groups_and_maps_of_torch(local, python):
+    flags = TWO_HOSTS["hosts"]
+    done = local.run(*flags, *CALM, "--python", python, local.script("comm_torch_originals.py"), limit=LIMIT)
+    check_all_equal(done, ranks_of(flags))
 
 
 @needs_torch
@@ -158,6 +168,31 @@ def test_spawn(local, tmp_path):
     assert done.stdout == "right\n", done.stderr
 
 
+def test_spawn_of_what_only_cloudpickle_can_send(local):
+    """Functions of a notebook or of `python3 -c` are in no file."""
+    packages = glob.glob(os.path.join(REPOSITORY, "build/frameworks/dask/lib/python3*/site-packages/cloudpickle"))
+    if not packages:
+        pytest.skip("there is no cloudpickle: scripts/setup torch frameworks")
+    folder = local.outside_directory()
+    os.symlink(packages[0], os.path.join(folder, "cloudpickle"))
+    said = python("""
+        from ivycomm import spawn
+
+        def program():
+            factor = 10
+
+            def add(number):
+                import ivycomm as ic
+                ic.init()
+                return sum(ic.all_gather_object(ic.rank() * number * factor))
+
+            return spawn(add, 2, args=(3,)), spawn(lambda: factor, 2)
+
+        print(program())
+        """, PYTHONPATH=os.pathsep.join((PACKAGE, folder)), IVY_RUN=local.ivyrun())
+    assert said == "([30, 30], [10, 10])\n"
+
+
 @needs_numpy
 @pytest.mark.parametrize("flags", [ONE_HOST["alone"], TWO_HOSTS["hosts"]], ids=["alone", "hosts"])
 def test_every_documented_name(local, flags):
@@ -194,6 +229,24 @@ def test_examples(local, name, ranks, says):
 def test_examples_with_torch(local, name, says):
     done = local.run("-n", "3", *CALM, os.path.join(EXAMPLES, name), limit=LIMIT)
     assert done.code == 0 and says in done.out, done
+
+
+@needs_torch
+@pytest.mark.parametrize("python", ["/usr/bin/python3", pytest.param(TODAY, marks=needs_todays)], ids=["debian", "today"])
+def test_the_example_of_ways_to_begin(python):
+    done = subprocess.run([python, os.path.join(EXAMPLES, "torch_init_methods.py")], capture_output=True, timeout=seconds(60),
+                          check=False, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"})
+    assert done.returncode == 0, done.stderr
+    for words in "tcp://: 2 ranks have met", "file://: 2 ranks have met", "TCPStore: 2 ranks have met", "mixed precision: loss":
+        assert words in done.stdout, done
+
+
+@needs_todays
+def test_the_example_of_torch_with_our_backend(local):
+    """It has what Gloo lacks: reduce_scatter of a list."""
+    done = local.run(*TWO_HOSTS["hosts"], *CALM, "--python", TODAY, os.path.join(EXAMPLES, "torch_process_groups.py"),
+                     "--backend", "ivy", limit=LIMIT)
+    assert done.code == 0 and b"4 ranks of backend ivy agree" in done.out, done
 
 
 @needs_numpy

@@ -149,11 +149,86 @@ def check_examples(done):
         assert words in done.out, done
 
 
+@contextlib.contextmanager
+def installed_environment(place, *beside):
+    """The python3 of an environment with the package installed, as links, and with the packages of another environment;
+    without one, with the system's."""
+    subprocess.run([PYTHON, "-m", "venv", "--without-pip", *([] if beside else ["--system-site-packages"]), str(place)],
+                   check=True)
+    site, = place.glob("lib/python3*/site-packages")
+    for part in ("ivycomm", *(os.path.basename(path) for path in glob.glob(f"{PACKAGE}/ivycomm_*.p*"))):
+        os.symlink(os.path.join(PACKAGE, part), site / part)
+    (site / "beside.pth").write_text("".join(f"import site; site.addsitedir({folder!r})\n" for folder in beside))
+    yield str(place / "bin/python3")
+    shutil.rmtree(place)
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    with installed_environment(tmp_path_factory.mktemp("venv")) as python:
+        yield python
+
+
+def run_installed(local, environment, launcher, script):
+    """A launcher's workers in that environment, which finds the package without PYTHONPATH."""
+    words = [environment if word == PYTHON else word for word in launcher]
+    return local.run_program(*words, script, env=without(ENVIRONMENT, "PYTHONPATH"), limit=LIMIT)
+
+
 # Importing torch takes most of the time: not under the second way of starting the same workers.
+under_each_kind = pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
+
+
 @needs_torch
-@pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
-def test_an_example_of_each_original(local, launcher, name):
-    check_examples(local.run_program(*launcher, local.script("each_original.py"), env=ENVIRONMENT, limit=LIMIT))
+@under_each_kind
+def test_an_example_of_each_original(local, environment, launcher, name):
+    check_examples(run_installed(local, environment, launcher, local.script("each_original.py")))
+
+
+# They import neurenix and ivy.distributed before anything of ours.
+@needs_torch
+@under_each_kind
+@pytest.mark.parametrize("program", ["neurenix_program.py", "comm_original_names.py", "comm_parallel.py"])
+def test_the_originals_programs_run_unchanged(local, environment, launcher, name, program):
+    done = run_installed(local, environment, launcher, local.script(program))
+    assert done.code == 0 and done.out.count(b"all equal") == 4, done
+
+
+# Torch's own examples: DDP by each way of torchrun's variables; MPI's launchers give none, so MASTER_* come from here.
+@needs_torch
+@under_each_kind
+@pytest.mark.parametrize("program, says", [("torch_process_groups.py", b"4 ranks of backend gloo agree"),
+                                           ("train_ddp.py", b"weights equal on all ranks")])
+def test_examples_of_torch(local, launcher, name, program, says):
+    path = os.path.join(REPOSITORY, "scripts/examples", program)
+    if name != "torchrun":
+        variables = "RANK=${OMPI_COMM_WORLD_RANK:-$PMI_RANK} WORLD_SIZE=${OMPI_COMM_WORLD_SIZE:-$PMI_SIZE}"
+        launcher = (*launcher[:-1], "sh", "-c", f'exec env {variables} "$@"', "sh", PYTHON)
+    meets = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())} if name != "torchrun" else {}
+    done = local.run_program(*launcher, path, env={"OMP_NUM_THREADS": "1", **meets}, limit=LIMIT)
+    assert done.code == 0 and done.out.count(says) == (4 if program == "train_ddp.py" else 1), done
+
+
+@needs_torch
+def test_a_program_of_neurenix_by_tcp(local, environment):
+    """As its documentation has it: each process is told the address, the number of ranks and its own."""
+    program = os.path.join(REPOSITORY, "scripts/examples/neurenix_by_tcp.py")
+    with contextlib.ExitStack() as stack:
+        words = (environment, program, f"tcp://localhost:{free_port()}", "4")
+        runs = [stack.enter_context(local.start_program(*words, str(rank), env=without(ENVIRONMENT, "PYTHONPATH")))
+                for rank in range(4)]
+        finished = [run.finish(LIMIT) for run in runs]
+    assert all(done.code == 0 for done in finished) and finished[0].out_lines == ["4 ranks have met by tcp"], finished
+
+
+def test_python_starts_without_the_package(local, environment):
+    """Every Python reads the .pth file: it costs an import of nothing, and what is installed is found first."""
+    done = local.run_program(environment, "-c", "import sys; print(sorted(name for name in sys.modules if 'ivy' in name))",
+                             env=ENVIRONMENT)
+    assert done.out_lines == ["['ivycomm_originals']"], done
+    local.file("neurenix.py", "print('the real one')")
+    done = local.run_program(environment, "-c", "import neurenix", env={"PYTHONPATH": local.directory})
+    assert done.out_lines == ["the real one"], done
 
 
 @needs_torch
@@ -161,8 +236,8 @@ def test_an_example_of_each_original_with_ivyrun(local):
     check_examples(local.run("-H", "localhost:4", "-x", "OMP_NUM_THREADS=1", local.script("each_original.py"), limit=LIMIT))
 
 
-def test_gelu_example_alone(local):
-    done = local.run_program(PYTHON, GELU, env=ENVIRONMENT, limit=LIMIT)
+def test_gelu_example_alone(local, environment):
+    done = run_installed(local, environment, [PYTHON], GELU)
     assert done.code == 0 and b"on 1 ranks: gather and pmap agree" in done.out, done
 
 

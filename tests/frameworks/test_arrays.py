@@ -1,15 +1,29 @@
 """Arrays of every framework in ivycomm: results are of the input's, one world may have several, wrong ones are refused."""
 
 import os
+import subprocess
 
 import pytest
 
 from environments import python_of, script
-from launching import REPOSITORY
+from launching import REPOSITORY, seconds
 
 CALM = ("-x", "OMP_NUM_THREADS=1", "-x", "XLA_FLAGS=--xla_force_host_platform_device_count=2")
 # Runs the script with the interpreter that stands at this rank's place among the arguments.
 CHOOSE = 'script=$1 names=$2; shift "$((2 + IVY_RANK))"; exec "$1" -B "$script" "$names"'
+
+
+REDUCTIONS = """
+import tensorflow
+from ivycomm.i_dist import OpHandler
+assert OpHandler("sum").tensorflow_op is tensorflow.distribute.ReduceOp.SUM
+assert OpHandler("MEAN").tensorflow_op is tensorflow.distribute.ReduceOp.MEAN
+try:
+    OpHandler("max").tensorflow_op
+except ValueError as error:
+    assert "TensorFlow has no reduction MAX" in str(error)
+    print("right")
+"""
 
 
 def python_of_torch():
@@ -31,6 +45,18 @@ def run(local, pythons, names, *flags):
                          ids=["jax", "jax-old", "tensorflow", "mlx", "ivy"])
 def test_results_are_of_the_inputs_framework(local, environment, name):
     run(local, [python_of(environment)] * 2, name, "-n", "2")
+
+
+def test_reductions_have_tensorflows_names():
+    said = subprocess.run([python_of("tensorflow"), "-c", REDUCTIONS], capture_output=True, text=True, timeout=seconds(60),
+                          check=False, env={**os.environ, "PYTHONPATH": os.path.join(REPOSITORY, "comm", "python")})
+    assert said.stdout == "right\n", said
+
+
+def test_pmap_by_tensorflows_own_vmap(local):
+    done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", *CALM, "--python", python_of("tensorflow"),
+                     script(local, "tensorflow_originals.py"), limit=120)
+    assert done.code == 0 and done.out.count(b": agree") == 4, done
 
 
 def test_torch_of_today(local):

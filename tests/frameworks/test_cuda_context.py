@@ -135,6 +135,83 @@ def test_bad_input_says_what_is_wrong():
         assert numpy.array_equal(x.get(), numpy.ones(4, "float32"))
 
 
+# A stand-in for PyCUDA, which wants a GPU even to be imported: the names that pycuda_device.py uses, on NumPy's arrays.
+# It says what it is asked for; a kernel is the Python function that its "source" names.
+STAND_IN = {
+    "__init__.py": "",
+    "driver.py": """
+class Error(Exception):
+    pass
+class Context:
+    def push(self): print("push")
+    def pop(self): print("pop")
+    def detach(self): print("detach")
+    def synchronize(self): print("synchronize")
+class Device:
+    def __init__(self, number):
+        if number > 0:
+            raise Error("cuDeviceGet failed: invalid device ordinal")
+    def retain_primary_context(self):
+        return Context()
+def init(): print("init")
+def start_profiler(): print("start_profiler")
+def stop_profiler(): print("stop_profiler")
+""",
+    "compiler.py": """
+class SourceModule:
+    def __init__(self, source):
+        self.names = {}
+        exec(source, self.names)
+    def get_function(self, name):
+        print("get_function", name)
+        return self.names[name]
+""",
+    "gpuarray.py": """
+import numpy
+class GPUArray:
+    def __init__(self, values): self.values, self.shape, self.dtype, self.size = values, values.shape, values.dtype, values.size
+    def get(self): return self.values.copy()
+def empty(shape, dtype): return GPUArray(numpy.empty(shape, dtype))
+def to_gpu(array): return GPUArray(array.copy())
+""",
+}
+BY_PYCUDA = """
+import numpy
+from ivycomm import CudaContext, errors, gpu_to_tensor, tensor_to_gpu
+SOURCE = '''
+def twice(x, y, block, grid):
+    y.values[...] = 2 * x.values
+    print("kernel", block, grid)
+'''
+try:
+    CudaContext(7).start()
+except errors.FailedPrecondition as error:
+    print(error)
+with CudaContext(0, enable_profiling=True) as context:
+    kernel = context.get_kernel("double", SOURCE, "twice")
+    assert context.get_kernel("double", SOURCE, "twice") is kernel
+    x = tensor_to_gpu(numpy.arange(4.0).reshape(2, 2).T)
+    result = context.allocate(x.shape, x.dtype)
+    kernel(x, result, block=(4, 1, 1), grid=(1, 1))
+    context.synchronize()
+    print(gpu_to_tensor(result).tolist(), context.from_gpu(x).tolist())
+print(context.is_running)
+"""
+
+
+def test_by_pycuda_where_it_is_installed(tmp_path):
+    (tmp_path / "pycuda").mkdir()
+    for name, text in STAND_IN.items():
+        (tmp_path / "pycuda" / name).write_text(text)
+    path = os.pathsep.join((str(tmp_path), os.path.join(HERE, "..", "..", "comm", "python")))
+    done = subprocess.run([sys.executable, "-c", BY_PYCUDA], capture_output=True, text=True, timeout=60, check=False,
+                          env={**os.environ, "PYTHONPATH": path})
+    assert done.stdout.splitlines() == [
+        "init", "GPU 7 cannot be used: cuDeviceGet failed: invalid device ordinal",
+        "init", "push", "start_profiler", "get_function twice", "kernel (4, 1, 1) (1, 1)", "synchronize",
+        "[[0.0, 4.0], [2.0, 6.0]] [[0.0, 2.0], [1.0, 3.0]]", "stop_profiler", "pop", "detach", "False"], done
+
+
 def test_the_example():
     example = os.path.join(HERE, "..", "..", "scripts", "examples", "cuda_kernel.py")
     done = subprocess.run([sys.executable, example], capture_output=True, text=True, timeout=120, check=False,

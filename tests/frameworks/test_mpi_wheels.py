@@ -56,6 +56,11 @@ def test_communicators_of_groups(local, python):
     assert done.texts_by_rank() == {rank: [f"rank {rank} of 4: [{sums[rank % 2]}]"] for rank in range(4)}, done
 
 
+def test_communicators_as_groups_of_ivy_distributed(local, python):
+    done = local.run(*TWO_BY_TWO, "--python", python, script(local, "mpi_originals.py"), limit=90)
+    assert done.code == 0 and done.out.count(b"there and back") == 4, done
+
+
 def segments():
     return {name for name in os.listdir("/dev/shm") if name.startswith("mpich_")}
 

@@ -23,6 +23,8 @@ def run(local, python, path, *flags):
 def test_mlx(local):
     done = run(local, python_of("tensorflow"), example("mlx_sum.py"), "-B", "mlx", *TWO_BY_TWO)
     assert done.code == 0 and done.out.count(b"of 4 sum 10.0") == 4, done
+    done = run(local, python_of("tensorflow"), example("mlx_train.py"), "-B", "mlx", *TWO_BY_TWO)
+    assert done.code == 0 and done.out.count(b"of 4 has learnt") == 4, done
 
 
 def test_horovods_rendezvous(local):

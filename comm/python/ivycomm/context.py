@@ -12,6 +12,7 @@ import sys
 
 from . import collectives, groups
 from .errors import FailedPrecondition
+from .modules import nearest
 
 BACKENDS = ("nccl", "gloo", "mpi")
 
@@ -28,7 +29,7 @@ class DistributedContext:
     def __init__(self, backend="nccl", init_method=None, world_size=-1, rank=-1, device_id=None, timeout=1800.0):
         name = str(backend).lower()
         if name not in BACKENDS:
-            raise ValueError(f'backend "{backend}" is not known; there are {", ".join(BACKENDS)}')
+            raise ValueError(f'backend "{backend}" is not known; {nearest(name, BACKENDS)}')
         if timeout is not None and timeout <= 0:
             raise ValueError(f"a timeout of {timeout} s")
         self.backend, self.timeout = name, timeout

@@ -6,6 +6,30 @@
 """
 
 
+_WORKERS_NAME = "Dask Worker process"  # As Dask's nannies name the processes that they start.
+_clusters = 0
+
+
+def _keep_main_file_out():
+    """multiprocessing would run the program's main file again in each worker, where a program without
+    `if __name__ == "__main__"` would start clusters in turn. Dask sends what that file defines by value, so workers need
+    nothing of it. A nanny starts a worker again whenever one has ended, so this is so for as long as a cluster runs."""
+    from multiprocessing import spawn
+    prepared = spawn.get_preparation_data
+    if getattr(prepared, "_keeps_main_file_out", False):
+        return
+
+    def get_preparation_data(name):
+        data = prepared(name)
+        if _clusters and name.startswith(_WORKERS_NAME):
+            data.pop("init_main_from_path", None)
+            data.pop("init_main_from_name", None)
+        return data
+
+    get_preparation_data._keeps_main_file_out = True
+    spawn.get_preparation_data = get_preparation_data
+
+
 def _distributed():
     try:
         import distributed
@@ -31,11 +55,18 @@ class DaskCluster:
 
     def start(self):
         """Starts the workers, or connects to the scheduler. Returns the cluster; a second call changes nothing."""
+        global _clusters
         if self._client is None:
             distributed = _distributed()
             if self._address is None:
                 # No dashboard: several jobs share a host, and nothing shall listen that nobody asked for.
-                self._cluster = distributed.LocalCluster(**self._workers, dashboard_address=None)
+                _keep_main_file_out()
+                _clusters += 1
+                try:
+                    self._cluster = distributed.LocalCluster(**self._workers, dashboard_address=None)
+                except BaseException:
+                    _clusters -= 1
+                    raise
             try:
                 self._client = distributed.Client(self._cluster or self._address)
             except BaseException:
@@ -45,11 +76,13 @@ class DaskCluster:
 
     def stop(self):
         """Ends the workers that start() started, and leaves the scheduler. Nothing happens when it is not running."""
+        global _clusters
         client, cluster, self._client, self._cluster = self._client, self._cluster, None, None
         if client is not None:
             client.close()
         if cluster is not None:
             cluster.close()
+            _clusters -= 1
 
     @property
     def is_running(self):

@@ -291,6 +291,16 @@ def prepare_device(device=None, *, group=None, timeout=None):
                        lambda: group.abort("interrupted"))
 
 
+def prepare_device_or_leave(timeout=None):
+    """prepare_device for a program that has joined for its GPU's sake: where that fails, which all ranks are told, there
+    is no world to go on with."""
+    try:
+        prepare_device(timeout=timeout)
+    except Exception:
+        finalize()
+        raise
+
+
 def finalize():
     """Ends the world and every group. Done by itself when the interpreter ends.
 

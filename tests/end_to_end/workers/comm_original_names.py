@@ -8,6 +8,7 @@ import io
 import os
 import pickle
 import sys
+import time
 
 import numpy as np
 
@@ -81,6 +82,10 @@ def meshes(context, r, n):
     both = i_dist.MpDpMesh((n, 1))
     assert both.axis_names == ("dp", "mp") and both.axis_group("dp").size == n and both.axis_group(1).size == 1
     assert i_dist.Mesh((n,)).axis_group(0).size == n
+    both = i_dist.MpDpMesh((n // columns, columns))  # (2, 2) for four ranks.
+    for axis, line in (("dp", ranks[:, r % columns]), ("mp", ranks[r // columns])):
+        assert list(both.axis_group(axis).ranks) == list(line)
+        assert i_dist.all_reduce(np.array([r]), group=both.axis_group(axis)).item() == line.sum()
     raises(ValueError, lambda: i_dist.NamedMesh((n, 1), axis_names=("x",)), "axis_names")
     raises(ValueError, lambda: i_dist.MpDpMesh((n,)), "two axes")
     raises(ValueError, lambda: i_dist.Mesh((n + 1,)), str(n + 1))
@@ -102,8 +107,104 @@ def reductions(context, r, n):
     assert np.allclose(i_dist.all_reduce(every[r], mean), sum(every) / n)
     assert np.allclose(ic.all_reduce(every[r], i_dist.IvyReduceOp.MEAN), sum(every) / n)
     raises(ValueError, lambda: i_dist.OpHandler("median"), "median")
+    raises(ValueError, lambda: i_dist.OpHandler("prodct"), "prodct", 'did you mean "PRODUCT"?')
     raises(ValueError, lambda: i_dist.OpHandler("bor").cupy_op(), "BOR")
     raises((ValueError, TypeError, ic.IvyError), lambda: i_dist.all_reduce(np.arange(3), "bnad"))
+
+
+@contextlib.contextmanager
+def counted():
+    """The names of ivycomm's operations that are called inside."""
+    names = []
+
+    def counting(name, function):
+        def call(*arguments, **named):
+            names.append(name)
+            return function(*arguments, **named)
+
+        return call
+
+    originals = [(module, name, function) for module in (ic.collectives, ic.messages)
+                 for name, function in vars(module).items()
+                 if getattr(function, "__module__", None) == module.__name__ and name[0].islower()]
+    for module, name, function in originals:
+        setattr(module, name, counting(name, function))
+    try:
+        yield names
+    finally:
+        for module, name, function in originals:
+            setattr(module, name, function)
+
+
+@check
+def each_call_is_one_operation(context, r, n):
+    rows = np.arange(n * 3.0).reshape(n, 3)
+    every = [rows * (each + 1) for each in range(n)]
+    for name, call in (("reduce_scatter", i_dist.reduce_scatter), ("all_to_all", i_dist.all_to_all),
+                       ("all_gather", i_dist.all_gather), ("all_reduce", i_dist.all_reduce), ("barrier", lambda _: i_dist.barrier())):
+        with counted() as names:
+            result = call(every[r])
+        assert names == [name], names
+        assert name != "reduce_scatter" or np.allclose(result, sum(every)[r])
+
+
+@check
+def barriers_wait_for_the_last(context, r, n):
+    """All ranks of this test read one clock, those of pretended hosts and of test hosts too."""
+    import neurenix.distributed
+    own = DistributedContext(backend="gloo").initialize()
+    for barrier in (i_dist.barrier, ic.barrier, neurenix.distributed.barrier, own.barrier):
+        if r == n - 1:
+            time.sleep(0.5)
+        came = time.monotonic()
+        barrier()
+        left = time.monotonic()
+        assert left >= max(ic.all_gather_object(came)), barrier
+
+
+@check
+def results_in_out(context, r, n):
+    rows = np.arange(n * 3.0).reshape(n, 3)
+    every = [rows * (each + 1) for each in range(n)]
+    total = sum(every)
+    for call, wanted in ((i_dist.all_to_all, np.stack([each[r] for each in every])), (i_dist.reduce_scatter, total[r:r + 1]),
+                         (i_dist.all_gather, np.concatenate(every)), (i_dist.broadcast, every[0])):
+        out = np.full_like(wanted, -1)
+        assert call(every[r], out=out) is out and np.allclose(out, wanted), call
+    for call, wanted in ((i_dist.gather, np.concatenate(every)), (i_dist.reduce, total)):
+        out = np.full_like(wanted, -1)
+        got = call(every[r], dst=n - 1, out=out)
+        assert got is (out if r == n - 1 else None) and (r != n - 1 or np.allclose(out, wanted)), call
+    for op, wanted in ((i_dist.IvyReduceOp.MAX, every[-1]), ("MIN", every[0]), (i_dist.OpHandler("mean"), total / n)):
+        assert np.allclose(i_dist.reduce_scatter(every[r], op), wanted[r]), op
+        got = i_dist.reduce(every[r], op, dst=n - 1)
+        assert got is None if r != n - 1 else np.allclose(got, wanted), op
+
+
+@check
+def calls_of_a_group(context, r, n):
+    """Results are its members' own, in its order; who is not in it gets None."""
+    half = i_dist.Group(list(range((n + 1) // 2))[::-1])
+    m, own = half.size, half.rank
+    rows = [np.arange(m * 3.0).reshape(m, 3) + each for each in half.ranks]
+    x, last = (rows[own] if half.is_member else rows[0]), own == m - 1
+    assert half.rank == (m - 1 - r if r < m else None)
+    for got, wanted in ((i_dist.broadcast(x, group=half, src=m - 1), rows[-1]),
+                        (i_dist.all_gather(x, 1, group=half), np.concatenate(rows, 1)),
+                        (i_dist.all_gather(x, group=half, tiled=True), rows),
+                        (i_dist.gather(x, group=half, dst=m - 1), np.concatenate(rows) if last else None),
+                        (i_dist.reduce(x, "MAX", group=half, dst=m - 1), np.max(rows, 0) if last else None),
+                        (i_dist.reduce_scatter(x, group=half), sum(rows)[own:][:1] if half.is_member else None),
+                        (i_dist.all_to_all(x, half), [each[own] for each in rows] if half.is_member else None),
+                        (i_dist.all_reduce(x, "MIN", group=half), np.min(rows, 0))):
+        assert got is None if wanted is None or not half.is_member else np.allclose(got, wanted), (got, wanted)
+    part = i_dist.scatter(np.empty((1, 3)), x if own == m - 1 else None, group=half, src=m - 1)
+    assert part is None if own is None else np.allclose(part, rows[-1][own])
+    if own == 0:
+        i_dist.send(x, m - 1, half, 2)
+    if last:
+        assert np.allclose(i_dist.recv(np.empty_like(x), 0, half, 2), rows[0])
+    assert i_dist.barrier(half) is None
 
 
 @check
@@ -227,8 +328,31 @@ def neurenix_context(context, r, n):
     assert (own.rank, own.world_size, own.local_rank) == (r, n, context.local_rank) and "DistributedContext" in repr(own)
     own.barrier()
     assert (ic.get_rank(), ic.get_world_size(), ic.is_main_process()) == (r, n, r == 0)
-    raises(ValueError, lambda: DistributedContext(backend="gluu"), "gluu")
+    raises(ValueError, lambda: DistributedContext(backend="glooo"), "glooo", 'did you mean "gloo"?')
     raises(AttributeError, lambda: ic.init_distribted, "did you mean")
+
+
+def told_of_a_context():
+    """Before init_dist: what a DistributedContext is given, and what it says before it begins."""
+    waiting = DistributedContext(backend="gloo", device_id=3)
+    for question in ("rank", "world_size", "local_rank", "is_main_process", "device"):
+        raises(ic.FailedPrecondition, lambda: getattr(waiting, question), "initialize()")
+    raises(ic.FailedPrecondition, waiting.barrier, "initialize()")
+    assert not waiting.is_initialized and "has not begun" in repr(waiting) and waiting.device_index == 3
+    raises(ValueError, lambda: DistributedContext(timeout=0), "timeout")
+    if "IVY_RANK" not in os.environ:
+        return
+    r, n = int(os.environ["IVY_RANK"]), int(os.environ["IVY_WORLD_SIZE"])
+    # Another rank or size than the launcher's is refused, and nobody waits for it.
+    raises((ValueError, ic.IvyError), lambda: DistributedContext("gloo", world_size=n + 1, rank=r).initialize(), str(n + 1))
+    with DistributedContext("gloo", world_size=n, rank=r, device_id=3, timeout=60.0) as own:
+        assert (own.rank, own.world_size, own.timeout, own.device, own.device_index) == (r, n, 60.0, "cuda:3", 3)
+    with DistributedContext("gloo", timeout=5.0) as own:
+        assert own.device == ("cpu" if ic.device() is None else f"cuda:{ic.device()}")
+        if r == 0 and n > 1:
+            raises(ic.Timeout, lambda: ic.recv(np.empty(1), n - 1, tag=9))  # Its own limit, of an operation that says none.
+        ic.store().set(f"asked {r}", b"")
+        ic.store().wait([f"asked {each}" for each in range(n)], timeout=60)
 
 
 @check
@@ -246,6 +370,7 @@ def shards(context, r, n):
 
 
 def main():
+    told_of_a_context()
     raises(ic.NotInitialized, lambda: i_dist.all_reduce(a), "init")
     raises(ic.NotInitialized, lambda: i_dist.ParallelContext().rank)
     raises(ValueError, lambda: i_dist.init_dist(backend="ncll"), "ncll", 'did you mean "nccl"?')

@@ -85,6 +85,16 @@ def check_equal_gradients():
             assert torch.equal(model.weight.grad, mean), (weighting, length)
 
 
+def check_overlap(size):
+    """When the backward pass reaches the first layer, the last one's gradients are on their way already."""
+    model = torch.nn.Sequential(torch.nn.Linear(20, 300), torch.nn.Linear(300, 300), torch.nn.Linear(300, 3))
+    parallel, under_way = ic.DataParallel(model, bucket_cap_mb=0.1), []
+    model[0].weight.register_hook(
+        lambda _: under_way.append([bucket.work is not None for bucket in parallel._buckets]))
+    parallel(torch.randn(4, 20)).sum().backward()
+    assert under_way == [[size > 1, False]], under_way
+
+
 def check_batch_norm(rank, size):
     torch.manual_seed(3)
     lengths = [2 * each + 3 for each in range(size)]
@@ -115,12 +125,88 @@ def check_batch_norm(rank, size):
     assert torch.allclose(got(x), expected(x))
 
 
+def check_options_of_batch_norm(rank, size):
+    """Each beside torch's layer, which has all ranks' rows."""
+    torch.manual_seed(4)
+    for options in ({"affine": False}, {"momentum": None}, {"track_running_stats": False}, {"eps": 0.5}, {"momentum": 0.4}):
+        expected, got = torch.nn.BatchNorm1d(5, **options).double(), ic.SyncBatchNorm(5, **options).double()
+        assert [*expected.state_dict()] == [*got.state_dict()], options
+        for _ in range(3):
+            x = torch.randn(3 * size, 5, dtype=torch.float64) * 2 + 1
+            y, z = expected(x), got(x[3 * rank:3 * rank + 3])
+            assert torch.allclose(z, y[3 * rank:3 * rank + 3], atol=1e-7), options
+        for mine, theirs in zip(expected.state_dict().values(), got.state_dict().values()):
+            assert torch.allclose(mine, theirs), options
+        expected.eval()
+        got.eval()
+        y, z = expected(x), got(x if got.track_running_stats else x[3 * rank:3 * rank + 3])
+        assert torch.allclose(z, y if got.track_running_stats else y[3 * rank:3 * rank + 3]), options
+
+
+class Counting(torch.nn.Module):
+    """Named arguments, and a buffer that each pass changes by what the rank has."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(3, 2)
+        self.register_buffer("seen", torch.zeros(1))
+
+    def forward(self, x, *, scale=1.0):
+        if self.training:
+            self.seen += x.sum().detach() + 1
+        return self.layer(x["x"] if isinstance(x, dict) else x) * scale
+
+
+def check_options_of_data_parallel(rank, size):
+    torch.manual_seed(6)
+    whole = Counting().double()
+    x = torch.randn(sum(range(1, size + 1)), 3, dtype=torch.float64)
+    begin = sum(range(1, rank + 1))
+    mine = x[begin:begin + rank + 1]
+    parallel = ic.DataParallel(copy.deepcopy(whole), weighting="ranks")
+    # Every rank counts the same: the mean of the ranks' means, however long their batches are.
+    parallel(x=mine, scale=2.0).square().mean().backward()
+    parts = torch.split(x, list(range(1, size + 1)))
+    (sum(whole(part, scale=2.0).square().mean() for part in parts) / size).backward()
+    for ours, theirs in zip(parallel.module.parameters(), whole.parameters()):
+        assert torch.allclose(ours.grad, theirs.grad, atol=1e-12)
+    for broadcasts in (True, False):
+        parallel = ic.DataParallel(Counting().double(), broadcast_buffers=broadcasts)
+        parallel.module.seen.fill_(rank)
+        before = parallel.module.seen.clone()
+        parallel(mine)
+        began = parallel.module.seen - mine.sum() - 1
+        assert torch.allclose(began, torch.zeros(1, dtype=began.dtype) if broadcasts else before), began
+    assert parallel.train() is parallel and parallel.module.training and parallel.eval() is parallel
+    assert not parallel.module.training and parallel.to(torch.float32) is parallel
+    assert parallel.module.layer.weight.dtype == torch.float32
+    seen = parallel.module.seen.clone()
+    assert parallel(mine.float()).shape == (rank + 1, 2) and torch.equal(seen, parallel.module.seen)
+
+
+def check_trees_of_gradients(rank, size):
+    tree = {"layers": [{"w": np.full((2, 3), float(rank)), "b": np.float32([rank])}, (torch.full((2,), float(rank)),)],
+            "step": np.array(2.0 * rank), "none": None}
+    mean = sum(range(size)) / size
+    for samples, wanted in ((None, mean), (rank + 1, sum(r * (r + 1) for r in range(size)) / sum(range(1, size + 1)))):
+        made = ic.average_gradients(tree, samples)
+        first, second = made["layers"]
+        assert isinstance(second, tuple) and isinstance(second[0], torch.Tensor) and made["none"] is None
+        assert np.allclose(first["w"], np.full((2, 3), wanted)) and np.allclose(first["b"], wanted)
+        assert np.allclose(second[0], wanted) and np.allclose(made["step"], 2 * wanted), (made, wanted)
+    assert float(tree["step"]) == 2 * rank
+
+
 def main():
     ic.init()
     rank, size = ic.rank(), ic.world_size()
     check_data_parallel(rank, size)
     check_equal_gradients()
+    check_overlap(size)
     check_batch_norm(rank, size)
+    check_options_of_batch_norm(rank, size)
+    check_options_of_data_parallel(rank, size)
+    check_trees_of_gradients(rank, size)
     mean = ic.average_gradients({"w": np.full(3, float(rank))}, samples=rank + 1)["w"]
     assert np.allclose(mean, sum(each * (each + 1) for each in range(size)) / sum(range(1, size + 1)))
     print("all equal")

@@ -3,6 +3,7 @@
 import datetime
 import sys
 
+import ivycomm as ic
 import numpy as np
 
 from ivycomm.compat import torchdist as dist
@@ -128,7 +129,10 @@ def bad_input(n):
 def main():
     assert dist.is_available() and not dist.is_initialized() and dist.is_gloo_available() and not dist.is_ucc_available()
     assert isinstance(dist.is_nccl_available(), bool) and isinstance(dist.is_torchelastic_launched(), bool)
-    raises(ValueError, lambda: dist.init_process_group("gluu"), "gluu", "gloo")
+    raises(ValueError, lambda: dist.init_process_group("glooo"), "glooo", 'did you mean "gloo"?')
+    if not dist.is_nccl_available():
+        raises(ic.FailedPrecondition, lambda: dist.init_process_group("nccl"), "GPU")
+        assert not dist.is_initialized()
     raises(ValueError, lambda: dist.init_process_group(store=object()), "store")
     dist.init_process_group("gloo", timeout=datetime.timedelta(minutes=5))
     r, n = dist.get_rank(), dist.get_world_size()

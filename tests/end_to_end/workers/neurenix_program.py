@@ -30,6 +30,17 @@ def train():
     return losses
 
 
+def check_files():
+    """Tensors that are saved, and loaded again."""
+    import tempfile
+    random = neurenix.tensor.randn(30, 2)
+    assert isinstance(random, neurenix.Tensor) and 0.3 < random.std().item() < 3
+    with tempfile.TemporaryDirectory() as folder:
+        random.save(folder + "/values.npy")
+        again = neurenix.tensor.load(folder + "/values.npy")
+    assert isinstance(again, neurenix.Tensor) and again.tolist() == random.tolist() and again.dtype == random.dtype
+
+
 def main():
     assert is_main_process() and (get_rank(), get_world_size()) == (0, 1)
     barrier()
@@ -44,12 +55,18 @@ def main():
     tensor = neurenix.tensor.Tensor([[1.0, 2.0], [3.0, 4.0]])
     assert (tensor - tensor.mean(dim=0)).numpy().tolist() == [[-1, -1], [1, 1]]
     assert context.is_main_process == (context.rank == 0) and context.is_initialized
+    check_files()
     context.shutdown()
     assert not context.is_initialized
     try:
         DistributedContext(backend="carrier pigeon")
     except ValueError as error:
-        assert "nccl, gloo, mpi" in str(error)
+        assert "there are gloo, mpi, nccl" in str(error)
+    for name, guess in ("distribted", "distributed"), ("get_devise", "get_device"):
+        try:
+            getattr(neurenix, name)
+        except AttributeError as error:
+            assert f'did you mean "{guess}"?' in str(error), error
     with DistributedContext(backend="gloo") as again:
         import ivy.distributed as i_dist
         assert i_dist.ParallelContext().world_size == again.world_size

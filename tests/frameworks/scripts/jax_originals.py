@@ -46,6 +46,19 @@ def pmap_beside_vmap(rank, size):
     assert (at_last is None) == (rank != size - 1)
 
 
+def reductions(rank, size):
+    """OpHandler's functions reduce axis 0, as the ranks' own reduction does."""
+    every = np.arange(1.0, 4 * size + 1).reshape(size, 4)
+    for name in "SUM", "MEAN", "MAX", "MIN", "PRODUCT":
+        close(i_dist.OpHandler(name).jax_op(jnp.array(every)), i_dist.all_reduce(jnp.array(every[rank]), name))
+    try:
+        i_dist.OpHandler("BOR").jax_op
+    except ValueError as error:
+        assert "BOR" in str(error)
+    else:
+        raise AssertionError("JAX has a reduction BOR")
+
+
 def calls_with_buffers(rank, size):
     """JAX's arrays never change: a buffer says shape and type, and the result is a new array."""
     buffer, whole = jnp.zeros(3), jnp.arange(3.0 * size)
@@ -108,16 +121,20 @@ def pencils(rank, size):
         assert "33" in str(error), error
     else:
         raise AssertionError("33 rows over two devices, and no ValueError on this rank")
+    array = ic.scatter_to_sharding(whole if rank == 0 else None, NamedSharding(mesh, PartitionSpec("a", "b")))
+    assert not array.is_fully_addressable
     try:
-        ic.all_reduce(array if not array.is_fully_addressable else jnp.ones(2))
+        ic.all_reduce(array)
     except TypeError as error:
         assert "scatter" in str(error) or "addressable" in str(error), error
+    else:
+        raise AssertionError("an array of which other processes have parts was reduced")
 
 
 def main():
     jax.distributed.initialize()
     ic.init()
-    for part in (pmap_beside_vmap, calls_with_buffers, calls_of_mpi4jax, pencils):
+    for part in (pmap_beside_vmap, reductions, calls_with_buffers, calls_of_mpi4jax, pencils):
         part(ic.rank(), ic.world_size())
         print(f"{part.__name__}: right", flush=True)
 

@@ -18,7 +18,7 @@ from .. import collectives, groups, messages, monitored, objects
 from ..element_types import ReduceOp  # noqa: F401
 from ..job_store import Store  # noqa: F401
 from ..job_store import store as get_store  # noqa: F401
-from ..modules import no_such_name
+from ..modules import nearest, no_such_name
 from ..work import Work
 
 _backend = None
@@ -46,16 +46,19 @@ def __getattr__(name):
 # ---- The process group ----
 def init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="",
                        pg_options=None, device_id=None):
-    """Joins the job. backend: one of torch's names; the data goes through ivycomm whatever it says. A store of torch's
-    cannot be used: ValueError."""
+    """Joins the job. backend: one of torch's names; the data goes through ivycomm whatever it says. "nccl" makes NCCL's
+    part at once, on the current device, and raises on every rank what keeps it from working on any, such as
+    FailedPrecondition where no GPU is. A store of torch's cannot be used: ValueError."""
     global _backend
     name = (backend or "ivy").lower()
     if name not in _BACKENDS:
-        raise ValueError(f'backend "{backend}" is not known; there are {", ".join(_BACKENDS)}')
+        raise ValueError(f'backend "{backend}" is not known; {nearest(name, _BACKENDS)}')
     if store is not None:
         raise ValueError("store= is torch's; leave it out: the ranks find each other by the environment or init_method")
     groups.init(init_method, rank=None if rank == -1 else rank, world_size=None if world_size == -1 else world_size,
                 timeout=_seconds(timeout))
+    if name == "nccl" and _backend != "nccl":
+        groups.prepare_device_or_leave(_seconds(timeout))
     _backend = name
 
 

@@ -15,8 +15,8 @@ def pmap(fn, in_axes=0, out_axes=0, group=None, dst=None, vectorize=None):
     every rank (dst None or -1), or at `dst` alone (None on the others). Arguments and results may be lists, tuples and
     dicts of arrays; named arguments go to every call as they are.
 
-    vectorize: None (default): by one call of torch's or JAX's own vmap where the arguments are its arrays and fn can be
-    mapped so, else by a call for each position; True: by vmap only; False: never, for functions that communicate.
+    vectorize: None (default): by one call of torch's, JAX's or TensorFlow's own vmap where the arguments are its arrays and
+    fn can be mapped so, else by a call for each position; True: by vmap only; False: never, for functions that communicate.
     """
 
     @functools.wraps(fn)
@@ -116,13 +116,36 @@ def _own_part(arguments, axes, members):
 
 
 def _vmap_for(arguments):
-    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    torch, jax, tensorflow = (sys.modules.get(name) for name in ("torch", "jax", "tensorflow"))
     leaves = [leaf for argument in arguments for leaf in _leaves(argument)]
     if torch is not None and hasattr(torch, "func") and all(isinstance(leaf, torch.Tensor) for leaf in leaves):
         return lambda fn, axes: torch.func.vmap(fn, in_dims=axes)
     if jax is not None and all(isinstance(leaf, jax.Array) for leaf in leaves):
         return lambda fn, axes: jax.vmap(fn, in_axes=axes)
+    if tensorflow is not None and all(tensorflow.is_tensor(leaf) for leaf in leaves):
+        return lambda fn, axes: _tensorflows_vmap(tensorflow, fn, axes)
     return None
+
+
+def _tensorflows_vmap(tensorflow, fn, axes):
+    """vectorized_map, with other axes than 0 and arguments that are not divided."""
+    def mapped(*arguments):
+        divided = [_each(argument, lambda a: _axis_to_front(tensorflow, a, axis))
+                   for argument, axis in zip(arguments, axes) if axis is not None]
+
+        def at_once(parts):
+            left = iter(parts)
+            return fn(*(argument if axis is None else next(left) for argument, axis in zip(arguments, axes)))
+
+        return tensorflow.vectorized_map(at_once, divided, fallback_to_while_loop=False)
+
+    return mapped
+
+
+def _axis_to_front(tensorflow, array, axis):
+    dimensions = list(range(len(array.shape)))
+    front = dimensions.pop(axis)
+    return tensorflow.transpose(array, [front, *dimensions])
 
 
 def _vectorized(fn, arguments, axes, part, vectorize):
@@ -130,7 +153,7 @@ def _vectorized(fn, arguments, axes, part, vectorize):
     vmap = None if vectorize is False else _vmap_for(arguments)
     if vmap is None:
         if vectorize:
-            raise TypeError("vectorize=True needs torch tensors (torch 2.0 and later) or JAX arrays")
+            raise TypeError("vectorize=True needs torch tensors (torch 2.0 and later), or JAX's or TensorFlow's arrays")
         return None
     taken = [argument if axis is None else _each(argument, lambda a: _between(a, axis, *part))
              for argument, axis in zip(arguments, axes)]

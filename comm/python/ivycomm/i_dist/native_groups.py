@@ -1,8 +1,12 @@
 """Groups of ranks under the names of the original ivy.distributed, and the groups of the framework in use."""
 
+import collections
+import hashlib
 import sys
 
 from .. import groups
+
+_adopted = collections.Counter()  # How many Groups these ranks of this world have made of groups of their own.
 
 
 def _torch():
@@ -16,7 +20,7 @@ def _ranks_of(native):
     mpi, torch = sys.modules.get("mpi4py.MPI"), _torch()
     if isinstance(native, groups.Group):
         return list(native.ranks)
-    if mpi is not None and isinstance(native, mpi.Comm):
+    if mpi is not None and isinstance(native, mpi.Comm) and native != mpi.COMM_NULL:
         own, world = native.Get_group(), mpi.COMM_WORLD.Get_group()
         return mpi.Group.Translate_ranks(own, list(range(own.Get_size())), world)
     if torch is not None and isinstance(native, torch.ProcessGroup):
@@ -46,10 +50,12 @@ class Group(groups.Group):
         if native is None and not hasattr(type(group), "__iter__"):
             raise TypeError(f"a {type(group).__name__} is neither a sequence of ranks nor a group of torch's, mpi4py's or "
                             "ivycomm's")
-        made = groups.new_group(list(group) if native is None else native)
+        self._take(groups.new_group(list(group) if native is None else native), None)
+
+    def _take(self, made, native):
         super().__init__(made._handle, made.ranks)
         self.ranks = list(self.ranks)
-        self._native = None
+        self._native = native
 
     def to_native_group(self):
         """These ranks as the framework in use has them: torch's process group when torch.distributed is initialized,
@@ -61,13 +67,28 @@ class Group(groups.Group):
 
     @staticmethod
     def from_native_group(native_group):
-        """The Group of a torch process group's or an mpi4py communicator's ranks; a Group is returned as it is."""
+        """The Group of a torch process group's or an mpi4py communicator's ranks; a Group is returned as it is. Its
+        members ask, and only they: other ranks have no such group to give."""
         if isinstance(native_group, groups.Group):
             return native_group
         ranks = _ranks_of(native_group)
         if ranks is None:
-            raise TypeError(f"a {type(native_group).__name__} is no group of torch's, mpi4py's or ivycomm's")
-        return Group(ranks)
+            raise TypeError(f"a {type(native_group).__name__} is no group of torch's, mpi4py's or ivycomm's that this "
+                            "rank is in")
+        made = Group.__new__(Group)
+        if len(ranks) == groups.world_size():
+            made._take(groups.new_group(ranks), native_group)
+        else:
+            made._take(groups.group_of_members(_name_of(ranks), ranks), native_group)
+            made.ranks = ranks
+        return made
+
+
+def _name_of(ranks):
+    """One that these ranks agree upon, and that no other ranks have and no former group of theirs in this world."""
+    asked = (groups.worlds_ended(), tuple(ranks))
+    _adopted[asked] += 1
+    return f"i_dist {hashlib.sha256(repr(ranks).encode()).hexdigest()[:16]} {_adopted[asked]}"
 
 
 def _made_native(group):

@@ -25,11 +25,7 @@ def init_dist(backend=None, **options):
         raise ValueError(f"backend {backend!r} is not known; {nearest(name, _ORIGINALS + _OURS)}")
     world = groups.init(**options)
     if name == "nccl" and _backend != "nccl":
-        try:
-            groups.prepare_device(timeout=options.get("timeout"))
-        except Exception:
-            groups.finalize()  # Every rank has been told the same: there is no world to go on with.
-            raise
+        groups.prepare_device_or_leave(options.get("timeout"))
     if name in ("gloo", "mpi") and _backend is None and world.rank == 0:
         print(f'ivycomm: backend "{name}" is served by ivycomm itself', file=sys.stderr)
     _backend = _backend or name

@@ -4,6 +4,7 @@ import enum
 import functools
 
 from ..element_types import ReduceOp, op_number
+from ..modules import nearest
 
 _MPI = {"PRODUCT": "PROD", "MEAN": "SUM"}
 _NUMPY = {"SUM": "sum", "MEAN": "sum", "MAX": "max", "MIN": "min", "PRODUCT": "prod"}
@@ -28,7 +29,11 @@ class OpHandler:
     """A reduction, by its name, as each framework names it. ValueError for unknown ones."""
 
     def __init__(self, op):
-        number = ReduceOp(op_number(op.op if isinstance(op, OpHandler) else op))
+        given = op.op if isinstance(op, OpHandler) else op
+        try:
+            number = ReduceOp(op_number(given))
+        except ValueError:
+            raise ValueError(f"op {op!r} is not known; {nearest(str(given).upper(), IvyReduceOp.__members__)}") from None
         name = "MEAN" if number is ReduceOp.AVG else number.name
         if name not in IvyReduceOp.__members__:
             raise ValueError(f"op {op!r} is not one of " + ", ".join(IvyReduceOp.__members__))

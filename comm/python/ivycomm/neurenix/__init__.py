@@ -19,11 +19,11 @@ Device = get_device
 
 
 def __getattr__(name):
-    if name in _LAZY:
+    if name in _LAZY or name == "Tensor":
         import importlib
-        return importlib.import_module(f"neurenix.{name}")  # By the name that programs use: there is one of each module.
-    if name == "Tensor":
-        from .tensor import Tensor
-        return Tensor
-    raise AttributeError(f"neurenix is not installed, and ivycomm's stand-in has no {name}: it has neurenix.distributed, "
-                         "and torch's modules as neurenix.nn, neurenix.optim and neurenix.tensor")
+        # By the name that programs use: there is one of each module, and so one class of tensors.
+        module = importlib.import_module("neurenix.tensor" if name == "Tensor" else f"neurenix.{name}")
+        return module.Tensor if name == "Tensor" else module
+    from ivycomm.modules import nearest
+    raise AttributeError(f"neurenix is not installed, and ivycomm's stand-in has no {name}; "
+                         + nearest(name, [*_LAZY, "Device", "Tensor", "get_device"]))
