@@ -17,8 +17,9 @@ from ..modules import imported
 
 FRAME_BYTES = 4096
 # ANNOUNCED: a call whose parts are sent when its callee asks for them, by ASKED. AWAITED: the same of a caller that waits
-# for the reply, and is asked where it waits.
-CALL, REPLY, RAISED, CANCEL, STOP, ANNOUNCED, ASKED, AWAITED = range(1, 9)
+# for the reply, and is asked where it waits. CANCEL: its caller has given a call up; CANCELLED: the reply of a callee that
+# had not begun it; ENDED: its caller has the reply of a call that it had given up.
+CALL, REPLY, RAISED, CANCEL, STOP, ANNOUNCED, ASKED, AWAITED, CANCELLED, ENDED = range(1, 11)
 # Less than this is copied into the pickle: a message of its own costs more.
 _APART_BYTES = 2048
 _HEADER = struct.Struct("<QQqQ")
@@ -104,7 +105,7 @@ def unpack(frame):
         raise ValueError(f"a frame of {len(frame)} bytes")
     kind, count, call, length = _HEADER.unpack_from(frame)
     begin = _HEADER.size + 8 * max(0, count - 1)
-    if not CALL <= kind <= AWAITED or count > _MOST_PARTS or begin > len(frame):
+    if not CALL <= kind <= ENDED or count > _MOST_PARTS or begin > len(frame):
         raise ValueError(f"a frame of kind {kind} with {count} parts in {len(frame)} bytes")
     lengths = [length, *struct.unpack_from(f"<{max(0, count - 1)}Q", frame, _HEADER.size)] if count else []
     if begin + sum(lengths) != len(frame):

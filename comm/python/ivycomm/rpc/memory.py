@@ -113,6 +113,10 @@ class Messages:
             if until is not None and time.monotonic() >= until:
                 return False
 
+    def is_there(self, room, source, tag):
+        """As receive, for what has come already; never waits."""
+        return self._receive_within(room, ANY if source is None else source, tag, 0)
+
     def _receive_within(self, room, source, tag, milliseconds):
         inside.append(None)
         try:
