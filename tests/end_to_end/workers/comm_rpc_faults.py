@@ -14,6 +14,7 @@ import time
 import ivycomm as ic
 import numpy as np
 from ivycomm import rpc
+from ivycomm.rpc import memory
 from ivycomm.rpc.context import RpcContext
 
 from comm_rpc import raises
@@ -58,6 +59,11 @@ def stop(seconds):
 @rpc.register
 def ones(mebibytes):
     return np.ones(mebibytes << 17)
+
+
+@rpc.register
+def give(mebibytes, value):
+    return np.full(mebibytes << 17, value)
 
 
 @rpc.register
@@ -125,6 +131,24 @@ def check_nothing_is_remembered():
         return not rpc._service._cancelled
 
     wait_until(is_forgotten, rpc._service._cancelled)
+    ic.barrier()
+
+
+def check_memory(to):
+    """Memory of a large result is used again when nobody holds it, and not before; after a while it is given back."""
+    if ic.rank() == 0:
+        first = rpc.rpc_sync(to, "ones", 8)
+        part, place = first[10:20], first.ctypes.data
+        del first
+        second = rpc.rpc_sync(to, "give", 8, 5.0)
+        assert second.ctypes.data != place and (part == 1).all() and (second == 5).all()
+        del part
+        third = rpc.rpc_sync(to, "give", 8, 7.0)
+        assert third.ctypes.data == place and (second == 5).all() and (third == 7).all()
+        held = [rpc.rpc_sync(to, "give", 4 + each, 1.0) for each in range(6)]
+        del second, third, held
+        assert len(rpc.rpc_sync(to, "give", 4, 1.0)) == 4 << 17 and len(memory._warm._kept) <= 2
+        wait_until(lambda: not memory._warm._kept, "nothing is kept")
     ic.barrier()
 
 
@@ -234,6 +258,7 @@ def main():
     check_threads(to)
     check_hanging(to)
     check_cancelled(to)
+    check_memory(to)
     check_signal(to)
     check_stopped(to)
     check_strangers(to)
