@@ -6,14 +6,16 @@ import pytest
 
 from launching import seconds
 from test_comm_deaths import heard
-from test_ivycomm import CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, needs_numpy, ranks_of
+from test_ivycomm import CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, needs_numpy, needs_torch, ranks_of
 
+EACH = ("--fake-hosts", "2", "--nproc_per_node", "1")
 two_places = pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
 
 
 def faults(local, flags, mebibytes):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_rpc_faults.py"), str(mebibytes),
-                              "hosts" if flags == TWO_HOSTS["hosts"] else "one", limit=LIMIT), ranks_of(flags))
+                              "hosts" if "--fake-hosts" in flags else "one", limit=LIMIT),
+                    2 if flags == EACH else ranks_of(flags))
 
 
 @needs_numpy
@@ -23,10 +25,25 @@ def test_faults(local, flags):
 
 
 @needs_numpy
-@two_places
+@pytest.mark.parametrize("flags, mebibytes", [(ONE_HOST["two"], 1024), (EACH, 1024), (TWO_HOSTS["hosts"], 128)],
+                         ids=["two", "each", "hosts"])
 @pytest.mark.long
-def test_faults_with_much(local, flags):
-    faults(local, flags, 1024 if flags == ONE_HOST["two"] else 128)  # Four ranks hold several of them each.
+def test_faults_with_much(local, flags, mebibytes):
+    faults(local, flags, mebibytes)  # Four ranks hold several of them each.
+
+
+SMALL_SECONDS = 60e-6
+LARGE_TO_MESSAGE = 1.2  # A call of 1 GiB beside a message of it.
+
+
+@needs_torch
+@pytest.mark.long
+def test_calls_take_their_time_and_no_more(local):
+    done = local.run("-n", "2", *CALM, local.script("comm_rpc_times.py"), limit=LIMIT)
+    times = heard(done)[0][-1]
+    print(times)
+    assert times["number"] <= seconds(SMALL_SECONDS) and times["tensor"] <= seconds(SMALL_SECONDS), times
+    assert min(times["calls"]) <= LARGE_TO_MESSAGE * min(times["messages"]), times
 
 
 # ---- deaths ------------------------------------------------------------------------------------------
