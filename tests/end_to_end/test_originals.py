@@ -30,9 +30,10 @@ def test_remote_calls(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_rpc.py"), "200", limit=LIMIT), ranks_of(flags))
 
 
+@pytest.mark.parametrize("flags", [ONE_HOST["four"], TWO_HOSTS["hosts"]], ids=["four", "hosts"])
 @pytest.mark.long
-def test_ten_thousand_remote_calls_of_four_ranks_at_once(local):
-    check_all_equal(local.run("-n", "4", *CALM, local.script("comm_rpc.py"), "10000", limit=LIMIT), 4)
+def test_ten_thousand_remote_calls_of_four_ranks_at_once(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_rpc.py"), "10000", limit=LIMIT), 4)
 
 
 def test_a_call_of_a_rank_that_dies_says_so_at_once(local):

@@ -247,6 +247,14 @@ def test_everything_works_there(local, launcher, name):
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
 
+# Importing torch takes most of the time here too.
+@needs_torch
+@pytest.mark.parametrize("launcher, name", [one for one in LAUNCHERS if one.id != "torchrun_standalone"])
+def test_remote_calls_work_there(local, launcher, name):
+    done = local.run_program(*launcher, local.script("comm_rpc.py"), "200", env=ENVIRONMENT, limit=LIMIT)
+    assert done.code == 0 and done.out.count(b"all equal") == 4, done
+
+
 @needs_torch
 @pytest.mark.parametrize("flags, first", [((), "torch"), (("--standalone",), "ours"), (("--standalone",), "torch")],
                          ids=["static_torch_first", "standalone", "standalone_torch_first"])
@@ -282,6 +290,17 @@ def test_plain_processes(local, kind, order):
             processes.start(rank, "--worlds", "3")
         check_met(processes.finish(), 3, "the program (rank=", worlds=3)
     assert not local.exists("meet")
+
+
+@pytest.mark.parametrize("kind", ["tcp", "file"])
+def test_options_of_remote_calls(local, kind):
+    method = f"tcp://127.0.0.1:{free_port()}" if kind == "tcp" else f"file://{local.directory}/meet"
+    with Processes(local) as processes:
+        for rank in range(3):
+            words = [PYTHON, local.script("comm_rpc_context.py"), method, str(rank), "3"]
+            processes.running.append(processes.stack.enter_context(local.start_program(*words, env=ENVIRONMENT)))
+        for done in processes.finish():
+            assert done.code == 0 and done.out_lines[-1] == "all equal", done
 
 
 def test_the_environment_says_where_and_who(local):

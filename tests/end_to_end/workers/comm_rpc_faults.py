@@ -14,11 +14,13 @@ import time
 import ivycomm as ic
 import numpy as np
 from ivycomm import rpc
+from ivycomm.rpc import memory
 from ivycomm.rpc.context import RpcContext
 
 from comm_rpc import raises
 
 may_end = threading.Event()
+begun, counted = [], []  # By `hang` and by `count`, here.
 
 
 @rpc.register
@@ -28,7 +30,13 @@ def add(a, b):
 
 @rpc.register
 def hang():
+    begun.append(None)
     may_end.wait(120)
+
+
+@rpc.register
+def count(*_):
+    counted.append(None)
 
 
 @rpc.register
@@ -51,6 +59,11 @@ def stop(seconds):
 @rpc.register
 def ones(mebibytes):
     return np.ones(mebibytes << 17)
+
+
+@rpc.register
+def give(mebibytes, value):
+    return np.full(mebibytes << 17, value)
 
 
 @rpc.register
@@ -78,6 +91,65 @@ def check_hanging(to):
     ic.barrier()
     rpc.rpc_sync(to, "let_end")
     assert [call.result(timeout=60) for call in hanging] == [None] * 3
+
+
+def wait_until(is_so, what):
+    until = time.monotonic() + 60
+    while not is_so():
+        assert time.monotonic() < until, what
+        time.sleep(0.01)
+
+
+def check_cancelled(to):
+    """All threads are taken, so what is called and given up behind that never begins, and nobody remembers it."""
+    ic.barrier()
+    may_end.clear()
+    begun.clear()
+    ic.barrier()
+    hanging = [rpc.rpc_async(to, "hang") for _ in range(64)]
+    wait_until(lambda: len(begun) == 64, "64 functions run")
+    large = np.ones(1 << 18)
+    calls = [rpc.rpc_async(to, "count"), *(rpc.rpc_async(to, "count", large) for _ in range(12))]
+    assert all(call.cancel() and call.cancel() and call.cancelled() for call in calls)
+    assert hanging[0].cancel(), "in vain: it has begun"
+    raises(ic.Aborted, calls[0].result)
+    time.sleep(0.2)
+    ic.barrier()
+    may_end.set()
+    assert [call.result(timeout=60) for call in hanging[1:]] == [None] * 63
+    for call in calls:
+        call.settle(60)
+    hanging[0].settle(60)
+    assert rpc.rpc_sync(to, "add", 1, 2) == 3
+    ic.barrier()
+    assert not counted, f"{len(counted)} of {len(calls)} calls began that were given up before"
+
+
+def check_nothing_is_remembered():
+    def is_forgotten():
+        rpc.rpc_sync(ic.rank(), "add", 1, 2)  # A rank reads what is said of given-up calls when it is called.
+        return not rpc._service._cancelled
+
+    wait_until(is_forgotten, rpc._service._cancelled)
+    ic.barrier()
+
+
+def check_memory(to):
+    """Memory of a large result is used again when nobody holds it, and not before; after a while it is given back."""
+    if ic.rank() == 0:
+        first = rpc.rpc_sync(to, "ones", 8)
+        part, place = first[10:20], first.ctypes.data
+        del first
+        second = rpc.rpc_sync(to, "give", 8, 5.0)
+        assert second.ctypes.data != place and (part == 1).all() and (second == 5).all()
+        del part
+        third = rpc.rpc_sync(to, "give", 8, 7.0)
+        assert third.ctypes.data == place and (second == 5).all() and (third == 7).all()
+        held = [rpc.rpc_sync(to, "give", 4 + each, 1.0) for each in range(6)]
+        del second, third, held
+        assert len(rpc.rpc_sync(to, "give", 4, 1.0)) == 4 << 17 and len(memory._warm._kept) <= 2
+        wait_until(lambda: not memory._warm._kept, "nothing is kept")
+    ic.barrier()
 
 
 def check_stopped(to):
@@ -185,11 +257,14 @@ def main():
     check_bad_input(to)
     check_threads(to)
     check_hanging(to)
+    check_cancelled(to)
+    check_memory(to)
     check_signal(to)
     check_stopped(to)
     check_strangers(to)
     check_any_order(to, int(sys.argv[1]))
     check_large(to, int(sys.argv[1]))
+    check_nothing_is_remembered()
     rpc.shutdown()
     print("all equal")
 

@@ -15,9 +15,19 @@ class Tensor(torch.Tensor):
     def __init__(self, *_, **__):
         super().__init__()
 
+    def __reduce_ex__(self, protocol):
+        """As a tensor of torch's, whose memory need not be copied for remote calls."""
+        if self.__dict__ or not self.is_leaf:
+            return super().__reduce_ex__(protocol)
+        return _remade, (type(self), self.detach().as_subclass(torch.Tensor), self.requires_grad)
+
     def save(self, path):
         """Writes the values as NumPy's .npy."""
         numpy.save(path, self.detach().cpu().as_subclass(torch.Tensor).numpy())
+
+
+def _remade(kind, values, requires_grad):
+    return values.as_subclass(kind).requires_grad_(requires_grad)
 
 
 def tensor(data):

@@ -28,6 +28,7 @@ at once when the callee's process ends; NotInitialized before init_rpc and after
 """
 
 import atexit
+import contextlib
 import itertools
 import threading
 import time
@@ -44,6 +45,7 @@ from .taker import Taker
 
 _REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so have parts that follow a request.
 _LAST_TAG = 2**30 - 2
+_CANCELS = _LAST_TAG + 1  # Tag of what is said about calls that are given up: it may overtake requests.
 _DEFAULT_TIMEOUT = 60.0
 
 _functions = {}  # By name.
@@ -185,11 +187,30 @@ class RpcFuture:
 
     def cancel(self):
         """Gives the call up: its result is thrown away, and it does not begin if it has not yet. False: it is done."""
+        if self._is_cancelled:
+            return True
         if self.done():
             return False
         self._is_cancelled = True
+        if self._withdraw():
+            return True
         self._service.cancel(self._to, self._call)
-        self._service.leave_to_others(self)
+        if self._is_done:  # The reply has come meanwhile.
+            self._service.end_cancel(self._to, self._call)
+        else:
+            self._service.leave_to_others(self)
+        return True
+
+    # True: the request has not left this rank, and no reply comes.
+    def _withdraw(self):
+        if not self._lock.acquire(blocking=False):  # Somebody waits for a reply.
+            return False
+        try:
+            if not self._service.withdraw(self._to, self._call):
+                return False
+            self._end(frames.CANCELLED)
+        finally:
+            self._lock.release()
         return True
 
     def cancelled(self):
@@ -238,16 +259,25 @@ class RpcFuture:
             if reply is None:
                 return False
             kind, parts = reply
-            value = frames.load(parts)
+            value = None if kind == frames.CANCELLED else frames.load(parts)
             if kind == frames.RAISED:
-                self._error = _raised(value, self._name, self._to)
-            else:
-                self._value = value
+                value = _raised(value, self._name, self._to)
         except Exception as error:  # noqa: B902: told by result().
-            self._error = error
-        self._is_done = True
-        self._service.forget(self)
+            kind, value = frames.RAISED, error
+        self._end(kind, value)
         return True
+
+    def _end(self, kind, value=None):
+        if kind == frames.REPLY:
+            self._value = value
+        elif kind == frames.RAISED:
+            self._error = value
+        else:
+            self._error = errors.Aborted(f'the call of "{self._name}" was cancelled before it began')
+        self._is_done = True
+        if self._is_cancelled:
+            self._service.end_cancel(self._to, self._call, kind == frames.CANCELLED)
+        self._service.forget(self)
 
     def _too_late(self, timeout):
         return RpcTimeout(f'rank {self._to} has not answered the call of "{self._name}" within {timeout:g} s; '
@@ -281,7 +311,8 @@ class _Service:
         self._numbers = itertools.count(self.group.rank)  # With the rank above: no two calls of a pair have one tag.
         self._closing = False
         self._rooms = []  # For frames of replies; nobody waits in them now.
-        self._cancelled = set()  # (rank, call): given up before they began.
+        self._cancelled = set()  # (rank, call): given up, until they would begin or their callers have the reply.
+        self._cancelling, self._cancels = threading.Lock(), Room(room_of(frames.FRAME_BYTES))
         self._under_way = set()  # Futures that have no result yet.
         self._sending = [threading.Lock() for _ in range(self.group.size)]
         self._taker = Taker(self._under_way)
@@ -332,7 +363,19 @@ class _Service:
             self._messages.send(part, to, _request_tag(call))
 
     def cancel(self, to, call):
-        self._send(to, _REQUESTS, None, frames.CANCEL, call, [])
+        self._send(to, _CANCELS, None, frames.CANCEL, call, [])
+
+    def withdraw(self, to, call):
+        """True: the request was still waiting here, and is not sent."""
+        return self._large.withdraw(to, call)
+
+    def end_cancel(self, to, call, has_not_begun=False):
+        """The caller of a call that was given up has its reply, so its callee need not remember it."""
+        if has_not_begun:  # Then its callee has forgotten it.
+            self._large.end(to, call)
+            return
+        with contextlib.suppress(Exception):  # The callee is gone, or the group.
+            self._send(to, _CANCELS, None, frames.ENDED, call, [])
 
     def forget(self, future):
         self._under_way.discard(future)
@@ -344,7 +387,7 @@ class _Service:
     def reply(self, source, tag, timeout):
         """(kind, parts) of the reply with that tag; None: it has not come within that time."""
         until = None if timeout is None else time.monotonic() + timeout
-        room = self._rooms.pop() if self._rooms else Room(room_of(frames.FRAME_BYTES))
+        room = self._room()
         try:
             while True:
                 left = None if until is None else max(0.0, until - time.monotonic())
@@ -357,6 +400,12 @@ class _Service:
         finally:
             self._rooms.append(room)
         return kind, self._parts(source, tag, lengths) if parts is None else parts
+
+    def _room(self):
+        try:
+            return self._rooms.pop()
+        except IndexError:
+            return Room(room_of(frames.FRAME_BYTES))
 
     # The parts that follow a frame.
     def _parts(self, source, tag, lengths):
@@ -378,41 +427,53 @@ class _Service:
 
     # The next request for a function as what _serve wants; None: this thread has to stop.
     def _next_request(self, room):
-        while True:
-            self._messages.receive(room, None, _REQUESTS)
-            kind, call, parts, lengths = frames.unpack(room.bytes())
-            source = room.header.source
-            if kind == frames.STOP:
-                return None
-            if kind != frames.CANCEL:
-                return kind, source, call, parts, lengths
-            self._cancelled.add((source, call))
+        self._messages.receive(room, None, _REQUESTS)
+        kind, call, parts, lengths = frames.unpack(room.bytes())
+        return None if kind == frames.STOP else (kind, room.header.source, call, parts, lengths)
+
+    def _is_cancelled(self, source, call):
+        with self._cancelling:
+            while self._messages.is_there(self._cancels, None, _CANCELS):
+                kind, other, _, _ = frames.unpack(self._cancels.bytes())
+                which = (self._cancels.header.source, other)
+                (self._cancelled.add if kind == frames.CANCEL else self._cancelled.discard)(which)
+            if (source, call) not in self._cancelled:
+                return False
+            self._cancelled.discard((source, call))
+            return True
 
     def _serve(self, kind, source, call, parts, lengths):
         if kind == frames.ASKED:
             self._large.asked(source, call)
             return
         try:
-            if kind == frames.AWAITED:
-                # Who waits for the reply sends at once, so no other thread has to listen meanwhile.
-                self._send(source, _reply_tag(call), None, frames.ASKED, call, [])
-                parts = self._parts(source, _request_tag(call), lengths)
-            elif kind == frames.ANNOUNCED:
-                parts = self._announced_parts(source, call, lengths)
-            elif parts is None:
-                parts = self._parts(source, _request_tag(call), lengths)
-            name, args, kwargs = frames.load(parts)
-            if (source, call) in self._cancelled:
-                self._cancelled.discard((source, call))
-                raise errors.Aborted(f'the call of "{name}" was cancelled before it began')
-            function = _functions.get(name)
-            if function is None:
-                raise UnknownFunction(f'no function "{name}" is registered on rank {self.group.rank}; '
-                                      f"{nearest(name, _functions)}")
-            kind, reply = frames.REPLY, frames.dump(function(*args, **kwargs))
+            parts = self._request(kind, source, call, parts, lengths)
+            if parts is None:
+                kind, reply = frames.CANCELLED, []
+            else:
+                kind, reply = frames.REPLY, frames.dump(self._run(*frames.load(parts)))
         except Exception as error:  # noqa: B902: raised by the call.
             kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
+
+    # The parts of a request; None: its caller has given it up.
+    def _request(self, kind, source, call, parts, lengths):
+        if kind == frames.CALL and parts is None:  # They are on their way.
+            parts = self._parts(source, _request_tag(call), lengths)
+        if self._is_cancelled(source, call):
+            return None
+        if kind == frames.AWAITED:
+            # Who waits for the reply sends at once, so no other thread has to listen meanwhile.
+            self._send(source, _reply_tag(call), None, frames.ASKED, call, [])
+            return self._parts(source, _request_tag(call), lengths)
+        return self._announced_parts(source, call, lengths) if kind == frames.ANNOUNCED else parts
+
+    def _run(self, name, args, kwargs):
+        function = _functions.get(name)
+        if function is None:
+            raise UnknownFunction(f'no function "{name}" is registered on rank {self.group.rank}; '
+                                  f"{nearest(name, _functions)}")
+        return function(*args, **kwargs)
 
     def _announced_parts(self, source, call, lengths):
         # Whoever listens meanwhile may be asked for parts itself.

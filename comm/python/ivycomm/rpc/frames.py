@@ -7,6 +7,7 @@ A frame is at most FRAME_BYTES long, so that a receiver can post memory for it b
 followed by all of the parts when they fit; when they do not, each part is a message of its own after the frame.
 """
 
+import copyreg
 import importlib
 import io
 import pickle
@@ -17,8 +18,9 @@ from ..modules import imported
 
 FRAME_BYTES = 4096
 # ANNOUNCED: a call whose parts are sent when its callee asks for them, by ASKED. AWAITED: the same of a caller that waits
-# for the reply, and is asked where it waits.
-CALL, REPLY, RAISED, CANCEL, STOP, ANNOUNCED, ASKED, AWAITED = range(1, 9)
+# for the reply, and is asked where it waits. CANCEL: its caller has given a call up; CANCELLED: the reply of a callee that
+# had not begun it; ENDED: its caller has the reply of a call that it had given up.
+CALL, REPLY, RAISED, CANCEL, STOP, ANNOUNCED, ASKED, AWAITED, CANCELLED, ENDED = range(1, 11)
 # Less than this is copied into the pickle: a message of its own costs more.
 _APART_BYTES = 2048
 _HEADER = struct.Struct("<QQqQ")
@@ -39,7 +41,9 @@ def dump(value):
     if imported("torch") is None:
         return [pickle.dumps(value, protocol=5, buffer_callback=keep_apart), *apart]
     written = io.BytesIO()
-    _TensorPickler(written, protocol=5, buffer_callback=keep_apart).dump(value)
+    pickler = pickle.Pickler(written, protocol=5, buffer_callback=keep_apart)
+    pickler.dispatch_table = {**copyreg.dispatch_table, sys.modules["torch"].Tensor: _reduced}
+    pickler.dump(value)
     return [written.getvalue(), *apart]
 
 
@@ -52,33 +56,72 @@ class _Unpickler(pickle.Unpickler):
     """Calls come while the program may still import NumPy, and a part of a package that is asked for meanwhile would be
     imported beside it: whoever comes second would find half of it. So the whole package is waited for."""
 
+    _whole = set()  # Modules that have been waited for.
+
     def find_class(self, module, name):
+        if module in self._whole:
+            found = getattr(sys.modules.get(module), name, None)
+            if found is not None:
+                return found
         importlib.import_module(module.partition(".")[0])
-        return super().find_class(module, name)
+        found = super().find_class(module, name)
+        self._whole.add(module)
+        return found
 
 
-class _TensorPickler(pickle.Pickler):
-    """Torch's own pickles copy a tensor's whole storage; here a dense one on the CPU is its memory and its form."""
+def _reduced(value):
+    """How a torch.Tensor is pickled: torch's own way copies its whole storage; a dense one on the CPU is memory and form."""
+    torch = sys.modules["torch"]
+    if (not value.is_cpu or value.layout is not torch.strided or value.is_quantized or value.__dict__ or
+            value._backward_hooks):
+        return value.__reduce_ex__(5)
+    rebuild = _tensor
+    if value.requires_grad:
+        value, rebuild = value.detach(), _leaf
+    dtype = value.dtype
+    if dtype.is_complex:
+        value = value.resolve_conj()
+    if not value.is_contiguous():
+        value = value.contiguous()
+    if value.is_neg():
+        value = value.resolve_neg()
+    if dtype not in _dtypes:
+        _learn(torch, dtype)
+    name, is_numpys = _dtypes[dtype]
+    shape = None if value.dim() == 1 else tuple(value.shape)
+    if not is_numpys:
+        value = value.view(-1).view(torch.uint8) if value.numel() else value.to(torch.uint8)
+    octets = value.numpy()
+    return rebuild, (octets.tobytes() if octets.nbytes < _APART_BYTES else pickle.PickleBuffer(octets), name, shape)
 
-    def reducer_override(self, value):
-        torch = sys.modules["torch"]
-        if type(value) is not torch.Tensor or value.device.type != "cpu" or value.layout is not torch.strided:
-            return NotImplemented
-        if value.requires_grad or value.is_quantized:
-            return NotImplemented
-        flat = value.resolve_conj().resolve_neg().contiguous().view(-1)
-        octets = flat.view(torch.uint8).numpy() if flat.numel() else b""
-        return _tensor, (pickle.PickleBuffer(octets), str(value.dtype).partition(".")[2], tuple(value.shape))
+
+_dtypes = {}  # By torch's dtype: its name, and whether NumPy has it. By its name: the dtype.
 
 
-def _tensor(octets, dtype, shape):
+def _learn(torch, dtype):
+    name = str(dtype).partition(".")[2]
+    try:
+        torch.empty(0, dtype=dtype).numpy()
+        _dtypes[dtype] = name, True
+    except TypeError:
+        _dtypes[dtype] = name, False
+    _dtypes[name] = dtype
+
+
+# shape: None of what has one dimension.
+def _tensor(octets, name, shape):
     import torch
-    with memoryview(octets) as view:
-        if not view.nbytes:
-            return torch.empty(shape, dtype=getattr(torch, dtype))
-        # Memory that came inside a pickle cannot be written to.
-        memory = bytearray(view) if view.readonly else octets
-    return torch.frombuffer(memory, dtype=getattr(torch, dtype)).reshape(shape)
+
+    dtype = _dtypes.get(name) or getattr(torch, name)
+    if not len(octets):
+        return torch.empty(shape or 0, dtype=dtype)
+    # Memory that came inside a pickle or a frame cannot be written to.
+    made = torch.frombuffer(bytearray(octets) if isinstance(octets, bytes) else octets, dtype=dtype)
+    return made if shape is None else made.reshape(shape)
+
+
+def _leaf(*parts):
+    return _tensor(*parts).requires_grad_()
 
 
 def pack_ahead(kind, call, parts):
@@ -104,7 +147,7 @@ def unpack(frame):
         raise ValueError(f"a frame of {len(frame)} bytes")
     kind, count, call, length = _HEADER.unpack_from(frame)
     begin = _HEADER.size + 8 * max(0, count - 1)
-    if not CALL <= kind <= AWAITED or count > _MOST_PARTS or begin > len(frame):
+    if not CALL <= kind <= ENDED or count > _MOST_PARTS or begin > len(frame):
         raise ValueError(f"a frame of kind {kind} with {count} parts in {len(frame)} bytes")
     lengths = [length, *struct.unpack_from(f"<{max(0, count - 1)}Q", frame, _HEADER.size)] if count else []
     if begin + sum(lengths) != len(frame):

@@ -40,10 +40,22 @@ class LargeRequests:
         if parts is None:
             return
         self._send_parts(to, call, parts)
+        self.end(to, call)
+
+    def end(self, to, call):
+        """The parts of this call are needed no more: the next call is announced."""
         with self._lock:
-            del self._announced[to][call]
-            if not self._waiting[to]:
+            if self._announced[to].pop(call, None) is None or not self._waiting[to]:
                 return
             kind, call, parts = self._waiting[to].popleft()
             self._announced[to][call] = parts
         self._announce(kind, to, call, parts)
+
+    def withdraw(self, to, call):
+        """True: the callee has not been told of this call, and will not be."""
+        with self._lock:
+            for place, waiting in enumerate(self._waiting[to]):
+                if waiting[1] == call:
+                    del self._waiting[to][place]
+                    return True
+        return False

@@ -1,0 +1,72 @@
+"""comm_rpc_deaths.py WAY: the last rank ends (kill, exit) or is cut off (cut) while all others wait for calls.
+
+Rank 0 waits for the call by which the last one ends, every other rank for a call of it that began before and hangs; with
+"cut" all of them do. Each says as JSON what its call raised, and what the next call did.
+"""
+
+import os
+import signal
+import sys
+import time
+
+import ivycomm as ic
+from ivycomm import rpc
+
+from comm_deaths import FIELDS, say
+
+hanging = []
+
+
+@rpc.register
+def hang():
+    hanging.append(None)
+    time.sleep(120)
+
+
+@rpc.register
+def how_many_hang():
+    return len(hanging)
+
+
+@rpc.register
+def end(way):
+    say(dies=os.getpid())
+    if way == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    os._exit(7)
+
+
+def outcome(call):
+    began = time.monotonic()
+    try:
+        call()
+        return {"kind": "nothing"}
+    except ic.IvyError as error:
+        return {"kind": type(error).__name__, "text": str(error), "took": time.monotonic() - began,
+                **{name: getattr(error, name, None) for name in FIELDS}}
+
+
+def main():
+    way = sys.argv[1]
+    ic.init(timeout=60)
+    rpc.init_rpc()
+    victim = ic.world_size() - 1
+    if ic.rank() == victim:
+        time.sleep(120)
+    hangs = ic.rank() > 0 or way == "cut"
+    future = rpc.rpc_async(victim, "hang", timeout=None) if hangs else None
+    if ic.rank() == 0:
+        while rpc.rpc_sync(victim, "how_many_hang") < victim - (way != "cut"):
+            time.sleep(0.01)
+        say(ready=True)
+    if future:
+        told = outcome(future.result)
+    else:
+        told = outcome(lambda: rpc.rpc_sync(victim, "end", way, timeout=None))
+    say(**told)
+    say(next=outcome(lambda: rpc.rpc_sync(0 if ic.rank() else 1, "how_many_hang", timeout=30)))
+    rpc.shutdown(graceful=False)
+
+
+if __name__ == "__main__":
+    main()
