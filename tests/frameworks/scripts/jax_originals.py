@@ -59,6 +59,34 @@ def reductions(rank, size):
         raise AssertionError("JAX has a reduction BOR")
 
 
+def moments_beside_one_process(rank, size):
+    """Uneven batches, one without rows, and the derivatives of the sum of all ranks' losses; traced and not."""
+    lengths = [2 * each + 3 for each in range(size - 1)] + [0]
+    whole = jax.random.normal(jax.random.PRNGKey(1), (sum(lengths), 6, 4)) + 3
+    mine = slice(sum(lengths[:rank]), sum(lengths[:rank + 1]))
+    weights = jnp.arange(1.0, 7.0)
+
+    def loss(part):
+        mean, variance, _ = ic.sync_moments(part, (0, 2))
+        return (mean * weights + variance ** 2).sum()
+
+    def everybodys(whole):
+        return size * (whole.mean((0, 2)) * weights + whole.var((0, 2)) ** 2).sum()
+
+    for call in ic.sync_moments, jax.jit(ic.sync_moments, static_argnums=1):
+        mean, variance, count = call(whole[mine], (0, 2))
+        assert isinstance(mean, jax.Array) and int(count) == whole.size // 6
+        close((mean, variance), (whole.mean((0, 2)), whole.var((0, 2))))
+    for gradient in jax.grad(loss), jax.jit(jax.grad(loss)):
+        np.testing.assert_allclose(gradient(whole[mine]), jax.grad(everybodys)(whole)[mine], rtol=1e-4, atol=1e-5)
+    try:
+        ic.sync_moments(whole[:0], (0, 2))
+    except ValueError as error:
+        assert "no rank has any values" in str(error)
+    else:
+        raise AssertionError("a mean of nothing")
+
+
 def calls_with_buffers(rank, size):
     """JAX's arrays never change: a buffer says shape and type, and the result is a new array."""
     buffer, whole = jnp.zeros(3), jnp.arange(3.0 * size)
@@ -134,7 +162,7 @@ def pencils(rank, size):
 def main():
     jax.distributed.initialize()
     ic.init()
-    for part in (pmap_beside_vmap, reductions, calls_with_buffers, calls_of_mpi4jax, pencils):
+    for part in (pmap_beside_vmap, reductions, moments_beside_one_process, calls_with_buffers, calls_of_mpi4jax, pencils):
         part(ic.rank(), ic.world_size())
         print(f"{part.__name__}: right", flush=True)
 

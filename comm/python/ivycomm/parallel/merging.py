@@ -6,13 +6,14 @@ different counts.
 """
 
 
-def merged(counts, means, sums):
+def merged(counts, means, sums, is_checked=True):
     """(count, mean, sum of squared deviations) of the union of the rows' values. Any array type with sum and `*`.
 
-    counts: (rows, 1); means, sums: (rows, columns). ValueError when there are no values at all.
+    counts: (rows, 1); means, sums: (rows, columns). ValueError when there are no values at all. is_checked=False: for
+    arrays whose values are not known yet.
     """
     total = counts.sum()
-    if not total > 0:
+    if is_checked and not total > 0:
         raise ValueError("no rank has any values")
     mean = (counts * means).sum(0) / total
     return total, mean, (sums + counts * (means - mean) ** 2).sum(0)

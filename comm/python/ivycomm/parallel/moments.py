@@ -9,11 +9,15 @@ from .merging import merged
 def sync_moments(x, axes=0, *, group=None):
     """(mean, variance, count) over `axes` of x of all ranks, as if their arrays were one; the variance is divided by count.
 
-    x: a NumPy array, or a torch tensor, through which gradients go (then every rank runs the backward pass as well).
-    axes: a number or several. Ranks may differ in the lengths of these axes, 0 included, and in no others. The results
-    have x's type for torch, float64 or longer for NumPy.
+    x: a NumPy array, or a torch tensor or a JAX array, through which gradients go (then every rank runs the backward pass
+    as well, and what is differentiated is the sum of the ranks' losses). axes: a number or several. Ranks may differ in
+    the lengths of these axes, 0 included, and in no others. The results have x's type for torch and JAX, also inside
+    jax.jit, and float64 or longer for NumPy.
     """
-    torch = sys.modules.get("torch")
+    torch, jax = sys.modules.get("torch"), sys.modules.get("jax")
+    if jax is not None and isinstance(x, jax.Array):
+        from .jax_moments import moments
+        return moments(x, axes, group)
     if torch is not None and isinstance(x, torch.Tensor):
         from .torch_moments import moments
         return moments(x, axes, group)
