@@ -193,9 +193,7 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   if (plan.hosts.size() > 1 && !job_.options.store_proxy) {
     if (const auto hint = overwritten_master_address(ends, master)) text += render(*hint);
   }
-  // Where MASTER_PORT is not the store's, nobody of ours listens there.
-  if (plan.store_port == plan.master_port)
-    if (const auto hint = taken_master_port(ends, master)) text += render(*hint);
+  if (const auto hint = taken_master_port(ends, master)) text += render(*hint);
   if (!outcome.first) return text;
   const WorkerEnd& first = ends[*outcome.first];
   const PlannedHost& host = plan.host_of_rank(first.rank);

@@ -47,6 +47,15 @@ def test_a_user_before_the_host(hosts):
     assert sorted(text for _, _, text in done.labelled()) == ["0 root", "1 ivyuser"]
 
 
+def test_two_users_of_one_host_are_told_apart(hosts):
+    planned = hosts.run("-H", "node2,ivyuser@node2,node1", "--dry-run", "true")
+    assert planned.code == 0, planned
+    rows = [line.split() for line in planned.out.decode().splitlines()]
+    named = {word for row in rows for word in row if "node" in word and "=" not in word}
+    assert {"node2", "ivyuser@node2", "node1"} <= named, planned
+    assert "ivyuser@node1" not in planned.out.decode(), planned
+
+
 def test_repeated_host_is_one_host_with_more_slots(local):
     done = local.run("-H", "localhost:2,localhost:2", "sh", "-c",
                      'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"')

@@ -55,3 +55,11 @@ def test_through_a_leaf(local, python):
     """The port that is ivyrun's own then differs from host to host."""
     for kind in ("given", "port"):
         meet(local, python, kind, "--fake-hosts", "2", "--nproc_per_node", "2", "--store-proxy", ranks=4)
+
+
+def test_a_server_at_the_stores_port_is_told_so(local):
+    script = "echo \"listen tcp :$MASTER_PORT: bind: address already in use\" >&2; exit 1"
+    done = local.run("-n", "1", "sh", "-c", script)
+    assert done.code == 1 and "IVY-R020" in done.err_text and "where the job's store listens" in done.err_text, done
+    without = local.run("-n", "1", "--no-store", "sh", "-c", script)
+    assert without.code == 1 and "IVY-R020" not in without.err_text, without

@@ -437,6 +437,20 @@ TEST_F(StoreServerTest, OnlyTheJobsUserMaySpeakTorch) {
   EXPECT_EQ(own.receive(4), test::word32(7));
 }
 
+// The kernel forgets whose a closed socket was, and a store that served it would serve every user.
+TEST_F(StoreServerTest, AClientOfTorchThatWasGoneBeforeItWasAcceptedIsNotServed) {
+  ServerThread server;
+  server.on_loop([&](store::Server&) {
+    RawSocket hasty(server.torch_port);
+    hasty.send(kHello + test::opcode(1) + test::text("key") + test::text("value"));
+    hasty.close();
+  });
+  EXPECT_TRUE(eventually([&] { return !server.log().empty(); }));
+  EXPECT_EQ(server.log(),
+            "connection from 127.0.0.1 refused: it had hung up before it could be told whose it "
+            "is, and is not served\n");
+}
+
 // ---- Whose the other end is ---------------------------------------------------------------------
 
 TEST(PeerOwnersTest, TellsTheUserOfASocketOfThisHost) {
