@@ -67,7 +67,8 @@ IVY_INLINE void reduce_block(const KernelCall& call, const From& from, std::byte
     sum[i] = R::Operation::finish(sum[i]);
     if constexpr (R::kScale == Scale::kOutput) {
       using Lane = LaneOf<Lanes>;
-      // Divided, not multiplied with 1/divisor: the mean of equal values is that value.
+      // Divided, not multiplied with 1/divisor: where the sum is exact, the mean of equal values is
+      // that value.
       sum[i] /= splat<Lanes>(static_cast<Lane>(call.divisor));
     }
     sum[i] = with_one_nan(sum[i]);
