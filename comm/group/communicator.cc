@@ -237,7 +237,10 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   }
   // What another rank of this host has found ends this operation before it begins.
   if (local_ != nullptr && local_->is_broken()) {
-    if (const std::optional<Failure> found = local_->failure()) return break_with(*found);
+    if (const std::optional<Failure> found = local_->failure()) {
+      device_->failure_was_returned();
+      return break_with(*found);
+    }
   }
   ++sequence_;
   if (across_ != nullptr) across_->entered().enter(sequence_, fingerprint_of(shape));
@@ -271,6 +274,7 @@ Outcome Communicator::end_badly(const OperationCall& call, const std::exception_
   // The other ranks are in the operation: break it for all of them.
   if (!found && thrown != nullptr) found = failure_in(call, ranks_, thrown);
   if (!found) found = make_failure(FailureKind::kOther, "an operation failed without a reason");
+  device_->failure_was_returned();
   const Outcome outcome = break_with(*found);
   // Hang up only now: a peer that finds the connection gone asks first what was found.
   if (across_ != nullptr) across_->operation_failed();

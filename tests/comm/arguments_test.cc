@@ -1,5 +1,6 @@
 // Arguments that make no sense: each is an error of the caller alone, which names the argument,
 // touches no memory and breaks nothing.
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -378,6 +379,54 @@ TEST(StructGrowthTest, ANewerProgramGivesAndGetsWhatIsKnownHere) {
   EXPECT_EQ(program.first, 6);
   EXPECT_EQ(program.second, 7);
   EXPECT_EQ(program.struct_bytes, sizeof(Later));
+}
+
+// A program of the first version: its structures end where those of that version did, and behind
+// them lies something of its own. Sizes are written down here, because what the library takes for
+// them may not change with the structures.
+void use_the_first_versions_structures() {
+  constexpr std::size_t kOptions = 32, kFailure = 136, kMessage = 24;
+  ivy_options options = {};
+  options.struct_bytes = kOptions;
+  options.init_method = "self://";
+  options.rank = options.world_size = -1;
+  ivy_comm* world = nullptr;
+  ASSERT_EQ(ivy_init(&options, &world), IVY_OK) << ivy_last_error();
+  options.struct_bytes = kOptions - 1;
+  ivy_comm* none = nullptr;
+  EXPECT_EQ(ivy_init(&options, &none), IVY_INVALID_ARGUMENT);
+
+  std::array<char, kFailure + 16> room;
+  room.fill('c');
+  auto* const failure = reinterpret_cast<ivy_failure*>(room.data());
+  failure->struct_bytes = kFailure;
+  EXPECT_EQ(ivy_last_failure(failure), IVY_OK);
+  EXPECT_EQ(std::string(room.data() + kFailure, 16), std::string(16, 'c'));
+  failure->struct_bytes = kFailure - 8;
+  EXPECT_EQ(ivy_last_failure(failure), IVY_INVALID_ARGUMENT);
+
+  const char sent = 's';
+  char received = 0;
+  ivy_work* work = nullptr;
+  ivy_call call = {};
+  call.struct_bytes = sizeof call;
+  call.work = &work;
+  ASSERT_EQ(ivy_send(world, &sent, 1, IVY_U8, 0, 7, &call), IVY_OK) << ivy_last_error();
+  std::array<char, kMessage + 16> message_room;
+  message_room.fill('c');
+  auto* const message = reinterpret_cast<ivy_message*>(message_room.data());
+  message->struct_bytes = kMessage;
+  ASSERT_EQ(ivy_recv(world, &received, 1, IVY_U8, 0, 7, message, nullptr), IVY_OK)
+      << ivy_last_error();
+  EXPECT_EQ(message->bytes, 1u);
+  EXPECT_EQ(std::string(message_room.data() + kMessage, 16), std::string(16, 'c'));
+  EXPECT_EQ(ivy_work_wait(work, IVY_FOREVER), IVY_OK);
+  ivy_work_free(work);
+  EXPECT_EQ(ivy_finalize(world), IVY_OK);
+}
+
+TEST(StructGrowthTest, TheFirstVersionsStructuresAreServed) {
+  expect_well(run_world(one_host(1), [](int) { use_the_first_versions_structures(); }));
 }
 
 TEST(StructGrowthTest, OneWithoutItsSizeIsRefused) {

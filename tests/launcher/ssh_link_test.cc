@@ -469,6 +469,8 @@ TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kRefused, "closed the connection before", "MaxStartups");
+  // What is wrong more often stands first.
+  EXPECT_TRUE(probe.down->fix.starts_with("is it an SSH server")) << probe.story();
   EXPECT_EQ(visitors, 5);
 }
 
