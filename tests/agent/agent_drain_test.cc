@@ -116,7 +116,8 @@ TEST_F(AgentDrainTest, EndsAJobThatHasNotBegunAtOnce) {
   ASSERT_TRUE(stream.opened());
   const auto begin = std::chrono::steady_clock::now();
   ASSERT_TRUE(drain(true).ok());
-  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "no worker was started"));
+  const std::string audit = audit_of(launcher.job_id());
+  EXPECT_TRUE(has_outcome(audit, "no worker was started")) << audit;
   EXPECT_LT(std::chrono::steady_clock::now() - begin, stretched(seconds(3)));
   EXPECT_TRUE(warnings().empty());
 }

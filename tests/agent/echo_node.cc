@@ -2,6 +2,7 @@
 // back what it says. What it sees of its carriers' ends goes to the file that IVY_TEST_LOG names.
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -55,6 +56,7 @@ End serve(int carrier) {
 
 // Ends with the first launcher that ends its side; a carrier that is cut off may come again.
 int run_echo_supervisor(const ivy::SupervisorStart& start) {
+  prctl(PR_SET_NAME, "ivy-supervisor");
   std::vector<pollfd> fds = {{start.listening_fd, POLLIN, 0}, {start.carrier_fd, POLLIN, 0}};
   constexpr int kAbandonedMs = 20'000;
   while (poll(fds.data(), fds.size(), kAbandonedMs) > 0) {

@@ -133,7 +133,6 @@ struct Pipes {
 };
 
 [[noreturn]] void become_supervisor(const SupervisorStart& start, SupervisorMain supervisor_main) {
-  prctl(PR_SET_NAME, "ivy-supervisor");
   prctl(PR_SET_CHILD_SUBREAPER, 1);  // Orphans of the job become our children.
   use_default_signals();
   _exit(supervisor_main(start));

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -688,6 +689,9 @@ int run_supervisor(const SupervisorStart& start) {
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.
     auto* const supervisor = new Supervisor(start);
+    // Agents and ivyctl know by this name whom to ask for an end, so not before the signal is
+    // heard.
+    prctl(PR_SET_NAME, "ivy-supervisor");
     return supervisor->run();
   } catch (const std::exception& error) {
     // Out of memory or of descriptors for the loop itself. The warden ends the workers.
