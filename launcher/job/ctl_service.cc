@@ -120,7 +120,7 @@ ctl::JobDescription CtlService::description() const {
 Result<ctl::StoreDescription> CtlService::store_description() const {
   const JobPlan& plan = job_.plan;
   if (job_.options.no_store || (plan.store_port == 0 && !plan.hosts.empty()))
-    return Error{Code::kFailedPrecondition, "this job runs without ivyrun's store",
+    return Error{Code::kFailedPrecondition, "this job has no store",
                  "start it without --no-store: only the store knows who waits for whom"};
   if (job_.workers.empty()) return no_workers(job_.phase.state());
   ctl::StoreDescription store;

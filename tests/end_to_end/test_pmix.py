@@ -97,7 +97,9 @@ def test_ranks_of_one_host_are_one_world(hosts, built, version):
     host = hosts(3)
     host.start_all([built(version)])
     assert outputs(host) == ring(3)
-    assert sorted(host.events) == sorted([f"joined {rank}" for rank in range(3)] + [f"left {rank}" for rank in range(3)])
+    events = [f"{what} {rank}" for what in ("joined", "left") for rank in range(3)]
+    host.wait_for(*events)
+    assert sorted(host.events) == sorted(events)
 
 
 def test_ranks_of_two_hosts_are_one_world(hosts, built, version):
