@@ -77,6 +77,8 @@ std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main mai
 
 WardenCopy::~WardenCopy() {
   if (!parts_) return;
+  // Whatever this process starts instead may leave processes behind that are not to be its own.
+  prctl(PR_SET_CHILD_SUBREAPER, 0);
   parts_->carrier.reset();
   pollfd ended{open_pidfd(parts_->pid), POLLIN, 0};
   const Descriptor process(ended.fd);

@@ -48,7 +48,8 @@ def ratios(text):
         if row is None:
             raise SystemExit(f"scripts/docs: tests/bench/figures.md has no row {begins}")
         for column, peer in peers.items():
-            numbers = re.findall(r"\d+\.\d+", row[1][row[0].index(column)])
+            # Quartiles stand in brackets behind the median.
+            numbers = re.findall(r"\d+\.\d+", re.sub(r"\(.*?\)", "", row[1][row[0].index(column)]))
             # Behind the sign is what the number is a ratio to.
             own = numbers[:1] if "×" in row[1][row[0].index(column)] else numbers
             yield what, peer, max(map(float, own))

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -145,13 +146,16 @@ int stays_until_hung_up(int, char**) {
 }
 
 TEST_F(LocalLinkTest, ACopyThatNobodyTakesEndsAndIsNoZombie) {
-  auto copy = WardenCopy::start({"nothing", std::string(32, 'a'), 7}, stays_until_hung_up);
+  auto copy = WardenCopy::start({"nothing", std::string(32, 'a'), 7}, stays_until_hung_up, true);
   ASSERT_NE(copy, nullptr);
   siginfo_t child{};
   EXPECT_EQ(waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT), 0);
   copy.reset();
   EXPECT_EQ(waitid(P_ALL, 0, &child, WEXITED | WNOHANG | WNOWAIT), -1) << "a child is left";
   EXPECT_EQ(errno, ECHILD);
+  int is_subreaper = -1;
+  prctl(PR_GET_CHILD_SUBREAPER, &is_subreaper);
+  EXPECT_EQ(is_subreaper, 0);
 }
 
 TEST_F(LocalLinkTest, EndOfFileIsBroken) {
