@@ -158,7 +158,7 @@ def test_scancel_leaves_nothing(slurm):
     slurm.launcher.wait_clean(5)
 
 
-TAKES_TWO_SECONDS = """
+TAKES_TWO_SECONDS = r"""
 import os, signal, time
 heard = []
 # A line is one write: a second signal may come within the first one's handler.
