@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <utility>
 
+#include "proto/os/clock.h"
+
 namespace ivy {
 namespace {
 
@@ -93,6 +95,7 @@ void JobCarrier::on_written(bool ok) {
   if (is_over_) return;
   // on_cancelled() follows for a broken stream.
   if (!ok) return;
+  message_size_.written(stream_->reply().data().size(), monotonic_ns());
   stream_->reply().Clear();
   read_socket();
 }
@@ -100,7 +103,7 @@ void JobCarrier::on_written(bool ok) {
 void JobCarrier::read_socket() {
   for (;;) {
     const ssize_t count =
-        recv(socket_.native_handle(), read_buffer.data(), read_buffer.size(), MSG_DONTWAIT);
+        recv(socket_.native_handle(), read_buffer.data(), message_size_.bytes(), MSG_DONTWAIT);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return wait_readable();
     if (count <= 0) return end(grpc::Status::OK);

@@ -1,5 +1,5 @@
 // Copies one stream's bytes to and from a supervisor's command socket without interpreting them. At
-// most one message of 64 KiB is held in each direction, and none while nothing moves: a supervisor
+// most one message is held in each direction, and none while nothing moves: a supervisor
 // that does not read stops the reading of the stream, a launcher that does not read stops the
 // reading of the socket. How the end of a stream reaches the supervisor: see the table in
 // README.md.
@@ -18,6 +18,7 @@
 
 #include "agent/daemon/job_registry.h"
 #include "agent/daemon/open_stream.h"
+#include "proto/wire/message_size.h"
 
 namespace ivy {
 
@@ -32,7 +33,7 @@ SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard, bo
 
 class JobCarrier final : public StreamHandler, public std::enable_shared_from_this<JobCarrier> {
  public:
-  static constexpr std::size_t kMaxDataBytes = 64u << 10;
+  static constexpr std::size_t kMaxDataBytes = link::MessageSize::kMost;
   // A launcher sends every second; one that was heard in this time lived until the end.
   static constexpr std::chrono::milliseconds kHeardWithin{5'000};
   // How long the supervisor may be silent after the launcher's side has ended.
@@ -86,6 +87,7 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   boost::asio::steady_timer timer_;
   std::shared_ptr<OpenStream> stream_;  // Null: what the supervisor sends is dropped.
   std::function<void(JobCarrier&)> over_;
+  link::MessageSize message_size_;
   std::string down_;  // Bytes from the launcher; written up to down_written_.
   std::size_t down_written_ = 0;
   Clock::time_point heard_ = Clock::now();

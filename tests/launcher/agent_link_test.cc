@@ -17,6 +17,7 @@
 #include "launcher/links/agent/agent_request.h"
 #include "launcher/links/choice/auto_link.h"
 #include "launcher/links/choice/carrier.h"
+#include "proto/wire/message_size.h"
 #include "tests/launcher/link_probe.h"
 #include "tests/launcher/scripted_agent.h"
 
@@ -164,7 +165,7 @@ TEST_F(AgentLinkTest, CarriesBytesBothWays) {
   })) << probe_.story();
   EXPECT_EQ(probe_.bytes, sent);
   EXPECT_EQ(probe_.drained, 1);
-  EXPECT_EQ(agent.largest_data(), 65'536u);
+  EXPECT_EQ(agent.largest_data(), link::MessageSize::kMost);
 }
 
 TEST_F(AgentLinkTest, TellsTheAgentWhatIsOpened) {

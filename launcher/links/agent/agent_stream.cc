@@ -9,15 +9,15 @@
 #include <mutex>
 #include <utility>
 
+#include "proto/os/clock.h"
 #include "proto/wire/agent.grpc.pb.h"
+#include "proto/wire/message_size.h"
 
 namespace ivy {
 namespace v1 = agent::v1;
 
 namespace {
 
-// The limit of agent.proto, so that several jobs share one connection fairly.
-constexpr std::size_t kMaxDataBytes = 64u << 10;
 // A half-closed call whose other end does not end it is cancelled after this long: an agent gives
 // the supervisor's last words 5 s, but they are not read here.
 constexpr std::chrono::seconds kLetGo{2};
@@ -134,6 +134,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
         pending_.clear();
       }
       const bool was_opening = std::exchange(opening_, false);
+      message_size_.written(request_.data().size(), monotonic_ns());
       more = !pending_.empty();
       if (more) {
         next_chunk();
@@ -166,7 +167,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
 
   // Under the lock.
   void next_chunk() {
-    const std::size_t size = std::min(pending_.size() - sent_, kMaxDataBytes);
+    const std::size_t size = std::min(pending_.size() - sent_, message_size_.bytes());
     request_.set_data(pending_.substr(sent_, size));
     sent_ += size;
     if (sent_ == pending_.size()) {
@@ -200,6 +201,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   std::mutex mutex_;  // Guards what follows.
   std::shared_ptr<Call> self_;
   std::function<void()> done_;
+  link::MessageSize message_size_;
   std::string pending_;
   std::size_t sent_ = 0;  // Bytes of pending_ that were sent.
   bool opening_ = true;   // The first message is under way...

@@ -1,0 +1,43 @@
+// How many bytes of a session a carrier of messages (agents) puts into the next one. A reader hears
+// a message only when all of it is there: at 256 kbit/s 64 KiB take two seconds, and look like
+// silence. So messages grow only while the link carries more, in a second, than the buffers on the
+// way can hold; how soon a write is over says nothing, since those buffers take it.
+//
+// Pure. Thread: one at a time.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+
+namespace ivy::link {
+
+class MessageSize {
+ public:
+  static constexpr std::size_t kLeast = 4u << 10;
+  static constexpr std::size_t kMost = 64u << 10;  // The limit of agent.proto.
+
+  std::size_t bytes() const { return bytes_; }
+  // The carrier has taken so much, and takes the next message.
+  void written(std::size_t bytes, std::int64_t now_ns) {
+    carried_ += bytes;
+    if (carried_ >= kEnough) return begin_period(std::min(bytes_ * 2, kMost), now_ns);
+    if (now_ns - since_ns_ > kPeriodNs) begin_period(std::max(bytes_ / 2, kLeast), now_ns);
+  }
+
+ private:
+  static constexpr std::size_t kEnough = 512u << 10;
+  static constexpr std::int64_t kPeriodNs = 1'000'000'000;
+
+  void begin_period(std::size_t bytes, std::int64_t now_ns) {
+    bytes_ = bytes;
+    carried_ = 0;
+    since_ns_ = now_ns;
+  }
+
+  std::size_t bytes_ = 4 * kLeast;
+  std::size_t carried_ = 0;
+  std::int64_t since_ns_ = 0;
+};
+
+}  // namespace ivy::link
