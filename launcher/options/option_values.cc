@@ -92,6 +92,13 @@ Result<PerHost> parse_per_host(std::string_view text) {
   return result;
 }
 
+Result<int> parse_num_proc(std::string_view text) {
+  Result<int> number = parse_number(text, 1, kMaxWorkers);
+  if (number.ok() || !parse_per_host(text).ok()) return number;
+  return Error{Code::kInvalidArgument, number.error().message,
+               "--nproc-per-node " + std::string(text) + ", which counts the workers of each host"};
+}
+
 Result<MapChoice> parse_map_by(std::string_view text) {
   if (text == "host" || text == "slot") return MapChoice::kHost;
   if (text == "nvlink") return MapChoice::kNvlink;

