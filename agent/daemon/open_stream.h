@@ -45,7 +45,6 @@ class OpenStream final
   // Fill, then write(). Not to be touched until on_written().
   agent::v1::OpenReply& reply() { return reply_; }
   void write();
-  bool is_writing() const { return is_writing_; }
   bool is_cancelled() const { return is_cancelled_; }
   // True if the stream is broken or finished: no operation may be begun any more.
   bool is_over() const { return is_cancelled_ || is_finished_; }

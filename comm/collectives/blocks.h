@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <span>
 #include <utility>
 #include <vector>
 
@@ -73,16 +72,5 @@ class Parts {
 
 using Blocks = Parts<Block>;
 using Ranges = Parts<Range>;
-
-// Ranges of these lengths, one behind the other.
-inline Ranges consecutive(std::span<const std::size_t> counts) {
-  std::vector<Range> ranges;
-  std::size_t begin = 0;
-  for (const std::size_t count : counts) {
-    ranges.push_back({begin, count});
-    begin += count;
-  }
-  return ranges;
-}
 
 }  // namespace ivy::comm

@@ -46,7 +46,6 @@ class Sequence {
   // Begins in the next turn of the loop. Called once.
   void start(Awaitable<void> steps);
   void stop();
-  bool is_stopped() const { return stopped_; }
 
   // `start` must not call back before it returns.
   template <class Event, class Start>

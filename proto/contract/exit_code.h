@@ -12,7 +12,6 @@ inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and a
 inline constexpr int kExitHostsNotUp = 120;     // Hosts did not come up in time.
 inline constexpr int kExitHostLost = 121;       // Host, supervisor or store lost while running.
 inline constexpr int kExitRefused = 122;        // Refused before any worker started.
-inline constexpr int kExitStalled = 123;        // The stall watchdog ended the job.
 inline constexpr int kExitTimeout = 124;        // --timeout reached.
 inline constexpr int kExitInternal = 125;       // A bug or an operating system failure of ours.
 inline constexpr int kExitNotExecutable = 126;  // The program cannot be executed.

@@ -58,17 +58,4 @@ MpiFamily mpi_family_of(std::string_view libraries) {
   return all;
 }
 
-std::string_view mpi_family_name(MpiFamily family) {
-  switch (family) {
-    case MpiFamily::kMpich:
-      return "MPICH's";
-    case MpiFamily::kOpenMpi:
-      return "Open MPI's";
-    case MpiFamily::kEither:
-      return "MPI's common interface";
-    default:
-      return "unknown";
-  }
-}
-
 }  // namespace ivy

@@ -24,7 +24,4 @@ MpiFamily mpi_family(std::string_view soname);
 // two families are among them.
 MpiFamily mpi_family_of(std::string_view libraries);
 
-// As it stands in messages: "MPICH's", "Open MPI's".
-std::string_view mpi_family_name(MpiFamily family);
-
 }  // namespace ivy

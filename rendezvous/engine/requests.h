@@ -36,8 +36,8 @@ using ClientId = std::uint64_t;
 using RequestId = std::uint64_t;  // Unique among a client's open requests.
 using SessionId = std::uint64_t;  // A client has one over all its connections; 0: it has none.
 
-enum class Space : std::uint8_t { kNative, kTorch, kPmi };
-inline constexpr std::size_t kSpaces = 3;
+enum class Space : std::uint8_t { kNative, kTorch };
+inline constexpr std::size_t kSpaces = 2;
 
 struct ClientInfo {
   Space space = Space::kNative;

@@ -61,7 +61,9 @@ def test_parameter_servers_of_tensorflow(local):
 
 @pytest.mark.long
 def test_paddle(local):
-    done = run(local, python_of("paddle"), script(local, "paddle_sum.py"), "-B", "paddle", *TWO_BY_TWO)
+    # Its store writes http.log into the directory that it runs in.
+    done = run(local, python_of("paddle"), script(local, "paddle_sum.py"), "-B", "paddle", "--wdir", local.directory,
+               *TWO_BY_TWO)
     assert done.code == 0 and done.out.count(b"of 4 sum 10.0") == 4, done
 
 

@@ -165,31 +165,12 @@ class Question : public std::enable_shared_from_this<Question<Reply>> {
 JobEntry entry_of(const v1::JobEntry& job) {
   JobEntry entry;
   entry.job_id = job.job_id();
-  entry.host = job.host();
   entry.opened_at_unix_s = job.opened_at();
-  entry.certificate = job.certificate();
   entry.user = job.job().user();
   entry.launcher_host = job.job().launcher_host();
-  entry.hosts.assign(job.job().hosts().begin(), job.job().hosts().end());
-  entry.host_count = job.job().host_count();
-  entry.command_sha256 = job.job().command_sha256();
   entry.program = job.job().program();
   entry.attached = job.attached();
   return entry;
-}
-
-AgentFacts facts_of(const v1::FactsReply& reply) {
-  AgentFacts facts;
-  facts.version = reply.version();
-  facts.host_name = reply.host_name();
-  facts.user = reply.user();
-  facts.architecture = reply.architecture();
-  facts.certificate_expires_at = reply.certificate_expires_at();
-  facts.draining = reply.draining();
-  facts.jobs = reply.jobs();
-  facts.containment = reply.containment();
-  facts.started_at_unix_s = reply.started_at();
-  return facts;
 }
 
 }  // namespace
@@ -229,24 +210,6 @@ void stop_job(asio::io_context& loop, const std::shared_ptr<CarrierContext>& con
         [request, answered](const Host& asked, const Result<v1::StopReply>& reply) {
           if (!reply.ok()) return answered(asked, reply.error());
           answered(asked, StopAnswer{reply->supervisors(), reply->with_grace()});
-        });
-    question->ask(deadline);
-  }
-}
-
-void ask_facts(asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
-               const std::vector<Host>& hosts, milliseconds deadline,
-               std::function<void(const Host&, const Result<AgentFacts>&)> answered) {
-  static const v1::FactsRequest kRequest;
-  for (const Host& host : hosts) {
-    const auto question = std::make_shared<Question<v1::FactsReply>>(
-        loop, context, host,
-        [](AgentCall<v1::FactsReply>& call, std::function<void(grpc::Status)> done) {
-          call.stub->async()->Facts(&call.context, &kRequest, &call.reply, std::move(done));
-        },
-        [answered](const Host& asked, const Result<v1::FactsReply>& reply) {
-          if (!reply.ok()) return answered(asked, reply.error());
-          answered(asked, facts_of(*reply));
         });
     question->ask(deadline);
   }

@@ -1,4 +1,4 @@
-// Questions to many hosts' agents at once, for `ivyctl`: which jobs live there, what the agent is.
+// Questions to many hosts' agents at once, for `ivyctl`: which jobs live there, and to end one.
 // This host is asked over its agent's Unix socket, every other one over TCP with the user's
 // certificate.
 //
@@ -25,29 +25,12 @@ namespace ivy {
 
 // A job as its host's agent knows it.
 struct JobEntry {
-  RemoteText job_id;       // 32 hexadecimal digits.
-  std::uint32_t host = 0;  // Host number in the job.
+  RemoteText job_id;  // 32 hexadecimal digits.
   std::int64_t opened_at_unix_s = 0;
-  RemoteText certificate;  // "user/alice serial 4f02", or "unix socket".
-  RemoteText user;         // The launching account.
+  RemoteText user;  // The launching account.
   RemoteText launcher_host;
-  std::vector<std::string> hosts;  // As typed; at most 64 of them...
-  std::uint32_t host_count = 0;    // ...and how many there are.
-  std::string command_sha256;
-  RemoteText program;     // The program alone.
+  RemoteText program;     // Without its arguments, which may hold secrets.
   bool attached = false;  // A launcher has a carrier through this agent now.
-};
-
-struct AgentFacts {
-  std::string version;
-  std::string host_name;
-  std::string user;
-  std::string architecture;
-  std::int64_t certificate_expires_at = 0;  // Seconds since 1970; 0: it has none.
-  bool draining = false;
-  std::uint32_t jobs = 0;
-  std::string containment;
-  std::int64_t started_at_unix_s = 0;
 };
 
 // Errors (message names the host, fix says what to do): NotFound when no agent is configured
@@ -73,9 +56,5 @@ void stop_job(boost::asio::io_context& loop, const std::shared_ptr<CarrierContex
               const std::vector<Host>& hosts, const StopOrder& order,
               std::chrono::milliseconds deadline,
               std::function<void(const Host&, const Result<StopAnswer>&)> answered);
-
-void ask_facts(boost::asio::io_context& loop, const std::shared_ptr<CarrierContext>& context,
-               const std::vector<Host>& hosts, std::chrono::milliseconds deadline,
-               std::function<void(const Host&, const Result<AgentFacts>&)> answered);
 
 }  // namespace ivy

@@ -49,8 +49,6 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   const std::string& local_address() const { return local_address_; }
   // What the peer has proved to know the key of.
   std::string identity() const { return stream_.identity(); }
-  // Bytes given to write() that have not left.
-  std::size_t unwritten() const { return queued_.size() - written_; }
 
  private:
   using Step = void (DialBackStream::*)();
