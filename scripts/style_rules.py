@@ -58,7 +58,7 @@ PURE = {
     f"{folder}/{name}"
     for folder, names in {
         "proto/contract": "env exit_code status device_vendor edit_distance",
-        "proto/wire": "link mpi_names dial_wire control_wire operation status_page store_wire",
+        "proto/wire": "link mpi_names mpi_server_options dial_wire control_wire operation status_page store_wire",
         "launcher/options": "hosts",
         "launcher/plan": "plan worker_environment jax_variables placement device_checks worker_variables allocation",
         "launcher/job": "job_state job_workers host_clock host_failures",
@@ -66,7 +66,7 @@ PURE = {
         "launcher/slurm": "nodelist allocation allocation_end step",
         "launcher/screen": "line_splitter control_filter summary",
         "agent/node/workers": "worker_state lease mpi_place",
-        "agent/pmix": "event_line fence_group job_facts job_layout pmix_options worker_variables",
+        "agent/pmix": "event_line fence_group job_facts job_layout worker_variables",
         "rendezvous/engine": "engine contents watches wait_graph explanation",
         "rendezvous/dialects": "connection native_dialect torch_dialect codec",
         "comm/join": "identity launchers endpoint",

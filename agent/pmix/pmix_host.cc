@@ -16,7 +16,8 @@
 namespace ivy {
 namespace {
 
-std::optional<store::ClientOptions> store_of(const PmixOptions& options, const std::string& token) {
+std::optional<store::ClientOptions> store_of(const MpiServerOptions& options,
+                                             const std::string& token) {
   if (options.store.empty()) return std::nullopt;
   store::ClientOptions store;
   store.address = options.store;
@@ -28,7 +29,7 @@ std::optional<store::ClientOptions> store_of(const PmixOptions& options, const s
 
 }  // namespace
 
-PmixHost::PmixHost(PmixOptions options, const std::string& secret,
+PmixHost::PmixHost(MpiServerOptions options, const std::string& secret,
                    std::function<void(const std::string& line)> say)
     : options_(std::move(options)),
       say_(std::move(say)),

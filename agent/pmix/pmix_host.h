@@ -16,18 +16,18 @@
 #include "agent/pmix/group_context.h"
 #include "agent/pmix/host_exchange.h"
 #include "agent/pmix/job_layout.h"
-#include "agent/pmix/pmix_options.h"
 #include "agent/pmix/pmix_server.h"
 #include "agent/pmix/rank_process.h"
 #include "agent/pmix/rank_socket.h"
 #include "proto/contract/status.h"
+#include "proto/wire/mpi_server_options.h"
 
 namespace ivy {
 
 class PmixHost {
  public:
   // `secret`: the job's token where it has one. `say` takes event_line.h's lines, from any thread.
-  PmixHost(PmixOptions options, const std::string& secret,
+  PmixHost(MpiServerOptions options, const std::string& secret,
            std::function<void(const std::string& line)> say);
 
   // Where libpmix and the ranks put their files; the caller removes them.
@@ -54,7 +54,7 @@ class PmixHost {
   void say_unmet(const Error& why);
   void publish_all();
 
-  const PmixOptions options_;
+  const MpiServerOptions options_;
   const std::function<void(const std::string& line)> say_;
   const JobLayout layout_;
   const std::string name_;

@@ -18,13 +18,13 @@
 
 #include "agent/pmix/event_line.h"
 #include "agent/pmix/pmix_host.h"
-#include "agent/pmix/pmix_options.h"
 #include "agent/pmix/rank_socket.h"
 #include "agent/pmix/segment_directory.h"
 #include "agent/pmix/session_files.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/wire/handshake.h"
+#include "proto/wire/mpi_server_options.h"
 
 namespace ivy {
 namespace {
@@ -81,14 +81,15 @@ Descriptor ending_signals() {
   return Descriptor(signalfd(-1, &ending, SFD_CLOEXEC));
 }
 
-Result<std::string> secret_of(const PmixOptions& options) {
+Result<std::string> secret_of(const MpiServerOptions& options) {
   if (options.token_file.empty()) return random_bytes(kNonceBytes);
   std::optional<std::string> token = read_file(options.token_file, kTokenBytesMax);
   if (token && !token->empty()) return *std::move(token);
   return Error{Code::kFailedPrecondition, "cannot read the job's token, " + options.token_file};
 }
 
-Result<void> serve(const PmixOptions& options, EventPipe& events, const std::vector<int>& until) {
+Result<void> serve(const MpiServerOptions& options, EventPipe& events,
+                   const std::vector<int>& until) {
   const std::string secret = IVY_TRY(secret_of(options));
   const SessionFiles files = IVY_TRY(SessionFiles::make(options.directory, options.generation));
   const SegmentDirectory segments("/dev/shm",
@@ -111,7 +112,7 @@ Result<void> refuse(int listen_fd, const Error& why, const std::vector<int>& unt
   return socket.serve(until);
 }
 
-int run(const PmixOptions& options, EventPipe& events) {
+int run(const MpiServerOptions& options, EventPipe& events) {
   const Descriptor signals = ending_signals();
   const std::vector<int> until = {STDIN_FILENO, signals.get()};
   for (const int fd : {options.listen_fd, options.loopback_fd}) fcntl(fd, F_SETFD, FD_CLOEXEC);
@@ -135,10 +136,11 @@ int run(const PmixOptions& options, EventPipe& events) {
 }  // namespace ivy
 
 int main(int argc, char** argv) {
-  const ivy::Result<ivy::PmixOptions> options =
-      ivy::parse_pmix_options(std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  const ivy::Result<ivy::MpiServerOptions> options = ivy::parse_mpi_server_options(
+      std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
   if (!options.ok()) {
-    std::fprintf(stderr, "ivy-pmix: %s\n%s", options.error().message.c_str(), ivy::kPmixUsage);
+    std::fprintf(stderr, "ivy-pmix: %s\nusage: ivy-pmix %s", options.error().message.c_str(),
+                 ivy::kMpiServerUsage);
     return ivy::kUsage;
   }
   ivy::EventPipe events;

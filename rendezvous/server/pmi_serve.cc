@@ -29,9 +29,9 @@
 #include "proto/os/peer_owner.h"
 #include "proto/os/process.h"
 #include "proto/wire/mpi_names.h"
+#include "proto/wire/mpi_server_options.h"
 #include "rendezvous/client/host_fence.h"
 #include "rendezvous/dialects/pmi_host.h"
-#include "rendezvous/server/pmi_options.h"
 #include "rendezvous/server/token_directory.h"
 
 namespace ivy::store {
@@ -44,7 +44,7 @@ using Blobs = std::vector<std::string>;
 constexpr std::size_t kRankReadBytes = 8u << 10;
 
 // Its kvsname goes into names of shared memory, so the job and the generation are both in it.
-PmiJob job_of(const PmiOptions& options) {
+PmiJob job_of(const MpiServerOptions& options) {
   return {pmi_name(options.job_id, options.generation), options.host, options.ranks_on_hosts};
 }
 
@@ -63,7 +63,7 @@ void send_at_once(int fd) {
 // The hosts' meetings, which block, on a thread of their own.
 class Meetings {
  public:
-  explicit Meetings(PmiOptions options) : options_(std::move(options)) {}
+  explicit Meetings(MpiServerOptions options) : options_(std::move(options)) {}
 
   Result<Blobs> meet(const std::string& own) {
     if (options_.ranks_on_hosts.size() == 1) return Blobs{own};
@@ -96,7 +96,7 @@ class Meetings {
     return {};
   }
 
-  const PmiOptions options_;
+  const MpiServerOptions options_;
   std::mutex mutex_;  // Guards client_ while it is made.
   std::unique_ptr<Client> client_;
   std::unique_ptr<HostFence> fence_;
@@ -104,7 +104,7 @@ class Meetings {
 
 class PmiProcess {
  public:
-  explicit PmiProcess(const PmiOptions& options)
+  explicit PmiProcess(const MpiServerOptions& options)
       : meetings_(options),
         host_(job_of(options)),
         listener_(loop_, options.listen_fd),
@@ -219,9 +219,11 @@ class PmiProcess {
 }  // namespace
 
 int run_pmi(int argc, char** argv) {
-  const Result<PmiOptions> options = parse_pmi_options(argc, argv);
+  const Result<MpiServerOptions> options =
+      parse_mpi_server_options(std::vector<std::string>(argv, argv + argc));
   if (!options.ok()) {
-    std::fprintf(stderr, "ivy-node pmi: %s\n", options.error().message.c_str());
+    std::fprintf(stderr, "ivy-node pmi: %s\nusage: ivy-node pmi %s",
+                 options.error().message.c_str(), kMpiServerUsage);
     return kExitUsage;
   }
   std::signal(SIGPIPE, SIG_IGN);

@@ -4,8 +4,6 @@
 
 #include <gtest/gtest.h>
 
-#include "rendezvous/server/pmi_options.h"
-
 namespace ivy::store {
 namespace {
 
@@ -227,31 +225,6 @@ TEST(PmiHostTest, MapsRanksToHosts) {
   Host host(uneven);
   host.come(0);
   EXPECT_NE(host.say(0, "cmd=get key=PMI_process_mapping\n").find("rc=-1"), std::string::npos);
-}
-
-TEST(PmiOptionsTest, AreReadAndCompared) {
-  const std::vector<const char*> good = {
-      "--listen-fd",  "3",   "--job",       "j",  "--generation",     "2",
-      "--host",       "1",   "--hosts",     "2",  "--ranks-on-hosts", "2,1",
-      "--host-names", "a,b", "--directory", "/d", "--store",          "10.0.0.1:5",
-      "--token-file", "/t"};
-  const auto parse = [](const std::vector<const char*>& words) {
-    return parse_pmi_options(static_cast<int>(words.size()), words.data());
-  };
-  const PmiOptions options = parse(good).value();
-  EXPECT_EQ(options.ranks_on_hosts, (std::vector<std::uint32_t>{2, 1}));
-  EXPECT_EQ(options.host_names, (Texts{"a", "b"}));
-  EXPECT_EQ(options.host, 1u);
-  EXPECT_EQ(options.store, "10.0.0.1:5");
-  for (const auto& [at, word] :
-       {std::pair(1, "x"), std::pair(7, "2"), std::pair(9, "3"), std::pair(11, "2,x"),
-        std::pair(13, "a"), std::pair(4, "--other")}) {
-    std::vector<const char*> bad = good;
-    bad[static_cast<std::size_t>(at)] = word;
-    EXPECT_FALSE(parse(bad).ok()) << word;
-  }
-  EXPECT_FALSE(parse({"--job"}).ok());
-  EXPECT_FALSE(parse({}).ok());
 }
 
 }  // namespace

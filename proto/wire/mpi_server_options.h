@@ -1,4 +1,5 @@
-// The command line of ivy-pmix, which the supervisor writes. Pure; thread: any.
+// The command line of `ivy-pmix` and of `ivy-node pmi`, which the supervisor writes. Pure; thread:
+// any.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +10,7 @@
 
 namespace ivy {
 
-struct PmixOptions {
+struct MpiServerOptions {
   int listen_fd = -1;    // Where this host's ranks ask for their variables.
   int loopback_fd = -1;  // Where their MPI libraries connect by themselves; -1: nowhere.
   std::string job_id;
@@ -22,13 +23,13 @@ struct PmixOptions {
   std::string token_file;
 };
 
-inline constexpr const char* kPmixUsage =
-    "usage: ivy-pmix --listen-fd N --job ID --generation G --host K --hosts H\n"
-    "                --ranks-on-hosts 2,2 --host-names a,b --directory DIR\n"
-    "                [--loopback-fd N] [--token-file FILE [--store ADDRESS]]\n";
+inline constexpr const char* kMpiServerUsage =
+    "--listen-fd N --job ID --generation G --host K --hosts H\n"
+    "    --ranks-on-hosts 2,2 --host-names a,b --directory DIR\n"
+    "    [--loopback-fd N] [--token-file FILE [--store ADDRESS]]\n";
 
 // The arguments behind the program's name. InvalidArgument names the option and what is wrong with
 // it.
-Result<PmixOptions> parse_pmix_options(const std::vector<std::string>& arguments);
+Result<MpiServerOptions> parse_mpi_server_options(const std::vector<std::string>& arguments);
 
 }  // namespace ivy

@@ -1,4 +1,4 @@
-#include "agent/pmix/pmix_options.h"
+#include "proto/wire/mpi_server_options.h"
 
 #include <cstddef>
 #include <map>
@@ -18,7 +18,7 @@ constexpr std::uint64_t kMostRanks = 1u << 24;
 using Words = std::map<std::string, std::string, std::less<>>;
 
 Error wrong(const std::string& what) {
-  return Error{Code::kInvalidArgument, "ivy-pmix is started by ivyrun's supervisor: " + what};
+  return Error{Code::kInvalidArgument, "it is started by ivyrun's supervisor: " + what};
 }
 
 Result<Words> words_by_option(const std::vector<std::string>& arguments) {
@@ -73,7 +73,7 @@ Result<std::vector<std::uint32_t>> rank_counts(const Words& words) {
   return counts;
 }
 
-Result<void> check(const PmixOptions& options, std::uint32_t hosts) {
+Result<void> check(const MpiServerOptions& options, std::uint32_t hosts) {
   if (options.listen_fd < 0) return wrong("--listen-fd is negative");
   if (!is_job_id(options.job_id)) return wrong("--job \"" + options.job_id + "\" is no job's id");
   if (options.ranks_on_hosts.size() != hosts || options.host_names.size() != hosts)
@@ -88,9 +88,9 @@ Result<void> check(const PmixOptions& options, std::uint32_t hosts) {
 
 }  // namespace
 
-Result<PmixOptions> parse_pmix_options(const std::vector<std::string>& arguments) {
+Result<MpiServerOptions> parse_mpi_server_options(const std::vector<std::string>& arguments) {
   const Words words = IVY_TRY(words_by_option(arguments));
-  PmixOptions options;
+  MpiServerOptions options;
   options.listen_fd = IVY_TRY(number_of<int>(words, "--listen-fd"));
   if (words.contains("--loopback-fd"))
     options.loopback_fd = IVY_TRY(number_of<int>(words, "--loopback-fd"));
