@@ -2,7 +2,6 @@
 
 #include <grpcpp/create_channel.h>
 #include <pwd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,7 +12,6 @@
 #include <boost/asio/steady_timer.hpp>
 #include <csignal>
 #include <exception>
-#include <filesystem>
 #include <memory>
 #include <thread>
 
@@ -163,20 +161,6 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
   return {};
 }
 
-// Makes a directory that only we may enter, with its parents.
-Result<void> make_private_directory(const std::string& path) {
-  std::error_code error;
-  std::filesystem::create_directories(std::filesystem::path(path).parent_path(), error);
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kFailedPrecondition, "cannot make state directory " + path, errno);
-  struct stat status {};
-  if (lstat(path.c_str(), &status) != 0 || !S_ISDIR(status.st_mode) || status.st_uid != geteuid() ||
-      (status.st_mode & 077) != 0)
-    return Error{Code::kPermissionDenied, "state directory " + path + " is not ours alone",
-                 "chmod 700 " + path + ", or choose another place with --state"};
-  return {};
-}
-
 std::string bundle_directory(const Environment& environment) {
   const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
   // By the specification a relative path is invalid; it would mean another place in every
@@ -187,7 +171,6 @@ std::string bundle_directory(const Environment& environment) {
 }
 
 Result<void> Serving::make_service(const ServeCommand& command, const Environment& environment) {
-  IVY_CHECK(make_private_directory(command.state_directory));
   AgentServiceOptions options;
   options.state_directory = command.state_directory;
   options.bundle_directory = bundle_directory(environment);

@@ -15,6 +15,7 @@
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
+#include "proto/os/own_directory.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -67,15 +68,14 @@ StateDirectory::~StateDirectory() {
 }
 
 Result<void> StateDirectory::take() {
-  if (mkdir(path_.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kUnavailable, "mkdir " + path_, errno);
-  struct stat status {};
-  if (lstat(path_.c_str(), &status) != 0) return errno_error(Code::kUnavailable, path_, errno);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid() || (status.st_mode & 077) != 0) {
-    return Error{
-        Code::kPermissionDenied,
-        path_ + " is not a directory that only uid " + std::to_string(geteuid()) + " may use",
-        "chmod 700 it, or name another state directory"};
+  std::error_code ignored;
+  std::filesystem::create_directories(std::filesystem::path(path_).parent_path(), ignored);
+  if (const Result<void> made = make_own_directory(path_); !made.ok()) {
+    Error refused = made.error();
+    refused.message = "state directory " + refused.message;
+    refused.fix +=
+        (refused.fix.empty() ? "" : ", or ") + std::string("choose another place with --state");
+    return refused;
   }
   const std::string path = path_ + "/lock";
   lock_.reset(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0600));

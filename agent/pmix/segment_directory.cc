@@ -1,7 +1,5 @@
 #include "agent/pmix/segment_directory.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -10,31 +8,14 @@
 #include <system_error>
 #include <utility>
 
+#include "proto/os/own_directory.h"
+
 namespace ivy {
 namespace {
 
 constexpr std::string_view kPrefix = "pmix-";
 // Another server may sweep a directory between its making and its locking.
 constexpr int kTries = 10;
-
-// A directory, no link, ours alone.
-bool is_private(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
-}
-
-// None: another server holds it, or it is gone.
-Descriptor locked(const std::string& path) {
-  Descriptor directory(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  struct stat opened {};
-  struct stat named {};
-  if (!directory || flock(directory.get(), LOCK_EX | LOCK_NB) != 0 ||
-      fstat(directory.get(), &opened) != 0 || lstat(path.c_str(), &named) != 0 ||
-      opened.st_ino != named.st_ino)
-    return Descriptor();
-  return directory;
-}
 
 void remove_tree(const std::string& path) {
   std::error_code ignored;
@@ -47,7 +28,7 @@ void sweep(const std::string& parent) {
   for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
     const std::string path = entries->path();
     if (!entries->path().filename().string().starts_with(kPrefix)) continue;
-    if (const Descriptor dead = locked(path)) remove_tree(path);
+    if (const Descriptor dead = lock_directory(path)) remove_tree(path);
   }
 }
 
@@ -57,13 +38,12 @@ SegmentDirectory::SegmentDirectory(const std::string& place, const std::string& 
                                    std::string otherwise)
     : path_(std::move(otherwise)) {
   const std::string parent = place + "/ivyrun-" + std::to_string(geteuid());
-  mkdir(parent.c_str(), 0700);
-  if (!is_private(parent)) return;
+  if (!make_own_directory(parent)) return;
   sweep(parent);
   const std::string own = parent + "/" + std::string(kPrefix) + name;
   for (int i = 0; i < kTries && !lock_; ++i) {
     mkdir(own.c_str(), 0700);
-    lock_ = locked(own);
+    lock_ = lock_directory(own);
   }
   if (lock_) path_ = own;
 }

@@ -13,6 +13,7 @@
 #include "comm/contract/protocol.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/own_directory.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {
@@ -20,10 +21,6 @@ namespace {
 
 constexpr mode_t kOthers = 077;
 constexpr int kAncestorsMax = 64;
-
-bool is_private(const struct stat& file) {
-  return file.st_uid == geteuid() && (file.st_mode & kOthers) == 0;
-}
 
 // An error is told by errno: ENOENT, or EACCES for a file that is not this user's alone.
 Result<std::string> read_private(const std::string& path) {
@@ -33,7 +30,8 @@ Result<std::string> read_private(const std::string& path) {
     return errno_error(code, "read " + path, errno);
   }
   struct stat found = {};
-  if (fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || !is_private(found)) {
+  if (fstat(file.get(), &found) != 0 || !S_ISREG(found.st_mode) || found.st_uid != geteuid() ||
+      (found.st_mode & kOthers) != 0) {
     return Error{Code::kPermissionDenied,
                  path + " is not a file of this user (" + std::to_string(geteuid()) +
                      ") alone: what it says is not believed",
@@ -113,17 +111,9 @@ Result<Endpoint> read_endpoint(const std::string& path) {
 
 Result<std::string> private_path(const std::string& key) {
   const std::string directory = "/tmp/ivycomm-" + std::to_string(geteuid());
-  if (mkdir(directory.c_str(), 0700) != 0 && errno != EEXIST) {
-    return errno_error(Code::kUnavailable, "make " + directory, errno);
-  }
-  struct stat found = {};
-  if (lstat(directory.c_str(), &found) != 0 || !S_ISDIR(found.st_mode) || !is_private(found)) {
-    return Error{Code::kPermissionDenied,
-                 directory +
-                     " is not a directory of this user alone, so that ranks cannot meet "
-                     "in it",
+  if (const Result<void> made = make_own_directory(directory); !made.ok())
+    return Error{made.error().code, made.error().message + ", so that ranks cannot meet in it",
                  "remove it, or set IVY_INIT_METHOD=file:///PATH in a directory of your own"};
-  }
   return directory + "/" + hash_of(key);
 }
 

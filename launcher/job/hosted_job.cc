@@ -19,6 +19,7 @@
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/own_directory.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 #include "proto/os/user_places.h"
@@ -126,10 +127,10 @@ bool terminate_supervisor(pid_t pid, pid_t warden) {
 std::vector<HostedJob> find_hosted_jobs() {
   std::vector<HostedJob> found;
   for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"))) {
-    if (!is_private(parent)) continue;
+    if (!is_own_directory(parent)) continue;
     for (const std::string& name : names_in(parent)) {
       const std::optional<HostedJob> job = parse_name(parent, name);
-      if (job && is_private(job->directory) && is_lived_in(*job)) found.push_back(*job);
+      if (job && is_own_directory(job->directory) && is_lived_in(*job)) found.push_back(*job);
     }
   }
   std::sort(found.begin(), found.end(), [](const HostedJob& a, const HostedJob& b) {

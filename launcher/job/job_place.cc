@@ -1,7 +1,5 @@
 #include "launcher/job/job_place.h"
 
-#include <fcntl.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -13,6 +11,7 @@
 
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/own_directory.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -30,13 +29,6 @@ std::vector<std::string> parents() {
   return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
 }
 
-Result<void> make_private(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kUnavailable, "mkdir " + path, errno);
-  if (is_private(path)) return {};
-  return Error{Code::kPermissionDenied, path + " is not a directory of ours alone", "remove it"};
-}
-
 bool is_settled(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 &&
@@ -49,19 +41,6 @@ bool has_ended_before(const std::string& record, std::time_t when) {
   return lstat(record.c_str(), &status) != 0 || status.st_mtime <= when;
 }
 
-// Holds the lock; none when another process holds it or the directory is gone.
-Descriptor lock_directory(const std::string& path) {
-  Descriptor lock(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  if (!lock) return lock;
-  struct stat ours {};
-  struct stat named {};
-  // Another may have removed it between our open and our lock.
-  const bool is_ours = flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && fstat(lock.get(), &ours) == 0 &&
-                       lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino;
-  if (!is_ours) lock.reset();
-  return lock;
-}
-
 void remove_files(const std::string& path) {
   for (const std::string& name : names_in(path))
     if (name[0] != '.') unlink((path + "/" + name).c_str());
@@ -70,12 +49,13 @@ void remove_files(const std::string& path) {
 
 std::vector<FoundJob> look_into(const std::string& parent) {
   std::vector<FoundJob> found;
-  if (!is_private(parent)) return found;
+  if (!is_own_directory(parent)) return found;
   for (const std::string& name : names_in(parent)) {
     FoundJob job;
     job.place.job_id = name;
     job.place.path = parent + "/" + name;
-    if (is_job_id(job.place.job_id) && is_private(job.place.path)) found.push_back(std::move(job));
+    if (is_job_id(job.place.job_id) && is_own_directory(job.place.path))
+      found.push_back(std::move(job));
   }
   for (FoundJob& job : found) {
     const Descriptor lock = lock_directory(job.place.path);
@@ -94,12 +74,12 @@ void remove_dead_places(const std::string& parent) {
 }
 
 Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
-  IVY_CHECK(make_private(parent));
+  IVY_CHECK(make_own_directory(parent));
   remove_dead_places(parent);
   JobPlace place;
   place.job_id = job_id;
   place.path = parent + "/" + job_id;
-  IVY_CHECK(make_private(place.path));
+  IVY_CHECK(make_own_directory(place.path));
   // ivyctl tries the lock for an instant to see who lives; a launcher keeps it.
   for (int tries = 0; place.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
@@ -112,12 +92,6 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
 }
 
 }  // namespace
-
-bool is_private(const std::string& path) {
-  struct stat status {};
-  return lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) &&
-         status.st_uid == geteuid() && (status.st_mode & 077) == 0;
-}
 
 Result<JobPlace> make_job_place(const std::string& job_id) {
   std::string reasons;

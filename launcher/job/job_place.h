@@ -29,9 +29,6 @@ Result<JobPlace> make_job_place(const std::string& job_id);
 // Removes the directory with what is in it, and gives the lock back.
 void remove_job_place(JobPlace& place);
 
-// A directory of ours alone, and no link to one.
-bool is_private(const std::string& path);
-
 struct FoundJob {
   JobPlace place;
   bool is_alive = false;    // Its launcher is still there.

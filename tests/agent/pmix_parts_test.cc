@@ -324,6 +324,7 @@ TEST(SessionFilesTest, AreNewPrivateAndRemoved) {
   const Temporary job;
   const std::string old = job.path() + "/pmix/3/session/left";
   std::filesystem::create_directories(old);
+  std::filesystem::permissions(job.path() + "/pmix", std::filesystem::perms::owner_all);
   {
     const Result<SessionFiles> files = SessionFiles::make(job.path(), 3);
     ASSERT_TRUE(files.ok()) << files.error().message;

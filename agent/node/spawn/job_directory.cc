@@ -2,7 +2,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 
 #include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
+#include "proto/os/own_directory.h"
 #include "proto/os/socket_address.h"
 #include "proto/os/user_places.h"
 
@@ -40,35 +40,6 @@ std::vector<std::string> parents() {
 
 std::string directory_name(const std::string& job_id, std::uint32_t host) {
   return job_id + "-" + std::to_string(host);
-}
-
-// Checks that it is a directory, ours alone, and no link: another user could have put something
-// else there.
-Result<void> check_private(const std::string& path) {
-  struct stat status {};
-  if (lstat(path.c_str(), &status) != 0) {
-    return errno_error(errno == ENOENT ? Code::kNotFound : Code::kPermissionDenied, path, errno);
-  }
-  if (!S_ISDIR(status.st_mode)) {
-    return Error{Code::kPermissionDenied, path + " is not a directory", "remove it"};
-  }
-  if (status.st_uid != geteuid()) {
-    return Error{Code::kPermissionDenied,
-                 path + " belongs to uid " + std::to_string(status.st_uid) + ", not to uid " +
-                     std::to_string(geteuid()),
-                 "have it removed"};
-  }
-  if ((status.st_mode & 077) != 0) {
-    return Error{Code::kPermissionDenied, path + " is open to other users", "chmod 700 " + path};
-  }
-  return {};
-}
-
-Result<void> make_private(const std::string& path) {
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) {
-    return errno_error(Code::kUnavailable, "mkdir " + path, errno);
-  }
-  return check_private(path);
 }
 
 void remove_tree_at(int parent_fd, const char* name, int depth) {
@@ -121,22 +92,6 @@ void remove_job_tree(const std::string& path) {
   remove_tree_at(AT_FDCWD, path.c_str(), 0);
 }
 
-// False if another process has removed the directory between our open and our lock.
-bool is_still_there(int fd, const std::string& path) {
-  struct stat ours {};
-  struct stat named {};
-  return fstat(fd, &ours) == 0 && lstat(path.c_str(), &named) == 0 && ours.st_ino == named.st_ino &&
-         ours.st_dev == named.st_dev;
-}
-
-// Returns the lock's descriptor, or -1 when a living process holds the lock.
-int lock_directory(const std::string& path) {
-  Descriptor fd(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
-  const bool is_ours =
-      fd && flock(fd.get(), LOCK_EX | LOCK_NB) == 0 && is_still_there(fd.get(), path);
-  return is_ours ? fd.release() : -1;
-}
-
 bool looks_like_job(const std::string& name) {
   return name.size() > kJobIdDigits + 1 && name[kJobIdDigits] == '-' &&
          is_job_id(name.substr(0, kJobIdDigits));
@@ -157,22 +112,21 @@ void remove_dead_jobs(const std::string& parent) {
     if (looks_like_job(entry->d_name) && is_settled(path)) dead.push_back(path);
   }
   for (const std::string& path : dead) {
-    const Descriptor lock(lock_directory(path));
-    if (lock) remove_job_tree(path);
+    if (const Descriptor lock = lock_directory(path)) remove_job_tree(path);
   }
 }
 
 // The job's directory in this parent, locked.
 Result<JobDirectory> make_in(const std::string& parent, const std::string& name) {
-  IVY_CHECK(make_private(parent));
+  IVY_CHECK(make_own_directory(parent));
   remove_dead_jobs(parent);
   JobDirectory job;
   job.path = parent + "/" + name;
   for (int tries = 0; job.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
     // Repeated at each try: a sweep may have removed it as a dead job's.
-    IVY_CHECK(make_private(job.path));
-    job.lock_fd = lock_directory(job.path);
+    IVY_CHECK(make_own_directory(job.path));
+    job.lock_fd = lock_directory(job.path).release();
   }
   if (job.lock_fd < 0) {
     return Error{Code::kAlreadyExists, "this job is running on this host already: " + job.path};
@@ -204,7 +158,7 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
   for (const std::string& parent : parents()) {
     JobDirectory job;
     job.path = parent + "/" + directory_name(job_id, host);
-    if (check_private(parent).ok() && check_private(job.path).ok()) return job;
+    if (is_own_directory(parent) && is_own_directory(job.path)) return job;
   }
   return Error{Code::kNotFound, "no such job on this host"};
 }
