@@ -1,6 +1,5 @@
 #include "agent/daemon/acceptor.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <sys/file.h>
@@ -10,11 +9,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <cstring>
 #include <filesystem>
 #include <map>
 #include <utility>
@@ -53,24 +50,7 @@ struct Place {
 };
 
 Place describe(const SocketAddress& address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.storage.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage);
-    inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
-    const std::uint16_t port = ntohs(v4.sin_port);
-    return {text.data(), std::string(text.data()) + ":" + std::to_string(port), port};
-  }
-  if (address.storage.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage);
-    inet_ntop(AF_INET6, &v6.sin6_addr, text.data(), text.size());
-    const std::uint16_t port = ntohs(v6.sin6_port);
-    return {text.data(), "[" + std::string(text.data()) + "]:" + std::to_string(port), port};
-  }
-  return {"unix", "unix socket", 0};
-}
-
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
+  return {host_text(address.storage), address_text(address.storage), address.port()};
 }
 
 void set_option(int descriptor, int level, int name, int value) {

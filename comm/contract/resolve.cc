@@ -1,8 +1,6 @@
 #include "comm/contract/resolve.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -11,6 +9,8 @@
 #include <cstring>
 
 #include "proto/os/descriptor.h"
+#include "proto/os/interfaces.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy::comm {
 namespace {
@@ -47,14 +47,6 @@ std::string source_towards(const char* somewhere) {
   return own;
 }
 
-bool is_usable(const ifaddrs& entry) {
-  if (entry.ifa_addr == nullptr || (entry.ifa_flags & IFF_UP) == 0) return false;
-  const int family = entry.ifa_addr->sa_family;
-  if (family != AF_INET && family != AF_INET6) return false;
-  const std::string text = text_of(entry.ifa_addr);
-  return !text.empty() && !is_loopback(text) && text.find('%') == std::string::npos;
-}
-
 }  // namespace
 
 Result<std::vector<std::string>> resolve(const std::string& host) {
@@ -79,15 +71,6 @@ bool is_numeric(const std::string& host) {
          inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &ignored) == 1;
 }
 
-bool is_loopback(const std::string& address) {
-  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
-}
-
-std::string address_with_port(const std::string& address, std::uint16_t port) {
-  const bool is_v6 = address.find(':') != std::string::npos;
-  return (is_v6 ? "[" + address + "]:" : address + ":") + std::to_string(port);
-}
-
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
   const auto add = [&](const std::string& address) {
@@ -95,12 +78,7 @@ std::vector<std::string> own_addresses() {
     if (!address.empty() && !is_loopback(address) && is_new) addresses.push_back(address);
   };
   for (const char* const somewhere : kSomewhere) add(source_towards(somewhere));
-  ifaddrs* entries = nullptr;
-  if (getifaddrs(&entries) != 0) return addresses;
-  for (const ifaddrs* entry = entries; entry != nullptr; entry = entry->ifa_next) {
-    if (is_usable(*entry)) add(text_of(entry->ifa_addr));
-  }
-  freeifaddrs(entries);
+  for (const InterfaceAddress& own : interface_addresses()) add(own.address);
   return addresses;
 }
 

@@ -14,10 +14,6 @@ namespace ivy::comm {
 Result<std::vector<std::string>> resolve(const std::string& host);
 
 bool is_numeric(const std::string& host);
-bool is_loopback(const std::string& address);  // Numeric.
-
-// "10.0.0.1:4123", "[fd00::1]:4123"
-std::string address_with_port(const std::string& address, std::uint16_t port);
 
 // Numeric addresses of this host by which others may reach it, the most likely first; without
 // loopback and link-local ones. May be empty.

@@ -114,9 +114,7 @@ class Bootstrapping {
     return {};
   }
 
-  std::string address_text() const {
-    return address_with_port(who_.bootstrap_host, who_.bootstrap_port);
-  }
+  std::string address_text() const { return with_port(who_.bootstrap_host, who_.bootstrap_port); }
   std::string torch_key() const {
     return "ivycomm/" + who_.bootstrap_key + "/" + std::to_string(generation_);
   }
@@ -272,7 +270,7 @@ class Bootstrapping {
       const Result<std::vector<std::string>> addresses = resolve(who_.bootstrap_host);
       if (!addresses.ok()) last = addresses.error().message;
       for (std::size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
-        const std::string address = address_with_port((*addresses)[i], who_.bootstrap_port);
+        const std::string address = with_port((*addresses)[i], who_.bootstrap_port);
         if (!PeerListener::is_there(address)) {
           last = "nobody listens at " + address;
           continue;

@@ -31,10 +31,6 @@ Result<std::uint32_t> number_of(const EnvironmentLookup& environment, std::strin
   return number_of(name, IVY_TRY(text_of(environment, name)));
 }
 
-std::string with_port(const std::string& address) {
-  return (address.find(':') != std::string::npos ? "[" + address + "]" : address) + ":1";
-}
-
 // What a source is asked for: only rank and world size if another source says where the ranks meet.
 enum class Asked : std::uint8_t { kAll, kOnlyWho };
 
@@ -64,7 +60,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
   identity.store_address = *store;
   // The store's address may be this host's leaf, which tells nothing about the way to other hosts.
   const std::optional<std::string> first_host = environment("IVY_MASTER_ADDR");
-  identity.first_host_address = first_host ? with_port(*first_host) : *store;
+  identity.first_host_address = first_host ? with_port(*first_host, 1) : *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));
   identity.token_file = IVY_TRY(text_of(environment, "IVY_TOKEN_FILE"));
   identity.attempt.generation =

@@ -9,10 +9,12 @@
 #include "comm/contract/resolve.h"
 #include "comm/join/endpoint.h"
 #include "comm/transports/peer_listener.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/not_inherited.h"
 #include "proto/os/process.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy::comm {
 namespace {
@@ -65,7 +67,7 @@ StoreListener::~StoreListener() {
 Result<StoreListener> StoreListener::at(const std::string& address, std::uint16_t port) {
   StoreListener listener;
   listener.socket_ = IVY_TRY(listen_here(address, port));
-  listener.own_ = address_with_port(address, port_of(listener.socket_));
+  listener.own_ = with_port(address, port_of(listener.socket_));
   listener.addresses_ = {listener.own_};
   return listener;
 }
@@ -80,10 +82,10 @@ Result<StoreListener> StoreListener::everywhere(std::uint16_t port) {
     listener.socket_ = IVY_TRY(listen_here("0.0.0.0", port));
   }
   const std::uint16_t bound = port_of(listener.socket_);
-  listener.own_ = address_with_port("127.0.0.1", bound);
+  listener.own_ = with_port("127.0.0.1", bound);
   for (const std::string& address : own_addresses()) {
     if (listener.addresses_.size() + 1 == kEndpointAddressesMax) break;
-    listener.addresses_.push_back(address_with_port(address, bound));
+    listener.addresses_.push_back(with_port(address, bound));
   }
   listener.addresses_.push_back(listener.own_);
   return listener;
@@ -118,7 +120,7 @@ Result<StoreListener> StoreListener::at_address(const Identity& identity,
   if (listener.ok()) return listener;
   Error error =
       listener.error().context("rank 0 on " + own_host_name() + " cannot open " +
-                               address_with_port(identity.bootstrap_host, identity.bootstrap_port));
+                               with_port(identity.bootstrap_host, identity.bootstrap_port));
   error.fix = error.code == Code::kAlreadyExists
                   ? advice_on_port(identity)
                   : "is that an address of rank 0's host? The others look for it there";
@@ -127,8 +129,8 @@ Result<StoreListener> StoreListener::at_address(const Identity& identity,
 
 // Listens on the address by which this host reaches torchrun's store.
 Result<StoreListener> StoreListener::towards(const Identity& identity) {
-  const std::string own = IVY_TRY(
-      own_address_towards(address_with_port(identity.bootstrap_host, identity.bootstrap_port)));
+  const std::string own =
+      IVY_TRY(own_address_towards(with_port(identity.bootstrap_host, identity.bootstrap_port)));
   if (is_loopback(own)) return everywhere(0);
   return at(own, 0);
 }

@@ -8,9 +8,9 @@
 #include <set>
 #include <vector>
 
-#include "launcher/options/hosts.h"
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/text.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy {
 namespace {

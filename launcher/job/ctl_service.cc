@@ -8,6 +8,7 @@
 
 #include "launcher/job/job_end.h"
 #include "launcher/job/job_record.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -125,9 +126,7 @@ Result<ctl::StoreDescription> CtlService::store_description() const {
   if (job_.workers.empty()) return no_workers(job_.phase.state());
   ctl::StoreDescription store;
   store.set_job_id(job_.request.identity.job_id);
-  const bool is_ipv6 = plan.master_address.find(':') != std::string::npos;
-  store.set_address((is_ipv6 ? "[" + plan.master_address + "]" : plan.master_address) + ":" +
-                    std::to_string(plan.store_port));
+  store.set_address(with_port(plan.master_address, plan.store_port));
   store.set_token(job_.request.identity.token);
   store.set_generation(job_.generation);
   store.set_no_python_hook(job_.options.no_python_hook);

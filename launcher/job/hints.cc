@@ -5,7 +5,7 @@
 #include <cctype>
 #include <string_view>
 
-#include "launcher/options/hosts.h"
+#include "proto/os/socket_address.h"
 namespace ivy {
 namespace {
 

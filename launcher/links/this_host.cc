@@ -1,6 +1,5 @@
 #include "launcher/links/this_host.h"
 
-#include <arpa/inet.h>
 #include <ifaddrs.h>
 #include <netdb.h>
 #include <netinet/in.h>
@@ -8,7 +7,6 @@
 #include <strings.h>
 #include <unistd.h>
 
-#include <array>
 #include <climits>
 #include <fstream>
 #include <memory>
@@ -16,6 +14,7 @@
 
 #include "launcher/options/hosts.h"
 #include "proto/os/process.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -26,30 +25,10 @@ bool equal_names(std::string_view a, std::string_view b) {
 
 std::string_view first_label(std::string_view name) { return name.substr(0, name.find('.')); }
 
-std::string numeric_of(const sockaddr* address) {
-  std::array<char, INET6_ADDRSTRLEN> text{};
-  const void* raw = nullptr;
-  if (address->sa_family == AF_INET) {
-    raw = &reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
-  } else if (address->sa_family == AF_INET6) {
-    raw = &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
-  } else {
-    return {};
-  }
-  return inet_ntop(address->sa_family, raw, text.data(), text.size()) != nullptr ? text.data() : "";
-}
-
-// The one spelling of an address that inet_ntop writes; empty when it is not an address.
+// The one spelling of an address that host_text() writes; empty when it is not an address.
 std::string canonical(const std::string& text) {
-  const std::string bare = text.substr(0, text.find('%'));
-  std::array<unsigned char, sizeof(in6_addr)> raw{};
-  std::array<char, INET6_ADDRSTRLEN> out{};
-  for (const int family : {AF_INET, AF_INET6}) {
-    if (inet_pton(family, bare.c_str(), raw.data()) == 1) {
-      return inet_ntop(family, raw.data(), out.data(), out.size());
-    }
-  }
-  return {};
+  const SocketAddress address = parse_address(text.substr(0, text.find('%')), 0);
+  return address.is_valid() ? host_text(address.storage) : "";
 }
 
 bool on_own_interface(const std::string& address) {
@@ -57,7 +36,7 @@ bool on_own_interface(const std::string& address) {
   if (getifaddrs(&list) != 0) return false;
   const std::unique_ptr<ifaddrs, void (*)(ifaddrs*)> owner(list, freeifaddrs);
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (entry->ifa_addr != nullptr && numeric_of(entry->ifa_addr) == address) return true;
+    if (entry->ifa_addr != nullptr && host_text(entry->ifa_addr) == address) return true;
   }
   return false;
 }
@@ -69,7 +48,7 @@ bool name_server_says_own(const std::string& name) {
   if (getaddrinfo(name.c_str(), nullptr, &hints, &list) != 0) return false;
   const std::unique_ptr<addrinfo, void (*)(addrinfo*)> owner(list, freeaddrinfo);
   for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
-    if (is_own_address(numeric_of(entry->ai_addr))) return true;
+    if (is_own_address(host_text(entry->ai_addr))) return true;
   }
   return false;
 }

@@ -303,10 +303,6 @@ Result<void> parse_line(TextPiece line, const Origin& origin, std::vector<Host>&
 
 }  // namespace
 
-bool is_loopback(std::string_view address) {
-  return address.starts_with("127.") || address == "::1";
-}
-
 Result<std::vector<Host>> parse_host_list(std::string_view text, const std::string& origin) {
   if (text.size() > kMaxHostListBytes) return too_long(origin);
   const Origin place{origin, 0};

@@ -47,7 +47,4 @@ std::string hostfile_text(const std::vector<Host>& hosts);
 // `count` pretended hosts named fake0, fake1, ...
 std::vector<Host> fake_hosts(int count);
 
-// 127.x or ::1: the numeric address leads every host to itself.
-bool is_loopback(std::string_view address);
-
 }  // namespace ivy

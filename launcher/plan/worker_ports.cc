@@ -4,6 +4,7 @@
 
 #include "launcher/options/option_values.h"
 #include "proto/contract/text.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy {
 namespace {
@@ -18,10 +19,6 @@ bool has_port_for_each_rank(const Options& options) {
     default:
       return false;
   }
-}
-
-bool is_loopback_address(const std::string& address) {
-  return address.starts_with("127.") || address == "::1";
 }
 
 bool is_written_as_ipv6(const std::string& address) {
@@ -73,7 +70,7 @@ void check_worker_ports(PlanContext& context) {
 
 std::string host_address(const EnvironmentInputs& inputs, const PlannedHost& host) {
   const std::string& first = inputs.plan->master_address;
-  if (host.node_rank == 0 || is_loopback_address(first)) return first;
+  if (host.node_rank == 0 || is_loopback(first)) return first;
   const auto index = static_cast<std::size_t>(host.node_rank);
   const std::string route = index < inputs.interfaces.size() ? inputs.interfaces[index] : "";
   const HostAnswer& answer = (*inputs.answers)[host.host_index];
@@ -81,8 +78,7 @@ std::string host_address(const EnvironmentInputs& inputs, const PlannedHost& hos
     if (address.interface() == route &&
         is_written_as_ipv6(address.address()) == is_written_as_ipv6(first))
       return address.address();
-  if (!answer.peer_address.empty() && !is_loopback_address(answer.peer_address))
-    return answer.peer_address;
+  if (!answer.peer_address.empty() && !is_loopback(answer.peer_address)) return answer.peer_address;
   for (const Address& address : answer.facts.addresses())
     if (!address.loopback() && is_written_as_ipv6(address.address()) == is_written_as_ipv6(first))
       return address.address();

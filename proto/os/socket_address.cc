@@ -9,6 +9,8 @@
 #include <charconv>
 #include <cstring>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 
 int SocketAddress::open_socket() const {
@@ -62,14 +64,23 @@ SocketAddress unix_address(std::string_view path) {
   return made;
 }
 
+// The port lies at the same place in both kinds.
+std::uint16_t SocketAddress::port() const {
+  return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
 std::string host_text(const sockaddr_storage& address) {
+  return host_text(reinterpret_cast<const sockaddr*>(&address));
+}
+
+std::string host_text(const sockaddr* address) {
   std::array<char, INET6_ADDRSTRLEN> text{};
-  if (address.ss_family == AF_INET) {
-    const auto& v4 = reinterpret_cast<const sockaddr_in&>(address);
+  if (address->sa_family == AF_INET) {
+    const auto& v4 = reinterpret_cast<const sockaddr_in&>(*address);
     return inet_ntop(AF_INET, &v4.sin_addr, text.data(), text.size());
   }
-  if (address.ss_family != AF_INET6) return "unix socket";
-  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address);
+  if (address->sa_family != AF_INET6) return "unix socket";
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(*address);
   const std::uint8_t* const bytes = v6.sin6_addr.s6_addr;
   return IN6_IS_ADDR_V4MAPPED(&v6.sin6_addr)
              ? inet_ntop(AF_INET, bytes + 12, text.data(), text.size())
@@ -79,10 +90,11 @@ std::string host_text(const sockaddr_storage& address) {
 std::string address_text(const sockaddr_storage& address) {
   const std::string host = host_text(address);
   if (address.ss_family != AF_INET && address.ss_family != AF_INET6) return host;
-  // The port lies at the same place in both kinds.
-  const std::uint16_t port = ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  return (host.find(':') == std::string::npos ? host : "[" + host + "]") + ":" +
-         std::to_string(port);
+  return with_port(host, SocketAddress{address}.port());
+}
+
+bool is_loopback(std::string_view address) {
+  return address.starts_with("127.") || address == "::1" || address.starts_with("::ffff:127.");
 }
 
 }  // namespace ivy

@@ -16,6 +16,7 @@ struct SocketAddress {
 
   bool is_valid() const { return size != 0; }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
+  std::uint16_t port() const;  // An IPv4 or IPv6 address has one.
   // Opens a non-blocking socket; returns -1 and sets errno on failure.
   int open_socket() const;
 };
@@ -31,7 +32,11 @@ SocketAddress unix_address(std::string_view path);
 // "10.0.0.1", "fd00::1"; "unix socket" for any other kind. An IPv4 address that is mapped into IPv6
 // is shown as IPv4.
 std::string host_text(const sockaddr_storage& address);
+std::string host_text(const sockaddr* address);
 // "10.0.0.1:28028", "[fd00::1]:28028", "unix socket".
 std::string address_text(const sockaddr_storage& address);
+
+// True if a host's numeric address means that host itself to every process on it.
+bool is_loopback(std::string_view address);
 
 }  // namespace ivy

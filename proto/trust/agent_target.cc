@@ -2,6 +2,7 @@
 
 #include <charconv>
 
+#include "proto/contract/text.h"
 #include "proto/trust/agent_certificate.h"
 
 namespace ivy {
@@ -12,8 +13,7 @@ bool is_ipv6(const std::string& address) { return address.find(':') != std::stri
 }  // namespace
 
 std::string agent_target_text(const AgentTarget& target) {
-  const std::string address = is_ipv6(target.address) ? "[" + target.address + "]" : target.address;
-  return target.name + " " + address + ":" + std::to_string(target.port);
+  return target.name + " " + with_port(target.address, target.port);
 }
 
 Result<AgentTarget> parse_agent_target(const std::string& text) {

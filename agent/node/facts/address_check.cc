@@ -19,9 +19,9 @@
 #include <string>
 #include <utility>
 
-#include "agent/node/facts/host_facts.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/interfaces.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {

@@ -1,9 +1,5 @@
 #include "agent/node/facts/host_facts.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <sched.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -13,23 +9,10 @@
 #include <fstream>
 #include <memory>
 
+#include "proto/os/interfaces.h"
+
 namespace ivy {
 namespace {
-
-constexpr std::size_t kMaxAddresses = 1024;
-
-std::string numeric_address(const sockaddr* address) {
-  char text[INET6_ADDRSTRLEN] = "";
-  if (address->sa_family == AF_INET) {
-    const auto* v4 = reinterpret_cast<const sockaddr_in*>(address);
-    inet_ntop(AF_INET, &v4->sin_addr, text, sizeof text);
-  } else if (address->sa_family == AF_INET6) {
-    const auto* v6 = reinterpret_cast<const sockaddr_in6*>(address);
-    if (IN6_IS_ADDR_LINKLOCAL(&v6->sin6_addr)) return {};
-    inet_ntop(AF_INET6, &v6->sin6_addr, text, sizeof text);
-  }
-  return text;
-}
 
 // Read from the file, not through getpwuid: a static binary has no name service switch.
 std::string user_name() {
@@ -68,21 +51,6 @@ std::uint32_t affinity_cores() {
 }
 
 }  // namespace
-
-std::vector<InterfaceAddress> interface_addresses() {
-  std::vector<InterfaceAddress> found;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return found;
-  for (const ifaddrs* entry = list; entry != nullptr && found.size() < kMaxAddresses;
-       entry = entry->ifa_next) {
-    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
-    std::string address = numeric_address(entry->ifa_addr);
-    if (address.empty()) continue;
-    found.push_back({entry->ifa_name, std::move(address), (entry->ifa_flags & IFF_LOOPBACK) != 0});
-  }
-  freeifaddrs(list);
-  return found;
-}
 
 HostFacts collect_host_facts() {
   HostFacts facts;

@@ -19,6 +19,7 @@
 
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/warden.h"
+#include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
 #include "proto/trust/psk_tls.h"
@@ -47,12 +48,6 @@ void say(int news_fd, const std::string& line) {
   [[maybe_unused]] const ssize_t written = write(news_fd, text.data(), text.size());
 }
 
-std::string text_of(const DialAddress& address) {
-  const bool is_v6 = address.address.find(':') != std::string::npos;
-  return (is_v6 ? "[" + address.address + "]" : address.address) + ":" +
-         std::to_string(address.port);
-}
-
 // Returns 0 or an errno.
 int await_connection(int fd) {
   pollfd waiting{fd, POLLOUT, 0};
@@ -77,7 +72,7 @@ Result<int> connect_to(const DialAddress& address) {
   if (connect(fd, target.get(), target.size) != 0)
     error = errno == EINPROGRESS ? await_connection(fd) : errno;
   if (error == 0) return opened.release();
-  return errno_error(Code::kUnavailable, text_of(address), error);
+  return errno_error(Code::kUnavailable, with_port(address.address, address.port), error);
 }
 
 Result<int> connect_to_any(const std::vector<DialAddress>& addresses) {

@@ -12,6 +12,7 @@
 
 #include "launcher/links/carrier_context.h"
 #include "proto/contract/log.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -64,9 +65,7 @@ grpc::ChannelArguments arguments() {
 
 // The :authority of HTTP/2; a scope is of no use to the other end.
 std::string authority_of(const std::string& address, std::uint16_t port) {
-  const std::string plain = address.substr(0, address.find('%'));
-  const bool is_ipv6 = plain.find(':') != std::string::npos;
-  return (is_ipv6 ? "[" + plain + "]" : plain) + ":" + std::to_string(port);
+  return with_port(address.substr(0, address.find('%')), port);
 }
 
 }  // namespace

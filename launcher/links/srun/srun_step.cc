@@ -17,6 +17,7 @@
 #include "proto/contract/log.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
+#include "proto/os/socket_address.h"
 
 extern char** environ;
 
