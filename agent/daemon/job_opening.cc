@@ -84,13 +84,6 @@ void plan_signals(SpawnPlan& plan) {
                            POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
 }
 
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  for (std::string& text : strings) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 std::vector<std::string> arguments_of(const WardenRequest& request) {
   std::vector<std::string> arguments = {"ivy-node",     "warden",
                                         "--job",        request.key.job_id,
@@ -117,7 +110,7 @@ Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
   pid_t pid = -1;
   const UsersCoreLimit inherited;  // The job's workers shall have it.
   const int error = posix_spawn(&pid, program.c_str(), &plan.actions, &plan.attributes,
-                                pointers_to(arguments).data(), pointers_to(environment).data());
+                                exec_words(arguments).data(), exec_words(environment).data());
   if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);
   return pid;
 }

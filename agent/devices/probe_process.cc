@@ -31,9 +31,7 @@ constexpr std::string_view kEnd = "\nivy end\n";
   // Messages of the dynamic linker about a library that is too old are read along.
   dup2(output, STDOUT_FILENO);
   dup2(output, STDERR_FILENO);
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
+  const std::vector<char*> pointers = exec_words(arguments);
   execv(pointers.front(), pointers.data());
   dprintf(STDOUT_FILENO, "cannot be executed: %s\n",
           errno_error(Code::kUnavailable, "", errno).message.c_str());

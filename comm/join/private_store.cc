@@ -6,7 +6,6 @@
 #include <signal.h>
 #include <spawn.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -21,6 +20,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
+#include "proto/os/process.h"
 
 namespace ivy::comm {
 namespace {
@@ -112,19 +112,16 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
                  const std::array<std::pair<int, int>, 4>& descriptors) {
   Spawn spawn;
   prepare(spawn, descriptors);
-  std::vector<std::string> words{kProgram,       "serve",
-                                 "--job",        options.job_id,
-                                 "--generation", std::to_string(options.generation),
-                                 "--control-fd", std::to_string(kControl),
-                                 "--token-fd",   std::to_string(kToken),
-                                 "--native-fd",  std::to_string(kListening),
-                                 "--owner-fd",   std::to_string(kOwner)};
-  std::vector<char*> argv;
-  for (std::string& word : words) argv.push_back(word.data());
-  argv.push_back(nullptr);
+  const std::vector<std::string> words{kProgram,       "serve",
+                                       "--job",        options.job_id,
+                                       "--generation", std::to_string(options.generation),
+                                       "--control-fd", std::to_string(kControl),
+                                       "--token-fd",   std::to_string(kToken),
+                                       "--native-fd",  std::to_string(kListening),
+                                       "--owner-fd",   std::to_string(kOwner)};
   pid_t child = -1;
-  const int failed =
-      posix_spawn(&child, program.c_str(), &spawn.actions, &spawn.attributes, argv.data(), environ);
+  const int failed = posix_spawn(&child, program.c_str(), &spawn.actions, &spawn.attributes,
+                                 exec_words(words).data(), environ);
   if (failed != 0) {
     Error error = errno_error(Code::kUnavailable, "start " + program, failed);
     error.fix = "set IVY_RENDEZVOUS to an ivy-rendezvous of this build that may be executed";
@@ -198,7 +195,7 @@ Result<std::unique_ptr<PrivateStore>> PrivateStore::start(const PrivateStoreOpti
   if (!token) return errno_error(Code::kResourceExhausted, "make a pipe", errno);
   const ssize_t written = write(token_writer.get(), options.token.data(), options.token.size());
   token_writer.reset();
-  Descriptor owner(static_cast<int>(syscall(SYS_pidfd_open, getpid(), 0)));
+  Descriptor owner(open_pidfd(getpid()));
   Descriptor life;
   if (owner.get() < 0 && errno == ENOSYS) {  // Kernels before 5.3: the end of a pipe instead.
     int ends[2] = {-1, -1};

@@ -7,6 +7,7 @@
 #include "launcher/ctl/ctl_launcher.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 
@@ -16,10 +17,7 @@ int ctl_doctor(const CtlOptions& options) {
   const bool is_json = json != words.end();
   if (is_json) words.erase(json);
   words.insert(words.begin(), {"ivyrun", is_json ? "--doctor=json" : "--doctor"});
-  std::vector<char*> arguments;
-  for (std::string& word : words) arguments.push_back(word.data());
-  arguments.push_back(nullptr);
-  execv(ivyrun_path().c_str(), arguments.data());
+  execv(ivyrun_path().c_str(), exec_words(words).data());
   return ctl_complain(errno_error(Code::kNotFound, ivyrun_path(), errno)
                           .context("`ivyctl doctor` is `ivyrun --doctor`"));
 }

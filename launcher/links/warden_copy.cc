@@ -42,10 +42,7 @@ void leave_standard_streams(Descriptor& end) {
   std::vector<std::string> words = warden_words(order);
   if (has_reaper) words.insert(words.end(), {"--reaper", "parent"});
   set_process_title(words);
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  _exit(main(static_cast<int>(words.size()), pointers.data()));
+  _exit(main(static_cast<int>(words.size()), exec_words(words).data()));
 }
 
 }  // namespace

@@ -12,12 +12,10 @@
 #include <utility>
 
 #include "proto/contract/core_limit.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
-
-// glibc 2.36 and its kernel headers know pidfds, but have no wrappers for C++ before 2.37.
-int open_pidfd(pid_t pid) { return static_cast<int>(syscall(SYS_pidfd_open, pid, 0)); }
 
 int running = 0;  // The children that nobody has reaped.
 
@@ -74,16 +72,6 @@ Code code_of_spawn_error(int error) {
   }
 }
 
-std::vector<char*> pointers_of(const std::vector<std::string>& arguments) {
-  std::vector<char*> pointers;
-  pointers.reserve(arguments.size() + 1);
-  for (const std::string& argument : arguments) {
-    pointers.push_back(const_cast<char*>(argument.c_str()));
-  }
-  pointers.push_back(nullptr);
-  return pointers;
-}
-
 Result<pid_t> start_program(const ChildRequest& request) {
   SpawnSetup setup;
   // The caller's descriptors are numbered above 3 (it opened them with the standard ones in place),
@@ -97,9 +85,9 @@ Result<pid_t> start_program(const ChildRequest& request) {
   posix_spawn_file_actions_addclosefrom_np(&setup.actions, request.third_fd >= 0 ? 4 : 3);
   setup.set_signals_and_session();
   pid_t pid = -1;
-  const std::vector<char*> arguments = pointers_of(request.arguments);
+  const std::vector<char*> arguments = exec_words(request.arguments);
   std::vector<char*> environment;
-  if (request.environment) environment = pointers_of(*request.environment);
+  if (request.environment) environment = exec_words(*request.environment);
   const UsersCoreLimit limit;
   const int error =
       posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes, arguments.data(),

@@ -18,6 +18,14 @@ void raise_descriptor_limit() {
   setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+std::vector<char*> exec_words(const std::vector<std::string>& words) {
+  std::vector<char*> pointers;
+  pointers.reserve(words.size() + 1);
+  for (const std::string& word : words) pointers.push_back(const_cast<char*>(word.c_str()));
+  pointers.push_back(nullptr);
+  return pointers;
+}
+
 std::string own_host_name() {
   std::array<char, HOST_NAME_MAX + 1> name{};
   return gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "";

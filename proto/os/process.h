@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <string>
+#include <vector>
 
 namespace ivy {
 
@@ -11,6 +12,9 @@ namespace ivy {
 int open_pidfd(pid_t pid);
 // Raises the soft limit of open files, which suits old programs, to the hard one.
 void raise_descriptor_limit();
+// The words of a command line or of an environment as exec takes them, with a null pointer behind.
+// They point into `words`, which has to outlive them.
+std::vector<char*> exec_words(const std::vector<std::string>& words);
 // gethostname(); empty when it fails.
 std::string own_host_name();
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "proto/contract/exit_code.h"
+#include "proto/os/process.h"
 
 namespace ivy::store {
 namespace {
@@ -44,10 +45,7 @@ void limit(int what, std::uint64_t most) {
 #endif
   limit(RLIMIT_NOFILE, limits.descriptors);
 
-  std::vector<char*> pointers;
-  for (std::string& argument : arguments) pointers.push_back(argument.data());
-  pointers.push_back(nullptr);
-  execv("/proc/self/exe", pointers.data());
+  execv("/proc/self/exe", exec_words(arguments).data());
   _exit(kExitInternal);
 }
 

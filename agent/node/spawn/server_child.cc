@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "proto/contract/exit_code.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
@@ -31,14 +32,6 @@ void reset_signals(bool in_step) {
   if (in_step)
     for (const int signal : {SIGTERM, SIGUSR1, SIGUSR2}) sigaddset(&blocked, signal);
   sigprocmask(SIG_SETMASK, &blocked, nullptr);
-}
-
-// As exec wants them, with a null pointer at the end.
-std::vector<char*> exec_words(std::vector<std::string>& words) {
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
-  pointers.push_back(nullptr);
-  return pointers;
 }
 
 }  // namespace

@@ -15,6 +15,7 @@
 #include "agent/node/spawn/spawn_child.h"
 #include "proto/contract/core_limit.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 
@@ -40,14 +41,6 @@ namespace {
 
 constexpr std::array<const char*, static_cast<std::size_t>(ChildStep::kCount)> kStepNames = {
     "setpgid", "cgroup", "bind", "stdin", "stdout", "stderr", "chdir", "exec"};
-
-std::vector<char*> pointers_to(std::vector<std::string>& strings) {
-  std::vector<char*> pointers;
-  pointers.reserve(strings.size() + 1);
-  for (std::string& text : strings) pointers.push_back(text.data());
-  pointers.push_back(nullptr);
-  return pointers;
-}
 
 // Makes bit sets, as the kernel reads sets of processors and of memory nodes.
 std::vector<unsigned long> bits_of(const CoreList& numbers) {
@@ -162,8 +155,8 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
       cores(core_list_text(request.cores)),
       arguments(request.arguments),
       block(environment_block(request.environment)),
-      argument_pointers(pointers_to(arguments)),
-      block_pointers(pointers_to(block)),
+      argument_pointers(exec_words(arguments)),
+      block_pointers(exec_words(block)),
       processors(bits_of(request.cores)),
       memory_nodes(bits_of(request.memory_node ? CoreList{*request.memory_node} : CoreList{})),
       plan{.executable = executable.c_str(),

@@ -14,6 +14,7 @@
 #include "agent/node/spawn/cgroup_files.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/own_program.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
@@ -58,11 +59,9 @@ void arrive(const char* descriptor) {
                                     "--unit=" + unit, "--property=Delegate=yes", "--",
                                     // systemd-run replaces itself: no /proc/self/exe here.
                                     program_directory() + "/ivy-node"};
-  std::vector<char*> pointers;
-  for (std::string& word : words) pointers.push_back(word.data());
   for (char** argument = arguments + 1; *argument != nullptr; ++argument)
-    pointers.push_back(*argument);
-  pointers.push_back(nullptr);
+    words.emplace_back(*argument);
+  const std::vector<char*> pointers = exec_words(words);
   execvp(pointers.front(), pointers.data());
   _exit(127);
 }
