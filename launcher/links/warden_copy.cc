@@ -56,7 +56,7 @@ std::vector<std::string> warden_words(const WardenOrder& order) {
 }
 
 WardenCopy::WardenCopy(WardenOrder order, Parts parts)
-    : order_(std::move(order)), pid_(parts.pid), parts_(std::move(parts)) {}
+    : order_(std::move(order)), parts_(std::move(parts)) {}
 
 std::shared_ptr<WardenCopy> WardenCopy::start(const WardenOrder& order, Main main, bool reaps) {
   if (main == nullptr || __libc_single_threaded == 0) return nullptr;

@@ -45,14 +45,14 @@ class WardenCopy {
     pid_t pid = 0;
     Descriptor carrier;  // The end of it that is ours.
   };
-  pid_t pid() const { return pid_; }
+  // 0 once it was given away.
+  pid_t pid() const { return parts_ ? parts_->pid : 0; }
   // Gives it to the link that wants just this warden, once.
   std::optional<Parts> take(const WardenOrder& order);
 
  private:
   WardenCopy(WardenOrder order, Parts parts);
   const WardenOrder order_;
-  const pid_t pid_;
   std::optional<Parts> parts_;
 };
 
