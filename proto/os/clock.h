@@ -25,5 +25,10 @@ inline std::chrono::steady_clock::time_point steady_now() {
 inline std::chrono::system_clock::time_point system_now() {
   return std::chrono::system_clock::now();
 }
+// What poll() is given to wake up at a deadline, never before it.
+inline int milliseconds_until(std::chrono::steady_clock::time_point deadline) {
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - steady_now()).count();
+  return static_cast<int>(left > 0 ? left : 0);
+}
 
 }  // namespace ivy

@@ -20,6 +20,7 @@
 #include "agent/node/roles/relay.h"
 #include "agent/node/roles/warden.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
 #include "proto/trust/psk_tls.h"
@@ -36,11 +37,6 @@ constexpr milliseconds kHeardPause{250};
 constexpr int kMovesPerTurn = 64;
 // A launcher that acknowledges no byte for this long is unreachable; its lease ended long before.
 constexpr unsigned kUserTimeoutMs = 120'000;
-
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::max<decltype(left)>(left, 0));
-}
 
 void say(int news_fd, const std::string& line) {
   const std::string text = line + "\n";

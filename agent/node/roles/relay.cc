@@ -16,6 +16,7 @@
 #include "agent/node/roles/warden.h"
 #include "agent/node/spawn/job_directory.h"
 #include "proto/contract/core_limit.h"
+#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/user_places.h"
 
@@ -24,11 +25,6 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
-
-int milliseconds_until(Clock::time_point deadline) {
-  const auto left = std::chrono::ceil<milliseconds>(deadline - Clock::now()).count();
-  return static_cast<int>(std::max<decltype(left)>(left, 0));
-}
 
 void set_nonblocking(int fd) { fcntl(fd, F_SETFL, fcntl(fd, F_GETFL) | O_NONBLOCK); }
 
