@@ -345,17 +345,12 @@ std::string wanted_help(const CLI::App& app) {
 // The verb that was probably meant by the first word; empty when it is a verb, or none is near.
 std::string meant_verb(const CLI::App& app, const std::vector<std::string>& arguments) {
   if (arguments.empty() || arguments.front().starts_with('-')) return {};
-  const std::string& typed = arguments.front();
-  std::string best;
-  std::size_t best_distance = 3;
-  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; })) {
-    const std::size_t distance = edit_distance(typed, verb->get_name());
-    if (distance == 0) return {};
-    if (distance >= best_distance) continue;
-    best = verb->get_name();
-    best_distance = distance;
-  }
-  return best;
+  std::vector<std::string> names;
+  for (const CLI::App* verb : app.get_subcommands([](const CLI::App*) { return true; }))
+    names.push_back(verb->get_name());
+  const std::vector<std::string_view> known(names.begin(), names.end());
+  const std::string meant = nearest_word(arguments.front(), known);
+  return meant == arguments.front() ? std::string() : meant;
 }
 
 }  // namespace

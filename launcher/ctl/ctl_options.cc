@@ -229,41 +229,28 @@ CommandPage ctl_page() {
   return page;
 }
 
-// The word that was probably meant; empty when none is near.
-template <class Words>
-std::string nearest(const std::string& typed, const Words& words) {
-  std::string best;
-  std::size_t best_distance = std::max<std::size_t>(2, typed.size() / 3) + 1;
-  for (const std::string& word : words) {
-    const std::size_t distance = edit_distance(typed, word);
-    if (distance >= best_distance && !(typed.size() > 1 && word.starts_with(typed))) continue;
-    best = word;
-    best_distance = std::min(distance, best_distance);
-  }
-  return best;
-}
-
 Result<const Verb*> find_verb(const std::string& typed) {
-  std::vector<std::string> names;
+  std::vector<std::string_view> names;
   for (const Verb& verb : kVerbs) {
     if (verb.name == typed) return &verb;
-    names.emplace_back(verb.name);
+    names.push_back(verb.name);
   }
   // Names of the same verbs in other tools.
   const std::string habit = typed == "kill" || typed == "cancel" ? "stop"
                             : typed == "list" || typed == "ls"   ? "ps"
                             : typed.starts_with("completion")    ? "--generate bash"
                             : typed == "log" || typed == "tail"  ? "logs"
-                                                                 : nearest(typed, names);
+                                                                 : nearest_word(typed, names);
   return usage_error("there is no verb \"" + typed + "\"",
                      habit.empty() ? "ivyctl --help lists them" : "ivyctl " + habit);
 }
 
 Error unknown_flag(const CLI::App& app, const std::string& typed, const Verb& verb) {
-  std::vector<std::string> known{"--help"};
+  std::vector<std::string> flags{"--help"};
   for (const CLI::Option* option : app.get_options())
-    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
-  const std::string near = nearest(typed.substr(0, typed.find('=')), known);
+    for (const std::string& name : option->get_lnames()) flags.push_back("--" + name);
+  const std::vector<std::string_view> known(flags.begin(), flags.end());
+  const std::string near = nearest_word(typed.substr(0, typed.find('=')), known);
   return usage_error("ivyctl " + std::string(verb.name) + " has no flag " + typed,
                      near.empty() ? "ivyctl " + std::string(verb.name) + " --help" : near);
 }

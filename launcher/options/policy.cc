@@ -48,10 +48,8 @@ Result<void> take_policy_key(const TomlEntry& entry, Policy& policy) {
     policy.ports = *range;
     return {};
   }
-  std::string meant;
-  for (const std::string_view known : kPolicyKeys)
-    if (edit_distance(entry.key, known) <= 2) meant = known;
-  return unknown_toml_key(entry, meant, "the keys are " + joined(kPolicyKeys, ", "));
+  return unknown_toml_key(entry, nearest_word(entry.key, kPolicyKeys),
+                          "the keys are " + joined(kPolicyKeys, ", "));
 }
 
 }  // namespace

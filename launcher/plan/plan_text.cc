@@ -55,10 +55,6 @@ std::string carriers_text(const JobPlan& plan) {
 
 std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
-void append(std::string& list, const std::string& item) {
-  if (!item.empty()) list += (list.empty() ? "" : ",") + item;
-}
-
 // For --map-by, behind the other columns.
 void add_cell(const JobPlan& plan, MapChoice choice, const std::string& cell, TextRow& row) {
   if (plan.map_by == choice) row.push_back(or_dash(cell));
@@ -72,15 +68,15 @@ TextRow worker_row(const PlannedHost& host, const PlannedWorker& worker, const H
   for (const int place : worker.devices) {
     const int index = host.devices[static_cast<std::size_t>(place)];
     if (index >= facts.devices_size()) {
-      append(devices, std::to_string(index));
+      add_item(devices, std::to_string(index));
       continue;
     }
     const Accelerator& device = facts.devices(index);
-    append(devices, device.mask_entry());
-    append(addresses, device.bdf());
-    append(uuids, device.uuid());
+    add_item(devices, device.mask_entry());
+    add_item(addresses, device.bdf());
+    add_item(uuids, device.uuid());
     if (interfaces.find(device.interface()) == std::string::npos)
-      append(interfaces, device.interface());
+      add_item(interfaces, device.interface());
   }
   return {std::to_string(worker.rank),
           host.name,
@@ -100,7 +96,7 @@ std::string switches_of(const PlannedHost& host, const PlannedWorker& worker,
     const int index = host.devices[static_cast<std::size_t>(place)];
     if (index >= facts.devices_size()) continue;
     const std::string name = RemoteText(facts.devices(index).pci_switch()).line();
-    if (switches.find(name) == std::string::npos) append(switches, name);
+    if (switches.find(name) == std::string::npos) add_item(switches, name);
   }
   return switches;
 }

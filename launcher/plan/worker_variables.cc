@@ -5,6 +5,7 @@
 
 #include "launcher/slurm/nodelist.h"
 #include "proto/contract/device_vendor.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 
@@ -56,10 +57,6 @@ bool is_of_slurm_job(std::string_view name) {
 
 namespace {
 
-void append(std::string& list, const std::string& item) {
-  list += (list.empty() ? "" : ",") + item;
-}
-
 // How a mask names the accelerator with this index.
 std::string entry_of(const HostFacts& facts, int index, bool by_uuid) {
   if (index >= facts.devices_size()) return std::to_string(index);
@@ -85,7 +82,7 @@ Environment host_device_variables(const PlannedHost& host, const HostFacts& fact
     variables.push_back({std::string(vendor.order_variable), std::string(vendor.order)});
   if (!host.has_part_of_devices || host.sees_own) return variables;
   std::string mask;
-  for (const int index : host.devices) append(mask, entry_of(facts, index, false));
+  for (const int index : host.devices) add_item(mask, entry_of(facts, index, false));
   variables.push_back({mask_variable(facts), mask});
   return variables;
 }
@@ -101,12 +98,12 @@ Environment worker_device_variables(const Options& options, const PlannedHost& h
   for (std::size_t i = 0; i < worker.devices.size(); ++i) {
     const int place = worker.devices[i];
     const int index = host.devices[static_cast<std::size_t>(place)];
-    append(ordinals, std::to_string(host.sees_own ? static_cast<int>(i) : place));
-    append(mask, entry_of(facts, index, by_uuid));
+    add_item(ordinals, std::to_string(host.sees_own ? static_cast<int>(i) : place));
+    add_item(mask, entry_of(facts, index, by_uuid));
     if (index >= facts.devices_size()) continue;
     const Accelerator& device = facts.devices(index);
-    if (!device.uuid().empty()) append(uuids, device.uuid());
-    if (!device.bdf().empty()) append(addresses, device.bdf());
+    add_item(uuids, device.uuid());
+    add_item(addresses, device.bdf());
   }
   const auto add = [&](const std::string& name, const std::string& value) {
     if (!value.empty()) variables.push_back({name, value});
@@ -124,7 +121,7 @@ Environment worker_device_variables(const Options& options, const PlannedHost& h
   if (mask.empty()) {
     // Accelerators of a vendor that we do not know: those that would be this worker's.
     const int each = options.gpus_per_proc.value_or(1);
-    for (int i = 0; i < each; ++i) append(mask, std::to_string(worker.local_rank * each + i));
+    for (int i = 0; i < each; ++i) add_item(mask, std::to_string(worker.local_rank * each + i));
   }
   for (const std::string& name : options.device_env) add(name, mask);
   return variables;

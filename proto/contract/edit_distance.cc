@@ -20,4 +20,16 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
   return cost[a.size()][b.size()];
 }
 
+std::string nearest_word(std::string_view typed, std::span<const std::string_view> words) {
+  std::string_view best;
+  std::size_t best_distance = std::max<std::size_t>(2, typed.size() / 3) + 1;
+  for (const std::string_view word : words) {
+    const std::size_t distance = edit_distance(typed, word);
+    if (distance >= best_distance && !(typed.size() > 1 && word.starts_with(typed))) continue;
+    best = word;
+    best_distance = std::min(distance, best_distance);
+  }
+  return std::string(best);
+}
+
 }  // namespace ivy

@@ -10,6 +10,12 @@ constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 }  // namespace
 
+void add_item(std::string& list, std::string_view item) {
+  if (item.empty()) return;
+  if (!list.empty()) list += ',';
+  list += item;
+}
+
 std::string help_entry(std::string typed, std::string_view text, std::size_t column) {
   constexpr std::size_t kWidth = 98;
   std::string out;

@@ -23,6 +23,9 @@ std::string joined(const Words& words, std::string_view separator) {
   return text;
 }
 
+// Adds to a list with commas; an empty item adds nothing.
+void add_item(std::string& list, std::string_view item);
+
 // Cuts the text at its first separator: returns what stands before it, and leaves what follows.
 std::string_view take_part(std::string_view& text, char separator);
 
