@@ -44,7 +44,7 @@ HostSession::HostSession(boost::asio::io_context& loop, HostSessionOptions optio
     : loop_(loop),
       options_(std::move(options)),
       handlers_(std::move(handlers)),
-      session_(options_.host, options_.window_bytes),
+      session_(options_.window_bytes),
       carriers_(loop, options_.make_link,
                 {[this](const LinkUp& up) { on_up(up); },
                  [this](std::string_view bytes) { on_bytes(bytes); }, [this] { pump(); },

@@ -22,6 +22,8 @@ T get(std::string_view bytes, std::size_t offset) {
 
 // Ends each header, so that a stream that slipped by a byte is noticed at once.
 constexpr std::uint32_t kHeaderMark = 0x59564921;
+// Zeros behind the type, so that the wide numbers lie where they are aligned.
+constexpr std::size_t kHeaderGap = 6;
 
 Error data_loss(const std::string& what) { return Error{Code::kDataLoss, what}; }
 
@@ -29,7 +31,6 @@ FrameHeader decode_header(std::string_view bytes) {
   FrameHeader header;
   header.length = get<std::uint32_t>(bytes, 0);
   header.type = static_cast<FrameType>(get<std::uint16_t>(bytes, 4));
-  header.host = get<std::uint32_t>(bytes, 8);
   header.sequence = get<std::uint64_t>(bytes, 16);
   header.acknowledged = get<std::uint64_t>(bytes, 24);
   header.credit = get<std::uint64_t>(bytes, 32);
@@ -58,8 +59,7 @@ std::string encode_header(const FrameHeader& header) {
   out.reserve(kHeaderBytes);
   put(out, header.length);
   put(out, static_cast<std::uint16_t>(header.type));
-  put(out, std::uint16_t{0});
-  put(out, header.host);
+  out.append(kHeaderGap, '\0');
   put(out, kHeaderMark);
   put(out, header.sequence);
   put(out, header.acknowledged);
@@ -271,8 +271,7 @@ bool ReceiveWindow::ack_due() const {
          bytes_since_ack_ >= 64u << 10;
 }
 
-Session::Session(std::uint32_t host, std::uint64_t window_bytes)
-    : host_(host), receives_(window_bytes) {}
+Session::Session(std::uint64_t window_bytes) : receives_(window_bytes) {}
 
 void Session::carrier_up() {
   decoder_.reset();
@@ -316,7 +315,6 @@ void Session::append_frame(std::string& out, const StoredFrame& frame, std::uint
   FrameHeader header;
   header.length = static_cast<std::uint32_t>(frame.payload.size());
   header.type = frame.type;
-  header.host = host_;
   header.sequence = frame.sequence;
   header.sent_at_ns = now_ns;
   receives_.write_into(header);

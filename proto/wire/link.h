@@ -8,7 +8,7 @@
 //                                        <-------------  Event, Output frames
 //   Heartbeat every second               <------------>  Heartbeat every second
 //
-// Every frame carries {host, sequence, acknowledged, credit, sender's monotonic time, type,
+// Every frame carries {sequence, acknowledged, credit, sender's monotonic time, type,
 // length}. Sequenced frames are kept until the peer has acknowledged them and are sent again on the
 // next carrier, so a reconnect neither loses nor doubles anything. Flow frames (Output, Input)
 // travel only within the bytes that the receiver has granted; all other frames overtake them while
@@ -61,7 +61,6 @@ inline constexpr std::size_t kMaxUnacknowledgedBytes = 64u << 20;
 struct FrameHeader {
   std::uint32_t length = 0;  // Payload bytes.
   FrameType type = FrameType::kAck;
-  std::uint32_t host = 0;          // Host number in the job; there for a later tree of relays.
   std::uint64_t sequence = 0;      // 1, 2, 3... per direction; 0 for unsequenced frames.
   std::uint64_t acknowledged = 0;  // Highest sequence received so far from the peer.
   std::uint64_t credit = 0;        // Flow payload bytes granted to the peer since the job began.
@@ -200,7 +199,7 @@ class ReceiveWindow {
 class Session {
  public:
   // window_bytes: flow bytes that the peer may have under way to us (granted at the start).
-  Session(std::uint32_t host, std::uint64_t window_bytes);
+  explicit Session(std::uint64_t window_bytes);
 
   // A new carrier is connected: forgets half-received bytes, and sends the preamble and, as
   // launcher, Attach. Sequenced frames wait until attached() is called.
@@ -254,7 +253,6 @@ class Session {
   void append_frame(std::string& out, const StoredFrame& frame, std::uint64_t now_ns);
   Result<void> take_frames(std::vector<Frame>& fresh);
 
-  const std::uint32_t host_;
   FrameDecoder decoder_;
   bool preamble_due_ = false;
   bool attached_ = false;

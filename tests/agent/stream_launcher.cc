@@ -114,7 +114,7 @@ std::string AgentStream::trailer(const std::string& name) {
 // ---- StreamLauncher -----------------------------------------------------------------------------
 
 StreamLauncher::StreamLauncher(std::string bundle, std::uint64_t window_bytes)
-    : bundle_(std::move(bundle)), job_id_(random_job_id()), session_(0, window_bytes) {}
+    : bundle_(std::move(bundle)), job_id_(random_job_id()), session_(window_bytes) {}
 
 agent::v1::OpenJob StreamLauncher::job(bool reattach) const {
   agent::v1::OpenJob job;

@@ -23,8 +23,7 @@ namespace ivy {
 // A host that can be cut: links to it are FakeLinks, its supervisor is one link::Session.
 class FakeHost {
  public:
-  explicit FakeHost(boost::asio::io_context& loop, std::uint32_t number = 0)
-      : loop_(loop), session_(number, 64u << 10) {}
+  explicit FakeHost(boost::asio::io_context& loop) : loop_(loop), session_(64u << 10) {}
 
   boost::asio::io_context& loop() { return loop_; }
   void attach(class FakeLink* link) {

@@ -84,7 +84,7 @@ class SshLinkTest : public testing::Test {
   // Tells the real supervisor behind link_ to forget its job and waits until it is gone. Without a
   // word from a launcher it would wait for one long after this test.
   void finish_real_job(const LinkProbe& probe) {
-    link::Session session(5, 64u << 10);
+    link::Session session(64u << 10);
     session.carrier_up();
     session.send_handshake(
         link::FrameType::kAttach,

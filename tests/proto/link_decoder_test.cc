@@ -13,7 +13,6 @@ std::string frame_bytes(FrameType type, const std::string& payload, std::uint64_
   FrameHeader header;
   header.length = static_cast<std::uint32_t>(payload.size());
   header.type = type;
-  header.host = 7;
   header.sequence = sequence;
   header.acknowledged = 3;
   header.credit = 1u << 20;
@@ -75,7 +74,6 @@ TEST(FrameDecoderTest, KeepsEveryField) {
   const FrameHeader& header = taken.frames[2].header;
   EXPECT_EQ(header.type, FrameType::kEvent);
   EXPECT_EQ(header.length, 300u);
-  EXPECT_EQ(header.host, 7u);
   EXPECT_EQ(header.sequence, 2u);
   EXPECT_EQ(header.acknowledged, 3u);
   EXPECT_EQ(header.credit, 1u << 20);

@@ -14,7 +14,7 @@ constexpr std::uint64_t kWindow = 4096;
 // One side: its session, what it has received, and its half of the handshake.
 struct End {
   enum class Role { kLauncher, kSupervisor };
-  End(Role which, std::uint64_t window) : role(which), session(0, window) {}
+  End(Role which, std::uint64_t window) : role(which), session(window) {}
 
   void carrier_up() {
     session.carrier_up();
@@ -132,7 +132,7 @@ TEST(LinkTest, ASupervisorSaysNothingBeforeAttach) {
 
 TEST(LinkTest, AFrameBeforeAttachDropsTheCarrier) {
   for (const FrameType type : {FrameType::kCommand, FrameType::kHeartbeat, FrameType::kAck}) {
-    Session supervisor(0, kWindow);
+    Session supervisor(kWindow);
     supervisor.carrier_up();
     FrameHeader header;
     header.type = type;
@@ -145,7 +145,7 @@ TEST(LinkTest, AFrameBeforeAttachDropsTheCarrier) {
 }
 
 TEST(LinkTest, CreditOfAStrangerDoesNotCount) {
-  Session supervisor(0, kWindow);
+  Session supervisor(kWindow);
   supervisor.carrier_up();
   FrameHeader header;
   header.type = FrameType::kAttach;
@@ -168,7 +168,7 @@ TEST(LinkTest, SequencesMustFitTheirTypes) {
   } cases[] = {{FrameType::kCommand, 0}, {FrameType::kOutput, 0}, {FrameType::kHeartbeat, 1},
                {FrameType::kAck, 1},     {FrameType::kAttach, 1}, {FrameType::kCommand, 2}};
   for (const auto& [type, sequence] : cases) {
-    Session session(0, kWindow);
+    Session session(kWindow);
     session.carrier_up();
     ASSERT_TRUE(session.attached(0).ok());
     FrameHeader header;
@@ -180,7 +180,7 @@ TEST(LinkTest, SequencesMustFitTheirTypes) {
 }
 
 TEST(LinkTest, AcknowledgingWhatWasNeverSentDropsTheCarrier) {
-  Session session(0, kWindow);
+  Session session(kWindow);
   session.carrier_up();
   EXPECT_FALSE(session.attached(1).ok());
   ASSERT_TRUE(session.attached(0).ok());
@@ -315,7 +315,7 @@ TEST(LinkTest, TakeGivesAtLeastOneFrameAndStopsPastTheLimit) {
 }
 
 TEST(LinkTest, UnacknowledgedControlIsBounded) {
-  Session session(0, kWindow);
+  Session session(kWindow);
   const std::string large(kMaxPayloadBytes, 'c');
   std::size_t sent = 0;
   while (session.send(FrameType::kCommand, large).ok()) ++sent;

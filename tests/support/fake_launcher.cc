@@ -66,10 +66,7 @@ std::string stat_field(pid_t pid, int index) {
 }  // namespace
 
 FakeLauncher::FakeLauncher(const Options& options)
-    : options_(options),
-      job_id_(random_job_id()),
-      token_(32, 't'),
-      session_(0, options.window_bytes) {
+    : options_(options), job_id_(random_job_id()), token_(32, 't'), session_(options.window_bytes) {
   std::signal(SIGPIPE, SIG_IGN);
   int ends[2];
   if (socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends) != 0) {

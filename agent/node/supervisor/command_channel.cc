@@ -75,7 +75,7 @@ CommandChannel::CommandChannel(boost::asio::io_context& loop, const SupervisorSt
       job_id_(start.job_id),
       lease_(lease),
       handlers_(std::move(handlers)),
-      session_(start.host, kInputWindowBytes),
+      session_(kInputWindowBytes),
       buffer_(std::make_unique_for_overwrite<char[]>(kReadBytes)) {
   if (start.carrier_fd >= 0) {
     add_carrier(start.carrier_fd, start.carrier, nanoseconds_of(kFirstAttachTimeout));
