@@ -400,34 +400,16 @@ void Job::handle(std::size_t index, const Event& event) {
       return;
     case Event::kStoreLost:
       return store_.lost(index, event.store_lost());
-    case Event::kJaxServiceLost:
-      return ranks_.jax_service_lost(index, event.jax_service_lost());
-    case Event::kMpiLost:
-      return ranks_.mpi().lost(index, event.mpi_lost());
-    case Event::kMpiJoined:
-      return ranks_.mpi().joined(index, event.mpi_joined());
     case Event::kGenerationBegun:
       store_.begun(event.generation_begun());
       return check_restart();
     case Event::kStarted:
       if (ranks_.started(index, event.started()) && job_.takeover == 0) leave_foreground();
       return;
-    case Event::kStartFailed:
-      return ranks_.start_failed(index, event.start_failed());
-    case Event::kExited:
-      return ranks_.exited(index, event.exited());
     case Event::kReport:
       return on_report(index, event.report());
     case Event::kNote:
       return on_note(index, event.note());
-    case Event::kNews:
-      return ranks_.news().on_news(index, event.news());
-    case Event::kOperations:
-      return ranks_.news().on_operations(index, event.operations());
-    case Event::kStalled:
-      return ranks_.stalled(index, event.stalled());
-    case Event::kEvidencePart:
-      return ranks_.evidence().on_part(index, event.evidence_part());
     case Event::kDeviceTrouble:
       return take_device_trouble(job_, index, event.device_trouble());
     case Event::kSignalled:
@@ -435,9 +417,8 @@ void Job::handle(std::size_t index, const Event& event) {
         job_.request.allocation_end->received(event.signalled().signal(), SignalSource::kStep,
                                               true);
       return;
-    case Event::kTakenOver:
-    case Event::KIND_NOT_SET:
-      return;
+    default:
+      return ranks_.heard(index, event);
   }
 }
 

@@ -44,6 +44,13 @@ ctl::Reply refused(const Error& error) {
   return reply;
 }
 
+ctl::Reply reply_to(const Result<void>& done) {
+  if (!done.ok()) return refused(done.error());
+  ctl::Reply reply;
+  reply.mutable_done();
+  return reply;
+}
+
 ctl::Reply message_of(std::string_view text) {
   ctl::Reply reply;
   reply.mutable_message()->set_text(std::string(text.substr(0, kMaxCtlBytes / 2)));
@@ -164,7 +171,6 @@ void JobSocket::read_some(const ClientPointer& client) {
 
 void JobSocket::answer(const ClientPointer& client, const ctl::Request& request) {
   client->closes = true;
-  ctl::Reply reply;
   if (request.version() > kCtlVersion)
     return say(client,
                refused({Code::kFailedPrecondition, "this job was started by an older ivyrun",
@@ -173,21 +179,13 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
     case ctl::Request::kDescribe:
       return describe_to(client);
     case ctl::Request::kFollow:
-      client->closes = false;
-      client->follows = true;
-      client->follows_output = request.follow().output();
-      client->shows_messages = request.follow().unheard();
-      describe_to(client);
-      return say_unheard(client);
-    case ctl::Request::kSignal: {
-      const Result<void> sent = handlers_.signal(request.signal().signal());
-      if (!sent.ok()) return say(client, refused(sent.error()));
-      reply.mutable_done();
-      return say(client, reply);
-    }
+      return follow(client, request.follow());
+    case ctl::Request::kSignal:
+      return say(client, reply_to(handlers_.signal(request.signal().signal())));
     case ctl::Request::kDescribeStore: {
       Result<ctl::StoreDescription> store = handlers_.describe_store();
       if (!store.ok()) return say(client, refused(store.error()));
+      ctl::Reply reply;
       *reply.mutable_store() = std::move(*store);
       return say(client, reply);
     }
@@ -196,21 +194,31 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
     case ctl::Request::kDescribeRanks:
       client->closes = false;
       return answer_later(client, request);
-    case ctl::Request::kStop: {
-      // Before the stop, which speaks, and may end the job in the same turn.
-      client->closes = false;
-      client->follows = true;
-      const Result<void> ordered = handlers_.stop(request.stop());
-      client->closes = !ordered.ok();
-      if (!ordered.ok()) return say(client, refused(ordered.error()));
-      reply.mutable_done();
-      return say(client, reply);
-    }
+    case ctl::Request::kStop:
+      return stop(client, request.stop());
     case ctl::Request::KIND_NOT_SET:
       break;
   }
   say(client, refused({Code::kFailedPrecondition, "this job's ivyrun does not know this request",
                        "use the ivyctl beside that ivyrun"}));
+}
+
+void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {
+  client->closes = false;
+  client->follows = true;
+  client->follows_output = wanted.output();
+  client->shows_messages = wanted.unheard();
+  describe_to(client);
+  say_unheard(client);
+}
+
+void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {
+  // The client follows before the stop, which speaks, and may end the job in the same turn.
+  client->closes = false;
+  client->follows = true;
+  const Result<void> ordered = handlers_.stop(wanted);
+  client->closes = !ordered.ok();
+  say(client, reply_to(ordered));
 }
 
 // What the hosts have to be asked for.

@@ -71,6 +71,8 @@ class JobSocket {
   void read(const ClientPointer& client);
   void read_some(const ClientPointer& client);
   void answer(const ClientPointer& client, const ctl::Request& request);
+  void follow(const ClientPointer& client, const ctl::Follow& wanted);
+  void stop(const ClientPointer& client, const ctl::StopJob& wanted);
   void answer_later(const ClientPointer& client, const ctl::Request& request);
   void describe_to(const ClientPointer& client);
   void say(const ClientPointer& client, const ctl::Reply& reply);

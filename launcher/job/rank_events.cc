@@ -96,6 +96,31 @@ bool RankEvents::started(std::size_t index, const Started& started) {
   return job_.workers.all_started();
 }
 
+void RankEvents::heard(std::size_t index, const Event& event) {
+  switch (event.kind_case()) {
+    case Event::kStartFailed:
+      return start_failed(index, event.start_failed());
+    case Event::kExited:
+      return exited(index, event.exited());
+    case Event::kStalled:
+      return stalled(index, event.stalled());
+    case Event::kJaxServiceLost:
+      return jax_service_lost(index, event.jax_service_lost());
+    case Event::kMpiLost:
+      return mpi_.lost(index, event.mpi_lost());
+    case Event::kMpiJoined:
+      return mpi_.joined(index, event.mpi_joined());
+    case Event::kNews:
+      return news_.on_news(index, event.news());
+    case Event::kOperations:
+      return news_.on_operations(index, event.operations());
+    case Event::kEvidencePart:
+      return evidence_.on_part(index, event.evidence_part());
+    default:
+      return;
+  }
+}
+
 void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
   WorkerRecord* const found = worker(index, failed.generation(), failed.rank());
   if (found == nullptr || found->ended) return;

@@ -25,13 +25,11 @@ class RankEvents {
 
   // True: this was the last of the workers.
   bool started(std::size_t index, const Started& started);
-  void start_failed(std::size_t index, const StartFailed& failed);
-  void exited(std::size_t index, const Exited& exited);
+  // Takes every other event that is about ranks.
+  void heard(std::size_t index, const Event& event);
   void output(std::size_t index, const link::OutputChunk& chunk);
-  void stalled(std::size_t index, const Stalled& stalled);
   // Prints what has stalled, what the ranks are doing, and `more`: the wait graph of the store.
   void say_stall(const std::string& what, const std::string& more);
-  void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   // The ranks of a lost host.
   void lost(std::size_t index, const std::vector<std::uint32_t>& ranks, HostLoss loss);
 
@@ -40,11 +38,14 @@ class RankEvents {
   using Described = std::function<void(const ctl::RanksDescription&)>;
   void describe(Described done);
   JobEvidence& evidence() { return evidence_; }
-  MpiWorld& mpi() { return mpi_; }
   RankLosses& losses() { return losses_; }
 
  private:
   WorkerRecord* worker(std::size_t index, std::uint32_t generation, std::uint32_t rank);
+  void start_failed(std::size_t index, const StartFailed& failed);
+  void exited(std::size_t index, const Exited& exited);
+  void stalled(std::size_t index, const Stalled& stalled);
+  void jax_service_lost(std::size_t index, const JaxServiceLost& lost);
   void ended(WorkerRecord& worker);
   JobNews::Handlers news_handlers();
   JobEvidence::Handlers evidence_handlers();

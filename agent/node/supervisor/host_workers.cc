@@ -218,6 +218,7 @@ bool HostWorkers::is_finished(std::uint32_t rank) const {
 }
 
 void HostWorkers::send_signal(int signal) {
+  if (signal <= 0 || signal >= NSIG) return;
   for (const std::unique_ptr<Worker>& worker : workers_) worker->send_signal(signal);
 }
 

@@ -81,6 +81,15 @@ bool say_farewell(int pipe) {
   return write(pipe, "f", 1) == 1;
 }
 
+ContainmentRequest containment_request(const SupervisorStart& start) {
+  return {.job_id = start.job_id,
+          .host = start.host,
+          .supervisor = getpid(),
+          .warden = start.warden_pid,
+          .proved_cgroup = hear_of_cgroup(start.containment_fd),
+          .in_step = start.step_task != 0};
+}
+
 Error out_of_turn(const char* what) { return Error{Code::kFailedPrecondition, what}; }
 
 // The last event of a generation that this host does not start.
@@ -137,6 +146,7 @@ class Supervisor {
  private:
   Result<void> on_frame(link::Frame& frame);
   Result<void> on_command(const Command& command);
+  void on_order(const Command& command);
   Result<void> on_hello(const Hello& hello);
   Result<void> on_check_address(const CheckAddress& request);
   Result<void> on_start(const HostPlan& plan);
@@ -149,7 +159,6 @@ class Supervisor {
   void on_events_lost();
   void on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
 
-  ContainmentRequest containment_request() const;
   void start_group(const HostPlan& plan);
   void open_control() {
     // A job without a control socket runs as before; libivycomm reports what it lacks.
@@ -299,47 +308,48 @@ Result<void> Supervisor::on_command(const Command& command) {
       terms_.max_restarts = command.start().max_restarts();
       terms_.last_generation = command.start().last_generation();
       return on_start(command.start().plan());
-    case Command::kSignalWorkers:
-      if (command.signal_workers().signal() > 0 && command.signal_workers().signal() < NSIG)
-        workers_.send_signal(command.signal_workers().signal());
-      return {};
-    case Command::kStop:
-      on_stop(command.stop());
-      return {};
-    case Command::kPause:
-      lease_.paused();
-      return {};
-    case Command::kFinish:
-      on_finish();
-      return {};
     case Command::kOpenStore:
       return on_open_store(command.open_store());
     case Command::kStartAgain:
       return on_start_again(command.start_again());
-    case Command::kReplaceWorker:
-      rank_ends_.order(command.replace_worker());
+    case Command::KIND_NOT_SET:
+      return Error{Code::kDataLoss, "an empty command"};
+    default:
+      on_order(command);
       return {};
+  }
+}
+
+// Carries out what is never out of turn: where there is nothing to do yet, or any more, it is done.
+void Supervisor::on_order(const Command& command) {
+  switch (command.kind_case()) {
+    case Command::kSignalWorkers:
+      return workers_.send_signal(command.signal_workers().signal());
+    case Command::kStop:
+      return on_stop(command.stop());
+    case Command::kPause:
+      return lease_.paused();
+    case Command::kFinish:
+      return on_finish();
+    case Command::kReplaceWorker:
+      return rank_ends_.order(command.replace_worker());
     case Command::kRankGone:
       if (command.rank_gone().generation() == workers_.generation())
         stores_.rank_gone(command.rank_gone().rank(), command.rank_gone().rejoins());
-      return {};
+      return;
     case Command::kBeginGeneration:
-      stores_.begin_generation(command.begin_generation().generation());
-      return {};
+      return stores_.begin_generation(command.begin_generation().generation());
     case Command::kNews:
-      control_.status().take(command.news());
-      return {};
+      return control_.status().take(command.news());
     case Command::kReadOperations:
-      control_.tell_operations(command.read_operations().number(),
-                               command.read_operations().usage() ? workers_.usage() : Operations());
-      return {};
+      return control_.tell_operations(
+          command.read_operations().number(),
+          command.read_operations().usage() ? workers_.usage() : Operations());
     case Command::kCollectStacks:
-      stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());
-      return {};
-    case Command::KIND_NOT_SET:
-      break;
+      return stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());
+    default:
+      return;
   }
-  return Error{Code::kDataLoss, "an empty command"};
 }
 
 Result<void> Supervisor::on_hello(const Hello& hello) {
@@ -351,7 +361,7 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
-  if (!containment_) containment_ = make_containment(containment_request());
+  if (!containment_) containment_ = make_containment(containment_request(start_));
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
   Event event;
   *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, ports_);
@@ -462,21 +472,12 @@ void Supervisor::start_group(const HostPlan& plan) {
   devices_.watch.begin(plan.generation());
 }
 
-ContainmentRequest Supervisor::containment_request() const {
-  return {.job_id = start_.job_id,
-          .host = start_.host,
-          .supervisor = getpid(),
-          .warden = start_.warden_pid,
-          .proved_cgroup = hear_of_cgroup(start_.containment_fd),
-          .in_step = start_.step_task != 0};
-}
-
 // Called when its Report has been sent: no process, open pipe or byte of it is left here.
 void Supervisor::forget_generation() {
   // A cgroup that was ended by cgroup.kill is not used again: Linux 6.18 at once kills processes
   // that are later started into it from outside.
   containment_->remove();
-  containment_ = make_containment(containment_request());
+  containment_ = make_containment(containment_request(start_));
   stores_.spare_from([this](pid_t pid) { spare(pid); });
   workers_.forget();
   boost::asio::post(loop_, [this] { containment_->settle(); });
