@@ -154,7 +154,23 @@ struct Rooted {
   int dtype = IVY_U8;
   int root = 0;
   std::optional<Counts> counts;  // Nothing: the parts are equal.
+
+  bool gathers() const {
+    return operation == Operation::kGather || operation == Operation::kGatherV;
+  }
 };
+
+// Where the own part stands when it is given as IVY_IN_PLACE: in the root's blocks.
+int find_own_block(const Blocks& blocks, bool is_root, Rooted& given) {
+  if (given.own != IVY_IN_PLACE) return IVY_OK;
+  if (!is_root)
+    return invalid(given.gathers() ? "only the root can gather in place"
+                                   : "only the root can scatter in place");
+  const Block block = blocks[static_cast<std::size_t>(given.root)];
+  given.own = at_block(given.all, block);
+  given.own_count = block.bytes / size_of(given.dtype);
+  return IVY_OK;
+}
 
 int start_rooted(ivy_comm* comm, Rooted given, const ivy_call* call) {
   return guarded([&] {
@@ -165,7 +181,7 @@ int start_rooted(ivy_comm* comm, Rooted given, const ivy_call* call) {
     const Membership& ranks = comm->communicator->ranks();
     const auto size = static_cast<std::size_t>(ranks.size());
     IVY_CHECKED(check_count(own_count, dtype, counts ? 1 : size));
-    const bool gathers = operation == Operation::kGather || operation == Operation::kGatherV;
+    const bool gathers = given.gathers();
     const bool is_root = ranks.rank() == root;
     Blocks blocks;
     if (is_root) {
@@ -174,15 +190,7 @@ int start_rooted(ivy_comm* comm, Rooted given, const ivy_call* call) {
       if (counts) IVY_CHECKED(take_blocks(comm, *counts, dtype, blocks, total));
       IVY_CHECKED(check_buffer(all, total, gathers ? "recv" : "send"));
     }
-    if (own == IVY_IN_PLACE) {
-      if (!is_root) {
-        return invalid(gathers ? "only the root can gather in place"
-                               : "only the root can scatter in place");
-      }
-      const Block block = blocks[static_cast<std::size_t>(root)];
-      own = at_block(all, block);
-      own_count = block.bytes / size_of(dtype);
-    }
+    IVY_CHECKED(find_own_block(blocks, is_root, given));
     IVY_CHECKED(check_buffer(own, own_count, gathers ? "send" : "recv"));
     const std::size_t bytes = own_count * size_of(dtype);
     Collective collective;

@@ -97,6 +97,8 @@ class SpanningGroup {
   template <class Message, class Memory>
   std::vector<Block> between_hosts(std::vector<Message>& messages, Memory* data,
                                    const Blocks& blocks) const;
+  bool all_to_all_inside(const OperationCall& call, const Side<const void>& from,
+                         const Side<void>& to);
   bool all_reduce_small(const OperationCall& call, const Vectors& vectors);
   bool all_reduce_large(const OperationCall& call, const Vectors& vectors);
   bool exchange_whole(const OperationCall& call, const Vectors& vectors, const void* shown);

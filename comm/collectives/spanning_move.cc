@@ -257,16 +257,21 @@ bool SpanningGroup::all_to_all(const OperationCall& call, const Side<const void>
     }
   }
   if (!exchange(call, outgoing, incoming)) return false;
+  return all_to_all_inside(call, {send, 0, send_blocks}, to);
+}
+
+// The blocks between ranks of this host.
+bool SpanningGroup::all_to_all_inside(const OperationCall& call, const Side<const void>& from,
+                                      const Side<void>& to) {
   std::vector<Block> to_members;
   std::vector<Block> from_members;
   for (const std::int32_t rank : map_.own_ranks()) {
-    to_members.push_back(send_blocks[static_cast<std::size_t>(rank)]);
-    from_members.push_back(receive_blocks[static_cast<std::size_t>(rank)]);
+    to_members.push_back(from.blocks[static_cast<std::size_t>(rank)]);
+    from_members.push_back(to.blocks[static_cast<std::size_t>(rank)]);
   }
-  if (local_ != nullptr) {
-    return shared_all_to_all(*local_, call, {send, 0, to_members}, {receive, 0, from_members});
-  }
-  copy_unless_same(at(receive, from_members[0].offset), at(send, to_members[0].offset),
+  if (local_ != nullptr)
+    return shared_all_to_all(*local_, call, {from.data, 0, to_members}, {to.data, 0, from_members});
+  copy_unless_same(at(to.data, from_members[0].offset), at(from.data, to_members[0].offset),
                    to_members[0].bytes);
   return true;
 }

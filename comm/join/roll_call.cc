@@ -35,10 +35,6 @@ nanoseconds beat_after(nanoseconds waited) {
 
 std::string name_of(std::int32_t rank) { return "rank " + std::to_string(rank); }
 
-}  // namespace
-
-namespace {
-
 // True if a rank whose record is of an earlier operation still waits there: what it waits for then
 // blocks this operation too. Without an earlier beat to compare with it may still wait.
 bool still_waits(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
@@ -55,53 +51,76 @@ bool is_held_up(const WaitRecord& record, std::uint64_t sequence, const FindReco
          still_waits(*theirs, before(record.culprit));
 }
 
+// The chain of ranks that wait for each other, from one of them to the rank to blame.
+class WaitChain {
+ public:
+  WaitChain(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
+            const FindRecord& now)
+      : self_(self), rank_(self), sequence_(sequence), before_(before), now_(now) {}
+
+  Suspect follow() {
+    while (chain_.size() < kChainMax &&
+           std::find(chain_.begin(), chain_.end(), rank_) == chain_.end()) {
+      const std::optional<WaitRecord> record = now_(rank_);
+      const std::optional<WaitRecord> earlier = rank_ == self_ ? std::nullopt : before_(rank_);
+      const bool is_behind = record && record->entered.sequence < sequence_;
+      if (!record || (is_behind && !still_waits(*record, earlier))) return not_entered(record);
+      // That rank is further on: its part of this operation is on its way.
+      if (record->entered.sequence > sequence_) break;
+      if (is_behind) go_back(*record, earlier);
+      if (record->culprit >= 0 && !is_held_up(*record, sequence_, before_, now_))
+        return {record->culprit, way_ + record->because, is_certain_};
+      if (record->culprit < 0 && is_silent(*record, earlier)) return silent(*record);
+      chain_.push_back(rank_);
+      rank_ = record->culprit >= 0 ? record->culprit : record->waits_for;
+      if (rank_ < 0) break;
+    }
+    return behind_;
+  }
+
+ private:
+  Suspect not_entered(const std::optional<WaitRecord>& record) const {
+    return {rank_,
+            way_ + name_of(rank_) + " does not wait in it: it has not entered it" +
+                (record ? "; the last that it waited in is operation " +
+                              std::to_string(record->entered.sequence)
+                        : ", or does something else there"),
+            false};
+  }
+  // From here on the chain is that of an earlier operation.
+  void go_back(const WaitRecord& record, const std::optional<WaitRecord>& earlier) {
+    sequence_ = record.entered.sequence;
+    is_certain_ = is_certain_ && (earlier || record.is_over != 0);
+    way_ += name_of(rank_) + " still waits in operation " + std::to_string(sequence_);
+    if (behind_.rank < 0) behind_ = {rank_, way_, false};
+    way_ += ", where ";
+  }
+  bool is_silent(const WaitRecord& record, const std::optional<WaitRecord>& earlier) const {
+    return rank_ != self_ && record.is_over == 0 && earlier && earlier->beat == record.beat;
+  }
+  Suspect silent(const WaitRecord& record) const {
+    return {rank_,
+            way_ + name_of(rank_) + " is in it, waited for rank " +
+                std::to_string(record.waits_for) + ", and gives no sign of life",
+            false};
+  }
+
+  const std::int32_t self_;
+  std::int32_t rank_;
+  std::uint64_t sequence_;
+  const FindRecord& before_;
+  const FindRecord& now_;
+  std::vector<std::int32_t> chain_;
+  std::string way_;  // What is known of ranks that wait in earlier operations.
+  Suspect behind_;   // The first of them, to blame if no other rank is.
+  bool is_certain_ = true;
+};
+
 }  // namespace
 
 Suspect find_suspect(std::int32_t self, std::uint64_t sequence, const FindRecord& before,
                      const FindRecord& now) {
-  std::vector<std::int32_t> chain;
-  std::int32_t rank = self;
-  std::string way;  // What is known of ranks that wait in earlier operations.
-  Suspect behind;   // The first of them, to blame if no other rank is.
-  bool is_certain = true;
-  while (chain.size() < kChainMax && std::find(chain.begin(), chain.end(), rank) == chain.end()) {
-    const std::optional<WaitRecord> record = now(rank);
-    const bool is_behind = record && record->entered.sequence < sequence;
-    const std::optional<WaitRecord> earlier = rank == self ? std::nullopt : before(rank);
-    if (!record || (is_behind && !still_waits(*record, earlier))) {
-      way += name_of(rank) + " does not wait in it: it has not entered it";
-      way += record ? "; the last that it waited in is operation " +
-                          std::to_string(record->entered.sequence)
-                    : ", or does something else there";
-      return {rank, std::move(way), false};
-    }
-    // That rank is further on: its part of this operation is on its way.
-    if (record->entered.sequence > sequence) break;
-    if (is_behind) {
-      sequence = record->entered.sequence;
-      is_certain = is_certain && (earlier || record->is_over != 0);
-      way += name_of(rank) + " still waits in operation " + std::to_string(sequence);
-      if (behind.rank < 0) behind = {rank, way, false};
-      way += ", where ";
-    }
-    if (record->culprit >= 0) {
-      if (!is_held_up(*record, sequence, before, now)) {
-        return {record->culprit, way + record->because, is_certain};
-      }
-      chain.push_back(rank);
-      rank = record->culprit;
-      continue;
-    }
-    if (rank != self && record->is_over == 0 && earlier && earlier->beat == record->beat) {
-      way += name_of(rank) + " is in it, waited for rank " + std::to_string(record->waits_for) +
-             ", and gives no sign of life";
-      return {rank, std::move(way), false};
-    }
-    chain.push_back(rank);
-    if (record->waits_for < 0) break;
-    rank = record->waits_for;
-  }
-  return behind;
+  return WaitChain(self, sequence, before, now).follow();
 }
 
 RollCall::RollCall(const EnteredOperations& entered, std::vector<std::int32_t> world_ranks,

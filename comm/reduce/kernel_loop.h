@@ -151,13 +151,10 @@ IVY_INLINE std::size_t elements_before_line(const KernelCall& call, bool& stream
   return (-address % kLineBytes) / kBytes;
 }
 
+// Those elements; returns how many there are.
 template <class R, int input_count>
-void reduce_all(const KernelCall& call) {
-  using In = typename R::In;
-  using Out = typename R::Out;
-  constexpr std::size_t kElements = sizeof(typename In::Word) / In::kElementBytes;
-  constexpr std::size_t kBlock = kElements * (kBlockVectors / In::kVectors);
-  bool streaming = call.streaming;
+IVY_INLINE std::size_t reduce_before_line(const KernelCall& call, bool& streaming) {
+  constexpr std::size_t kElements = sizeof(typename R::In::Word) / R::In::kElementBytes;
   const std::size_t aligned = elements_before_line<R>(call, streaming);
   std::size_t at = 0;
   while (at < aligned) {
@@ -165,7 +162,17 @@ void reduce_all(const KernelCall& call) {
     reduce_part<R, input_count>(call, at, elements);
     at += elements;
   }
+  return at;
+}
 
+template <class R, int input_count>
+void reduce_all(const KernelCall& call) {
+  using In = typename R::In;
+  using Out = typename R::Out;
+  constexpr std::size_t kElements = sizeof(typename In::Word) / In::kElementBytes;
+  constexpr std::size_t kBlock = kElements * (kBlockVectors / In::kVectors);
+  bool streaming = call.streaming;
+  std::size_t at = reduce_before_line<R, input_count>(call, streaming);
   // A fixed number of inputs keeps their addresses in registers.
   const void* fixed[input_count == 0 ? 1 : input_count];
   for (int j = 0; j < input_count; ++j) fixed[j] = call.inputs[j];

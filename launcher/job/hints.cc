@@ -124,6 +124,19 @@ Diagnostic hint_of(const WorkerEnd& peer, const MasterPlace& master) {
   return hint;
 }
 
+// On the host of the store itself, where MASTER_ADDR cannot be what is wrong.
+std::optional<Diagnostic> own_store_hint(const WorkerEnd& end, const MasterPlace& master) {
+  const bool served = served_in_vain(end);
+  if (!master.has_store || !(served || looked_elsewhere(end, std::to_string(master.port))))
+    return std::nullopt;
+  Diagnostic hint = hint_of(end, master);
+  hint.what = "rank " + std::to_string(end.rank) +
+              (served ? " served a store of its own, and others did not come there"
+                      : " looked for the store at a place of its own") +
+              ": the script seems to overwrite MASTER_PORT";
+  return hint;
+}
+
 }  // namespace
 
 std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd>& ends,
@@ -135,14 +148,8 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
   for (const WorkerEnd& end : ends) {
     if (end.status.success()) continue;
     if (end.host == master.host) {
-      const bool served = served_in_vain(end);
-      if (!master.has_store || !(served || looked_elsewhere(end, port))) continue;
-      Diagnostic hint = hint_of(end, master);
-      hint.what = "rank " + std::to_string(end.rank) +
-                  (served ? " served a store of its own, and others did not come there"
-                          : " looked for the store at a place of its own") +
-                  ": the script seems to overwrite MASTER_PORT";
-      return hint;
+      if (std::optional<Diagnostic> hint = own_store_hint(end, master)) return hint;
+      continue;
     }
     const std::string rank = "rank " + std::to_string(end.rank);
     switch (failed_target_of(end, port)) {

@@ -921,6 +921,26 @@ std::string version_text(const Options& options) {
   return text + "\n";
 }
 
+bool asks_for(const Scanned& scanned, std::string_view name) {
+  return std::any_of(scanned.settings.begin(), scanned.settings.end(),
+                     [&](const Setting& setting) { return setting.entry->name == name; });
+}
+
+// Takes the program and its arguments, if they and the flags go together.
+Result<void> settle_program(const Binder& binder, Scanned& scanned, Raw& raw, Options& options) {
+  if (scanned.command.empty() && options.doctor) {
+    // The interpreter is looked for as for any module.
+    scanned.command = {"site"};
+    raw.is_module = true;
+  }
+  if (scanned.command.empty()) return no_program(scanned);
+  IVY_CHECK(check_contradictions(binder, options));
+  IVY_CHECK(check_one_program(scanned));
+  IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
+  options.command = std::move(scanned.command);
+  return {};
+}
+
 }  // namespace
 
 Result<std::string> read_hostfile(const std::string& path) {
@@ -957,16 +977,12 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
   }
   Options& options = parsed.options;
   Scanned scanned = IVY_TRY(scan_command_line(arguments));
-  const auto asks_for = [&](std::string_view name) {
-    return std::any_of(scanned.settings.begin(), scanned.settings.end(),
-                       [&](const Setting& setting) { return setting.entry->name == name; });
-  };
-  if (asks_for("help")) {
+  if (asks_for(scanned, "help")) {
     parsed.text_to_print = IVY_TRY(wanted_help(scanned));
     return parsed;
   }
   IVY_CHECK(sort_out(scanned, options.notes));
-  if (!asks_for("version")) {
+  if (!asks_for(scanned, "version")) {
     IVY_CHECK(add_all_defaults(environment, scanned));
     note_unknown_variables(environment, options.notes);
     IVY_CHECK(sort_out(scanned, options.notes));
@@ -979,16 +995,7 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     parsed.text_to_print = version_text(options);
     return parsed;
   }
-  if (scanned.command.empty() && options.doctor) {
-    // The interpreter is looked for as for any module.
-    scanned.command = {"site"};
-    raw.is_module = true;
-  }
-  if (scanned.command.empty()) return no_program(scanned);
-  IVY_CHECK(check_contradictions(binder, options));
-  IVY_CHECK(check_one_program(scanned));
-  IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
-  options.command = std::move(scanned.command);
+  IVY_CHECK(settle_program(binder, scanned, raw, options));
   IVY_CHECK(settle(binder, raw, read, options));
   if (const auto policy = IVY_TRY(read_policy(config_places(environment).policy)))
     IVY_CHECK(apply_policy(*policy, scanned, options));

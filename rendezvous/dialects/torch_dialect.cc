@@ -252,13 +252,13 @@ std::vector<std::pair<std::string, std::string>> TorchDialect::entries() {
   return pairs;
 }
 
+// A get has no timeout: clients wait for a key before they get it, and one that was deleted since
+// is answered as torch's own server does, with an empty value (encode_error).
 Request TorchDialect::request_of(TorchOp op) {
   switch (op) {
     case TorchOp::kSet:
       return Set{text(0), text(1)};
     case TorchOp::kGet:
-      // Clients wait for a key before they get it. One that was deleted since is answered as
-      // torch's own server does, with an empty value (encode_error): this request has no timeout.
       return Get{text(0), std::nullopt};
     case TorchOp::kAdd:
       return Add{text(0), incoming_.number};
