@@ -13,6 +13,7 @@
 #include <mutex>
 #include <utility>
 
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 
@@ -95,31 +96,6 @@ const char* word(Level level) {
       return "";
   }
   return "";
-}
-
-// The length of the well-formed UTF-8 character at the front, or 0. RFC 3629, table 3-7 of Unicode.
-std::size_t utf8_length(std::string_view text) {
-  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
-  const unsigned char first = at(0);
-  const std::size_t length = first < 0x80                     ? 1
-                             : first >= 0xc2 && first <= 0xdf ? 2
-                             : first >= 0xe0 && first <= 0xef ? 3
-                             : first >= 0xf0 && first <= 0xf4 ? 4
-                                                              : 0;
-  if (length == 0 || length > text.size()) return 0;
-  for (std::size_t i = 1; i < length; ++i)
-    if ((at(i) & 0xc0) != 0x80) return 0;
-  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) ||
-      (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) > 0x8f))
-    return 0;
-  return length;
-}
-
-bool is_control(std::string_view character) {
-  const auto first = static_cast<unsigned char>(character[0]);
-  if (character.size() == 1) return first < 0x20 || first == 0x7f;
-  // U+0080..U+009F: control characters of eight-bit terminals.
-  return character.size() == 2 && first == 0xc2 && static_cast<unsigned char>(character[1]) < 0xa0;
 }
 
 void say_count(const Log& log, std::uint64_t count, const char* of) {

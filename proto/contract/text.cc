@@ -10,6 +10,32 @@ constexpr std::string_view kHexDigits = "0123456789abcdef";
 
 }  // namespace
 
+// RFC 3629, and table 3-7 of Unicode.
+std::size_t utf8_length(std::string_view text) {
+  const auto at = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
+  if (text.empty()) return 0;
+  const unsigned char first = at(0);
+  const std::size_t length = first < 0x80                     ? 1
+                             : first >= 0xc2 && first <= 0xdf ? 2
+                             : first >= 0xe0 && first <= 0xef ? 3
+                             : first >= 0xf0 && first <= 0xf4 ? 4
+                                                              : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (std::size_t i = 1; i < length; ++i)
+    if ((at(i) & 0xc0) != 0x80) return 0;
+  if ((first == 0xe0 && at(1) < 0xa0) || (first == 0xed && at(1) > 0x9f) ||
+      (first == 0xf0 && at(1) < 0x90) || (first == 0xf4 && at(1) > 0x8f))
+    return 0;
+  return length;
+}
+
+bool is_control(std::string_view character) {
+  const auto last = static_cast<unsigned char>(character.back());
+  const bool is_c1 = last >= 0x80 && last < 0xa0;
+  if (character.size() == 1) return last < 0x20 || last == 0x7f || is_c1;
+  return character.size() == 2 && character.front() == '\xc2' && is_c1;
+}
+
 void add_item(std::string& list, std::string_view item) {
   if (item.empty()) return;
   if (!list.empty()) list += ',';

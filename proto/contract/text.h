@@ -23,6 +23,12 @@ std::string joined(const Words& words, std::string_view separator) {
   return text;
 }
 
+// The length of the well-formed UTF-8 character at the front; 0: there is none.
+std::size_t utf8_length(std::string_view text);
+// A control character, or the byte of one: C0, DEL, and C1, which some terminals obey as they obey
+// ESC, in UTF-8 too.
+bool is_control(std::string_view character);
+
 // Adds to a list with commas; an empty item adds nothing.
 void add_item(std::string& list, std::string_view item);
 
