@@ -9,7 +9,7 @@ set(IVY_LAUNCH_CORE_SOURCES
   plan/allocation.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
   plan/app_plan.cc plan/explain_env.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc
   plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc plan/worker_variables.cc
-  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc report/message_table.cc report/placeholders.cc report/text_columns.cc report/verdict.cc
+  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc report/message_table.cc report/placeholders.cc report/verdict.cc
   slurm/allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy {
 namespace {
@@ -75,22 +76,6 @@ std::string state_of(const IssuedCertificate& one, bool newest, std::int64_t now
   return "valid";
 }
 
-std::string padded(const std::string& text, std::size_t width) {
-  return text + std::string(width > text.size() ? width - text.size() : 0, ' ') + "  ";
-}
-
-std::string table_text(const std::vector<std::array<std::string, 4>>& rows) {
-  std::array<std::size_t, 4> widths{};
-  for (const auto& row : rows)
-    for (std::size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
-  std::string text;
-  for (const auto& [who, state, until, serial] : rows) {
-    text += padded(who, widths[0]) + padded(state, widths[1]) + padded(until, widths[2]) + serial +
-            "\n";
-  }
-  return text;
-}
-
 }  // namespace
 
 std::string index_text(const std::vector<IssuedCertificate>& issued) {
@@ -137,7 +122,7 @@ const IssuedCertificate* newest_of(const std::vector<IssuedCertificate>& issued,
 }
 
 std::string index_table(const std::vector<IssuedCertificate>& issued, std::int64_t now_unix_s) {
-  std::vector<std::array<std::string, 4>> rows{{"CERTIFICATE", "STATE", "NOT AFTER", "SERIAL"}};
+  std::vector<TextRow> rows{{"CERTIFICATE", "STATE", "NOT AFTER", "SERIAL"}};
   const std::set<std::string_view> newest_ones = newest_serials(issued);
   std::string warnings;
   for (const IssuedCertificate& one : issued) {
@@ -152,7 +137,7 @@ std::string index_table(const std::vector<IssuedCertificate>& issued, std::int64
                 (one.role == CertificateRole::kUser ? "--user " : "") + one.name + "`\n";
   }
   if (rows.size() == 1) return "no certificates\n";
-  return table_text(rows) + warnings;
+  return text_columns(rows, "") + warnings;
 }
 
 }  // namespace ivy

@@ -8,6 +8,7 @@
 #include "comm/nccl/library.h"
 #include "comm/nccl/subnets.h"
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -35,8 +36,6 @@ std::string name_of(const RankFacts& rank) {
 std::string cuda_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
-
-std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 Finding finding_about(const RankFacts& rank, const std::string& text, const std::string& fix) {
   Finding finding;

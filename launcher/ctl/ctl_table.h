@@ -7,9 +7,9 @@
 #include <string>
 #include <vector>
 
-#include "launcher/report/text_columns.h"
 #include "launcher/screen/json_text.h"
 #include "proto/contract/remote_text.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy {
 

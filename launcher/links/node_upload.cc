@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -202,10 +203,6 @@ std::string UploadProgress::moved_to(std::size_t done) {
   std::array<char, 32> text{};
   std::snprintf(text.data(), text.size(), ", %.1f MB/s", rate);
   return moved + text.data();
-}
-
-std::string mebibytes(std::size_t bytes) {
-  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
 }
 
 }  // namespace ivy

@@ -44,9 +44,6 @@ class UploadProgress {
   std::size_t told_percent_;
 };
 
-// "5 MiB", rounded up.
-std::string mebibytes(std::size_t bytes);
-
 class NodeUpload {
  public:
   // directory: where bundle-ARCH.run and bundle-ARCH.run.sha256 lie. Reads only the small files.

@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "proto/contract/text_columns.h"
+
 namespace ivy {
 std::string opening_line(const OpenRequest& request) {
   return std::string("IVYOPEN 1 ") + (request.reattach ? "reattach " : "new ") + request.job_id +

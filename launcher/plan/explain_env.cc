@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "launcher/options/exports.h"
-#include "launcher/report/text_columns.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy {
 namespace {

@@ -3,9 +3,9 @@
 
 #include "launcher/plan/plan.h"
 #include "launcher/plan/topology_order.h"
-#include "launcher/report/text_columns.h"
 #include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy {
 namespace {

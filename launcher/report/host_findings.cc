@@ -7,9 +7,9 @@
 #include <limits>
 #include <map>
 
-#include "launcher/report/text_columns.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy {
 namespace {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/node/segments/shared_memory.h"
+#include "proto/contract/text_columns.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {
@@ -13,10 +14,6 @@ namespace {
 
 // About 10 ms of the loop's time.
 constexpr std::uint64_t kStepBytes = 16u << 20;
-
-std::string mebibytes(std::uint64_t bytes) {
-  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
-}
 
 Error too_little_memory(const control::Segment& segment, const std::string& why) {
   return {Code::kResourceExhausted,

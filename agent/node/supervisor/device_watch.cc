@@ -14,6 +14,7 @@
 #include "agent/node/spawn/server_child.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 
@@ -34,8 +35,6 @@ constexpr std::uint64_t kFreeBytes = 512ull << 20;
 constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::size_t kMaxTextBytes = 1u << 20;
 constexpr std::size_t kMaxHolders = 4;
-
-std::string mebibytes(std::uint64_t bytes) { return std::to_string(bytes >> 20) + " MiB"; }
 
 std::string tenths_text(std::int64_t ns) {
   const std::int64_t tenths = ns / 100'000'000;

@@ -9,6 +9,7 @@
 #include "launcher/links/agent/agent_request.h"
 #include "launcher/links/agent/agent_stream.h"
 #include "launcher/links/remote_entry.h"
+#include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
 #include "proto/trust/agent_target.h"
 

@@ -14,6 +14,8 @@ using TextRow = std::vector<std::string>;
 // cell: it is escaped here.
 std::string text_columns(const std::vector<TextRow>& rows, const std::string& indent = "  ");
 
+// "5 MiB", rounded up.
+std::string mebibytes(std::uint64_t bytes);
 // A size in binary units, such as "512 MiB" or "1.5 GiB".
 std::string size_text(std::uint64_t bytes);
 

@@ -1,4 +1,4 @@
-#include "launcher/report/text_columns.h"
+#include "proto/contract/text_columns.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -26,6 +26,10 @@ std::string text_columns(const std::vector<TextRow>& given, const std::string& i
     out += line + "\n";
   }
   return out;
+}
+
+std::string mebibytes(std::uint64_t bytes) {
+  return std::to_string((bytes + (1u << 20) - 1) >> 20) + " MiB";
 }
 
 std::string size_text(std::uint64_t bytes) {
