@@ -5,37 +5,18 @@
 #include <string_view>
 #include <utility>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
 // A name is a part of a key of the store, which has a bound.
 constexpr std::size_t kLongestName = 200;
 
-// Runs of ranks as "0-3,8".
-std::string folded(const std::vector<std::uint32_t>& ranks) {
-  std::string text;
-  for (std::size_t begin = 0; begin < ranks.size();) {
-    std::size_t end = begin + 1;
-    while (end < ranks.size() && ranks[end] == ranks[end - 1] + 1) ++end;
-    if (!text.empty()) text += ",";
-    text += std::to_string(ranks[begin]);
-    if (end - begin > 1) text += "-" + std::to_string(ranks[end - 1]);
-    begin = end;
-  }
-  return text;
-}
-
-// FNV-1a: the same on every host, whatever library it was built with.
-std::uint64_t digest(std::string_view text) {
-  std::uint64_t hash = 14695981039346656037u;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
-  return hash;
-}
-
 std::string name_of(const std::vector<std::uint32_t>& ranks) {
-  std::string name = folded(ranks);
+  std::string name = folded_numbers(ranks);
   if (name.size() <= kLongestName) return name;
-  return std::to_string(ranks.size()) + "-ranks-" + std::to_string(digest(name));
+  return std::to_string(ranks.size()) + "-ranks-" + std::to_string(name_hash(name));
 }
 
 }  // namespace
@@ -61,7 +42,7 @@ Result<FenceGroup> fence_group(const JobLayout& layout, std::vector<std::uint32_
 Result<FenceGroup> named_group(const JobLayout& layout, std::vector<std::uint32_t> ranks,
                                std::string_view id) {
   FenceGroup group = IVY_TRY(fence_group(layout, std::move(ranks)));
-  group.name = "group-" + std::to_string(digest(id)) + "-" + group.name;
+  group.name = "group-" + std::to_string(name_hash(id)) + "-" + group.name;
   return group;
 }
 

@@ -1,8 +1,6 @@
 #include "comm/collectives/tuning_text.h"
 
 #include <algorithm>
-#include <array>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <tuple>
@@ -323,13 +321,7 @@ std::string tuning_text(const TuningTable& table) {
 }
 
 std::string tuning_hash(const TuningTable& table) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a.
-  for (const char c : tuning_text(table)) {
-    hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  }
-  std::array<char, 17> digits = {};
-  std::snprintf(digits.data(), digits.size(), "%016llx", static_cast<unsigned long long>(hash));
-  return digits.data();
+  return hexadecimal(name_hash(tuning_text(table)));
 }
 
 }  // namespace ivy::comm

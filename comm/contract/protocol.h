@@ -13,11 +13,4 @@ namespace ivy::comm {
 // Returns a number that is never 0.
 std::uint64_t protocol_identity();
 
-// "00112233aabbccdd"
-inline std::string protocol_text(std::uint64_t identity) {
-  std::string text;
-  for (int shift = 60; shift >= 0; shift -= 4) text += "0123456789abcdef"[identity >> shift & 15];
-  return text;
-}
-
 }  // namespace ivy::comm

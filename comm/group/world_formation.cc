@@ -57,7 +57,7 @@ std::string machine_of(const std::string& host_key) {
 // The build's name, which every rank says first, so that even a build that knows none of the other
 // fields can read it.
 std::string own_build() {
-  return std::string(version()) + ", protocol " + protocol_text(protocol_identity());
+  return std::string(version()) + ", protocol " + hexadecimal(protocol_identity());
 }
 
 std::vector<std::string> parts_of(const std::string& text, char separator) {

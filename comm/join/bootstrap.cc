@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "comm/contract/protocol.h"
 #include "comm/contract/resolve.h"
 #include "comm/join/endpoint.h"
 #include "comm/join/store_listener.h"
@@ -56,9 +55,7 @@ std::string seconds_text(milliseconds time) {
 std::string named_job(const std::string& key) {
   std::string id;
   for (std::uint64_t round = 1; round <= 2; ++round) {
-    std::uint64_t hash = 14695981039346656037U * round;  // FNV-1a
-    for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-    id += protocol_text(hash);
+    id += hexadecimal(name_hash(key, kHashBegin * round));
   }
   return id;
 }

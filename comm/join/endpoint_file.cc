@@ -10,7 +10,7 @@
 #include <sstream>
 #include <utility>
 
-#include "comm/contract/protocol.h"
+#include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/own_directory.h"
@@ -40,11 +40,7 @@ Result<std::string> read_private(const std::string& path) {
   return read_from(file.get(), kEndpointBytesMax + 1).value_or("");
 }
 
-std::string hash_of(std::string_view key) {
-  std::uint64_t hash = 14695981039346656037U;  // FNV-1a.
-  for (const char c : key) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211U;
-  return protocol_text(hash);
-}
+std::string hash_of(std::string_view key) { return hexadecimal(name_hash(key)); }
 
 struct Process {
   std::string name;

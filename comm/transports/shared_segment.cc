@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "comm/contract/protocol.h"
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -40,7 +41,7 @@ Result<void> check_protocol(std::uint64_t theirs) {
   if (theirs == protocol_identity()) return {};
   return Error{Code::kFailedPrecondition,
                "the shared memory is another build's of libivycomm, which speaks protocol " +
-                   protocol_text(theirs) + ", and this one " + protocol_text(protocol_identity()),
+                   hexadecimal(theirs) + ", and this one " + hexadecimal(protocol_identity()),
                "let every rank load the same libivycomm"};
 }
 

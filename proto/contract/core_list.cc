@@ -4,6 +4,8 @@
 #include <charconv>
 #include <iterator>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -38,17 +40,7 @@ CoreList parse_core_list(std::string_view text) {
   return cores;
 }
 
-std::string core_list_text(const CoreList& cores) {
-  std::string text;
-  for (std::size_t i = 0; i < cores.size();) {
-    std::size_t last = i;
-    while (last + 1 < cores.size() && cores[last + 1] == cores[last] + 1) ++last;
-    text += (text.empty() ? "" : ",") + std::to_string(cores[i]);
-    if (last > i) text += "-" + std::to_string(cores[last]);
-    i = last + 1;
-  }
-  return text;
-}
+std::string core_list_text(const CoreList& cores) { return folded_numbers(cores); }
 
 CoreList common_cores(const CoreList& one, const CoreList& other) {
   CoreList common;

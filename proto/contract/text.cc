@@ -89,6 +89,18 @@ std::string hexadecimal(std::string_view bytes) {
   return text;
 }
 
+std::string hexadecimal(std::uint64_t number) {
+  std::string text;
+  for (int shift = 60; shift >= 0; shift -= 4) text += kHexDigits[number >> shift & 15];
+  return text;
+}
+
+std::uint64_t name_hash(std::string_view text, std::uint64_t begin) {
+  std::uint64_t hash = begin;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 1099511628211u;
+  return hash;
+}
+
 bool is_hexadecimal(std::string_view text) {
   return text.find_first_not_of(kHexDigits) == std::string_view::npos;
 }

@@ -51,8 +51,27 @@ std::optional<Number> to_number(std::string_view text) {
 
 // Bytes as lower-case digits, two for each, and back from nothing but such digits.
 std::string hexadecimal(std::string_view bytes);
+std::string hexadecimal(std::uint64_t number);
 bool is_hexadecimal(std::string_view text);
 std::string from_hexadecimal(std::string_view digits);
+
+// FNV-1a, which is the same in every process and build: for names that several find by themselves.
+inline constexpr std::uint64_t kHashBegin = 14695981039346656037u;
+std::uint64_t name_hash(std::string_view text, std::uint64_t begin = kHashBegin);
+
+// Runs of sorted numbers, "0-2,5".
+template <class Number>
+std::string folded_numbers(const std::vector<Number>& numbers) {
+  std::string text;
+  for (std::size_t i = 0; i < numbers.size();) {
+    std::size_t last = i;
+    while (last + 1 < numbers.size() && numbers[last + 1] == numbers[last] + 1) ++last;
+    text += (i == 0 ? "" : ",") + std::to_string(numbers[i]);
+    if (last > i) text += "-" + std::to_string(numbers[last]);
+    i = last + 1;
+  }
+  return text;
+}
 
 // ASCII alone, whatever the locale.
 std::string lower_case(std::string_view text);

@@ -6,6 +6,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -48,13 +50,6 @@ std::uint64_t siphash(std::string_view key, std::string_view text) {
   state.v2 ^= 0xff;
   for (int i = 0; i < 4; ++i) state.round();
   return state.v0 ^ state.v1 ^ state.v2 ^ state.v3;
-}
-
-std::string hexadecimal(std::uint64_t number) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  std::string text;
-  for (int shift = 60; shift >= 0; shift -= 4) text += kDigits[number >> shift & 15];
-  return text;
 }
 
 // FNV-1a with 32 bits, as MPICH hashes the name.

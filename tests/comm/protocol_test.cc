@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "comm/transports/shared_segment.h"
+#include "proto/contract/text.h"
 #include "tests/comm/world.h"
 
 namespace ivy::comm::test {
@@ -47,9 +48,9 @@ TEST_P(ProtocolTest, RanksOfTwoBuildsAreNamedAtInit) {
     ivy_comm* world = nullptr;
     ASSERT_EQ(build.init(&options, &world), IVY_FAILED_PRECONDITION);
     const std::string text = build.last_error();
-    const std::string ours = protocol_text(protocol_identity());
+    const std::string ours = hexadecimal(protocol_identity());
     EXPECT_TRUE(says(text, "rank 0") && says(text, "rank 1")) << text;
-    EXPECT_TRUE(says(text, ours) && says(text, protocol_text(kOther))) << text;
+    EXPECT_TRUE(says(text, ours) && says(text, hexadecimal(kOther))) << text;
   }));
 }
 
@@ -73,8 +74,8 @@ TEST(ProtocolSegmentTest, MemoryThatAnotherBuildHasAdoptedIsRefused) {
   for (const auto& found :
        {SharedSegment::adopt(dup(memory), dup(memory), 2), SharedSegment::attach(dup(memory), 2)}) {
     ASSERT_FALSE(found.ok());
-    EXPECT_TRUE(says(found.error().message, protocol_text(kOther))) << found.error().message;
-    EXPECT_TRUE(says(found.error().message, protocol_text(protocol_identity())));
+    EXPECT_TRUE(says(found.error().message, hexadecimal(kOther))) << found.error().message;
+    EXPECT_TRUE(says(found.error().message, hexadecimal(protocol_identity())));
   }
   EXPECT_EQ((*first)->header().protocol.load(), kOther);
   close(memory);
