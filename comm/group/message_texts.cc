@@ -2,6 +2,7 @@
 
 #include "comm/transports/alarms.h"
 #include "comm/transports/deadline.h"
+#include "proto/contract/text.h"
 
 namespace ivy::comm {
 namespace {
@@ -26,8 +27,8 @@ std::string name_of(const MessageRequest& request, const std::string& communicat
 
 Failure late(const MessageRequest& request, const PointToPointOptions& options,
              std::chrono::nanoseconds waited) {
-  std::string text =
-      name_of(request, options.communicator) + ": no progress for " + seconds_text(waited) + "; ";
+  std::string text = name_of(request, options.communicator) + ": no progress for " +
+                     tenths_text(waited.count()) + "; ";
   Failure failure = make_failure(FailureKind::kTimeout, "");
   if (request.peer < 0) {
     text += "no rank has sent it";

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <chrono>
-#include <string>
 
 #include "proto/os/clock.h"
 
@@ -30,11 +29,5 @@ class Deadline {
   std::chrono::nanoseconds timeout_;
   std::chrono::nanoseconds since_{0};  // Zero: it has not waited yet.
 };
-
-// "2.3 s"
-inline std::string seconds_text(std::chrono::nanoseconds time) {
-  const auto tenths = time / std::chrono::milliseconds(100);
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
 
 }  // namespace ivy::comm

@@ -8,6 +8,7 @@
 
 #include "comm/transports/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/not_inherited.h"
 
@@ -219,7 +220,7 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   Failure failure = make_failure(
       FailureKind::kTimeout,
       describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
-          options_.communicator + ": no progress for " + seconds_text(wait.waited) + "; " +
+          options_.communicator + ": no progress for " + tenths_text(wait.waited.count()) + "; " +
           (suspicion ? "waiting for " + name + ": " + suspicion->because : "waiting for " + name));
   failure.rank = peer.world_rank;
   failure.pid = peer.pid;

@@ -190,11 +190,11 @@ void WaitLimits::give_up(std::uint32_t member) {
 
 // The timeout of this operation, without a rank to blame.
 Failure WaitLimits::timeout_failure(const std::string& because) const {
-  Failure failure =
-      make_failure(FailureKind::kTimeout,
-                   describe(shape_) + ", operation " + std::to_string(sequence_) +
-                       " of communicator " + options_.communicator + " on " + options_.host +
-                       ": no progress for " + seconds_text(deadline_->waited()) + "; " + because);
+  Failure failure = make_failure(FailureKind::kTimeout,
+                                 describe(shape_) + ", operation " + std::to_string(sequence_) +
+                                     " of communicator " + options_.communicator + " on " +
+                                     options_.host + ": no progress for " +
+                                     tenths_text(deadline_->waited().count()) + "; " + because);
   failure.sequence = sequence_;
   set_operation(failure, comm_status::name_of(shape_.operation));
   return failure;

@@ -7,6 +7,7 @@
 
 #include "proto/contract/build.h"
 #include "proto/contract/limits.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -23,12 +24,6 @@ constexpr std::int64_t kRefusedPatienceNs = 60'000'000'000;
 constexpr int kMaxEarlyLosses = 3;
 // Bytes handed to a link at once: enough to fill a socket, little enough to keep commands in front.
 constexpr std::size_t kWriteBytes = 256u << 10;
-
-std::string seconds_text(std::int64_t ns) {
-  char text[32];
-  std::snprintf(text, sizeof text, "%.1f s", static_cast<double>(ns) / 1e9);
-  return text;
-}
 
 // True if this failure is final for a host whose supervisor has never answered. What a network or a
 // restarting agent may have caused is not: --start-timeout bounds the retries.
@@ -268,7 +263,7 @@ void HostSession::tick() {
   if (!options_.on_this_host) {
     if (silence_.is_over(now)) {
       const RemoteText why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
-      const std::string silent = seconds_text(now - silence_.last_heard_ns());
+      const std::string silent = tenths_text(now - silence_.last_heard_ns());
       return lose(HostLoss::kHost, "nothing was heard for " + silent + why);
     }
     if (was_attached_ && state_ == State::kUp && silence_.wants_another_way(now, attach_sent_ns_))

@@ -118,6 +118,11 @@ std::string lower_case(std::string_view text) {
   return lower;
 }
 
+std::string tenths_text(std::int64_t ns) {
+  const std::int64_t tenths = ns / 100'000'000;
+  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
+}
+
 std::string counted(std::size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }

@@ -76,6 +76,9 @@ std::string folded_numbers(const std::vector<Number>& numbers) {
 // ASCII alone, whatever the locale.
 std::string lower_case(std::string_view text);
 
+// "2.3 s"
+std::string tenths_text(std::int64_t ns);
+
 // "1 host", "3 hosts"
 std::string counted(std::size_t count, std::string_view noun);
 

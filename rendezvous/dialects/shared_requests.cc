@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "proto/contract/text.h"
 #include "rendezvous/dialects/kept_keys.h"
 #include "rendezvous/engine/shown_text.h"
 
@@ -123,8 +124,9 @@ std::uint64_t SharedRequests::advance(std::uint64_t now_ns, Replies& out) {
       for (const Member& member : *members)
         if (member.asker == asker) since_ns = member.since_ns;
     answer_to(asker.client, asker.request,
-              Error{Code::kDeadlineExceeded, "waited " + shown_seconds(now_ns - since_ns) +
-                                                 " for key " + shown_key(shared.key)},
+              Error{Code::kDeadlineExceeded,
+                    "waited " + tenths_text(static_cast<std::int64_t>(now_ns - since_ns)) +
+                        " for key " + shown_key(shared.key)},
               out);
     drop(asker, false, now_ns);
   }

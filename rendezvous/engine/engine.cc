@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "proto/contract/text.h"
 #include "rendezvous/engine/explanation.h"
 #include "rendezvous/engine/serving.h"
 #include "rendezvous/engine/shown_text.h"
@@ -168,8 +169,8 @@ std::string Engine::overdue_text(const Waiting& overdue, std::uint64_t now_ns) {
   const std::string what = overdue.missing.empty()      ? "; members that have not come: "
                            : overdue.missing_count == 1 ? " "
                                                         : "s ";
-  return "waited " + shown_seconds(now_ns - overdue.since_ns) + " for " + overdue.what + what +
-         list;
+  return "waited " + tenths_text(static_cast<std::int64_t>(now_ns - overdue.since_ns)) + " for " +
+         overdue.what + what + list;
 }
 
 std::uint64_t Engine::advance(std::uint64_t now_ns, Replies& out) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <vector>
 
+#include "proto/contract/text.h"
 #include "rendezvous/engine/shown_text.h"
 
 namespace ivy::store {
@@ -14,7 +15,7 @@ constexpr std::size_t kMaxLines = 64;
 constexpr std::size_t kNamedPerLine = 8;
 
 std::string seconds(std::uint64_t from_ns, std::uint64_t to_ns) {
-  return shown_seconds(to_ns > from_ns ? to_ns - from_ns : 0);
+  return tenths_text(to_ns > from_ns ? static_cast<std::int64_t>(to_ns - from_ns) : 0);
 }
 
 // A client's name for people: its rank, or, if that is unknown, its pid and address. One rank may

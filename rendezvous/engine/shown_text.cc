@@ -12,11 +12,6 @@ std::string shown_key(std::string_view key) {
   return text;
 }
 
-std::string shown_seconds(std::uint64_t ns) {
-  const std::uint64_t tenths = ns / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
 std::string shown_list(const std::vector<std::string>& names, std::size_t count, std::size_t most) {
   std::string text;
   const std::size_t named = std::min(names.size(), most);

@@ -1,4 +1,4 @@
-// Keys and durations as people read them. Pure.
+// Keys as people read them. Pure.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,6 @@ namespace ivy::store {
 
 // Returns a key for people, without terminal controls and with at most 120 bytes.
 std::string shown_key(std::string_view key);
-// "41.3 s".
-std::string shown_seconds(std::uint64_t ns);
 // "a, b and 3 more": the first `most` names, of `count` in all.
 std::string shown_list(const std::vector<std::string>& names, std::size_t count, std::size_t most);
 

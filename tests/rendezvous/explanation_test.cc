@@ -1,4 +1,5 @@
 // Who waits for whom, in words.
+#include "proto/contract/text.h"
 #include "rendezvous/engine/explanation.h"
 
 #include <gtest/gtest.h>
@@ -79,8 +80,8 @@ TEST(ExplanationTest, LeavesOutWhoOnlyAsks) {
 TEST(ExplanationTest, ShowsNothingThatATerminalObeys) {
   EXPECT_EQ(shown_key("a\x1b]0;x\x07\n\xc2\x9b"), "a?]0;x????");
   EXPECT_EQ(shown_key(std::string(200, 'k')), std::string(120, 'k') + "...");
-  EXPECT_EQ(shown_seconds(0), "0.0 s");
-  EXPECT_EQ(shown_seconds(41'340'000'000), "41.3 s");
+  EXPECT_EQ(tenths_text(0), "0.0 s");
+  EXPECT_EQ(tenths_text(41'340'000'000), "41.3 s");
 }
 
 }  // namespace

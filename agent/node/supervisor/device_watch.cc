@@ -36,11 +36,6 @@ constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::size_t kMaxTextBytes = 1u << 20;
 constexpr std::size_t kMaxHolders = 4;
 
-std::string tenths_text(std::int64_t ns) {
-  const std::int64_t tenths = ns / 100'000'000;
-  return std::to_string(tenths / 10) + "." + std::to_string(tenths % 10) + " s";
-}
-
 // "GPU 3 holds 30000 MiB: pid 77 (python3) has 29000 MiB".
 std::string held_text(const HeldMemory& held) {
   std::string text = held.device + " holds " + mebibytes(held.bytes);
