@@ -30,7 +30,7 @@ constexpr const char* kCertificate = "host.crt";
 constexpr const char* kKey = "host.key";
 constexpr std::array<const char*, 4> kFiles{kCa, kRevoked, kCertificate, kKey};
 
-constexpr unsigned kProviderIntervalS = 1;  // The minimum of gRPC.
+constexpr unsigned kProviderIntervalS = 1;  // gRPC accepts no shorter interval.
 constexpr std::int64_t kDayS = 86'400;
 
 // The value of a variable that is set and not empty; else null.
@@ -169,7 +169,7 @@ Result<std::optional<std::string>> read_revoked(const std::string& path) {
 
 struct AgentCredentials::Stamp {
   std::int64_t modified_ns = 0;
-  std::int64_t size = -1;  // -1: not there.
+  std::int64_t size = -1;  // Negative where there is no such file.
   std::uint64_t inode = 0;
   bool operator==(const Stamp&) const = default;
 };

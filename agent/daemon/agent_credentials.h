@@ -96,10 +96,11 @@ class AgentCredentials {
     std::int64_t at_unix_s = 0;
   };
 
-  mutable std::mutex mutex_;  // Guards the next three.
+  mutable std::mutex mutex_;  // Guards the three members that a reload changes.
   std::shared_ptr<const TrustAnchor> anchor_;
   CertificateIdentity own_;
-  mutable std::shared_ptr<const LetIn> let_in_;  // Accepted under anchor_.
+  // What was accepted under anchor_, and goes with it.
+  mutable std::shared_ptr<const LetIn> let_in_;
   // A file in memory with key and certificate, for gRPC's provider, which knows only paths. Its
   // descriptor number stays; the file behind it is exchanged as a whole.
   Descriptor published_;

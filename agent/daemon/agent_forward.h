@@ -51,7 +51,7 @@ class AgentForward final
   boost::asio::io_context& loop_;
   std::shared_ptr<ForwardChannel> channel_;
   std::shared_ptr<OpenStream> stream_;
-  std::shared_ptr<AgentForward> self_;  // Until OnDone.
+  std::shared_ptr<AgentForward> self_;  // gRPC calls back until OnDone.
   grpc::ClientContext context_;
   std::unique_ptr<agent::v1::Agent::Stub> stub_;
   agent::v1::OpenRequest up_;

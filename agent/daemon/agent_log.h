@@ -11,7 +11,7 @@
 
 namespace ivy::agent_log {
 
-// The priorities of syslog(3).
+// Numbered as syslog(3) does, for the journal.
 enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 
 // The cause of a line. Each cause has its own rate limit: a flood of refused connections hides
@@ -19,7 +19,7 @@ enum class Level { kError = 3, kWarning = 4, kNotice = 5, kInfo = 6 };
 enum class Cause {
   kOwn,      // Our own work, audit lines among it: never left out.
   kRefusal,  // A peer that was refused.
-  kGrpc,     // gRPC's own lines.
+  kGrpc,     // What gRPC says about itself.
 };
 
 // Reads JOURNAL_STREAM once, and takes over gRPC's lines: errors and those that GRPC_VERBOSITY asks

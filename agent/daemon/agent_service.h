@@ -25,7 +25,7 @@ struct AgentServiceOptions {
   std::string state_directory;   // 0700: records of jobs, tombstones.
   std::string bundle_directory;  // As SSH uses: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
   std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
-  std::string containment;       // For Facts.
+  std::string containment;       // What the Facts call answers.
   std::string version;
   // For kept connections on behalf of our user; read again when it has changed.
   Environment environment;

@@ -22,7 +22,7 @@ bool is_bundle_name(std::string_view text);
 
 struct BundleOffer {
   std::string bundle;
-  std::string architecture;  // uname -m
+  std::string architecture;  // As `uname -m` says it.
   std::string sha256;        // The hash of the tar, 64 hexadecimal digits.
   std::uint64_t bytes = 0;
 };

@@ -34,8 +34,8 @@ std::string ivyrun_config_directory(const Environment& environment);
 
 // The directory of the CA, for every verb, and today's date.
 struct CertificateAuthorityPlace {
-  std::string config_directory;  // From ivyrun_config_directory().
-  std::string directory;         // --ca; empty: config_directory/ca.
+  std::string config_directory;
+  std::string directory;  // --ca; empty: config_directory/ca.
   std::int64_t now_unix_s = std::time(nullptr);
 };
 
@@ -52,9 +52,9 @@ Result<std::string> ca_init(const CaInitArguments& arguments);
 struct HostCertificateArguments {
   CertificateAuthorityPlace place;
   std::string host;                  // A DNS name or a numeric address.
-  std::vector<std::string> aliases;  // Further names or addresses.
+  std::vector<std::string> aliases;  // By which launchers may dial it too.
   std::string serves;
-  std::string out;  // Empty: ./HOST.
+  std::string out;  // Empty: the host's name, in the working directory.
   int days = 365;
 };
 Result<std::string> make_host_certificate(const HostCertificateArguments& arguments);
@@ -65,7 +65,7 @@ struct UserCertificateArguments {
   CertificateAuthorityPlace place;
   std::string user;
   std::uint16_t port = 0;  // 0: that of the existing agent.toml, else kDefaultAgentPort.
-  std::string out;         // Empty: config_directory.
+  std::string out;         // Empty: where ivyrun looks, config_directory.
   int days = 90;
 };
 Result<std::string> make_user_certificate(const UserCertificateArguments& arguments);

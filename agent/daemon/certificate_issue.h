@@ -30,7 +30,7 @@ struct CertificateRequest {
 };
 
 struct RevokedSerial {
-  std::string serial;  // In lower-case hexadecimal digits.
+  std::string serial;  // Lower-case hexadecimal digits, as OpenSSL prints them.
   std::int64_t revoked_at = 0;
 };
 

@@ -63,9 +63,9 @@ FirstBytes judge_hello(std::string_view record) {
   if (reader.broken())
     return refused("a TLS ClientHello in several records, which no client needs");
   hello.take(2 + 32);  // The version as TLS 1.2 had it, and the random number.
-  hello.part(1);       // Session.
-  hello.part(2);       // Ciphers.
-  hello.part(1);       // Compression.
+  hello.part(1);       // The id of a session, behind one byte of length.
+  hello.part(2);       // The cipher suites, behind two bytes of length.
+  hello.part(1);       // The compression methods, behind one byte of length.
   const std::string_view extensions = hello.part(2);
   if (hello.broken()) return refused("a damaged TLS ClientHello");
   Reader versions(supported_versions(extensions));

@@ -26,7 +26,7 @@
 
 namespace ivy {
 
-// One kept connection.
+// A connection to another agent, which is kept for later forwards.
 class ForwardChannel {
  public:
   ForwardChannel(const AgentTarget& target, const AgentIdentity& us);

@@ -37,7 +37,7 @@ class HalfOpen {
   using Id = std::uint64_t;
 
   struct Entrance {
-    std::optional<Id> id;       // Nothing: refused.
+    std::optional<Id> id;       // Nothing where it was refused.
     std::optional<Id> evicted;  // It was evicted: close it, if it was one of the waiting.
     std::string why;            // The limit that was reached, after a refusal or an eviction.
   };
@@ -95,7 +95,7 @@ class HalfOpen {
   ShutDown shut_down_;
   // Addresses that have authenticated, the newest last.
   std::deque<std::string> proved_;
-  std::map<Id, Entry> entries_;  // By age: numbers grow.
+  std::map<Id, Entry> entries_;  // Sorted by age, because numbers grow.
   std::map<std::string, std::size_t> per_address_;
   Id next_ = 1;
 };

@@ -25,7 +25,7 @@ namespace ivy {
 // How the end of a stream appears on the socket. Pure.
 enum class StreamEnd { kRequestsEnded, kBroken };
 enum class SocketEnd {
-  kHalfClose,  // The launcher's side ended.
+  kHalfClose,  // The launcher sends no more, and still reads.
   kHoldOpen,   // Only silence: the supervisor's lease decides, for kHeldOpen; then kHangUp.
   kHangUp,     // The agent that carried the stream here has gone: 60 s for another route.
 };

@@ -15,7 +15,7 @@ namespace {
 
 constexpr std::string_view kFirstLine = "ivy-agent job 1";
 constexpr std::string_view kLastLine = "end";
-constexpr std::size_t kEscapeLength = 4;  // \xNN
+constexpr std::size_t kEscapeLength = 4;  // Bytes are escaped as "\xNN".
 
 Error damaged(const std::string& what) {
   return Error{Code::kDataLoss, "not a whole job record: " + what};

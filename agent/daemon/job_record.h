@@ -11,13 +11,13 @@
 namespace ivy {
 
 struct JobRecord {
-  std::string job_id;  // 32 hexadecimal digits.
+  std::string job_id;
   std::uint32_t host = 0;
   std::int64_t opened_at = 0;  // Seconds since 1970.
   std::string boot_id;         // Identifies the boot of the kernel that the job runs under.
   std::string certificate;     // AgentPeer::certificate() of the peer that opened it...
-  std::string from;            // ...and its address.
-  std::string description;     // JobDescription as it came, in protobuf's bytes.
+  std::string from;
+  std::string description;  // JobDescription as it came, in protobuf's bytes.
 };
 
 // Longest text that is read back: a description is bounded by the largest message.

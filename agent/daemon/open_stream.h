@@ -23,7 +23,6 @@ class StreamHandler {
   virtual ~StreamHandler() = default;
   // read() is done: request() is there. False: the requests have ended, or the stream is broken.
   virtual void on_read(bool ok) = 0;
-  // write() is done.
   virtual void on_written(bool ok) = 0;
   // The stream is broken: by the connection, the launcher, or the server's end.
   virtual void on_cancelled() = 0;
@@ -65,7 +64,7 @@ class OpenStream final
 
   boost::asio::io_context& loop_;
   grpc::CallbackServerContext& context_;
-  std::shared_ptr<OpenStream> self_;  // Until OnDone.
+  std::shared_ptr<OpenStream> self_;  // gRPC calls back until OnDone.
   std::shared_ptr<StreamHandler> handler_;
   agent::v1::OpenRequest request_;
   agent::v1::OpenReply reply_;

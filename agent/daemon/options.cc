@@ -57,7 +57,7 @@ struct Raw {
 
   std::string ca;
   CaInitArguments ca_init;
-  std::vector<std::string> names;  // HOST [ALIAS...]
+  std::vector<std::string> names;  // The host, then its aliases.
   std::string user;
   std::string serves;
   bool serves_any = false;

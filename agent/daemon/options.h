@@ -19,21 +19,21 @@ namespace ivy {
 struct ServeCommand {
   std::vector<ListenAddress> listen;
   std::string certificates;  // Directory; empty: the usual places.
-  std::string socket_path;   // Absolute, never empty.
+  std::string socket_path;
   std::string state_directory;
   std::optional<std::uint16_t> insecure_loopback;
   std::string user_name;  // Empty: the account that runs it.
 };
 
 struct DrainCommand {
-  std::string socket_path;  // Empty: agent_socket_places().
+  std::string socket_path;  // Empty: all of agent_socket_places() are tried.
   bool undo = false;
   bool stop_jobs = false;
   std::chrono::seconds wait{0};
 };
 
 struct StatusCommand {
-  std::string socket_path;  // Empty: agent_socket_places().
+  std::string socket_path;  // Empty: all of agent_socket_places() are tried.
   bool json = false;
 };
 

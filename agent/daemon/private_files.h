@@ -15,7 +15,7 @@ namespace ivy {
 
 // The users besides the owner who may enter a directory.
 enum class DirectoryAccess {
-  kNobody,    // 0700.
+  kNobody,
   kReadable,  // Others may read, only the owner may write.
 };
 
@@ -25,7 +25,7 @@ Result<void> make_private_directory(const std::string& path, DirectoryAccess acc
 Result<void> check_private_directory(const std::string& path, DirectoryAccess access);
 
 struct FileContents {
-  std::string name;  // Within the directory.
+  std::string name;
   std::string text;
   mode_t mode = 0600;
 };

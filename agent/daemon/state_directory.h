@@ -79,7 +79,7 @@ class StateDirectory {
   Descriptor lock_;
   bool is_draining_ = false;
   std::map<JobKey, std::int64_t> tombstones_;  // When each job ended, in seconds since 1970.
-  std::mutex mutex_;                           // Guards the paths below.
+  std::mutex mutex_;                           // The syncing thread reads the paths below.
   std::vector<std::string> waiting_;           // Paths that are to be synced.
   boost::asio::thread_pool syncing_{1};
 };

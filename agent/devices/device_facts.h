@@ -13,8 +13,8 @@ namespace ivy {
 
 struct DeviceFindings {
   FoundDevices found;
-  CoreList allowed;         // Empty: not asked.
-  std::vector<Core> cores;  // Empty: not asked.
+  CoreList allowed;         // Empty where nobody has asked.
+  std::vector<Core> cores;  // Empty where nobody has asked.
 };
 
 // Fills accelerators, accelerator_source, devices, device_view, core_list and allowed_cores.

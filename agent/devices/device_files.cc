@@ -12,7 +12,7 @@ namespace {
 
 struct NetworkDevice {
   std::string interface;
-  std::string place;  // Its directory in /sys/devices.
+  std::string place;
 };
 
 std::vector<NetworkDevice> network_devices(const std::string& root) {

@@ -38,7 +38,7 @@ struct FoundDevices {
   std::string vendor;  // "nvidia", "amd", "intel" or empty.
   std::string source;  // "NVML 535.104.05", "files".
   std::vector<FoundDevice> devices;
-  // At most kMaxDeviceNotes each.
+  // Each of the two has kMaxDeviceNotes entries at most.
   std::vector<std::string> notes;          // What cannot be used, and why.
   std::vector<std::string> disagreements;  // Between sources, for the administrator.
   int unusable = 0;                        // Devices that are there and cannot be opened.

@@ -27,7 +27,7 @@ struct MigSlice {
   std::uint64_t memory_bytes = 0;  // In use, whoever uses it; 0: unknown.
 };
 
-// One directory of /proc/driver/nvidia/gpus.
+// What /proc/driver/nvidia/gpus says of one accelerator.
 struct DriverDevice {
   std::string bdf;  // "0000:07:00.0", lower case.
   int minor = -1;   // N of /dev/nvidiaN; -1: unknown.
@@ -52,7 +52,7 @@ struct NvmlDevice {
   std::string fabric;  // "CLUSTER/CLIQUE" of its NVLink domain; empty: none beyond this host.
 };
 
-// NVML's answer, through ivy-probe.
+// What NVML has told ivy-probe.
 struct NvmlAnswer {
   bool is_here = false;  // Otherwise `error` has the reason.
   std::string error;
@@ -62,11 +62,11 @@ struct NvmlAnswer {
 
 // The contents of the kernel's files.
 struct NvidiaFiles {
-  std::vector<DriverDevice> driver;  // By address.
-  std::vector<std::string> on_bus;   // Addresses as the bus writes them.
-  std::vector<BusDevice> bus;        // The same devices, with their places.
-  int nodes = 0;                     // Usable files /dev/nvidia<N>.
-  bool has_dxg = false;              // /dev/dxg, by which NVIDIA's libraries work in WSL.
+  std::vector<DriverDevice> driver;
+  std::vector<std::string> on_bus;  // Addresses as the bus writes them.
+  std::vector<BusDevice> bus;       // The same devices, with their places.
+  int nodes = 0;                    // How many files /dev/nvidia<N> are usable.
+  bool has_dxg = false;             // /dev/dxg, by which NVIDIA's libraries work in WSL.
 };
 
 // Reads files only, and leaves `bus` to read_device_files(). A host without NVIDIA's devices costs

@@ -20,7 +20,7 @@ NodeState node_state(const std::string& path);
 std::string small_file(const std::string& path);
 // Its first line, without blanks at either end.
 std::string first_line(const std::string& path);
-// Its number, or `otherwise`.
+// The number in the file, or `otherwise` where there is none.
 int number_in(const std::string& path, int otherwise);
 // What lies behind "name" and a colon or blanks, in a text of such lines; empty: no such line.
 std::string value_after(const std::string& text, const std::string& name);

@@ -23,7 +23,7 @@ struct Side {
 struct Part {
   const void* send = nullptr;
   void* receive = nullptr;
-  std::size_t count = 0;  // Elements.
+  std::size_t count = 0;
 };
 
 // An operation is in place where `send` is `receive`, or this rank's part of it. A broadcast's
@@ -32,7 +32,7 @@ struct Collective {
   OperationShape shape;
   Side<const void> send;
   Side<void> receive;
-  double factor = 1;        // PREMUL_SUM.
+  double factor = 1;        // PREMUL_SUM multiplies what it reads by it.
   std::vector<Part> parts;  // Only where shape.has_parts; then no buffer is set.
 };
 

@@ -128,7 +128,7 @@ constexpr BuiltInChoice kBuiltIn[] = {
 struct Crew {
   std::uint32_t members = 1;
   bool is_one_rank_each = false;  // Every host has only one rank.
-  Caches caches;                  // The host's.
+  Caches caches;
 };
 
 constexpr std::uint64_t kNoEnd = std::numeric_limits<std::uint64_t>::max();

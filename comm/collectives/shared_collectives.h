@@ -49,7 +49,7 @@ struct ReduceRule {
 struct Vectors {
   const ReduceRule& rule;
   const void* send;
-  void* receive;  // May be `send`.
+  void* receive;  // May be the same as `send`.
   std::size_t count;
 
   std::size_t bytes() const { return count * rule.input_bytes(); }

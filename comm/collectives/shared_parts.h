@@ -44,7 +44,7 @@ inline ShownPlaces places_of(const SharedGroup& group, std::uint32_t member) {
 // How an operation goes about data that are too large to be shown.
 enum class Way : std::uint8_t {
   kBroken,
-  kSlots,   // Through the shared slots.
+  kSlots,   // Copied through the slots of the shared segment.
   kDirect,  // Out of the members' own memory.
 };
 // kDirect if the buffers of all members (with_receive: `receive` too) are registered and can be

@@ -324,9 +324,9 @@ class ChunkedReduce {
   const void* const send_;
   void* const receive_;
   const std::size_t count_;
-  const std::size_t element_;  // Bytes of an input.
-  const std::size_t result_;   // Bytes of a result: partials are wider than elements.
-  const std::size_t cell_;     // What one element takes up in a slot.
+  const std::size_t element_;
+  const std::size_t result_;  // Bytes of a result: partials are wider than elements.
+  const std::size_t cell_;    // What one element takes up in a slot.
   std::size_t chunk_elements_;
   std::size_t chunks_;
   const std::uint64_t first_;

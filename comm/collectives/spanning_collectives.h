@@ -35,7 +35,7 @@ namespace ivy::comm {
 // Which ranks are on which hosts.
 struct HostMap {
   std::vector<std::vector<std::int32_t>> hosts;  // Ranks by host, in rank order.
-  std::vector<std::uint32_t> host_of;            // By rank.
+  std::vector<std::uint32_t> host_of;            // By rank: the index of its host.
   std::vector<std::uint32_t> member_of;          // By rank: its index on its host.
   std::int32_t self = 0;
 
@@ -83,8 +83,8 @@ class SpanningGroup {
   }
   // How the elements of a reduction travel between hosts.
   struct Wire {
-    Form form;            // As they are, or as partials.
-    std::size_t element;  // Bytes of one.
+    Form form;  // As they are, or as partials.
+    std::size_t element;
     bool is_raw() const { return form == Form::kElement; }
   };
   Wire wire_of(const ReduceRule& rule) const;

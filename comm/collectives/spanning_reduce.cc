@@ -485,7 +485,7 @@ class SpanningGroup::ReduceScatter {
   const Ranges& whole_;
   const Wire wire_;
   const std::size_t piece_;  // In elements of one rank's range.
-  std::size_t index_ = 0;    // The present piece.
+  std::size_t index_ = 0;
   std::size_t rounds_ = 0;
   std::vector<Bytes> results_;  // This host's, by the round in which they were made.
   const void* own_result_ = nullptr;

@@ -80,7 +80,7 @@ std::string way_text(const TuningRow& row) {
   return "?";
 }
 
-// "a, b or c"
+// As a sentence lists them: "a, b or c".
 std::string list_text(const std::vector<std::string>& words) {
   std::string text;
   for (std::size_t i = 0; i < words.size(); ++i) {

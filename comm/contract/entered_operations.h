@@ -15,8 +15,8 @@ namespace ivy::comm {
 
 struct EnteredOperations {
   static constexpr std::size_t kKept = 8;
-  std::uint64_t sequence = 0;       // The last operation's number.
-  Fingerprint fingerprints[kKept];  // By sequence % kKept.
+  std::uint64_t sequence = 0;
+  Fingerprint fingerprints[kKept];  // At the index sequence % kKept.
   std::uint64_t hash = 0;           // A hash of all operations, the last one included.
   std::int32_t rank = -1;           // This rank in the communicator.
   std::int32_t zero = 0;

@@ -25,7 +25,7 @@ enum class FailureKind : std::uint32_t {
 
 struct Failure {
   FailureKind kind = FailureKind::kNone;
-  std::int32_t code = 0;   // ivy_code
+  std::int32_t code = 0;   // As the C interface numbers it, ivy_code.
   std::int32_t rank = -1;  // The world rank to blame, or -1.
   std::int32_t pid = 0;
   std::int32_t signal = 0;

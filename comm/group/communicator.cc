@@ -221,7 +221,7 @@ Called Communicator::queue(const CallOptions& options, std::function<Outcome()> 
         make_failure(FailureKind::kOther, std::to_string(WorkQueue::kPendingMax) +
                                               " operations of communicator " + ranks_.name() +
                                               " are waiting; wait for some of them");
-    failure.code = static_cast<std::int32_t>(Code::kResourceExhausted);  // Nothing was sent.
+    failure.code = static_cast<std::int32_t>(Code::kResourceExhausted);
     return {Outcome(failure), nullptr};
   }
   if (options.is_async) return {{}, std::move(work)};

@@ -16,7 +16,7 @@ struct WaitingMessage {
   std::uint64_t number = 0;  // Counts this rank's sends and receives, from 1.
   bool is_send = false;
   std::int32_t peer = -1;  // Rank in the job; -1: any.
-  std::int32_t tag = -1;   // -1: any.
+  std::int32_t tag = -1;   // Negative: any tag will do.
   Dtype dtype = Dtype::kU8;
   std::uint64_t count = 0;
 };

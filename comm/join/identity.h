@@ -34,7 +34,7 @@ struct Identity {
   // True if ranks may be on other hosts; otherwise nothing listens for them.
   bool spans_hosts = false;
 
-  // kStore.
+  // What follows is set with Bootstrap::kStore.
   std::string host_key;  // Equal for ranks that may share memory.
   std::string store_address;
   std::string first_host_address;  // With a port, which means nothing; empty: as store_address.
@@ -63,7 +63,7 @@ struct Identity {
 
 // What the caller of ivy_init said.
 struct IdentityRequest {
-  std::string init_method;  // Empty: IVY_INIT_METHOD, else "env://".
+  std::string init_method;  // Empty: IVY_INIT_METHOD, or "env://" where that is unset.
   std::optional<std::uint32_t> rank;
   std::optional<std::uint32_t> world_size;
 };

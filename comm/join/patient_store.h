@@ -35,7 +35,7 @@ class PatientStore {
   void note(Code code);
 
   store::Client* client_ = nullptr;
-  std::atomic<std::int64_t> silent_until_ns_{0};  // CLOCK_MONOTONIC.
+  std::atomic<std::int64_t> silent_until_ns_{0};
 };
 
 }  // namespace ivy::comm

@@ -50,7 +50,7 @@ std::string advice_on_port(const Identity& identity) {
          ": set another MASTER_PORT, or IVY_INIT_METHOD=tcp://HOST_OF_RANK_0:PORT";
 }
 
-// As listen_tcp().
+// As listen_tcp(), and no child of a fork() inherits the socket.
 Result<int> listen_here(const std::string& address, std::uint16_t port) {
   const std::unique_lock<std::mutex> guard = not_inherited::lock();
   Result<int> listening = listen_tcp(address, port);

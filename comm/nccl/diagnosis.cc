@@ -20,7 +20,6 @@ constexpr std::size_t kWordsMax = 160;
 // The time limit of a question to the store that is not essential.
 constexpr std::chrono::milliseconds kStoreLimit{250};
 
-// Returns NCCL's last warning.
 std::string last_words(const Functions& nccl, Handle handle) {
   std::string words = own_nccl_warning();
   const char* const last = nccl.get_last_error(handle);

@@ -17,7 +17,7 @@ namespace ivy::comm::nccl {
 
 inline constexpr int kOldest = 21400;     // The first version that has ncclCommInitRankConfig.
 inline constexpr int kMultiRank = 23000;  // NCCL_MULTI_RANK_GPU_ENABLE.
-inline constexpr int kNamedFrom = 22700;  // Config::name.
+inline constexpr int kNamedFrom = 22700;  // The first version whose Config has a name.
 
 class Library {
  public:

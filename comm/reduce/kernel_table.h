@@ -20,7 +20,7 @@ struct KernelCall {
   const void* const* inputs = nullptr;
   std::size_t input_count = 0;
   void* output = nullptr;
-  void* second_output = nullptr;  // Or null.
+  void* second_output = nullptr;  // Null where there is no second one.
   std::size_t count = 0;          // In lanes: a complex element is two.
   const double* factors = nullptr;
   std::uint32_t divisor = 1;

@@ -49,7 +49,7 @@ void reduce(const Reduction& reduction, const Operands& operands);
 void reduce_beside(const Reduction& reduction, const Operands& operands,
                    std::span<const Copy> copies);
 
-// memcpy. No overlap.
+// Copies as memcpy() does: the two must not overlap.
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);
 
 // "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser

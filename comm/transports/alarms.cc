@@ -224,7 +224,7 @@ class ProcessAlarm final : public Alarm {
   struct Watched {
     std::size_t seat = 0;
     bool has_ended = false;
-    bool is_asked_for = false;                        // It has no pidfd.
+    bool is_asked_for = false;                        // It has no pidfd, so the kernel is asked.
     std::uint64_t start = 0;                          // Its process_start(), if it is asked for.
     std::optional<steady_clock::time_point> left_at;  // When its leaving was first seen.
   };

@@ -77,7 +77,7 @@ inline constexpr std::uint32_t kHasLeft = 2;
 struct MemberBlock {
   EntryLine entry[2];  // By the parity of the operation's number.
   ProgressLine progress;
-  SleepLine sleep;  // In collectives.
+  SleepLine sleep;  // Where members sleep in collectives.
   SleepLine mail;   // In messages; `asleep` counts threads, and kLooking for each that looks.
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;

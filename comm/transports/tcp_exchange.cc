@@ -85,7 +85,7 @@ class TcpMesh::Exchange {
   };
   using Sending = Half;
   struct Receiving : Half {
-    std::size_t whole = 0;  // Bytes of the message.
+    std::size_t whole = 0;
     std::size_t begin = 0;  // Where the stripe begins in it.
     const TakePart* take = nullptr;
     std::size_t taken = 0;  // Bytes of the stripe that were taken.

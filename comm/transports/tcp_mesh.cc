@@ -166,7 +166,7 @@ bool TcpMesh::dial(std::int32_t rank, std::uint32_t stream, const OperationCall&
   return true;
 }
 
-// Makes the first stream.
+// Makes the first stream to that rank, if there is none yet.
 bool TcpMesh::connect(std::int32_t rank, const OperationCall& call, const SharedGroup* group) {
   if (connections_[static_cast<std::size_t>(rank)] != nullptr) return true;
   return options_.self < rank ? dial(rank, 0, call, group) : await_dialler(rank, call, group);

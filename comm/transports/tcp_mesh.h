@@ -154,7 +154,7 @@ class TcpMesh {
   std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;
   const Descriptor interruption_;  // An eventfd, readable for ever once interrupt() was called.
-  const Descriptor bell_;          // An eventfd.
+  const Descriptor bell_;
 };
 
 }  // namespace ivy::comm

@@ -41,7 +41,7 @@ struct CtlOptions {
 // What to do with a command line: run a verb, or print a text and exit.
 struct ParsedCtl {
   CtlOptions options;
-  int (*run)(const CtlOptions& options) = nullptr;  // ctl_verbs.h
+  int (*run)(const CtlOptions& options) = nullptr;
   std::string text_to_print;
   int exit_code = 0;
 };

@@ -43,7 +43,7 @@ class JobEvidence {
     std::function<void(const std::string& text)> say;
   };
   struct Question {
-    std::set<std::uint32_t> ranks;  // Empty: all.
+    std::set<std::uint32_t> ranks;  // Empty where all were asked.
     bool native = false;
     bool light = false;
     bool flight_records = true;

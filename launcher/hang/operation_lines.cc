@@ -27,7 +27,7 @@ constexpr std::int64_t kMilli = 1'000'000;
 
 // Ranks that do the same.
 struct OperationGroup {
-  std::string says = {};    // Without the age.
+  std::string says = {};
   std::string behind = {};  // What stands behind the age: " ago".
   RankGroup who = {};
   std::string end = {};  // "SIGKILL"; empty: it lives.

@@ -22,7 +22,7 @@ constexpr std::string_view kAnonymous = "a client at ";
 // A client as the store names it.
 struct NamedClient {
   std::size_t length = 0;  // Length of its name in the text.
-  std::int32_t pid = 0;    // 0: not known.
+  std::int32_t pid = 0;    // 0 where it is not known.
   std::string address;     // Without port and brackets.
 };
 

@@ -17,7 +17,7 @@ struct HostStacks {
 
 enum class StackDetail {
   kWhole,  // Every thread, equal ones together.
-  kMain,   // The main thread alone.
+  kMain,
   kBrief,  // One line: "ranks 0-2 (host a): in torch's all_reduce at train.py:12".
 };
 

@@ -16,7 +16,7 @@ namespace ivy {
 
 struct DetachNotice {
   std::string job_id;
-  std::string log_dir;  // An absolute path.
+  std::string log_dir;  // It is an absolute path.
 };
 
 class Detachment {

@@ -13,8 +13,8 @@ namespace ivy {
 
 // The address and port of rank 0 that workers were given.
 struct MasterPlace {
-  std::string host;     // Name of the host of rank 0.
-  std::string address;  // MASTER_ADDR
+  std::string host;  // Name of the host of rank 0.
+  std::string address;
   std::uint16_t port = 0;
   bool has_store = false;  // The job's store listens there, and on rank 0's own host for localhost.
 };

@@ -19,8 +19,8 @@ class JoinedNodes;
 
 // Names a job, and proves that a launcher is its own.
 struct JobIdentity {
-  std::string job_id;  // In 32 hexadecimal digits.
-  std::string token;   // A secret of 32 bytes.
+  std::string job_id;
+  std::string token;  // A secret of 32 bytes.
 };
 JobIdentity make_job_identity();
 

@@ -16,7 +16,7 @@ namespace ivy {
 class CarrierContext;
 
 enum class AgentWay {
-  kDirect,   // Dialled by us.
+  kDirect,
   kOwnHost,  // This host's agent, over its Unix socket.
   kKept,     // The same socket; our agent carries the stream on over a connection that it keeps.
 };

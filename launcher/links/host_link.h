@@ -21,7 +21,7 @@ namespace ivy {
 // What the carrier asks for at the far end. It travels on the carrier's standard input, never on a
 // command line.
 struct OpenRequest {
-  std::string job_id;      // 32 hexadecimal digits.
+  std::string job_id;
   std::uint32_t host = 0;  // Host number in the job.
   bool reattach = false;   // The supervisor must exist already: never start one.
   // True if a carrier to this host was up before, even if it broke before the supervisor answered.

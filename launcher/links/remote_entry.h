@@ -20,11 +20,11 @@ class RemoteEntry {
  public:
   // What the carrier has to do after some bytes arrived, in this order.
   struct Step {
-    std::string send;                // To the far end.
-    std::string progress;            // For people; empty: nothing new.
-    bool up = false;                 // The link is up now; `send` ends with the opening line.
-    std::string bytes;               // From the relay, for Handlers::bytes.
-    std::optional<LinkDown> failed;  // Final.
+    std::string send;
+    std::string progress;  // For people; empty: nothing new.
+    bool up = false;       // The link is up now; `send` ends with the opening line.
+    std::string bytes;     // From the relay, for Handlers::bytes.
+    std::optional<LinkDown> failed;
   };
 
   // host: as people know it, for messages. upload must outlive this.

@@ -17,8 +17,8 @@ struct GreetingEvent {
     kNeed,   // ivy-node is not there: send the install script for the architecture `text`.
     kSend,   // The install script wants the bundle from byte `text` on.
     kReady,  // The relay runs: send it its opening line.
-    kBytes,  // Bytes of the relay.
-    kFail,   // It cannot go on: `text` says why. Final.
+    kBytes,
+    kFail,  // It cannot go on: `text` says why. Final.
   };
   Kind kind;
   std::string text;

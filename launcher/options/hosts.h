@@ -15,7 +15,7 @@ namespace ivy {
 // One host as written. The order of hosts is the order of ranks, always.
 struct Host {
   std::string name;          // As typed: a name or a numeric address without brackets.
-  std::string user;          // Empty: not written.
+  std::string user;          // Empty where none was written.
   std::uint16_t port = 0;    // SSH port; 0: not written.
   std::optional<int> slots;  // Written slots (a:4, slots=4); repeated entries of a host add up.
   std::optional<int> max_slots = {};  // max_slots=4: more workers than this are refused.

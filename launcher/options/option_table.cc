@@ -37,7 +37,6 @@ constexpr OptionEntry torchruns(std::string_view name, std::string_view value,
 
 constexpr OptionEntry kTable[] = {
     // clang-format off
-    // Placement
     {"hosts", "-H --host -host", "LIST", kPlacement, kHonoured, kOurs,
      "hosts in rank order: 'h1:4,user@h2,node[01-08],[::1]:2' (brackets in quotes: shells read them too); "
      "@FILE reads a hostfile"},
@@ -103,7 +102,6 @@ constexpr OptionEntry kTable[] = {
      "--bind-to core gives each worker an even share of the cores; -x OMP_NUM_THREADS=N limits threads"),
     ignored("use-hwthread-cpus", "-use-hwthread-cpus", "workers keep the cores that ivyrun was given"),
 
-    // Command
     {"module", "-m", "", kCommand, kHonoured, kTorchrun,
      "the program is a Python module, as for python -m"},
     {"no-python", "", "", kCommand, kHonoured, kTorchrun,
@@ -169,7 +167,6 @@ constexpr OptionEntry kTable[] = {
     refused("-D", "-D", "--wdir DIR names the working directory"),
     ignored("multi-gpu", "", "one worker per accelerator is the default"),
 
-    // Output
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
      "KIND", kOutput, kHonoured, kOurs,
      "auto (default), none, rank, host, or a template of %r rank, %R padded, %h host, %l local "
@@ -223,7 +220,6 @@ constexpr OptionEntry kTable[] = {
     torchruns("event-log-handler", "NAME", "there is no such handler here"),
     torchruns("logs-specs", "NAME", "use --log-dir and --label"),
 
-    // Lifecycle
     {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
      "how long hosts may take to come up (default 120s)"},
     {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
@@ -272,7 +268,6 @@ constexpr OptionEntry kTable[] = {
      "go into the background once all workers run: their output goes to the files of --log-dir "
      "(default ./ivyrun-JOB), ivyctl follows and stops the job"},
 
-    // Network
     {"iface", "--network-interface --network-interfaces", "NAME", kNetwork, kHonoured, kOurs,
      "interface whose addresses workers use (default: by route)"},
     {"master-addr", "--master-address --main-process-ip", "ADDRESS", kNetwork, kHonoured, kTorchrun,
@@ -327,7 +322,6 @@ constexpr OptionEntry kTable[] = {
      "--ssh-args '-i FILE' gives ssh a key; better: IdentityFile in ~/.ssh/config"),
     refused("user", "--ssh-user --username", "write it before the host: -H user@host"),
 
-    // Diagnosis
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
      "connect, check and print the plan, but start nothing; --dry-run=json: as an object for programs", "json"},
     {"config", "", "FILE|none", kDiagnosis, kHonoured, kOurs,

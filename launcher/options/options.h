@@ -34,11 +34,11 @@ struct HostOptions {
   std::vector<HostPick> include, exclude;
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;
-  std::optional<int> num_proc;   // -n
+  std::optional<int> num_proc;
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
   // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
   std::optional<int> min_nodes;
-  PerHost per_host;  // --nproc_per_node
+  PerHost per_host;
   MapChoice map_by = MapChoice::kHost;
 };
 
@@ -55,7 +55,7 @@ struct DeviceOptions {
 
 // What a worker executes, and with which variables.
 struct WorkerOptions {
-  Profile profile = Profile::kTorch;  // -B/--backend
+  Profile profile = Profile::kTorch;
   App app = App::kNone;
   AppSpec app_spec;  // App::kRoles: --app NAME or --role.
   std::vector<std::string> app_args;
@@ -63,12 +63,12 @@ struct WorkerOptions {
   std::vector<TfRole> tf_roles;
   bool allow_singletons = false;  // N worlds of one are meant (proto/contract/unserved_worlds.h).
   ProgramKind program_kind = ProgramKind::kAuto;
-  std::vector<std::string> command;           // Program and its arguments, byte for byte.
-  std::string python;                         // --python
-  std::string working_directory;              // --wdir; empty: where ivyrun was started.
-  std::vector<std::string> exports;           // -x K or K=V, in order.
-  std::vector<std::string> env_files;         // --env-file
-  EnvChoice env_choice = EnvChoice::kListed;  // --env
+  std::vector<std::string> command;  // Program and its arguments, byte for byte.
+  std::string python;
+  std::string working_directory;     // --wdir; empty: where ivyrun was started.
+  std::vector<std::string> exports;  // -x K or K=V, in order.
+  std::vector<std::string> env_files;
+  EnvChoice env_choice = EnvChoice::kListed;
   std::vector<std::string> wrap;   // --wrap: words in front of the program, with placeholders.
   ShowRanks wrap_ranks;            // --wrap-ranks: which ranks get them.
   std::string activate;            // --activate: a virtual environment, or "conda:NAME".
@@ -111,13 +111,13 @@ struct LifecycleOptions {
   bool detach = false;       // Go into the background once all workers run.
   // The end of a Slurm allocation: launcher/slurm/allocation_watch.h.
   std::optional<std::chrono::milliseconds> stop_before_end;
-  std::optional<int> preempt_signal;  // None: TERM.
+  std::optional<int> preempt_signal;  // TERM where none was given.
   bool requeue = false;
 };
 
 // Addresses and ports of the workers, and their store.
 struct NetworkOptions {
-  std::string interface;       // --iface
+  std::string interface;
   std::uint16_t port_low = 0;  // --port-range or --master-port
   std::uint16_t port_high = 0;
   std::string master_addr;  // --master-addr: an address, or a name.

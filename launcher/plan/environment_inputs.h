@@ -15,7 +15,7 @@ struct EnvironmentInputs {
   const Options* options = nullptr;
   const JobPlan* plan = nullptr;
   const std::vector<HostAnswer>* answers = nullptr;
-  const Environment* caller = nullptr;  // Where ivyrun was typed.
+  const Environment* caller = nullptr;  // The environment in which ivyrun was typed.
   Environment from_files;               // --env-file, already read.
   std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
   std::uint32_t generation = 0;

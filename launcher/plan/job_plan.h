@@ -70,7 +70,7 @@ struct JobPlan {
   std::uint16_t coordinator_port = 0;  // Reserved for what other frameworks open in rank 0.
   std::uint16_t store_port = 0;        // Port of the store's native dialect; 0: no store.
   std::string program;                 // As shown to people.
-  std::vector<std::string> arguments;  // argv of every worker.
+  std::vector<std::string> arguments;
   std::string rule;  // Which rule decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;
   std::string device_words;  // About accelerators and cores, for the same line; often empty.

@@ -20,7 +20,7 @@ constexpr int kMaxWorkersPerHost = 4096;
 
 // How many workers each host offers, and which rule said so.
 struct Offer {
-  std::vector<int> places;  // Per answer.
+  std::vector<int> places;  // One number for each host that was asked.
   bool bounded = false;     // -n may not ask for more: the user wrote the number of places.
   std::string rule;
 };

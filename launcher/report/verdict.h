@@ -48,8 +48,8 @@ enum class LauncherReason {
 
 struct LauncherEnd {
   LauncherReason reason = LauncherReason::kNone;
-  int signal = 0;         // kInterrupted, kPreempted: which signal.
-  Diagnostic diagnostic;  // The message about it.
+  int signal = 0;  // kInterrupted, kPreempted: which signal.
+  Diagnostic diagnostic;
   std::int64_t at_ns = 0;
 };
 
@@ -59,7 +59,7 @@ struct Outcome {
   bool origin_is_worker = false;        // The exit code is a worker's.
   std::optional<std::size_t> first;     // Index into ends: the first cause.
   std::vector<std::size_t> candidates;  // Others that failed by themselves, in order of time.
-  std::vector<std::size_t> victims;     // Ended by our stop.
+  std::vector<std::size_t> victims;
   std::vector<std::size_t> succeeded;
   std::vector<std::size_t> lost;  // The job has gone on without them, and has not failed for it.
 };

@@ -12,7 +12,7 @@ namespace ivy {
 
 enum class ChunkKind : std::uint8_t {
   kBytes,
-  kEnd,  // The stream has ended.
+  kEnd,
   kCut,  // What follows in this stream was dropped: its line ends here.
 };
 

@@ -73,7 +73,7 @@ class ConsoleStream {
   Handlers handlers_;
   Console console_;
   ChunkQueue queue_;
-  std::vector<Lane*> lanes_;       // By lane number.
+  std::vector<Lane*> lanes_;
   std::size_t shown_[2] = {0, 0};  // Lanes of each stream that reach the console.
   std::vector<Lane*> waiting_;     // Lanes with an unfinished line.
   std::uint64_t lines_ = 0;        // Workers' lines shown so far.

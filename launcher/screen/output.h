@@ -139,11 +139,11 @@ class Output {
   // Threads look at this before they wake the loop for us.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   RankFiles files_;
-  std::unique_ptr<LauncherLog> log_;  // In the background.
+  std::unique_ptr<LauncherLog> log_;  // Null unless the job runs in the background.
   HostCredit credit_;
   // Standard output and error, the second only when it is another place; none once they were left.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
-  std::map<int, RankRecord> ranks_;  // Stable addresses.
+  std::map<int, RankRecord> ranks_;  // In a map, whose elements keep their addresses.
   bool appends_ = false;
   std::vector<std::string> complaints_;
   std::string console_failure_;

@@ -12,7 +12,7 @@ namespace ivy {
 // One that was followed by a restart, or would have been.
 struct FailedAttempt {
   int number = 1;
-  std::string cause;  // attempt_cause()
+  std::string cause;
 };
 
 struct SummaryInputs {
@@ -25,9 +25,9 @@ struct SummaryInputs {
   bool quiet = false;                             // Say nothing when every rank ended well.
   std::string head_logs;  // Folder of this generation's files at the head; empty: none.
   std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
-  std::vector<std::string> complaints;  // Output::complaints()
-  std::vector<std::string> unclean;     // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
-  std::string finding;                  // JobEvidence::finding(), beside a watchdog's abort.
+  std::vector<std::string> complaints;
+  std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
+  std::string finding;               // JobEvidence::finding(), beside a watchdog's abort.
   std::vector<std::string> device_lines;  // device_lines(), beside the first cause.
   std::vector<FailedAttempt> attempts;
   std::vector<std::string> losses;  // RankLosses::lines() has them in order.

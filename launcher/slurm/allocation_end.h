@@ -28,8 +28,8 @@ namespace ivy {
 Result<std::optional<std::chrono::seconds>> parse_time_left(std::string_view text);
 
 struct EndSettings {
-  std::optional<std::chrono::milliseconds> stop_before;  // --stop-before-end
-  int preempt_signal = SIGTERM;                          // --preempt-signal
+  std::optional<std::chrono::milliseconds> stop_before;
+  int preempt_signal = SIGTERM;
 };
 
 enum class SignalSource : std::uint8_t { kTimer, kLauncher, kStep };
@@ -96,7 +96,7 @@ class AllocationEnd {
     int signal = 0;
     std::int64_t began_ms = 0;
     bool is_notice = false;
-    std::array<std::optional<std::int64_t>, kSignalSources> heard_ms;  // By source.
+    std::array<std::optional<std::int64_t>, kSignalSources> heard_ms;
   };
 
   std::optional<std::int64_t> notice_at_ms() const;

@@ -27,7 +27,7 @@ struct StepRequest {
   std::vector<std::string> hosts;       // Slurm's names.
   bool is_whole_allocation = true;      // These are all of the allocation's.
   std::vector<std::string> more_words;  // --srun-args, behind ours: for srun the last value wins.
-  std::string script;                   // step_script()
+  std::string script;
 };
 
 // The whole argv. The step takes every processor, device and byte of memory that the job has on
@@ -62,9 +62,9 @@ inline constexpr int kMostBundlesOfAKind = 3;
 struct StepAnswer {
   enum class Kind { kNeed, kFail };
   Kind kind = Kind::kNeed;
-  std::string architecture;  // kNeed
+  std::string architecture;  // Set where kind is kNeed.
   std::string node;
-  std::string text;  // kFail
+  std::string text;  // Set where kind is kFail.
 };
 // A line of a host's standard output; nothing when it is not ours.
 std::optional<StepAnswer> parse_step_answer(std::string_view line);
@@ -78,7 +78,7 @@ std::optional<TasksEnded> parse_tasks_ended(std::string_view line);
 // "ivy-node: node3: TEXT": what a host says before it has come.
 struct HostWords {
   std::string node;
-  std::string text;
+  std::string text;  // Set where kind is kFail.
 };
 std::optional<HostWords> parse_host_words(std::string_view line);
 // srun goes on trying: "step creation temporarily disabled, retrying (Requested nodes are busy)".

@@ -43,8 +43,9 @@ struct ChildRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all four.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  int third_fd = -1;                                    // Becomes descriptor 3; -1: there is none.
-  std::optional<std::vector<std::string>> environment;  // "NAME=value"; else ours.
+  int third_fd = -1;  // Becomes descriptor 3; -1: there is none.
+  // Texts such as NAME=VALUE; ours where it is not set.
+  std::optional<std::vector<std::string>> environment;
 };
 
 // Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go

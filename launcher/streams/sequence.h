@@ -99,7 +99,7 @@ class Sequence {
 
   boost::asio::io_context& loop_;
   boost::asio::steady_timer timer_;
-  std::shared_ptr<void> waiting_;  // The suspended coroutine.
+  std::shared_ptr<void> waiting_;
   std::shared_ptr<Sequence*> running_;
   bool stopped_ = false;
 };

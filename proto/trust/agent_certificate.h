@@ -34,7 +34,7 @@ struct CertificateIdentity {
   CertificateRole role = CertificateRole::kUser;
   std::string name;                    // NAME in the role's URI.
   std::string serves;                  // NAME in ivy://serves/NAME; empty: anybody.
-  std::vector<std::string> dns_names;  // Lower case.
+  std::vector<std::string> dns_names;  // In lower case, as DNS compares them.
   std::vector<std::string> addresses;  // Numeric, canonical.
   std::string serial;                  // Hexadecimal, lower case.
   std::int64_t not_before = 0;         // Seconds since 1970.

@@ -16,9 +16,9 @@ namespace ivy {
 
 struct AgentIdentity {
   std::uint16_t port = kDefaultAgentPort;
-  std::string certificate_pem;  // With any chain.
+  std::string certificate_pem;  // The certificate, and the chain behind it.
   std::string key_pem;
-  TrustAnchor anchor;  // Prepared.
+  TrustAnchor anchor;
   CertificateIdentity self;
 };
 

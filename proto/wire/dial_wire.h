@@ -46,8 +46,8 @@ struct DialAddress {
 };
 
 struct DialOrder {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string key;     // kDialKeyBytes, as bytes.
+  std::string job_id;
+  std::string key;  // kDialKeyBytes, as bytes.
   // A live launcher sends something twice a second. After this silence the host tries another
   // connection beside the silent one.
   std::chrono::milliseconds silence{5000};
@@ -69,7 +69,7 @@ struct DialGreeting {
   };
   Kind kind = Kind::kCarrier;
   std::uint32_t host = 0;
-  int signal = 0;           // kSignal
+  int signal = 0;           // kSignal: which signal it was.
   bool whole_tree = false;  // kSignal: every process below the task was signalled too.
 };
 

@@ -36,18 +36,18 @@ inline constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
 struct HandshakeHello {
   std::string purpose;  // "store", "leaf", "why": at most 16 characters of [a-z].
-  std::string job_id;   // 32 hexadecimal digits.
+  std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;
   std::uint32_t pid = 0;
   std::uint64_t session = 0;  // A store client's, the same on all its connections; 0: none.
-  std::string nonce;          // kNonceBytes.
+  std::string nonce;          // kNonceBytes of random bytes, never used twice.
 };
 
 struct HandshakeChallenge {
-  std::string nonce;  // kNonceBytes.
+  std::string nonce;  // kNonceBytes of random bytes, never used twice.
   std::string epoch;  // kEpochBytes: the incarnation of the store's contents.
-  std::string mac;    // kMacBytes.
+  std::string mac;    // An HMAC-SHA-256 of kMacBytes bytes.
 };
 
 // Fixed sizes, so that a reader knows how many bytes to wait for before it looks at any.

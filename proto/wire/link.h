@@ -100,9 +100,9 @@ class FrameDecoder {
 std::string encode_header(const FrameHeader& header);
 
 struct AttachRequest {
-  std::string job_id;  // 32 hexadecimal digits.
-  std::string token;   // 32 bytes.
-  std::string build;   // Build of the launcher; launcher and supervisor are always the same build.
+  std::string job_id;
+  std::string token;  // 32 bytes.
+  std::string build;  // Build of the launcher; launcher and supervisor are always the same build.
   // Which launcher of the job this is: 0 started it, each that takes it over from a dead one counts
   // one more. A supervisor begins anew with a higher number and refuses a lower one.
   std::uint32_t takeover = 0;
@@ -125,7 +125,7 @@ Result<OutputChunk> decode_output(std::string_view payload);
 // A payload that waits for its frame to be sent, or to be acknowledged.
 struct StoredFrame {
   FrameType type;
-  std::uint64_t sequence;  // 0: not sent yet.
+  std::uint64_t sequence;  // 0 until it is sent.
   std::string payload;
 };
 

@@ -68,7 +68,7 @@ struct OperationRecord {
   std::uint64_t sequence = 0;  // The communicator's own count, from 1.
   std::uint64_t count = 0;  // Elements, as in the call; of all_gatherv and the like, this rank's.
   std::uint64_t entered_ns = 0;  // CLOCK_MONOTONIC of the host.
-  std::uint64_t ended_ns = 0;    // 0 while it runs.
+  std::uint64_t ended_ns = 0;
   std::int32_t peer = -1;  // Root, or the other side of a send; its rank in the job. -1: none.
   std::uint32_t communicator_hash = 0;  // The name's hash: the row may have another owner by now.
   std::uint16_t communicator = 0;       // Row of the slot (status_page.h).

@@ -56,7 +56,6 @@ struct WireFrame {
   std::string payload;
 };
 
-// Appends one frame.
 void append_frame(std::string& out, FrameHead head, std::string_view payload);
 
 // Bytes to frames, any cut. An error (a length beyond max_bytes, or below a head) is final.

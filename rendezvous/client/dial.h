@@ -22,7 +22,7 @@ struct DialTarget {
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
   std::string purpose = "store";  // Or "leaf", for a host's leaf.
-  std::uint64_t session = 0;      // The client's session.
+  std::uint64_t session = 0;
 };
 
 // "10.0.0.1:4123", "[fd00::1%eth0]:4123", "unix:/path": numeric, nothing is looked up.

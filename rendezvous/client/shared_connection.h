@@ -59,7 +59,6 @@ class SharedConnection {
     std::optional<Milliseconds> limit = {};    // How long the store may be silent.
   };
 
-  // See Client::connect().
   static Result<std::unique_ptr<SharedConnection>> connect(const ClientOptions& options);
 
   // Returns the answer, of the kind that the request's Answer names.

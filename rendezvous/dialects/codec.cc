@@ -88,7 +88,7 @@ template <Form form>
 struct Reader {
   static constexpr bool kIsLeaf = form == Form::kLeaf;
   PayloadReader& in;
-  std::size_t most;  // Entries of one list.
+  std::size_t most;  // A longer list is damaged.
   std::uint64_t now_ns = 0;
   bool is_yes_no = false;
   bool is_other_op = false;

@@ -41,7 +41,7 @@ struct LeafLimits {
 };
 
 struct LeafCounts {
-  std::uint64_t asked = 0;      // Requests of the clients.
+  std::uint64_t asked = 0;      // What its clients have asked.
   std::uint64_t forwarded = 0;  // Those that went to the store.
 };
 

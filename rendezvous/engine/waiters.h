@@ -98,7 +98,7 @@ class Waiters {
   std::unordered_map<ClientId, OfClient> by_client_;
   std::set<std::pair<std::uint64_t, WaiterId>> by_deadline_;
   std::size_t bytes_ = 0;
-  std::array<std::size_t, kSpaces> bytes_of_{};  // Indexed by the space.
+  std::array<std::size_t, kSpaces> bytes_of_{};
 };
 
 template <class Exists>

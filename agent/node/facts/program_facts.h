@@ -13,11 +13,11 @@
 namespace ivy {
 
 struct ProgramRequest {
-  std::string program;  // As typed.
+  std::string program;
   ProgramForm form = PROGRAM_AUTO;
-  std::vector<std::string> interpreters;  // Candidates in order.
+  std::vector<std::string> interpreters;  // Candidates, in the order in which they are tried.
   std::string search_path;                // Empty: this process's own PATH.
-  std::string working_directory;          // Absolute.
+  std::string working_directory;          // It is an absolute path.
 };
 
 // The error_number of a program that begins with "#!" and the name of an interpreter that does not
@@ -31,7 +31,7 @@ struct ProgramFacts {
   std::string working_directory_error;
   std::string path;      // Absolute; empty for a module.
   std::string error;     // Empty: it can be run (a script: read).
-  int error_number = 0;  // errno behind `error`.
+  int error_number = 0;  // The errno that `error` is about.
   std::string library;   // Its MPI libraries (proto/contract/mpi_library.h), blank-separated; often
                          // empty.
   std::string sha256;    // 64 hexadecimal digits; scripts only.

@@ -17,7 +17,7 @@ struct ProcessView {
   ProcessStat stat;
   std::string waiting_in;    // Kernel function; empty while it runs, or if hidden.
   std::string system_call;   // "202 0x7f... 0x189 ..."; empty likewise.
-  std::string kernel_stack;  // Root only.
+  std::string kernel_stack;  // Only root may read it.
   std::uint32_t threads = 0;
   std::string threads_in;  // "12 futex_wait_queue, 3 ep_poll", most frequent first.
   std::uint64_t cpu_ticks = 0;

@@ -296,7 +296,7 @@ class DialCopier {
   const int socket_fd_;
   const int news_fd_;
   int signal_fd_ = -1;
-  Buffer down_;  // From the launcher.
+  Buffer down_;
   Buffer up_;
   int stream_wants_ = 0;
   bool stream_ended_ = false;

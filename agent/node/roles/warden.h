@@ -18,7 +18,7 @@
 namespace ivy {
 
 struct WardenStart {
-  std::string job_id;  // 32 hexadecimal digits.
+  std::string job_id;
   std::uint32_t host = 0;
   int carrier_fd = 3;  // A connected stream socket; given to the supervisor.
   CarrierKind carrier = CarrierKind::kLocal;

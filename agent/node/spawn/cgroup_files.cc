@@ -41,7 +41,7 @@ std::string unescape(std::string_view text) {
 
 struct Mount {
   std::string root;   // The part of the hierarchy that is mounted.
-  std::string point;  // The mount point.
+  std::string point;  // Where it is mounted.
 };
 
 // Mounts of one file system type whose super options hold `option` (empty: any).
@@ -54,7 +54,8 @@ std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
     const std::size_t dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
     const auto before = split(line.substr(0, dash), ' ');
-    const auto after = split(line.substr(dash + 3), ' ');  // type, source, super options
+    // The type, the source and the super options.
+    const auto after = split(line.substr(dash + 3), ' ');
     if (before.size() <= kPointField || after.size() < 3 || after[0] != type) continue;
     const auto options = split(after[2], ',');
     if (!option.empty() && std::ranges::find(options, option) == options.end()) continue;

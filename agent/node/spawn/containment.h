@@ -17,7 +17,7 @@ namespace ivy {
 
 struct JobProcess {
   pid_t pid = 0;
-  std::string name;        // comm
+  std::string name;        // As /proc/PID/comm has it, 15 bytes at most.
   char state = '?';        // R S D Z T...
   std::string waiting_in;  // /proc/pid/wchan, for a process that cannot be ended.
 };
@@ -54,7 +54,7 @@ class Containment {
 struct ContainmentRequest {
   std::string job_id;
   std::uint32_t host = 0;
-  pid_t supervisor = 0;  // Never a member.
+  pid_t supervisor = 0;  // Never a member of what it contains.
   pid_t warden = 0;      // Never a member; the root of the process tree.
   // Where a process has been born already, so that no other trial is needed; empty: unknown.
   std::string proved_cgroup;

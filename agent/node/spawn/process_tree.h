@@ -18,7 +18,7 @@ namespace ivy {
 struct ProcessStat {
   pid_t pid = 0;
   pid_t parent = 0;
-  char state = '?';  // State of `thread`.
+  char state = '?';
   int threads = 0;
   std::uint64_t start_time = 0;  // Clock ticks since boot.
   std::uint64_t cpu_ticks = 0;   // Used so far, by itself and by children that it has reaped.

@@ -20,7 +20,7 @@ struct SpawnRequest {
   std::vector<std::string> arguments;  // argv; arguments[0] is what the program sees as its name.
   std::string executable;              // Absolute, or relative to working_directory.
   Environment environment;             // The whole environment of the process.
-  std::string working_directory;       // Absolute.
+  std::string working_directory;       // It is an absolute path.
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
@@ -33,7 +33,7 @@ struct SpawnRequest {
 struct SpawnFailure {
   std::string step;  // "clone", "setpgid", "chdir", "exec", "stdin"...
   std::string path;  // What the step was about.
-  int error = 0;     // errno
+  int error = 0;
 };
 
 struct SpawnedProcess {

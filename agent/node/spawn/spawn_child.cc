@@ -65,7 +65,7 @@ void place_standard_descriptors(const ChildPlan& plan) {
   }
 }
 
-struct DirectoryEntry {  // What getdents64 writes.
+struct DirectoryEntry {  // The kernel's linux_dirent64, which getdents64 writes.
   std::uint64_t inode;
   std::int64_t offset;
   unsigned short length;
@@ -120,7 +120,7 @@ void set_core_limit(std::uint64_t soft) {
 // its memory gets that memory anyway.
 long bind_to_processors(const ChildPlan& plan) {
   if (plan.processors == nullptr) return 0;
-  constexpr long kPreferred = 1;  // MPOL_PREFERRED
+  constexpr long kPreferred = 1;  // MPOL_PREFERRED of <numaif.h>, a header of libnuma.
   if (plan.memory_nodes != nullptr)
     call(SYS_set_mempolicy, kPreferred, plan.memory_nodes, plan.memory_node_bits);
   return call(SYS_sched_setaffinity, 0, plan.processors_bytes, plan.processors);

@@ -45,7 +45,7 @@ struct ChildPlan {
   long memory_node_bits = 0;
   std::optional<std::uint64_t> core_limit;  // Soft limit; nothing: the same as ours.
   int report_fd = -1;                       // -1: the child shares our memory and writes into...
-  ChildReport* shared_report = nullptr;     // ...this.
+  ChildReport* shared_report = nullptr;
 };
 
 // Becomes the worker of this plan. must_join_cgroup: it was not started in its cgroup.

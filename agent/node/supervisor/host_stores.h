@@ -28,7 +28,7 @@ class HostStores {
       : loop_(loop), send_(std::move(send)), spare_(std::move(spare)), in_step_(in_step) {}
 
   bool has_store() const { return store_ != nullptr; }
-  // Answered by StoreOpened.
+  // The launcher is answered by the event StoreOpened.
   void open_store(const OpenStore& request, const std::string& job_id,
                   const JobDirectory& directory, std::uint16_t port, std::uint16_t torch_port);
   // Answered by GenerationBegun.
@@ -53,8 +53,8 @@ class HostStores {
   const std::function<void(pid_t)> spare_;
   const bool in_step_;
   std::unique_ptr<StoreProcess> store_;  // Set when it was asked for.
-  std::unique_ptr<StoreProcess> leaf_;   // Likewise.
-  std::string leaf_root_;                // The address of the store behind the leaf.
+  std::unique_ptr<StoreProcess> leaf_;
+  std::string leaf_root_;  // The address of the store behind the leaf.
 };
 
 }  // namespace ivy

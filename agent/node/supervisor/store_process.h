@@ -74,7 +74,7 @@ class StoreProcess {
   // Sets a key of the present generation, also in a store that is started later. Both are short,
   // and the key has no blank.
   void put(const std::string& key, const std::string& value);
-  pid_t pid() const;  // 0: not started.
+  pid_t pid() const;  // 0 until it is started.
   // The supervisor has reaped the process.
   void ended(int wait_status);
 

@@ -13,7 +13,7 @@ namespace ivy {
 
 // What the warden hands over. All descriptors belong to the supervisor and are close-on-exec.
 struct SupervisorStart {
-  std::string job_id;  // 32 hexadecimal digits.
+  std::string job_id;
   std::uint32_t host = 0;
   JobDirectory directory;  // Exists; the warden removes it after the supervisor's end.
   int listening_fd = -1;   // The command socket: listening, non-blocking.

@@ -10,7 +10,7 @@
 namespace ivy {
 
 enum class EndingPhase {
-  kIdle,  // Nothing was started.
+  kIdle,  // No worker was started yet.
   kRunning,
   kOrdered,      // A stop was ordered and TERM has not been sent yet.
   kWarned,       // INT was sent, or workers were told on the control socket; TERM follows.

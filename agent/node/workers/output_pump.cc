@@ -26,7 +26,7 @@ struct OutputPump::Stream {
 
   boost::asio::posix::stream_descriptor pipe;
   StreamName name;
-  std::uint64_t queued_bytes = 0;  // Given to the session.
+  std::uint64_t queued_bytes = 0;  // Bytes that were given to the session.
   std::optional<RankLog> log;      // Until it is closed or given up.
   bool log_failed = false;
   std::function<void()> ended;

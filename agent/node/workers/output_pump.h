@@ -91,12 +91,13 @@ class OutputPump {
   std::deque<Stream*> ready_;                 // Each stream at most once, here or in held_.
   std::deque<Stream*> held_;                  // Ready, but the log files have no room.
   std::map<FileWriter::File, Stream*> logs_;  // Those whose file is not closed yet.
-  bool logs_have_moved_ = false;              // Since the last tick.
+  bool logs_have_moved_ = false;
   std::uint64_t logs_stalled_ns_ = 0;
   std::unique_ptr<char[]> buffer_;
   bool discarding_ = false;
   bool again_posted_ = false;
-  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // Guards posted handlers.
+  // Posted handlers may run after this is gone.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };
 
 }  // namespace ivy

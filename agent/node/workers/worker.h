@@ -42,7 +42,7 @@ struct WorkerContext {
   std::uint32_t host = 0;
   OutputPump& output;
   InputPipe& input;
-  std::string control_socket;  // Empty: there is none.
+  std::string control_socket;  // Empty where the job has none.
   std::function<void(const Event&)> send;
   std::function<void()> changed;  // A worker's process has ended, or its output has.
 };
@@ -53,8 +53,8 @@ struct WorkerGroup {
   std::vector<std::string> arguments;
   std::string working_directory;
   Environment environment;    // The supervisor's own, less `unset`, with the plan's over it.
-  std::string log_directory;  // Empty: none.
-  bool python_hook = false;   // On PYTHONPATH.
+  std::string log_directory;  // Empty where no files are written.
+  bool python_hook = false;   // sitecustomize stands on its PYTHONPATH.
   bool own_sessions = false;  // Each worker has its own session.
   // What stands in front of the program, which it becomes; empty: nothing (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
@@ -63,7 +63,7 @@ struct WorkerGroup {
 
 // How far the ending has got, which decides what an exit means.
 struct ExitCircumstances {
-  bool stopping = false;      // The stop had begun.
+  bool stopping = false;      // It ended after the stop had begun.
   bool killed_by_us = false;  // A SIGKILL may be ours.
   // True if the kernel killed something that is not yet attributed. Called only where it matters:
   // the answer costs several file reads.

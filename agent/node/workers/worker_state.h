@@ -11,7 +11,7 @@
 namespace ivy {
 
 enum class WorkerState {
-  kPlanned,  // Not started yet.
+  kPlanned,
   kRunning,
   kQuiet,     // Runs, but no process can write to its pipes any more.
   kDraining,  // Its process has ended; its pipes still hold output, or a grandchild holds them.

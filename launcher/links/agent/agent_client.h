@@ -25,9 +25,9 @@ namespace ivy {
 
 // A job as its host's agent knows it.
 struct JobEntry {
-  RemoteText job_id;  // 32 hexadecimal digits.
+  RemoteText job_id;
   std::int64_t opened_at_unix_s = 0;
-  RemoteText user;  // The launching account.
+  RemoteText user;
   RemoteText launcher_host;
   RemoteText program;     // Without its arguments, which may hold secrets.
   bool attached = false;  // A launcher has a carrier through this agent now.

@@ -19,15 +19,15 @@ struct AgentStatus {
 
 // The agent that was asked, and how far the connection came.
 struct AgentPlace {
-  std::string host;     // As typed.
+  std::string host;
   std::string address;  // Numeric; empty: the Unix socket.
   std::uint16_t port = 0;
-  std::string socket;            // Path of the Unix socket.
-  std::string self;              // Our certificate: "user/alice serial 4f02".
-  bool believed = false;         // We saw its certificate, and it is good.
-  bool connected = false;        // The handshake was done.
-  bool redial = false;           // The job runs already: what may pass is tried again.
-  bool opened = false;           // `Opened` had come.
+  std::string socket;     // Path of the Unix socket.
+  std::string self;       // Our certificate: "user/alice serial 4f02".
+  bool believed = false;  // We saw its certificate, and it is good.
+  bool connected = false;
+  bool redial = false;  // The job runs already: what may pass is tried again.
+  bool opened = false;
   bool timed_out = false;        // We ended the call since nothing came.
   std::optional<Error> refusal;  // Why we refused the agent's certificate.
 };

@@ -23,7 +23,7 @@ class AgentStream {
     std::function<void(const agent::v1::Opened&)> opened;
     std::function<void(std::string)> data;
     std::function<void()> drained;                  // Everything given to write() has left.
-    std::function<void(const AgentStatus&)> ended;  // Last call of all.
+    std::function<void(const AgentStatus&)> ended;  // Called once, after all others.
   };
 
   AgentStream(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,

@@ -23,7 +23,7 @@ using boost::system::error_code;
 
 namespace {
 
-// One TLS record.
+// What one TLS record holds at most.
 constexpr std::size_t kPieceBytes = 16u << 10;
 // Given to gRPC at once: each time wakes one of its threads.
 constexpr std::size_t kBatchBytes = 4 * kPieceBytes;

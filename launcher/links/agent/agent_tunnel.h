@@ -96,7 +96,7 @@ class AgentTunnels {
     int socket = -1;  // gRPC's end; the receiver owns it.
     std::weak_ptr<AgentTunnel> tunnel;
     std::shared_ptr<const AgentTunnel::Story> story;
-    boost::asio::io_context* loop = nullptr;  // The tunnel's.
+    boost::asio::io_context* loop = nullptr;
   };
 
   // Threads are started as they are needed, and no more than the machine has cores.

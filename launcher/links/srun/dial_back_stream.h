@@ -63,7 +63,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   void write_queued();
   void end(const std::string& why);
 
-  // One record of TLS.
+  // What one TLS record holds at most.
   static constexpr std::size_t kReadBytes = 16u << 10;
   // Then other connections have their turn.
   static constexpr int kReadsPerTurn = 16;

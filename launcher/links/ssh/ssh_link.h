@@ -36,7 +36,6 @@ class SshLink : public HostLink {
   void close() override;
 
  private:
-  // How one try ended.
   struct End {
     LinkDown down;
     int worth_tries = 1;         // As often as this it is tried before the link is down.

@@ -25,9 +25,9 @@ struct SshTarget {
   std::vector<std::string>
       identities;              // Private key files in order; the defaults when none is named.
   std::string identity_agent;  // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
-  std::string known_hosts;     // Absolute path.
+  std::string known_hosts;     // It is an absolute path.
   bool may_ask = true;         // StrictHostKeyChecking is not "yes".
-  bool pubkey = true;          // PubkeyAuthentication
+  bool pubkey = true;
   // Not empty: the OpenSSH client must be used, and why ("proxyjump").
   std::string client_because;
 };

@@ -51,7 +51,7 @@ class SshState {
   const SshUser user_;
   const std::string config_path_;
   std::optional<bool> is_configured_;
-  std::shared_ptr<Answer> defaults_;  // Settings without any configuration.
+  std::shared_ptr<Answer> defaults_;  // What ssh does without any configuration.
   SshKeys keys_;
   std::map<std::string, bool> known_hosts_checked_;
   std::set<std::string> client_hosts_;
