@@ -122,6 +122,8 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
     tarball, = packages.glob("ivyrun-*.tar.gz")
     call("tar", "-xf", str(tarball), "-C", local.directory)
     tree, = glob.glob(f"{local.directory}/ivyrun-*")
+    bundle, = glob.glob(f"{tree}/lib/ivyrun/bundle-*.run")
+    assert os.path.getsize(bundle) <= 5_000_000, "what is sent to a host"
     assert "is whole and runs here" in call(f"{tree}/verify")
     done = local.run_program(f"{tree}/bin/ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD, limit=60)
     assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
