@@ -401,7 +401,8 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
-  ivy::Result<std::optional<ivy::Allocation>> read = ivy::find_allocation(caller);
+  ivy::Result<std::optional<ivy::Allocation>> read =
+      ivy::find_allocation(caller, ivy::read_hostfile);
   // A broken allocation is an error only for a job that uses it.
   if (!read.ok() && (!passes_over || wants_end)) return read.error();
   const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
@@ -427,7 +428,7 @@ ivy::Result<void> fits_slurm(const ivy::Options& options) {
   if (!ivy::is_carried_by_slurm(options, options.hosts.front())) return {};
   if (!options.allocation)
     return ivy::Error{ivy::Code::kInvalidArgument,
-                      "--transport slurm: this is no Slurm allocation (SLURM_JOB_ID is not set)",
+                      "--transport slurm: this is not a Slurm allocation (SLURM_JOB_ID is not set)",
                       "start ivyrun inside sbatch or salloc, or leave --transport out"};
   // Hosts dial back to the launcher that started them, and know of no other.
   if (options.detach && options.lease)

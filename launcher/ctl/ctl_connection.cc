@@ -117,7 +117,7 @@ Result<CtlConnection> CtlConnection::ask(const JobPlace& place, const ctl::Reque
 Result<ctl::Reply> parse_reply(const std::string& message) {
   ctl::Reply reply;
   if (!reply.ParseFromString(message))
-    return Error{Code::kDataLoss, "the job's ivyrun sent what is no reply"};
+    return Error{Code::kDataLoss, "the job's ivyrun sent something that is not a reply"};
   if (reply.has_refused())
     return Error{Code::kFailedPrecondition, reply.refused().text(), reply.refused().fix()};
   return reply;

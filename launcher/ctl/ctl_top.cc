@@ -13,6 +13,7 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_table.h"
 #include "launcher/ctl/ctl_verbs.h"
+#include "launcher/job/rank_rows.h"
 #include "launcher/options/option_values.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
@@ -39,27 +40,10 @@ Result<ctl::RanksDescription> ask_ranks(const FoundJob& job) {
                "use the ivyctl beside that ivyrun"};
 }
 
-// The share of one processor between two samples: 400 % are four. Nothing: a sample is missing, or
-// the rank has another process now.
-std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now) {
-  if (!before.has_usage() || !now.has_usage() || before.pid() != now.pid()) return std::nullopt;
-  if (now.sampled_ns() <= before.sampled_ns()) return std::nullopt;
-  // What a child has used may be missing for a moment when it ends.
-  if (now.cpu_ms() <= before.cpu_ms()) return 0;
-  return 100e6 * static_cast<double>(now.cpu_ms() - before.cpu_ms()) /
-         static_cast<double>(now.sampled_ns() - before.sampled_ns());
-}
-
 std::string fixed(const char* format, double value) {
   char text[32];
   std::snprintf(text, sizeof text, format, value);
   return text;
-}
-
-std::string age_text(std::int64_t age_ms) {
-  if (age_ms < 0) return "never";
-  if (age_ms < 60'000) return fixed("%.1f s ago", static_cast<double>(age_ms) / 1e3);
-  return clock_text(age_ms / 1000) + " ago";
 }
 
 ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu) {
@@ -72,7 +56,7 @@ ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu) {
                cpu ? fixed("%.0f", *cpu) : "-",
                known ? size_text(rank.memory_bytes()) : "-",
                known ? std::to_string(rank.processes()) : "-",
-               age_text(rank.output_age_ms()),
+               output_age_text(rank.output_age_ms()),
                rank.operation().empty() ? "-" : table_cell(rank.operation(), 48)};
   row.json = {{"rank", rank.rank()},
               {"host", json_text(rank.host())},

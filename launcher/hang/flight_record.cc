@@ -137,7 +137,7 @@ void add_last_of_default(const PlainValue& root, const std::string& backend, Fli
 Result<FlightRecord> record_of(const PlainValue& root, const std::string& backend) {
   const PlainValue* entries = root.find("entries");
   if (root.kind != Kind::kDictionary || root.find("version") == nullptr)
-    return Error{Code::kInvalidArgument, "it is no flight record of torch's"};
+    return Error{Code::kInvalidArgument, "it is not a flight record of torch's"};
   FlightRecord record;
   record.version = text_of(root, "version");
   const bool has_entries = entries != nullptr;

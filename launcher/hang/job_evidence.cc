@@ -310,14 +310,19 @@ void JobEvidence::look_again(const Answer& first) {
     was_said_ = true;
     report("no rank has printed anything for " + std::to_string(limit_.count()) +
                " s, and none has moved",
-           kStallPatience, [] {});
+           kStallPatience, [this] {
+             if (was_said_ && handlers_.is_running()) handlers_.stall_lasts();
+           });
   });
 }
 
 void JobEvidence::stalled() {
   if (was_said_) return;
   was_said_ = true;
-  report("", kStallPatience, [] {});
+  // Output of other ranks meanwhile is no end of this one: an operation has its own clock.
+  report("", kStallPatience, [this] {
+    if (handlers_.is_running()) handlers_.stall_lasts();
+  });
 }
 
 void JobEvidence::report(const std::string& what, milliseconds patience,

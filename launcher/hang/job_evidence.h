@@ -41,6 +41,8 @@ class JobEvidence {
     std::function<bool()> is_running;
     std::function<WatchdogAbort()> watchdog_abort;
     std::function<void(const std::string& text)> say;
+    // A stall has been reported, and it lasts.
+    std::function<void()> stall_lasts;
   };
   struct Question {
     std::set<std::uint32_t> ranks;  // Empty where all were asked.

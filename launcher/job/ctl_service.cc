@@ -196,7 +196,9 @@ void CtlService::end(const Outcome& outcome, const std::string& summary,
   job_.screen.follow({});
   ctl::JobEnd end;
   end.set_exit_code(outcome.exit_code);
-  end.set_cause(first_line_of(summary));
+  // The summary of a job that ended well may say where its files are, and nothing else.
+  const std::string first = first_line_of(summary);
+  end.set_cause(first.starts_with("logs: ") ? "" : first);
   const Detachment* const detachment = job_.request.detachment;
   const ctl::JobDescription last = description();
   // For "ivyctl logs" and "ivyctl why" afterwards; the rest of what a job in the foreground had to

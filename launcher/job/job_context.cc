@@ -63,6 +63,11 @@ bool JobContext::end_because(LauncherReason reason, Diagnostic diagnostic, int s
   return true;
 }
 
+void JobContext::take_stall_as_reason() {
+  const std::optional<LauncherEnd>& stall = workers.stall();
+  if (stall && end_because(stall->reason, stall->diagnostic)) launcher_end.at_ns = stall->at_ns;
+}
+
 void JobContext::refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason) {
   screen.status_line("");
   for (std::size_t index = 0; index + 1 < diagnostics.size(); ++index)
@@ -112,6 +117,17 @@ MetricsInputs JobContext::metrics_inputs() const {
   inputs.program = options.command.empty() ? "" : options.command.front();
   inputs.opened_unix_ms = opened_unix_ms;
   inputs.generation = generation;
+  return inputs;
+}
+
+PageInputs JobContext::page_inputs(std::vector<std::string> said) const {
+  PageInputs inputs;
+  inputs.job = metrics_inputs();
+  inputs.command = options.command;
+  inputs.state = name(phase.state());
+  inputs.said = std::move(said);
+  inputs.now_unix_ms = wall_ms();
+  inputs.refresh_s = static_cast<int>(kPageKind.period.count());
   return inputs;
 }
 

@@ -17,6 +17,7 @@
 #include "launcher/job/job_state.h"
 #include "launcher/job/job_workers.h"
 #include "launcher/job/metrics_text.h"
+#include "launcher/job/page_text.h"
 #include "launcher/report/device_lines.h"
 
 namespace ivy {
@@ -53,6 +54,8 @@ struct JobContext {
   // The first reason is the cause; what follows from it is not. True: this was the first.
   bool end_because(LauncherReason reason, Diagnostic diagnostic, int signal = 0);
   bool has_reason() const { return launcher_end.reason != LauncherReason::kNone; }
+  // The stall of this attempt, if it has stalled, ends the job.
+  void take_stall_as_reason();
   // No worker starts any more. The last of them ends the job, the others are said before it.
   void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
   void refuse_input(const Error& error);
@@ -66,6 +69,8 @@ struct JobContext {
   std::vector<WorkerEnd> worker_ends() const;
   // What --metrics-file says of the job itself.
   MetricsInputs metrics_inputs() const;
+  // The same of --page; `said`: which ranks were lost so far.
+  PageInputs page_inputs(std::vector<std::string> said) const;
   // What ending the job means now: "stopping 8 workers".
   std::string stopping_text() const;
 

@@ -47,7 +47,8 @@ void JobEnding::stop(milliseconds grace) {
   Stop& stop = *command.mutable_stop();
   stop.set_grace_ms(static_cast<std::uint32_t>(grace.count()));
   // By then their workers on the control socket know who failed.
-  stop.set_after_failure(!job_.has_reason() || why == LauncherReason::kHostLost ||
+  stop.set_after_failure((!job_.has_reason() && !job_.workers.stall()) ||
+                         why == LauncherReason::kHostLost ||
                          why == LauncherReason::kSupervisorLost);
   stop.set_interrupt(why == LauncherReason::kInterrupted && job_.launcher_end.signal == SIGINT);
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) {
@@ -57,8 +58,9 @@ void JobEnding::stop(milliseconds grace) {
     host.session->close();
     host.lost = true;
   }
-  // A kill and a timeout end the job in time, even if the output has no reader.
-  if (job_.phase.state() == JobState::kKilling || why == LauncherReason::kTimeout) {
+  // A kill, a timeout and a stall end the job in time, even if the output has no reader.
+  if (job_.phase.state() == JobState::kKilling || why == LauncherReason::kTimeout ||
+      job_.workers.stall()) {
     drain_timer_.expires_after(grace + JobScreen::kDrainAfterKill);
     drain_timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) give_up_output();
@@ -140,19 +142,22 @@ void JobEnding::conclude() {
   summary_follows_ = true;
 }
 
-void JobEnding::write_metrics(int exit_code) {
-  if (!job_.events.metrics().is_wanted()) return;
-  MetricsInputs inputs = job_.metrics_inputs();
-  inputs.exit_code = exit_code;
+// The last text of --metrics-file and --page.
+void JobEnding::write_state(int exit_code) {
+  if (!job_.events.metrics().is_wanted() && !job_.events.page().is_wanted()) return;
   ctl::RanksDescription ranks;
   add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
-  job_.events.metrics().end(metrics_text(inputs, ranks));
+  PageInputs inputs = job_.page_inputs({});
+  inputs.job.exit_code = exit_code;
+  inputs.summary = summary_;
+  job_.events.metrics().end(metrics_text(inputs.job, ranks));
+  job_.events.page().end(page_text(inputs, {}, ranks));
 }
 
 void JobEnding::say_over(const Outcome& outcome) {
   handlers_.tell_followers(outcome, summary_, [this, outcome] {
     if (!leaves_) job_.events.finish();
-    if (!leaves_) write_metrics(outcome.exit_code);
+    if (!leaves_) write_state(outcome.exit_code);
     handlers_.over(outcome.exit_code, outcome.raise_signal);
   });
 }
@@ -235,7 +240,8 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
-  for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
+  for (const std::string& missing :
+       {job_.events.complaint(), job_.events.metrics().complaint(), job_.events.page().complaint()})
     if (!missing.empty()) inputs.complaints.push_back(missing);
   inputs.device_lines =
       device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);

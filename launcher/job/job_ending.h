@@ -53,7 +53,7 @@ class JobEnding {
   // The same for programs: --summary json, --events, attempt.json.
   void record(const SummaryInputs& inputs);
   std::string hints(const std::vector<WorkerEnd>& ends, const Outcome& outcome) const;
-  void write_metrics(int exit_code);
+  void write_state(int exit_code);
   void say_over(const Outcome& outcome);
 
   JobContext& job_;

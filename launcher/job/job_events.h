@@ -1,5 +1,5 @@
-// What happens to a job, for programs: the JSON lines of --events, the figures of --metrics-file,
-// attempt.json beside the log files of each attempt, and the object of --summary json
+// What happens to a job, for programs: the JSON lines of --events, the files of --metrics-file
+// and --page, attempt.json beside the log files of each attempt, and the object of --summary json
 // (docs/machine-output.md). Files are written on a thread.
 //
 // Thread: the loop's. Lifetime: within the job's context.
@@ -12,7 +12,7 @@
 #include <string>
 
 #include "launcher/job/job_request.h"
-#include "launcher/job/metrics_file.h"
+#include "launcher/job/state_file.h"
 #include "launcher/plan/job_plan.h"
 #include "launcher/screen/summary.h"
 #include "proto/os/file_writer.h"
@@ -41,7 +41,8 @@ class JobEvents {
   void finish();
   // A verdict would go somewhere; making one copies what ranks have printed.
   bool wants_verdict(const std::string& folder) const;
-  MetricsFile& metrics() { return metrics_; }
+  StateFile& metrics() { return metrics_; }
+  StateFile& page() { return page_; }
   // Why something could not be written; empty: it was.
   std::string complaint();
 
@@ -55,7 +56,7 @@ class JobEvents {
   FileWriter writer_;
   FileWriter::File file_ = 0;
   std::set<int> heard_;  // Ranks whose first output has come.
-  MetricsFile metrics_;
+  StateFile metrics_, page_;
   std::int64_t started_at_ns_ = 0;
   int errno_value_ = 0;
 };

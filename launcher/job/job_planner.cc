@@ -208,8 +208,13 @@ Result<std::vector<std::string>> JobPlanner::first_lines() {
   const std::vector<HostAnswer> answers = job_.hosts.answers();
   const EnvironmentInputs known = IVY_TRY(inputs(answers));
   const JobPlan& plan = job_.plan;
-  if (plan.hosts.size() > 1 || job_.options.verbose > 0 || !plan.device_words.empty())
+  if (job_.options.display_map) {
+    const std::string table = plan_table(job_.options, plan, answers);
+    std::string_view rest = table;
+    while (!rest.empty()) lines.emplace_back(take_part(rest, '\n'));
+  } else if (plan.hosts.size() > 1 || job_.options.verbose > 0 || !plan.device_words.empty()) {
     lines.push_back(plan_line(plan));
+  }
   const std::string not_passed = not_passed_line(known);
   if (!not_passed.empty()) lines.push_back("note: " + not_passed);
   if (job_.options.report_bindings)

@@ -5,6 +5,8 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "launcher/job/host_clock.h"
@@ -33,7 +35,13 @@ class JobWorkers {
   // Nothing is known of the workers of this plan yet, except where they run.
   void begin(const JobPlan& plan);
   // Between two generations there are none: what hosts still say belongs to no worker.
-  void clear() { workers_.clear(); }
+  void clear() {
+    workers_.clear();
+    stall_.reset();
+  }
+  // They have stalled, and are stopped for it (--on-stall stop).
+  void stalled(LauncherEnd end) { stall_ = std::move(end); }
+  const std::optional<LauncherEnd>& stall() const { return stall_; }
 
   auto begin() const { return workers_.begin(); }
   auto end() const { return workers_.end(); }
@@ -68,6 +76,7 @@ class JobWorkers {
   std::vector<WorkerRecord> workers_;  // The index is the rank.
   std::size_t running_ = 0;
   std::size_t started_ = 0;
+  std::optional<LauncherEnd> stall_;
 };
 
 }  // namespace ivy

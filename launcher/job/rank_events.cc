@@ -1,6 +1,7 @@
 #include "launcher/job/rank_events.h"
 
 #include <cerrno>
+#include <memory>
 #include <utility>
 
 #include "launcher/hang/rank_names.h"
@@ -46,6 +47,7 @@ JobEvidence::Handlers RankEvents::evidence_handlers() {
   handlers.say = [this](const std::string& text) {
     if (!job_.concluded) job_.screen.say(text);
   };
+  handlers.stall_lasts = [this] { end_stalled(); };
   return handlers;
 }
 
@@ -61,6 +63,24 @@ WatchdogAbort RankEvents::watchdog_abort() const {
   return answer;
 }
 
+// --on-stall stop: this attempt is over, as after a failure.
+void RankEvents::end_stalled() {
+  if (job_.options.on_stall != OnStall::kStop) return;
+  LauncherEnd end;
+  end.reason = LauncherReason::kStalled;
+  end.at_ns = monotonic_ns();
+  end.diagnostic = {
+      .id = "IVY-R021",
+      .what = "the job was stopped because its ranks had stalled (--on-stall stop)",
+      .cause = evidence_.finding(),
+      .fix = "where they were, and whom they waited for, stands above; see docs/hangs.md",
+      .exit_code = kExitStalled};
+  job_.say("the ranks have stalled: " + job_.stopping_text() + " (--on-stall stop)");
+  job_.workers.stalled(std::move(end));
+  if (job_.options.max_restarts == 0) job_.take_stall_as_reason();
+  job_.phase.apply(JobEvent::kTimeUp);
+}
+
 void RankEvents::begin() {
   job_.device_notes.clear();
   mpi_.begin();
@@ -71,6 +91,18 @@ void RankEvents::begin() {
   job_.events.metrics().begin([this](std::function<void(const std::string&)> done) {
     describe([this, done = std::move(done)](const ctl::RanksDescription& ranks) {
       if (!job_.concluded) done(metrics_text(job_.metrics_inputs(), ranks));
+    });
+  });
+  begin_page();
+}
+
+void RankEvents::begin_page() {
+  const auto before = std::make_shared<ctl::RanksDescription>();
+  job_.events.page().begin([this, before](std::function<void(const std::string&)> done) {
+    describe([this, before, done = std::move(done)](const ctl::RanksDescription& ranks) {
+      if (job_.concluded) return;
+      done(page_text(job_.page_inputs(losses_.lines()), *before, ranks));
+      *before = ranks;
     });
   });
 }

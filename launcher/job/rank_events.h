@@ -50,6 +50,8 @@ class RankEvents {
   JobNews::Handlers news_handlers();
   JobEvidence::Handlers evidence_handlers();
   WatchdogAbort watchdog_abort() const;
+  void end_stalled();
+  void begin_page();
 
   JobContext& job_;
   Preemption& preemption_;

@@ -3,6 +3,8 @@
 #include <cstdio>
 #include <map>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -60,6 +62,23 @@ void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>&
     row.set_output_age_ms(has_printed ? (now_ns - worker.last_output_ns) / 1'000'000 : -1);
   }
   add_answers(answers, out);
+}
+
+std::optional<double> cpu_percent(const ctl::RankRow& before, const ctl::RankRow& now) {
+  if (!before.has_usage() || !now.has_usage() || before.pid() != now.pid()) return std::nullopt;
+  if (now.sampled_ns() <= before.sampled_ns()) return std::nullopt;
+  // What a child has used may be missing for a moment when it ends.
+  if (now.cpu_ms() <= before.cpu_ms()) return 0;
+  return 100e6 * static_cast<double>(now.cpu_ms() - before.cpu_ms()) /
+         static_cast<double>(now.sampled_ns() - before.sampled_ns());
+}
+
+std::string output_age_text(std::int64_t age_ms) {
+  if (age_ms < 0) return "never";
+  if (age_ms >= 60'000) return clock_text(age_ms / 1000) + " ago";
+  char text[32];
+  std::snprintf(text, sizeof text, "%.1f s ago", static_cast<double>(age_ms) / 1e3);
+  return text;
 }
 
 }  // namespace ivy

@@ -56,15 +56,14 @@ bool Restarts::decide(bool is_preempted) {
   const bool has_lost = !losses_.members().empty();
   if (policy_.max_restarts() == 0 && !has_lost) return false;
   const std::vector<WorkerEnd> ends = job_.worker_ends();
-  const LauncherEnd& reason =
-      job_.has_reason() || !has_lost ? job_.launcher_end : losses_.members().front().end;
+  const LauncherEnd& reason = ending_reason();
   const Outcome outcome = judge(ends, reason);
   const WorkerEnd* const first = outcome.first ? &ends[*outcome.first] : nullptr;
   AttemptFacts facts;
   facts.restarts = counted_;
-  facts.worker_failed = first != nullptr;
   facts.host_lost = first == nullptr && has_lost;
-  if (first != nullptr || has_lost)
+  facts.worker_failed = first != nullptr || (job_.workers.stall() && !has_lost);
+  if (first != nullptr || has_lost || job_.workers.stall())
     facts.lived = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(
         (first != nullptr ? first->at_ns : reason.at_ns) - job_.started_at_ns));
   facts.could_not_start = std::any_of(
@@ -73,19 +72,30 @@ bool Restarts::decide(bool is_preempted) {
   facts.job_is_ending = job_.has_reason() || is_preempted;
   const RestartDecision decision = policy_.decide(facts);
   if (!decision.why_not.empty()) job_.say("no restart: " + decision.why_not);
-  if (!decision.restarts) {
-    if (facts.host_lost) losses_.take_as_reason();
-    return false;
-  }
+  if (!decision.restarts) return gives_up(facts.host_lost);
   if (const std::string lacking = missing(); !lacking.empty()) {
     job_.say("no restart: " + lacking);
-    return false;
+    return gives_up(false);
   }
   if (!facts.host_lost) ++counted_;
   pause_ = losses_.pause_for(decision.pause);
   keep_attempt(ends, reason, outcome);
-  say_failed(first != nullptr ? cause_with_device(*first, job_) : lost_text(losses_.members()));
+  say_failed(first != nullptr  ? cause_with_device(*first, job_)
+             : facts.host_lost ? lost_text(losses_.members())
+                               : "its ranks had stalled (--on-stall stop)");
   return true;
+}
+
+const LauncherEnd& Restarts::ending_reason() const {
+  if (job_.has_reason()) return job_.launcher_end;
+  if (!losses_.members().empty()) return losses_.members().front().end;
+  return job_.workers.stall() ? *job_.workers.stall() : job_.launcher_end;
+}
+
+bool Restarts::gives_up(bool host_lost) {
+  if (host_lost) losses_.take_as_reason();
+  job_.take_stall_as_reason();
+  return false;
 }
 
 // attempt.json, beside the files of this attempt.

@@ -134,7 +134,7 @@ Result<void> NodeZero::listen(const JoinKey& key) {
                             settings.addresses.front() != options_.join_address;
   if (is_elsewhere && !options_.quiet)
     say_("note: --master-addr " + options_.join_address +
-         " is no address of this host, where node 0 was started");
+         " is not an address of this host, where node 0 was started");
   return {};
 }
 

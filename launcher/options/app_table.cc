@@ -231,7 +231,7 @@ constexpr std::pair<std::string_view, MakeApp*> kApps[] = {
 };
 
 Error wrong_role(std::string_view text, const std::string& why) {
-  return usage_error("\"" + std::string(text) + "\" is no role: " + why,
+  return usage_error("\"" + std::string(text) + "\" is not a role: " + why,
                      "NAME=COMMAND, NAME@first=COMMAND or NAME@others=COMMAND, such as "
                      "'server@first=./server --port {server.port}'");
 }

@@ -64,10 +64,10 @@ Result<void> add_entry(const TomlEntry& entry, const OptionSpelling& spelling, S
     setting.value =
         spelling.implied_value.empty() ? entry.values.front() : std::string(spelling.implied_value);
   } else if (entry.kind == TomlEntry::Kind::kSwitch && spelling.takes_value()) {
-    return wrong_kind(entry, "no switch: it takes " + std::string(spelling.entry->value));
+    return wrong_kind(entry, "not a switch: it takes " + std::string(spelling.entry->value));
   }
   if (entry.kind == TomlEntry::Kind::kList && !is_among(kLists, spelling.entry->name))
-    return wrong_kind(entry, "no list: it takes one value");
+    return wrong_kind(entry, "not a list: it takes one value");
   if (is_switch) {
     scanned.settings.push_back(std::move(setting));
     return {};

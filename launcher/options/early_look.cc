@@ -10,7 +10,8 @@ namespace {
 constexpr std::array<std::string_view, 5> kCounts = {"-n", "-np", "--np", "--nproc_per_node",
                                                      "--nproc-per-node"};
 // Defaults of flags, and the schedulers' allocations.
-constexpr std::array<std::string_view, 5> kPrefixes = {"IVY_", "PET_", "SLURM_", "PBS_", "LSB_"};
+constexpr std::array<std::string_view, 6> kPrefixes = {"IVY_", "PET_", "SLURM_",
+                                                       "PBS_", "LSB_", "PE_"};
 
 bool is_count(std::string_view word) { return std::ranges::find(kCounts, word) != kCounts.end(); }
 

@@ -143,6 +143,11 @@ constexpr OptionEntry kTable[] = {
      "each is alone, rank 0 of 1; without this flag they are an error with more than one worker"},
     refused("genv", "-genv -env", "use -x NAME=VALUE"),
     refused("genvlist", "-genvlist -envlist", "use -x NAME for each"),
+    refused("stage", "--fetch --preload-files --preload-binary --copy --sbcast --bcast",
+            "programs and data are at the same path on every host: a shared directory, or rsync -a DIR/ HOST:DIR/ before"),
+    refused("module-load", "--modules", "load modules where you type ivyrun: PATH, LD_LIBRARY_PATH and MODULE* reach every host"),
+    refused("profile", "--profiler", "--wrap 'nsys profile -o trace.%r', with --wrap-ranks for some ranks alone"),
+    refused("pty", "-pty", "workers have no terminal: --label and --raw say how their output is shown on yours"),
     refused("container", "--container-image", "give the container as the program: ivyrun ... apptainer exec --nv IMAGE python3 train.py (docs/launching.md)"),
     {"app", "", "NAME", kCommand, kHonoured, kOurs,
      "run what the program needs beside it: ray, dask, xgboost, ps-lite, tf-ps, vllm, sglang (docs/apps.md); jax-service: JAX's "
@@ -201,10 +206,12 @@ constexpr OptionEntry kTable[] = {
      "when nobody reads: make workers wait, or lose console lines (default: block)"},
     {"name", "", "NAME", kOutput, kHonoured, kOurs,
      "what you call the job: `ivyctl logs NAME`; it stands in lists, events and attempt.json too"},
-    {"events", "", "FILE|fd:N", kOutput, kHonoured, kOurs,
+    {"events", "", "FILE|fd:N|-", kOutput, kHonoured, kOurs,
      "append what happens as JSON lines: plan, start, first_output, exit, restart, verdict (docs/machine-output.md)"},
     {"metrics-file", "", "FILE", kOutput, kHonoured, kOurs,
      "keep the state of the job in FILE for Prometheus (node_exporter's textfile collector), replaced every 15 s"},
+    {"page", "", "FILE", kOutput, kHonoured, kOurs,
+     "keep a page for browsers in FILE: what each rank does and uses, and how the job ended; replaced every 5 s"},
     {"summary", "", "auto|off|json", kOutput, kHonoured, kOurs,
      "what is said of the end of the job: words where something is to be said (auto), nothing, or one JSON line, "
      "the last on standard error"},
@@ -257,6 +264,9 @@ constexpr OptionEntry kTable[] = {
      "put the Slurm job back into the queue when its end has stopped it (exit code 75)"},
     {"stall-timeout", "--stall-check", "TIME", kLifecycle, kHonoured, kOurs,
      "say where the ranks are and whom they wait for, once nothing has moved for TIME"},
+    {"on-stall", "", "report|stop", kLifecycle, kHonoured, kOurs,
+     "with --stall-timeout: say it and let the job be (report, the default), or stop the workers then, too: "
+     "--max-restarts N starts them again, else the exit code is 123"},
     {"no-python-hook", "", "", kLifecycle, kHonoured, kOurs,
      "put no sitecustomize on the workers' PYTHONPATH: `ivyctl stack` then needs py-spy or gdb and "
      "knows no flight record of torch's Gloo, "
@@ -331,7 +341,9 @@ constexpr OptionEntry kTable[] = {
      "the flags of every day; --help all: every flag; --help TOPIC: placement, program, output, endings, "
      "network, diagnosis, or one flag", "TOPIC"},
     {"version", "-V", "", kDiagnosis, kHonoured, kOurs, "the version; with -v also the build"},
-    refused("display", "--display-map -display-map --display-allocation --display-topo", "use --dry-run"),
+    {"display", "--display-map=map -display-map=map --display-allocation=map", "map|bindings|map,bindings", kDiagnosis,
+     kHonoured, kOurs, "before the workers start, say the plan as --dry-run shows it (map), or what --report-bindings says"},
+    refused("display-topo", "", "--report-bindings says which processors each rank has; lstopo shows those of a host"),
     refused("check-build", "", "use --version -v"),
     {"doctor", "--network-check --preflight", "", kDiagnosis, kHonoured, kOurs,
      "check the hosts and say what is wrong with each and what to do, but start nothing; no program is needed; exit code 1 "

@@ -36,6 +36,8 @@ enum class EnvChoice { kListed, kAll, kNone };
 enum class SummaryChoice { kAuto, kOff, kJson };
 // --on-failure: what happens when a worker ends badly.
 enum class OnFailure { kRestart, kShrink, kReplace };
+// --on-stall: what happens when nothing has moved for --stall-timeout.
+enum class OnStall { kReport, kStop };
 // --map-by: by what ranks that follow each other are near to each other.
 enum class MapChoice { kHost, kNvlink, kSwitch };
 // --bind-to. kAuto: near the worker's accelerators, where it has any.

@@ -277,6 +277,7 @@ Result<std::string> parse_event_place(const std::string& text) {
                              ">events.jsonl");
     return text;
   }
+  if (text == "-") return std::string("fd:1");
   return parse_file_place(text);
 }
 

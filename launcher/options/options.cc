@@ -176,6 +176,16 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
   binder.list("device-env", options.device_env);
   binder.parsed("bind-to", options.bind_to, parse_bind_to);
   binder.on("report-bindings", options.report_bindings);
+  binder.value("display", [&](const std::string& text) -> Result<void> {
+    std::string_view rest = text;
+    while (!rest.empty()) {
+      const std::string_view word = take_part(rest, ',');
+      if (word != "map" && word != "alloc" && word != "bindings" && word != "bind")
+        return usage_error("\"" + std::string(word) + "\" is not shown", "map, bindings, or both");
+      (word.starts_with("bind") ? options.report_bindings : options.display_map) = true;
+    }
+    return {};
+  });
 }
 
 // What runs beside the workers.
@@ -245,6 +255,7 @@ void bind_output(Binder& binder, OutputOptions& options) {
   binder.parsed("name", options.name, parse_job_name);
   binder.on("dedup", options.dedup);
   binder.parsed("metrics-file", options.metrics_file, parse_file_place);
+  binder.parsed("page", options.page, parse_file_place);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -261,6 +272,8 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
     return {};
   });
+  binder.choice<OnStall>("on-stall", options.on_stall,
+                         {{"report", OnStall::kReport}, {"stop", OnStall::kStop}});
   binder.parsed("stop-before-end", options.stop_before_end, parse_duration);
   binder.value("preempt-signal", [&](const std::string& text) -> Result<void> {
     const int signal = signal_number(text);
@@ -714,6 +727,9 @@ Result<void> settle_range(const Binder& binder, const Options& options) {
 
 // What a job that goes on without some of its ranks does not go with.
 Result<void> settle_failure(const Binder& binder, Options& options) {
+  if (options.on_stall == OnStall::kStop && options.stall_timeout.count() == 0)
+    return usage_error(binder.shown("on-stall") + " stop needs --stall-timeout TIME",
+                       "--stall-timeout 10m, or how long nothing may move");
   if (binder.is_given("min-workers") && options.on_failure != OnFailure::kShrink)
     return usage_error(binder.shown("min-workers") + " needs --on-failure shrink");
   if (options.on_failure == OnFailure::kRestart) return {};

@@ -34,6 +34,7 @@ struct HostOptions {
   std::vector<HostPick> include, exclude;
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;
+  std::string batch_job;         // "PBS job 7": another scheduler's job, whose hosts these are.
   std::optional<int> num_proc;
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
   // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
@@ -51,6 +52,7 @@ struct DeviceOptions {
   std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
   BindChoice bind_to = BindChoice::kAuto;
   bool report_bindings = false;
+  bool display_map = false;  // --display map: the plan as --dry-run shows it, and then the job.
 };
 
 // What a worker executes, and with which variables.
@@ -95,6 +97,7 @@ struct OutputOptions {
   std::string name;          // --name: what people call the job.
   bool dedup = false;        // --dedup: equal lines of several ranks are shown once.
   std::string metrics_file;  // --metrics-file: an absolute path; empty: none.
+  std::string page;          // --page: an absolute path; empty: none.
 };
 
 // When the job ends, is given up or starts again.
@@ -104,6 +107,7 @@ struct LifecycleOptions {
   std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
   std::optional<std::chrono::milliseconds> lease;
   std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
+  OnStall on_stall = OnStall::kReport;
   int max_restarts = 0;  // --max-restarts: how often a group that failed is started again.
   OnFailure on_failure = OnFailure::kRestart;
   int max_replacements = 0;  // --max-restarts with --on-failure replace; max_restarts is 0 then.

@@ -18,7 +18,7 @@ constexpr char kAsk[] = "leave it out, or ask who administers this host";
 Result<void> take_carriers(const TomlEntry& entry, Policy& policy) {
   for (const std::string& carrier : entry.values)
     if (std::find(std::begin(kCarriers), std::end(kCarriers), carrier) == std::end(kCarriers))
-      return usage_error(entry.place + ": \"" + carrier + "\" is no carrier",
+      return usage_error(entry.place + ": \"" + carrier + "\" is not a carrier",
                          "the carriers are " + joined(kCarriers, ", "));
   policy.carriers = entry.values;
   return {};
@@ -28,7 +28,7 @@ Result<void> take_forbidden(const TomlEntry& entry, Policy& policy) {
   for (const std::string& flag : entry.values) {
     const std::optional<OptionSpelling> spelling = find_option("--" + flag);
     if (!spelling)
-      return usage_error(entry.place + ": \"" + flag + "\" is no flag of ivyrun",
+      return usage_error(entry.place + ": \"" + flag + "\" is not a flag of ivyrun",
                          "flags without their dashes: ivyrun --help all");
     policy.forbidden.emplace_back(spelling->entry->name, entry.place);
   }

@@ -1,17 +1,29 @@
 #include "launcher/plan/allocation.h"
 
+#include "launcher/plan/batch_hosts.h"
+
 namespace ivy {
 namespace {
 
-using Source = Result<std::optional<Allocation>> (*)(const Environment& environment);
+using Source = Result<std::optional<Allocation>> (*)(const Environment& environment,
+                                                     const AllocationReader& read);
 
-Result<std::optional<Allocation>> from_slurm(const Environment& environment) {
+Result<std::optional<Allocation>> from_slurm(const Environment& environment,
+                                             const AllocationReader&) {
   const std::optional<SlurmAllocation> slurm = IVY_TRY(read_allocation(environment));
   if (!slurm) return std::optional<Allocation>();
   return std::optional<Allocation>(allocation_of(*slurm));
 }
 
-constexpr Source kSources[] = {from_slurm};
+Result<std::optional<Allocation>> from_others(const Environment& environment,
+                                              const AllocationReader& read) {
+  const std::optional<BatchHosts> batch = IVY_TRY(read_batch_hosts(environment, read));
+  if (!batch) return std::optional<Allocation>();
+  return std::optional<Allocation>(
+      Allocation{batch->name, batch->hosts, std::nullopt, std::nullopt});
+}
+
+constexpr Source kSources[] = {from_slurm, from_others};
 
 }  // namespace
 
@@ -21,9 +33,10 @@ Allocation allocation_of(const SlurmAllocation& slurm) {
   return allocation;
 }
 
-Result<std::optional<Allocation>> find_allocation(const Environment& environment) {
+Result<std::optional<Allocation>> find_allocation(const Environment& environment,
+                                                  const AllocationReader& read) {
   for (const Source source : kSources) {
-    Result<std::optional<Allocation>> found = source(environment);
+    Result<std::optional<Allocation>> found = source(environment, read);
     if (!found.ok() || *found) return found;
   }
   return std::optional<Allocation>();

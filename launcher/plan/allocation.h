@@ -1,8 +1,9 @@
 // The hosts that a scheduler has given us, whichever scheduler it is. Another scheduler is one more
-// source in allocation.cc. Pure; thread: any.
+// source in allocation.cc. Pure but for the reader that is handed in; thread: any.
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,8 +25,12 @@ struct Allocation {
 
 Allocation allocation_of(const SlurmAllocation& slurm);
 
+// Reads a file that a variable names.
+using AllocationReader = std::function<Result<std::string>(const std::string& path)>;
+
 // Asks each scheduler's variables in turn. Nothing: none says that we are in an allocation. An
 // error: one says so, but what it says cannot be true.
-Result<std::optional<Allocation>> find_allocation(const Environment& environment);
+Result<std::optional<Allocation>> find_allocation(const Environment& environment,
+                                                  const AllocationReader& read);
 
 }  // namespace ivy

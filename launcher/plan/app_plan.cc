@@ -162,7 +162,7 @@ void check_app_plan(PlanContext& context) {
     context.refuse("IVY-P035",
                    "--app " + options.app_spec.name + " needs a Python interpreter on every host",
                    host.name,
-                   {"the program is no Python script, so no interpreter was looked for",
+                   {"the program is not a Python script, so no interpreter was looked for",
                     "give ivyrun the script itself, or -m MODULE; --python PATH names the "
                     "interpreter"});
     return;

@@ -82,7 +82,7 @@ void refuse_other_host(PlanContext& context, const std::vector<std::string>& add
     what += " has no address";
     advice.cause = context.options.master_addr_error;
   } else {
-    what += " is no address of the first host, " + first.name;
+    what += " is not an address of the first host, " + first.name;
     advice.cause = name == addresses.front() ? "" : name + " is " + addresses.front() + "\n";
     advice.cause += first.name + " has:\n" + address_lines(context.facts(first));
   }

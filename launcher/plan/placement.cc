@@ -82,6 +82,7 @@ Result<void> place_in_allocation(const Allocation& allocation,
                                  const std::function<bool(const std::string&)>& is_here,
                                  Options& options) {
   options.allocation = allocation.slurm;
+  if (!allocation.slurm) options.batch_job = allocation.name;
   if (!options.hosts.empty()) return take_subset(allocation, is_here, options);
   options.host_source = allocation.name;
   for (const std::string& name : allocation.hosts) {

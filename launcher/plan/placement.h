@@ -16,9 +16,9 @@ namespace ivy {
 bool passes_allocation_over(const Options& options);
 
 // options.hosts becomes the allocation's hosts, or what -H or a hostfile names of them;
-// options.allocation and options.host_source say so. Written slots stay; a scheduler's counts are
-// never used. is_here: is this name this machine? InvalidArgument: a host that is named is not in
-// the allocation, or is to be reached in another way.
+// options.allocation or batch_job, and options.host_source, say so. Written slots stay; a
+// scheduler's counts are never used. is_here: is this name this machine? InvalidArgument: a host
+// that is named is not in the allocation, or is to be reached in another way.
 Result<void> place_in_allocation(const Allocation& allocation,
                                  const std::function<bool(const std::string& name)>& is_here,
                                  Options& options);

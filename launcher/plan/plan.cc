@@ -365,6 +365,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   if (options.map_by != MapChoice::kHost)
     plan.rule += options.map_by == MapChoice::kNvlink ? ", by NVLink domain" : ", by switch";
   if (options.allocation) plan.rule += "; hosts of " + options.allocation->name();
+  if (!options.batch_job.empty()) plan.rule += "; hosts of " + options.batch_job;
   number_workers(context, offer, plan);
   if (!plan.hosts.empty()) {
     plan.arguments = worker_arguments(options, context.facts(plan.hosts.front().host_index));

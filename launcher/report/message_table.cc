@@ -19,7 +19,7 @@ constexpr MessageEntry kMessages[] = {
      "where a value comes from",
      "2"},
     {"IVY-U002", "`-x` or `--env-file` is wrong",
-     "a name that is no variable's, a variable that ivyrun itself sets, or a line that shells "
+     "a name that is not a variable's, a variable that ivyrun itself sets, or a line that shells "
      "would read differently",
      "the message names the variable, or file, line and column; docs/environment.md has the "
      "grammar",
@@ -211,6 +211,10 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R020", "a rank could not open MASTER_PORT, where the job's store listens",
      "the script serves something of its own at MASTER_PORT",
      "another port in the script, or `--no-store`", ""},
+    {"IVY-R021", "the job was stopped because its ranks had stalled (`--on-stall stop`)",
+     "nothing had moved for `--stall-timeout`; where the ranks were, and whom they waited for, "
+     "stands above the message",
+     "see [hangs](hangs.md); `--max-restarts N` would start all again", "123"},
     {"IVY-X001", "ivyrun itself has failed; the job was ended in order",
      "no memory or descriptors, or a fault of "
      "ivyrun's own",

@@ -105,6 +105,8 @@ int code_of(LauncherReason reason) {
       return kExitRefused;
     case LauncherReason::kTimeout:
       return kExitTimeout;
+    case LauncherReason::kStalled:
+      return kExitStalled;
     case LauncherReason::kPreempted:
       return kExitPreempted;
     case LauncherReason::kOutputClosed:

@@ -36,6 +36,7 @@ enum class LauncherReason {
   kNone,
   kInterrupted,
   kTimeout,
+  kStalled,  // And --on-stall stop says that this ends it.
   kHostLost,
   kSupervisorLost,
   kStoreLost,

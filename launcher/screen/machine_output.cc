@@ -48,6 +48,8 @@ std::string_view reason_word(const SummaryInputs& inputs) {
       return "interrupted";
     case LauncherReason::kTimeout:
       return "timeout";
+    case LauncherReason::kStalled:
+      return "stalled";
     case LauncherReason::kHostLost:
       return "host_lost";
     case LauncherReason::kSupervisorLost:

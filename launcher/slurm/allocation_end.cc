@@ -25,7 +25,7 @@ constexpr milliseconds kSameStep{3'000};
 Result<std::optional<seconds>> parse_time_left(std::string_view text) {
   if (text == "UNLIMITED") return std::optional<seconds>{};
   const std::optional<double> left = clock_seconds(text);
-  if (!left) return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is no time"};
+  if (!left) return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is not a time"};
   return std::optional(seconds(static_cast<std::int64_t>(*left)));
 }
 

@@ -19,7 +19,7 @@ Error error_at(const TextPiece& piece, const std::string& what) {
 }
 
 Result<void> add_item(const TextPiece& item, std::vector<std::string>& names) {
-  if (item.text.empty()) return error_at(item, "is no name: a comma is too many");
+  if (item.text.empty()) return error_at(item, "is not a name: a comma is too many");
   const std::size_t first = names.size();
   if (const auto fault = expand_host_ranges(item, BracketOrder::kAsSlurm, names))
     return error_at(*fault);

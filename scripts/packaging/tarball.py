@@ -33,6 +33,8 @@ def manifest(tree):
 
 
 def make(made, out):
+    if "tarball" in made.made:
+        return made.made["tarball"]
     name = f"ivyrun-{made.version}-linux-{made.machine}"
     tree = os.path.join(made.folder("tarball"), name)
     shutil.copytree(made.portable(), tree, symlinks=True)
@@ -49,4 +51,5 @@ def make(made, out):
     path = os.path.join(out, name + ".tar.gz")
     trees.run("tar", "--create", "--gzip", f"--file={path}", "--owner=0", "--group=0", "--numeric-owner", "--sort=name",
               f"--directory={os.path.dirname(tree)}", name)
+    made.made["tarball"] = [path]
     return [path]

@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import html.parser
 import json
 import os
 import re
@@ -31,6 +32,17 @@ def test_hosts_are_included_and_excluded(local):
     assert two.code == 0 and [text for _, _, text in two.labelled()] == ["2", "2"], two
     wrong = local.run(*hosts, "--include", "nosuch", *show)
     assert wrong.code == 2 and "nosuch is not among the hosts (fake[0-3])" in wrong.err_text, wrong
+
+
+def test_the_plan_is_displayed_before_the_job(local):
+    done = local.run("--display-map", "--fake-hosts", "2", "echo", "ran")
+    assert done.code == 0 and done.out.count(b"ran") == 2, done
+    shown = done.own_text()
+    assert "plan: 2 hosts x 1 = 2 ranks" in shown and re.search("fake1 +1 +1 +local", shown), done
+    done = local.run("--display", "map,bindings", "-n", "2", "echo", "ran")
+    assert "listens: " in done.own_text() and "rank 1 on localhost: " in done.own_text(), done
+    refused = local.run("--display", "topo", "echo", "ran")
+    assert refused.code == 2 and '"topo" is not shown' in refused.err_text and "map, bindings" in refused.err_text, refused
 
 
 def test_equal_lines_are_shown_once(local):
@@ -113,6 +125,53 @@ def test_metrics_are_a_file(local):
         run.finish()
     assert re.search(r"^ivyrun_job_exit_code\{.*\} 143$", local.read("job.prom").decode(), re.M)
     assert sorted(os.listdir(local.directory)) == ["job.prom"]
+
+
+class Cells(html.parser.HTMLParser):
+    """The rows of a page's table."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.rows, self.is_cell = [], False
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.is_cell = tag in ("td", "th")
+        if tag == "tr":
+            self.rows.append([])
+        if self.is_cell:
+            self.rows[-1].append("")
+
+    def handle_endtag(self, tag):
+        self.is_cell = False
+
+    def handle_data(self, data):
+        if self.is_cell:
+            self.rows[-1][-1] += data
+
+
+def test_a_page_for_browsers(local):
+    with local.start("--page", "job.html", "--name", "bert", "-n", "2", "sh", "-c",
+                     "until [ -e go ]; do sleep 0.1; done; [ $RANK = 0 ] || { echo '<broken>' >&2; exit 7; }; "
+                     "sleep 60") as run:
+        page = wait_until(lambda: local.exists("job.html") and local.read("job.html").decode(), 20, "the page is there")
+        rows = Cells(page).rows
+        assert rows[0][:4] == ["rank", "host", "pid", "state"] and len(rows) == 3, page
+        assert [row[0] for row in rows[1:]] == ["0", "1"] and {row[3] for row in rows[1:]} == {"running"}, page
+        assert all(re.fullmatch(r"\d+ MiB", row[5]) for row in rows[1:]), rows
+        assert 'http-equiv="refresh"' in page and "<h1>bert</h1>" in page, page
+        local.file("go")
+        assert run.finish().code == 7
+    page = local.read("job.html").decode()
+    assert "ended with exit code 7" in page and "refresh" not in page, page
+    assert Cells(page).rows[2][3] == "exit 7", page
+    assert re.search(r"<pre>ivyrun: error\[IVY-R001\]: rank 1 failed first .*&lt;broken&gt;.*</pre>", page, re.S), page
+    assert sorted(os.listdir(local.directory)) == ["go", "job.html"]
+
+
+def test_a_page_that_cannot_be_written_is_said(local):
+    done = local.run("--page", "/dev/full/job.html", "-n", "1", "sh", "-c", "sleep 1.5; exit 3")
+    assert done.code == 3 and "--page /dev/full/job.html: Not a directory" in done.err_text, done
 
 
 # What sets the clipboard or the title, in every writing of a control; the last word shows that the text has arrived.

@@ -1,5 +1,6 @@
 """README and docs/: what they tell people to type is what the programs take."""
 
+import concurrent.futures
 import glob
 import os
 import re
@@ -76,6 +77,48 @@ def test_flags_that_people_are_told_to_type(page, known):
     assert wrong == [], "\n".join(wrong)
 
 
+# What stands for something of the reader's, or for any number of words.
+PLACEHOLDER = re.compile(r"^[A-Z][A-Z0-9_]*$|\.\.\.|…|\[flags\]|/[A-Z]+/|^-B/")
+# Where a descriptor has to be open, or a shell goes on in the next line.
+NOT_BY_ITSELF = ("fd:3", "\\")
+
+
+def whole_commands():
+    """The words behind `ivyrun` of each line that can be typed as it stands, up to what a shell does with it."""
+    found = {}
+    for page in PAGES:
+        if os.path.basename(page) in MADE:
+            continue
+        for line in typed(page):
+            if not line.startswith("ivyrun ") or line.endswith(NOT_BY_ITSELF):
+                continue
+            words = shlex.split(line, comments=True)[1:]
+            if any(PLACEHOLDER.search(word) or word in NOT_BY_ITSELF for word in words):
+                continue
+            if len(words) == 1 and words[0].startswith("-"):  # A flag that is spoken of.
+                continue
+            end = next((at for at, word in enumerate(words) if re.match(r"\d*>|\||&&|;", word)), len(words))
+            found.setdefault(tuple(words[:end]), os.path.basename(page))
+    return found
+
+
+def test_whole_commands_are_typed_as_they_stand(local):
+    """Each is run where its hosts and tools are missing: what it says of them is not that it was typed wrongly."""
+    for name in ("train.py", "analyse.py", "ask.py", "main.py", "train_mpi4py.py"):
+        local.file(name, "print('ran')\n")
+    local.file("run.sh", "#!/bin/sh\necho ran\n", 0o755)
+    local.file("hosts", "node[01-08] slots=8\n")
+    commands = whole_commands()
+    assert len(commands) > 40
+    limits = {"IVY_START_TIMEOUT": "1s", "IVY_TIMEOUT": "5s"}
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        done = list(pool.map(lambda words: local.run(*words, env=limits, limit=60), commands))
+    wrong = {words: (page, ended) for (words, page), ended in zip(commands.items(), done)
+             if ended.code == 125 or (ended.code == 2 and "no program given" not in ended.err_text)}
+    assert not wrong, wrong
+    assert sum(b"ran" in ended.out for ended in done) > 10, done
+
+
 def test_the_readme_is_short():
     with open(PAGES[0], encoding="utf-8") as file:
         lines = file.read().splitlines()
@@ -135,6 +178,8 @@ def test_host_ranges_are_quoted():
 
 # What it says, and how it is said here: "You have no running jobs on this host."
 FOREIGN = re.compile(r"\bno [a-z]+ of yours\b|\b(?:store|agent|job|port)s? of ivyrun's\b|jobs are found on")
+# "X is not a carrier", in all that the launcher says; "there is no such host" is English.
+IS_NO = re.compile(r"(?<!there )\bis no [a-z]+", re.I)
 
 
 def test_messages_are_plain_english():
@@ -143,6 +188,9 @@ def test_messages_are_plain_english():
         for path in glob.glob(os.path.join(REPOSITORY, folder, "**", "*.cc"), recursive=True):
             with open(path, encoding="utf-8") as file:
                 for number, line in enumerate(file, 1):
-                    if '"' in line and not line.lstrip().startswith("//") and FOREIGN.search(line):
+                    if line.lstrip().startswith("//"):
+                        continue
+                    said = " ".join(re.findall(r'"(?:[^"\\]|\\.)*"', line))
+                    if FOREIGN.search(said) or (folder == "launcher" and IS_NO.search(said)):
                         found.append(f"{os.path.relpath(path, REPOSITORY)}:{number}: {line.strip()}")
     assert not found, found

@@ -56,6 +56,25 @@ def test_two_users_of_one_host_are_told_apart(hosts):
     assert "ivyuser@node1" not in planned.out.decode(), planned
 
 
+def test_hosts_of_another_schedulers_job(hosts):
+    """Slots of such a list count processors; workers are counted as everywhere."""
+    pbs = {"PBS_JOBID": "7.head", "PBS_NODEFILE": hosts.file("nodes", "node1\nnode1\nnode2\n")}
+    assert [row[3] for row in placement(hosts.run(*WHO, env=pbs))] == ["node1", "node2"]
+    assert [row[3] for row in placement(hosts.run("-H", "node2", *WHO, env=pbs))] == ["node2"]
+    done = hosts.run("--dry-run", *WHO, env=pbs)
+    assert b"hosts from: PBS job 7.head\n" in done.out, done
+    lsf = {"LSB_JOBID": "7", "LSB_MCPU_HOSTS": "node2 4 node1 4"}
+    assert [row[3] for row in placement(hosts.run("--nproc-per-node", "2", *WHO, env=lsf))] == ["node2"] * 2 + ["node1"] * 2
+
+
+def test_a_scheduler_whose_hosts_cannot_be_read(local):
+    missing = {"PBS_JOBID": "7.head", "PBS_NODEFILE": "/no/such/file"}
+    done = local.run(*WHO, env=missing)
+    assert done.code == 2 and b"PBS_NODEFILE: cannot read /no/such/file" in done.err, done
+    assert b"env -u PBS_JOBID ivyrun" in done.err, done
+    assert local.run("--transport", "local", *WHO, env=missing).code == 0
+
+
 def test_repeated_host_is_one_host_with_more_slots(local):
     done = local.run("-H", "localhost:2,localhost:2", "sh", "-c",
                      'echo "$RANK $LOCAL_RANK $WORLD_SIZE $LOCAL_WORLD_SIZE"')

@@ -100,6 +100,13 @@ def test_files_for_programs_whose_file_system_does_not_answer(local, name):
     assert name != "attempt" or stat.S_ISFIFO(os.stat(glob.glob(f"{pipe}/*/0/attempt.json")[0]).st_mode)
 
 
+def test_events_on_standard_output(local):
+    done = local.run("--events", "-", "-n", "1", "sh", "-c", "echo words >&2")
+    events = [json.loads(line)["event"] for line in done.out_lines]
+    assert sorted(events) == ["exit", "first_output", "plan", "start", "verdict"] and events[-1] == "verdict", done
+    assert os.listdir(local.directory) == [], "no file of the name -"
+
+
 def test_bad_places_for_events(local):
     refused = local.run("--events", "fd:77", "-n", "1", "true")
     assert refused.code == 2 and "descriptor 77 is not open" in refused.err_text, refused

@@ -1,6 +1,7 @@
 """scripts/package: each package is installed where nothing of ivyrun is, and used."""
 
 import glob
+import hashlib
 import os
 import re
 import shutil
@@ -121,12 +122,40 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
     tarball, = packages.glob("ivyrun-*.tar.gz")
     call("tar", "-xf", str(tarball), "-C", local.directory)
     tree, = glob.glob(f"{local.directory}/ivyrun-*")
+    bundle, = glob.glob(f"{tree}/lib/ivyrun/bundle-*.run")
+    assert os.path.getsize(bundle) <= 5_000_000, "what is sent to a host"
     assert "is whole and runs here" in call(f"{tree}/verify")
     done = local.run_program(f"{tree}/bin/ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD, limit=60)
     assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
     assert os.path.exists(f"{tree}/share/man/man1/ivyrun.1")
     assert os.path.exists(f"{tree}/share/doc/ivyrun/LICENSE")
     assert os.path.exists(f"{tree}/lib/systemd/system/ivy-agent@.service")
+
+
+def test_spack_installs_the_tarball(local, packages, tmp_path):
+    """Spack is in no registry: IVY_SPACK names its bin/spack where somebody has it (its packages with it)."""
+    spack = os.environ.get("IVY_SPACK") or shutil.which("spack")
+    if spack is None:
+        pytest.skip("no spack (IVY_SPACK names one)")
+    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(tmp_path), "spack")
+    configuration = tmp_path / "configuration"
+    configuration.mkdir()
+    (configuration / "config.yaml").write_text(f"config:\n  install_tree:\n    root: {tmp_path}/tree\n"
+                                               f"  build_stage: {tmp_path}/stage\n  source_cache: {tmp_path}/cache\n")
+    (configuration / "repos.yaml").write_text(f"repos:\n  ivyrun: {tmp_path}/spack\n")
+    call(spack, "-C", str(configuration), "install", "--no-cache", "ivyrun", limit=300)
+    tree = call(spack, "-C", str(configuration), "location", "-i", "ivyrun").strip()
+    done = local.run_program(f"{tree}/bin/ivyrun", "-n", "2", "/usr/bin/python3", "-B", "-c", WORLD, limit=60)
+    assert done.code == 0 and b"[0, 1] " + tree.encode() in done.out, done
+
+
+def test_the_recipe_of_spack_is_that_of_the_tarball(packages, tmp_path):
+    call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(tmp_path), "spack")
+    text = (tmp_path / "spack/packages/ivyrun/package.py").read_text()
+    tarball, = tmp_path.glob("ivyrun-*.tar.gz")
+    assert f'url = "file://{tarball}"' in text and "@" not in text, text
+    assert hashlib.sha256(tarball.read_bytes()).hexdigest() in text
+    compile(text, "package.py", "exec")
 
 
 def test_a_tarball_that_does_not_fit_says_so(local, packages):

@@ -1,6 +1,7 @@
 """Where the ranks are: `ivyctl stack`, stalls without output, flight records, watchdogs' aborts."""
 
 import glob
+import json
 import os
 import re
 import shutil
@@ -103,6 +104,29 @@ def test_what_a_look_makes_ranks_print_is_no_life(local):
         finished = end(job)
     assert b"interrupted" in finished.out, "the look itself has made them print"
     assert finished.err_text.count("where the ranks are") == 1, finished
+
+
+def test_a_stalled_job_is_stopped_where_that_is_asked_for(local):
+    done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--summary", "json", "-n", "3", PYTHON,
+                     local.script("hangs.py"), "plain", limit=60)
+    assert done.code == 123, done
+    assert re.search(r"none has moved; where the ranks are:\n(  .*\n)*?  rank 2 .*where_two_is", done.err_text), done
+    assert "the ranks have stalled: stopping 3 workers (--on-stall stop)\n" in done.err_text, done
+    verdict = json.loads(done.err_text.splitlines()[-1])
+    assert (verdict["reason"], verdict["origin"], verdict["stopped"]) == ("stalled", "launcher", [0, 1, 2]), verdict
+    assert verdict["message"]["id"] == "IVY-R021", verdict
+
+
+@pytest.mark.parametrize("hangs, code", [("== '0'", 0), ("!= 'never'", 123)])
+def test_a_stalled_job_starts_again(local, hangs, code):
+    local.file("hangs_first.py", f"import os, time\nif os.environ['TORCHELASTIC_RESTART_COUNT'] {hangs}:\n"
+                                 "    time.sleep(1000)\nprint('ended well')\n")
+    done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--max-restarts", "1", "-n", "2", "--python",
+                     PYTHON, "hangs_first.py", env={"IVY_TEST_RESTART_PAUSE": "0.1"}, limit=90)
+    assert done.code == code, done
+    assert "attempt 1 of 2 failed: its ranks had stalled (--on-stall stop); attempt 2" in done.err_text, done
+    assert done.out.count(b"ended well") == (2 if code == 0 else 0), done
+    assert ("error[IVY-R021]" in done.err_text) == (code != 0), done
 
 
 def test_who_works_quietly_has_not_stalled(local):

@@ -117,6 +117,9 @@ def test_a_long_path_is_not_recited(local):
     (("--config", "cfg.yaml"), "--config FILE names a file of flags in TOML"),
     (("--get-stack-traces",), "ivyctl stack"),
     (("--no_ssh",), "started once"),
+    (("--preload-files", "data"), "the same path on every host"),
+    (("--module-load", "cuda,nccl"), "load modules where you type ivyrun"),
+    (("--profile", "nsys"), "--wrap 'nsys profile -o trace.%r'"),
     (("-H", "node1,"), "lists take no spaces: -H node1,node2"),
     (("--rdzv_backend", "etcd-v2"), "leave it out")])
 def test_the_fix_of_a_foreign_flag(local, words, fix):
@@ -174,7 +177,7 @@ def test_host_files_of_others(local):
 
 def test_an_address_of_another_machine(local):
     done = local.run("--master-addr", "203.0.113.9", "-n", "2", "sleep", "30")
-    refused(done, 122, "IVY-P022", "no address of the first host", "fix: .*leave --master-addr out")
+    refused(done, 122, "IVY-P022", "not an address of the first host", "fix: .*leave --master-addr out")
 
 
 def test_short_times_have_tenths(local):

@@ -32,7 +32,7 @@ TEST(AllocationEndTest, ReadsWhatSqueueSays) {
   for (const auto& [text, expected] : cases) EXPECT_EQ(left(text), expected) << text;
   for (const char* text : {"", "INVALID", "NOT_SET", "7", "1-2", "1-2:3", ":", "1:", "a:b", "-1:00",
                            "1:2:3:4", "1--2:3:4", "99999999999:00"})
-    EXPECT_EQ(left(text), "error \"" + std::string(text) + "\" is no time") << text;
+    EXPECT_EQ(left(text), "error \"" + std::string(text) + "\" is not a time") << text;
 }
 
 // An allocation that ends at 1,000 s; times are in seconds.

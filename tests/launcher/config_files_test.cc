@@ -90,8 +90,8 @@ TEST_F(ConfigFiles, SayWhereAMistakeIs) {
       {"\n\nfrobnicate = 1\n", ":3: unknown key \"frobnicate\"", ""},
       {"help = true\n", ":1: help cannot stand in a file", ""},
       {"quiet = 1\n", ":1: quiet is a switch: true or false", "ivyrun --help quiet"},
-      {"num-proc = true\n", ":1: num-proc is no switch: it takes N", ""},
-      {"num-proc = [1, 2]\n", ":1: num-proc is no list: it takes one value", ""},
+      {"num-proc = true\n", ":1: num-proc is not a switch: it takes N", ""},
+      {"num-proc = [1, 2]\n", ":1: num-proc is not a list: it takes one value", ""},
       {"num-proc = \"\"\n", ":1: num-proc is empty", ""},
       {"[output]\nlabel = \"host\"\n", ":1:2: a table \"output\"", ""},
       {"timeout = 1979-05-27\n", ":1:11: timeout has a value that no flag can have", ""},
@@ -161,9 +161,9 @@ TEST(Policy, SaysWhereAMistakeIs) {
   EXPECT_EQ(parse_policy("carrier = []\n", "p").error().message, "p:1: unknown key \"carrier\"");
   EXPECT_EQ(parse_policy("carrier = []\n", "p").error().fix, "did you mean carriers?");
   EXPECT_EQ(parse_policy("carriers = [\"rsh\"]\n", "p").error().message,
-            "p:1: \"rsh\" is no carrier");
+            "p:1: \"rsh\" is not a carrier");
   EXPECT_EQ(parse_policy("forbid = [\"xx\"]\n", "p").error().message,
-            "p:1: \"xx\" is no flag of ivyrun");
+            "p:1: \"xx\" is not a flag of ivyrun");
   EXPECT_FALSE(parse_policy("ports = 0\n", "p").ok());
 }
 

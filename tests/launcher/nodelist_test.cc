@@ -72,9 +72,9 @@ TEST(NodelistTest, ReadsEveryForm) {
 TEST(NodelistTest, RefusesWhatSlurmDoesNotWrite) {
   const std::pair<const char*, const char*> cases[] = {
       {"", "the list is empty"},
-      {",a", "column 1: \"\" is no name: a comma is too many"},
-      {"a,", "column 3: \"\" is no name: a comma is too many"},
-      {"a,,b", "column 3: \"\" is no name: a comma is too many"},
+      {",a", "column 1: \"\" is not a name: a comma is too many"},
+      {"a,", "column 3: \"\" is not a name: a comma is too many"},
+      {"a,,b", "column 3: \"\" is not a name: a comma is too many"},
       {"a,n[1-2]-ib",
        "column 3: \"n[1-2]-ib\" has text behind its last bracket, which Slurm does not write"},
       {"n[1-2]m[1-2]k",

@@ -388,6 +388,10 @@ TEST(OptionsTest, RestartsAreCounted) {
   EXPECT_EQ(options_of({"--max_restarts=3", "x"}).max_restarts, 3);
   EXPECT_EQ(options_of({"x"}).stall_timeout, std::chrono::seconds(0));
   EXPECT_EQ(options_of({"--stall-timeout", "1.2s", "x"}).stall_timeout, std::chrono::seconds(2));
+  EXPECT_EQ(options_of({"x"}).on_stall, OnStall::kReport);
+  EXPECT_EQ(options_of({"--stall-timeout", "9", "--on-stall", "stop", "x"}).on_stall,
+            OnStall::kStop);
+  EXPECT_TRUE(contains(error_of({"--on-stall", "stop", "x"}).message, "needs --stall-timeout"));
   EXPECT_EQ(options_of({"--rdzv-backend", "static", "x"}).notes.size(), 1u);
 }
 

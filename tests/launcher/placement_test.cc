@@ -54,6 +54,7 @@ TEST(PlacementTest, HostsOfAnotherSchedulerAreReachedAsUsual) {
   EXPECT_EQ(all.hosts.size(), 2u);
   EXPECT_EQ(all.host_source, "batch job 7");
   EXPECT_FALSE(all.allocation.has_value());
+  EXPECT_EQ(all.batch_job, "batch job 7");
   Options named = with_hosts("me@n1:port=22");
   ASSERT_TRUE(place_in_allocation(other, is_n2, named).ok());
   EXPECT_EQ(named.hosts.front().user, "me");

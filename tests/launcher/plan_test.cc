@@ -731,7 +731,7 @@ TEST(PlanMasterTest, ANameOfAnotherHostIsRefused) {
 TEST(PlanMasterTest, AnAddressThatNoHostHasIsRefusedUnlessRank0Serves) {
   TwoMachines paper;
   paper.named("service", {"10.96.0.7"});
-  EXPECT_EQ(paper.refusal().what, "--master-addr service is no address of the first host, a");
+  EXPECT_EQ(paper.refusal().what, "--master-addr service is not an address of the first host, a");
   EXPECT_EQ(paper.refusal().cause,
             "service is 10.96.0.7\na has:\neth0 10.0.0.1\nib0 10.9.0.1\nib0 fd00::1");
   paper.options.no_store = true;

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "launcher/job/metrics_text.h"
+#include "launcher/job/page_text.h"
 #include "proto/wire/operation.h"
 
 namespace ivy {
@@ -75,6 +76,35 @@ TEST(MetricsText, IsWhatPrometheusReads) {
   job.exit_code = 3;
   EXPECT_NE(metrics_text(job, scene.ranks).find("ivyrun_job_exit_code{job=\"3f2a\"} 3\n"),
             std::string::npos);
+}
+
+TEST(PageText, ShowsRanksAndRunsNothing) {
+  Scene scene;
+  PageInputs inputs;
+  inputs.job = {"3f2a", "bert", "train.py", 1'500, 0, {}};
+  inputs.command = {"train.py", "</code><script>alert(1)</script>"};
+  inputs.state = "running";
+  inputs.now_unix_ms = 61'500;
+  inputs.refresh_s = 5;
+  scene.ranks.mutable_ranks(0)->set_operation("\"<img src=x>\x1b[2J");
+  const ctl::RanksDescription before = scene.ranks;
+  scene.ranks.mutable_ranks(0)->set_cpu_ms(3'000);
+  scene.ranks.mutable_ranks(0)->set_sampled_ns(1'000'000'000);
+  const std::string text = page_text(inputs, before, scene.ranks);
+  for (const std::string_view part :
+       {"default-src 'none'", "content=\"5\"", "<h1>bert</h1>", "running, 00:01:00, attempt 1",
+        "as of 1970-01-01 00:01:01 UTC", "&lt;script&gt;", "<td>a&quot;b</td>",
+        "<td class=\"n\">50</td>", "<td class=\"n\">1 MiB</td>", "&quot;&lt;img src=x&gt;",
+        "<tr class=\"bad\">"})
+    EXPECT_NE(text.find(part), std::string::npos) << part << "\nin\n" << text;
+  for (const std::string_view part : {"<script", "<img", "\x1b"})
+    EXPECT_EQ(text.find(part), std::string::npos) << part;
+  inputs.job.exit_code = 3;
+  inputs.summary = "rank 1 failed first";
+  const std::string end = page_text(inputs, {}, scene.ranks);
+  EXPECT_NE(end.find("ended with exit code 3"), std::string::npos) << end;
+  EXPECT_NE(end.find("<pre>rank 1 failed first</pre>"), std::string::npos);
+  EXPECT_EQ(end.find("refresh"), std::string::npos) << "It does not change any more.";
 }
 
 }  // namespace

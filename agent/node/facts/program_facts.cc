@@ -214,7 +214,7 @@ std::string meant_by(const ProgramRequest& request, const ProgramFacts& facts,
   std::replace(file.begin() + static_cast<std::ptrdiff_t>(request.working_directory.size()),
                file.end(), '.', '/');
   if (is_regular_file(file + ".py") || is_regular_file(file + "/__main__.py"))
-    return " is no program, but a Python module: write -m " + name;
+    return " is not a program, but a Python module: write -m " + name;
   const std::string near = nearest_file(here);
   return near.empty() ? "" : " is not in PATH, but ./" + near + " is there: write ./" + near;
 }

@@ -87,7 +87,7 @@ void SrunStep::wait_for(const OpenRequest& request, const std::string& host, Ste
 Awaitable<void> SrunStep::begin() {
   if (!context_.options().allocation) {
     co_return hosts_.lose_all(
-        LinkDown{LinkFailure::kBootstrap, "this is no Slurm allocation",
+        LinkDown{LinkFailure::kBootstrap, "this is not a Slurm allocation",
                  "start ivyrun inside sbatch or salloc, or leave --transport out"});
   }
   hosts_.progress("asking Slurm for a step");

@@ -1,4 +1,4 @@
-#include "launcher/job/metrics_file.h"
+#include "launcher/job/state_file.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -7,38 +7,36 @@
 #include <chrono>
 #include <cstdio>
 #include <cstring>
+#include <utility>
 
 namespace ivy {
 namespace {
 
-constexpr std::chrono::seconds kMetricsPeriod{15};
 // The first text, once the workers have begun.
-constexpr std::chrono::seconds kFirstMetrics{1};
-constexpr std::chrono::milliseconds kMetricsPatience{500};
+constexpr std::chrono::seconds kFirstText{1};
+constexpr std::chrono::milliseconds kStatePatience{500};
 // A text of the largest job is smaller.
-constexpr std::size_t kMetricsRoomBytes = 256u << 20;
+constexpr std::size_t kStateRoomBytes = 256u << 20;
 
 }  // namespace
 
-MetricsFile::MetricsFile(boost::asio::io_context& loop, const Options& options)
-    : path_(options.dry_run ? "" : options.metrics_file),
-      writer_(kMetricsRoomBytes, [] {}),
-      timer_(loop) {}
+StateFile::StateFile(boost::asio::io_context& loop, const StateFileKind& kind, std::string path)
+    : kind_(kind), path_(std::move(path)), writer_(kStateRoomBytes, [] {}), timer_(loop) {}
 
-void MetricsFile::begin(Ask ask) {
+void StateFile::begin(Ask ask) {
   if (!is_wanted()) return;
   ask_ = std::move(ask);
-  schedule(kFirstMetrics);
+  schedule(kFirstText);
 }
 
-void MetricsFile::write() {
+void StateFile::write() {
   take_done();
   // A slow file system misses a turn.
   if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
-  schedule(kMetricsPeriod);
+  schedule(kind_.period);
 }
 
-void MetricsFile::schedule(std::chrono::seconds time) {
+void StateFile::schedule(std::chrono::seconds time) {
   timer_.expires_after(time);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) write();
@@ -47,11 +45,11 @@ void MetricsFile::schedule(std::chrono::seconds time) {
 
 // A reader of the file sees the whole of the old text or of the new one. The name changes on the
 // writer's thread, behind what was written before: an opener is what runs there.
-void MetricsFile::replace(std::string_view text) {
+void StateFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());
-  const FileWriter::File file = writer_.open([fresh] {
+  const FileWriter::File file = writer_.open([fresh, mode = kind_.mode] {
     const int fd =
-        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
     return fd < 0 ? -errno : fd;
   });
   writer_.write(file, text);
@@ -63,21 +61,23 @@ void MetricsFile::replace(std::string_view text) {
   writer_.close(renamed);
 }
 
-void MetricsFile::end(const std::string& text) {
+void StateFile::end(const std::string& text) {
   if (!is_wanted()) return;
   timer_.cancel();
   replace(text);
-  writer_.wait_idle(kMetricsPatience);
+  writer_.wait_idle(kStatePatience);
 }
 
-void MetricsFile::take_done() {
+void StateFile::take_done() {
   for (const FileWriter::Done& done : writer_.take_done())
     if (done.errno_value != 0 && errno_value_ == 0) errno_value_ = done.errno_value;
 }
 
-std::string MetricsFile::complaint() {
+std::string StateFile::complaint() {
   take_done();
-  return errno_value_ == 0 ? "" : "--metrics-file " + path_ + ": " + std::strerror(errno_value_);
+  return errno_value_ == 0
+             ? ""
+             : std::string(kind_.flag) + " " + path_ + ": " + std::strerror(errno_value_);
 }
 
 }  // namespace ivy

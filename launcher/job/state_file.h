@@ -1,0 +1,57 @@
+// A file that tells the state of a job (--metrics-file, --page), replaced as a whole again and
+// again and at the end of the job. Written on a thread: a file system that does not answer costs
+// the file, not the job. Thread: the loop's. Lifetime: destroy it outside its handlers.
+#pragma once
+
+#include <sys/stat.h>
+
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <chrono>
+#include <functional>
+#include <string>
+#include <string_view>
+
+#include "proto/os/file_writer.h"
+
+namespace ivy {
+
+struct StateFileKind {
+  std::string_view flag;
+  std::chrono::seconds period;
+  mode_t mode;  // From which the umask takes its part.
+};
+// node_exporter reads it as another user.
+inline constexpr StateFileKind kMetricsKind{"--metrics-file", std::chrono::seconds(15), 0644};
+inline constexpr StateFileKind kPageKind{"--page", std::chrono::seconds(5), 0666};
+
+class StateFile {
+ public:
+  // Calls its argument with the file's text, at once or later.
+  using Ask = std::function<void(std::function<void(const std::string& text)>)>;
+
+  // path: empty: no such file.
+  StateFile(boost::asio::io_context& loop, const StateFileKind& kind, std::string path);
+  // The workers are about to run: writes a second later, and once in each period.
+  void begin(Ask ask);
+  // Writes the last text, and waits a moment for it.
+  void end(const std::string& text);
+  bool is_wanted() const { return !path_.empty(); }
+  // Why the file is not what it should be; empty: it is.
+  std::string complaint();
+
+ private:
+  void write();
+  void replace(std::string_view text);
+  void schedule(std::chrono::seconds time);
+  void take_done();
+
+  const StateFileKind kind_;
+  const std::string path_;
+  FileWriter writer_;
+  boost::asio::steady_timer timer_;
+  Ask ask_;
+  int errno_value_ = 0;
+};
+
+}  // namespace ivy

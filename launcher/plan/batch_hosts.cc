@@ -1,0 +1,105 @@
+#include "launcher/plan/batch_hosts.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "launcher/options/hosts.h"
+#include "proto/contract/text.h"
+
+namespace ivy {
+namespace {
+
+using ReadFile = std::function<Result<std::string>(const std::string& path)>;
+
+struct Scheduler {
+  std::string_view name;
+  std::string_view job;   // The variable with the job's id.
+  std::string_view file;  // The variable that names a file: a line for each host, or for each slot.
+  std::string_view list;  // The variable with "host slots host slots ..."; empty: none.
+};
+
+constexpr Scheduler kSchedulers[] = {
+    {"PBS job", "PBS_JOBID", "PBS_NODEFILE", ""},
+    {"LSF job", "LSB_JOBID", "LSB_DJOB_HOSTFILE", "LSB_MCPU_HOSTS"},
+    // JOB_ID alone may be anybody's.
+    {"Grid Engine job", "JOB_ID", "PE_HOSTFILE", ""},
+};
+
+// An empty variable says nothing.
+const std::string* find(const Environment& environment, std::string_view name) {
+  const std::string* value = name.empty() ? nullptr : find_variable(environment, name);
+  return value == nullptr || value->empty() ? nullptr : value;
+}
+
+Error bad(const Scheduler& scheduler, const std::string& what) {
+  return Error{Code::kInvalidArgument, what,
+               "-H host1,host2,... names hosts, --transport local takes this one alone\n"
+               "or, if no " +
+                   std::string(scheduler.name) + " is meant: env -u " + std::string(scheduler.job) +
+                   " ivyrun ..."};
+}
+
+// The first word of each line, or every second word of a list.
+std::vector<std::string> first_words(std::string_view text, char end, int step) {
+  std::vector<std::string> words;
+  for (int at = 0; !text.empty(); ++at) {
+    std::string_view line = take_part(text, end);
+    const std::size_t begin = line.find_first_not_of(" \t\r");
+    if (begin == line.npos) {
+      --at;
+      continue;
+    }
+    line.remove_prefix(begin);
+    if (at % step == 0) words.emplace_back(line.substr(0, line.find_first_of(" \t\r")));
+  }
+  return words;
+}
+
+Result<std::vector<std::string>> named_hosts(const std::vector<std::string>& words,
+                                             const std::string& origin) {
+  std::vector<std::string> hosts;
+  for (const std::string& word : words)
+    for (const Host& host : IVY_TRY(parse_host_list(word, origin)))
+      if (std::find(hosts.begin(), hosts.end(), host.name) == hosts.end())
+        hosts.push_back(host.name);
+  return hosts;
+}
+
+Result<BatchHosts> read_hosts(const Scheduler& scheduler, const Environment& environment,
+                              const ReadFile& read) {
+  const std::string* const path = find(environment, scheduler.file);
+  const std::string origin(path != nullptr ? scheduler.file : scheduler.list);
+  const std::string& value = *find(environment, origin);
+  std::vector<std::string> words;
+  if (path != nullptr) {
+    const Result<std::string> content = read(*path);
+    if (!content.ok()) return bad(scheduler, origin + ": " + content.error().message);
+    words = first_words(*content, '\n', 1);
+  } else {
+    words = first_words(value, ' ', 2);
+  }
+  BatchHosts found{std::string(scheduler.name) + " " + *find(environment, scheduler.job), {}};
+  Result<std::vector<std::string>> hosts = named_hosts(words, origin + "=" + value);
+  if (!hosts.ok()) return bad(scheduler, hosts.error().message);
+  if (hosts->empty()) return bad(scheduler, origin + "=" + value + " names no host");
+  found.hosts = std::move(hosts).value();
+  return found;
+}
+
+}  // namespace
+
+Result<std::optional<BatchHosts>> read_batch_hosts(const Environment& environment,
+                                                   const ReadFile& read) {
+  for (const Scheduler& scheduler : kSchedulers) {
+    if (find(environment, scheduler.job) == nullptr) continue;
+    if (find(environment, scheduler.file) == nullptr &&
+        find(environment, scheduler.list) == nullptr)
+      continue;
+    Result<BatchHosts> found = read_hosts(scheduler, environment, read);
+    if (!found.ok()) return found.error();
+    return std::optional<BatchHosts>(std::move(found).value());
+  }
+  return std::optional<BatchHosts>();
+}
+
+}  // namespace ivy

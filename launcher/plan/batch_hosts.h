@@ -1,0 +1,27 @@
+// What the variables of PBS, LSF and Grid Engine say about the job that ivyrun was started in: its
+// hosts alone, which are then reached as any others. Slots are read and not used: they count
+// processors, and workers are one for each accelerator. Pure but for `read`; thread: any.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "proto/contract/env.h"
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+struct BatchHosts {
+  std::string name;                // "PBS job 1234.head", for people.
+  std::vector<std::string> hosts;  // In the scheduler's order; each once, at least one.
+};
+
+// Nothing: no variable says that we are in such a job. InvalidArgument: the list of its hosts
+// cannot be read, or is none. `read` reads the file that a variable names.
+Result<std::optional<BatchHosts>> read_batch_hosts(
+    const Environment& environment,
+    const std::function<Result<std::string>(const std::string& path)>& read);
+
+}  // namespace ivy
