@@ -26,6 +26,7 @@ enum class Size : std::uint8_t {
   kAllAndShare,  // p (p + 1) n: each receives a p-th of what it sends.
   kReduction,    // As kTwoBuffers, but sooner where cores are far from each other.
   kFarOnly,      // `from`, where cores are far from each other; else never.
+  kFarPair,      // The same, of two ranks only.
 };
 
 // A value that holds from a size on.
@@ -74,11 +75,14 @@ constexpr BuiltInChoice stores_of(Operation operation, Size size) {
 // the caches and the kernel's only one does not. Where they are near, two copies take half its
 // time.
 constexpr BuiltInChoice kBuiltIn[] = {
+    // In place only, see selector.h. Beyond, the price of pages that are small is too high.
     {Operation::kAllReduce,
      kAlgorithm,
      Over::kShm,
      kEager,
-     {slots_from(kPastEager, Size::kOneShot)}},
+     {slots_from(kPastEager, Size::kOneShot),
+      {4 * kMiB, kByKernel, Size::kFarPair},
+      slots_from(32 * kMiB + 1)}},
     {Operation::kReduce, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager, Size::kOneShot)}},
     {Operation::kReduceScatter, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
     {Operation::kBroadcast, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
@@ -163,6 +167,8 @@ std::uint64_t size_for(const LaterValue& row, const Crew& crew) {
                                  : std::min(kStreamingFrom, past_caches(crew, 2 * count));
     case Size::kFarOnly:
       return crew.caches.is_near ? kNoEnd : row.from;
+    case Size::kFarPair:
+      return crew.caches.is_near || count != 2 ? kNoEnd : row.from;
     case Size::kOfTwoRanks:
       return count == 2 && crew.is_one_rank_each ? 256 * kKiB + 1 : row.from;
   }
@@ -271,7 +277,8 @@ bool may_be(const TuningRow& row) {
       return row.over == Over::kShm;
     case Algorithm::kKernel:
       return row.over == Over::kShm &&
-             (row.operation == Operation::kAllGather || row.operation == Operation::kAllToAll);
+             (row.operation == Operation::kAllGather || row.operation == Operation::kAllToAll ||
+              row.operation == Operation::kAllReduce);
     case Algorithm::kWhole:
     case Algorithm::kSliced:
       return row.over == Over::kTcp;

@@ -15,7 +15,8 @@
 //              of the last levels, but not below 1 MiB and at the latest at 16 (more is reported
 //              than a virtual machine has for itself). Where the caches are not near, results of
 //              reductions at 4 MiB at the latest. Caches not known: 4 MiB.
-//   algorithm  the kernel's one copy, in its range of sizes, only where the caches are not near.
+//   algorithm  the kernel's one copy, in its range of sizes, only where the caches are not near;
+//              of all_reduce if all members work in place, else its slots.
 //
 // Pure; thread: any.
 #pragma once

@@ -7,7 +7,8 @@
 //   chunks   slots are filled, reduced in slices by all members, and copied out;
 //   direct   members read each other's own memory, where they can (peer_memory.h): buffers
 //            that are all registered (all_reduce, reduce_scatter, all_gather, all_to_all,
-//            broadcast), else through the kernel (all_gather, all_to_all, in a range of sizes).
+//            broadcast), else through the kernel (all_gather, all_to_all, all_reduce of two in
+//            place, in a range of sizes).
 //            Every entry tells where its buffers are, so that all choose the same way. Nobody
 //            writes into another's memory, and nobody returns before the others have read its own.
 // all_reduce by chunks moves 4n bytes of loads and stores per member for two members (3n - 2n/p

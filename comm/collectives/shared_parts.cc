@@ -26,6 +26,18 @@ Way way_of_reduction(SharedGroup& group, bool with_receive) {
   return (*reach & PeerMemory::kCanMap) != 0 ? Way::kDirect : Way::kSlots;
 }
 
+Way way_in_place(SharedGroup& group) {
+  if (!group.entries().await_all()) return Way::kBroken;
+  for (std::uint32_t member = 0; member < group.size(); ++member) {
+    const ShownPlaces places = places_of(group, member);
+    const std::uint64_t address = places.send.address;
+    if (address == 0 || address != places.receive.address) return Way::kSlots;
+  }
+  const std::optional<std::uint64_t> reach = group.buffers().reach();
+  if (!reach) return Way::kBroken;
+  return (*reach & PeerMemory::kCanRead) != 0 ? Way::kDirect : Way::kSlots;
+}
+
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes) {
   const std::optional<std::uint64_t> reach = group.buffers().reach();
   if (!reach || !group.entries().await_all()) return Way::kBroken;

@@ -50,6 +50,9 @@ enum class Way : std::uint8_t {
 // kDirect if the buffers of all members (with_receive: `receive` too) are registered and can be
 // mapped. The entries, with places, must be published. The same on all members.
 Way way_of_reduction(SharedGroup& group, bool with_receive);
+// kDirect if all members show one buffer to send and to receive, and can read each other's through
+// the kernel; the same preconditions.
+Way way_in_place(SharedGroup& group);
 // The way of a copy of `bytes` between any two members; the same preconditions. A member that shows
 // no send address is going to write to its send buffer.
 Way way_of_copy(SharedGroup& group, Operation operation, std::size_t bytes);

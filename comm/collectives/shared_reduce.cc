@@ -116,16 +116,17 @@ class ChunkedReduce {
     root_ = root;
     write_factor(group_, rule_);
     const bool is_registered = show_buffers();
-    if (!is_registered && !fill(0)) return false;
+    const bool is_slotted = !is_registered && !may_go_by_kernel_;
+    if (is_slotted && !fill(0)) return false;
     group_.entries().publish();
     if (!group_.entries().await_all()) return false;
     read_factors(group_, rule_, inputs_);
-    if (is_registered) {
-      const Way way = way_of_reduction(group_, true);
-      if (way == Way::kBroken) return false;
-      if (way == Way::kDirect) return run_directly();
-      if (!fill(0)) return false;
-    }
+    Way way = is_registered ? way_of_reduction(group_, true) : Way::kSlots;
+    if (way == Way::kDirect) return run_directly();
+    if (way == Way::kSlots && may_go_by_kernel_) way = way_in_place(group_);
+    if (way == Way::kBroken) return false;
+    if (way == Way::kDirect) return run_by_kernel();
+    if (!is_slotted && !fill(0)) return false;
     // In place each line of the output was read as input a moment before: it is in the caches, and
     // a store past them would only drive it out.
     if (send_ == receive_) stores_ = Stores::kCached;
@@ -172,13 +173,21 @@ class ChunkedReduce {
 
   // Shows this member's buffers; true if they are registered.
   bool show_buffers() {
+    const std::size_t bytes = count_ * element_;
+    const bool may_be_mapped =
+        root_ == kEverybody && group_.selector().maps(Operation::kAllReduce, bytes);
+    may_go_by_kernel_ =
+        root_ == kEverybody && send_ == receive_ && element_ == result_ &&
+        group_.size() <= kMembersByKernel &&
+        group_.selector().algorithm(Operation::kAllReduce, bytes) == Algorithm::kKernel &&
+        (group_.buffers().known_reach().value_or(PeerMemory::kCanRead) & PeerMemory::kCanRead) != 0;
     ShownPlaces places;
-    if (root_ == kEverybody && group_.selector().maps(Operation::kAllReduce, count_ * element_)) {
-      places.send = registered_memory::place_of(send_, count_ * element_);
-      places.receive = registered_memory::place_of(receive_, count_ * element_);
+    if (may_be_mapped || may_go_by_kernel_) {
+      places.send = registered_memory::place_of(send_, bytes);
+      places.receive = registered_memory::place_of(receive_, bytes);
     }
     show_places(group_, places);
-    return places.send.is_registered() && places.receive.is_registered();
+    return may_be_mapped && places.send.is_registered() && places.receive.is_registered();
   }
 
   // A chunk of the direct way, in slots. One of all members' fits into a second-level cache.
@@ -214,15 +223,19 @@ class ChunkedReduce {
     return group_.buffers().await_fetched();
   }
 
+  struct MappedBuffers {
+    const std::uint8_t* send = nullptr;
+    const std::uint8_t* receive = nullptr;
+  };
+
   bool map_all() {
     const std::uint32_t members = group_.size();
-    sends_.resize(members);
-    receives_.resize(members);
+    mapped_.resize(members);
     copies_.reserve(members);
     for (std::uint32_t member = 0; member < members; ++member) {
       const ShownPlaces places = places_of(group_, member);
-      if (!group_.buffers().map(member, places.send, &sends_[member]) ||
-          !group_.buffers().map(member, places.receive, &receives_[member])) {
+      if (!group_.buffers().map(member, places.send, &mapped_[member].send) ||
+          !group_.buffers().map(member, places.receive, &mapped_[member].receive)) {
         return false;
       }
     }
@@ -233,7 +246,7 @@ class ChunkedReduce {
     const Slice own = slice(chunk, group_.self());
     const std::size_t begin = (begin_of(chunk) + own.begin) * element_;
     for (std::uint32_t member = 0; member < group_.size(); ++member) {
-      inputs_.set(member, sends_[member] + begin);
+      inputs_.set(member, mapped_[member].send + begin);
     }
     if (is_past_caches) {
       reduce_with_copies(output(chunk, own), nullptr, own.count);
@@ -250,8 +263,68 @@ class ChunkedReduce {
       const Slice theirs = slice(chunk, member);
       const std::size_t begin = (begin_of(chunk) + theirs.begin) * element_;
       copies_.push_back(
-          {output(chunk, theirs), receives_[member] + begin, theirs.count * element_});
+          {output(chunk, theirs), mapped_[member].receive + begin, theirs.count * element_});
       return true;
+    });
+  }
+
+  // A chunk of the kernel's way. What a member fetches of it stays in its second-level cache until
+  // it is reduced.
+  static constexpr std::size_t kKernelChunkBytes = std::size_t{1} << 20;
+  // Its slices, each rounded up to whole lines, fit into a member's slots.
+  static constexpr std::uint32_t kMembersByKernel = 16;
+  static_assert(kKernelChunkBytes <= kSlotsPerMember * kSlotBytes);
+
+  // Used if all members work in place and one copy through the kernel costs less than two through
+  // the slots: each member fetches what the others have of its slices into its slots, which nobody
+  // reads now, reduces it, and fetches the others' results when those have left the other
+  // processor's own caches. A slice is overwritten only when the one member that reads it has done
+  // so.
+  bool run_by_kernel() {
+    const std::uint64_t last = first_ + chunks_ - 1;
+    if (!group_.slots().await_room(first_ + kSlotsPerMember - 1)) return false;
+    chunk_elements_ = kKernelChunkBytes / cell_;
+    chunks_ = divide_up(count_, chunk_elements_);
+    for (std::size_t chunk = 0; chunk < chunks_ + kChunksToArrive; ++chunk) {
+      if (chunk < chunks_ && !reduce_fetched(chunk)) return false;
+      if (chunk >= kChunksToArrive && !fetch_results(chunk - kChunksToArrive)) return false;
+    }
+    group_.slots().publish_drained(last);
+    group_.buffers().publish_fetched();
+    return group_.buffers().await_fetched();
+  }
+
+  bool fetch(std::uint32_t member, std::size_t begin, void* to, std::size_t bytes) {
+    BufferPlace place = places_of(group_, member).send;
+    place.address += begin;
+    place.offset += begin;
+    return group_.buffers().fetch(member, {place, to, bytes, Stores::kCached});
+  }
+
+  bool reduce_fetched(std::size_t chunk) {
+    const Slice own = slice(chunk, group_.self());
+    const std::size_t begin = (begin_of(chunk) + own.begin) * element_;
+    const std::size_t bytes = own.count * element_;
+    std::uint8_t* room = group_.slots().own_slot(0);
+    inputs_.set(group_.self(), input(chunk, own));
+    const bool is_whole = each_other(group_, [&](std::uint32_t member) {
+      inputs_.set(member, room);
+      if (!fetch(member, begin, room, bytes)) return false;
+      room += divide_up(bytes, kSliceBytes) * kSliceBytes;
+      return true;
+    });
+    if (!is_whole) return false;
+    run(rule_, inputs_, group_.size(), {output(chunk, own), own.count});
+    group_.slots().publish_reduced(first_ + chunk);
+    return true;
+  }
+
+  bool fetch_results(std::size_t chunk) {
+    return each_other(group_, [&](std::uint32_t member) {
+      const Slice theirs = slice(chunk, member);
+      return group_.slots().await_reduced(member, first_ + chunk) &&
+             fetch(member, (begin_of(chunk) + theirs.begin) * element_, output(chunk, theirs),
+                   theirs.count * element_);
     });
   }
 
@@ -332,10 +405,10 @@ class ChunkedReduce {
   const std::uint64_t first_;
   Stores stores_;
   std::uint32_t root_ = kEverybody;
+  bool may_go_by_kernel_ = false;
   Inputs inputs_;
   // The members' mapped buffers and the pending copies of run_directly().
-  std::vector<const std::uint8_t*> sends_;
-  std::vector<const std::uint8_t*> receives_;
+  std::vector<MappedBuffers> mapped_;
   std::vector<Copy> copies_;
 };
 

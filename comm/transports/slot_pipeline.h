@@ -46,6 +46,8 @@ class SlotPipeline {
   void publish_filled(std::uint64_t chunk) { wait_.publish(progress(self_).filled, chunk + 1); }
   void publish_reduced(std::uint64_t chunk) { wait_.publish(progress(self_).reduced, chunk + 1); }
   void publish_drained(std::uint64_t chunk) { wait_.publish(progress(self_).drained, chunk + 1); }
+  // How many chunks this member has filled so far, in all operations.
+  std::uint64_t filled() const { return progress(self_).filled.load(std::memory_order_relaxed); }
   bool await_filled(std::uint32_t member, std::uint64_t chunk) {
     return wait_.await(progress(member).filled, chunk + 1, member);
   }

@@ -3,7 +3,8 @@
     tests/bench/run python [--runs N] [--most BYTES]
 
 In place beside MPI.IN_PLACE, functional beside Allreduce into a fresh numpy.empty_like; each in turn, and the medians
-of all turns. PyPI's wheels (scripts/setup frameworks), each started by its own mpiexec; NumPy is theirs for all.
+of all turns. Then what `import ivycomm` takes after NumPy. PyPI's
+wheels (scripts/setup frameworks), each started by its own mpiexec; NumPy is theirs for all.
 """
 
 import argparse
@@ -12,6 +13,7 @@ import os
 import statistics
 import subprocess
 import sys
+import tempfile
 
 HERE = os.path.dirname(os.path.realpath(__file__))
 REPOSITORY = os.path.realpath(os.path.join(HERE, "../.."))
@@ -51,6 +53,30 @@ def run(argv, sizes):
     return [json.loads(line[line.index("{"):]) for line in done.stdout.splitlines() if "{" in line]
 
 
+IMPORTS = """
+import sys, time
+begin = time.perf_counter()
+import numpy
+middle = time.perf_counter()
+import ivycomm
+print(middle - begin, time.perf_counter() - middle)
+"""
+
+
+def import_seconds(times=15):
+    """Medians of importing NumPy and ivycomm after it, each in a process of its own."""
+    environment = {**os.environ, "PYTHONPATH": os.path.join(REPOSITORY, "comm/python"), "OMP_NUM_THREADS": "1"}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)
+    pairs = []
+    with tempfile.TemporaryDirectory() as folder:  # Where the compiled modules are kept from the first time on.
+        environment["PYTHONPYCACHEPREFIX"] = folder
+        for _ in range(times):
+            done = subprocess.run([python_of("mpich"), "-c", IMPORTS], capture_output=True, text=True, env=environment,
+                                  timeout=LIMIT_SECONDS, check=True)
+            pairs.append([float(word) for word in done.stdout.split()])
+    return [statistics.median(column) for column in zip(*pairs)]
+
+
 def size_text(size):
     for unit, name in ((1 << 20, "MiB"), (1 << 10, "KiB")):
         if size >= unit:
@@ -85,6 +111,8 @@ def main():
             medians = [statistics.median(times[way, form, size]) for way in WAYS]
             print(f"| {size_text(size)} | " + " | ".join(map(microseconds, medians)) +
                   f" | {medians[0] / medians[2]:.2f} | {medians[0] / medians[3]:.2f} |", flush=True)
+    numpy, ivycomm = import_seconds()
+    print(f"\n`import ivycomm` takes {1e3 * ivycomm:.1f} ms after NumPy, which takes {1e3 * numpy:.1f}.")
 
 
 if __name__ == "__main__":

@@ -11,6 +11,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <numeric>
+#include <vector>
 
 #include "comm/join/bootstrap.h"
 #include "comm/transports/alarms.h"
@@ -22,16 +24,20 @@
 namespace ivy::comm::test {
 namespace {
 
-void forget_pidfd_open() {
+void forget(unsigned call) {
   sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
   const sock_fprog program = {sizeof rules / sizeof *rules, rules};
   ASSERT_EQ(prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
   ASSERT_EQ(prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program), 0);
+}
+
+void forget_pidfd_open() {
+  forget(SYS_pidfd_open);
   ASSERT_EQ(syscall(SYS_pidfd_open, getpid(), 0), -1);
   ASSERT_EQ(errno, ENOSYS);
 }
@@ -48,6 +54,25 @@ TEST(OldKernelTest, ADeathOnThisHostIsNamed) {
     EXPECT_EQ(last_failure().rank, 1) << ivy_last_error();
   });
   expect_well(ends, 1);
+}
+
+// In place, at a size where the kernel copies: one rank may not read the other's memory.
+TEST(OldKernelTest, AllReduceGoesThroughTheSlotsWhereOneRankCannotReadTheOther) {
+  const auto ends = run_world(one_host(2), [](int rank) {
+    if (rank == 1) forget(SYS_process_vm_readv);
+    const World world;
+    ASSERT_TRUE(world);
+    std::vector<std::uint32_t> values(std::size_t{2} << 20);
+    for (int round = 0; round < 3; ++round) {
+      std::iota(values.begin(), values.end(), static_cast<std::uint32_t>(rank));
+      ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, values.data(), values.size(), IVY_U32, IVY_SUM,
+                               nullptr),
+                IVY_OK)
+          << ivy_last_error();
+      for (std::uint32_t i = 0; i < values.size(); ++i) ASSERT_EQ(values[i], 2 * i + 1);
+    }
+  });
+  expect_well(ends);
 }
 
 // Rank 0's own store sees the end of a pipe instead.

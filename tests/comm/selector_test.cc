@@ -59,7 +59,8 @@ TEST(SelectorTest, WhatIsBuiltIn) {
     for (const std::size_t bytes : grid(members)) {
       SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
       const bool is_eager = bytes <= kEagerBytes;
-      ASSERT_EQ(shm.algorithm(Operation::kAllReduce, bytes), by(bytes <= one_shot));
+      ASSERT_EQ(shm.algorithm(Operation::kAllReduce, bytes),
+                by(bytes <= one_shot, members == 2 && bytes >= 4 * kMiB && bytes <= 32 * kMiB));
       ASSERT_EQ(shm.algorithm(Operation::kReduce, bytes), by(bytes <= one_shot));
       for (const Operation operation : {Operation::kReduceScatter, Operation::kBroadcast,
                                         Operation::kGather, Operation::kScan}) {
@@ -149,6 +150,7 @@ TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
     for (const std::size_t bytes : grid(members)) {
       SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
       ASSERT_EQ(near.algorithm(Operation::kAllGather, bytes), by(bytes <= 8 * kKiB));
+      ASSERT_NE(near.algorithm(Operation::kAllReduce, bytes), Algorithm::kKernel);
       ASSERT_EQ(near.algorithm(Operation::kAllToAll, bytes), by(bytes * members <= kEagerBytes));
     }
     // Its range of sizes is the price of a system call and what was measured, whatever the caches.

@@ -101,7 +101,7 @@ TEST(TuningTextTest, WhatIsWrongIsNamedWithItsPlace) {
       {"all_gather any shm -1 slots", "t:1:20: ", "\"-1\"", "64K"},
       {"all_gather any shm 99999999999G slots", "t:1:20: ", "no number of bytes", "64K"},
       {"all_gather any shm 0 kernal", "t:1:22: ", "\"kernal\"", "eager, slots, kernel or built-in"},
-      {"all_reduce any shm 0 kernel", "t:1:22: ", "\"kernel\"", "eager, slots or built-in"},
+      {"reduce any shm 0 kernel", "t:1:18: ", "\"kernel\"", "eager, slots or built-in"},
       {"all_reduce any tcp 0 slots", "t:1:22: ", "\"slots\"", "whole, sliced or built-in"},
       {"all_reduce.piece any tcp 0 1K", "t:1:28: ", "\"1K\"", "4K to 256M"},
       {"all_reduce.stores any shm 0 slots", "t:1:29: ", "\"slots\"", "cached, streaming"},
@@ -235,6 +235,47 @@ TEST(TuningWayTest, TheRowsDecide) {
   EXPECT_EQ(chunks_of_all_gather("all_gather any shm 0 kernel", 20 * kMiB), 0U);
 }
 
+// How many chunks of the slots member 0 fills in an all_reduce, in place on those members.
+std::uint64_t chunks_filled_by_all_reduce(const std::string& text, std::size_t bytes,
+                                          std::uint32_t in_place_on) {
+  std::uint64_t chunks = 0;
+  run_members(parsed(text), [&](SharedGroup& group) {
+    Deadline deadline(ivy::test::stretched(seconds(60)));
+    const std::size_t count = bytes / 4;
+    OperationShape shape;
+    shape.operation = Operation::kAllReduce;
+    shape.count = count;
+    ReduceRule rule;
+    rule.dtype = Dtype::kU32;
+    std::vector<std::uint32_t> send(count);
+    std::iota(send.begin(), send.end(), group.self() * 977);
+    std::vector<std::uint32_t> other(count);
+    std::vector<std::uint32_t>& receive = (in_place_on >> group.self() & 1) != 0 ? send : other;
+    ASSERT_TRUE(shared_all_reduce(group, OperationCall{shape, 1, deadline},
+                                  {rule, send.data(), receive.data(), count}));
+    for (std::size_t i = 0; i < count; ++i) ASSERT_EQ(receive[i], 2 * i + 977) << i;
+    if (group.self() == 0) chunks = group.slots().filled();
+  });
+  return chunks;
+}
+
+TEST(TuningWayTest, OnlyMembersThatAllWorkInPlaceReduceByTheKernel) {
+  constexpr std::uint32_t kBoth = 3;
+  EXPECT_EQ(chunks_filled_by_all_reduce("", 4 * kMiB - 64, kBoth), 16U);
+  for (const std::size_t bytes : {4 * kMiB, 4 * kMiB + 4, 5 * kMiB + 68, 32 * kMiB}) {
+    EXPECT_EQ(chunks_filled_by_all_reduce("", bytes, kBoth), 0U) << bytes;
+  }
+  EXPECT_EQ(chunks_filled_by_all_reduce("", 32 * kMiB + 4, kBoth), 129U);
+  for (const std::uint32_t in_place_on : {0U, 1U, 2U}) {
+    EXPECT_EQ(chunks_filled_by_all_reduce("", 8 * kMiB, in_place_on), 32U) << in_place_on;
+  }
+  const char* const all_by_kernel = "all_reduce any shm 0 kernel";
+  for (const std::size_t bytes : {std::size_t{0}, std::size_t{4}, std::size_t{100}, kMiB + 4}) {
+    EXPECT_EQ(chunks_filled_by_all_reduce(all_by_kernel, bytes, kBoth), 0U) << bytes;
+  }
+  EXPECT_EQ(chunks_filled_by_all_reduce("all_reduce any shm 0 slots", 8 * kMiB, kBoth), 32U);
+}
+
 // ---- Worlds -------------------------------------------------------------------------------------
 
 // What rank `from` gives to rank `to` (or to all) at a place.
@@ -317,6 +358,14 @@ void check_operations(ivy_comm* world, bool is_registered, std::size_t bytes) {
   EXPECT_EQ(ivy_all_reduce(world, own.data(), one.data(), count, IVY_U32, IVY_SUM, nullptr),
             IVY_OK);
   EXPECT_TRUE(one.words() == summed(ranks, kAll, count)) << "all_reduce";
+  for (const bool is_everywhere : {true, false}) {
+    Buffer here(world, is_registered && (is_everywhere || rank == 0), given(rank, kAll, count));
+    const bool is_in_place = is_everywhere || rank > 0;
+    EXPECT_EQ(ivy_all_reduce(world, is_in_place ? IVY_IN_PLACE : own.data(), here.data(), count,
+                             IVY_U32, IVY_SUM, nullptr),
+              IVY_OK);
+    EXPECT_TRUE(here.words() == summed(ranks, kAll, count)) << "all_reduce in place";
+  }
   EXPECT_EQ(ivy_reduce_scatter(world, each.data(), one.data(), count, IVY_U32, IVY_SUM, nullptr),
             IVY_OK);
   EXPECT_TRUE(one.words() == summed(ranks, rank, count)) << "reduce_scatter";

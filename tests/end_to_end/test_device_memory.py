@@ -60,6 +60,26 @@ def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
 
 
 @PLACES
+def test_ranks_whose_arrays_are_on_host_and_device_are_all_told(local, flags):
+    done = run(local, flags, "mixed")
+    words, last = said(done), 2 if "-n" in flags else 3
+    assert len(words) == last + 1, done
+    for word in words.values():
+        assert word["kind"] == "Mismatch" and word["seconds"] < 10, done
+        assert f"rank {last} calls all_reduce(sum) of 10 f32 in host memory" in word["says"], done
+
+
+@PLACES
+@pytest.mark.parametrize("change", ["IVY_NCCL_LIB=/no/libnccl.so.2", "NCCL_DOUBLE=version=21304"], ids=["none", "old"])
+def test_an_array_on_a_device_without_nccl_is_refused_on_all_ranks(local, flags, change):
+    done = run(local, flags, "without", change)
+    words = said(done)
+    assert done.code == 0 and len(words) == (3 if "-n" in flags else 4), done
+    for word in words.values():
+        assert word["kind"] == "FailedPrecondition" and "rank 1 (" in word["says"] and word["seconds"] < 30, done
+
+
+@PLACES
 @pytest.mark.parametrize("change, parts", [
     ("IVY_CUDA_LIB=/no/libcuda.so.1", ("rank 1 (", "/no/libcuda.so.1", "nvidia-smi")),
     ("CUDA_DOUBLE=no_device", ("rank 1 (", "no CUDA-capable device", "--gpus")),

@@ -216,6 +216,15 @@ def test_a_killed_rank_is_named(local):
         assert error["signal"] in (None, 9), done
 
 
+@needs_numpy
+def test_a_killed_rank_whose_memory_is_read_is_named(local):
+    done = fail(local, "killed_while_read", "-n", "2")
+    assert done.code == 128 + 9, done
+    error = told(done, [0])[0]
+    assert error["kind"] == "RankDied" and error["rank"] == 1 and error["signal"] in (None, 9), done
+    assert error["operation"] == "all_reduce", done
+
+
 def test_a_rank_that_exits_is_named(local):
     done = fail(local, "exited")
     assert done.code == 7, done

@@ -19,9 +19,12 @@ long = pytest.mark.long
 
 
 @needs_numpy
-@pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3"), TWO_HOSTS["hosts"]], ids=["alone", "three", "hosts"])
-def test_works_groups_and_store(local, flags):
-    check_all_equal(local.run(*flags, *CALM, local.script("comm_works.py"), limit=LIMIT), ranks_of(flags))
+@pytest.mark.parametrize("flags, lane", [(ONE_HOST["alone"], "extension"), (("-n", "3"), "extension"),
+                                         (TWO_HOSTS["hosts"], "extension"), (ONE_HOST["two"], "ctypes")],
+                         ids=["alone", "three", "hosts", "by-ctypes"])
+def test_works_groups_and_store(local, flags, lane):
+    check_all_equal(local.run(*flags, *CALM, "-x", f"IVY_PYTHON_CALLS={lane}", local.script("comm_works.py"), limit=LIMIT),
+                    ranks_of(flags))
 
 
 @needs_numpy
@@ -120,10 +123,22 @@ def test_the_page_and_the_package_name_the_same():
     assert not exported() - words - in_place - {"Mesh", "Message", "Timing", "ReduceOp", "Store"}
 
 
+# What takes milliseconds to import, and is wanted by few programs.
+SLOW = {"numpy", "torch", "jax", "asyncio", "concurrent.futures", "multiprocessing", "inspect", "dataclasses", "logging",
+        "importlib.abc", "importlib.metadata", "socket", "subprocess", "json", "ssl", "tempfile", "pathlib", "difflib"}
+
+
+def test_importing_it_imports_nothing_that_is_slow():
+    said = subprocess.run([sys.executable, "-I", "-S", "-B", "-c", "import sys; sys.path.insert(0, sys.argv[1]); before = "
+                           "set(sys.modules); import ivycomm; print(*(set(sys.modules) - before))", PACKAGE],
+                          capture_output=True, text=True, timeout=LIMIT, check=True)
+    assert not SLOW & set(said.stdout.split()), SLOW & set(said.stdout.split())
+
+
 # ---- the stub ----------------------------------------------------------------------------------------
 
-def stub():
-    with open(os.path.join(PACKAGE, "ivycomm/__init__.pyi"), encoding="utf-8") as file:
+def stub(name="__init__"):
+    with open(os.path.join(PACKAGE, f"ivycomm/{name}.pyi"), encoding="utf-8") as file:
         return ast.parse(file.read()).body
 
 
@@ -187,6 +202,38 @@ def test_the_stub_has_what_the_package_has():
         compare_function(name, declared, getattr(package, name))
 
 
+TORCH = os.environ.get("IVY_TORCH_PYTHON") or os.path.join(REPOSITORY, "build/torch/bin/python3")
+JAX = os.path.join(os.environ.get("IVY_FRAMEWORKS") or os.path.join(REPOSITORY, "build/frameworks"), "jax/bin/python3")
+# Says of each function of the module, in its own interpreter: [name, has a default, goes by name alone].
+DESCRIBE = """
+import importlib, inspect, json, sys
+module = importlib.import_module(sys.argv[1])
+variable = inspect.Parameter.VAR_KEYWORD
+print(json.dumps({name: [[each.name, each.default is not each.empty, each.kind is each.KEYWORD_ONLY]
+                         for each in inspect.signature(getattr(module, name)).parameters.values() if each.kind != variable]
+                  for name in module.__all__}))
+"""
+
+
+@pytest.mark.parametrize("name, python", [("torch", TORCH), ("jax", JAX)])
+def test_the_stubs_of_frameworks_modules_have_what_those_have(name, python):
+    if not os.path.exists(python):
+        pytest.skip(f"{python} is not there: scripts/setup")
+    said = subprocess.run([python, "-B", "-c", DESCRIBE, f"ivycomm.{name}"], capture_output=True, timeout=LIMIT, text=True,
+                          env={**os.environ, "PYTHONPATH": PACKAGE,
+                               "IVY_LIBRARY": os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")})
+    assert said.returncode == 0, said.stderr
+    found, declared = json.loads(said.stdout), functions_of(stub(name))
+    assert set(declared) == set(found)
+    for function, parameters in found.items():
+        # What reconfigure hands on has names in the stub only.
+        shape = [(each, has_default) for each, has_default, _ in parameters]
+        for each in declared[function]:
+            assert shape_of_stub(each)[:len(shape)] == shape, f"{name}.{function}"
+        by_name = {each for each, _, is_by_name in parameters if is_by_name}
+        assert keywords_of_stub(declared[function][0]) >= by_name, f"{name}.{function}"
+
+
 def public_members(kind):
     found = set()
     for base in kind.__mro__[:-1]:
@@ -234,6 +281,19 @@ def test_everything_exported_has_a_docstring():
                     assert inspect.getdoc(getattr(found, member)), f"{name}.{member}"
 
 
+def test_the_docstring_of_a_call_says_units_and_errors():
+    """What help() of one call shows, without that of its module."""
+    package = module()
+    calls = [name for name in exported() if getattr(getattr(package, name), "__module__", "") in (
+        "ivycomm.collectives", "ivycomm.messages", "ivycomm.objects") and inspect.isfunction(getattr(package, name))]
+    assert len(calls) > 30
+    for name in calls:
+        text, parameters = inspect.getdoc(getattr(package, name)), inspect.signature(getattr(package, name)).parameters
+        assert "timeout: seconds" in text and "RankDied" in text and "ValueError" in text, name
+        assert ("group: None for the world" in text) == ("group" in parameters), name
+        assert ("async_op=True: returns a Work" in text) == ("async_op" in parameters), name
+
+
 TYPED = """
 import asyncio
 import numpy as np
@@ -257,8 +317,19 @@ with ic.new_group([0, 1]) as group:
 
 async def coroutine() -> Array:
     return await ic.all_gather(x, async_op=True)
+
+import ivycomm.jax as icj
+import ivycomm.torch as ict
+
+mean: Array = ict.all_reduce(x, "mean", grad="identity")
+later: ic.Work[Array] = ict.exscan(x, async_op=True)
+sizes: int = len(ict.reconfigure(size=3, wait=None).handles)
+tree: dict[str, Array] = icj.all_reduce({"a": x})
+with icj.errors():
+    line: Array = icj.sendrecv(x, None, 0)
 """
-WRONG = ['ic.all_reduce(x, group="world")', 'ic.broadcast(x, src="0")', 'work.wait(timeout="3")',
+WRONG = ['ict.all_reduce(x, grad="mean")', "icj.all_gather(x, axis=None)",
+         'ic.all_reduce(x, group="world")', 'ic.broadcast(x, src="0")', 'work.wait(timeout="3")',
          'ic.all_reduce(x, ops="sum")', "ic.nothing"]
 
 

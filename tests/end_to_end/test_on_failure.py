@@ -8,8 +8,10 @@ import time
 
 import pytest
 
+import device_trees as trees
 from launching import wait_until
 from test_deaths import WORKER, attached
+from test_gpu_health import Health, watches
 from test_ivyctl import ctl  # noqa: F401  (a fixture)
 
 QUICKLY = {"IVY_TEST_RESTART_PAUSE": "100ms"}
@@ -203,6 +205,104 @@ def test_a_killed_launcher_in_the_pause_leaves_nothing(local):
         job.signal(signal.SIGKILL)
         job.process.wait()
     local.wait_clean(10)
+
+
+# ---- Memory of devices -----------------------------------------------------------------------------
+
+MIB = 1 << 20
+BEFORE = "memory 1000000000"
+
+
+def with_devices(local, tmp_path, *flags, **environment):
+    """A running job of four ranks with a GPU each, and what changes their memory."""
+    host = trees.eight_gpus(tmp_path / "root")
+    host.nvml = [f"{line}\n{BEFORE}" for line in host.nvml]
+    job = local.start("-n", "4", "--on-failure", "replace", *flags, *WAITING,
+                      env=host.environment(**QUICKLY, **environment))
+    first = [pids(job, rank)[0] for rank in range(4)]
+    watches(host.path)
+    return job, first, Health(host)
+
+
+def test_a_rank_waits_for_the_memory_of_its_own_device(local, tmp_path):
+    """Not for what survivors have there, nor for other devices, however full they are."""
+    job, first, health = with_devices(local, tmp_path)
+    health.nvml({0: [f"memory {40 << 30}"], 1: [f"memory {39 << 30}", f"user {first[0]} {38 << 30}"],
+                 2: [f"memory {30000 * MIB}", f"user {first[0]} {1000 * MIB}"]})
+    os.kill(first[1], signal.SIGKILL)
+    pids(job, 1, 2)
+    os.kill(first[2], signal.SIGKILL)
+    job.wait_for(r"localhost: rank 2 waits for the memory of the devices: GPU 2 holds 30000 MiB: pid \d+ \(bash\) has "
+                 r"1000 MiB")
+    time.sleep(1.2)
+    assert len(pids(job, 2)) == 1, "it has not started yet"
+    os.kill(pids(job, 1, 2)[-1], signal.SIGKILL)
+    pids(job, 1, 3)  # Another rank does not wait for it.
+    assert len(pids(job, 2)) == 1
+    health.nvml({2: [f"memory {1500 * MIB}", f"user {first[0]} {1000 * MIB}"]})
+    pids(job, 2, 2)
+    let_go(local, "0000")
+    done = job.finish()
+    assert done.code == 0 and "3 workers were replaced" in done.err_text, done
+    assert re.search(r"localhost: the memory of the devices is free after \d+\.\d s", done.err_text), done
+    assert "rank 1 waits" not in done.err_text, done
+
+
+def test_two_ranks_wait_each_for_its_own_device(local, tmp_path):
+    job, first, health = with_devices(local, tmp_path)
+    full = {rank: [f"memory {40 << 30}"] for rank in (1, 2)}
+    health.nvml(full)
+    for rank in (1, 2):
+        os.kill(first[rank], signal.SIGKILL)
+        job.wait_for(rf"rank {rank} waits for the memory of the devices: GPU {rank} holds")
+    health.nvml({1: full[1]})
+    pids(job, 2, 2)
+    assert len(pids(job, 1)) == 1
+    let_go(local, "0000")  # The others end, and the host keeps the place of the one that waits.
+    time.sleep(0.5)
+    health.nvml({})
+    pids(job, 1, 2)
+    done = job.finish()
+    assert done.code == 0 and "2 workers were replaced" in done.err_text, done
+
+
+def test_the_wait_of_a_rank_ends(local, tmp_path):
+    job, first, health = with_devices(local, tmp_path, IVY_TEST_DEVICE_MEMORY_WAIT_MS="700")
+    health.nvml({1: [f"memory {40 << 30}"]})
+    os.kill(first[1], signal.SIGKILL)
+    pids(job, 1, 2)
+    let_go(local, "0000")
+    done = job.finish()
+    assert done.code == 0 and re.search(r"rank 1 starts although GPU 1 holds 40960 MiB, and NVML names no process, after "
+                                        r"a wait of \d\.\d s", done.err_text), done
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_ends_the_wait_of_a_rank(local, tmp_path, number):
+    job, first, health = with_devices(local, tmp_path)
+    health.nvml({1: [f"memory {40 << 30}"]})
+    os.kill(first[1], signal.SIGKILL)
+    job.wait_for("rank 1 waits for the memory of the devices")
+    job.signal(number)
+    done = job.finish(20)
+    assert done.code in (-number, 128 + number), done
+    assert len(done.texts_by_rank()[1]) == 1, "it has not been started again"
+
+
+def test_ranks_that_share_a_device_do_not_wait_for_it(local, tmp_path):
+    """Whose memory it is cannot be known there."""
+    host = trees.eight_gpus(tmp_path / "root")
+    host.nvml = [f"{line}\n{BEFORE}" for line in host.nvml]
+    with local.start("-n", "16", "--oversubscribe", "--on-failure", "replace", *WAITING,
+                     env=host.environment(**QUICKLY)) as job:
+        first = [pids(job, rank)[0] for rank in range(16)]
+        watches(host.path)
+        Health(host).nvml({index: [f"memory {40 << 30}"] for index in range(8)})
+        os.kill(first[5], signal.SIGKILL)
+        pids(job, 5, 2)
+        let_go(local, ["0"] * 16)
+        done = job.finish()
+    assert done.code == 0 and "waits for the memory" not in done.err_text, done
 
 
 @pytest.mark.skipif(not os.access(WORKER, os.X_OK), reason="build child_control_worker first")

@@ -41,8 +41,8 @@ def run(local, pythons, names, *flags):
 
 
 @pytest.mark.parametrize("environment,name", [("jax", "jax"), ("jax-old", "jax"), ("tensorflow", "tensorflow"),
-                                              ("tensorflow", "mlx"), ("tensorflow", "ivy")],
-                         ids=["jax", "jax-old", "tensorflow", "mlx", "ivy"])
+                                              ("tensorflow", "mlx"), ("tensorflow", "ivy"), ("paddle", "paddle")],
+                         ids=["jax", "jax-old", "tensorflow", "mlx", "ivy", "paddle"])
 def test_results_are_of_the_inputs_framework(local, environment, name):
     run(local, [python_of(environment)] * 2, name, "-n", "2")
 

@@ -51,6 +51,21 @@ std::string held_text(const HeldMemory& held) {
   return text;
 }
 
+// True if it is one of these; no list: any is.
+bool is_wanted(const std::vector<std::string>& devices, const std::string& uuid) {
+  return devices.empty() || std::find(devices.begin(), devices.end(), uuid) != devices.end();
+}
+
+// What a device holds that nobody of the job who lives has there.
+std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& living) {
+  std::uint64_t bytes = held.bytes;
+  for (const DeviceHolder& holder : held.holders) {
+    if (std::find(living.begin(), living.end(), holder.pid) == living.end()) continue;
+    bytes -= std::min(bytes, holder.bytes);
+  }
+  return bytes;
+}
+
 // Only tests are in such a hurry: it can make the wait shorter, never longer.
 milliseconds memory_wait() {
   const char* const text = std::getenv("IVY_TEST_DEVICE_MEMORY_WAIT_MS");
@@ -177,61 +192,87 @@ void DeviceWatch::tell_findings(bool in_time) {
   if (const auto then = std::exchange(settled_, nullptr)) then();
 }
 
-void DeviceWatch::await_memory(NextAttempt next) {
-  next_ = std::move(next);
-  waits_since_ns_ = 0;
-  if (!is_running() || used_before_.empty() || question_ != Question::kNone) return start_next();
+void DeviceWatch::await_memory(Start next) {
+  if (!is_running() || used_before_.empty() || question_ == Question::kHealth) return next.start();
   handlers_.spare(pid_);
-  ask(Question::kMemory, "memory\n", kAnswerLimit);
+  waiting_.push_back({std::move(next)});
+  // Otherwise the next answer serves this one too.
+  if (waiting_.size() == 1) ask(Question::kMemory, "memory\n", kAnswerLimit);
 }
 
-void DeviceWatch::start_next() {
+void DeviceWatch::start_all() {
   timer_.cancel();
-  const NextAttempt next = std::exchange(next_, {});
-  if (next.start) next.start();
+  for (const Waiting& waiting : std::exchange(waiting_, {})) waiting.next.start();
 }
 
 void DeviceWatch::give_up() {
-  if (!next_.refuse) return;
-  const NextAttempt next = std::exchange(next_, {});
+  if (waiting_.empty()) return;
+  const std::vector<Waiting> given_up = std::exchange(waiting_, {});
   question_ = Question::kNone;
   close();
-  next.refuse();
+  for (const Waiting& waiting : given_up) waiting.next.refuse();
 }
 
 void DeviceWatch::check_memory() {
+  const std::vector<pid_t> living = handlers_.living();
+  std::vector<HeldMemory> held;
+  for (HeldMemory& one : answer_.held) {
+    const auto before = used_before_.find(one.uuid);
+    if (before == used_before_.end()) continue;
+    if (bytes_of_others(one, living) > before->second + kFreeBytes) held.push_back(std::move(one));
+  }
+  const std::int64_t now_ns = monotonic_ns();
+  std::vector<Waiting> still, free;
+  for (Waiting& waiting : std::exchange(waiting_, {}))
+    (must_wait(waiting, held, now_ns) ? still : free).push_back(std::move(waiting));
+  waiting_ = std::move(still);
+  if (!waiting_.empty()) ask_again();
+  for (const Waiting& waiting : free) waiting.next.start();
+}
+
+bool DeviceWatch::must_wait(Waiting& waiting, const std::vector<HeldMemory>& held,
+                            std::int64_t now_ns) {
   const HeldMemory* most = nullptr;
   std::size_t count = 0;
-  for (const HeldMemory& held : answer_.held) {
-    const auto before = used_before_.find(held.uuid);
-    if (before == used_before_.end() || held.bytes <= before->second + kFreeBytes) continue;
+  for (const HeldMemory& one : held) {
+    if (!is_wanted(waiting.next.devices, one.uuid)) continue;
     ++count;
-    if (most == nullptr || held.bytes > most->bytes) most = &held;
+    if (most == nullptr || one.bytes > most->bytes) most = &one;
   }
+  const bool is_first = waiting.since_ns == 0;
   if (most == nullptr) {
-    if (waits_since_ns_ != 0)
-      say("the memory of the devices is free after " +
-              tenths_text(monotonic_ns() - waits_since_ns_),
+    if (!is_first)
+      say("the memory of the devices is free after " + tenths_text(now_ns - waiting.since_ns),
           false);
-    return start_next();
+    return false;
   }
   const std::string what =
       held_text(*most) +
       (count > 1 ? "; " + counted(count - 1, "other device") + " also in use" : "");
-  const std::int64_t now_ns = monotonic_ns();
-  const bool is_first = waits_since_ns_ == 0;
-  if (is_first) waits_since_ns_ = now_ns;
-  const std::chrono::nanoseconds waited(now_ns - waits_since_ns_);
+  if (is_first) waiting.since_ns = now_ns;
+  const std::chrono::nanoseconds waited(now_ns - waiting.since_ns);
   if (waited >= memory_wait()) {
-    say("the next attempt starts although " + what + ", after a wait of " +
+    say(waiting.next.who + " starts although " + what + ", after a wait of " +
             tenths_text(waited.count()),
         true);
-    return start_next();
+    return false;
   }
-  if (is_first) say("the next attempt waits for the memory of the devices: " + what, false);
-  timer_.expires_after(std::min<std::chrono::nanoseconds>(kMemoryPause, memory_wait() - waited));
+  if (is_first) say(waiting.next.who + " waits for the memory of the devices: " + what, false);
+  return true;
+}
+
+// After a pause, or when the first of those that wait has waited long enough.
+void DeviceWatch::ask_again() {
+  std::chrono::nanoseconds pause = kMemoryPause;
+  for (const Waiting& waiting : waiting_) {
+    const std::chrono::nanoseconds waited(monotonic_ns() - waiting.since_ns);
+    pause = std::min<std::chrono::nanoseconds>(
+        pause, std::max<std::chrono::nanoseconds>(memory_wait() - waited, milliseconds(0)));
+  }
+  timer_.expires_after(pause);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && next_.start && is_running()) ask(Question::kMemory, "memory\n", kAnswerLimit);
+    if (!error && !waiting_.empty() && is_running())
+      ask(Question::kMemory, "memory\n", kAnswerLimit);
   });
 }
 
@@ -253,12 +294,12 @@ void DeviceWatch::lost() {
   const Question question = std::exchange(question_, Question::kNone);
   close();
   if (question == Question::kHealth) tell_findings(true);
-  if (next_.start) start_next();
+  if (!waiting_.empty()) start_all();
 }
 
 void DeviceWatch::end() {
   settled_ = nullptr;
-  next_ = {};
+  waiting_.clear();
   question_ = Question::kNone;
   close();
 }

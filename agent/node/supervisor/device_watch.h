@@ -1,9 +1,9 @@
 // The health of this host's devices while the job runs: ivy-probe stays beside the workers, keeps a
 // reading from their start, and says after a failure what has changed (agent/devices/
-// watch_answer.h). Before another attempt it says who still holds memory of the devices.
+// watch_answer.h). Before workers start again it says who still holds memory of their devices.
 //
-// Nothing here comes before a worker's start, and a host without NVIDIA's GPUs and InfiniBand has
-// no such process. Thread: the supervisor's loop. Lifetime: ends the process.
+// Nothing here comes before a worker's first start, and a host without NVIDIA's GPUs and InfiniBand
+// has no such process. Thread: the supervisor's loop. Lifetime: ends the process.
 #pragma once
 
 #include <sys/types.h>
@@ -16,6 +16,7 @@
 #include <functional>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "agent/devices/watch_answer.h"
 #include "proto/os/descriptor.h"
@@ -28,9 +29,13 @@ class DeviceWatch {
   struct Handlers {
     std::function<void(const Event&)> send;
     std::function<void(pid_t)> spare;  // A process that is not a worker.
+    // The processes of the job that live: nobody waits for their memory.
+    std::function<std::vector<pid_t>()> living;
   };
-  // What waits for the devices' memory: either is called, once.
-  struct NextAttempt {
+  // What waits for the memory of devices: either function is called, once.
+  struct Start {
+    std::string who;                   // In notes: "the next attempt".
+    std::vector<std::string> devices;  // Their UUIDs; an empty list means all.
     std::function<void()> start;
     std::function<void()> refuse;  // A stop has come before it.
   };
@@ -52,8 +57,8 @@ class DeviceWatch {
   // there is nothing to ask, and within two seconds whatever a driver does.
   void settle(std::function<void()> then);
   // Calls `next.start` when the devices' memory is free, at once where nobody can tell, after
-  // kDeviceMemoryWait in any case. Notes say who holds it.
-  void await_memory(NextAttempt next);
+  // kDeviceMemoryWait in any case. Notes say who holds it. Several may wait.
+  void await_memory(Start next);
   // A stop has come: what waits is refused.
   void give_up();
   void reaped(pid_t pid);
@@ -61,6 +66,10 @@ class DeviceWatch {
 
  private:
   enum class Question { kNone, kHealth, kMemory };
+  struct Waiting {
+    Start next;
+    std::int64_t since_ns = 0;  // 0: nothing has been said yet.
+  };
   void launch();
   bool is_running() const { return pid_ != 0; }
   void ask(Question question, std::string_view word, std::chrono::milliseconds limit);
@@ -69,8 +78,10 @@ class DeviceWatch {
   void answered(bool in_time);
   void tell_findings(bool in_time);
   void check_memory();
+  bool must_wait(Waiting& waiting, const std::vector<HeldMemory>& held, std::int64_t now_ns);
+  void ask_again();
   void say(const std::string& text, bool is_warning);
-  void start_next();
+  void start_all();
   void lost();
   void close();
 
@@ -89,8 +100,7 @@ class DeviceWatch {
   bool must_look_ = false;
   std::uint32_t generation_ = 0;
   std::function<void()> settled_;
-  NextAttempt next_;
-  std::int64_t waits_since_ns_ = 0;  // 0: nothing has been said yet.
+  std::vector<Waiting> waiting_;
 };
 
 }  // namespace ivy

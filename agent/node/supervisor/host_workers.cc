@@ -5,12 +5,15 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <csignal>
+#include <map>
+#include <string_view>
 #include <utility>
 
 #include "agent/node/facts/own_package.h"
 #include "agent/node/hang/rank_usage.h"
 #include "agent/node/hang/stack_collector.h"
 #include "agent/node/workers/python_hook.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/own_program.h"
@@ -215,6 +218,21 @@ bool HostWorkers::is_finished(std::uint32_t rank) const {
   return std::all_of(workers_.begin(), workers_.end(), [rank](const auto& worker) {
     return worker->rank() != rank || is_over(worker->state());
   });
+}
+
+std::vector<std::string> HostWorkers::own_devices(std::uint32_t rank) const {
+  std::map<std::string, std::vector<std::uint32_t>> ranks_of;
+  for (const WorkerSpec& spec : plan_.workers()) {
+    for (const Variable& variable : spec.environment()) {
+      if (variable.name() != "IVY_DEVICE_UUID") continue;
+      for (std::string_view rest = variable.value(); !rest.empty();)
+        ranks_of[std::string(take_part(rest, ','))].push_back(spec.rank());
+    }
+  }
+  std::vector<std::string> own;
+  for (const auto& [uuid, ranks] : ranks_of)
+    if (ranks == std::vector{rank}) own.push_back(uuid);
+  return own;
 }
 
 void HostWorkers::send_signal(int signal) {

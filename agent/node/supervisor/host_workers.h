@@ -67,6 +67,8 @@ class HostWorkers {
   bool have_ended() const;  // No worker's own process lives.
   bool are_over() const;    // Their output has ended, too.
   bool is_finished(std::uint32_t rank) const;
+  // The accelerators of this rank that no other rank of the host has, by UUID.
+  std::vector<std::string> own_devices(std::uint32_t rank) const;
   void send_signal(int signal);  // To each rank's own process, once.
   void tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
   void kill(std::uint32_t rank);

@@ -9,14 +9,15 @@
 
 namespace ivy {
 
-RankEnds::RankEnds(boost::asio::io_context& loop, Handlers handlers)
-    : loop_(loop), handlers_(std::move(handlers)), timer_(loop) {}
+RankEnds::RankEnds(boost::asio::io_context& loop, DeviceWatch& devices, Handlers handlers)
+    : loop_(loop), devices_(devices), handlers_(std::move(handlers)), timer_(loop) {}
 
 void RankEnds::begin(const HostPlan& plan) {
   timer_.cancel();
   generation_ = plan.generation();
   goes_on_ = plan.on_failure() != FAILURE_ENDS_ALL;
   replacements_.begin(plan.on_failure() == FAILURE_IS_REPLACED);
+  awaiting_devices_.clear();
 }
 
 void RankEnds::ended(std::uint32_t rank, std::uint32_t rejoins, const ExitStatus& status) {
@@ -48,7 +49,7 @@ void RankEnds::check_soon() {
 void RankEnds::check() {
   const std::uint64_t now_ns = monotonic_ns();
   for (const Replacements::Ordered& due : replacements_.take_due(now_ns, handlers_.is_over))
-    handlers_.start(due.rank, due.rejoins);
+    await_devices(due);
   // One that could not be started is not awaited any more.
   handlers_.changed();
   const auto next_ns = replacements_.next_due_ns();
@@ -58,6 +59,22 @@ void RankEnds::check() {
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) check();
   });
+}
+
+void RankEnds::await_devices(const Replacements::Ordered& due) {
+  std::vector<std::string> devices = handlers_.own_devices(due.rank);
+  if (devices.empty()) return handlers_.start(due.rank, due.rejoins);
+  awaiting_devices_.insert(due.rank);
+  devices_.await_memory({"rank " + std::to_string(due.rank), std::move(devices),
+                         [this, due] {
+                           awaiting_devices_.erase(due.rank);
+                           handlers_.start(due.rank, due.rejoins);
+                           handlers_.changed();
+                         },
+                         [this, due] {
+                           awaiting_devices_.erase(due.rank);
+                           handlers_.refuse(due.rank);
+                         }});
 }
 
 void RankEnds::give_up() {

@@ -7,7 +7,11 @@
 #include <boost/asio/steady_timer.hpp>
 #include <cstdint>
 #include <functional>
+#include <set>
+#include <string>
+#include <vector>
 
+#include "agent/node/supervisor/device_watch.h"
 #include "agent/node/workers/replacements.h"
 #include "proto/contract/exit_code.h"
 #include "proto/wire/job.pb.h"
@@ -19,12 +23,15 @@ class RankEnds {
   struct Handlers {
     std::function<void(std::uint32_t rank, std::uint32_t rejoins)> tell_store;
     std::function<bool(std::uint32_t rank)> is_over;
+    // The accelerators that only this rank has, by UUID: their memory must be free before it
+    // starts.
+    std::function<std::vector<std::string>(std::uint32_t rank)> own_devices;
     std::function<void(std::uint32_t rank, std::uint32_t rejoins)> start;
     // This rank was to be started again, and a stop has come first.
     std::function<void(std::uint32_t rank)> refuse;
     std::function<void()> changed;  // awaits() may say something else now.
   };
-  RankEnds(boost::asio::io_context& loop, Handlers handlers);
+  RankEnds(boost::asio::io_context& loop, DeviceWatch& devices, Handlers handlers);
 
   void begin(const HostPlan& plan);
   // A rank's own process has ended; the launcher has been told.
@@ -34,14 +41,17 @@ class RankEnds {
   void check_soon();
   // A stop begins: no rank starts again after it.
   void give_up();
-  bool awaits() const { return replacements_.awaits(); }
+  bool awaits() const { return replacements_.awaits() || !awaiting_devices_.empty(); }
 
  private:
   void check();
+  void await_devices(const Replacements::Ordered& due);
 
   boost::asio::io_context& loop_;
+  DeviceWatch& devices_;
   const Handlers handlers_;
   Replacements replacements_;
+  std::set<std::uint32_t> awaiting_devices_;
   bool goes_on_ = false;  // The job, when a rank has ended.
   bool is_check_posted_ = false;
   std::uint32_t generation_ = 0;

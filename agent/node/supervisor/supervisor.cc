@@ -111,6 +111,12 @@ bool has_listening_scripts(const HostPlan& plan) {
   });
 }
 
+std::vector<pid_t> processes_of(const Containment& containment) {
+  std::vector<pid_t> processes;
+  for (const JobProcess& process : containment.members()) processes.push_back(process.pid);
+  return processes;
+}
+
 // What a launcher's commands have settled for the job.
 struct JobTerms {
   std::uint64_t grace_ns = nanoseconds_of(kGraceAfterFailure);
@@ -200,7 +206,8 @@ class Supervisor {
       {loop_,
        program_directory() + "/ivy-probe",
        start_.step_task != 0,
-       {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}}};
+       {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
+        [this] { return processes_of(*containment_); }}}};
   HostStores stores_{loop_, [this](const Event& event) { send(event); },
                      [this](pid_t pid) { spare(pid); }, start_.step_task != 0};
   FrameworkServers servers_{
@@ -235,8 +242,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
                return EndingFacts{workers_.have_ended() && !rank_ends_.awaits(), false,
                                   workers_.are_over()};
              },
-             // The process tree is proved empty by two passes in a row, so a first "no" is asked
-             // again.
+             // The tree is proved empty by two passes in a row: a first "no" is asked again.
              [this] { return !containment_ || containment_->empty() || containment_->empty(); },
              [this](EndingAction action) { perform(action); }}),
       workers_(loop_, start_, {channel_, control_, stop_.ending()},
@@ -253,15 +259,16 @@ Supervisor::Supervisor(const SupervisorStart& start)
                   if (!stop_.ending().stopping())
                     rank_ends_.ended(worker.rank(), worker.rejoins(), worker.exit_status());
                 }}),
-      rank_ends_(loop_, {[this](std::uint32_t rank, std::uint32_t rejoins) {
-                           stores_.rank_gone(rank, rejoins);
-                         },
-                         [this](std::uint32_t rank) { return workers_.is_finished(rank); },
-                         [this](std::uint32_t rank, std::uint32_t rejoins) {
-                           workers_.start_again(rank, rejoins);
-                         },
-                         [this](std::uint32_t rank) { refuse_rank(rank, workers_.generation()); },
-                         [this] { stop_.check_soon(); }}) {}
+      rank_ends_(
+          loop_, devices_.watch,
+          {[this](std::uint32_t rank, std::uint32_t rejoins) { stores_.rank_gone(rank, rejoins); },
+           [this](std::uint32_t rank) { return workers_.is_finished(rank); },
+           [this](std::uint32_t rank) { return workers_.own_devices(rank); },
+           [this](std::uint32_t rank, std::uint32_t rejoins) {
+             workers_.start_again(rank, rejoins);
+           },
+           [this](std::uint32_t rank) { refuse_rank(rank, workers_.generation()); },
+           [this] { stop_.check_soon(); }}) {}
 
 int Supervisor::run() {
   ticker_.begin();
@@ -451,7 +458,9 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
   }
   // The input that the last generation has read does not come again: half an input misleads.
   for (WorkerSpec& spec : *plan.mutable_workers()) spec.set_standard_input(false);
-  devices_.watch.await_memory({[this, plan] { start_group(plan); },
+  devices_.watch.await_memory({"the next attempt",
+                               {},
+                               [this, plan] { start_group(plan); },
                                [this, plan] {
                                  refuse_start(plan, plan.generation());
                                  send(refusal_report(plan.generation(), true));
@@ -556,6 +565,7 @@ void Supervisor::on_stop(const Stop& stop) {
   if (!stop.interrupt() || stop_.ending().phase() != EndingPhase::kRunning)
     return order_stop(grace_ns, {}, stop.after_failure());
   devices_.watch.something_failed();
+  devices_.watch.give_up();
   workers_.collect_all();
   rank_ends_.give_up();
   stop_.order_interrupt(grace_ns);

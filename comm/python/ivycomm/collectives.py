@@ -20,7 +20,7 @@ group is broken.
 import ctypes
 from ctypes import c_void_p
 
-from . import arrays, calls, gradients, trees
+from . import arrays, calls, docstrings, gradients, trees
 from .counts import counts_of, number_of_each
 from .element_types import I64, ReduceOp, op_number
 from .library import IN_PLACE, load
@@ -218,7 +218,8 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
     if not group.is_member:
         return _nothing(async_op)
     gradients.refuse_at_one_rank(x, "reduce")
-    if group.rank == _root(group, dst):
+    dst = _root(group, dst)
+    if group.rank == dst:
         with_ = _Operands(x, out, lambda shape: shape).joined()
         send, recv, count, dtype = with_.send, with_.recv, with_.output.count, with_.output.dtype
         keep, finish = with_.keep, with_.finish()
@@ -240,7 +241,8 @@ def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, fac
     if not group.is_member:
         return _nothing(async_op)
     kind, array, memory = _in_place(x)
-    at_root = group.rank == _root(group, dst)
+    dst = _root(group, dst)
+    at_root = group.rank == dst
     send, recv = (IN_PLACE, memory.pointer) if at_root else (memory.pointer, None)
     return start(load().ivy_reduce, (group.handle, send, recv, memory.count, memory.dtype, op, dst),
                  (x, memory), _written(kind, array, x) if at_root else lambda _work: x,
@@ -293,7 +295,11 @@ def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, f
     done = calls.exscan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
         return done
-    return _running("ivy_exscan", x, op_number(op), resolve(group), out, async_op, timeout, factor)
+    group, op = resolve(group), op_number(op)
+    if group.is_member and gradients.is_recorded(x):
+        return gradients.derivatives().exscan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
+                                              timeout=timeout, factor=factor)
+    return _running("ivy_exscan", x, op, group, out, async_op, timeout, factor)
 
 
 def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
@@ -392,7 +398,7 @@ def broadcast(x, src=0, *, group=None, out=None, async_op=False, timeout=None):
         return _nothing(async_op)
     if gradients.is_recorded(x):
         return gradients.derivatives().broadcast(x, src, group=group, out=out, async_op=async_op, timeout=timeout)
-    _root(group, src)
+    src = _root(group, src)
     if _is_tree(x, out):
         return trees.broadcast(broadcast, x, src, group, async_op, timeout, in_place=False)
     with_ = _Operands(x, out, lambda shape: shape)
@@ -410,11 +416,11 @@ def broadcast_(x, src=0, *, group=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
+    src = _root(group, src)
     if _is_tree(x):
-        return trees.broadcast(broadcast_, x, _root(group, src), group, async_op, timeout, in_place=True)
+        return trees.broadcast(broadcast_, x, src, group, async_op, timeout, in_place=True)
     kind, array, memory = _in_place(x)
-    return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype,
-                                        _root(group, src)),
+    return start(load().ivy_broadcast, (group.handle, memory.pointer, memory.count, memory.dtype, src),
                  (x, memory), _written(kind, array, x), async_op, timeout)
 
 
@@ -516,7 +522,7 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
     axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
     if axis and out is not None:
         raise ValueError("out is filled along axis 0 only")
-    _root(group, dst)
+    dst = _root(group, dst)
     if uneven and _shape(array):
         return _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout)
     if group.rank != dst:
@@ -558,7 +564,8 @@ def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
-    at_root = group.rank == _root(group, dst)
+    dst = _root(group, dst)
+    at_root = group.rank == dst
     if at_root:
         kind, array, memory = _in_place(x)
         _, counts = _row_counts(_shape(array), split, group, "gather_")
@@ -608,7 +615,8 @@ def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, 
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
-    at_root = group.rank == _root(group, src)
+    src = _root(group, src)
+    at_root = group.rank == src
     kind, array, input_, header = _scatter_header(x, src, split, group, timeout)
     kind_name, dtype_name, shape, rows, place, is_recorded = header
     shape = (rows[group.rank], *shape[1:])
@@ -645,7 +653,8 @@ def scatter_(x, src=0, *, split=None, group=None, async_op=False, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return _nothing(async_op)
-    if group.rank != _root(group, src):
+    src = _root(group, src)
+    if group.rank != src:
         kind, array, memory = _in_place(x)
         return start(load().ivy_scatter_v,
                      (group.handle, None, None, None, memory.pointer, memory.count, memory.dtype, src),
@@ -724,3 +733,9 @@ def barrier(*, group=None, async_op=False, timeout=None):
     if not group.is_member:
         return _nothing(async_op)
     return start(load().ivy_barrier, (group.handle,), (), None, async_op, timeout)
+
+
+docstrings.complete((
+    all_gather, all_gather_, all_gather_list, all_reduce, all_reduce_, all_reduce_coalesced, all_reduce_coalesced_,
+    all_to_all, all_to_all_, barrier, broadcast, broadcast_, exscan, exscan_, gather, gather_, reduce, reduce_,
+    reduce_scatter, reduce_scatter_, scan, scan_, scatter, scatter_))

@@ -182,7 +182,7 @@ def wait_any(works, timeout=None):
     try:
         for index, work in enumerate(works):
             undo.append(work._tell_end(lambda index=index: (ended.append(index), has_ended.set())))
-        if not has_ended.wait(timeout):
+        if not has_ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
             raise StillRunning(f"none of {len(works)} operations is done after {timeout:g} s; wait again, or abort")
     finally:
         for each in undo:

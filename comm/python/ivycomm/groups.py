@@ -2,6 +2,7 @@
 
 import atexit
 import ctypes
+import operator
 import os
 import sys
 import time
@@ -406,10 +407,14 @@ def group_named(name):
 
 
 def _root(group, rank):
-    """A root is given as rank of the group."""
-    if not isinstance(rank, int) or not 0 <= rank < group.size:
+    """A root is given as rank of the group, by any whole number: NumPy's and torch's too."""
+    try:
+        number = operator.index(rank)
+    except TypeError:
+        number = -1
+    if not 0 <= number < group.size:
         raise ValueError(f"rank {rank!r} is none of {group!r}: 0 to {group.size - 1}")
-    return rank
+    return number
 
 
 def rank():

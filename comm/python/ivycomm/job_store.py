@@ -31,7 +31,12 @@ def _names(keys):
 
 
 def _bytes(value):
-    return value.encode() if isinstance(value, str) else bytes(value)
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        return bytes(memoryview(value))
+    except TypeError:  # bytes(3) would be three NULs.
+        raise TypeError(f"a value of the store is bytes or a str, not a {type(value).__name__}") from None
 
 
 def _place(size, member):
@@ -111,6 +116,7 @@ class Store:
 
     def multi_get(self, keys, timeout=None):
         """The values of these keys as they are at one moment, as soon as all are set. Timeout as of wait()."""
+        keys = [keys] if isinstance(keys, str) else list(keys)
         names = _names(keys)
         deadline = time.monotonic() + _seconds(timeout)
         values = (Bytes * max(1, len(names)))()
@@ -309,7 +315,7 @@ class StoreOfOne(Store):
         line = f"{threading.current_thread().name} waits for {what}"
         self._waiting.append(line)
         try:
-            return self._changed.wait_for(predicate, _seconds(timeout))
+            return self._changed.wait_for(predicate, min(_seconds(timeout), threading.TIMEOUT_MAX))
         finally:
             self._waiting.remove(line)
 

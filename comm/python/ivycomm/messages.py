@@ -12,7 +12,7 @@ that send to each other do so in sendrecv or batch_isend_irecv, else each would 
 import contextlib
 from collections import namedtuple
 
-from . import arrays, calls, gradients
+from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
 from .collectives import _in_place, _nothing, _Operands, _written
 from .errors import check
@@ -192,3 +192,6 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
         if receiving is not None:
             receiving.give_up()
         raise
+
+
+docstrings.complete((batch_isend_irecv, irecv, isend, recv, recv_, send, sendrecv))

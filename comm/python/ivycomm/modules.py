@@ -1,6 +1,5 @@
 """Frameworks that the program has imported, asked for by threads of our own."""
 
-import difflib
 import sys
 
 
@@ -19,6 +18,8 @@ def imported(name):
 
 def nearest(name, known):
     """For messages of unknown names: the known one that was probably meant, else all of them."""
+    import difflib  # Slow to import, and rarely needed.
+
     close = difflib.get_close_matches(str(name), list(known), n=1)
     if close:
         return f'did you mean "{close[0]}"?'
@@ -27,6 +28,8 @@ def nearest(name, known):
 
 def no_such_name(module, name, known):
     """The AttributeError of a module's __getattr__."""
+    import difflib
+
     known = list(known)
     close = [_ELSEWHERE[name]] if _ELSEWHERE.get(name) in known else difflib.get_close_matches(name, known, n=1)
     return AttributeError(f"{module} has no {name}" + (f"; did you mean {close[0]}?" if close else ""))

@@ -7,6 +7,7 @@ raises pickle's exception on its rank, and a TypeError that names this rank on t
 import ctypes
 import pickle
 
+from . import docstrings
 from .counts import counts_of, number_of_each
 from .element_types import I64, U8
 from .library import load
@@ -54,7 +55,8 @@ def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return None
-    at_root = group.rank == _root(group, src)
+    src = _root(group, src)
+    at_root = group.rank == src
     data, pointer, size, error = _bytes_of(obj) if at_root else (None, None, 0, None)
     length = ctypes.c_int64(size)
     start(load().ivy_broadcast, (group.handle, ctypes.addressof(length), 1, I64, src), length,
@@ -93,7 +95,8 @@ def gather_object(obj, dst=0, *, group=None, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return None
-    at_root = group.rank == _root(group, dst)
+    dst = _root(group, dst)
+    at_root = group.rank == dst
     data, pointer, size, error = _bytes_of(obj)
     sizes = number_of_each(group, size, timeout)
     _raise_refusals(dict(enumerate(sizes)), error)
@@ -119,7 +122,8 @@ def scatter_object(objects=None, src=0, *, group=None, timeout=None):
     group = resolve(group)
     if not group.is_member:
         return None
-    at_root = group.rank == _root(group, src)
+    src = _root(group, src)
+    at_root = group.rank == src
     sizes, joined, error = None, b"", None
     if at_root:
         pickles, error = _pickles_of(objects, group.size)
@@ -136,3 +140,6 @@ def scatter_object(objects=None, src=0, *, group=None, timeout=None):
                                  _address(room), length.value, U8, src),
           (pointer, joined, counts, room), timeout=timeout)
     return _object(room, 0, length.value)
+
+
+docstrings.complete((all_gather_object, broadcast_object, gather_object, scatter_object))

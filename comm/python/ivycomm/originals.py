@@ -5,17 +5,17 @@ ivyrun's workers, and where the wheel is installed (ivycomm_originals.py), it is
 """
 
 import importlib
-import importlib.abc
 import importlib.machinery
 import sys
 
 
-class _Finder(importlib.abc.MetaPathFinder):
+# Without the classes of importlib.abc, whose import takes as long as all the rest of ivycomm's.
+class _Finder:
     def find_spec(self, name, path=None, target=None):
         return find(name)
 
 
-class _Ivy(importlib.abc.Loader):
+class _Ivy:
     """`ivy`, when it is not installed: a package with `distributed` and nothing else."""
 
     def create_module(self, spec):
@@ -30,7 +30,7 @@ class _Ivy(importlib.abc.Loader):
         module.__getattr__ = refuse
 
 
-class _Alias(importlib.abc.Loader):
+class _Alias:
     """A module of ours under another name too."""
 
     def __init__(self, name):

@@ -346,12 +346,12 @@ class ExportedArrays(StagedArrays):
 
     @staticmethod
     def view(x):
-        return dlpack.view(x)[0]
+        return _lent(x)[0]
 
     @classmethod
     def for_output(cls, x, what):
         """Written where it lies, if its framework says that it may be."""
-        array, writable = dlpack.view(x)
+        array, writable = _lent(x)
         if not writable:
             return super().for_output(x, what)
         return NumpyArrays, array
@@ -367,6 +367,17 @@ class ExportedArrays(StagedArrays):
             except (AttributeError, BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
                 continue
         return array
+
+
+def _lent(x):
+    """As dlpack.view. TypeError also for what the framework does not lend."""
+    try:
+        return dlpack.view(x)
+    except BufferError as error:
+        is_sparse = getattr(x, "is_sparse", False)
+        if is_sparse() if callable(is_sparse) else is_sparse:
+            raise TypeError(f"a {type(x).__name__} that is sparse is not dense memory: x.to_dense()") from None
+        raise TypeError(f"a {type(x).__name__} does not lend its memory: {error}") from None
 
 
 def _makers(like):

@@ -119,7 +119,7 @@ class WatchOfOne(Watch):
                 left = threading.TIMEOUT_MAX if deadline is None else deadline - time.monotonic()
                 if left <= 0:
                     raise Timeout(f"no key below {self._prefix.decode()!r} changed within {timeout:g} s")
-                self._changed.wait(left)
+                self._changed.wait(min(left, threading.TIMEOUT_MAX))
             if not self._is_open:
                 raise ValueError("this watch is closed")
             return self._changes.popleft()

@@ -20,7 +20,7 @@ ivycomm's own functions come here by themselves with a tensor that requires grad
 | reduce ("sum", "mean", "premul_sum") | broadcast from dst |
 | scatter, gather | gather, scatter |
 | all_to_all | all_to_all with both splits exchanged |
-| scan ("sum", "premul_sum") | scan from the last rank to the first |
+| scan, exscan ("sum", "premul_sum") | the same from the last rank to the first |
 | sendrecv | sendrecv in the other direction |
 
 What is differentiated is the sum of all ranks' losses; `backward()` is therefore called by every rank, for results in
@@ -33,11 +33,11 @@ graph; every rank compiles the same function, and `async_op`, `timeout`, `uneven
 """
 
 from .torch_backend.registration import register
-from .torch_operations import (all_gather, all_gather_list, all_reduce, all_reduce_coalesced, all_to_all, broadcast, gather,
-                               reduce, reduce_scatter, scan, scatter, sendrecv)
+from .torch_operations import (all_gather, all_gather_list, all_reduce, all_reduce_coalesced, all_to_all, broadcast, exscan,
+                               gather, reduce, reduce_scatter, scan, scatter, sendrecv)
 from .torch_reconfigure import reconfigure, rendezvous_reconfigure
 
 register()
 
-__all__ = ["all_gather", "all_gather_list", "all_reduce", "all_reduce_coalesced", "all_to_all", "broadcast", "gather",
+__all__ = ["all_gather", "all_gather_list", "all_reduce", "all_reduce_coalesced", "all_to_all", "broadcast", "exscan", "gather",
            "reconfigure", "reduce", "reduce_scatter", "register", "rendezvous_reconfigure", "scan", "scatter", "sendrecv"]

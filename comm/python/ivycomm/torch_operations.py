@@ -267,6 +267,16 @@ _scan = _Operation(
         _mirrored(_scan(_mirrored(gradient, group), "sum", 1.0, group), group), op, factor, _group(group).size))
 
 
+def _scanned_before(x, op, factor, group, **how):
+    return collectives.exscan(x, op, group=_group(group), factor=factor, **how)
+
+
+_exscan = _Operation(
+    "exscan", "str op, float factor, str group", _scanned_before, lambda x, *_: x.shape,
+    lambda shape, gradient, op, factor, group: _weighed(
+        _mirrored(_exscan(_mirrored(gradient, group), "sum", 1.0, group), group), op, factor, _group(group).size))
+
+
 def _sent_and_received(x, dst, src, tag, shape, group, async_op=False, timeout=None):
     return messages.sendrecv(x, dst, x.new_empty(shape), src, send_tag=tag, recv_tag=tag, group=_group(group),
                              timeout=timeout)
@@ -448,6 +458,14 @@ def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, fac
     if not _is_member(group):
         return _nothing(async_op)
     return _scan(x, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
+
+
+def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, factor=1.0):
+    """As ivycomm.exscan. A mean has no derivative here."""
+    op = _linear(op, x, ("sum", "premul_sum"))
+    if not _is_member(group):
+        return _nothing(async_op)
+    return _exscan(x, op, float(factor), _name(group), out=out, async_op=async_op, timeout=timeout)
 
 
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):

@@ -140,6 +140,26 @@ def uneven(r, n):
         in_place(r, n, [3] * n if split is None else rows, split)
 
 
+def roots_of_numpy(r, n):
+    """Ranks are whole numbers of any kind."""
+    last, x = np.int64(n - 1), np.full(2, r)
+    same(ic.broadcast(x, last), np.full(2, n - 1), "broadcast from a rank of NumPy's")
+    assert ic.broadcast_(x.copy(), np.uint8(n - 1))[0] == n - 1
+    for got in (ic.reduce(x, last), ic.gather(x, last), ic.gather_object(r, last)):
+        assert (got is None) == (r != n - 1)
+    assert ic.broadcast_object(r, last) == n - 1 and ic.scatter_object(list(range(n)), last) == r
+    same(ic.scatter(np.arange(n), last), np.array([r]), "scatter")
+    work = ic.isend(x, np.int32((r + 1) % n))
+    same(ic.recv(x, np.int32((r - 1) % n)), np.full(2, (r - 1) % n), "recv")
+    work.wait()
+    for wrong in (1.0, "0", None, np.float64(0), -1, n):
+        try:
+            ic.broadcast(x, wrong)
+        except ValueError:
+            continue
+        raise AssertionError(f"src={wrong!r} was not refused")
+
+
 def in_place(r, n, rows, split):
     """The forms whose array holds the parts of all ranks."""
     begin = sum(rows[:r])
@@ -414,7 +434,7 @@ def registered(r, n):
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (reductions, movement, uneven, trees, meshes, layouts, holders, buffers, asynchronous, registered):
+    for part in (reductions, movement, roots_of_numpy, uneven, trees, meshes, layouts, holders, buffers, asynchronous, registered):
         part(r, n)
     ic.barrier(timeout=30)
     leave("all equal")

@@ -3,6 +3,7 @@
 Every rank prints one line of JSON at the end.
 """
 
+import array
 import contextlib
 import ctypes
 import json
@@ -191,6 +192,29 @@ def registered(r, n):
         raise AssertionError(f"{arguments} is taken")
 
 
+def told(call):
+    began = time.monotonic()
+    try:
+        call()
+    except ic.IvyError as error:
+        say(says=str(error), kind=type(error).__name__, seconds=time.monotonic() - began)
+    else:
+        say(says="nothing was raised")
+
+
+def mixed(r, n):
+    """The last rank's array is in the memory of the host, those of the others are on devices."""
+    x = array.array("f", [1.0] * 10) if r == n - 1 else DeviceArray([1.0] * 10)
+    told(lambda: ic.all_reduce_(x))
+
+
+def without(r, n):
+    """An operation on devices is called where NCCL cannot be had."""
+    x = DeviceArray([1.0, 2.0])
+    told(lambda: ic.all_reduce_(x))
+    assert x.values() == [1.0, 2.0], x.values()
+
+
 def shrunk(r, n):
     """The last rank dies; the others go on with a smaller world, and with NCCL in it and in a group of it."""
     x = DeviceArray([1.0, r])
@@ -228,14 +252,15 @@ def shrunk(r, n):
 def main():
     scenario = sys.argv[1]
     rank = int(os.environ["IVY_RANK"])
-    if scenario == "prepare" and len(sys.argv) > 2 and rank == int((sys.argv + ["1"])[3]):
+    if scenario in ("prepare", "without") and len(sys.argv) > 2 and rank == int((sys.argv + ["1"])[3]):
         name, value = sys.argv[2].split("=", 1)
         os.environ[name] = value
     if scenario not in ("prepare", "hangs"):
         use_device(rank)
     ic.init(timeout=60)
     {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs,
-     "late": late, "registered": registered, "shrunk": shrunk}[scenario](ic.rank(), ic.world_size())
+     "late": late, "registered": registered, "shrunk": shrunk, "mixed": mixed,
+     "without": without}[scenario](ic.rank(), ic.world_size())
 
 
 if __name__ == "__main__":

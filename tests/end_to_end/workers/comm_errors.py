@@ -37,6 +37,17 @@ def killed(r, n):
         ic.all_reduce(x)
 
 
+def killed_while_read(r, n):
+    """Of two ranks that reduce in place, each out of the other's memory, one dies."""
+    import numpy
+    x = numpy.zeros(2 << 20)
+    if r == n - 1:
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        ic.all_reduce_(x)
+
+
 def exited(r, n):
     ic.barrier()  # Else some may still be in init, and are told there.
     if r == n - 1:

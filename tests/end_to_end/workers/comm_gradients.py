@@ -66,6 +66,9 @@ def operations(r, n):
         "all_to_all in parts": (uneven, lambda x: ic.all_to_all(x, rows),
                                 lambda xs: [torch.cat([parts(x, rows)[i] for x in xs]) for i in range(n)]),
         "scan": (even, ic.scan, lambda xs: [total(xs[:i + 1]) for i in range(n)]),
+        "exscan": (even, ic.exscan, lambda xs: [sum(xs[:i], 0 * xs[i]) for i in range(n)]),
+        "its premul_sum": (even, lambda x: ic.exscan(x, "premul_sum", factor=r + 0.5),
+                           lambda xs: [sum((xs[j] * (j + 0.5) for j in range(i)), 0 * xs[i]) for i in range(n)]),
         "sendrecv": (even, lambda x: ic.sendrecv(x, (r + 1) % n, src=(r - 1) % n, recv_tag=0),
                      lambda xs: [xs[i - 1] for i in range(n)]),
     }
@@ -131,6 +134,7 @@ def refused(r, n):
                  lambda: ic.all_reduce(leaf, out=torch.empty(4)), lambda: ic.all_reduce(torch.ones(4), out=leaf),
                  lambda: ic.all_reduce(leaf, "max"), lambda: ic.all_reduce([leaf], "product"), lambda: ic.reduce(leaf),
                  lambda: ic.gather(leaf), lambda: ic.scan(leaf, "min"), lambda: ic.scan(leaf, "mean"),
+                 lambda: ic.exscan(leaf, "mean"), lambda: ic.exscan(leaf, "max"), lambda: ic.exscan_(leaf),
                  lambda: ic.recv_(leaf, 0), lambda: ic.sendrecv(leaf, 0)):
         try:
             call()
@@ -154,7 +158,7 @@ def compiled(r, n, backend):
     rows = [rank + 1 for rank in range(n)]
 
     def step(x):
-        y = ict.all_reduce(x * 2, "mean") + ict.broadcast(x, n - 1) + ict.scan(x)
+        y = ict.all_reduce(x * 2, "mean") + ict.broadcast(x, n - 1) + ict.scan(x) + ict.exscan(x)
         y = ict.all_gather(ict.reduce_scatter(y.sin()), axis=0) + ict.all_to_all(y)
         y = y + ict.all_reduce(y, group=group, grad="identity") + ict.reduce(y, 0)
         z = ict.all_to_all(y[:sum(rows)], rows, output_split=[rows[r]] * n)

@@ -5,6 +5,7 @@ Says "all equal" at the end.
 
 import asyncio
 import gc
+import math
 import os
 import threading
 import time
@@ -57,21 +58,20 @@ def awaited(r, n):
     async def one(i):
         return (await ic.all_reduce(np.full(2, i + r), async_op=True))[0]
 
-    async def tick(ticks):
-        while True:
-            ticks.append(None)
+    async def tick():
+        for _ in range(20):
             await asyncio.sleep(0.001)
+        ic.store().set(f"ticked/{r}", "")
 
     async def several():
-        ticks = []
-        ticking = asyncio.ensure_future(tick(ticks))
-        # The loop goes on while rank 0 lets all others wait.
+        ticking = asyncio.ensure_future(tick())
+        # The loops of all others go on while rank 0 lets them wait, else it would wait for ever.
         if r == 0:
-            await asyncio.sleep(0.2)
+            others = [f"ticked/{rank}" for rank in range(1, n)]
+            await asyncio.get_running_loop().run_in_executor(None, ic.store().wait, others, SOON)
         results = await asyncio.gather(*(one(i) for i in range(8)))
-        ticking.cancel()
         assert results == [n * i + sum(range(n)) for i in range(8)], results
-        assert len(ticks) > 20 or r == 0, ticks
+        await ticking
         # A task that is cancelled leaves the operation alone.
         work = ic.barrier(async_op=True) if r else None
         if work is not None:
@@ -114,6 +114,31 @@ def first_and_all(r, n):
         for tag in (2, 1):
             ic.recv_(np.zeros(1), 0, tag=3)
             ic.send(np.full(1, float(tag)), 0, tag=tag)
+
+
+def without_end(r, n):
+    """math.inf is no limit, wherever a call waits."""
+    def later(call, *arguments, **named):
+        thread = threading.Timer(0.05, call, arguments, named)
+        thread.start()
+        return thread
+
+    for forever in (math.inf, 1e300):
+        sending = later(ic.send, np.full(1, 3.0), r, tag=9)
+        work = ic.irecv(np.zeros(1), r, tag=9)
+        assert ic.wait_any([work], forever) == 0 and ic.wait_all([work], forever)[0] == 3
+        sending.join()
+        key = f"later/{r}/{forever}"
+        setting = later(ic.store().set, key, "x")
+        assert ic.store().get(key, forever) == b"x" and ic.store().wait([key], forever) is None
+        setting.join()
+        with ic.store().watch(key) as changes:
+            setting = later(ic.store().set, key, "y")
+            assert changes.next(forever).value == b"y"
+            setting.join()
+        pushing = later(ic.store().push, key, "z")
+        assert ic.store().pop(key, forever) == b"z"
+        pushing.join()
 
 
 def batches(r, n):
@@ -194,7 +219,13 @@ def store_operations(r, n):
     raises(ic.Timeout, lambda: store.wait([mine + "x", mine + "none"], 0.2), "none")
     raises(ic.Timeout, lambda: store.multi_get([mine + "none"], 0), "none")
     raises(ic.InvalidArgument, lambda: store.add(mine + "list"))
+    raises(ic.Timeout, lambda: store.multi_get((key for key in [mine + "none"]), 0.1), "none")
+    assert store.multi_get(mine + key for key in "xy") == [b"1", b"\0\0"]
     raises(ValueError, lambda: store.get("nul\0"), "NUL")
+    for call in (lambda: store.set(mine + "x", 3), lambda: store.append(mine + "x", [1, 2]), lambda: store.push("q", None),
+                 lambda: store.multi_set({mine + "x": 1.0}), lambda: store.compare_set(mine + "x", "1", 2)):
+        raises(TypeError, call, "bytes or a str")
+    assert store.get(mine + "x") == b"1"
     raises(TypeError, lambda: store.get(b"bytes"), "bytes")
     raises(ValueError, lambda: store.get("x", -1), "-1")
     queue = f"queue/{r}"
@@ -295,7 +326,7 @@ def main():
     warnings.simplefilter("error", RuntimeWarning)
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (callbacks, awaited, first_and_all, batches, exclusive_scans, store_operations, store_watches,
+    for part in (callbacks, awaited, first_and_all, without_end, batches, exclusive_scans, store_operations, store_watches,
                  store_meetings, groups_that_end, monitored):
         started = time.monotonic()
         part(r, n)

@@ -263,6 +263,55 @@ def groups(r, n, gloo):
     dist.barrier()
 
 
+def in_a_part(r, n, gloo):
+    """Every call in a group whose ranks are not the world's: roots and peers are the world's ranks all the same."""
+    ranks = list(range(1, n))
+    part, m, me = dist.new_group(ranks), n - 1, r - 1
+    if r == 0:
+        return
+    for dtype in REALS + WHOLES + [torch.int16, torch.complex64]:
+        x = torch.full((5,), r).to(dtype)
+        dist.all_reduce(x, group=part)
+        assert (x == sum(ranks)).all(), (dtype, x)
+        every = [torch.empty(2, dtype=dtype) for _ in ranks]
+        dist.all_gather(every, torch.full((2,), r).to(dtype), group=part)
+        assert [each[0].real.item() for each in every] == ranks, (dtype, every)
+        got = torch.empty(1, dtype=dtype)
+        dist.reduce_scatter(got, [torch.full((1,), r + to).to(dtype) for to in range(m)], group=part)
+        assert got[0].real == sum(ranks) + m * me, (dtype, got)
+        for root in ranks:
+            x = torch.full((3,), r).to(dtype)
+            dist.reduce(x, root, group=part)
+            assert r != root or (x == sum(ranks)).all(), (dtype, x)
+            x = torch.full((3,), r).to(dtype)
+            dist.broadcast(x, root, group=part)
+            assert (x == root).all(), (dtype, x)
+            gathered = [torch.empty(1, dtype=dtype) for _ in ranks] if r == root else None
+            dist.gather(torch.full((1,), r).to(dtype), gathered, root, group=part)
+            assert gathered is None or [each[0].real.item() for each in gathered] == ranks
+            given = [torch.full((1,), root + to).to(dtype) for to in range(m)] if r == root else None
+            dist.scatter(got, given, root, group=part)
+            assert got[0].real == root + me, (dtype, got)
+    swapped = torch.empty(m)
+    dist.all_to_all_single(swapped, torch.full((m,), float(r)), group=part)
+    assert swapped.tolist() == ranks
+    in_a_part_one_by_one(r, ranks, part)
+    dist.barrier(group=part)
+
+
+def in_a_part_one_by_one(r, ranks, part):
+    after, before = ranks[r % len(ranks)], ranks[(r - 2) % len(ranks)]
+    got = torch.empty(1)
+    sending = dist.isend(torch.full((1,), float(r)), after, group=part, tag=3)
+    assert dist.recv(got, before, group=part, tag=3) == before and got[0] == before
+    sending.wait()
+    words = [r] if r == ranks[-1] else [None]
+    dist.broadcast_object_list(words, ranks[-1], group=part)
+    every = [None] * len(ranks)
+    dist.all_gather_object(every, str(r), group=part)
+    assert words == [ranks[-1]] and every == [str(rank) for rank in ranks], (words, every)
+
+
 def subgroups(r, n):
     if n % 2 == 0:
         own, every = dist.new_subgroups(group_size=2)
@@ -293,7 +342,7 @@ def main():
         assert "ivy" in dist.get_backend().lower()
         # Only once: in torch's store gloo would find what it has left there in its first life.
         gloo = dist.new_group(backend="gloo") if each == 0 else None
-        for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups):
+        for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups, in_a_part):
             if (each == 0 or check in (messages, objects, futures)) and not (IS_MIXED and check in (messages, futures)):
                 check(r, n, gloo)
         if each == 0 and "models" in sys.argv:

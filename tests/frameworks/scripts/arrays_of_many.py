@@ -76,6 +76,20 @@ class Mlx(Numpy):
         return super().listed(x)
 
 
+class Paddle(Numpy):
+    cannot = ("float8_e4m3fn", "float8_e5m2")
+
+    def made(self, values, dtype):
+        import paddle
+        return paddle.to_tensor(self.numpy.array(values)).astype(dtype)
+
+    def listed(self, x):
+        import paddle
+        if isinstance(x, paddle.Tensor):
+            x = x.astype("complex64").numpy()
+        return super().listed(x)
+
+
 class Ivy(Numpy):
     cannot = SMALL
 
@@ -88,7 +102,8 @@ class Ivy(Numpy):
         return super().listed(x.data)
 
 
-FRAMEWORKS = {"numpy": Numpy, "torch": Torch, "jax": Jax, "tensorflow": TensorFlow, "mlx": Mlx, "ivy": Ivy}
+FRAMEWORKS = {"numpy": Numpy, "torch": Torch, "jax": Jax, "tensorflow": TensorFlow, "mlx": Mlx, "paddle": Paddle,
+              "ivy": Ivy}
 
 
 def operations(x, r, n):
@@ -211,6 +226,14 @@ def own_refusals(framework, r, n):
         refused(lambda: ic.all_reduce(tensorflow.constant(["text"])), TypeError, "string")
         # Results that begin inside a block are copied: TensorFlow wants memory that is aligned.
         assert framework.listed(ic.all_gather_list(tensorflow.ones(3), group=alone)[0]) == [1, 1, 1]
+    elif framework.name == "paddle":
+        import paddle
+        sparse = paddle.sparse.sparse_coo_tensor([[0, 1], [1, 0]], [1.0, 2.0], [2, 2])
+        for call in (ic.all_reduce, ic.all_reduce_):
+            refused(lambda call=call: call(sparse), TypeError, "sparse", "to_dense()")
+        weights = paddle.ones([2])
+        weights.stop_gradient = False
+        refused(lambda: ic.all_reduce(weights), TypeError, "gradient", "detach()")
     elif framework.name == "torch":
         import torch
         import torch.distributed.tensor

@@ -1,0 +1,21 @@
+"""What the docstrings of calls have in common: each ends with it, so that help() of one call says all."""
+
+_WORLD = "group: None for the world; on a rank that is no member nothing happens, and None is returned."
+_TIMES = "timeout: seconds; None: the world's (600 unless init said otherwise), math.inf: no limit."
+_ERRORS = ("Raises TypeError and ValueError before anything is sent, NotInitialized where there is no world; Mismatch,\n"
+           "    RankDied, HostLost, Timeout and Aborted, after which the group is broken.")
+_MORE = "More of arrays, types and errors: help(ivycomm.collectives)."
+
+
+def complete(functions):
+    """Gives each function the sentences about the arguments that it has."""
+    for function in functions:
+        if function.__doc__ is None:  # python -OO
+            continue
+        code = function.__code__
+        names = code.co_varnames[:code.co_argcount + code.co_kwonlyargcount]
+        sentences = [_WORLD] if "group" in names else []
+        if "async_op" in names:
+            sentences.append("async_op=True: returns a Work at once.")
+        sentences += [_TIMES] if "timeout" in names else []
+        function.__doc__ = "\n    ".join([function.__doc__.rstrip(), "", *sentences, _ERRORS, _MORE])
