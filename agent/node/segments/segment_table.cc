@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "agent/node/segments/shared_memory.h"
+#include "proto/os/available_memory.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {
