@@ -109,7 +109,9 @@ std::vector<std::string> certificate_places(const std::string& asked,
   if (const std::string* given = find_value(environment, "CREDENTIALS_DIRECTORY"))
     places.push_back(*given);
   places.push_back("/etc/ivyrun/agent");
-  if (const std::string* config = find_value(environment, "XDG_CONFIG_HOME"))
+  // The XDG specification says that a relative path counts as unset.
+  const std::string* const config = find_value(environment, "XDG_CONFIG_HOME");
+  if (config != nullptr && config->starts_with('/'))
     places.push_back(*config + "/ivyrun/agent");
   else if (const std::string* home = find_value(environment, "HOME"))
     places.push_back(*home + "/.config/ivyrun/agent");

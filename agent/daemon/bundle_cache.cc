@@ -149,6 +149,14 @@ bool is_bundle_name(std::string_view text) {
 
 BundleCache::BundleCache(std::vector<std::string> places) : places_(std::move(places)) {}
 
+std::string BundleCache::usual_place(const Environment& environment) {
+  const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
+  // The XDG specification says that a relative path counts as unset.
+  if (cache != nullptr && cache->starts_with('/')) return *cache + "/ivyrun";
+  const std::string* const home = find_variable(environment, "HOME");
+  return (home == nullptr ? std::string() : *home) + "/.cache/ivyrun";
+}
+
 std::vector<std::string> BundleCache::places_after(const std::string& best) {
   const std::string name = "/ivyrun-cache-" + std::to_string(geteuid());
   return {best, "/tmp" + name, "/dev/shm" + name};

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/contract/env.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 
@@ -31,6 +32,8 @@ class BundleCache {
  public:
   // `places`: directories of bundles, best first; none needs to exist.
   explicit BundleCache(std::vector<std::string> places);
+  // As over SSH: in $XDG_CACHE_HOME, or in $HOME/.cache where that is unset or no absolute path.
+  static std::string usual_place(const Environment& environment);
   // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
   static std::vector<std::string> places_after(const std::string& best);
 

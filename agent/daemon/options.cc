@@ -41,7 +41,8 @@ std::string default_state(const Environment& environment) {
   const std::string given = first_directory(value_of(environment, "STATE_DIRECTORY"));
   if (!given.empty()) return given;
   const std::string state = value_of(environment, "XDG_STATE_HOME");
-  if (!state.empty()) return state + "/ivyrun/agent";
+  // The XDG specification says that a relative path counts as unset.
+  if (state.starts_with('/')) return state + "/ivyrun/agent";
   const std::string home = value_of(environment, "HOME");
   return home.empty() ? std::string() : home + "/.local/state/ivyrun/agent";
 }

@@ -19,6 +19,7 @@
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/agent_server.h"
 #include "agent/daemon/agent_service.h"
+#include "agent/daemon/bundle_cache.h"
 #include "agent/daemon/unit_cgroup.h"
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
@@ -161,19 +162,10 @@ Result<void> Serving::load_certificates(const ServeCommand& command,
   return {};
 }
 
-std::string bundle_directory(const Environment& environment) {
-  const std::string* const cache = find_variable(environment, "XDG_CACHE_HOME");
-  // By the specification a relative path is invalid; it would mean another place in every
-  // directory.
-  if (cache != nullptr && cache->starts_with('/')) return *cache + "/ivyrun";
-  const std::string* const home = find_variable(environment, "HOME");
-  return (home == nullptr ? std::string() : *home) + "/.cache/ivyrun";
-}
-
 Result<void> Serving::make_service(const ServeCommand& command, const Environment& environment) {
   AgentServiceOptions options;
   options.state_directory = command.state_directory;
-  options.bundle_directory = bundle_directory(environment);
+  options.bundle_directory = BundleCache::usual_place(environment);
   options.jobs_cgroup = cgroup_.jobs;
   options.containment = cgroup_.description;
   options.version = std::string(version());

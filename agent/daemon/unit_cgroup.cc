@@ -8,7 +8,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/cgroup_files.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {

@@ -20,7 +20,7 @@
 // only the last step rounds.
 //
 // The processor's rounding is to nearest, and subnormal numbers are as the process has them: where
-// one rank flushes them to zero and another does not, f32 and f64 results differ.
+// one rank flushes them to zero and another does not, results of f32, f64 and bf16 differ.
 //
 // Thread: any. No allocation, no exceptions, no system calls.
 #pragma once

@@ -6,12 +6,12 @@
 
 #include <atomic>
 #include <cerrno>
-#include <fstream>
 #include <map>
 #include <mutex>
 #include <string>
 
 #include "comm/transports/huge_pages.h"
+#include "proto/os/available_memory.h"
 
 namespace ivy::comm::registered_memory {
 namespace {
@@ -38,26 +38,14 @@ Registry& registry() {
 }
 
 void give_back(std::uintptr_t address, const Region& region) {
-  // A peer that still has it mapped keeps the addresses, but no memory.
+  // A peer that still has it mapped keeps the addresses, but no memory: only what it goes on to
+  // read there after an abort, which are zeros.
   if (region.descriptor >= 0) {
     fallocate(region.descriptor, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, 0,
               static_cast<off_t>(region.bytes));
     close(region.descriptor);
   }
   munmap(reinterpret_cast<void*>(address), region.bytes);
-}
-
-// The memory that the machine can give without swapping; asked for more, the kernel would kill
-// processes.
-std::size_t available_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::size_t kibibytes = 0;
-  std::string unit;
-  while (file >> name >> kibibytes >> unit) {
-    if (name == "MemAvailable:") return kibibytes * 1024;
-  }
-  return SIZE_MAX;
 }
 
 Error no_room(const std::string& what, std::size_t bytes, int number) {
@@ -117,7 +105,8 @@ Result<void> take_place() {
 
 Result<void*> allocate(std::size_t bytes, const void* owner) {
   constexpr std::size_t kPage = 4096;
-  if (bytes > SIZE_MAX / 2 || bytes > available_bytes()) return no_room("reserve", bytes, ENOMEM);
+  if (bytes > SIZE_MAX / 2 || bytes > available_memory_bytes())
+    return no_room("reserve", bytes, ENOMEM);
   const std::size_t whole = bytes == 0 ? kPage : (bytes + kPage - 1) / kPage * kPage;
   IVY_CHECK(take_place());
   Result<NewRegion> made = make_region(whole, bytes);

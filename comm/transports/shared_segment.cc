@@ -11,6 +11,7 @@
 
 #include "comm/contract/protocol.h"
 #include "proto/contract/text.h"
+#include "proto/os/available_memory.h"
 
 namespace ivy::comm {
 namespace {
@@ -24,7 +25,10 @@ Result<void> reserve(int descriptor, const SegmentGeometry& geometry) {
     return errno_error(Code::kResourceExhausted,
                        "set shared memory to " + std::to_string(whole) + " bytes", errno);
   }
-  const int failed = posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
+  // Beyond it the kernel would end processes.
+  const int failed = bytes > available_memory_bytes()
+                         ? ENOMEM
+                         : posix_fallocate(descriptor, 0, static_cast<off_t>(bytes));
   if (failed != 0) {
     Error error =
         errno_error(Code::kResourceExhausted,

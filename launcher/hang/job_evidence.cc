@@ -1,5 +1,8 @@
 #include "launcher/hang/job_evidence.h"
 
+#include <google/protobuf/io/coded_stream.h>
+#include <google/protobuf/wire_format_lite.h>
+
 #include <algorithm>
 #include <chrono>
 #include <map>
@@ -29,6 +32,9 @@ constexpr milliseconds kTravel{1'000};
 // all answers to open questions: hosts that misbehave must not fill the launcher's memory.
 constexpr std::size_t kMaxAnswerBytes = 64u << 20;
 constexpr std::size_t kMaxBytesUnderWay = 256u << 20;
+// Fields that an answer may have for each rank of its host: what a rank says itself, its flight
+// records, and its places in communicators.
+constexpr std::size_t kMaxFieldsOfRank = 256;
 constexpr milliseconds kBetweenLooks{1'000};
 // For this long after an answer ranks may still print what the question made them print.
 constexpr milliseconds kEcho{500};
@@ -42,6 +48,24 @@ constexpr std::size_t kMaxHealth = 500;
 constexpr milliseconds kWordsPause{20};
 constexpr int kMaxWordsPauses = 15;
 constexpr milliseconds kMaxCtlPatience{60'000};
+
+// A field of two bytes may take hundreds of them once it is read. Fields of ranks are counted with
+// those of the answer.
+std::size_t fields_of_answer(const std::string& bytes) {
+  constexpr std::uint32_t kRanksTag = HostEvidence::kRanksFieldNumber << 3 | 2;
+  google::protobuf::io::CodedInputStream input(reinterpret_cast<const std::uint8_t*>(bytes.data()),
+                                               static_cast<int>(bytes.size()));
+  std::size_t fields = 0;
+  while (const std::uint32_t tag = input.ReadTag()) {
+    ++fields;
+    std::uint32_t length = 0;
+    const bool goes_on = tag == kRanksTag
+                             ? input.ReadVarint32(&length)
+                             : google::protobuf::internal::WireFormatLite::SkipField(&input, tag);
+    if (!goes_on) break;
+  }
+  return fields;
+}
 
 // "ranks 0-1,3: NCCL says: ...": an address or a number often keeps equal ones apart.
 void add_warnings(const std::map<std::string, std::vector<std::uint32_t>>& warnings,
@@ -161,10 +185,14 @@ void JobEvidence::on_part(std::size_t host, const EvidencePart& part) {
   std::string& received = open->received[host];
   const bool is_too_much = received.size() + part.bytes().size() > kMaxAnswerBytes ||
                            bytes_under_way() + part.bytes().size() > kMaxBytesUnderWay;
-  if (is_too_much) return;
-  received += part.bytes();
-  if (!part.last()) return;
-  host_answered(*open, host, received);
+  if (!is_too_much) {
+    received += part.bytes();
+    if (!part.last()) return;
+  }
+  // What is not read is not kept either: it would take the other hosts' room.
+  if (is_too_much || !host_answered(*open, host, received))
+    open->answer.notes.push_back("host " + open->names[host] + ": its answer " +
+                                 (is_too_much ? "is too long" : "cannot be read"));
   open->received.erase(host);
   open->names.erase(host);
   if (open->names.empty()) answer(open);
@@ -177,12 +205,13 @@ std::size_t JobEvidence::bytes_under_way() const {
   return sum;
 }
 
-void JobEvidence::host_answered(Open& open, std::size_t host, const std::string& bytes) {
+bool JobEvidence::host_answered(Open& open, std::size_t host, const std::string& bytes) {
+  std::set<std::uint32_t>& expected = open.ranks[host];
+  if (fields_of_answer(bytes) > kMaxFieldsOfRank * (expected.size() + 1)) return false;
   HostStacks stacks;
   stacks.host = open.names[host];
-  if (!stacks.evidence.ParseFromString(bytes)) return;
+  if (!stacks.evidence.ParseFromString(bytes)) return false;
   // A host is believed for its own ranks, and once for each.
-  std::set<std::uint32_t>& expected = open.ranks[host];
   const std::set<std::uint32_t> own = expected;
   auto& ranks = *stacks.evidence.mutable_ranks();
   ranks.erase(
@@ -210,6 +239,7 @@ void JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
   stacks.evidence.clear_nccl_places();
   if (open.health.empty()) open.health = std::move(*stacks.evidence.mutable_nccl_health());
   open.answer.hosts.push_back(std::move(stacks));
+  return true;
 }
 
 void JobEvidence::answer(const std::shared_ptr<Open>& open) {

@@ -55,7 +55,7 @@ class JobEvidence {
     std::vector<HostStacks> hosts;  // Without the records' bytes.
     std::vector<std::string> silent;
     std::vector<RankFlight> flights;
-    std::vector<std::string> notes;  // Records that could not be had or read.
+    std::vector<std::string> notes;  // Records and answers that could not be had or read.
     std::vector<std::string> lines;  // flight_lines() and the notes.
   };
   using Done = std::function<void(const Answer& answer)>;
@@ -90,7 +90,8 @@ class JobEvidence {
  private:
   struct Open;
   void answer(const std::shared_ptr<Open>& open);
-  void host_answered(Open& open, std::size_t host, const std::string& bytes);
+  // False: the answer cannot be read.
+  bool host_answered(Open& open, std::size_t host, const std::string& bytes);
   std::size_t bytes_under_way() const;
   void wait_second();
   void check_stall();

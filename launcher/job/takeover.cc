@@ -17,6 +17,8 @@ using std::chrono::milliseconds;
 constexpr std::chrono::seconds kRenewEvery{5};
 // Events of all hosts that wait until the last host has answered.
 constexpr std::size_t kMaxDeferredBytes = 256u << 20;
+// Counted for each beside its bytes: more than it takes here, and so a limit of their number.
+constexpr std::size_t kDeferredOverhead = 1024;
 
 }  // namespace
 
@@ -127,12 +129,13 @@ void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
 }
 
 void Takeover::defer(std::size_t index, const Event& event) {
+  std::string bytes = event.SerializeAsString();
   // More than any job has to say: this host cannot be taken over, and the job is left as it is.
-  deferred_bytes_ += event.ByteSizeLong();
+  deferred_bytes_ += bytes.size() + kDeferredOverhead;
   if (deferred_bytes_ > kMaxDeferredBytes)
     return give_up("host " + job_.hosts[index].name() + " has more to say than fits (" +
                    std::to_string(kMaxDeferredBytes >> 20) + " MiB)");
-  deferred_.emplace_back(index, event);
+  deferred_.emplace_back(index, std::move(bytes));
   if (announced_[index] > 0 && --announced_[index] == 0) host_answered();
 }
 
@@ -146,7 +149,10 @@ void Takeover::host_failed(std::size_t index, const LinkDown& down) {
 void Takeover::host_answered() {
   if (awaited_ == 0 || --awaited_ > 0) return;
   job_.say("launcher pid " + std::to_string(getpid()) + " has taken the job over");
-  for (const auto& [index, event] : std::exchange(deferred_, {})) handlers_.event(index, event);
+  for (const auto& [index, bytes] : std::exchange(deferred_, {})) {
+    Event event;
+    if (event.ParseFromString(bytes)) handlers_.event(index, event);
+  }
   for (std::size_t index = 0; index < job_.hosts.size(); ++index)
     if (job_.hosts[index].failure) handlers_.host_lost(index, job_.hosts[index].failure->message);
   for (const std::size_t index : std::exchange(missed_start_, {}))

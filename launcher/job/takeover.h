@@ -15,6 +15,7 @@
 #include <cstdint>
 #include <functional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -72,7 +73,8 @@ class Takeover {
   std::vector<std::uint32_t> announced_;  // By host: events still to come after its TakenOver.
   // Hosts that the launcher before us did not get to tell of the restart.
   std::set<std::size_t> missed_start_;
-  std::vector<std::pair<std::size_t, Event>> deferred_;
+  // By host, as it came: an event of many small parts takes hundreds of times its bytes when read.
+  std::vector<std::pair<std::size_t, std::string>> deferred_;
   std::size_t deferred_bytes_ = 0;
   boost::asio::steady_timer record_timer_;
 };

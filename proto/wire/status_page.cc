@@ -83,6 +83,8 @@ void SlotView::claim(std::uint32_t rank, std::int32_t pid) {
     row.name.stamp.store(0, std::memory_order_relaxed);
     row.current.stamp.store(0, std::memory_order_relaxed);
   }
+  // It may have been killed while it wrote.
+  for (auto& place : slot_->finished) place.stamp.store(0, std::memory_order_relaxed);
   slot_->finished_count.store(0, std::memory_order_relaxed);
   slot_->pid.store(pid, std::memory_order_relaxed);
   slot_->rank.store(rank, std::memory_order_release);
@@ -106,7 +108,8 @@ void SlotView::finish(const OperationRecord& record) {
   IVY_ASSERT(record.communicator < kCommunicators);
   slot_->rows[record.communicator].current.store(words_of(record));
   const std::uint64_t index = slot_->finished_count.fetch_add(1, std::memory_order_relaxed);
-  slot_->finished[index % kFinished].store(words_of(record));
+  // A thread that was away for a whole round of the ring meets another one in its place.
+  slot_->finished[index % kFinished].store_among_many(words_of(record));
 }
 
 std::string SlotView::communicator_name(std::uint32_t row) const {

@@ -102,6 +102,17 @@ struct Cell {
     for (std::size_t i = 0; i < kWords; ++i) words[i].store(value[i], std::memory_order_relaxed);
     stamp.store(writing + 1, std::memory_order_release);
   }
+  // The same where several threads may write: what comes while another one writes is dropped.
+  void store_among_many(const std::array<std::uint64_t, kWords>& value) {
+    std::uint64_t before = stamp.load(std::memory_order_relaxed);
+    if (before % 2 != 0 ||
+        !stamp.compare_exchange_strong(before, before + 1, std::memory_order_acquire,
+                                       std::memory_order_relaxed))
+      return;
+    std::atomic_thread_fence(std::memory_order_release);
+    for (std::size_t i = 0; i < kWords; ++i) words[i].store(value[i], std::memory_order_relaxed);
+    stamp.store(before + 2, std::memory_order_release);
+  }
   // Returns nothing if the cell was never written, or if its writer died, was stopped in the
   // middle, or rewrites it continuously.
   std::optional<std::array<std::uint64_t, kWords>> load() const {

@@ -8,7 +8,7 @@
 #include <sstream>
 
 #include "agent/daemon/unit_cgroup.h"
-#include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/cgroup_files.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
 

@@ -1,7 +1,9 @@
 // The pure parts of the agent's front: first bytes, half-open connections, log lines, options.
 #include <gtest/gtest.h>
 
+#include "agent/daemon/agent_credentials.h"
 #include "agent/daemon/agent_log.h"
+#include "agent/daemon/bundle_cache.h"
 #include "agent/daemon/first_bytes.h"
 #include "agent/daemon/half_open.h"
 #include "agent/daemon/options.h"
@@ -304,6 +306,29 @@ TEST(AgentOptions, ServeTakesItsPlacesFromTheEnvironment) {
                                            {"STATE_DIRECTORY", "/var/lib/ivyrun/alice"}});
   EXPECT_EQ(serve.socket_path, "/run/ivyrun-alice/agent.sock");
   EXPECT_EQ(serve.state_directory, "/var/lib/ivyrun/alice");
+}
+
+// One would be another place in every directory in which an agent is started.
+TEST(AgentOptions, ARelativePathOfXdgCountsAsUnset) {
+  const auto with = [](const char* name, const char* value) {
+    return Environment{{name, value}, {"HOME", "/home/alice"}};
+  };
+  for (const char* relative : {"cache", "./cache", "", "~/cache"}) {
+    EXPECT_EQ(BundleCache::usual_place(with("XDG_CACHE_HOME", relative)),
+              "/home/alice/.cache/ivyrun")
+        << relative;
+    EXPECT_EQ(parsed<ServeCommand>({"serve"}, with("XDG_STATE_HOME", relative)).state_directory,
+              "/home/alice/.local/state/ivyrun/agent")
+        << relative;
+    EXPECT_EQ(certificate_places("", with("XDG_CONFIG_HOME", relative)).back(),
+              "/home/alice/.config/ivyrun/agent")
+        << relative;
+    EXPECT_EQ(parsed<ServeCommand>({"serve"}, with("XDG_RUNTIME_DIR", relative)).socket_path,
+              "/tmp/ivyrun-1000/agent.sock")
+        << relative;
+  }
+  EXPECT_EQ(BundleCache::usual_place(with("XDG_CACHE_HOME", "/c")), "/c/ivyrun");
+  EXPECT_EQ(certificate_places("", with("XDG_CONFIG_HOME", "/c")).back(), "/c/ivyrun/agent");
 }
 
 TEST(AgentOptions, ServeTakesItsFlags) {

@@ -1,13 +1,19 @@
 // What an agent finds in its state directory, and what it leaves there. Method: prepared
 // directories under a service in this process.
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <csignal>
 #include <fstream>
 
 #include "agent/daemon/job_opening.h"
 #include "agent/daemon/job_registry.h"
+#include "agent/node/spawn/process_tree.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
 
@@ -104,6 +110,42 @@ TEST_F(AgentRegistryTest, EndsThatNobodySawAreTold) {
   EXPECT_TRUE(has_outcome(audit_of(told), "a worker failed"));
   EXPECT_TRUE(has_outcome(audit_of(never), "it never started"));
   EXPECT_TRUE(has_outcome(audit_of(killed), "its warden was killed"));
+}
+
+// A process that has the number of one that has ended; -1: the system gives no such number.
+pid_t fork_as(pid_t number) {
+  clone_args arguments{};
+  arguments.exit_signal = SIGCHLD;
+  arguments.set_tid = reinterpret_cast<std::uint64_t>(&number);
+  arguments.set_tid_size = 1;
+  const auto child = static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof arguments));
+  while (child == 0) pause();
+  return child;
+}
+
+// The agent holds a descriptor of the process that began when the record says, and asks for that
+// time after it has opened the descriptor.
+TEST_F(AgentRegistryTest, AnotherProcessOfTheWardensNumberIsNotIt) {
+  const pid_t warden = fork();
+  while (warden == 0) pause();
+  ProcessStat process;
+  ASSERT_TRUE(read_process_stat(warden, process));
+  const std::string job = random_job_id();
+  leave(job + "-0.job", encode_job_record(record_of(job)));
+  leave(job + "-0.warden",
+        "warden " + std::to_string(warden) + " " + std::to_string(process.start_time) + "\n");
+  usleep(30'000);  // Beginnings are told in clock ticks.
+  ASSERT_TRUE(start_agent());
+  EXPECT_EQ(list().jobs_size(), 1);
+  kill(warden, SIGKILL);
+  waitpid(warden, nullptr, 0);
+  const pid_t another = fork_as(warden);
+  EXPECT_TRUE(has_outcome(audit_of(job), "its warden was killed"));
+  EXPECT_EQ(list().jobs_size(), 0);
+  if (another < 0) GTEST_SKIP() << "may not choose a process's number";
+  EXPECT_EQ(kill(another, 0), 0) << "it was left alone";
+  kill(another, SIGKILL);
+  waitpid(another, nullptr, 0);
 }
 
 // A warden writes beside its record and renames: an agent that is started in that instant must not

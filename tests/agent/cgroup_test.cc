@@ -1,4 +1,5 @@
-// The pure half of cgroups: where this process's cgroup is, from two texts of /proc.
+// What the files of cgroups say: where this process's cgroup is, from two texts of /proc, and the
+// memory that its limits leave, from files of the test and from a controller of this machine.
 #include <gtest/gtest.h>
 #include <stdlib.h>
 
@@ -7,7 +8,10 @@
 #include <fstream>
 #include <string>
 
-#include "agent/node/spawn/cgroup_files.h"
+#include "agent/node/segments/shared_memory.h"
+#include "proto/os/available_memory.h"
+#include "proto/os/cgroup_files.h"
+#include "tests/support/real_cgroup.h"
 
 namespace ivy::test {
 namespace {
@@ -101,6 +105,24 @@ TEST_F(MemoryLimitTest, OfVersionOne) {
   write("slice/memory.usage_in_bytes", "1000000\n");
   write("slice/memory.stat", "inactive_file 1\ntotal_inactive_file 200000\n");
   EXPECT_EQ(left(), 2'200'000u);
+}
+
+// The kernel's own controller, and a process that it limits.
+TEST(RealMemoryCgroupTest, TheMemoryThatIsLeftIsThatOfTheLimit) {
+  constexpr std::uint64_t kLimit = 256u << 20;
+  constexpr std::uint64_t kTaken = 64u << 20;
+  RealCgroup cgroup("memory");
+  if (!cgroup.why_not().empty() || !cgroup.limit_memory(kLimit)) GTEST_SKIP() << cgroup.why_not();
+  EXPECT_EQ(cgroup.run([] {
+    const std::uint64_t before = available_memory_bytes();
+    if (before > kLimit || before < kLimit - (32u << 20)) return 1;
+    const Result<int> memory = make_shared_memory("ivytest", kTaken);
+    if (!memory.ok() || reserve_shared_memory(*memory, 0, kTaken) != 0) return 2;
+    const std::uint64_t after = available_memory_bytes();
+    // What was taken is gone, up to what the kernel counts in batches.
+    return after + kTaken <= before + (8u << 20) && after + kTaken + (8u << 20) >= before ? 0 : 3;
+  }),
+            0);
 }
 
 TEST(MemoryCgroupTest, IsFoundByItsController) {

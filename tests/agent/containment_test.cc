@@ -10,9 +10,9 @@
 
 #include "agent/node/hang/process_view.h"
 #include "agent/node/spawn/cgroup.h"
-#include "agent/node/spawn/cgroup_files.h"
 #include "agent/node/spawn/choose_containment.h"
 #include "agent/node/spawn/process_tree.h"
+#include "proto/os/cgroup_files.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 

@@ -9,6 +9,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <fstream>
 #include <sstream>
 #include <utility>
 
@@ -86,6 +87,27 @@ int keeps_stubborn_workers(const SupervisorStart& start) {
   // Something of its own that is in no cgroup and does not carry the job's variables.
   line += " " + std::to_string(ivy::test::start(request_for("ignore_term")).process.pid);
   say(start.carrier_fd, line + " " + job->describe() + "\n");
+  for (;;) pause();
+}
+
+// Its workers go to the cgroup above the job's, as root and the owner of a delegated tree may, and
+// carry nothing of the job in their environment.
+int keeps_workers_that_left_their_cgroup(const SupervisorStart& start) {
+  const std::unique_ptr<Containment> job = make_containment({.job_id = start.job_id,
+                                                             .host = start.host,
+                                                             .supervisor = getpid(),
+                                                             .warden = start.warden_pid});
+  std::string line = std::to_string(getpid());
+  for (const char* const kind : {"stay", "leave"}) {
+    SpawnRequest request = request_for("fork_grandchild", {kind});
+    request.cgroup_fd = job->cgroup_fd();
+    const Running running = ivy::test::start(request);
+    line += " " + running.line.substr(0, running.line.size() - 1);
+  }
+  for (const JobProcess& member : job->members())
+    std::ofstream(described_cgroup(job->describe()) + "/../cgroup.procs") << member.pid;
+  const std::size_t held = job->members().size();
+  say(start.carrier_fd, line + " " + job->describe() + " holds " + std::to_string(held) + "\n");
   for (;;) pause();
 }
 
@@ -212,6 +234,20 @@ TEST_F(WardenTest, EndsEverythingOfAnOrdinaryUserWithoutACgroup) {
   kill_the_supervisor_and_expect_nothing(kOrdinaryUser);
   EXPECT_TRUE(description_.starts_with("process tree (")) << description_;
   rmdir("/tmp/ivyrun-65534");
+}
+
+TEST_F(WardenTest, EndsThoseBelowItselfThatHaveLeftTheirCgroup) {
+  start_warden(keeps_workers_that_left_their_cgroup);
+  const std::vector<pid_t> pids = read_pids();
+  ASSERT_EQ(pids.size(), 5u);
+  const bool is_cgroup = description_.starts_with("cgroup ");
+  if (is_cgroup) {
+    EXPECT_TRUE(description_.ends_with(" holds 0\n")) << description_;
+  }
+  kill(pids[0], SIGKILL);
+  EXPECT_EQ(wait_code(), 128 + SIGKILL);
+  for (const pid_t pid : pids) EXPECT_TRUE(is_gone(pid)) << pid;
+  if (!is_cgroup) GTEST_SKIP() << "no cgroup v2 that can be written: " << description_;
 }
 
 TEST_F(WardenTest, OutlivesPoliteSignals) {

@@ -134,6 +134,13 @@ def spawn_once(argv, null):
     return (seconds, usage.ru_utime + usage.ru_stime) if status == 0 else None
 
 
+def show_failure(argv):
+    """Runs it once more for what it says on standard error, which measured starts have none of."""
+    with StandardError(shlex.join(argv)) as stderr:
+        code = subprocess.call(argv, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=stderr)
+        stderr.tell(f"a run failed; once more: exit code {code}")
+
+
 def alternate(peers, rounds, warm_up=5):
     """Runs them in turn, forwards and backwards, without files, sessions or checks: what is left is
     the start. A round in which one of them failed does not count."""
@@ -144,6 +151,8 @@ def alternate(peers, rounds, warm_up=5):
             runs = {peer: spawn_once(peer.argv, null.fileno()) for peer in order}
             for peer in peers:
                 if runs[peer] is None:
+                    if not peer.failures:
+                        show_failure(peer.argv)
                     peer.failures.append("a run failed")
             if turn >= warm_up and all(runs.values()):
                 taken.append(runs)

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tests/comm/world.h"
+#include "tests/support/real_cgroup.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -77,6 +78,28 @@ void expect_told(int code, const char* rank) {
   EXPECT_EQ(code, IVY_RESOURCE_EXHAUSTED) << text;
   EXPECT_NE(text.find(rank), std::string::npos) << text;
   EXPECT_NE(text.find("memory"), std::string::npos) << text;
+}
+
+// There the kernel would end a rank that takes more.
+TEST(RealExhaustionTest, MemoryBeyondTheLimitOfACgroupIsRefused) {
+  ivy::test::RealCgroup cgroup("memory");
+  if (!cgroup.why_not().empty() || !cgroup.limit_memory(std::size_t{256} << 20)) {
+    GTEST_SKIP() << cgroup.why_not();
+  }
+  expect_well(run_world(one_host(2), [&](int rank) {
+    if (rank == 1) {
+      ASSERT_TRUE(cgroup.enter());
+    }
+    const World world(seconds(20));
+    ASSERT_TRUE(world);
+    void* memory = nullptr;
+    if (rank == 1) {
+      expect_told(ivy_mem_alloc(world, std::size_t{512} << 20, &memory), "536870912 bytes");
+    }
+    EXPECT_EQ(ivy_mem_alloc(world, std::size_t{16} << 20, &memory), IVY_OK) << ivy_last_error();
+    EXPECT_EQ(ivy_mem_free(memory), IVY_OK);
+    EXPECT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+  }));
 }
 
 class ExhaustionTest : public ::testing::TestWithParam<Hosts> {};

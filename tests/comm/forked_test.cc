@@ -1,8 +1,10 @@
 // A rank that has forked a child, which has a copy of every descriptor, is missed as soon as any
 // other when it dies. There is no supervisor here: what tells is the end of connections.
 #include <signal.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <thread>
 
 #include "tests/comm/world.h"
@@ -95,6 +97,42 @@ TEST(ForkedChildTest, KeepsNoListenerOfARankThatIsKilled) {
     end_sleeper(*board);
   });
   expect_well(ends, 1);
+}
+
+// The documentation's words: the child's calls fail and change nothing. What it writes into
+// registered memory is the parent's too.
+TEST(ForkedChildTest, HasNoWorldAndItsParentsRegisteredMemory) {
+  expect_well(run_world(one_host(2), [&](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    constexpr std::size_t kCount = 100'000;
+    void* memory = nullptr;
+    ASSERT_EQ(ivy_mem_alloc(world, kCount * sizeof(float), &memory), IVY_OK) << ivy_last_error();
+    auto* const floats = static_cast<float*>(memory);
+    std::fill(floats, floats + kCount, 1.0F);
+    const pid_t child = fork();
+    if (child == 0) {
+      ivy_comm* second = nullptr;
+      const bool is_refused = ivy_barrier(world, nullptr) == IVY_FAILED_PRECONDITION &&
+                              ivy_all_reduce(world, IVY_IN_PLACE, floats, kCount, IVY_F32, IVY_SUM,
+                                             nullptr) == IVY_FAILED_PRECONDITION &&
+                              ivy_init(nullptr, &second) == IVY_FAILED_PRECONDITION &&
+                              ivy_mem_free(memory) == IVY_FAILED_PRECONDITION;
+      floats[7] = 5;
+      _exit(is_refused && floats[0] == 1 ? 0 : 1);
+    }
+    int status = 0;
+    waitpid(child, &status, 0);
+    EXPECT_EQ(status, 0);
+    EXPECT_EQ(floats[7], 5);
+    floats[7] = 1;
+    // The parent's world is as it was.
+    EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, floats, kCount, IVY_F32, IVY_SUM, nullptr),
+              IVY_OK)
+        << ivy_last_error();
+    EXPECT_TRUE(std::all_of(floats, floats + kCount, [](float one) { return one == 2; })) << rank;
+    EXPECT_EQ(ivy_mem_free(memory), IVY_OK);
+  }));
 }
 
 // In init it is the store's connection that ends.

@@ -1,10 +1,12 @@
 // Joining and leaving, mismatches, aborts, timeouts, groups and asynchronous work.
+#include <pthread.h>
 #include <signal.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <fstream>
 #include <limits>
 #include <thread>
@@ -318,6 +320,69 @@ TEST(AbortTest, WakesThoseWhoWaitForAnother) {
     // Half of what lies between two questions to the store that nobody prompts.
     EXPECT_LE(took[kAborts / 2], stretched(milliseconds(100)).count());
   }));
+}
+
+// The pipe that a signal's handler reads: the thread that it interrupts does not come out of its
+// call until somebody writes.
+int stuck_until[2] = {-1, -1};
+void stay_in_a_system_call(int) {
+  char byte = 0;
+  static_cast<void>(!read(stuck_until[0], &byte, 1));
+}
+
+struct StuckBoard {
+  std::atomic<int> waiting{0};
+  std::atomic<std::int64_t> aborted_ms{0};
+  std::atomic<std::int64_t> told_ms{0};
+  std::atomic<bool> is_over{false};
+};
+
+// A thread of this rank is inside the operation when it gets stuck, another one aborts.
+void abort_beside_a_stuck_thread(ivy_comm* world, StuckBoard& board) {
+  ASSERT_EQ(pipe(stuck_until), 0);
+  ASSERT_NE(std::signal(SIGUSR1, stay_in_a_system_call), SIG_ERR);
+  std::atomic<bool> has_come_out{false};
+  std::thread stuck([&] {
+    float sum = 0;
+    EXPECT_EQ(sum_ones(world, sum), IVY_CANCELLED) << ivy_last_error();
+    has_come_out = true;
+  });
+  EXPECT_TRUE(ivy::test::eventually([&] { return board.waiting == 1; }, seconds(10)));
+  std::this_thread::sleep_for(milliseconds(50));  // So that both are inside.
+  ASSERT_EQ(pthread_kill(stuck.native_handle(), SIGUSR1), 0);
+  std::this_thread::sleep_for(milliseconds(50));
+  board.aborted_ms = monotonic_ms();
+  for (int times = 0; times < 2; ++times) {
+    EXPECT_EQ(ivy_comm_abort(world, "one is stuck"), IVY_OK);
+  }
+  EXPECT_LT(monotonic_ms() - board.aborted_ms, stretched(milliseconds(500)).count());
+  EXPECT_TRUE(ivy::test::eventually([&] { return board.told_ms != 0; }, seconds(10)));
+  EXPECT_FALSE(has_come_out);
+  EXPECT_EQ(write(stuck_until[1], "x", 1), 1);
+  stuck.join();
+}
+
+TEST(AbortTest, DoesNotWaitForAThreadThatIsStuckInAnOperation) {
+  for (const Hosts& hosts : {host_each(3), Hosts{2, 1}, one_host(3)}) {
+    SCOPED_TRACE(hosts_text(hosts));
+    Shared<StuckBoard> board;
+    expect_well(run_world(hosts, [&](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      if (rank == 0) {
+        abort_beside_a_stuck_thread(world, *board);
+        board->is_over = true;
+      } else if (rank == 1) {
+        ++board->waiting;
+        float sum = 0;
+        EXPECT_EQ(sum_ones(world, sum), IVY_CANCELLED) << ivy_last_error();
+        board->told_ms = monotonic_ms();
+        EXPECT_LT(board->told_ms - board->aborted_ms, stretched(seconds(1)).count());
+      }
+      EXPECT_TRUE(ivy::test::eventually([&] { return board->is_over.load(); }, seconds(30)));
+    }));
+  }
 }
 
 // A timeout is a number of milliseconds however large, in every place where one is taken.

@@ -1,4 +1,5 @@
-// Kernels before 5.3 have no pidfd_open: a filter says so here. Deaths are seen all the same.
+// Kernels before 5.3 have no pidfd_open, and sandboxes may refuse what a kernel has: a filter says
+// so here. Deaths are seen all the same, and nobody sleeps for ever.
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/sched.h>
@@ -10,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <numeric>
 #include <vector>
@@ -24,10 +26,10 @@
 namespace ivy::comm::test {
 namespace {
 
-void forget(unsigned call) {
+void forget(std::uint32_t system_call) {
   sock_filter rules[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, 1),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, system_call, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | ENOSYS),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
   };
@@ -101,6 +103,12 @@ TEST(OldKernelTest, RankZeroStartsAStoreThatGoesWithIt) {
   EXPECT_TRUE(ivy::test::eventually([&] { return !PeerListener::is_there(address); }, seconds(5)));
 }
 
+std::int64_t monotonic_us() {
+  timespec now = {};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
+}
+
 // A process that has the number of one that has ended; -1: the system gives no such number.
 pid_t fork_as(pid_t number) {
   clone_args arguments{};
@@ -141,6 +149,29 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
     if (status == kNoSuchNumber << 8) GTEST_SKIP() << "may not choose a process's number";
     EXPECT_EQ(status, 0) << "pidfd_open: " << has_pidfd_open;
   }
+}
+
+// A sandbox may keep one rank of a host from making others' processors take a barrier. What such a
+// rank is about to sleep for may then come unseen; it looks around five times a second.
+TEST(OldKernelTest, ARankWithoutRemoteBarriersSleepsNoLongerThanItsSlice) {
+  constexpr int kTurns = 500;
+  constexpr milliseconds kSlice{200};
+  expect_well(run_world(one_host(2), [&](int rank) {
+    if (rank == 1) forget(SYS_membarrier);
+    const World world;
+    ASSERT_TRUE(world);
+    std::int64_t longest_ms = 0;
+    for (int turn = 0; turn < kTurns; ++turn) {
+      // One comes about when the other has spun enough and goes to sleep.
+      const std::int64_t begun = monotonic_us();
+      const std::int64_t late = turn % 2 == rank ? 6 * turn % 1'300 : 0;
+      while (monotonic_us() - begun < late) continue;
+      const std::int64_t entered_ms = monotonic_ms();
+      ASSERT_EQ(ivy_barrier(world, nullptr), IVY_OK) << ivy_last_error();
+      longest_ms = std::max(longest_ms, monotonic_ms() - entered_ms);
+    }
+    EXPECT_LT(longest_ms, (kSlice + stretched(milliseconds(200))).count());
+  }));
 }
 
 // Nor is a rank that lives taken for dead.

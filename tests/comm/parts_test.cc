@@ -379,6 +379,41 @@ TEST(PeerMemoryTest, MapsWhatIsRegistered) {
   EXPECT_EQ(*mapped, 0);  // The memory went, the address did not.
 }
 
+// Bytes that a memory file has; -1: it is open nowhere here.
+std::int64_t bytes_in(int descriptor) {
+  struct stat status = {};
+  return fstat(descriptor, &status) == 0 ? status.st_blocks * 512 : -1;
+}
+
+// After an abort a peer may still be reading what its owner frees. It reads zeros, for which the
+// kernel makes pages: those that it reads, until it maps them no more.
+TEST(PeerMemoryTest, WhatIsReadAfterItWasFreedIsPagesUntilItIsUnmapped) {
+  constexpr std::size_t kBytes = std::size_t{4} << 20;
+  constexpr std::size_t kPage = 4096;
+  const Result<void*> made = registered_memory::allocate(kBytes, nullptr);
+  ASSERT_TRUE(made.ok());
+  const BufferPlace place = registered_memory::place_of(*made, kBytes);
+  const int watch = dup(place.descriptor);
+  EXPECT_GE(bytes_in(watch), static_cast<std::int64_t>(kBytes));
+  {
+    PeerMemory peers;
+    const std::uint8_t* const mapped = peers.map(getpid(), place);
+    ASSERT_NE(mapped, nullptr);
+    EXPECT_TRUE(registered_memory::release(*made));
+    EXPECT_EQ(bytes_in(watch), 0);
+    for (std::size_t page = 0; page < 3; ++page) EXPECT_EQ(mapped[page * kPage], 0);
+    EXPECT_GE(bytes_in(watch), static_cast<std::int64_t>(kPage));
+    EXPECT_LE(bytes_in(watch), static_cast<std::int64_t>(kBytes));
+    // A later operation finds nothing there to map.
+    PeerMemory later;
+    EXPECT_EQ(later.map(getpid(), place), nullptr);
+  }
+  std::ifstream maps("/proc/self/maps");
+  const std::string all{std::istreambuf_iterator<char>(maps), {}};
+  EXPECT_EQ(all.find("ivycomm-buffer"), std::string::npos) << "the last mapping is gone";
+  close(watch);
+}
+
 TEST(BlocksTest, EqualPartsAreAsAListOfThem) {
   const Blocks even = Blocks::even(3, 40);
   const Blocks list(std::vector<Block>{{0, 40}, {40, 40}, {80, 40}});

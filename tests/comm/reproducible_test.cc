@@ -1,6 +1,10 @@
 // Two jobs, in processes of their own, give the same bytes: whoever is late, whatever is
 // registered, by however many connections. On one host they are those of as many hosts with a rank
 // each, whose order of combination is the same (spanning_collectives.h).
+#ifdef __x86_64__
+#include <xmmintrin.h>
+#endif
+
 #include <algorithm>
 #include <chrono>
 #include <thread>
@@ -163,6 +167,32 @@ TEST(ReproducibleTest, TheNumbersRound) {
     EXPECT_NE(whole, reference_reduce(sum, {others, last}, kCounts[1])) << dtype_name(dtype);
   }
 }
+
+#ifdef __x86_64__
+// Each rank reduces for itself here. One has the processor take subnormal numbers for zero, as
+// -ffast-math and torch.set_flush_denormal() do: what is reduced in f32 and f64 is then another
+// number there, and only there.
+TEST(SubnormalTest, AreAsEachProcessHasThem) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    const World world;
+    ASSERT_TRUE(world);
+    if (rank == 0) _mm_setcsr(_mm_getcsr() | 0x8040);
+    const auto sum_of = [&](auto bits, int dtype) {
+      EXPECT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, &bits, 1, dtype, IVY_SUM, nullptr), IVY_OK)
+          << ivy_last_error();
+      return bits;
+    };
+    const bool flushes = rank == 0;
+    EXPECT_EQ(sum_of(std::uint32_t{3}, IVY_F32), flushes ? 0U : 6U);
+    EXPECT_EQ(sum_of(std::uint64_t{3}, IVY_F64), flushes ? 0U : 6U);
+    EXPECT_EQ(sum_of(std::uint16_t{3}, IVY_BF16), flushes ? 0U : 6U);
+    // Subnormal numbers of these are no subnormal f32.
+    EXPECT_EQ(sum_of(std::uint16_t{3}, IVY_F16), 6U);
+    EXPECT_EQ(sum_of(std::uint8_t{3}, IVY_F8E4M3), 6U);
+    EXPECT_EQ(sum_of(std::uint8_t{3}, IVY_F8E5M2), 6U);
+  }));
+}
+#endif
 
 }  // namespace
 }  // namespace ivy::comm::test

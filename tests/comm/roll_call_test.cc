@@ -3,6 +3,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -11,6 +12,7 @@
 #include <thread>
 
 #include "comm/contract/processors.h"
+#include "tests/support/real_cgroup.h"
 
 namespace ivy::comm {
 namespace {
@@ -205,6 +207,21 @@ TEST_F(QuotaTest, OfVersionOneIsReadInAContainer) {
   write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_quota_us", "200000\n");
   write("/sys/fs/cgroup/cpu,cpuacct/cpu.cfs_period_us", "100000\n");
   EXPECT_EQ(processors(), std::vector<double>{2.0});
+}
+
+// The kernel's own controller.
+TEST(RealQuotaTest, OfThisMachineIsRead) {
+  ivy::test::RealCgroup cgroup("cpu");
+  if (!cgroup.why_not().empty() || !cgroup.limit_processor(30'000)) {
+    GTEST_SKIP() << cgroup.why_not();
+  }
+  EXPECT_EQ(cgroup.run([] {
+    const Quotas quotas = own_quotas();
+    const auto is_ours = [](const Quota& quota) { return quota.processors == 0.3; };
+    if (std::none_of(quotas.begin(), quotas.end(), is_ours)) return 1;
+    return have_quota_each(std::vector<Quotas>{quotas}) ? 2 : 0;
+  }),
+            0);
 }
 
 TEST(QuotasTest, AreSharedByTheRanksOfAGroup) {

@@ -25,6 +25,7 @@
 #include <stdexcept>
 #include <thread>
 
+#include "launcher/job/job_record.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/log.h"
 #include "tests/launcher/fake_host.h"
@@ -227,8 +228,31 @@ class JobTest : public ::testing::Test {
     const auto number = static_cast<std::uint32_t>(nodes_.size());
     return *nodes_.emplace(name, std::make_unique<Node>(loop_, number, name)).first->second;
   }
-  // Starts the job on all nodes in the order of their names.
-  void start() {
+  // What a launcher that is dead has left: its job has a rank on each node, in the order of names.
+  ctl::JobRecord record_of_nodes() const {
+    JobPlan plan;
+    plan.world_size = static_cast<int>(nodes_.size());
+    plan.master_address = "127.0.0.1";
+    plan.program = "prog";
+    for (std::size_t index = 0; index < nodes_.size(); ++index) {
+      PlannedHost& planned = plan.hosts.emplace_back();
+      planned.host_index = index;
+      planned.carrier = Carrier::kAgent;
+      planned.workers.push_back({.rank = static_cast<int>(index)});
+    }
+    ctl::JobRecord record;
+    const JobIdentity identity = make_job_identity();
+    record.set_job_id(identity.job_id);
+    record.set_token(identity.token);
+    record.set_started_unix_ms(wall_ms());
+    std::vector<Host> hosts;
+    for (const auto& [name, node] : nodes_) hosts.emplace_back().name = name;
+    record_hosts(hosts, record);
+    record_plan(plan, record);
+    return record;
+  }
+  // Starts the job on all nodes in the order of their names, or takes it over.
+  void start(std::optional<ctl::JobRecord> record = {}) {
     lend_terminal();
     log::set_verbosity(options_.verbose);
     JobRequest request;
@@ -236,7 +260,9 @@ class JobTest : public ::testing::Test {
     for (const auto& [name, node] : nodes_) options_.hosts.emplace_back().name = name;
     request.options = options_;
     request.identity = make_job_identity();
+    if (record) request.identity = {record->job_id(), record->token()};
     job_id_ = request.identity.job_id;
+    request.record = std::move(record);
     request.started_in = "/tmp";
     request.make_agent_link = [this](const std::shared_ptr<CarrierContext>&, const Host& host,
                                      AgentWay way, milliseconds,
@@ -674,6 +700,92 @@ TEST_P(StoreTroubleTest, HasAdviceOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EachCode, StoreTroubleTest, ::testing::ValuesIn(kStoreTroubles));
+
+// ---- A take-over
+// ---------------------------------------------------------------------------------
+
+// Two nodes have answered the new launcher, or one of them has.
+class TakeoverTest : public JobTest {
+ protected:
+  void TearDown() override {
+    JobTest::TearDown();
+    for (const FoundJob& job : find_job_places())
+      if (job.place.job_id == job_id_) std::filesystem::remove_all(job.place.path);
+  }
+  void begin() {
+    start(record_of_nodes());
+    ASSERT_TRUE(run_until([&] { return first_.host.writes > 0 && second_.host.writes > 0; }))
+        << text_;
+  }
+  // So many events follow at once.
+  static void answer(Node& node, std::uint32_t events) {
+    Event event;
+    event.mutable_taken_over()->set_generation(0);
+    event.mutable_taken_over()->set_events(events);
+    node.host.send(event);
+  }
+  // The first node says events of that size and does not stop; the second says nothing.
+  void expect_refusal(std::size_t bytes) {
+    begin();
+    answer(first_, ~0u);
+    Event event;
+    if (bytes > 0) event.mutable_note()->set_text(std::string(bytes, 'x'));
+    const std::size_t at_once = std::max<std::size_t>(1, 1'000 / (bytes / 1'000 + 1));
+    std::size_t said = 0;
+    EXPECT_TRUE(run_until([&] {
+      for (std::size_t i = 0; i < at_once && first_.host.is_attached(); ++i, ++said)
+        first_.host.send(event);
+      loop_.restart();
+      loop_.poll();
+      return exit_code_.has_value() || said > kMostEvents;
+    }));
+    give_back();
+    ASSERT_TRUE(exit_code_.has_value()) << said << " events are kept, and more would be";
+    EXPECT_EQ(*exit_code_, kExitHostsNotUp);
+    const std::size_t at = text_.find("host node1 has more to say than fits");
+    ASSERT_NE(at, std::string::npos) << text_;
+    EXPECT_EQ(text_.find("cannot be taken over", at), std::string::npos) << "it is said once";
+    EXPECT_NE(text_.find("it is left as it is"), std::string::npos) << text_;
+    for (const Node* node : {&first_, &second_})
+      for (const Command& command : node->host.commands)
+        EXPECT_FALSE(command.has_stop() || command.has_finish()) << command.kind_case();
+  }
+
+  static constexpr std::size_t kMostEvents = 400'000;
+  Node& first_ = node("node1");
+  Node& second_ = node("node2");
+};
+
+TEST_F(TakeoverTest, FailsBesideAHostThatHasTooMuchToSay) { expect_refusal(1u << 20); }
+
+// Each takes more room here than it has bytes.
+TEST_F(TakeoverTest, FailsBesideAHostThatHasTooManyEvents) { expect_refusal(0); }
+
+TEST_F(TakeoverTest, WaitsForTheLastHostAndThenHearsAll) {
+  begin();
+  answer(first_, 2);
+  first_.start(0);
+  first_.host.send_note("what the first has said");
+  first_.host.send_note("and one thing more");
+  const auto deadline = steady_clock::now() + milliseconds(200);
+  EXPECT_FALSE(run_until([&] { return text_.find("first has said") != std::string::npos; },
+                         milliseconds(200)))
+      << text_;
+  EXPECT_GE(steady_clock::now(), deadline);
+  answer(second_, 1);
+  second_.start(1);
+  ASSERT_TRUE(run_until([&] { return text_.find("one thing more") != std::string::npos; }))
+      << text_;
+  const std::size_t taken = text_.find("has taken the job over");
+  ASSERT_NE(taken, std::string::npos) << text_;
+  EXPECT_LT(taken, text_.find("what the first has said"));
+  EXPECT_LT(text_.find("what the first has said"), text_.find("and one thing more"));
+  first_.end(0, 0);
+  second_.end(1, 0);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, 0) << text_;
+}
 
 // ---- The end
 // -------------------------------------------------------------------------------------

@@ -250,6 +250,65 @@ TEST(StatusPage, ARecordIsNeverReadTorn) {
   writer.join();
 }
 
+// Each thread has a communicator of its own and all share the ring: one that is kept from running
+// while it writes comes back when others have gone round.
+TEST(StatusPage, RecordsOfManyThreadsAreNotMixed) {
+  Memory memory(kShape);
+  StatusPage page = StatusPage::format(memory.data, kShape);
+  SlotView slot = page.slot(0);
+  slot.claim(0, 1);
+  const auto expect_whole = [&] {
+    for (const OperationRecord& seen : slot.finished(kFinished)) {
+      ASSERT_EQ(seen.count, seen.sequence * 3);
+      ASSERT_EQ(seen.ended_ns, seen.sequence * 7);
+    }
+  };
+  std::atomic<bool> stop{false};
+  std::vector<std::thread> writers;
+  for (std::uint32_t row = 0; row < 6; ++row)
+    writers.emplace_back([&, row] {
+      for (std::uint64_t i = 1; !stop.load(std::memory_order_relaxed); ++i) {
+        OperationRecord next = record(std::uint64_t{row} << 32 | i, row);
+        next.count = next.sequence * 3;
+        next.ended_ns = next.sequence * 7;
+        slot.finish(next);
+      }
+    });
+  const auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(300);
+  while (std::chrono::steady_clock::now() < end && !HasFatalFailure()) expect_whole();
+  stop = true;
+  for (std::thread& writer : writers) writer.join();
+  expect_whole();
+}
+
+// The same moment, made by hand: the first thread is in the middle of its record.
+TEST(StatusPage, APlaceThatAThreadIsWritingIsLeftToIt) {
+  Memory memory(kShape);
+  StatusPage page = StatusPage::format(memory.data, kShape);
+  SlotView slot = page.slot(0);
+  slot.claim(0, 1);
+  auto& place = slot.slot()->finished[0];
+  place.stamp.store(1, std::memory_order_relaxed);
+  slot.finish(record(5));
+  EXPECT_EQ(place.stamp.load(std::memory_order_relaxed), 1u);
+  EXPECT_TRUE(slot.finished(kFinished).empty());
+  slot.finish(record(6));
+  ASSERT_EQ(slot.finished(kFinished).size(), 1u);
+  EXPECT_EQ(slot.finished(1)[0].sequence, 6u);
+}
+
+TEST(StatusPage, AProcessThatWasKilledWhileItWroteLeavesNoPlaceShut) {
+  Memory memory(kShape);
+  StatusPage page = StatusPage::format(memory.data, kShape);
+  SlotView slot = page.slot(0);
+  slot.claim(0, 1);
+  slot.slot()->finished[0].stamp.store(7, std::memory_order_relaxed);
+  slot.claim(0, 2);
+  slot.finish(record(9, 0));
+  ASSERT_EQ(slot.finished(1).size(), 1u);
+  EXPECT_EQ(slot.finished(1)[0].sequence, 9u);
+}
+
 // Whoever has seen the news has seen what it was about.
 TEST(StatusPage, NewsComesBehindTheDeath) {
   Memory memory(kShape);

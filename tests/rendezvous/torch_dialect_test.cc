@@ -279,6 +279,35 @@ TEST(TorchDialectTest, SaysInOneLineWhoIsRefused) {
   }
 }
 
+// torch 2.1 has no watch, so its delete is 7 and its append 8, which is the delete of 2.0. It sends
+// an append at once.
+TEST(TorchDialectTest, AnAppendOfTorch21IsNoDelete) {
+  for (const std::string& value : {std::string("more"), std::string(), std::string(1000, 'v')}) {
+    TorchScript script;
+    script.feed(0, opcode(0) + text("/a") + text("kept"));
+    script.feed(1, opcode(2) + text("/a"));
+    script.feed(1, opcode(8) + text("/a") + text(value));
+    EXPECT_TRUE(script.closed[1].starts_with("torch store: torch 2.1 speaks here"))
+        << script.closed[1];
+    script.feed(0, opcode(2) + text("/a"));
+    EXPECT_EQ(script.out[0], text("kept")) << value.size();
+  }
+}
+
+// The rest of what torch 2.1 numbers otherwise, after requests that have the same numbers.
+TEST(TorchDialectTest, WhatTorch21NumbersOtherwiseIsRefusedByItsName) {
+  const std::string multi = keys({"/a"});
+  for (const std::string& request : {opcode(7) + text("/a"), opcode(9) + multi,
+                                     opcode(10) + number(1) + text("/a") + text("v"), opcode(11)}) {
+    TorchScript script;
+    script.feed(0, opcode(0) + text("/a") + text("kept"));
+    script.feed(0, opcode(2) + text("/a"));
+    script.feed(0, request);
+    EXPECT_TRUE(script.closed[0].starts_with("torch store: torch 2.1 speaks here"))
+        << static_cast<int>(request[0]) << ": " << script.closed[0];
+  }
+}
+
 TEST(TorchDialectTest, TakesAValueAtTheLimitInPieces) {
   TorchScript script(4096);
   const std::string value(kMaxValueBytes, 'v');

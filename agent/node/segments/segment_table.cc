@@ -7,6 +7,7 @@
 
 #include "agent/node/segments/shared_memory.h"
 #include "proto/contract/text_columns.h"
+#include "proto/os/available_memory.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {

@@ -6,12 +6,9 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <climits>
-#include <fstream>
 
-#include "agent/node/spawn/cgroup_files.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {
@@ -44,18 +41,6 @@ int reserve_shared_memory(int fd, std::uint64_t from, std::uint64_t bytes) {
     result = fallocate(fd, 0, static_cast<off_t>(from), static_cast<off_t>(bytes));
   } while (result != 0 && errno == EINTR);
   return result == 0 ? 0 : errno;
-}
-
-std::uint64_t available_memory_bytes() {
-  std::ifstream file("/proc/meminfo");
-  std::string name;
-  std::uint64_t kibibytes = 0;
-  std::string unit;
-  while (file >> name >> kibibytes) {
-    if (name == "MemAvailable:") return std::min(kibibytes << 10, surrounding_memory_left());
-    std::getline(file, unit);
-  }
-  return surrounding_memory_left();
 }
 
 void wake_futex(void* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0); }

@@ -16,11 +16,6 @@ Result<int> make_shared_memory(const std::string& name, std::uint64_t bytes);
 // Takes the pages of a part now. 0, or errno: ENOSPC or ENOMEM when there are none left.
 int reserve_shared_memory(int fd, std::uint64_t from, std::uint64_t bytes);
 
-// The memory that this process could still take without swapping: what the machine has
-// (MemAvailable), and what the memory limits of its cgroups allow; ~0 when unknown. Reserving more
-// would not fail but wake the kernel's out-of-memory killer.
-std::uint64_t available_memory_bytes();
-
 // Wakes all waiters on this futex word, in any process that maps it.
 void wake_futex(void* word);
 

@@ -9,8 +9,8 @@
 #include <cerrno>
 
 #include "agent/node/spawn/birth.h"
-#include "agent/node/spawn/cgroup_files.h"
 #include "agent/node/spawn/process_tree.h"
+#include "proto/os/cgroup_files.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 

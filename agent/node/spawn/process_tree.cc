@@ -12,7 +12,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
-#include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/cgroup_files.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"

@@ -11,7 +11,7 @@
 #include <optional>
 #include <vector>
 
-#include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/cgroup_files.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/own_program.h"
 #include "proto/os/process.h"

@@ -1,4 +1,4 @@
-#include "agent/node/spawn/cgroup_files.h"
+#include "proto/os/cgroup_files.h"
 
 #include <algorithm>
 #include <charconv>

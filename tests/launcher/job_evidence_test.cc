@@ -1,0 +1,154 @@
+// What the launcher keeps of hosts' answers about their ranks: bounded whatever the hosts say, and
+// every host that was asked is in the answer or named.
+#include "launcher/hang/job_evidence.h"
+
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+
+#include <optional>
+#include <utility>
+
+#include "tests/support/eventually.h"
+
+namespace ivy {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr std::size_t kMib = 1u << 20;
+
+class JobEvidenceTest : public ::testing::Test {
+ protected:
+  JobEvidenceTest() : evidence_(loop_, handlers()) {}
+
+  JobEvidence::Handlers handlers() {
+    JobEvidence::Handlers handlers;
+    handlers.send = [this](std::size_t, const Command& command) {
+      number_ = command.collect_stacks().number();
+      return true;
+    };
+    handlers.hosts = [this] {
+      std::vector<JobEvidence::HostPart> parts;
+      for (std::size_t host = 0; host < hosts_; ++host)
+        parts.push_back({host, "node" + std::to_string(host), {static_cast<std::uint32_t>(host)}});
+      return parts;
+    };
+    handlers.is_running = [] { return true; };
+    handlers.watchdog_abort = [] { return WatchdogAbort::kNo; };
+    handlers.say = [](const std::string&) {};
+    return handlers;
+  }
+  // Asks so many hosts, with a rank each.
+  void ask(std::size_t hosts) {
+    hosts_ = hosts;
+    JobEvidence::Question question;
+    question.patience = milliseconds(0);
+    evidence_.ask(question, [this](const JobEvidence::Answer& answer) { answer_ = answer; });
+  }
+  void say(std::size_t host, const std::string& bytes, bool is_last = true) {
+    EvidencePart part;
+    part.set_number(number_);
+    part.set_bytes(bytes);
+    part.set_last(is_last);
+    evidence_.on_part(host, part);
+  }
+  void say_without_end(std::size_t host, std::size_t mebibytes) {
+    const std::string piece(kMib, 'x');
+    for (std::size_t said = 0; said < mebibytes; ++said) say(host, piece, false);
+  }
+  static std::string answer_of(std::initializer_list<std::uint32_t> ranks) {
+    HostEvidence evidence;
+    for (const std::uint32_t rank : ranks) evidence.add_ranks()->set_rank(rank);
+    return evidence.SerializeAsString();
+  }
+  void wait() {
+    loop_.run_for(test::stretched(std::chrono::seconds(20)));
+    ASSERT_TRUE(answer_.has_value());
+  }
+  static std::size_t peak_bytes() {
+    rusage usage{};
+    getrusage(RUSAGE_SELF, &usage);
+    return static_cast<std::size_t>(usage.ru_maxrss) << 10;
+  }
+
+  boost::asio::io_context loop_{1};
+  std::size_t hosts_ = 0;
+  std::uint32_t number_ = 0;
+  JobEvidence evidence_;
+  std::optional<JobEvidence::Answer> answer_;
+};
+
+TEST_F(JobEvidenceTest, AHostIsBelievedForItsOwnRanksAndOnceForEach) {
+  ask(2);
+  say(0, answer_of({0, 1, 0}));
+  EXPECT_FALSE(answer_.has_value());
+  say(1, answer_of({1}));
+  ASSERT_TRUE(answer_.has_value());
+  ASSERT_EQ(answer_->hosts.size(), 2u);
+  for (const HostStacks& stacks : answer_->hosts) EXPECT_EQ(stacks.evidence.ranks_size(), 1);
+  EXPECT_TRUE(answer_->notes.empty());
+}
+
+TEST_F(JobEvidenceTest, HostsThatSayTooMuchLeaveTheirRoomToTheOthers) {
+  ask(6);
+  for (std::size_t host = 0; host < 5; ++host) say_without_end(host, 70);
+  say(5, answer_of({5}));
+  ASSERT_TRUE(answer_.has_value()) << "nothing more is waited for";
+  ASSERT_EQ(answer_->hosts.size(), 1u);
+  EXPECT_EQ(answer_->hosts[0].host, "node5");
+  ASSERT_EQ(answer_->notes.size(), 5u);
+  EXPECT_EQ(answer_->notes[0], "host node0: its answer is too long");
+  EXPECT_NE(evidence_text(*answer_, StackDetail::kMain).find("host node4: its answer is too long"),
+            std::string::npos);
+}
+
+TEST_F(JobEvidenceTest, AnswersThatDoNotEndAreBoundedTogether) {
+  ask(8);
+  const std::size_t before = peak_bytes();
+  for (std::size_t host = 0; host < 8; ++host) say_without_end(host, 60);
+  // A text that grows is there twice for a moment.
+  EXPECT_LT(peak_bytes() - before, (256 + 2 * 64) * kMib);
+  wait();
+  EXPECT_EQ(answer_->silent, (std::vector<std::string>{"node0", "node1", "node2", "node3"}));
+  EXPECT_EQ(answer_->notes.size(), 4u);
+}
+
+TEST_F(JobEvidenceTest, AnAnswerOfVeryManyPartsIsNotRead) {
+  std::string ranks;
+  for (std::size_t part = 0; part < kMib; ++part) ranks += {'\x12', '\0'};
+  std::string dumps;  // Of one rank.
+  for (std::size_t part = 0; part < kMib; ++part) dumps += {'\x92', '\x01', '\0'};
+  std::string of_one = "\x12";
+  for (std::size_t length = dumps.size(); length > 0; length >>= 7)
+    of_one += static_cast<char>((length & 0x7f) | (length > 0x7f ? 0x80 : 0));
+  of_one += dumps;
+  const std::size_t before = peak_bytes();
+  ask(3);
+  say(0, ranks);
+  say(1, of_one);
+  say(2, answer_of({2}));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_LT(peak_bytes() - before, 32 * kMib);
+  EXPECT_EQ(answer_->hosts.size(), 1u);
+  EXPECT_EQ(answer_->notes, (std::vector<std::string>{"host node0: its answer cannot be read",
+                                                      "host node1: its answer cannot be read"}));
+}
+
+TEST_F(JobEvidenceTest, AHostWhoseAnswerIsNoAnswerIsNamed) {
+  ask(2);
+  say(0, "\xff\xff\xff");
+  say(1, answer_of({1}));
+  ASSERT_TRUE(answer_.has_value());
+  EXPECT_EQ(answer_->notes, std::vector<std::string>{"host node0: its answer cannot be read"});
+}
+
+TEST_F(JobEvidenceTest, AHostThatIsSilentIsNamedInTime) {
+  ask(2);
+  say(1, answer_of({1}));
+  EXPECT_FALSE(answer_.has_value());
+  wait();
+  EXPECT_EQ(answer_->silent, std::vector<std::string>{"node0"});
+}
+
+}  // namespace
+}  // namespace ivy
