@@ -6,8 +6,8 @@
 #include <optional>
 
 #include "launcher/job/rank_rows.h"
-#include "launcher/report/text_columns.h"
 #include "proto/contract/text.h"
+#include "proto/contract/text_columns.h"
 
 namespace ivy {
 namespace {
