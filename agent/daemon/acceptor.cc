@@ -155,7 +155,7 @@ Result<void> Acceptor::Listener::listen_on(Descriptor socket, const std::string&
 Result<void> Acceptor::Listener::open_tcp(const std::string& address, std::uint16_t port) {
   SocketAddress where = parse_address(address, port);
   if (!where.is_valid())
-    return Error{Code::kInvalidArgument, "\"" + address + "\" is no numeric address",
+    return Error{Code::kInvalidArgument, "\"" + address + "\" is not a numeric address",
                  "write an IPv4 or IPv6 address of this host, such as 0.0.0.0:7411 or [::]:7411"};
   const Place place = describe(where);
   if (kind_ == Kind::kPlaintext && !is_loopback(place.address))

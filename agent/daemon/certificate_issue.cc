@@ -246,7 +246,7 @@ Result<std::string> canonical_serial(const std::string& typed) {
   }
   digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
   if (!is_hex || digits.empty() || digits.size() > kMaxSerialDigits) {
-    return Error{Code::kInvalidArgument, "\"" + typed + "\" is no serial number",
+    return Error{Code::kInvalidArgument, "\"" + typed + "\" is not a serial number",
                  "`ivy-agent certs` lists them: hexadecimal, at most 40 digits"};
   }
   return digits.size() % 2 == 0 ? digits : "0" + digits;

@@ -362,13 +362,13 @@ Result<ListenAddress> parse_listen_address(const std::string& text) {
   const std::string digits = colon == std::string::npos ? text : text.substr(colon + 1);
   const std::optional<std::uint16_t> port = to_number<std::uint16_t>(digits);
   const std::string fix = "write it as 7411, 10.0.0.1:7411 or [::]:7411";
-  if (!port) return usage_error("--listen " + text + ": \"" + digits + "\" is no port", fix);
+  if (!port) return usage_error("--listen " + text + ": \"" + digits + "\" is not a port", fix);
   const bool bracketed = address.size() > 2 && address.front() == '[' && address.back() == ']';
   if (bracketed) address = address.substr(1, address.size() - 2);
   in6_addr ignored{};
   const int family = bracketed ? AF_INET6 : AF_INET;
   if (!address.empty() && inet_pton(family, address.c_str(), &ignored) != 1)
-    return usage_error("--listen " + text + ": \"" + address + "\" is no numeric address", fix);
+    return usage_error("--listen " + text + ": \"" + address + "\" is not a numeric address", fix);
   return ListenAddress{address, *port};
 }
 

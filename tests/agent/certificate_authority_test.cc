@@ -341,7 +341,7 @@ TEST_F(CertificateAuthorityTest, EveryWrongWordIsRefusedBeforeAnythingIsWritten)
                "a host or a user must be named");
   expect_error(revoke_certificates({place(), "n", "", "4f"}), Code::kInvalidArgument, "--serial");
   expect_error(revoke_certificates({place(), "", "", "xyz"}), Code::kInvalidArgument,
-               "\"xyz\" is no serial number");
+               "\"xyz\" is not a serial number");
   expect_error(revoke_certificates({place(), "", "", "4f"}), Code::kNotFound, "serial 4f");
   expect_error(renew_host("node9"), Code::kNotFound, "has made no certificate for host/node9");
   expect_error(revoke_host("node9"), Code::kNotFound, "no unexpired certificate of host/node9");

@@ -193,7 +193,7 @@ def test_master_addr_by_name_of_the_first_host(hosts):
 
 @pytest.mark.parametrize("flags, said", [(("--master-addr", "node2"), "is host node2"),
                                          (("--master-addr", "10.77.0.2"), "is host node2"),
-                                         (("--master-addr", "10.99.0.9"), "no address of the first"),
+                                         (("--master-addr", "10.99.0.9"), "not an address of the first"),
                                          (("--master-addr", "nosuch.invalid"), "has no address"),
                                          (("--master-addr", "localhost"), "MASTER_ADDR would be"),
                                          (("--iface", "lo"), "MASTER_ADDR would be 127.0.0.1")])

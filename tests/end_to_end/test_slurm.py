@@ -380,7 +380,7 @@ def test_no_srun(slurm):
 
 def test_no_allocation(slurm):
     done = slurm.launcher.run("--transport", "slurm", "/bin/true")
-    assert done.code == 2 and "no Slurm allocation" in done.err_text, done
+    assert done.code == 2 and "not a Slurm allocation" in done.err_text, done
 
 
 def test_beside_a_step_that_holds_everything(slurm):

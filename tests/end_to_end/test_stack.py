@@ -117,6 +117,16 @@ def test_a_stalled_job_is_stopped_where_that_is_asked_for(local):
     assert verdict["message"]["id"] == "IVY-R021", verdict
 
 
+def test_an_operation_that_stalls_ends_the_job_whatever_others_print(local):
+    local.file("waits.py", "import time, ivycomm as ic\nic.init()\nif ic.rank() == 0:\n    ic.barrier()\n"
+                           "while True:\n    print('alive', flush=True)\n    time.sleep(0.2)\n")
+    done = local.run("--stall-timeout", "2", "--on-stall", "stop", "-n", "2", "--python", PYTHON, "waits.py", limit=60)
+    assert done.code == 123 and b"alive" in done.out, done
+    assert re.search(r"an operation of rank 0 takes longer than --stall-timeout; who waits for whom:\n"
+                     r"  rank 1 did not enter barrier", done.err_text), done
+    assert "error[IVY-R021]" in done.err_text, done
+
+
 @pytest.mark.parametrize("hangs, code", [("== '0'", 0), ("!= 'never'", 123)])
 def test_a_stalled_job_starts_again(local, hangs, code):
     local.file("hangs_first.py", f"import os, time\nif os.environ['TORCHELASTIC_RESTART_COUNT'] {hangs}:\n"

@@ -57,7 +57,7 @@ int await_connection(int fd) {
 Result<int> connect_to(const DialAddress& address) {
   SocketAddress target = parse_address(address.address, address.port);
   if (!target.is_valid())
-    return Error{Code::kInvalidArgument, address.address + " is no numeric address"};
+    return Error{Code::kInvalidArgument, address.address + " is not a numeric address"};
   Descriptor opened(target.open_socket());
   if (!opened) return errno_error(Code::kUnavailable, "socket", errno);
   const int fd = opened.get();
