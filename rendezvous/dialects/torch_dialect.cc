@@ -97,13 +97,6 @@ Result<void> encode(TorchOp op, const ReplyBody& body, std::string& bytes) {
   return {};
 }
 
-// To torch 2.1 the number of A's delete is an append, whose value follows the key. A client of A
-// sends nothing behind a delete before its answer.
-bool is_one_value(std::string_view behind_the_key) {
-  return behind_the_key.size() >= 8 &&
-         little(behind_the_key.substr(0, 8)) == behind_the_key.size() - 8;
-}
-
 }  // namespace
 
 // Finds the dialect by the first bytes; true when it is known.
@@ -226,6 +219,10 @@ Result<void> TorchDialect::serve_all(std::uint64_t now_ns, Replies& out) {
       return {};
     }
     if (!IVY_TRY(read_request())) return {};
+    // To torch 2.1 the number of A's delete is an append, whose value follows the key. A client of
+    // A sends nothing behind a delete before its answer.
+    if (dialect_ == Dialect::kA && incoming_.op == TorchOp::kDelete && !rest().empty())
+      return bad_torch(kTorch21);
     IVY_CHECK(serve(now_ns, out));
     incoming_ = {};
     turn.count();
@@ -325,9 +322,6 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
       return {};
     case TorchOp::kWatchKey:
       IVY_CHECK(note_watch());
-      break;
-    case TorchOp::kDelete:
-      if (dialect_ == Dialect::kA && is_one_value(rest())) return bad_torch(kTorch21);
       break;
     default:
       break;
