@@ -9,11 +9,12 @@ namespace ivy {
 // returned it.
 inline constexpr int kExitUsage = 2;       // Usage, configuration or hostfile; nothing started.
 inline constexpr int kExitPreempted = 75;  // Stopped by --preempt-signal, and all ranks returned 0.
-inline constexpr int kExitHostsNotUp = 120;     // Hosts did not come up in time.
-inline constexpr int kExitHostLost = 121;       // Host, supervisor or store lost while running.
-inline constexpr int kExitRefused = 122;        // Refused before any worker started.
-inline constexpr int kExitTimeout = 124;        // The time of --timeout is over.
-inline constexpr int kExitInternal = 125;       // A bug or an operating system failure of ours.
+inline constexpr int kExitHostsNotUp = 120;  // Hosts did not come up in time.
+inline constexpr int kExitHostLost = 121;    // Host, supervisor or store lost while running.
+inline constexpr int kExitRefused = 122;     // Refused before any worker started.
+inline constexpr int kExitStalled = 123;   // Nothing had moved for too long, with --on-stall stop.
+inline constexpr int kExitTimeout = 124;   // The time of --timeout is over.
+inline constexpr int kExitInternal = 125;  // A bug or an operating system failure of ours.
 inline constexpr int kExitNotExecutable = 126;  // The program cannot be executed.
 inline constexpr int kExitNotFound = 127;       // The program does not exist.
 inline constexpr int kExitOutputClosed = 141;   // The reader of our output went away.

@@ -1,9 +1,9 @@
 // Who waits for whom, in words.
-#include "proto/contract/text.h"
 #include "rendezvous/engine/explanation.h"
 
 #include <gtest/gtest.h>
 
+#include "proto/contract/text.h"
 #include "rendezvous/engine/shown_text.h"
 #include "tests/rendezvous/engine_fixture.h"
 
