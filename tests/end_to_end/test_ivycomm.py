@@ -257,6 +257,12 @@ def test_ctrl_c_wakes_a_waiting_call(local, scenario, flags):
         assert error["kind"] == "Aborted" and error["rank"] == 0, done
 
 
+def test_ctrl_c_at_the_end_of_a_call_leaves_nothing_behind(local):
+    done = fail(local, "interrupted_at_the_end")
+    assert done.code == 0, done
+    assert done.texts_by_rank() == {rank: ["interrupted", "went on"] for rank in range(3)}, done
+
+
 def test_ctrl_c_in_wait_leaves_the_operation_running(local):
     done = fail(local, "interrupted_wait")
     assert done.code == 0, done

@@ -15,7 +15,7 @@ from ctypes import byref, c_int32, c_void_p
 from . import calls, errors
 from .errors import IvyError, NotInitialized, check
 from .library import Call, Members, Options, load, places
-from .waiting import call_in_slices, calling, inside
+from .waiting import call_in_slices, calling, count_inside
 from .work import milliseconds, sweep
 
 _world = None
@@ -261,7 +261,7 @@ def _repair(function, timeout):
 def _end_calls():
     """Wakes other threads that are inside a call on the world or its groups, and waits until they have left it."""
     def under_way():
-        return len(inside) + calls.inside()
+        return count_inside() + calls.inside()
 
     if not under_way():
         return
@@ -315,8 +315,8 @@ def finalize():
         return
     for let_end in before_end:
         let_end()
-    if inside or calls.inside():
-        raise IvyError(f"{len(inside) + calls.inside()} calls of other threads are under way; abort() and join them first",
+    if count_inside() or calls.inside():
+        raise IvyError(f"{count_inside() + calls.inside()} calls of other threads are under way; abort() and join them first",
                        code="FailedPrecondition")
     handle, _world, errors.world_pid = _world.handle, None, None
     calls.set_world(None)
@@ -362,7 +362,7 @@ def _finalize_at_exit():
         # Who waits for this rank reads why it does not come, instead of that it has finalized.
         _abort_all(f"it ends by an uncaught {_uncaught}")
     # Threads that still wait keep what they wait on; the process's end ends it all.
-    if not (inside or calls.inside()):
+    if not (count_inside() or calls.inside()):
         finalize()
 
 

@@ -6,24 +6,42 @@ the library is one such step, so the main thread waits in slices.
 
 import contextlib
 import signal
+import sys
 import threading
 
 SLICE_MS = 50
 _ABORT_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 
 
-# One entry for each thread that is inside a call on a communicator; the world must not end meanwhile.
+# The frame of each function that is inside a call on a communicator; the world must not end meanwhile. Keep no frame in
+# a variable of its own function: what that holds would live until the next garbage collection.
 inside = []
 
 
-@contextlib.contextmanager
-def calling():
+class calling:  # noqa: N801: used as a function.
     """Around a call on a communicator that may wait."""
-    inside.append(None)
-    try:
-        yield
-    finally:
-        inside.pop()
+
+    def __enter__(self):
+        inside.append(sys._getframe(1))
+
+    def __exit__(self, *_):
+        inside.remove(sys._getframe(1))
+
+
+def count_inside():
+    """How many calls are under way. A function that a signal handler has ended before it was taken off is none."""
+    known = list(inside)
+    if known:
+        running = set()
+        for frame in sys._current_frames().values():
+            while frame is not None:
+                running.add(frame)
+                frame = frame.f_back
+        for frame in known:
+            if frame not in running:
+                with contextlib.suppress(ValueError):  # Two may look at the same time.
+                    inside.remove(frame)
+    return len(inside)
 
 
 def must_slice():

@@ -1,6 +1,7 @@
 """Work: an operation under way, and the one way in which all operations are started."""
 
 import ctypes
+import sys
 import threading
 import time
 from collections import namedtuple
@@ -248,7 +249,7 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
     call.interrupt = interrupt = 0 if async_op or has_message else calls.interrupt()
     if not (async_op or has_message or (stream is None and not interrupt and must_slice())):
-        inside.append(None)  # As `calling`, which costs more than a small operation.
+        inside.append(sys._getframe())  # As `calling`, which costs more than a small operation.
         try:
             code = function(*arguments, byref(call))
             if interrupt:
@@ -256,7 +257,7 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
             else:
                 check(code)
         finally:
-            inside.pop()
+            inside.remove(sys._getframe())
         return finish(None) if finish else None
     operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)

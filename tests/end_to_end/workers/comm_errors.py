@@ -142,6 +142,39 @@ def interrupted_start(r, n):
     print("went on")
 
 
+class InterruptedOnce(list):
+    """A signal comes as a call takes itself off the list of those that are under way."""
+
+    was_interrupted = False
+
+    def _interrupt(self):
+        if not self.was_interrupted:
+            self.was_interrupted = True
+            raise KeyboardInterrupt
+
+    def remove(self, entry):
+        self._interrupt()
+        super().remove(entry)
+
+    def pop(self, *place):
+        self._interrupt()
+        return super().pop(*place)
+
+
+def interrupted_at_the_end(r, n):
+    """Ctrl-C when a call is over, but not all of it: the world can end all the same, and be joined anew."""
+    from ivycomm import groups, waiting, work
+    groups.inside = waiting.inside = work.inside = InterruptedOnce()
+    try:
+        ic.barrier(timeout=30)
+    except KeyboardInterrupt:
+        print("interrupted")
+    ic.finalize()
+    ic.init()
+    assert ic.all_gather_object(r) == list(range(n))
+    print("went on")
+
+
 def interrupted_group(r, n):
     """Ctrl-C while a group is made, for which the others do not come."""
     if r == 0:

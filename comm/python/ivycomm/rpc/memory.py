@@ -4,6 +4,7 @@ A call is a few messages of a few bytes, so what stands between it and the libra
 """
 
 import ctypes
+import sys
 import threading
 import time
 
@@ -83,11 +84,11 @@ class Messages:
             if place is None:
                 start(self._send, (self.group.handle, address, length, U8, to, tag), owner)
                 return
-        inside.append(None)
+        inside.append(sys._getframe())
         try:
             code = self._send(self.group.handle, address, length, U8, to, tag, place)
         finally:
-            inside.pop()
+            inside.remove(sys._getframe())
         if code or settle is not check:
             settle(code)
 
@@ -120,12 +121,12 @@ class Messages:
         return self._receive_within(room, ANY if source is None else source, tag, 0)
 
     def _receive_within(self, room, source, tag, milliseconds):
-        inside.append(None)
+        inside.append(sys._getframe())
         try:
             code = self._receive(self.group.handle, room.address, room.length, U8, source, tag, room.header_place,
                                  milliseconds)
         finally:
-            inside.pop()
+            inside.remove(sys._getframe())
         if code:
             check(code)
         return room.header.source >= 0
