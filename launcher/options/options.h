@@ -34,7 +34,7 @@ struct HostOptions {
   std::vector<HostPick> include, exclude;
   // The Slurm job whose hosts these are; none: outside of Slurm, or its allocation is not meant.
   std::optional<SlurmAllocation> allocation;
-  std::string batch_job;         // "PBS job 7": another scheduler's job, whose hosts these are.
+  std::string batch_job;  // "PBS job 7": another scheduler's job, whose hosts these are.
   std::optional<int> num_proc;
   std::optional<int> num_nodes;  // --nnodes N, or MAX of MIN:MAX
   // --nnodes MIN:MAX: this many hosts are enough (launcher/job/membership.h). Else all are needed.
