@@ -58,8 +58,7 @@ const std::string kEvil =
 
 // A host that does what it is told; a test changes what it says.
 struct Node {
-  Node(boost::asio::io_context& loop, std::uint32_t number, std::string given)
-      : name(std::move(given)), host(loop, number) {
+  Node(boost::asio::io_context& loop, std::string given) : name(std::move(given)), host(loop) {
     facts.set_host_name(name);
     facts.set_user("me");
     facts.set_cores(4);
@@ -225,8 +224,7 @@ class JobTest : public ::testing::Test {
   }
 
   Node& node(const std::string& name) {
-    const auto number = static_cast<std::uint32_t>(nodes_.size());
-    return *nodes_.emplace(name, std::make_unique<Node>(loop_, number, name)).first->second;
+    return *nodes_.emplace(name, std::make_unique<Node>(loop_, name)).first->second;
   }
   // What a launcher that is dead has left: its job has a rank on each node, in the order of names.
   ctl::JobRecord record_of_nodes() const {
