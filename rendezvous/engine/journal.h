@@ -7,6 +7,8 @@
 #include <optional>
 #include <string>
 
+#include "rendezvous/engine/requests.h"
+
 namespace ivy::store {
 
 // Keeps the engine's changes, so that they outlive the process (write_ahead_log.h). The engine
@@ -33,7 +35,7 @@ struct SnapshotCursor {
   std::uint32_t space = 0;
   Section section = Section::kValues;
   std::optional<std::string> last_key;
-  bool done() const { return space == 3; }
+  bool done() const { return space == kSpaces; }
   void next_section() {
     last_key.reset();
     space += section == Section::kBarriers ? 1 : 0;

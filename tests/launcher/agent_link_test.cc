@@ -35,7 +35,9 @@ const TestAuthority& authority() {
   return instance;
 }
 
-KeyAndCertificate good_host() { return authority().host("node1", {"node1"}, {"127.0.0.1"}); }
+KeyAndCertificate good_host() {
+  return authority().host("node1", {"node1"}, {"127.0.0.1", "0.0.0.0"});
+}
 
 // A TCP listener that is no agent: says something (or nothing) and reads nothing.
 class DumbListener {
@@ -637,7 +639,7 @@ TEST_F(AutoLinkTest, ReasonsAreToldOnceAndThatOfADetourNotAtAll) {
 }
 
 // Loopback by a name that is none of this host's: `auto` takes it for another one.
-constexpr char kElsewhere[] = "::ffff:127.0.0.1";
+constexpr char kElsewhere[] = "0.0.0.0";
 
 class AutoChoiceTest : public AgentLinkTest {
  protected:
@@ -656,7 +658,7 @@ TEST_F(AutoChoiceTest, AProgramWithoutAgentsUsesSshAndSaysSoOnce) {
   context_ = make_carrier_context(loop_, options_, directory_ / "bin/ivy-node");
   set_note_handler(context_, [this](const RemoteText& text) { notes_ += text.line() + "\n"; });
   link_ = make_link(context_, host(kElsewhere), probe_.handlers(), 0);
-  link_ = make_link(context_, host("::ffff:127.0.0.2"), probe_.handlers(), 0);
+  link_ = make_link(context_, host("192.0.2.1"), probe_.handlers(), 0);
   EXPECT_NE(notes_.find("note: ssh is used: "), std::string::npos) << notes_;
   EXPECT_NE(notes_.find("/ivyrun-agents cannot be run"), std::string::npos) << notes_;
   EXPECT_EQ(notes_.find('\n'), notes_.size() - 1) << notes_;
