@@ -16,6 +16,7 @@
 #include "agent/node/spawn/process_tree.h"
 #include "tests/agent/agent_fixture.h"
 #include "tests/agent/node_fixture.h"
+#include "tests/support/fork_as.h"
 
 namespace ivy::test {
 namespace {
@@ -110,17 +111,6 @@ TEST_F(AgentRegistryTest, EndsThatNobodySawAreTold) {
   EXPECT_TRUE(has_outcome(audit_of(told), "a worker failed"));
   EXPECT_TRUE(has_outcome(audit_of(never), "it never started"));
   EXPECT_TRUE(has_outcome(audit_of(killed), "its warden was killed"));
-}
-
-// A process that has the number of one that has ended; -1: the system gives no such number.
-pid_t fork_as(pid_t number) {
-  clone_args arguments{};
-  arguments.exit_signal = SIGCHLD;
-  arguments.set_tid = reinterpret_cast<std::uint64_t>(&number);
-  arguments.set_tid_size = 1;
-  const auto child = static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof arguments));
-  while (child == 0) pause();
-  return child;
 }
 
 // The agent holds a descriptor of the process that began when the record says, and asks for that

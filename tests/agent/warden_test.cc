@@ -70,20 +70,30 @@ int tells_what_the_warden_said(const SupervisorStart& start) {
   return 0;
 }
 
-// Runs workers as the real one does, says every pid (its own first), and stays.
-int keeps_stubborn_workers(const SupervisorStart& start) {
-  const std::unique_ptr<Containment> job = make_containment({.job_id = start.job_id,
-                                                             .host = start.host,
-                                                             .supervisor = getpid(),
-                                                             .warden = start.warden_pid});
+std::unique_ptr<Containment> containment_of(const SupervisorStart& start) {
+  return make_containment({.job_id = start.job_id,
+                           .host = start.host,
+                           .supervisor = getpid(),
+                           .warden = start.warden_pid});
+}
+
+// Two workers in the job's cgroup, each with a grandchild; our pid and theirs.
+std::string run_families(const Containment& job, const Environment& environment) {
   std::string line = std::to_string(getpid());
   for (const char* const kind : {"stay", "leave"}) {
     SpawnRequest request = request_for("fork_grandchild", {kind});
-    request.environment = job_environment(start.job_id, start.host);
-    request.cgroup_fd = job->cgroup_fd();
+    if (!environment.empty()) request.environment = environment;
+    request.cgroup_fd = job.cgroup_fd();
     const Running running = ivy::test::start(request);
     line += " " + running.line.substr(0, running.line.size() - 1);
   }
+  return line;
+}
+
+// Runs workers as the real one does, says every pid (its own first), and stays.
+int keeps_stubborn_workers(const SupervisorStart& start) {
+  const std::unique_ptr<Containment> job = containment_of(start);
+  std::string line = run_families(*job, job_environment(start.job_id, start.host));
   // Something of its own that is in no cgroup and does not carry the job's variables.
   line += " " + std::to_string(ivy::test::start(request_for("ignore_term")).process.pid);
   say(start.carrier_fd, line + " " + job->describe() + "\n");
@@ -93,17 +103,8 @@ int keeps_stubborn_workers(const SupervisorStart& start) {
 // Its workers go to the cgroup above the job's, as root and the owner of a delegated tree may, and
 // carry nothing of the job in their environment.
 int keeps_workers_that_left_their_cgroup(const SupervisorStart& start) {
-  const std::unique_ptr<Containment> job = make_containment({.job_id = start.job_id,
-                                                             .host = start.host,
-                                                             .supervisor = getpid(),
-                                                             .warden = start.warden_pid});
-  std::string line = std::to_string(getpid());
-  for (const char* const kind : {"stay", "leave"}) {
-    SpawnRequest request = request_for("fork_grandchild", {kind});
-    request.cgroup_fd = job->cgroup_fd();
-    const Running running = ivy::test::start(request);
-    line += " " + running.line.substr(0, running.line.size() - 1);
-  }
+  const std::unique_ptr<Containment> job = containment_of(start);
+  const std::string line = run_families(*job, {});
   for (const JobProcess& member : job->members())
     std::ofstream(described_cgroup(job->describe()) + "/../cgroup.procs") << member.pid;
   const std::size_t held = job->members().size();

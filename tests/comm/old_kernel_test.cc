@@ -22,6 +22,7 @@
 #include "proto/os/listening_socket.h"
 #include "rendezvous/server/server.h"
 #include "tests/comm/world.h"
+#include "tests/support/fork_as.h"
 
 namespace ivy::comm::test {
 namespace {
@@ -109,17 +110,6 @@ std::int64_t monotonic_us() {
   return static_cast<std::int64_t>(now.tv_sec) * 1'000'000 + now.tv_nsec / 1'000;
 }
 
-// A process that has the number of one that has ended; -1: the system gives no such number.
-pid_t fork_as(pid_t number) {
-  clone_args arguments{};
-  arguments.exit_signal = SIGCHLD;
-  arguments.set_tid = reinterpret_cast<std::uint64_t>(&number);
-  arguments.set_tid_size = 1;
-  const auto child = static_cast<pid_t>(syscall(SYS_clone3, &arguments, sizeof arguments));
-  while (child == 0) pause();
-  return child;
-}
-
 // Nobody has looked between the rank's end and the beginning of another process of that number.
 TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
   constexpr int kNoSuchNumber = 2;
@@ -136,7 +126,7 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
       kill(rank, SIGKILL);
       waitpid(rank, nullptr, 0);
       usleep(30'000);  // Beginnings are told in clock ticks.
-      const pid_t another = fork_as(rank);
+      const pid_t another = ivy::test::fork_as(rank);
       if (another < 0) _exit(kNoSuchNumber);
       const std::optional<Failure> found = alarm->look();
       is_right = is_right && found && found->rank == 1;

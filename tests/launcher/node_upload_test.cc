@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdint>
 #include <filesystem>
 #include <fstream>
@@ -52,6 +53,8 @@ Conversation talk(const std::string& shell_name, const std::string& home, NodeUp
   }
   close(input[0]);
   close(output[1]);
+  // The script may have ended before it has read everything.
+  std::signal(SIGPIPE, SIG_IGN);
   Conversation result;
   RemoteEntry entry(upload, OpenRequest{std::string(32, 'c'), 1, false}, "host");
   pollfd ready{output[0], POLLIN, 0};

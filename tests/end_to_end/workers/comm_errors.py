@@ -26,26 +26,24 @@ def mismatch(r, n):
         ic.all_gather_object("x")
 
 
-def killed(r, n):
-    """The last rank dies in the middle of a stream of all_reduces of 8 MiB."""
+def reduce_until_killed(r, n, elements, reduce):
+    """The last rank dies in the middle of a stream of operations."""
     import numpy
-    x = numpy.ones(1 << 20)
+    x = numpy.zeros(elements)
     if r == n - 1:
         threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
-        ic.all_reduce(x)
+        reduce(x)
+
+
+def killed(r, n):
+    reduce_until_killed(r, n, 1 << 20, ic.all_reduce)
 
 
 def killed_while_read(r, n):
     """Of two ranks that reduce in place, each out of the other's memory, one dies."""
-    import numpy
-    x = numpy.zeros(2 << 20)
-    if r == n - 1:
-        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGKILL)).start()
-    deadline = time.monotonic() + 60
-    while time.monotonic() < deadline:
-        ic.all_reduce_(x)
+    reduce_until_killed(r, n, 2 << 20, ic.all_reduce_)
 
 
 def exited(r, n):
