@@ -63,6 +63,7 @@ class FlightServerTest : public testing::Test {
   std::vector<FlightServer::Record> ask(FlightServer& server) {
     for (int i = 0; i < 100 && !server.advance(kBegin); ++i) serve();
     EXPECT_TRUE(server.advance(kBegin));
+    has_nccl_ = server.has_record_of_nccl();
     return server.take(note_);
   }
 
@@ -72,16 +73,17 @@ class FlightServerTest : public testing::Test {
   std::map<std::string, std::string> answers_;
   std::vector<std::string> asked_;
   std::string note_;
+  bool has_nccl_ = false;
 };
 
 TEST_F(FlightServerTest, WhereNobodyListensNothingIsWaitedFor) {
-  FlightServer none(path_, kRoom, true);
+  FlightServer none(path_, kRoom);
   EXPECT_TRUE(none.advance(kBegin));
   listen();
   listener_.reset();
-  FlightServer refused(path_, kRoom, true);
+  FlightServer refused(path_, kRoom);
   EXPECT_TRUE(refused.advance(kBegin));
-  FlightServer too_long(directory_ + std::string(200, 'x'), kRoom, true);
+  FlightServer too_long(directory_ + std::string(200, 'x'), kRoom);
   EXPECT_TRUE(too_long.advance(kBegin));
   EXPECT_TRUE(too_long.take(note_).empty());
   EXPECT_EQ(note_, "");
@@ -93,7 +95,7 @@ TEST_F(FlightServerTest, AsksForTheRecordOfEachBackend) {
   answers_["fr_trace_json?backend=nccl2"] = record("nccl2:all_reduce");
   answers_["fr_trace_json?backend=nccl"] = R"({"pg_config":{},"pg_status":{},"version":"2.10"})";
   answers_["fr_dump_file?backend=nccl2"] = "Flight Recorder dump initiated for rank 0";
-  FlightServer server(path_, kRoom, false);
+  FlightServer server(path_, kRoom);
   const std::vector<FlightServer::Record> records = ask(server);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[0].backend, "gloo");
@@ -110,18 +112,19 @@ TEST_F(FlightServerTest, AnOlderTorchHasOneRecordForAllAndOldNccl) {
   for (const char* backend : {"gloo", "nccl"})
     answers_[std::string("fr_trace_json?backend=") + backend] = record("gloo:all_reduce");
   answers_["dump_nccl_trace_json?onlyactive=false"] = record("nccl:all_reduce");
-  FlightServer server(path_, kRoom, true);
+  FlightServer server(path_, kRoom);
   const std::vector<FlightServer::Record> records = ask(server);
   ASSERT_EQ(records.size(), 2u);
   EXPECT_EQ(records[1].backend, "nccl");
   EXPECT_TRUE(records[1].is_complete);
   EXPECT_FALSE(server.writes_file());
   EXPECT_EQ(asked_.size(), 3u);
+  EXPECT_TRUE(has_nccl_) << "so that its pipe is not asked";
 }
 
 TEST_F(FlightServerTest, OneThatDoesNotAnswerHasADeadline) {
   listen();
-  FlightServer server(path_, kRoom, true);
+  FlightServer server(path_, kRoom);
   EXPECT_FALSE(server.advance(kBegin));
   EXPECT_FALSE(server.advance(kBegin + FlightServer::kPatienceNs - 1));
   EXPECT_TRUE(server.advance(kBegin + FlightServer::kPatienceNs));
@@ -134,7 +137,7 @@ TEST_F(FlightServerTest, AFullBacklogDoesNotHoldUsUp) {
   ASSERT_TRUE(fd.ok());
   listener_.reset(*fd);
   std::vector<FlightServer> servers;
-  for (int i = 0; i < 4; ++i) servers.emplace_back(path_, kRoom, true);
+  for (int i = 0; i < 4; ++i) servers.emplace_back(path_, kRoom);
   for (FlightServer& server : servers) EXPECT_FALSE(server.advance(kBegin));
   for (FlightServer& server : servers)
     EXPECT_TRUE(server.advance(kBegin + FlightServer::kPatienceNs));
@@ -144,7 +147,7 @@ TEST_F(FlightServerTest, AHugeRecordIsLeftOutAndSaid) {
   listen();
   const std::string huge = record(std::string(60'000, 'x'));
   answers_["fr_trace_json?backend=gloo"] = huge;
-  FlightServer server(path_, 50'000, false);
+  FlightServer server(path_, 50'000);
   EXPECT_TRUE(ask(server).empty());
   EXPECT_EQ(note_,
             "a flight record was left out: it has " + std::to_string(huge.size()) +
@@ -153,7 +156,7 @@ TEST_F(FlightServerTest, AHugeRecordIsLeftOutAndSaid) {
 
 TEST_F(FlightServerTest, AnAnswerBeyondEveryLimitIsNotRead) {
   listen();
-  FlightServer server(path_, kRoom, false);
+  FlightServer server(path_, kRoom);
   for (int i = 0; i < 100 && !server.advance(kBegin); ++i) {
     const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
     const std::string head = "HTTP/1.1 200 OK\r\nContent-Length: 99999999999\r\n\r\n{";
@@ -189,7 +192,7 @@ TEST_F(FlightServerTest, WhatIsNoAnswerIsNone) {
         std::string(FlightServer::kMaxHeadBytes + 1, 'x')}) {
     std::filesystem::remove(path_);
     listen();
-    FlightServer server(path_, kRoom, false);
+    FlightServer server(path_, kRoom);
     for (int i = 0; i < 100 && !server.advance(kBegin); ++i) {
       const Descriptor peer(accept4(listener_.get(), nullptr, nullptr, SOCK_CLOEXEC));
       char text[4096];

@@ -106,15 +106,21 @@ class FlightDumpTest : public testing::Test {
   ~FlightDumpTest() override { std::filesystem::remove_all(directory_); }
   void write(const std::string& text) const { std::ofstream(directory_ + "/d-3") << text; }
   FlightDump dump() const { return {directory_ + "/d-", directory_ + "/d-", 3}; }
+  static FlightDump asked(FlightDump dump) {
+    dump.begin(kSecond);
+    dump.ask(kSecond);
+    return dump;
+  }
 
   std::string directory_;
   std::string note_;
 };
 
 TEST_F(FlightDumpTest, NobodyListensAndNothingIsThere) {
-  EXPECT_FALSE(dump().begin(kSecond, true));
+  EXPECT_FALSE(asked(dump()).has_dump_or_question());
   mkfifo((directory_ + "/d-3.pipe").c_str(), 0600);
-  EXPECT_FALSE(dump().begin(kSecond, true));  // A pipe without a reader does not hold us up.
+  // A pipe without a reader does not hold us up.
+  EXPECT_FALSE(asked(dump()).has_dump_or_question());
 }
 
 TEST_F(FlightDumpTest, AsksAndWaitsForTheWholeFile) {
@@ -122,8 +128,8 @@ TEST_F(FlightDumpTest, AsksAndWaitsForTheWholeFile) {
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const int torch = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
   write("older");
-  FlightDump dump = this->dump();
-  ASSERT_TRUE(dump.begin(kSecond, true));
+  FlightDump dump = asked(this->dump());
+  ASSERT_TRUE(dump.was_asked());
   char asked = 0;
   EXPECT_EQ(read(torch, &asked, 1), 1);
   EXPECT_FALSE(dump.advance(2 * kSecond));
@@ -140,8 +146,8 @@ TEST_F(FlightDumpTest, OneThatDoesNotAnswerHasADeadline) {
   const std::string pipe = directory_ + "/d-3.pipe";
   ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
   const int torch = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
-  FlightDump dump = this->dump();
-  ASSERT_TRUE(dump.begin(kSecond, true));
+  FlightDump dump = asked(this->dump());
+  ASSERT_TRUE(dump.was_asked());
   EXPECT_FALSE(dump.advance(2 * kSecond));
   EXPECT_TRUE(dump.advance(kSecond + FlightDump::kPatienceNs));
   EXPECT_EQ(dump.take(100, note_), "");
@@ -153,7 +159,7 @@ TEST_F(FlightDumpTest, ALinkIsNotFollowed) {
   write("elsewhere");
   std::filesystem::create_symlink(directory_ + "/d-3", directory_ + "/d-4");
   FlightDump dump(directory_ + "/d-", directory_ + "/d-", 4);
-  EXPECT_FALSE(dump.begin(kSecond, true));
+  EXPECT_FALSE(asked(dump).has_dump_or_question());
 }
 
 TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {

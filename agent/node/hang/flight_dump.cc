@@ -28,19 +28,21 @@ FlightDump::Version FlightDump::look() const {
           status.st_mtim.tv_sec * 1'000'000'000LL + status.st_mtim.tv_nsec};
 }
 
-bool FlightDump::begin(std::uint64_t now_ns, bool may_ask) {
+void FlightDump::begin(std::uint64_t now_ns) {
   began_ns_ = now_ns;
   last_changed_ns_ = now_ns;
   before_ = look();
   last_ = before_;
+}
+
+void FlightDump::ask(std::uint64_t now_ns) {
   // Without a reader the pipe cannot be opened, and with one a line of two bytes always fits.
-  const Descriptor fd(may_ask && !pipe_.empty()
-                          ? open(pipe_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW)
-                          : -1);
+  const Descriptor fd(
+      pipe_.empty() ? -1 : open(pipe_.c_str(), O_WRONLY | O_NONBLOCK | O_CLOEXEC | O_NOFOLLOW));
   struct stat status {};
-  if (fd && fstat(fd.get(), &status) == 0 && S_ISFIFO(status.st_mode))
-    was_asked_ = write(fd.get(), "1\n", 2) == 2;
-  return was_asked_ || before_.exists;
+  if (!fd || fstat(fd.get(), &status) != 0 || !S_ISFIFO(status.st_mode)) return;
+  was_asked_ = write(fd.get(), "1\n", 2) == 2;
+  began_ns_ = now_ns;
 }
 
 void FlightDump::await_new(std::uint64_t now_ns) {

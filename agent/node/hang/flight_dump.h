@@ -1,5 +1,7 @@
 // torch's flight recorder, from outside: asks a worker for a dump through the pipe that torch
-// listens on, and reads the file that it writes. The dump is not parsed here. Thread: any.
+// listens on, and reads the file that it writes. Before it writes torch gathers the stacks of its
+// calls with their symbols, which can take seconds, and it says so on standard error. The dump is
+// not parsed here. Thread: any.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +17,12 @@ class FlightDump {
 
   FlightDump(std::string file_stem, std::string pipe_stem, std::uint32_t rank);
 
-  // Asks for a dump if torch listens on the pipe. False: it does not, and there is no earlier dump.
-  bool begin(std::uint64_t now_ns, bool may_ask);
+  // Looks for an earlier dump.
+  void begin(std::uint64_t now_ns);
+  // Asks for a dump if torch listens on the pipe.
+  void ask(std::uint64_t now_ns);
+  // Whether there is anything to wait for.
+  bool has_dump_or_question() const { return was_asked_ || before_.exists; }
   bool was_asked() const { return was_asked_; }
   // Torch has been asked by another way since begin(): waits for the dump.
   void await_new(std::uint64_t now_ns);

@@ -48,11 +48,11 @@ bool says_anything(std::string_view record) {
 
 }  // namespace
 
-FlightServer::FlightServer(const std::string& path, std::size_t limit_bytes, bool asks_old_nccl)
+FlightServer::FlightServer(const std::string& path, std::size_t limit_bytes)
     : address_(unix_address(path)), room_(limit_bytes) {
   for (const std::string_view backend : kBackends)
     questions_.push_back(std::string(kTrace) + std::string(backend));
-  if (asks_old_nccl) questions_.emplace_back(kOldNccl);
+  questions_.emplace_back(kOldNccl);
 }
 
 bool FlightServer::advance(std::uint64_t now_ns) {
@@ -160,6 +160,12 @@ void FlightServer::other_backends_are_unknown() {
 void FlightServer::next_question() {
   socket_.reset();
   questions_.pop_front();
+}
+
+bool FlightServer::has_record_of_nccl() const {
+  return std::any_of(records_.begin(), records_.end(), [](const Record& record) {
+    return std::string_view(record.backend).starts_with(kNccl);
+  });
 }
 
 std::vector<FlightServer::Record> FlightServer::take(std::string& note) {

@@ -32,12 +32,13 @@ class FlightServer {
     bool is_complete = false;
   };
 
-  // `limit_bytes`: of what is kept of all answers; what is over goes first. `asks_old_nccl`:
-  // torch's older NCCL backend is asked too; not where it has been asked by its pipe.
-  FlightServer(const std::string& path, std::size_t limit_bytes, bool asks_old_nccl);
+  // `limit_bytes`: of what is kept of all answers; what is over goes first.
+  FlightServer(const std::string& path, std::size_t limit_bytes);
 
   // Progresses as far as it can without blocking. True: the exchange is over.
   bool advance(std::uint64_t now_ns);
+  // True: it has given the record of a backend of NCCL.
+  bool has_record_of_nccl() const;
   // True: torch has been told to write a whole record into its file as well.
   bool writes_file() const { return writes_file_; }
   // The records that say anything. `note`: why one is missing, if there is anything to say.

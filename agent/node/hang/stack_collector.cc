@@ -174,8 +174,7 @@ class Look {
     facts_.native = request_.native;
     facts_.light = request_.light;
     // A stopped process answers nobody.
-    if (flight_ && !was_stopped())
-      server_.emplace(flight_socket(hook_file()), request_.flight_bytes, !flight_->was_asked());
+    ask_for_flight(now_ns);
     const std::vector<StackWay> ways = stack_ways(facts_);
     ways_.assign(ways.begin(), ways.end());
     next_way(now_ns);
@@ -233,11 +232,29 @@ class Look {
     if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
     flight_.emplace(std::move(file),
                     value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), subject_.rank);
-    flight_is_over_ = !flight_->begin(now_ns, subject_.lives);
+    flight_->begin(now_ns);
+    flight_is_over_ = !flight_->has_dump_or_question();
+  }
+
+  // The worker server first, which answers in milliseconds; a stopped process answers nobody.
+  void ask_for_flight(std::uint64_t now_ns) {
+    if (!flight_) return;
+    const std::string socket = flight_socket(hook_file());
+    if (!was_stopped() && access(socket.c_str(), F_OK) == 0)
+      server_.emplace(socket, request_.flight_bytes);
+    else
+      ask_by_pipe(now_ns);
+  }
+
+  void ask_by_pipe(std::uint64_t now_ns) {
+    flight_->ask(now_ns);
+    flight_is_over_ = !flight_->has_dump_or_question();
   }
 
   void server_ended(std::uint64_t now_ns) {
     server_is_over_ = true;
+    // The pipe has no reader where NCCL is not used.
+    if (!server_->has_record_of_nccl()) return ask_by_pipe(now_ns);
     if (!server_->writes_file()) return;
     flight_->await_new(now_ns);
     flight_is_over_ = false;
