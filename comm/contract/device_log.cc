@@ -22,7 +22,8 @@ std::string calls(const Fingerprint& own, const Fingerprint& other) {
 
 }  // namespace
 
-std::uint64_t DeviceLog::enter(const Fingerprint& fingerprint) {
+std::uint64_t DeviceLog::enter(const Fingerprint& fingerprint, bool is_recorded) {
+  if (is_recorded) ++recorded_;
   hash_ = hashed(hash_, fingerprint);
   ++ahead_;
   if (entries_.empty()) entries_.resize(kKept);
@@ -45,6 +46,7 @@ DeviceRecord DeviceLog::record(std::uint64_t oldest) const {
   DeviceRecord record;
   record.ahead = ahead_;
   record.met = met_;
+  record.recorded = recorded_;
   record.hash = hash_;
   record.rank = rank_;
   record.meeting = meeting_;

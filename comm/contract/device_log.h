@@ -25,6 +25,7 @@ struct DeviceRecord {
   static constexpr std::size_t kShown = 64;
   std::uint64_t ahead = 0;
   std::uint64_t met = 0;           // The operations for which this rank has met the others.
+  std::uint64_t recorded = 0;      // How many of `ahead` it has recorded into graphs.
   std::uint64_t hash = 0;          // A hash of all operations up to `ahead`.
   std::uint64_t first = 0;         // The number of shown[0]; 0: nothing is shown.
   Fingerprint shown[kShown];       // Around the oldest one that is not done.
@@ -47,9 +48,11 @@ class DeviceLog {
 
   explicit DeviceLog(std::int32_t rank) : rank_(rank) {}
 
-  // Returns the number of the operation.
-  std::uint64_t enter(const Fingerprint& fingerprint);
+  // Returns the number of the operation. One that is recorded into a graph counts once, however
+  // often the graph is replayed.
+  std::uint64_t enter(const Fingerprint& fingerprint, bool is_recorded = false);
   std::uint64_t last() const { return ahead_; }
+  std::uint64_t recorded() const { return recorded_; }
   OperationShape shape_of_last() const {
     return entries_.empty() ? OperationShape() : shape_of(entries_[ahead_ % kKept].fingerprint);
   }
@@ -76,6 +79,7 @@ class DeviceLog {
   const std::int32_t rank_;
   std::uint64_t ahead_ = 0;
   std::uint64_t met_ = 0;
+  std::uint64_t recorded_ = 0;
   std::uint64_t hash_ = 0;
   Fingerprint meeting_;
   bool is_in_meeting_ = false;

@@ -44,10 +44,10 @@ DeviceCheckMode device_check_mode() {
 DeviceCheck::DeviceCheck(const Membership& ranks, PatientStore& store, std::string key)
     : ranks_(ranks), store_(store), key_(std::move(key)), log_(ranks.rank()) {}
 
-std::uint64_t DeviceCheck::go_ahead(const OperationShape& shape) {
+std::uint64_t DeviceCheck::go_ahead(const OperationShape& shape, bool is_recorded) {
   const std::lock_guard lock(mutex_);
   ++ahead_;
-  return log_.enter(fingerprint_of(shape));
+  return log_.enter(fingerprint_of(shape), is_recorded);
 }
 
 void DeviceCheck::begin_meeting(OperationShape& shape) {
@@ -122,7 +122,7 @@ std::optional<Failure> DeviceCheck::compare_with_all() {
 }
 
 std::optional<Failure> DeviceCheck::tick(const nccl::Enqueued* oldest) {
-  if (ranks_.size() == 1 || mode_ != DeviceCheckMode::kLagged) return std::nullopt;
+  if (!compares_later()) return std::nullopt;
   const auto now = steady_now();
   const std::uint64_t number = oldest != nullptr ? oldest->number : 0;
   if (number != late_number_) {
@@ -145,24 +145,50 @@ std::optional<Failure> DeviceCheck::tick(const nccl::Enqueued* oldest) {
   return is_late ? compare_with_all() : compare_with((ranks_.rank() + 1) % ranks_.size());
 }
 
+std::optional<Failure> DeviceCheck::difference() {
+  tell(late_number_);
+  return compare_with_all();
+}
+
+// Called by all: one whose call was recorded only does its part when the graph is replayed.
+std::string DeviceCheck::why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
+                                              std::uint64_t recorded_there) const {
+  const auto of_rank = [](std::int32_t rank, std::uint64_t operations) {
+    return "rank " + std::to_string(rank) + " has recorded " + counted(operations) + " into graphs";
+  };
+  return "all ranks have called it, but " + of_rank(ranks_.rank(), recorded) + " and " +
+         of_rank(other, recorded_there) + ": is every graph replayed?";
+}
+
 std::string DeviceCheck::why_late(const nccl::Enqueued& operation) {
   constexpr const char* kNobody =
       "all ranks have called it: is something before it on a stream stuck?";
   if (mode_ == DeviceCheckMode::kFirst) return "has every rank called it?";
   if (mode_ == DeviceCheckMode::kEvery || ranks_.size() == 1) return kNobody;
   tell(operation.number);
+  std::uint64_t recorded = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    recorded = log_.recorded();
+  }
   std::string behind;
+  std::string nobody = kNobody;
   std::size_t named = 0;
   const std::int32_t most = std::min(ranks_.size() - 1, kReadMost);
   for (std::int32_t step = 1; step <= most; ++step) {
     const std::int32_t rank = (ranks_.rank() + step) % ranks_.size();
     const std::optional<DeviceRecord> other = read(rank);
     const std::uint64_t called = other ? other->ahead : 0;
-    if (called >= operation.number || ++named > kNamedMost) continue;
+    if (called >= operation.number) {
+      if (other->recorded != recorded)
+        nobody = why_nobody_is_behind(recorded, rank, other->recorded);
+      continue;
+    }
+    if (++named > kNamedMost) continue;
     behind += (behind.empty() ? "" : ", ") + ("rank " + std::to_string(rank)) + " has called " +
               counted(called) + " on devices, as far as it is known";
   }
-  if (behind.empty()) return kNobody;
+  if (behind.empty()) return nobody;
   return behind + (named > kNamedMost ? ", and so on" : "");
 }
 

@@ -5,9 +5,10 @@
 //
 //   <key>/<R>   the DeviceRecord of rank R of the communicator
 //
-// Thread: any; tick() and why_late() by one at a time.
+// Thread: any; tick() by one at a time.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -37,8 +38,8 @@ class DeviceCheck {
   // All outlive it. `key`: the prefix of its keys.
   DeviceCheck(const Membership& ranks, PatientStore& store, std::string key);
 
-  // An operation is called. Ahead: its number.
-  std::uint64_t go_ahead(const OperationShape& shape);
+  // An operation goes ahead. Returns its number.
+  std::uint64_t go_ahead(const OperationShape& shape, bool is_recorded);
   // Fills in shape.ahead, which the ranks compare when they meet.
   void begin_meeting(OperationShape& shape);
   void end_meeting();
@@ -52,6 +53,10 @@ class DeviceCheck {
 
   // By the thread that watches the device, again and again; `oldest` is what it waits for, or null.
   std::optional<Failure> tick(const nccl::Enqueued* oldest);
+  // Whether the ranks of this communicator compare later at all.
+  bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
+  // Tells what this rank has called and compares it with the others' calls, at once. Any thread.
+  std::optional<Failure> difference();
   // "rank 3 has called 16 of them": who has not called the operation.
   std::string why_late(const nccl::Enqueued& operation);
 
@@ -60,6 +65,8 @@ class DeviceCheck {
   std::optional<Failure> compare_with(std::int32_t rank);
   std::optional<Failure> compare_with_all();
   void tell(std::uint64_t oldest);
+  std::string why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
+                                   std::uint64_t recorded_there) const;
   Failure failure_of(const DeviceDifference& difference, std::int32_t other) const;
   std::chrono::steady_clock::duration pause() const;
 
@@ -72,8 +79,8 @@ class DeviceCheck {
   DeviceLog log_;            // Guarded by mutex_, as the next.
   std::uint64_t ahead_ = 0;  // Operations since the last meeting.
   // These are used by the watching thread alone.
-  std::uint64_t compared_ = 0;     // How many calls the last exchange knew.
-  std::uint64_t late_number_ = 0;  // The operation that does not end.
+  std::uint64_t compared_ = 0;                 // How many calls the last exchange knew.
+  std::atomic<std::uint64_t> late_number_{0};  // The operation that does not end; read by any.
   std::chrono::steady_clock::time_point late_since_;
   std::chrono::steady_clock::time_point exchanged_at_;
 };

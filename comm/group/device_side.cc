@@ -141,6 +141,7 @@ nccl::DeviceCommunicatorOptions DeviceSide::options() {
   options.trouble = [this] { return alarm_.look(); };
   options.found = context_.break_all;
   options.tick = [this](const nccl::Enqueued* oldest) { return tick(oldest); };
+  if (check_.compares_later()) options.difference = [this] { return check_.difference(); };
   options.may_keep = [may = may_shrink(ranks)] { return may; };
   options.keep = [this](std::unique_ptr<nccl::RevokedHandle> revoked) {
     const std::lock_guard lock(mutex_);
@@ -250,7 +251,7 @@ bool DeviceSide::is_to_meet(DeviceOperation& operation) {
   const bool is_first = !is_used_.exchange(true);
   const OperationShape& shape = operation.collective.shape;
   if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
-  operation.number = check_.go_ahead(shape);
+  operation.number = check_.go_ahead(shape, operation.is_captured);
   return false;
 }
 

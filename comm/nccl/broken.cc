@@ -60,7 +60,11 @@ std::unique_ptr<RevokedHandle> RevokedHandle::revoke(const BrokenHandle& broken)
       std::this_thread::sleep_for(std::chrono::milliseconds(1));
       if (broken.functions->get_async_error(broken.handle, &found) != kSuccess) return;
     }
-    *status = found;
+    // An error of the proxy, which has seen the peer's connection end, stays: ncclCommShrink would
+    // return it on this rank, and on the others wait for this one.
+    Status stays = kSuccess;
+    if (broken.functions->get_async_error(broken.handle, &stays) != kSuccess) return;
+    *status = found != kSuccess ? found : stays;
   });
   if (!is_in_time || *status != kSuccess) return nullptr;
   return std::unique_ptr<RevokedHandle>(new RevokedHandle(broken));

@@ -36,8 +36,8 @@ std::optional<std::string> abort_broken(const BrokenHandle& broken);
 // A handle that was revoked. Aborted when this ends.
 class RevokedHandle {
  public:
-  // Null: NCCL has no such function, or it has failed, or has not returned in time, which taints
-  // the process.
+  // Null: NCCL has no such function, or it has failed, or the handle still reports an error, with
+  // which nothing can be made from it; or it has not returned in time, which taints the process.
   static std::unique_ptr<RevokedHandle> revoke(const BrokenHandle& broken);
   ~RevokedHandle() { static_cast<void>(abort_broken(broken_)); }
   RevokedHandle(const RevokedHandle&) = delete;

@@ -37,6 +37,9 @@ struct DeviceCommunicatorOptions {
   // Says why an operation may not be done in time: "rank 3 has not called it". Any thread; may ask
   // the store.
   std::function<std::string(const Enqueued&)> why_late;
+  // Returns in what the ranks' calls differ, as far as they have told: what NCCL fails with may be
+  // that. Any thread; asks the store; may be empty.
+  std::function<std::optional<Failure>()> difference;
   // Whether this one is to be revoked and not aborted: a death has broken it, after which the
   // survivors may shrink. Any thread; may be empty, as keep.
   std::function<bool()> may_keep;

@@ -12,9 +12,13 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// An error of NCCL is a hint: for so long the alarm is asked who died.
+// An error of NCCL is a hint: for so long the alarm is asked who died, and, where ranks may have
+// called different operations, the others are asked for what they have called. The first time is
+// enough for a death, the second for a rank that says once a second what it has called.
 constexpr std::chrono::milliseconds kVerdictTime{200};
+constexpr std::chrono::milliseconds kDifferenceTime{1'300};
 constexpr std::chrono::milliseconds kVerdictStep{5};
+constexpr std::chrono::milliseconds kDifferenceStep{50};
 // The most of NCCL's own message that is quoted; a failure's text has 512 bytes.
 constexpr std::size_t kWordsMax = 160;
 // The time limit of a question to the store that is not essential.
@@ -68,9 +72,15 @@ Failure Diagnosis::late(const Enqueued& operation) const {
 }
 
 Failure Diagnosis::explained(const Failure& failure) const {
-  const auto end = steady_now() + kVerdictTime;
+  const auto began = steady_now();
+  const auto end = began + (options_.difference ? kDifferenceTime : kVerdictTime);
+  auto compared_at = began - kDifferenceStep;
   while (steady_now() < end) {
     if (const std::optional<Failure> trouble = options_.trouble()) return *trouble;
+    if (options_.difference && steady_now() - compared_at >= kDifferenceStep) {
+      if (const std::optional<Failure> different = options_.difference()) return *different;
+      compared_at = steady_now();
+    }
     std::this_thread::sleep_for(kVerdictStep);
   }
   return failure;

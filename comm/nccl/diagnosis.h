@@ -28,7 +28,7 @@ class Diagnosis {
   // A wait in NCCL that does not end; the handle may be null.
   Failure endless(const std::string& what, std::chrono::nanoseconds waited, Handle handle) const;
   Failure late(const Enqueued& operation) const;
-  // Waits for a moment: a failure of NCCL's may be another rank's death.
+  // Waits for a moment: a failure of NCCL's may be another rank's death, or a call that differs.
   Failure explained(const Failure& failure) const;
   // Adds what NCCL's health service knows to a timeout inside NCCL.
   Failure with_ras(const Failure& failure) const;

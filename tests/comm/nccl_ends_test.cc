@@ -248,6 +248,57 @@ TEST(NcclTest, AnErrorThatNcclReportsByItselfEndsTheOperation) {
   }
 }
 
+TEST(NcclTest, AnOperationThatOneRankOnlyRecordsIsNamedWhenTheOtherWaits) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles();
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    const Graphs graphs(device);
+    const DeviceArray on(device, std::vector<char>(400));
+    ivy_call how = call_with_factor(1);
+    how.flags = IVY_ENQUEUE;
+    how.stream = device.make_stream();
+    how.timeout_ms = 3'000;
+    void* graph = nullptr;  // Never launched.
+    if (rank == 0) ASSERT_EQ(graphs.begin(how.stream, 0), 0);
+    ASSERT_EQ(ivy_all_reduce(world, IVY_IN_PLACE, on.data(), 100, IVY_F32, IVY_SUM, &how), IVY_OK)
+        << ivy_last_error();
+    if (rank == 0) ASSERT_EQ(graphs.end(how.stream, &graph), 0);
+    int code = IVY_OK;
+    while (code == IVY_OK) code = ivy_barrier(world, nullptr);
+    EXPECT_EQ(code, IVY_DEADLINE_EXCEEDED) << ivy_last_error();
+    EXPECT_NE(std::string(ivy_last_error()).find("rank 0 has recorded 1 operation into graphs"),
+              std::string::npos)
+        << ivy_last_error();
+  }));
+}
+
+// Between hosts NCCL notices by itself that messages are of other sizes than it awaits.
+TEST(NcclTest, AnErrorOfNcclThatComesOfDifferentSizesShowsBothSides) {
+  expect_well(run_world(one_host(2), [](int rank) {
+    use_doubles(kNccl, "error_after=1");
+    Device device(kCuda, rank);
+    World world(seconds(20));
+    if (!world) return;
+    all_reduce_ones(world, device, 2);
+    ivy_call how = call_with_factor(1);
+    how.flags = IVY_ENQUEUE;
+    const DeviceArray on(device, std::vector<char>(4000));
+    const std::size_t count = rank == 0 ? 100 : 1000;
+    int code = ivy_all_reduce(world, IVY_IN_PLACE, on.data(), count, IVY_F32, IVY_SUM, &how);
+    while (code == IVY_OK) code = ivy_barrier(world, nullptr);
+    EXPECT_EQ(code, IVY_ABORTED) << ivy_last_error();
+    const std::string text = ivy_last_error();
+    for (const char* const side :
+         {"rank 0 calls all_reduce(sum) of 100 f32", "rank 1 calls all_reduce(sum) of 1000 f32"}) {
+      EXPECT_NE(text.find(side), std::string::npos) << text;
+    }
+    device.synchronize(nullptr);
+  }));
+}
+
 TEST(NcclTest, AnAbortThatNeverReturnsIsSaidAndEndsNothingElse) {
   expect_well(run_world(one_host(2), [](int rank) {
     use_doubles(kNccl, "hang_abort,error_after=1");

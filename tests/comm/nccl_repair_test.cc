@@ -72,6 +72,7 @@ TEST(NcclRepairTest, SurvivorsShrinkWhatTheyHaveWhereNcclCan) {
       {"an older library", old, "1", {"", ""}, {0, 0, 0, 0}},
       // One cannot, so that none does.
       {"one cannot", kNccl, "1", {"fail_revoke", ""}, {}},
+      {"one keeps its error", kNccl, "1", {"", "keep_error"}, {}},
   };
   for (const Case& one : cases) {
     SCOPED_TRACE(one.name);

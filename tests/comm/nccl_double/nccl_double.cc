@@ -14,6 +14,9 @@
 //   hang_finalize    finalize never ends
 //   hang_revoke      ncclCommRevoke never returns
 //   fail_revoke      it fails
+//   keep_error       it goes well, and the communicator reports "remote error" all the same, as
+//   where
+//                    a proxy has seen the connection of a dead peer end
 //   no_memory        ncclMemAlloc finds none
 //   no_register      ncclCommRegister fails
 //   error_after=N    after N groups of calls a communicator reports "remote error"; the next hang
@@ -601,7 +604,7 @@ DOUBLE_API Status ncclCommRevoke(ncclComm* comm, int) {
   comm->board->abort();
   while (comm->ended < comm->launched) usleep(100);
   comm->is_revoked = true;
-  comm->state = 0;
+  comm->state = told("keep_error") != nullptr ? kRemoteError : 0;
   return 0;
 }
 
@@ -610,6 +613,7 @@ DOUBLE_API Status ncclCommShrink(ncclComm* comm, int* excluded, int count_of_exc
                                  ncclComm** child, Config* config, int flags) {
   count("ncclCommShrink");
   if (count_of_excluded < 1 || (!comm->is_revoked && flags != 1)) return kInvalidUsage;
+  if (comm->state != 0) return comm->state;
   std::string file = comm->ids[0];
   int place = comm->rank;
   for (int i = 0; i < count_of_excluded; ++i) {
