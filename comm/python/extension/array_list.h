@@ -26,7 +26,7 @@ class ArrayList {
   ArrayList& operator=(const ArrayList&) = delete;
 
   // Takes the arrays of a list, and makes as many results unless they are the same. False, without
-  // an exception: one of them is not usual, or they are not of one type.
+  // an exception: one of them is not usual, or they are not of one type and device.
   bool take(PyObject* list, bool is_in_place) {
     const Py_ssize_t length = PyList_Size(list);
     if (length <= 0 || !allocate(static_cast<std::size_t>(length))) return false;
@@ -44,6 +44,7 @@ class ArrayList {
     return reinterpret_cast<const std::size_t*>(receives() + count_);
   }
   int dtype() const { return parts_[0].input.dtype(); }
+  const DenseMemory& memory() const { return parts_[0].input.memory(); }
   PyObject* results() const { return results_; }
 
   // False: an exception is set.
@@ -72,7 +73,7 @@ class ArrayList {
     auto& [input, output] = *::new (&parts_[part]) Part;
     viewed_ = part + 1;
     if (!input.take_any(array, is_in_place ? PyBUF_WRITABLE : 0)) return false;
-    if (input.dtype() != parts_[0].input.dtype()) return false;
+    if (!input.goes_with(parts_[0].input)) return false;
     const void* send = IVY_IN_PLACE;
     void* receive = input.data();
     if (!is_in_place) {

@@ -74,7 +74,10 @@ class ArrayView {
   // Subclasses may mean something else by their memory, as masked arrays do.
   bool take_any(PyObject* array, int flags) {
     if (!is_tensor(array)) return take(array, flags);
-    return take_tensor(array, data_, count_, dtype_);
+    return take_tensor(array, memory_);
+  }
+  bool take_of_host(PyObject* array, int flags) {
+    return take_any(array, flags) && memory_.device < 0;
   }
   bool take(PyObject* array, int flags) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != array_type) return false;
@@ -83,15 +86,21 @@ class ArrayView {
       return false;
     }
     is_taken_ = true;
-    dtype_ = dtype_of(buffer_.format, buffer_.itemsize);
-    data_ = buffer_.buf;
-    count_ = static_cast<std::size_t>(buffer_.len) / static_cast<std::size_t>(buffer_.itemsize);
-    return dtype_ >= 0;
+    memory_.dtype = dtype_of(buffer_.format, buffer_.itemsize);
+    memory_.data = buffer_.buf;
+    memory_.count =
+        static_cast<std::size_t>(buffer_.len) / static_cast<std::size_t>(buffer_.itemsize);
+    return dtype() >= 0;
   }
 
-  void* data() const { return data_; }
-  std::size_t count() const { return count_; }
-  int dtype() const { return dtype_; }
+  const DenseMemory& memory() const { return memory_; }
+  void* data() const { return memory_.data; }
+  std::size_t count() const { return memory_.count; }
+  int dtype() const { return memory_.dtype; }
+  // True if one operation can use both.
+  bool goes_with(const ArrayView& other) const {
+    return dtype() == other.dtype() && memory_.device == other.memory_.device;
+  }
   // What follows is for arrays only.
   std::size_t bytes() const { return static_cast<std::size_t>(buffer_.len); }
   int dimensions() const { return buffer_.ndim; }
@@ -102,7 +111,7 @@ class ArrayView {
     return is_like(input) && (is_in_place || !overlaps(input));
   }
   bool is_like(const ArrayView& other) const {
-    if (dtype_ != other.dtype_ || buffer_.ndim != other.buffer_.ndim) return false;
+    if (dtype() != other.dtype() || buffer_.ndim != other.buffer_.ndim) return false;
     for (int axis = 0; axis < buffer_.ndim; ++axis) {
       if (length(axis) != other.length(axis)) return false;
     }
@@ -117,9 +126,7 @@ class ArrayView {
 
  private:
   Py_buffer buffer_;
-  void* data_ = nullptr;
-  std::size_t count_ = 0;
-  int dtype_ = -1;
+  DenseMemory memory_;
   bool is_taken_ = false;
 };
 

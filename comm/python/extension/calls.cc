@@ -38,7 +38,7 @@ PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.all_reduce(seat->comm, send, result.view.data(), input.count(), input.dtype(),
                               op, how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, src, group, async_op and timeout.
@@ -52,7 +52,7 @@ PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count
   const auto call = [&](const ivy_call* how) {
     return library.broadcast(seat->comm, array.data(), array.count(), array.dtype(), root, how);
   };
-  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 // Takes x, axis, uneven, group, out, async_op and timeout.
@@ -107,7 +107,8 @@ PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t cou
                                         arrays.receives(), arrays.counts(), arrays.dtype(), op,
                                         how);
   };
-  return carry_out(call) && arrays.tell_all_changed() ? Py_NewRef(arrays.results()) : nullptr;
+  return carry_out(call, arrays.memory()) && arrays.tell_all_changed() ? Py_NewRef(arrays.results())
+                                                                       : nullptr;
 }
 
 // Takes group, async_op and timeout alone.
@@ -141,7 +142,9 @@ PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "connect(addresses, reductions, ReduceOp, raise_error)"},
     {"teach", teach, METH_VARARGS, "teach(ndarray, empty, empty_like): NumPy is imported"},
     {"teach_torch", teach_torch, METH_VARARGS,
-     "teach_torch(Tensor, strided, dtypes, empty_like, increment_version): torch is imported"},
+     "teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream): torch "
+     "is "
+     "imported"},
     {"seat", make_seat, METH_VARARGS, "seat(communicator, rank, size): what a Group keeps"},
     {"set_world", set_world, METH_VARARGS,
      "set_world(seat, main_thread): None ends the world and every other seat"},

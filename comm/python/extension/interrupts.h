@@ -8,6 +8,7 @@
 
 #include "comm/contract/ivycomm.h"
 #include "comm/python/extension/python.h"
+#include "comm/python/extension/tensors.h"
 
 namespace ivy::python {
 
@@ -59,13 +60,19 @@ inline bool ended_well(int code) {
   return false;
 }
 
-// Calls the library without the interpreter's lock. False: an exception is set.
+// Calls the library without the interpreter's lock; an operation on a device returns when it is on
+// the stream. False: an exception is set.
 template <class Call>
-bool carry_out(const Call& call) {
+bool carry_out(const Call& call, const DenseMemory& memory = {}) {
   const bool is_main = PyThread_get_thread_ident() == main_thread;
+  ivy_call how = is_main ? kInMainThread : kElsewhere;
+  if (memory.device >= 0) {
+    how.stream = memory.stream;
+    how.flags = IVY_DEVICE_MEMORY | IVY_ENQUEUE;
+  }
   ++calls_under_way;
   PyThreadState* const state = PyEval_SaveThread();
-  const int code = call(is_main ? &kInMainThread : &kElsewhere);
+  const int code = call(&how);
   PyEval_RestoreThread(state);
   --calls_under_way;
   return (code == IVY_OK && raised.type == nullptr) || ended_well(code);

@@ -10,7 +10,7 @@
 namespace ivy::python {
 
 // Raised where the Python package knows another one: both must come from one build.
-inline constexpr int kInterface = 3;
+inline constexpr int kInterface = 4;
 
 struct Library {
   decltype(&ivy_all_reduce) all_reduce = nullptr;

@@ -1,4 +1,5 @@
-// Messages between two ranks, in the way of calls.cc.
+// Messages between two ranks, in the way of calls.cc; those of devices, which may be one of several
+// in a group of NCCL's, are left to the Python way.
 //
 // Thread: any that holds the interpreter's lock, which is given away during every call.
 #pragma once
@@ -29,7 +30,7 @@ inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const int tag = small_number(given[2]);
   ArrayView array;
   if (seat == nullptr || to < 0 || to >= seat->size || tag < 0) return not_usual();
-  if (!array.take_any(given[0], 0)) return not_usual();
+  if (!array.take_of_host(given[0], 0)) return not_usual();
   const auto call = [&](const ivy_call* how) {
     return library.send(seat->comm, array.data(), array.count(), array.dtype(), to, tag, how);
   };
@@ -63,7 +64,7 @@ inline PyObject* recv_in_place(PyObject*, PyObject* const* given, Py_ssize_t cou
   if (count != 7 || !are_usual(given[4], given[5]) || given[6] != Py_False) return not_usual();
   Awaited awaited;
   ArrayView array;
-  if (!awaited.take(given[1], given[2], given[3]) || !array.take_any(given[0], PyBUF_WRITABLE))
+  if (!awaited.take(given[1], given[2], given[3]) || !array.take_of_host(given[0], PyBUF_WRITABLE))
     return not_usual();
   return awaited.receive(array) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
@@ -74,7 +75,7 @@ inline PyObject* recv(PyObject*, PyObject* const* given, Py_ssize_t count) {
   Awaited awaited;
   ArrayView like;
   Result result;
-  if (!awaited.take(given[1], given[2], given[3]) || !like.take_any(given[0], 0) ||
+  if (!awaited.take(given[1], given[2], given[3]) || !like.take_of_host(given[0], 0) ||
       !result.make(empty_like(given[0])))
     return not_usual();
   return awaited.receive(result.view) ? result.give() : nullptr;

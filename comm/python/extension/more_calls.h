@@ -57,7 +57,7 @@ inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return library.reduce(seat->comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), op, root, how);
   };
-  if (!carry_out(call)) return nullptr;
+  if (!carry_out(call, input.memory())) return nullptr;
   return is_root ? result.give() : Py_NewRef(Py_None);
 }
 
@@ -75,7 +75,7 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
                           is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
                           how);
   };
-  if (!carry_out(call) || (is_root && !tell_changed(given[0]))) return nullptr;
+  if (!carry_out(call, array.memory()) || (is_root && !tell_changed(given[0]))) return nullptr;
   return Py_NewRef(given[0]);
 }
 
@@ -94,7 +94,7 @@ PyObject* running(PyObject*, PyObject* const* given, Py_ssize_t count) {
     return (library.*Function)(seat->comm, input.data(), result.view.data(), input.count(),
                                input.dtype(), op, how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // all_reduce_, scan_ and exscan_. Takes x, op, group, async_op, timeout and factor.
@@ -109,7 +109,7 @@ PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count)
     return (library.*Function)(seat->comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
                                op, how);
   };
-  return carry_out(call) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 // Takes x, dst, axis, uneven, group, out, async_op and timeout.

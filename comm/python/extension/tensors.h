@@ -1,5 +1,5 @@
-// A plain tensor of torch on the CPU as dense memory. torch has no limited API: its methods are
-// asked.
+// A plain tensor of torch as dense memory, of the CPU or of a CUDA device. torch has no limited
+// API: its methods are asked.
 //
 // Thread: any that holds the interpreter's lock; the memory may be used without it.
 #pragma once
@@ -17,7 +17,8 @@ struct Tensors {
   PyObject* dtypes = nullptr;  // A dict, from torch's types to the numbers of ours.
   PyObject* empty_like = nullptr;
   PyObject* increment_version = nullptr;  // Tells autograd that a tensor was written into.
-  PyObject* names[10] = {};
+  PyObject* current_stream = nullptr;     // Takes a device's number; None: no CUDA.
+  PyObject* names[12] = {};
 };
 inline Tensors tensors;
 
@@ -31,26 +32,38 @@ enum TensorName {
   kIsNegative,
   kIsInference,
   kDataPointer,
-  kElements
+  kElements,
+  kIsCuda,
+  kDevice
 };
 
-// Implements teach_torch(Tensor, strided, dtypes, empty_like, increment_version).
+// A tensor's memory, and the stream on which its framework uses it.
+struct DenseMemory {
+  void* data = nullptr;
+  std::size_t count = 0;
+  int dtype = -1;
+  int device = -1;  // The number of the CUDA device; -1: memory of the host.
+  void* stream = nullptr;
+};
+
+// Implements teach_torch(Tensor, strided, dtypes, empty_like, increment_version, current_stream).
 inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
-  constexpr const char* kNames[] = {"is_cpu",    "layout",        "dtype",  "requires_grad",
-                                    "is_nested", "is_contiguous", "is_neg", "is_inference",
-                                    "data_ptr",  "numel"};
-  PyObject* given[5] = {};
-  if (PyArg_ParseTuple(arguments, "OOOOO", &given[0], &given[1], &given[2], &given[3], &given[4]) ==
-      0) {
+  constexpr const char* kNames[] = {"is_cpu",    "layout",        "dtype",   "requires_grad",
+                                    "is_nested", "is_contiguous", "is_neg",  "is_inference",
+                                    "data_ptr",  "numel",         "is_cuda", "get_device"};
+  PyObject* given[6] = {};
+  if (PyArg_ParseTuple(arguments, "OOOOOO", &given[0], &given[1], &given[2], &given[3], &given[4],
+                       &given[5]) == 0) {
     return nullptr;
   }
-  for (int name = 0; name <= kElements; ++name) {
+  for (int name = 0; name <= kDevice; ++name) {
     keep(tensors.names[name], PyUnicode_InternFromString(kNames[name]));
   }
   keep(tensors.layout, Py_NewRef(given[1]));
   keep(tensors.dtypes, Py_NewRef(given[2]));
   keep(tensors.empty_like, Py_NewRef(given[3]));
   keep(tensors.increment_version, Py_NewRef(given[4]));
+  keep(tensors.current_stream, Py_NewRef(given[5]));
   keep(tensors.type, Py_NewRef(given[0]));
   return Py_NewRef(Py_None);
 }
@@ -85,28 +98,46 @@ inline bool take_number(PyObject* tensor, TensorName name, unsigned long long& n
   return without_exception(PyErr_Occurred() == nullptr ? tensor : nullptr) != nullptr;
 }
 
-// False, without an exception: not on the CPU, not one dense block, of another type, negated, or
-// something that autograd or torch.inference_mode() has a say in.
-inline bool take_tensor(PyObject* tensor, void*& data, std::size_t& count, int& dtype) {
-  if (!attribute_is(tensor, kIsCpu, Py_True) || !attribute_is(tensor, kLayout, tensors.layout) ||
+// The device of a tensor that is not on the CPU, and the stream that is current there.
+inline bool take_device(PyObject* tensor, DenseMemory& memory) {
+  unsigned long long number = 0;
+  if (tensors.current_stream == Py_None || !attribute_is(tensor, kIsCuda, Py_True) ||
+      !take_number(tensor, kDevice, number)) {
+    return false;
+  }
+  memory.device = static_cast<int>(number);
+  PyObject* const index = PyLong_FromLong(memory.device);
+  PyObject* const stream = PyObject_CallFunctionObjArgs(tensors.current_stream, index, nullptr);
+  Py_XDECREF(index);
+  if (stream == nullptr) return without_exception(nullptr) != nullptr;
+  memory.stream = PyLong_AsVoidPtr(stream);
+  Py_DECREF(stream);
+  return without_exception(PyErr_Occurred() == nullptr ? tensor : nullptr) != nullptr;
+}
+
+// False, without an exception: on another kind of device, not one dense block, of another type,
+// negated, or something that autograd or torch.inference_mode() has a say in.
+inline bool take_tensor(PyObject* tensor, DenseMemory& memory) {
+  if (!attribute_is(tensor, kLayout, tensors.layout) ||
       !attribute_is(tensor, kRequiresGrad, Py_False) ||
       !attribute_is(tensor, kIsNested, Py_False) || !method_is(tensor, kIsContiguous, Py_True) ||
       !method_is(tensor, kIsNegative, Py_False) || !method_is(tensor, kIsInference, Py_False)) {
     return false;
   }
+  if (!attribute_is(tensor, kIsCpu, Py_True) && !take_device(tensor, memory)) return false;
   PyObject* const type = without_exception(PyObject_GetAttr(tensor, tensors.names[kDtype]));
   if (type == nullptr) return false;
   PyObject* const number = PyDict_GetItemWithError(tensors.dtypes, type);
   Py_DECREF(type);
   if (number == nullptr) return without_exception(nullptr) != nullptr;
-  dtype = static_cast<int>(PyLong_AsLong(number));
+  memory.dtype = static_cast<int>(PyLong_AsLong(number));
   unsigned long long address = 0;
   unsigned long long elements = 0;
   if (!take_number(tensor, kDataPointer, address) || !take_number(tensor, kElements, elements)) {
     return false;
   }
-  data = reinterpret_cast<void*>(address);
-  count = static_cast<std::size_t>(elements);
+  memory.data = reinterpret_cast<void*>(address);
+  memory.count = static_cast<std::size_t>(elements);
   return true;
 }
 

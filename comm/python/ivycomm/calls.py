@@ -12,7 +12,7 @@ import threading
 
 from .element_types import DTYPES, ReduceOp, reductions
 
-INTERFACE = 3  # Both must come from one build.
+INTERFACE = 4  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
 
 _extension = None
@@ -105,7 +105,10 @@ def teach():
         if hasattr(graph, "increment_version"):
             numbers = {getattr(torch, name): number for name, (number, _) in DTYPES.items()
                        if hasattr(torch, name) and not name.startswith("complex")}
-            _extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version)
+            # None where torch was built without CUDA: no tensor of a device is usual then.
+            current_stream = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+            _extension.teach_torch(torch.Tensor, torch.strided, numbers, torch.empty_like, graph.increment_version,
+                                   current_stream)
 
 
 def interrupt():

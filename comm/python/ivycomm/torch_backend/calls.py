@@ -4,6 +4,7 @@ Of each call the tensors are looked at in the caller's thread; what remains is a
 carried out in its turn. `opts` may be missing, and one tensor may stand for a list of one, as c10d allows.
 """
 
+import contextlib
 from ctypes import c_void_p
 
 import torch
@@ -14,6 +15,7 @@ from ..messages import together
 from ..work import start
 from .dense import Dense, Row
 from .errors import torch_error
+from .streams import current_stream, on_stream
 from .works import JoinedWork, MessageWork, OrderedWork, StreamWork, handed
 
 
@@ -75,24 +77,24 @@ class Calls:
 
         # Torch waits at once for what is not asynchronous.
         is_blocking = getattr(opts, "asyncOp", True) is False and self._coalesced is None
-        if on_device:
-            return self._noted(self._put_on_stream(carry_out, is_blocking, outputs, on_device))
         if is_blocking:
             return self._done_in_turn(carry_out, StreamWork(outputs))
+        if on_device:
+            return self._noted(self._put_on_stream(carry_out, bool(copied), outputs, on_device))
         return self._noted(OrderedWork(channel.turns, channel.turns.add(carry_out), outputs))
 
     # In this thread, where the streams are known. Who does not wait at once may have other things done by the device
-    # meanwhile, so the operation gets a stream of its own.
-    def _put_on_stream(self, carry_out, is_blocking, outputs, denses):
-        if is_blocking:
-            return self._done_in_turn(carry_out, StreamWork(outputs))
-        stream = self._channel.side_stream(denses[0].tensor.device)
-        stream.wait_stream(torch.cuda.current_stream(stream.device))
-        with torch.cuda.stream(stream):
-            for dense in denses:
-                dense.use_stream(stream)
-            work = self._done_in_turn(carry_out, StreamWork(outputs, [dense.tensor for dense in denses]))
-            work.mark(stream)
+    # meanwhile, so the operation gets a stream of its own, which is torch's current one only where something is copied.
+    def _put_on_stream(self, carry_out, does_copy, outputs, denses):
+        device = denses[0].tensor.device
+        stream = self._channel.side_stream(device)
+        stream.wait_event(current_stream(device).record_event())
+        for dense in denses:
+            dense.use_stream(stream)
+        work = StreamWork(outputs, [dense.tensor for dense in denses])
+        with on_stream(stream) if does_copy else contextlib.nullcontext():
+            self._done_in_turn(carry_out, work)
+        work.mark(stream)
         return work
 
     def _done_in_turn(self, carry_out, work):

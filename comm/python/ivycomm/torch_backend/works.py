@@ -8,6 +8,7 @@ from torch._C._distributed_c10d import Work, _create_work_from_future
 
 from ..errors import IvyError, StillRunning
 from .errors import torch_error
+from .streams import current_stream, on_stream
 
 
 def _seconds(timeout):
@@ -20,9 +21,25 @@ def _seconds(timeout):
 MAY_BE_OF_PYTHON = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2]) >= (2, 14)
 
 
+_done = None  # A work of C++ that has ended well; one for all, since a future costs more than a small operation.
+
+
 def handed(work):
     """The work as torch gets it: where it must not be of Python's, one of C++ that ends with the same future."""
-    return work if MAY_BE_OF_PYTHON else _create_work_from_future(work.get_future())
+    global _done
+    if MAY_BE_OF_PYTHON:
+        return work
+    if not work.is_of_blocking_call:
+        return _create_work_from_future(work.get_future())
+    if _done is None:
+        _done = _create_work_from_future(_ended_future())
+    return _done
+
+
+def _ended_future():
+    ended = torch.futures.Future()
+    ended.set_result([])
+    return ended
 
 
 class _IvyWork(Work):
@@ -31,6 +48,11 @@ class _IvyWork(Work):
     def __init__(self, outputs):
         super().__init__()
         self._outputs, self._future = outputs, None
+
+    @property
+    def is_of_blocking_call(self):
+        """Has it ended well before its caller got it, who asks for nothing but that?"""
+        return False
 
     def result(self):
         """The output tensors; waits for nothing."""
@@ -112,6 +134,10 @@ class StreamWork(_IvyWork):
         super().__init__(outputs)
         self._kept, self._event, self._stream, self.error = kept, None, None, None
 
+    @property
+    def is_of_blocking_call(self):
+        return self._event is None and self.error is None
+
     def mark(self, stream):
         """The operation is on that stream."""
         self._stream, self._event = stream, stream.record_event()
@@ -129,7 +155,7 @@ class StreamWork(_IvyWork):
                 if time.monotonic() > end:
                     raise torch_error(StillRunning(f"the operation still runs after {seconds:g} s"))
                 time.sleep(0.0002)
-        torch.cuda.current_stream(self._stream.device).wait_event(self._event)
+        current_stream(self._stream.device).wait_event(self._event)
         self._kept = ()  # The current stream is the one on which their memory is used again.
         return True
 
@@ -145,8 +171,7 @@ class StreamWork(_IvyWork):
             devices = [each.device for each in self._outputs[:1] if each.is_cuda]
             begun = torch.futures.Future(devices=devices) if devices else torch.futures.Future()
             self._future = begun.then(lambda _: self._value()) if self.error is not None else begun
-            stream = torch.cuda.stream(self._stream) if self._stream is not None else contextlib.nullcontext()
-            with stream:
+            with on_stream(self._stream) if self._stream is not None else contextlib.nullcontext():
                 begun.set_result(self._outputs)
         return self._future
 
