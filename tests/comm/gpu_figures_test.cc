@@ -6,6 +6,8 @@
 #include <functional>
 #include <memory>
 #include <thread>
+#include <utility>
+#include <vector>
 
 #include "comm/nccl/driver.h"
 #include "tests/comm/gpu_worlds.h"
@@ -117,22 +119,48 @@ struct Cost {
   double whole;
 };
 
-Cost cost_of(const Pair& pair, int calls, const std::function<void()>& call) {
-  call();
-  pair.device.synchronize(pair.stream);
-  std::vector<double> each;
-  std::vector<double> whole;
-  calls = std::max(2, calls / pair.fewer);
-  for (int round = 0; round < 5; ++round) {
-    const auto began = std::chrono::steady_clock::now();
-    each.push_back(microseconds_each(calls, call));
-    pair.device.synchronize(pair.stream);
-    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
-    whole.push_back(took.count() / calls);
+// Collects rounds of one kind of call.
+class Rounds {
+ public:
+  Rounds(const Pair& pair, int calls, std::function<void()> call)
+      : pair_(pair), calls_(calls), call_(std::move(call)) {
+    call_();
+    pair_.device.synchronize(pair_.stream);
   }
-  std::sort(each.begin(), each.end());
-  std::sort(whole.begin(), whole.end());
-  return {each[2], whole[2]};
+  void run() {
+    const auto began = std::chrono::steady_clock::now();
+    each_.push_back(microseconds_each(calls_, call_));
+    pair_.device.synchronize(pair_.stream);
+    const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - began;
+    whole_.push_back(took.count() / calls_);
+  }
+  Cost medians() {
+    const std::size_t middle = each_.size() / 2;
+    std::sort(each_.begin(), each_.end());
+    std::sort(whole_.begin(), whole_.end());
+    return {each_[middle], whole_[middle]};
+  }
+
+ private:
+  const Pair& pair_;
+  const int calls_;
+  const std::function<void()> call_;
+  std::vector<double> each_;
+  std::vector<double> whole_;
+};
+
+// Round by round in turn: a processor's clock and neighbours change with time.
+std::pair<Cost, Cost> costs_of(const Pair& pair, int calls, const std::function<void()>& ours,
+                               const std::function<void()>& plain) {
+  constexpr int kRounds = 9;
+  calls = std::max(2, calls / pair.fewer);
+  Rounds by_us(pair, calls, ours);
+  Rounds by_nccl(pair, calls, plain);
+  for (int round = 0; round < kRounds; ++round) {
+    by_us.run();
+    by_nccl.run();
+  }
+  return {by_us.medians(), by_nccl.medians()};
 }
 
 void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
@@ -147,8 +175,9 @@ void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
   for (std::size_t bytes = 8; bytes <= most; bytes *= 32) {
     const Buffers with{from.data(), to.data(), bytes};
     const int calls = bytes >= 64 * kMiB ? 5 : bytes >= kMiB ? 40 : 200;
-    const Cost ours = cost_of(pair, calls, [&] { call_ours(pair, kind, with, how); });
-    const Cost plain = cost_of(pair, calls, [&] { call_plain(pair, kind, with, pair.stream); });
+    const auto [ours, plain] = costs_of(
+        pair, calls, [&] { call_ours(pair, kind, with, how); },
+        [&] { call_plain(pair, kind, with, pair.stream); });
     std::printf(
         "figure: %s ranks %zu bytes %zu: call %.2f us, NCCL alone %.2f us, +%.2f us; with the "
         "device %.2f us, NCCL alone %.2f us, ratio %.3f\n",
@@ -219,29 +248,51 @@ void compare_graphs(const Pair& pair) {
   ivy_call how = call_with_factor(1);
   how.flags = IVY_ENQUEUE;
   how.stream = pair.stream;
-  double each[2] = {};
+  void* made[2] = {};
   for (const bool is_ours : {true, false}) {
     void* graph = nullptr;
-    void* made = nullptr;
     ASSERT_EQ(graphs.begin(pair.stream, 0), 0);
     for (int i = 0; i < 10; ++i) {
       if (is_ours) call_ours(pair, Kind::kAllReduce, with, how);
       if (!is_ours) call_plain(pair, Kind::kAllReduce, with, pair.stream);
     }
     ASSERT_EQ(graphs.end(pair.stream, &graph), 0);
-    ASSERT_EQ(graphs.instantiate(&made, graph, 0), 0);
-    each[is_ours ? 0 : 1] = cost_of(pair, pair.fewer > 1 ? 40 : 1000, [&] {
-                              ASSERT_EQ(graphs.launch(made, pair.stream), 0);
-                            }).whole;
+    ASSERT_EQ(graphs.instantiate(&made[is_ours ? 0 : 1], graph, 0), 0);
   }
+  const auto launch = [&](int which) { ASSERT_EQ(graphs.launch(made[which], pair.stream), 0); };
+  const auto [ours, plain] = costs_of(
+      pair, pair.fewer > 1 ? 40 : 1000, [&] { launch(0); }, [&] { launch(1); });
   std::printf(
       "figure: a graph of 10 all_reduces, again and again, ranks %d: ours %.2f us each, NCCL alone "
       "%.2f us\n",
-      ivy_comm_size(pair.world), each[0], each[1]);
+      ivy_comm_size(pair.world), ours.whole, plain.whole);
+}
+
+// The calls of the driver that each of our calls makes beside NCCL's own.
+void say_what_the_driver_takes(const Pair& pair) {
+  const nccl::Driver& driver = **nccl::Driver::load();
+  const DeviceArray memory(pair.device, std::vector<char>(4096));
+  const nccl::Event event = *driver.make_event();
+  const auto each = [](const std::function<void()>& call) {
+    return median_of_nine([&] { return microseconds_each(500, call); });
+  };
+  const double attributes = each([&] { driver.device_memory(memory.data()); });
+  const double of_device = each([&] { driver.is_of_device(pair.stream, 0); });
+  const double capturing = each([&] { driver.is_capturing(pair.stream); });
+  const double current = each([&] { const nccl::Driver::Current one(driver, 0); });
+  const double recorded = each([&] { ASSERT_TRUE(driver.record(event, pair.stream).ok()); });
+  pair.device.synchronize(pair.stream);
+  const double asked = each([&] { ASSERT_TRUE(driver.is_done(event).ok()); });
+  std::printf(
+      "figure: the driver takes: attributes of a pointer %.2f us, the stream's device %.2f us, "
+      "whether it is captured %.2f us, this thread's device %.2f us, an event recorded %.2f us, "
+      "and asked for %.2f us\n",
+      attributes, of_device, capturing, current, recorded, asked);
 }
 
 void compare_everything(ivy_comm* world, Device& device, nccl::Handle plain) {
   const Pair pair{world, device, plain, device.make_stream()};
+  say_what_the_driver_takes(pair);
   for (const Kind kind : {Kind::kAllReduce, Kind::kAllGather, Kind::kReduceScatter}) {
     compare_kind(pair, kind, 1024 * kMiB);
   }
@@ -325,7 +376,7 @@ TEST_P(SharedGpuFigures, WhatCallsOfTwoRanksCostBesideNcclsOwn) {
         }
         while (!told->is_there) std::this_thread::sleep_for(milliseconds(1));
         const nccl::Handle plain = make_plain(functions, told->id, 2, rank);
-        const Pair pair{world, device, plain, device.make_stream(), 20};
+        const Pair pair{world, device, plain, device.make_stream(), 8};
         compare_kind(pair, Kind::kAllReduce, 256 * kMiB);
         compare_kind(pair, Kind::kAllGather, 8 * kMiB);
         compare_kind(pair, Kind::kReduceScatter, 8 * kMiB);

@@ -1,31 +1,50 @@
-"""Frameworks on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it."""
+"""Frameworks and ivyrun on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it: what
+gives figures alone, all else side by side."""
 
 import os
+import re
 import subprocess
 import sys
+import threading
 
 import pytest
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
-WORKER = os.path.join(ROOT, "tests", "frameworks", "scripts", "gpu_worker.py")
+BIN = os.path.join(ROOT, "build", "bin")
+SCRIPTS = os.path.join(ROOT, "tests", "frameworks", "scripts")
+WORKER, DRIVER_WORKER = os.path.join(SCRIPTS, "gpu_worker.py"), os.path.join(SCRIPTS, "gpu_driver_worker.py")
 
 pytestmark = pytest.mark.skipif(not os.path.exists("/dev/nvidiactl"), reason="there is no GPU: no /dev/nvidiactl")
 
 
+def ivyrun(*arguments):
+    return [os.path.join(BIN, "ivyrun"), *arguments]
+
+
 def run(ranks, scenario, capsys):
-    command = [os.path.join(ROOT, "build", "bin", "ivyrun"), "-n", str(ranks), sys.executable, WORKER, scenario]
+    command = ivyrun("-n", str(ranks), sys.executable, WORKER, scenario)
     done = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240)
     with capsys.disabled():
         for line in done.stdout.splitlines():
             if "figure:" in line:
-                print(line[line.index("figure:"):])
+                print("\n" + line[line.index("figure:"):])
     assert done.returncode == 0, done.stdout + done.stderr
     assert done.stdout.count(f"ok {scenario}") == ranks, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["arrays", "works", "graph", "messages", "gradients", "c10d", "ddp", "calls"])
+@pytest.mark.parametrize("scenario", ["arrays", "messages", "gradients", "c10d", "compiled"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_torch(ranks, scenario, capsys):
+    run(ranks, scenario, capsys)
+
+
+def test_what_ranks_do_wrong_is_told_to_both(capsys):
+    run(2, "mistakes", capsys)
+
+
+@pytest.mark.parametrize("scenario", ["works", "graph", "calls", "ddp"])
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_figures(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
 
 
@@ -34,3 +53,51 @@ def test_torch(ranks, scenario, capsys):
 def test_others(ranks, scenario, module, capsys):
     pytest.importorskip(module)
     run(ranks, scenario, capsys)
+
+
+def test_without_a_driver_a_tensor_of_the_gpu_is_refused():
+    done = subprocess.run(ivyrun("-n", "1", "-x", "IVY_CUDA_LIB=/nowhere/libcuda.so", sys.executable, WORKER, "arrays"),
+                          stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "/nowhere/libcuda.so" in done.stdout + done.stderr
+
+
+def test_a_fault_of_the_gpu_stands_beside_the_rank(capsys):
+    done = subprocess.run(ivyrun("-n", "2", sys.executable, DRIVER_WORKER, "fault"), stdin=subprocess.DEVNULL,
+                          capture_output=True, text=True, timeout=120)
+    report = done.stdout + done.stderr
+    assert done.returncode == 5 and "rank 0 failed first" in report, report
+    found = re.search(r"device: GPU 0 on \S+ \(ranks? 0\S*\): (Xid \d+.*)", report)
+    assert found, report
+    with capsys.disabled():
+        print(f"\nfigure: a kernel that writes to an address of nobody's is reported as: {found.group(1)}")
+
+
+# A process outside of the job takes 4 GiB while the job runs, and gives them back when the note names it.
+def test_the_next_attempt_waits_for_the_memory_of_its_devices(tmp_path):
+    go, text = tmp_path / "go", []
+    job = subprocess.Popen(ivyrun("-n", "1", "--max-restarts", "1", sys.executable, DRIVER_WORKER, "fail", str(go)),
+                           stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    watchdog = threading.Timer(150, job.kill)
+    watchdog.start()
+    holder = None
+    try:
+        for line in job.stdout:
+            text.append(line)
+            if line.rstrip().endswith("ready"):
+                holder = subprocess.Popen([sys.executable, DRIVER_WORKER, "hold", "120"], stdout=subprocess.PIPE, text=True,
+                                          env={**os.environ, "PYTHONPATH": os.path.join(ROOT, "comm", "python")})
+                assert holder.stdout.readline() == "held\n"
+                go.touch()
+            if "waits for the memory" in line:
+                holder.kill()
+        code = job.wait()
+    finally:
+        watchdog.cancel()
+        for process in (job, holder):
+            if process is not None:
+                process.kill()
+                process.wait()
+    said = "".join(text)
+    assert code == 0 and "ok fail" in said, said
+    assert f"pid {holder.pid} (python3)" in said, said

@@ -1,15 +1,17 @@
 """What ivyrun says of collectives of torch and of ivycomm that hang on a GPU. Wants a torch that sees one GPU; one is enough:
 
-    python3 tests/frameworks/gpu/torch_hangs.py [CASE...]
+    python3 tests/frameworks/gpu/hangs.py [CASE...]
 
     gloo        two ranks share the GPU, and one does not enter an all_reduce of CUDA tensors
     nccl        one rank, whose all_reduce waits behind a kernel that runs for long
     ivycomm     two ranks share the GPU, and one does not enter an all_reduce of ivycomm
-    nccl-pair   two ranks on two GPUs, and one does not enter; skipped where there is one GPU
+    nccl-pair   two ranks share the GPU as if on hosts of their own, and one does not enter
+    nccl-alone  the same by calls of NCCL alone, without torch and ivycomm: what our profiler plug-in tells
 
 Each case prints what `ivyctl why` and torch's worker server say, and whether the expected sentence is among it. The
 exit code is the number of cases that failed. It uses build/bin/ivyrun, or IVYRUN where that is set.
 """
+import ctypes
 import glob
 import os
 import re
@@ -26,7 +28,9 @@ CASES = {"gloo": (2, ABSENT), "nccl": (1, r'rank 0 is in all_reduce #4 of "defau
          # Numbered among the operations on devices for which the ranks did not meet.
          "ivycomm": (2, r'rank 1 did not enter all_reduce #3 of "world \(devices\)" \(last entered all_reduce #2\); '
                         r"rank 0 waits in it \(1000 f32, sum\)"),
-         "nccl-pair": (2, ABSENT)}
+         "nccl-pair": (2, ABSENT),
+         "nccl-alone": (2, r"rank 1 did not enter all_reduce #\d+ of NCCL communicator .*\(last entered all_reduce #\d+ .*\); "
+                           r"rank 0 waits in it \(1000 f32\)")}
 BACKENDS = ("gloo", "nccl", "nccl2", "nccl-lazy")
 # At the clock of a fast GPU some 20 s; it is longer on others.
 KERNEL_CYCLES = 40_000_000_000
@@ -58,9 +62,58 @@ def say_what_the_server_knows():
             print(f"server: {question}: {status}, {len(body)} bytes, entries {names}, last enqueued {last}", flush=True)
 
 
-def hang_in_ivycomm():
-    # Ranks that share a GPU are hosts of their own for NCCL, whatever its version.
+def share_the_gpu():
+    """Ranks that share a GPU are hosts of their own for NCCL, whatever its version."""
     os.environ.update(NCCL_HOSTID="rank" + os.environ["IVY_RANK"], NCCL_IB_DISABLE="1", NCCL_MAX_CTAS="2")
+
+
+class UniqueId(ctypes.Structure):
+    _fields_ = [("bytes", ctypes.c_char * 128)]
+
+
+def find_nccl():
+    """The library that NCCL's users load: what test_gpu names, else pip's."""
+    import nvidia.nccl
+    return os.environ.get("IVY_NCCL_LIB") or glob.glob(os.path.join(nvidia.nccl.__path__[0], "lib", "libnccl.so.*"))[0]
+
+
+def agree_on_id(nccl, rank):
+    """Through a file, since nothing but NCCL takes part."""
+    own, path = UniqueId(), os.path.join(os.path.dirname(os.environ["IVY_TOKEN_FILE"]), "nccl-id")
+    if rank == 0:
+        assert nccl.ncclGetUniqueId(ctypes.byref(own)) == 0
+        with open(path + ".new", "wb") as file:
+            file.write(bytes(own))
+        os.rename(path + ".new", path)
+    while not os.path.exists(path):
+        time.sleep(0.01)
+    with open(path, "rb") as file:
+        return UniqueId.from_buffer_copy(file.read())
+
+
+def hang_in_nccl_alone():
+    share_the_gpu()
+    from ivycomm.cuda_driver import Primary, driver
+    rank, nccl = int(os.environ["IVY_RANK"]), ctypes.CDLL(find_nccl())
+    communicator, memory = ctypes.c_void_p(), ctypes.c_uint64()
+    with Primary(0):
+        assert driver().cuMemAlloc_v2(ctypes.byref(memory), ctypes.c_size_t(4096)) == 0
+        assert nccl.ncclCommInitRank(ctypes.byref(communicator), 2, agree_on_id(nccl, rank), rank) == 0
+        address, in_f32, by_sum = ctypes.c_void_p(memory.value), 7, 0
+
+        def all_reduce(count):
+            assert nccl.ncclAllReduce(address, address, ctypes.c_size_t(count), in_f32, by_sum, communicator, None) == 0
+            assert driver().cuCtxSynchronize() == 0
+        for _ in range(3):
+            all_reduce(16)
+        print("ready", flush=True)
+        if rank == 0:
+            all_reduce(1000)
+        time.sleep(1000)
+
+
+def hang_in_ivycomm():
+    share_the_gpu()
     import ivycomm as ic
     import torch
     torch.cuda.set_device(0)
@@ -78,11 +131,15 @@ def hang_in_ivycomm():
 def hang(case):
     if case == "ivycomm":
         return hang_in_ivycomm()
+    if case == "nccl-alone":
+        return hang_in_nccl_alone()
+    if case == "nccl-pair":
+        share_the_gpu()
     import torch
     import torch.distributed as dist
     dist.init_process_group("gloo" if case == "gloo" else "nccl")
     rank = dist.get_rank()
-    torch.cuda.set_device(0 if case == "gloo" else rank)
+    torch.cuda.set_device(0)
     for _ in range(3):
         dist.all_reduce(torch.ones(16, device="cuda"))
     torch.cuda.synchronize()
@@ -129,9 +186,6 @@ def main():
         return 0
     failed = 0
     for case in sys.argv[1:] or CASES:
-        if case == "nccl-pair" and torch.cuda.device_count() < 2:
-            print(f"{case}: skipped, there is one GPU")
-            continue
         print(f"{case}: torch {torch.__version__}, {torch.cuda.get_device_name()}")
         is_well = run(case)
         failed += not is_well

@@ -1,6 +1,7 @@
 """gpu_worker.py SCENARIO...: frameworks on one real GPU, which all ranks share. Prints "ok SCENARIO" and figures."""
 
 import os
+import re
 import sys
 import time
 
@@ -14,6 +15,7 @@ import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 
 import ivycomm as ic  # noqa: E402
+from ivycomm import calls as ivycomm_calls  # noqa: E402
 
 RANK, SIZE = int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"])
 GPU = torch.device("cuda", 0)
@@ -128,15 +130,57 @@ def graph():
 
 
 def gradients():
-    """Derivatives, also in a compiled function."""
+    """Derivatives."""
     ic.init()
-    import ivycomm.torch as ict
     x = torch.full((6,), RANK + 1.0, device=GPU, requires_grad=True)
     (ic.all_reduce(x) ** 2).sum().backward()
     total = SIZE * (SIZE + 1) / 2
     assert torch.allclose(x.grad, torch.full((6,), 2 * total * SIZE, device=GPU)), x.grad
+
+
+def compiled():
+    """An operation in a compiled function."""
+    ic.init()
+    import ivycomm.torch as ict
     compiled = torch.compile(lambda t: ict.all_reduce(t) * 2, fullgraph=True)
     assert compiled(torch.ones(6, device=GPU)).tolist() == [2 * SIZE] * 6
+
+
+def _is_refused(group, pattern, x):
+    began = time.monotonic()
+    try:
+        ic.all_reduce_(x, group=group, async_op=True).synchronize()
+    except ic.IvyError as error:
+        assert re.search(pattern, str(error)), error
+        assert time.monotonic() - began < 30, error
+        print(f"rank {RANK}: {type(error).__name__} after {time.monotonic() - began:.1f} s: {error}", flush=True)
+    else:
+        raise AssertionError(f"all_reduce of {x.numel()} elements went well")
+
+
+def mistakes():
+    """Mistakes of two ranks are exceptions on both, in time."""
+    ic.init(timeout=15)
+    groups = [ic.new_group([0, 1]) for _ in range(4)]
+    if RANK == 1:
+        os.environ["NCCL_NET_PLUGIN"] = "another"
+    _is_refused(groups[0], "NCCL_NET_PLUGIN", torch.ones(8, device=GPU))
+    os.environ.pop("NCCL_NET_PLUGIN", None)
+    ic.all_reduce_(torch.ones(8, device=GPU), group=groups[1])
+    _is_refused(groups[1], "differs", torch.ones(1000 if RANK == 0 else 16 << 20, device=GPU))
+    _is_refused(groups[2], "differs|device", torch.ones(8, device=GPU if RANK == 0 else "cpu"))
+    x = torch.ones(1000, device=GPU)
+    ic.all_reduce_(x, group=groups[3])
+    torch.cuda.synchronize()
+    if RANK == 0:
+        recorded = torch.cuda.CUDAGraph()  # Not replayed.
+        with torch.cuda.graph(recorded):
+            ic.all_reduce_(x, group=groups[3])
+        del recorded
+    else:
+        ic.all_reduce_(x, group=groups[3])
+    _is_refused(groups[3], "rank 0 has recorded 1 operation into graphs", torch.ones(2000, device=GPU))
+    torch.cuda.synchronize()
 
 
 def _step_time(backend, steps=30):
@@ -211,11 +255,13 @@ def calls():
         return sorted(best)[3] * 1e6
 
     ours, torchs = each(lambda: ic.all_reduce_(x)), each(lambda: dist.all_reduce(x))
+    torchs_apart = each(lambda: dist.all_reduce(x, async_op=True).wait())
+    assert not ivycomm_calls.is_there() or ivycomm_calls.all_reduce_(x, "sum", None, False, None, 1.0) is x
     dist.destroy_process_group()
     dist.init_process_group("ivy")
-    backend = each(lambda: dist.all_reduce(x))
+    backend, apart = each(lambda: dist.all_reduce(x)), each(lambda: dist.all_reduce(x, async_op=True).wait())
     figure(f"all_reduce of 4 KiB from Python, ranks {SIZE}: ivycomm {ours:.1f} us, torch's nccl {torchs:.1f} us, "
-           f"torch's backend ivy {backend:.1f} us")
+           f"torch's backend ivy {backend:.1f} us; asynchronous: nccl {torchs_apart:.1f} us, ivy {apart:.1f} us")
     dist.destroy_process_group()
 
 
