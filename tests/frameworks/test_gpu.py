@@ -1,5 +1,5 @@
-"""Frameworks and ivyrun on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it: what
-gives figures alone, all else side by side."""
+"""Frameworks and ivyrun on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it: the
+tests with "alone" in their names one by one, since they measure time or memory, and all others side by side."""
 
 import os
 import re
@@ -44,7 +44,7 @@ def test_what_ranks_do_wrong_is_told_to_both(capsys):
 
 @pytest.mark.parametrize("scenario", ["works", "graph", "calls", "ddp"])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_figures(ranks, scenario, capsys):
+def test_alone_figures(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
 
 
@@ -62,7 +62,7 @@ def test_without_a_driver_a_tensor_of_the_gpu_is_refused():
     assert "/nowhere/libcuda.so" in done.stdout + done.stderr
 
 
-def test_a_fault_of_the_gpu_stands_beside_the_rank(capsys):
+def test_alone_a_fault_of_the_gpu_stands_beside_the_rank(capsys):
     done = subprocess.run(ivyrun("-n", "2", sys.executable, DRIVER_WORKER, "fault"), stdin=subprocess.DEVNULL,
                           capture_output=True, text=True, timeout=120)
     report = done.stdout + done.stderr
@@ -74,7 +74,7 @@ def test_a_fault_of_the_gpu_stands_beside_the_rank(capsys):
 
 
 # A process outside of the job takes 4 GiB while the job runs, and gives them back when the note names it.
-def test_the_next_attempt_waits_for_the_memory_of_its_devices(tmp_path):
+def test_alone_the_next_attempt_waits_for_the_memory_of_its_devices(tmp_path):
     go, text = tmp_path / "go", []
     job = subprocess.Popen(ivyrun("-n", "1", "--max-restarts", "1", sys.executable, DRIVER_WORKER, "fail", str(go)),
                            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
