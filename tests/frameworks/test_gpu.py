@@ -23,7 +23,8 @@ def run(ranks, scenario, capsys):
     assert done.stdout.count(f"ok {scenario}") == ranks, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["arrays", "works", "graph", "messages", "gradients", "c10d", "ddp", "calls"])
+@pytest.mark.parametrize("scenario", ["arrays", "dlpack_arrays", "works", "graph", "messages", "gradients", "c10d", "ddp",
+                                      "calls"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_torch(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
