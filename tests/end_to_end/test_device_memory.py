@@ -41,6 +41,15 @@ def test_memory_of_the_library_is_shared_with_nccl(local):
     assert done.code == 0 and all(word["says"] == "all equal" for word in said(done).values()), done
 
 
+@PLACES
+def test_arrays_that_only_speak_dlpack_are_lent_and_given_back(local, flags):
+    pytest.importorskip("numpy")
+    done = run(local, flags, "lent")
+    words = said(done)
+    assert done.code == 0 and len(words) == (3 if "-n" in flags else 4), done
+    assert all(word["says"] == "all equal" for word in words.values()), done
+
+
 def test_a_killed_rank_is_named_and_frees_the_device(local):
     done = run(local, ("-n", "3"), "killed")
     assert done.code == 128 + 9, done
