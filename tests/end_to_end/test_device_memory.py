@@ -68,6 +68,17 @@ def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
     assert all(word["says"] == "all equal" for word in words.values()), done
 
 
+# Where a broken NCCL is kept for a world of survivors, a world that grows cannot use it.
+@pytest.mark.parametrize("is_kept", ["0", "1"], ids=["new", "kept"])
+@PLACES
+def test_a_rank_that_was_started_again_computes_by_nccl_with_the_others(local, flags, is_kept):
+    done = run(local, ("--on-failure", "replace", "-x", f"IVY_NCCL_SHRINK={is_kept}", *flags), "grown")
+    words, last = said(done), 2 if "-n" in flags else 3
+    assert len(words) == last + 1, done
+    assert all(word["says"] == "all equal" for word in words.values()), done
+    assert [words[rank]["lives"] for rank in range(last + 1)] == [0] * last + [2], done
+
+
 @PLACES
 def test_ranks_whose_arrays_are_on_host_and_device_are_all_told(local, flags):
     done = run(local, flags, "mixed")

@@ -385,6 +385,43 @@ def without(r, n):
     assert x.values() == [1.0, 2.0], x.values()
 
 
+def after_a_death(is_killed, repair):
+    """The repaired world. Whoever is killed may have left the first barrier before the others."""
+    try:
+        ic.barrier()
+        if is_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ic.barrier()
+    except (ic.RankDied, ic.HostLost, ic.Aborted):
+        return repair(timeout=60)
+    raise AssertionError("nobody died")
+
+
+def grown(r, n):
+    """A rank dies twice and is started again: each time the world has an NCCL of all ranks, and so has a group of it."""
+    lives = ic.restart_count()
+    own = ic.empty_registered(4, device=r)
+    for death in range(lives, 3):
+        x = DeviceArray([1.0, r])
+        ic.all_reduce_(x)
+        group = ic.new_group([0, n - 1])
+        pair = DeviceArray([1.0])
+        ic.all_reduce_(pair, group=group)
+        ic.broadcast_(own, src=0)
+        check(cuda.cuStreamSynchronize(None))
+        assert x.values() == [n, n * (n - 1) / 2] and pair.values() == [2.0 if group.is_member else 1.0]
+        if death < 2:
+            ic.all_reduce_(x)  # It may be under way when the last rank dies.
+            world = after_a_death(r == n - 1, ic.grow)
+            assert (world.rank, world.size) == (r, n)
+    nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
+    assert nccl.nccl_double_count(b"ncclCommInitRankConfig") == 3 - lives, "one for each world"
+    assert nccl.nccl_double_count(b"ncclAllReduce") >= 3 - lives, "NCCL was not asked"
+    ic.finalize()
+    assert nccl.nccl_double_count(b"leaked") == 0, "communicators of NCCL are left"
+    say(says="all equal", lives=lives)
+
+
 def shrunk(r, n):
     """The last rank dies; the others go on with a smaller world, and with NCCL in it and in a group of it."""
     x = DeviceArray([1.0, r])
@@ -393,14 +430,7 @@ def shrunk(r, n):
     if pair.is_member:
         ic.all_reduce_(x, group=pair)
     check(cuda.cuStreamSynchronize(None))
-    ic.barrier()
-    if r == n - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    try:
-        ic.barrier()
-        raise AssertionError("nobody died")
-    except (ic.RankDied, ic.Aborted):
-        world = ic.shrink(timeout=60)
+    world = after_a_death(r == n - 1, ic.shrink)
     nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
     before = nccl.nccl_double_count(b"ncclAllReduce")
     y = DeviceArray([1.0, world.rank])
@@ -430,7 +460,7 @@ def main():
     ic.init(timeout=60)
     {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs,
      "late": late, "registered": registered, "shrunk": shrunk, "mixed": mixed,
-     "without": without, "lent": lent}[scenario](ic.rank(), ic.world_size())
+     "without": without, "grown": grown, "lent": lent}[scenario](ic.rank(), ic.world_size())
 
 
 if __name__ == "__main__":
