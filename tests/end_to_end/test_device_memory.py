@@ -41,6 +41,15 @@ def test_memory_of_the_library_is_shared_with_nccl(local):
     assert done.code == 0 and all(word["says"] == "all equal" for word in said(done).values()), done
 
 
+@PLACES
+def test_arrays_that_only_speak_dlpack_are_lent_and_given_back(local, flags):
+    pytest.importorskip("numpy")
+    done = run(local, flags, "lent")
+    words = said(done)
+    assert done.code == 0 and len(words) == (3 if "-n" in flags else 4), done
+    assert all(word["says"] == "all equal" for word in words.values()), done
+
+
 def test_a_killed_rank_is_named_and_frees_the_device(local):
     done = run(local, ("-n", "3"), "killed")
     assert done.code == 128 + 9, done
@@ -57,6 +66,17 @@ def test_survivors_go_on_with_nccl_in_a_smaller_world(local, flags):
     words = said(done)
     assert len(words) == (2 if "-n" in flags else 3), done
     assert all(word["says"] == "all equal" for word in words.values()), done
+
+
+# Where a broken NCCL is kept for a world of survivors, a world that grows cannot use it.
+@pytest.mark.parametrize("is_kept", ["0", "1"], ids=["new", "kept"])
+@PLACES
+def test_a_rank_that_was_started_again_computes_by_nccl_with_the_others(local, flags, is_kept):
+    done = run(local, ("--on-failure", "replace", "-x", f"IVY_NCCL_SHRINK={is_kept}", *flags), "grown")
+    words, last = said(done), 2 if "-n" in flags else 3
+    assert len(words) == last + 1, done
+    assert all(word["says"] == "all equal" for word in words.values()), done
+    assert [words[rank]["lives"] for rank in range(last + 1)] == [0] * last + [2], done
 
 
 @PLACES

@@ -4,10 +4,11 @@ import importlib.util
 import json
 import os
 import re
+import zipfile
 
 import pytest
 
-from launching import REPOSITORY, seconds
+from launching import BIN, REPOSITORY, SLOW, seconds
 
 has_numpy = os.path.isdir("/usr/lib/python3/dist-packages/numpy")
 has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
@@ -128,6 +129,43 @@ def test_the_users_own_package_comes_first(local):
     done = local.run("-n", "1", "-x", f"PYTHONPATH={local.directory}", "/usr/bin/python3", "-B", "-c",
                      "import ivycomm; print(ivycomm.mine)")
     assert done.code == 0 and b"True" in done.out, done
+
+
+IMPORT = """
+import sys, time
+try:
+    import numpy
+except ImportError:
+    pass
+compiled = []
+sys.addaudithook(lambda event, given: compiled.append(given[1]) if event == "compile" else None)
+began = time.process_time()
+import ivycomm
+spent = time.process_time() - began
+print(spent, ivycomm.__file__, [file for file in compiled if "ivycomm" in str(file)])
+try:
+    ivycomm.all_reduce([1.0])
+except ivycomm.NotInitialized:
+    import traceback
+    traceback.print_exc()
+"""
+
+
+@pytest.mark.parametrize("place", ["python", "ivycomm.zip"], ids=["folder", "archive"])
+def test_the_import_takes_30_ms(local, place):
+    """Also from the archive that other hosts get, where Python keeps nothing that it has compiled."""
+    path = os.path.join(os.path.dirname(BIN), "lib", "ivyrun", place)
+    if not os.path.exists(path):
+        pytest.skip(f"not built: {path}")
+    if place.endswith(".zip"):
+        with zipfile.ZipFile(path) as archive:
+            if archive.read("ivycomm/__init__.pyc")[:4] != importlib.util.MAGIC_NUMBER:
+                pytest.skip("ivyrun was built with another version of Python")
+    runs = [local.run_program("/usr/bin/python3", "-c", IMPORT, env={"PYTHONPATH": path}) for _ in range(5)]
+    least = min(float(run.out.decode().split()[0]) for run in runs)
+    _, file, compiled = runs[-1].out.decode().split(maxsplit=2)
+    assert least < 0.03 * SLOW and file.startswith(path) and compiled.strip() == "[]", runs[-1]
+    assert "raise NotInitialized(" in runs[-1].err_text, "tracebacks show the source"
 
 
 def test_a_library_that_cannot_be_loaded_is_named(local):

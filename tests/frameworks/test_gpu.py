@@ -32,7 +32,7 @@ def run(ranks, scenario, capsys):
     assert done.stdout.count(f"ok {scenario}") == ranks, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["arrays", "messages", "gradients", "c10d", "compiled"])
+@pytest.mark.parametrize("scenario", ["arrays", "dlpack_arrays", "messages", "gradients", "c10d", "compiled"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_torch(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
@@ -48,7 +48,7 @@ def test_alone_figures(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
 
 
-@pytest.mark.parametrize("scenario, module", [("cupy_arrays", "cupy"), ("jax_arrays", "jax")])
+@pytest.mark.parametrize("scenario, module", [("cupy_arrays", "cupy"), ("cupyx_group", "cupy"), ("jax_arrays", "jax")])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_others(ranks, scenario, module, capsys):
     pytest.importorskip(module)

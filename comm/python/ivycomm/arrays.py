@@ -7,11 +7,11 @@ framework that the caller has not imported, but NumPy for scalars and lists.
 
 import sys
 
-from .dense_arrays import CudaArrays, Memory, NumpyArrays, TorchArrays, current_stream, find_stream
+from .dense_arrays import CudaArrays, Memory, NumpyArrays, TorchArrays, current_stream, find_stream, let_borrowed_end
 from .element_types import DTYPES
 
 __all__ = ["CudaArrays", "Memory", "NumpyArrays", "TorchArrays", "adopt", "adopt_output", "current_stream", "find_stream", "is_buffer",
-           "kind_by_name", "kind_of", "refuse_parts"]
+           "kind_by_name", "kind_of", "let_borrowed_end", "refuse_parts"]
 
 _kind_of_type = {}  # What NumPy's and torch's classes are, which is asked at every call.
 
@@ -21,7 +21,7 @@ def kind_by_name(name):
     not installed here."""
     from .staged_arrays import KINDS
     kind = next(kind for kind in (NumpyArrays, TorchArrays, *KINDS) if kind.name == name)
-    framework = name if kind not in (CudaArrays, NumpyArrays) else "sys"
+    framework = "sys" if name in ("cuda", "dlpack_device", "numpy") else name
     if name in ("dlpack", "ivy") or not _is_installed(framework):
         return NumpyArrays
     return kind
@@ -48,7 +48,7 @@ def kind_of(x):
     from .staged_arrays import KINDS
     for kind in KINDS:
         if kind.owns(x):
-            return kind, x
+            return kind, kind.adopted(x)
     return None
 
 

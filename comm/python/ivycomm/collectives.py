@@ -430,6 +430,15 @@ def _normal_axis(axis, dimensions):
     return axis % dimensions
 
 
+def _joined_axis(kind, array, axis, out):
+    axis = _normal_axis(axis, max(1, len(_shape(array))))
+    if axis and out is not None:
+        raise ValueError("out is filled along axis 0 only")
+    if axis:
+        kind.refuse_axis(array)
+    return axis
+
+
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """x of all ranks, concatenated along `axis` in the order of ranks; 0-d arrays make a vector.
 
@@ -446,9 +455,7 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
         return gradients.derivatives().all_gather(x, axis, uneven=uneven, group=group, out=out,
                                                   async_op=async_op, timeout=timeout)
     kind, array = arrays.adopt(x)
-    axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
-    if axis and out is not None:
-        raise ValueError("out is filled along axis 0 only")
+    axis = _joined_axis(kind, array, axis, out)
     if uneven and _shape(array):
         return _all_gather_uneven(kind, array, axis, group, out, async_op, timeout)
     with_ = _Operands(array, out, lambda shape: (group.size * shape[0], *shape[1:]) if shape and not axis
@@ -519,9 +526,7 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
         return _nothing(async_op)
     gradients.refuse_at_one_rank(x, "gather")
     kind, array = arrays.adopt(x)
-    axis = _normal_axis(axis, len(_shape(array))) if _shape(array) else _normal_axis(axis, 1)
-    if axis and out is not None:
-        raise ValueError("out is filled along axis 0 only")
+    axis = _joined_axis(kind, array, axis, out)
     dst = _root(group, dst)
     if uneven and _shape(array):
         return _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout)

@@ -13,14 +13,15 @@ class Memory:
     """Dense memory of an array: what the C interface needs, and who keeps it alive.
 
     stream: None for host memory; of a device's memory the stream (a number) on which it is used.
+    is_borrowed: nobody knows on which stream its framework uses it; owner.let_end_before(stream) tells the framework.
     """
 
-    __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes", "stream")
-    any_on_device = False  # Has this process ever sent a device's memory?
+    __slots__ = ("owner", "pointer", "count", "dtype", "item_bytes", "stream", "is_borrowed")
+    any_on_device = any_borrowed = False  # Has this process ever sent such memory?
 
     def __init__(self, owner, pointer, count, dtype, item_bytes, stream=None):
         self.owner, self.pointer, self.count, self.dtype = owner, pointer, count, dtype
-        self.item_bytes, self.stream = item_bytes, stream
+        self.item_bytes, self.stream, self.is_borrowed = item_bytes, stream, False
         if stream is not None:
             Memory.any_on_device = True
 
@@ -33,18 +34,42 @@ class Memory:
 
 
 def _on_device(kept):
-    """The first memory of a device among what an operation keeps, or None."""
+    """The first memory of a device among what an operation keeps, a borrowed one only if there is no other; or None."""
     if not Memory.any_on_device:
         return None
+    borrowed = None
     for part in kept if isinstance(kept, (tuple, list)) else (kept,):
         if isinstance(part, Memory):
             found = part if part.stream is not None else None
         else:
             part = getattr(part, "keep", part)  # _Operands
             found = _on_device(part) if isinstance(part, (tuple, list)) else None
-        if found is not None:
+        if found is not None and not found.is_borrowed:
             return found
-    return None
+        borrowed = borrowed or found
+    return borrowed
+
+
+def _borrowed(kept):
+    """All memories among what an operation keeps that are borrowed."""
+    if not Memory.any_borrowed:
+        return
+    for part in kept if isinstance(kept, (tuple, list)) else (kept,):
+        if isinstance(part, Memory):
+            if part.is_borrowed:
+                yield part
+        else:
+            part = getattr(part, "keep", part)
+            if isinstance(part, (tuple, list)):
+                yield from _borrowed(part)
+
+
+def let_borrowed_end(kept, stream):
+    """What frameworks have begun with borrowed memories ends before what comes on the stream. Are there any?"""
+    found = list(_borrowed(kept))
+    for memory in found:
+        memory.owner.let_end_before(stream)
+    return bool(found)
 
 
 def find_stream(kept):
@@ -54,9 +79,9 @@ def find_stream(kept):
 
 
 def current_stream(kept):
-    """The same as its framework has it now, which may be another one."""
+    """The same as its framework has it now, which may be another one. None also: nobody knows that stream."""
     memory = _on_device(kept)
-    if memory is None:
+    if memory is None or any(_borrowed(kept)):
         return None
     if TorchArrays.owns(memory.owner):
         return raw_stream(memory.owner.device)
@@ -83,6 +108,15 @@ class NumpyArrays:
     def owns(cls, x):
         numpy = cls.module()
         return numpy is not None and isinstance(x, (numpy.ndarray, numpy.generic))
+
+    @staticmethod
+    def adopted(x):
+        """x as the other functions of its class take it."""
+        return x
+
+    @staticmethod
+    def refuse_axis(x):
+        """Asked where x is to be joined along another axis than 0. ValueError: it cannot be."""
 
     @staticmethod
     def dtype_name(x):
@@ -174,6 +208,7 @@ class NumpyArrays:
 
 class TorchArrays:
     name = "torch"
+    adopted, refuse_axis = NumpyArrays.adopted, NumpyArrays.refuse_axis
     _numbers = {}  # By the tensors' types.
 
     @staticmethod
@@ -247,6 +282,8 @@ class TorchArrays:
     def copy(cls, to, from_):
         if to.stream is None:
             NumpyArrays.copy(to, from_)  # Either may be another framework's.
+        elif to.is_borrowed:
+            to.owner.copy(to, from_)
         else:
             to.owner.view(-1).copy_(from_.owner.view(-1))
 
@@ -304,6 +341,7 @@ class CudaArrays:
     because only their own framework can make another."""
 
     name = "cuda"
+    adopted, refuse_axis = NumpyArrays.adopted, NumpyArrays.refuse_axis
     TYPES = {"f2": "float16", "f4": "float32", "f8": "float64", "c8": "complex64", "c16": "complex128",
              "b1": "bool", **{f"{sign}{bytes_}": f"{word}int{8 * bytes_}".replace("sint", "int")
                               for sign, word in (("i", "s"), ("u", "u")) for bytes_ in (1, 2, 4, 8)}}

@@ -11,10 +11,11 @@ import weakref
 from ctypes import POINTER, Structure, c_char, c_int32, c_int64, c_uint8, c_uint16, c_uint32, c_uint64, c_void_p
 
 MAX_VERSION = (1, 1)
-CPU = 1
+CPU, CUDA, ROCM, CUDA_MANAGED = 1, 2, 10, 13
+GPUS = {CUDA, ROCM, CUDA_MANAGED}
 _HOST_DEVICES = {CPU, 3, 11}  # Memory of the CPU, and such that CUDA or ROCm has pinned.
 _BOOL, _BFLOAT, _COMPLEX = 6, 4, 5
-_READ_ONLY = 1
+_READ_ONLY, _IS_COPY = 1, 2
 
 
 class Device(Structure):
@@ -76,6 +77,13 @@ def is_exporter(x):
     return hasattr(kind, "__dlpack__") and hasattr(kind, "__dlpack_device__")
 
 
+def is_on_gpu(x):
+    try:
+        return int(x.__dlpack_device__()[0]) in GPUS
+    except Exception:  # noqa: B902: whatever a framework raises for what it does not lend.
+        return False
+
+
 def view(x):
     """(NumPy array over the memory of x, may it be written?). x lends it until the last view is gone.
 
@@ -86,22 +94,66 @@ def view(x):
     if int(device) not in _HOST_DEVICES:
         raise TypeError(f"a {type(x).__name__} on DLPack's device {int(device)} is not in the memory of the host: "
                         "copy it to the CPU first")
-    try:
-        capsule = x.__dlpack__(max_version=MAX_VERSION)
-    except TypeError:  # A producer of before version 1.
-        capsule = x.__dlpack__()
-    managed, address = _consume(capsule)
-    give_back = _giver_back(managed, address)
+    managed, give_back = _asked(x)
     try:
         _check_version(managed)
         dtype, low, size, begin, shape, strides = _extent(managed.tensor)
     except BaseException:
         give_back()
         raise
+    writable = _is_writable(managed)  # Before an array without elements is given back.
     array = _over(low, size, begin, dtype, shape, strides, give_back)
-    writable = isinstance(managed, ManagedVersioned) and not managed.flags & _READ_ONLY
     array.flags.writeable = writable
     return array, writable
+
+
+class DeviceTensor:
+    """An array in the memory of a GPU, lent by its framework until this is gone. strides are in elements.
+
+    TypeError: it is elsewhere, or of a type that cannot be sent. BufferError and others: the framework lends nothing.
+    """
+
+    def __init__(self, x, stream=0):
+        """stream: on which the memory is used next, a number of the driver's; the framework's work ends before."""
+        managed, self.give_back = _asked(x, stream=stream_for(x.__dlpack_device__()[0], stream))
+        try:
+            _check_version(managed)
+            tensor = managed.tensor
+            self.dtype, self.device = _type_name(tensor), (tensor.device.type, tensor.device.id)
+            if self.device[0] not in GPUS:
+                raise TypeError(f"a {type(x).__name__} gave memory on DLPack's device {self.device[0]}, which is no GPU")
+            self.shape = tuple(tensor.shape[:tensor.ndim]) if tensor.ndim else ()
+            self.strides = tuple(tensor.strides[:tensor.ndim]) if tensor.ndim and tensor.strides else _compact(self.shape, 1)
+            self.pointer = (tensor.data or 0) + tensor.byte_offset
+            self.is_writable = _is_writable(managed)
+        except BaseException:
+            self.give_back()
+            raise
+        weakref.finalize(self, self.give_back).atexit = False
+
+    def is_dense(self):
+        return not math.prod(self.shape) or all(
+            length == 1 or stride == compact
+            for length, stride, compact in zip(self.shape, self.strides, _compact(self.shape, 1)))
+
+
+def stream_for(device_type, number):
+    """What stands in the protocol for a stream of the driver's: 1 for CUDA's default one, 0, which ROCm has for it."""
+    return 1 if number == 0 and device_type != ROCM else number
+
+
+def _is_writable(managed):
+    return isinstance(managed, ManagedVersioned) and not managed.flags & (_READ_ONLY | _IS_COPY)
+
+
+def _asked(x, **options):
+    """(what x lends, the function that gives it back)"""
+    try:
+        capsule = x.__dlpack__(max_version=MAX_VERSION, **options)
+    except TypeError:  # A producer of before version 1.
+        capsule = x.__dlpack__(**options)
+    managed, address = _consume(capsule)
+    return managed, _giver_back(managed, address)
 
 
 def _consume(capsule):
@@ -129,13 +181,17 @@ def _check_version(managed):
                         f"version {MAX_VERSION[0]} is understood")
 
 
-def _extent(tensor):
-    """(type, lowest address, bytes from there, where element 0 is in them, shape, strides in bytes)"""
+def _type_name(tensor):
     code = (tensor.dtype.code, tensor.dtype.bits)
     if code not in _TYPES or tensor.dtype.lanes != 1:
         raise TypeError(f"arrays of DLPack's type code {code[0]} with {code[1]} bits in {tensor.dtype.lanes} lanes "
                         "cannot be sent")
-    dtype = type_named(_TYPES[code])
+    return _TYPES[code]
+
+
+def _extent(tensor):
+    """(type, lowest address, bytes from there, where element 0 is in them, shape, strides in bytes)"""
+    dtype = type_named(_type_name(tensor))
     shape = tuple(tensor.shape[:tensor.ndim]) if tensor.ndim else ()
     if tensor.ndim and tensor.strides:
         strides = tuple(step * dtype.itemsize for step in tensor.strides[:tensor.ndim])
@@ -181,6 +237,34 @@ class Lent:
             return self._array.__dlpack__()
         # NumPy's capsule, with its deleter, of integers of the same size: nobody but us has it yet.
         capsule = self._array.view(f"u{self._array.itemsize}").__dlpack__()
-        tensor = Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor
-        tensor.dtype.code, tensor.dtype.bits = _CODES["bool" if dtype.kind == "b" else dtype.name]
+        _set_type(_lent_tensor(capsule), "bool" if dtype.kind == "b" else dtype.name)
         return capsule
+
+
+def _lent_tensor(capsule):
+    return Managed.from_address(_pointer_of(capsule, b"dltensor")).tensor
+
+
+def _set_type(tensor, name):
+    tensor.dtype.code, tensor.dtype.bits = _CODES[name]
+
+
+def lend(pointer, shape, name, device, owner):
+    """A capsule of memory of a GPU, dense, of the type `name`; who has it keeps `owner` alive.
+
+    It is NumPy's capsule of an array that nobody reads, for the sake of its deleter: that may come at any time, on any
+    thread, and after the interpreter has ended. BufferError: NumPy is not installed.
+    """
+    try:
+        import numpy
+    except ImportError:
+        raise BufferError("arrays on a GPU are lent by DLPack where NumPy is installed") from None
+    integers = {1: "u1", 2: "u2", 4: "u4", 8: "u8", 16: "c16"}[_CODES[name][1] // 8]
+    size = math.prod(shape) * _CODES[name][1] // 8
+    memory = (c_char * max(1, size)).from_address(pointer)
+    memory.owner = owner
+    capsule = numpy.ndarray(shape, integers, memory).__dlpack__()
+    tensor = _lent_tensor(capsule)
+    _set_type(tensor, name)
+    tensor.device = Device(*device)
+    return capsule

@@ -14,7 +14,7 @@ from ctypes import byref, c_int32, c_void_p
 
 from . import calls, errors
 from .errors import IvyError, NotInitialized, check
-from .library import Call, Members, Options, load, places
+from .library import Call, Members, Options, find_world_by, load, places
 from .waiting import call_in_slices, calling, count_inside
 from .work import milliseconds, sweep
 
@@ -384,6 +384,9 @@ def world():
     if _world is None:
         raise NotInitialized("there is no world here: call ivycomm.init() first")
     return _world
+
+
+find_world_by(lambda: world().handle)
 
 
 def resolve(group):

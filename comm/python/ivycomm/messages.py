@@ -181,16 +181,17 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     with_ = _Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
-    receiving = None
+    under_way = []
     try:
         with together(memory.stream is not None):
-            receiving = _recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False)
-            start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
-                                    send_tag), (array, memory), None, False, timeout)
-        return receiving.wait()
+            under_way.append(_recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False))
+            sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
+                                              send_tag), (array, memory), None, memory.is_borrowed, timeout)
+            under_way.extend([sending] if sending is not None else [])
+        return [work.wait() for work in under_way][0]
     except BaseException:
-        if receiving is not None:
-            receiving.give_up()
+        for work in under_way:
+            work.give_up()
         raise
 
 

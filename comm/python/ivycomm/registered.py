@@ -5,32 +5,12 @@ import math
 import weakref
 from ctypes import byref, c_void_p
 
-from .dense_arrays import CudaArrays
-from .element_types import DTYPES, dtype_number
+from .element_types import dtype_number
 from .errors import check
 from .groups import resolve, world
 from .library import Call, load
 from .waiting import call_in_slices, calling
 from .work import milliseconds
-
-
-# The standard has no word for bfloat16 and for floats of 8 bits.
-_WORDS = {name: ("|" if word[1:] == "1" else "<") + word for word, name in CudaArrays.TYPES.items()}
-
-
-class DeviceMemory:
-    """An array on a GPU that torch.as_tensor(it, device="cuda"), cupy.asarray(it) and ivycomm's functions take as it
-    is. Its memory lives as long as this or what was made of it."""
-
-    def __init__(self, pointer, shape, dtype):
-        self.shape, self.dtype = shape, dtype
-        # The standard that the libraries read: version 3, in the order of C, no stream to wait for.
-        self.__cuda_array_interface__ = {"version": 3, "shape": shape, "typestr": _WORDS[dtype], "strides": None,
-                                         "data": (pointer if math.prod(shape) else 0, False), "stream": None}
-        weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
-
-    def __repr__(self):
-        return f"DeviceMemory(shape={self.shape}, dtype={self.dtype})"
 
 
 def _device_number(device):
@@ -46,17 +26,16 @@ def _device_number(device):
 def _on_device(shape, dtype, device, window):
     # A name, numpy.float32, numpy.dtype("float32") or torch.float32.
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
-    if name not in _WORDS:
-        raise TypeError(f"dtype={dtype!r} is none that __cuda_array_interface__ has; there are " + ", ".join(_WORDS))
-    size, pointer = math.prod(shape) * DTYPES[name][1], c_void_p()
+    dtype_number(name)  # TypeError for what cannot travel.
+    from .device_arrays import DeviceMemory
+
     with calling():
-        check(load().ivy_mem_alloc_device(world().handle, _device_number(device), size, byref(pointer)))
-    memory = DeviceMemory(pointer.value, shape, name)
+        memory = DeviceMemory.new(shape, name, _device_number(device))
     if window is not None:
         group = resolve(window)
         call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(None))
         with calling():
-            call_in_slices(lambda: check(load().ivy_mem_window(group.handle, pointer.value, byref(call))),
+            call_in_slices(lambda: check(load().ivy_mem_window(group.handle, memory.pointer, byref(call))),
                            lambda: group.abort("interrupted"))
     return memory
 
@@ -70,8 +49,7 @@ def empty_registered(shape, dtype="float32", device=None, window=None):
     ResourceExhausted: there is not so much.
 
     device: a GPU (its number, "cuda", "cuda:1"): memory of NCCL's, not zeroed, that NCCL uses where it lies from the
-    first collective on it. Returns an object with __cuda_array_interface__: torch.as_tensor(it, device="cuda") and
-    cupy.asarray(it) copy nothing. window: a group whose ranks all call this, with one shape: NCCL maps the memory of
+    first collective on it. Returns a DeviceMemory: torch.from_dlpack(it) and cupy.from_dlpack(it) copy nothing. window: a group whose ranks all call this, with one shape: NCCL maps the memory of
     each into all, for its fastest ways, and collectives use the same place in it on every rank.
     """
     shape = (shape,) if isinstance(shape, int) else tuple(shape)

@@ -9,6 +9,7 @@ import sys
 
 from . import dlpack
 from .dense_arrays import CudaArrays, NumpyArrays, TorchArrays
+from .device_arrays import DeviceExportedArrays, places_of
 from .element_types import dtype_number
 
 _ALIGNMENT = 64  # Frameworks take memory over without a copy when it begins at such an address.
@@ -302,6 +303,11 @@ class IvyArrays(StagedArrays):
         kind.refuse_gradient(native)
 
     @classmethod
+    def refuse_axis(cls, x):
+        kind, native = cls._inner(x)
+        kind.refuse_axis(native)
+
+    @classmethod
     def copy(cls, to, from_):
         kind, _ = cls._inner(to.owner)
         kind.copy(to, from_)
@@ -384,10 +390,7 @@ def _makers(like):
     """The ways in which a framework may take an array, the best first."""
     if like is None:
         return
-    names = [type(like).__module__, type(like).__module__.partition(".")[0]]
-    places = [type(like), *(sys.modules[name] for name in names if name in sys.modules)]
-    if hasattr(like, "__array_namespace__"):
-        places.insert(0, like.__array_namespace__())
+    places = places_of(like)
     for place in places:
         if hasattr(place, "from_dlpack"):
             yield lambda array, place=place: place.from_dlpack(dlpack.Lent(array))
@@ -398,6 +401,6 @@ def _makers(like):
 
 
 # An ivy.Array's own array is one of these.
-INSIDE_OTHERS = (TorchArrays, NumpyArrays, JaxArrays, TensorFlowArrays, CudaArrays, ExportedArrays)
+INSIDE_OTHERS = (TorchArrays, NumpyArrays, JaxArrays, TensorFlowArrays, DeviceExportedArrays, CudaArrays, ExportedArrays)
 # In this order: arrays of JAX show __cuda_array_interface__ too, and CuPy's and JAX's speak DLPack.
-KINDS = (JaxArrays, TensorFlowArrays, IvyArrays, CudaArrays, ExportedArrays)
+KINDS = (JaxArrays, TensorFlowArrays, IvyArrays, DeviceExportedArrays, CudaArrays, ExportedArrays)

@@ -8,7 +8,7 @@ from collections import namedtuple
 from ctypes import POINTER, byref, c_double, c_int, c_void_p
 
 from . import calls
-from .arrays import current_stream, find_stream
+from .arrays import current_stream, find_stream, let_borrowed_end
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
 from .futures import Future
 from .library import DEVICE_MEMORY, ENQUEUE, FOREVER, Call, MessageHeader, load
@@ -243,12 +243,13 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     sweep()
     calls.teach()
     call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout), factor=factor)
-    stream = find_stream(keep)
+    stream, is_borrowed = find_stream(keep), False
     if stream is not None:
         call.stream, call.flags = stream, DEVICE_MEMORY | ENQUEUE
+        is_borrowed = let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
     # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
-    call.interrupt = interrupt = 0 if async_op or has_message else calls.interrupt()
-    if not (async_op or has_message or (stream is None and not interrupt and must_slice())):
+    call.interrupt = interrupt = 0 if async_op or has_message or is_borrowed else calls.interrupt()
+    if not (async_op or has_message or is_borrowed or (stream is None and not interrupt and must_slice())):
         inside.append(sys._getframe())  # As `calling`, which costs more than a small operation.
         try:
             code = function(*arguments, byref(call))

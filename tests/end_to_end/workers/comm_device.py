@@ -6,6 +6,7 @@ Every rank prints one line of JSON at the end.
 import array
 import contextlib
 import ctypes
+import gc
 import json
 import os
 import signal
@@ -18,8 +19,10 @@ from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
 if "EXTRA_PATH" in os.environ:  # As a virtual environment has its packages.
     sys.path.append(os.environ["EXTRA_PATH"])
 import ivycomm as ic
+from ivycomm import dlpack
 
 cuda = ctypes.CDLL(os.environ["IVY_CUDA_LIB"])
+RANK = int(os.environ["IVY_RANK"])
 
 
 def check(status):
@@ -67,6 +70,70 @@ class CupyArray(DeviceArray):
     device = contextlib.nullcontext()
 
 
+class LentArray:
+    """float32 on the device, shown by DLPack alone. Counts how often it is given back."""
+
+    def __init__(self, values, version=(1, 0), flags=0, strides=None):
+        self.array, self.version, self.flags, self.strides = DeviceArray(values), version, flags, strides
+        self.asked, self.given_back, self.taken = [], 0, []
+        self.values = self.array.values
+
+    def __dlpack_device__(self):
+        return (dlpack.CUDA, RANK)
+
+    def __dlpack__(self, **options):
+        if self.version is None and "max_version" in options:
+            raise TypeError("unexpected keyword argument 'max_version'")
+        self.asked.append(options)
+        tensor = dlpack.Tensor(self.array.pointer.value, dlpack.Device(dlpack.CUDA, RANK), 1, dlpack.DataType(2, 32, 1),
+                               (ctypes.c_int64 * 1)(*self.array.shape),
+                               None if self.strides is None else (ctypes.c_int64 * 1)(*self.strides), 0)
+        deleter = ctypes.CFUNCTYPE(None, c_void_p)(self.take_back)
+        address = ctypes.cast(deleter, c_void_p).value
+        if self.version is None:
+            managed, name = dlpack.Managed(tensor, None, address), b"dltensor"
+        else:
+            managed, name = dlpack.ManagedVersioned(*self.version, None, address, self.flags, tensor), b"dltensor_versioned"
+        self.taken.append((managed, deleter))
+        return new_capsule(ctypes.addressof(managed), name, None)
+
+    def take_back(self, address):
+        assert address in [ctypes.addressof(managed) for managed, _ in self.taken]
+        self.given_back += 1
+
+    def all_back(self):
+        gc.collect()
+        return self.given_back == len(self.taken)
+
+
+new_capsule = ctypes.PYFUNCTYPE(ctypes.py_object, c_void_p, ctypes.c_char_p, c_void_p)(("PyCapsule_New", ctypes.pythonapi))
+
+
+class AdoptedArray(LentArray):
+    """Its framework takes over what others lend."""
+
+    @classmethod
+    def from_dlpack(cls, x):
+        made = cls([])
+        made.lender = dlpack.DeviceTensor(x)
+        assert made.lender.device == (dlpack.CUDA, RANK), made.lender.device
+        made.array.pointer, made.array.shape = c_void_p(made.lender.pointer), made.lender.shape
+        return made
+
+
+class StreamArray(DeviceArray):
+    """Shown with the stream on which its framework uses it."""
+
+    def __init__(self, values):
+        super().__init__(values)
+        self.stream = c_void_p()
+        check(cuda.cuStreamCreate(byref(self.stream), c_uint(1)))
+
+    @property
+    def __cuda_array_interface__(self):
+        return {**super().__cuda_array_interface__, "stream": self.stream.value}
+
+
 def cupy():
     module = types.ModuleType("cupy")
     module.empty = lambda shape, dtype: CupyArray([0.0] * shape[0])
@@ -108,6 +175,109 @@ def collectives(r, n):
     assert type(everyone) is CupyArray and everyone.values() == [float(i) for r in range(n) for i in (1, r)]
     nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
     assert nccl.nccl_double_count(b"ncclAllReduce") == 5, "NCCL was not asked"
+    say(says="all equal")
+
+
+def lent_values(r, n):
+    everyone = [float(i) for i in range(n)]
+    x = LentArray([1.0, r, 2.0 * r])
+    assert values_of(ic.all_reduce(x)) == [n, sum(everyone), 2 * sum(everyone)] and x.values() == [1.0, r, 2.0 * r]
+    assert values_of(ic.all_gather(LentArray([float(r)]))) == everyone
+    assert values_of(ic.broadcast(LentArray([float(r)] * 4), src=n - 1)) == [n - 1.0] * 4
+    assert [values_of(part) for part in ic.all_gather_list(LentArray([float(r)] * 2))] == [[float(i)] * 2 for i in range(n)]
+    assert values_of(ic.all_reduce(LentArray([1.0]), async_op=True).wait()) == [n]
+    tree = ic.all_reduce({"w": LentArray([1.0]), "b": [LentArray([float(r)] * 5)]})
+    assert values_of(tree["w"]) == [n] and values_of(tree["b"][0]) == [sum(everyone)] * 5
+    assert values_of(ic.sendrecv(LentArray([float(r)]), (r + 1) % n, src=(r - 1) % n)) == [(r - 1.0) % n]
+    got = LentArray([0.0])
+    ic.wait_all(ic.batch_isend_irecv([ic.P2POp(ic.isend, LentArray([float(r)]), (r + 1) % n),
+                                      ic.P2POp(ic.irecv, got, (r - 1) % n)]))
+    assert got.values() == [(r - 1.0) % n]
+    assert ic.all_reduce_(x) is x and x.values() == [n, sum(everyone), 2 * sum(everyone)]
+    parts = LentArray([float(r)] * 2 * n)
+    assert values_of(ic.reduce_scatter_(parts)) == [sum(everyone)] * 2
+    assert x.all_back() and parts.all_back() and got.all_back() and got.given_back > 0
+
+
+def lent_streams(r, n):
+    old, new, stream = LentArray([1.0], version=None), LentArray([1.0]), StreamArray([float(r)])
+    ic.all_reduce(old)
+    ic.all_reduce(new)
+    assert old.asked == [{"stream": 1}] and new.asked == [{"stream": 1, "max_version": (1, 1)}], (old.asked, new.asked)
+    assert ic.all_reduce(stream, out=new) is new
+    assert new.asked[-1]["stream"] == stream.stream.value and new.values() == [n * (n - 1) / 2], new.asked
+    assert [dlpack.stream_for(device, number) for device in (dlpack.CUDA, dlpack.ROCM) for number in (0, 2, 77)] == [
+        1, 2, 77, 0, 2, 77]
+    assert old.all_back() and new.all_back()
+
+
+def lent_until_done(r, n):
+    """It is given back once, after the last rank has come."""
+    x = LentArray([1.0])
+    if r == n - 1:
+        ic.store().get("nobody has it back", timeout=20)
+        ic.all_reduce(x)
+    else:
+        work = ic.all_reduce(x, async_op=True)
+        time.sleep(0.2)
+        gc.collect()
+        assert not work.test() and x.given_back == 0 and len(x.taken) == 1
+        if ic.store().add("waiting") == n - 1:
+            ic.store().set("nobody has it back", b"")
+        assert values_of(work.wait()) == [n]
+    assert x.all_back() and x.given_back == 1
+
+
+def lent_refused(r, n):
+    class Unwilling(LentArray):
+        def __dlpack__(self, **options):
+            raise BufferError("it is packed")
+
+    read_only, old = LentArray([1.0], flags=1), LentArray([1.0], version=None)
+    copied, strided = LentArray([1.0], flags=2), LentArray([1.0, 2.0], strides=[2])
+    calls = [(lambda x=x: ic.all_reduce_(x), TypeError, "may not be changed") for x in (read_only, old, copied)]
+    calls += [(lambda x=x: ic.all_reduce(LentArray([1.0]), out=x), TypeError, "may not be changed") for x in (read_only, old)]
+    calls += [(lambda: ic.all_reduce(strided), ValueError, "not contiguous"),
+              (lambda: ic.all_reduce(Unwilling([1.0])), TypeError, "does not lend its memory: it is packed"),
+              (lambda: ic.all_reduce(LentArray([1.0], version=(2, 0))), TypeError, "version 2.0"),
+              (lambda: ic.all_gather(ic.empty_registered((2, 2), device=r), axis=1), ValueError, "axis=0")]
+    for call, error, words in calls:
+        try:
+            call()
+        except error as refused:
+            assert words in str(refused), refused
+        else:
+            raise AssertionError(f"nothing refuses: {words}")
+    assert read_only.values() == old.values() == copied.values() == [1.0]
+    assert values_of(ic.all_reduce(read_only)) == [n]
+    assert all(x.all_back() and x.given_back > 0 for x in (read_only, old, copied, strided))
+
+
+def lent_results(r, n):
+    """A framework takes the result over; its memory is freed with the framework's array."""
+    y = ic.all_reduce(AdoptedArray([1.0, r]))
+    assert type(y) is AdoptedArray and y.values() == [n, n * (n - 1) / 2]
+    pointer = y.array.pointer
+    assert cuda.cuda_double_owns(pointer, c_size_t(8))
+    del y
+    gc.collect()
+    assert not cuda.cuda_double_owns(pointer, c_size_t(8))
+    half = ic.empty_registered(4, "bfloat16", device=r)
+    assert type(ic.all_reduce_(half)) is type(half) and not hasattr(half, "__cuda_array_interface__")
+    lent = dlpack.DeviceTensor(half[1:3])
+    assert (lent.dtype, lent.shape, lent.pointer) == ("bfloat16", (2,), half.pointer + 2) and lent.device[0] == dlpack.CUDA
+    stream = StreamArray([1.0]).stream
+    assert dlpack.DeviceTensor(half, stream.value).device == (dlpack.CUDA, r)
+
+
+def lent(r, n):
+    """Arrays that their framework shows by DLPack alone."""
+    ic.all_reduce_(DeviceArray([1.0]))
+    lent_values(r, n)
+    lent_streams(r, n)
+    lent_until_done(r, n)
+    lent_refused(r, n)
+    lent_results(r, n)
     say(says="all equal")
 
 
@@ -215,6 +385,43 @@ def without(r, n):
     assert x.values() == [1.0, 2.0], x.values()
 
 
+def after_a_death(is_killed, repair):
+    """The repaired world. Whoever is killed may have left the first barrier before the others."""
+    try:
+        ic.barrier()
+        if is_killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        ic.barrier()
+    except (ic.RankDied, ic.HostLost, ic.Aborted):
+        return repair(timeout=60)
+    raise AssertionError("nobody died")
+
+
+def grown(r, n):
+    """A rank dies twice and is started again: each time the world has an NCCL of all ranks, and so has a group of it."""
+    lives = ic.restart_count()
+    own = ic.empty_registered(4, device=r)
+    for death in range(lives, 3):
+        x = DeviceArray([1.0, r])
+        ic.all_reduce_(x)
+        group = ic.new_group([0, n - 1])
+        pair = DeviceArray([1.0])
+        ic.all_reduce_(pair, group=group)
+        ic.broadcast_(own, src=0)
+        check(cuda.cuStreamSynchronize(None))
+        assert x.values() == [n, n * (n - 1) / 2] and pair.values() == [2.0 if group.is_member else 1.0]
+        if death < 2:
+            ic.all_reduce_(x)  # It may be under way when the last rank dies.
+            world = after_a_death(r == n - 1, ic.grow)
+            assert (world.rank, world.size) == (r, n)
+    nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
+    assert nccl.nccl_double_count(b"ncclCommInitRankConfig") == 3 - lives, "one for each world"
+    assert nccl.nccl_double_count(b"ncclAllReduce") >= 3 - lives, "NCCL was not asked"
+    ic.finalize()
+    assert nccl.nccl_double_count(b"leaked") == 0, "communicators of NCCL are left"
+    say(says="all equal", lives=lives)
+
+
 def shrunk(r, n):
     """The last rank dies; the others go on with a smaller world, and with NCCL in it and in a group of it."""
     x = DeviceArray([1.0, r])
@@ -223,14 +430,7 @@ def shrunk(r, n):
     if pair.is_member:
         ic.all_reduce_(x, group=pair)
     check(cuda.cuStreamSynchronize(None))
-    ic.barrier()
-    if r == n - 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    try:
-        ic.barrier()
-        raise AssertionError("nobody died")
-    except (ic.RankDied, ic.Aborted):
-        world = ic.shrink(timeout=60)
+    world = after_a_death(r == n - 1, ic.shrink)
     nccl = ctypes.CDLL(os.environ["IVY_NCCL_LIB"])
     before = nccl.nccl_double_count(b"ncclAllReduce")
     y = DeviceArray([1.0, world.rank])
@@ -260,7 +460,7 @@ def main():
     ic.init(timeout=60)
     {"collectives": collectives, "prepare": prepare, "killed": killed, "hangs": hangs,
      "late": late, "registered": registered, "shrunk": shrunk, "mixed": mixed,
-     "without": without}[scenario](ic.rank(), ic.world_size())
+     "without": without, "grown": grown, "lent": lent}[scenario](ic.rank(), ic.world_size())
 
 
 if __name__ == "__main__":

@@ -265,6 +265,106 @@ def calls():
     dist.destroy_process_group()
 
 
+class OnlyDlpack:
+    """A tensor that shows itself by DLPack alone, and notes what it is asked for."""
+
+    asked = []
+
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def __dlpack_device__(self):
+        return self.tensor.__dlpack_device__()
+
+    def __dlpack__(self, **options):
+        self.asked.append(options)
+        return self.tensor.__dlpack__(**options)
+
+    @classmethod
+    def from_dlpack(cls, x):
+        return cls(torch.from_dlpack(x))
+
+
+class Nameless(OnlyDlpack):
+    """As one whose framework makes no array of another's."""
+
+    from_dlpack = None
+
+
+def dlpack_arrays():
+    """Arrays of the GPU of which DLPack is all that is known: values, streams, memory that is given back."""
+    ic.init()
+    total = SIZE * (SIZE + 1) / 2
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.int64):
+        y = ic.all_reduce(OnlyDlpack(torch.full((10, 3), RANK + 1, device=GPU, dtype=dtype)))
+        assert type(y) is OnlyDlpack and y.tensor.is_cuda and y.tensor.dtype is dtype, (dtype, y)
+        assert y.tensor.shape == (10, 3) and bool((y.tensor == total).all()), (dtype, y.tensor)
+    assert all(options["stream"] == 1 for options in OnlyDlpack.asked), OnlyDlpack.asked
+    late = torch.zeros(1 << 20, device=GPU)
+    torch.cuda.synchronize()
+    with torch.cuda.stream(torch.cuda.Stream()):  # What is still being computed there is waited for.
+        torch.cuda._sleep(200_000_000)
+        late += RANK + 1
+        y = ic.all_reduce(OnlyDlpack(late))
+        assert bool((y.tensor == total).all()), y.tensor
+    rows = ic.all_gather(OnlyDlpack(torch.full((2, 3), float(RANK), device=GPU)))
+    assert rows.tensor.shape == (2 * SIZE, 3) and rows.tensor[::2, 0].tolist() == list(range(SIZE)), rows.tensor
+    sent = ic.broadcast(OnlyDlpack(torch.arange(4, device=GPU) * (RANK + 1)), src=SIZE - 1)
+    assert sent.tensor.tolist() == [0, SIZE, 2 * SIZE, 3 * SIZE], sent.tensor
+    work = ic.reduce_scatter(OnlyDlpack(torch.ones(4 * SIZE, device=GPU)), async_op=True)
+    assert work.wait().tensor.tolist() == [SIZE] * 4
+    ours = ic.all_reduce(Nameless(torch.ones(5, device=GPU)))
+    assert torch.from_dlpack(ours).tolist() == [SIZE] * 5 and torch.as_tensor(ours, device=GPU).tolist() == [SIZE] * 5
+    out = torch.empty(5, device=GPU)
+    assert ic.all_reduce(Nameless(torch.ones(5, device=GPU)), out=out) is out and out.tolist() == [SIZE] * 5
+    _dlpack_refusals()
+    _dlpack_in_place()
+    _dlpack_memory()
+
+
+def _dlpack_refusals():
+    for x, error, words in ((torch.ones(4, 4, device=GPU).t(), ValueError, "not contiguous"),
+                            (torch.ones(4, device=GPU, requires_grad=True), (TypeError, RuntimeError), "grad")):
+        try:
+            ic.all_reduce(OnlyDlpack(x))
+        except error as refused:
+            assert words in str(refused), refused
+        else:
+            raise AssertionError(f"{x} is taken")
+
+
+def _dlpack_in_place():
+    """Only where the framework says that the memory may be written, which version 1 of the protocol can."""
+    x = torch.ones(6, device=GPU)
+    try:
+        can_say = "versioned" in repr(x.__dlpack__(max_version=(1, 0)))
+    except TypeError:
+        can_say = False
+    shown = OnlyDlpack(x)
+    try:
+        assert ic.all_reduce_(shown) is shown and x.tolist() == [SIZE] * 6 and can_say, x
+    except TypeError as refused:
+        assert "may not be changed" in str(refused) and not can_say and x.tolist() == [1] * 6, refused
+
+
+def _dlpack_memory():
+    """Inputs are given back when the operation is done, results with the last tensor that uses them."""
+    before = torch.cuda.memory_allocated()
+    kept = [ic.all_reduce(OnlyDlpack(torch.full((1 << 22,), float(index), device=GPU))).tensor for index in range(3)]
+    assert torch.cuda.memory_allocated() == before, torch.cuda.memory_summary()
+    assert [x[-1].item() for x in kept] == [0, SIZE, 2 * SIZE], kept
+    kept.clear()
+    ic.all_reduce(OnlyDlpack(torch.ones(1, device=GPU)))
+    torch.cuda.synchronize()
+    free = torch.cuda.mem_get_info()[0]
+    for _ in range(8):  # Of 64 MiB each.
+        ic.all_reduce(OnlyDlpack(torch.ones(1 << 24, device=GPU)))
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    if SIZE == 1:  # Else the other ranks take and give as well.
+        assert torch.cuda.mem_get_info()[0] > free - (200 << 20), (free, torch.cuda.mem_get_info())
+
+
 def cupy_arrays():
     import cupy
     ic.init()
@@ -273,6 +373,24 @@ def cupy_arrays():
     assert isinstance(y, cupy.ndarray) and float(y[0]) == SIZE * (SIZE + 1) / 2, y
     ic.all_reduce_(x)
     assert float(x[3]) == SIZE * (SIZE + 1) / 2
+
+
+def cupyx_group():
+    """cupyx.distributed by the address that ivyrun gives it; ivycomm takes no part."""
+    import ctypes
+    import glob
+
+    import nvidia.nccl
+    # CuPy looks for it by name alone.
+    ctypes.CDLL(glob.glob(os.path.join(next(iter(nvidia.nccl.__path__)), "lib", "libnccl.so.*"))[0], ctypes.RTLD_GLOBAL)
+    import cupy
+    from cupyx import distributed
+    group = distributed.init_process_group(SIZE, RANK)
+    x, y = cupy.full((100,), RANK + 1, dtype=cupy.float32), cupy.empty(100, dtype=cupy.float32)
+    group.all_reduce(x, y)
+    cupy.cuda.Stream.null.synchronize()
+    assert float(y[5]) == SIZE * (SIZE + 1) / 2, y
+    group.stop()
 
 
 def jax_arrays():

@@ -1,0 +1,225 @@
+"""Memory of a GPU without a framework: arrays of which DLPack is all that is known, and arrays of our own.
+
+Nobody says on which stream a framework goes on that is known by DLPack alone. So its work ends before a stream that we
+name, and an operation on its arrays returns when the result is there.
+"""
+
+import contextlib
+import math
+import sys
+import weakref
+from ctypes import byref, c_void_p
+
+from . import device_driver, dlpack
+from .dense_arrays import CudaArrays, Memory, NumpyArrays, find_stream, let_borrowed_end
+from .element_types import DTYPES, dtype_number
+from .errors import check
+from .library import load, world_handle
+
+
+class DeviceMemory:
+    """An array on a GPU, in the order of C, that ivycomm's functions take as it is, and others without a copy:
+    torch.from_dlpack(it), cupy.from_dlpack(it), torch.as_tensor(it, device="cuda"), cupy.asarray(it).
+
+    shape; dtype, a name. it[1] and it[1:3] are parts of axis 0 in the same memory, which lives as long as one of them
+    or what was made of them. as_tensor and asarray know neither bfloat16 nor floats of 8 bits; from_dlpack does.
+    """
+
+    WORDS = {name: ("|" if word[1:] == "1" else "<") + word for word, name in CudaArrays.TYPES.items()}
+
+    def __init__(self, pointer, shape, dtype, owner, device=None):
+        """device: (DLPack's type, number); None: that of the pointer."""
+        self.shape, self.dtype, self.pointer = tuple(shape), dtype, pointer
+        self._owner, self._device = owner, device
+
+    @classmethod
+    def new(cls, shape, dtype, number, device=None):
+        """Memory of NCCL's where that has some, not zeroed. number: which GPU, -1 for the current one."""
+        pointer, size = c_void_p(), math.prod(shape) * DTYPES[dtype][1]
+        check(load().ivy_mem_alloc_device(world_handle(), number, size, byref(pointer)))
+        return cls(pointer.value, shape, dtype, _Region(pointer.value), device)
+
+    @property
+    def __cuda_array_interface__(self):
+        if self.dtype not in self.WORDS:
+            raise AttributeError(f"__cuda_array_interface__ has no word for {self.dtype}: use from_dlpack")
+        # Version 3, with no stream to wait for.
+        return {"version": 3, "shape": self.shape, "typestr": self.WORDS[self.dtype], "strides": None, "stream": None,
+                "data": (self.pointer if math.prod(self.shape) else 0, False)}
+
+    def __dlpack_device__(self):
+        if self._device is None:
+            self._device = device_driver.device_of(self.pointer)
+        return self._device
+
+    def __dlpack__(self, *, stream=None, **_asked):
+        device = self.__dlpack_device__()
+        if stream is not None and stream not in (-1, dlpack.stream_for(device[0], 0)):
+            device_driver.let_wait(stream, device[1])
+        return dlpack.lend(self.pointer, self.shape, self.dtype, device, self)
+
+    def __getitem__(self, key):
+        begin, shape = part_of(self.shape, key)
+        each = math.prod(self.shape[1:]) * DTYPES[self.dtype][1]
+        return DeviceMemory(self.pointer + begin * each, shape, self.dtype, self, self._device)
+
+    def __len__(self):
+        return self.shape[0]
+
+    def __repr__(self):
+        return f"DeviceMemory(shape={self.shape}, dtype={self.dtype})"
+
+
+class _Region:
+    """What ivy_mem_alloc_device gave, freed with the last array that uses it."""
+
+    def __init__(self, pointer):
+        weakref.finalize(self, load().ivy_mem_free, pointer).atexit = False
+
+
+def part_of(shape, key):
+    """(first row, shape) of the part of an array that x[key] is. IndexError: it is not one block."""
+    if isinstance(key, tuple) and len(key) == 2 and key[1] is Ellipsis:
+        key = key[0]
+    if isinstance(key, slice) and shape:
+        begin, end, step = key.indices(shape[0])
+        if step == 1:
+            return begin, (max(0, end - begin), *shape[1:])
+    elif isinstance(key, int) and shape and -shape[0] <= key < shape[0]:
+        return key % shape[0], shape[1:]
+    raise IndexError(f"[{key!r}] is not one block of an array of shape {shape}: give an index or a range of axis 0")
+
+
+class Borrowed:
+    """An array on a GPU that its framework shows by DLPack. It is asked for when it is first looked at, and given back
+    when nobody holds this any more: an operation does until it is done."""
+
+    def __init__(self, source):
+        self.source, self._tensor = source, None
+
+    @property
+    def tensor(self):
+        if self._tensor is None:
+            try:
+                tensor = dlpack.DeviceTensor(self.source)
+            except BufferError as error:
+                raise TypeError(f"a {type(self.source).__name__} does not lend its memory: {error}") from None
+            if not tensor.is_dense():
+                raise ValueError(f"the {type(self.source).__name__} is not contiguous (strides {tensor.strides} of shape "
+                                 f"{tensor.shape}): make a contiguous copy of it")
+            self._tensor = tensor
+        return self._tensor
+
+    @property
+    def shape(self):
+        return self.tensor.shape
+
+    @property
+    def dtype(self):
+        return self.tensor.dtype
+
+    def let_end_before(self, stream):
+        """What its framework has begun with it ends before what comes on that stream."""
+        if stream != 0:
+            dlpack.DeviceTensor(self.source, stream).give_back()
+
+    @staticmethod
+    def copy(to, from_):
+        """Contents of one Memory to another of the same size, one of them borrowed."""
+        stream = find_stream((to, from_))
+        let_borrowed_end((to, from_), stream)
+        device_driver.copy(to.pointer, from_.pointer, from_.bytes, stream)
+
+    def __getitem__(self, key):
+        whole = DeviceMemory(self.tensor.pointer, self.shape, self.dtype, self, self.tensor.device)
+        return DeviceExportedArrays.in_form_of(whole[key], self)
+
+
+class DeviceExportedArrays:
+    """Arrays on a GPU of any framework that shows them by DLPack alone. A result is made in memory of ours, which the
+    framework's from_dlpack takes over; where it has none the result is a DeviceMemory. So are the results for one."""
+
+    name = "dlpack_device"
+
+    @staticmethod
+    def owns(x):
+        if isinstance(x, (Borrowed, DeviceMemory)):
+            return True
+        return dlpack.is_exporter(x) and dlpack.is_on_gpu(x) and not CudaArrays.owns(x)
+
+    @staticmethod
+    def adopted(x):
+        return x if isinstance(x, (Borrowed, DeviceMemory)) else Borrowed(x)
+
+    @classmethod
+    def dtype_name(cls, x):
+        return cls.adopted(x).dtype
+
+    @classmethod
+    def input(cls, x):
+        x = cls.adopted(x)
+        number, item_bytes = dtype_number(x.dtype), DTYPES[x.dtype][1]
+        if isinstance(x, DeviceMemory):
+            return Memory(x, x.pointer, math.prod(x.shape), number, item_bytes, 0)
+        memory = Memory(x, x.tensor.pointer, math.prod(x.shape), number, item_bytes, 0)
+        memory.is_borrowed = Memory.any_borrowed = True
+        return memory
+
+    @classmethod
+    def for_output(cls, x, what):
+        return cls, cls.adopted(x)
+
+    @classmethod
+    def output(cls, x, what):
+        if not isinstance(x, (Borrowed, DeviceMemory)):
+            raise TypeError(f"{what} must be an array on a GPU, not a {type(x).__name__}")
+        if isinstance(x, Borrowed) and not x.tensor.is_writable:
+            source = type(x.source)
+            raise TypeError(f"{what}, a {source.__module__}.{source.__qualname__}, may not be changed: use the function "
+                            "without the trailing underscore, which returns a new one, and no out=")
+        return cls.input(x)
+
+    @classmethod
+    def empty(cls, shape, like):
+        like = cls.adopted(like)
+        device = like.__dlpack_device__() if isinstance(like, DeviceMemory) else like.tensor.device
+        return DeviceMemory.new((shape,) if isinstance(shape, int) else shape, like.dtype, device[1], device)
+
+    @staticmethod
+    def place(x):
+        return "cuda"
+
+    @staticmethod
+    def by_name(name, shape, place):
+        raise TypeError("this rank has no array to show on which device the result should be: give out=")
+
+    copy = staticmethod(Borrowed.copy)
+
+    @staticmethod
+    def refuse_axis(x):
+        raise ValueError("an array on a GPU that is known by DLPack alone has parts along axis 0 only: give axis=0")
+
+    move_axis_first = move_axis_back = concatenate = None  # Of other axes, which are refused.
+    changed, refuse_gradient = NumpyArrays.changed, NumpyArrays.refuse_gradient
+
+    @staticmethod
+    def in_form_of(result, x):
+        """An array of x's framework over the memory of `result`, or `result` itself."""
+        if x is None or isinstance(x, DeviceMemory):
+            return result
+        like = x.source if isinstance(x, Borrowed) else x
+        for place in places_of(like):
+            with contextlib.suppress(AttributeError, BufferError, NotImplementedError, RuntimeError, TypeError, ValueError):
+                made = place.from_dlpack(result)
+                if type(made) is type(like):
+                    return made
+        return result
+
+
+def places_of(like):
+    """Where a framework may have functions that make arrays: its namespace, the class, its modules."""
+    names = [type(like).__module__, type(like).__module__.partition(".")[0]]
+    places = [type(like), *(sys.modules[name] for name in names if name in sys.modules)]
+    if hasattr(like, "__array_namespace__"):
+        places.insert(0, like.__array_namespace__())
+    return places

@@ -1,0 +1,84 @@
+"""The few calls of a GPU's driver that arrays without a framework need: CUDA's, or ROCm's under its own names.
+
+Who calls has memory of a GPU, so the driver runs. A stream is a number: 0 is the default one.
+"""
+
+import contextlib
+import ctypes
+import os
+from ctypes import byref, c_int, c_size_t, c_uint, c_void_p
+
+from . import dlpack
+
+_NAMES = {"get_current": ("cuCtxGetCurrent", "hipCtxGetCurrent"), "set_current": ("cuCtxSetCurrent", "hipCtxSetCurrent"),
+          "retain": ("cuDevicePrimaryCtxRetain", "hipDevicePrimaryCtxRetain"),
+          "attributes": ("cuPointerGetAttributes", "hipDrvPointerGetAttributes"),
+          "copy": ("cuMemcpyDtoDAsync_v2", "hipMemcpyDtoDAsync"),
+          "make_event": ("cuEventCreate", "hipEventCreateWithFlags"), "free_event": ("cuEventDestroy_v2", "hipEventDestroy"),
+          "record": ("cuEventRecord", "hipEventRecord"), "wait": ("cuStreamWaitEvent", "hipStreamWaitEvent")}
+_NO_TIMING, _DEVICE_ORDINAL = 2, 9
+_primary = {}  # Contexts of GPUs by their numbers, kept until the process ends.
+_opened = []
+
+
+def _driver():
+    """(library, which of the names are its)"""
+    if not _opened:
+        named = os.environ.get("IVY_CUDA_LIB")
+        for name in (named,) if named else ("libcuda.so.1", "libamdhip64.so.6"):
+            with contextlib.suppress(OSError):
+                library = ctypes.CDLL(name)
+                _opened.append((library, 0 if hasattr(library, "cuInit") else 1))
+                break
+        else:
+            raise RuntimeError(f"the GPU's driver is not on this host: {named or 'libcuda.so.1'}")
+    return _opened[0]
+
+
+def _call(what, *arguments):
+    library, column = _driver()
+    name = _NAMES[what][column]
+    code = getattr(library, name)(*arguments)
+    if code:
+        raise RuntimeError(f"the GPU's driver: {name} failed ({code})")
+
+
+def device_of(pointer):
+    """(DLPack's type, number) of the GPU whose memory this is."""
+    number = c_int()
+    _call("attributes", c_uint(1), byref(c_int(_DEVICE_ORDINAL)), byref(ctypes.cast(byref(number), c_void_p)), c_void_p(pointer))
+    return (dlpack.ROCM if _driver()[1] else dlpack.CUDA, number.value)
+
+
+@contextlib.contextmanager
+def _current(number):
+    """The GPU is this thread's meanwhile."""
+    before = c_void_p()
+    if number not in _primary:
+        context = c_void_p()
+        _call("retain", byref(context), c_int(number))
+        _primary[number] = context
+    _call("get_current", byref(before))
+    _call("set_current", _primary[number])
+    try:
+        yield
+    finally:
+        _call("set_current", before)
+
+
+def copy(to, from_, size, stream):
+    """Copies on the stream from one memory of a GPU to another of the same one."""
+    with _current(device_of(to)[1]):
+        _call("copy", c_void_p(to), c_void_p(from_), c_size_t(size), c_void_p(stream))
+
+
+def let_wait(stream, number):
+    """What comes on that stream waits for what is on the default stream of the GPU."""
+    event = c_void_p()
+    with _current(number):
+        _call("make_event", byref(event), c_uint(_NO_TIMING))
+        try:
+            _call("record", event, c_void_p(0))
+            _call("wait", c_void_p(stream), event, c_uint(0))
+        finally:
+            _call("free_event", event)
