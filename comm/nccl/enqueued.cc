@@ -57,6 +57,10 @@ void EnqueuedOperations::start_thread() {
 
 void EnqueuedOperations::await_room(std::size_t most) {
   std::unique_lock lock(mutex_);
+  if (pending_.size() >= most / 2) {
+    is_filling_ = true;
+    if (is_quiet_) has_more_.notify_all();
+  }
   if (pending_.size() < most) return;
   has_less_.wait(lock, [&] { return pending_.size() < most || failure_; });
 }
@@ -113,33 +117,53 @@ std::optional<Enqueued> EnqueuedOperations::oldest() const {
   return calling_;
 }
 
+// How many of the oldest the device has done. They end in their order, so that few questions do:
+// each takes the driver's lock, which a rank that calls the next one wants as well.
+Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>& lock) {
+  const auto is_done = [&](std::size_t place) -> Result<bool> {
+    const Event event = pending_[place].event;
+    const Driver& driver = *driver_;
+    lock.unlock();
+    Result<bool> done = driver.is_done(event);
+    if (done.ok() && *done && watch_.is_broken()) done = false;
+    lock.lock();
+    return done;
+  };
+  std::size_t done = 0;
+  std::size_t unknown = pending_.size();  // Whether those before it are done; others may be added.
+  while (done < unknown) {
+    const std::size_t place = done == 0 ? 0 : done + (unknown - done) / 2;
+    if (IVY_TRY(is_done(place))) {
+      done = place + 1;
+    } else {
+      unknown = place;
+    }
+  }
+  return done;
+}
+
 // Takes those that the device has done.
 void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock,
                                    std::optional<Failure>& failure) {
-  while (!pending_.empty() && !failure) {
-    const Enqueued& front = pending_.front();
-    const Event event = front.event;
-    const Driver& driver = *driver_;
-    lock.unlock();
-    const Result<bool> is_done = driver.is_done(event);
-    const bool is_broken = is_done.ok() && *is_done && watch_.is_broken();
-    lock.lock();
-    if (!is_done.ok()) {
-      failure = make_failure(FailureKind::kTransport,
-                             describe(pending_.front()) + ": " + is_done.error().message);
-      return;
-    }
-    if (!*is_done || is_broken) return;
-    const Enqueued done = std::move(pending_.front());
-    free_events_.push_back(event);
-    pending_.pop_front();
-    if (!pending_.empty()) pending_.front().since = steady_now();
-    has_less_.notify_all();
-    if (!done.ended) continue;
-    lock.unlock();
-    done.ended(std::nullopt);
-    lock.lock();
+  const Result<std::size_t> done = count_done(lock);
+  if (!done.ok()) {
+    failure = make_failure(FailureKind::kTransport,
+                           describe(pending_.front()) + ": " + done.error().message);
+    return;
   }
+  if (*done == 0) return;
+  std::vector<std::function<void(const std::optional<Failure>&)>> told;
+  for (std::size_t i = 0; i < *done; ++i) {
+    Enqueued& front = pending_.front();
+    free_events_.push_back(front.event);
+    if (front.ended) told.push_back(std::move(front.ended));
+    pending_.pop_front();
+  }
+  if (!pending_.empty()) pending_.front().since = steady_now();
+  has_less_.notify_all();
+  lock.unlock();
+  for (const auto& ended : told) ended(std::nullopt);
+  lock.lock();
 }
 
 void EnqueuedOperations::end_all(std::unique_lock<std::mutex>& lock, const Failure& failure) {
@@ -187,7 +211,10 @@ void EnqueuedOperations::run() {
             : number != seen ? kFirstPause
                              : std::min(pause * 2, kLongestPause);
     seen = number;
-    has_more_.wait_for(lock, pause, [this] { return is_ending_; });
+    is_filling_ = false;
+    is_quiet_ = one == nullptr;
+    has_more_.wait_for(lock, pause, [this] { return is_ending_ || (is_quiet_ && is_filling_); });
+    is_quiet_ = false;
   }
 }
 

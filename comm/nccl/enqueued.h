@@ -95,6 +95,7 @@ class EnqueuedOperations {
   bool is_idle() const;
   void start_thread();
   Result<Event> take_event_locked(const Driver& driver, int device);
+  Result<std::size_t> count_done(std::unique_lock<std::mutex>& lock);
   void take_done(std::unique_lock<std::mutex>& lock, std::optional<Failure>& failure);
   void end_all(std::unique_lock<std::mutex>& lock, const Failure& failure);
   std::optional<Enqueued> oldest() const;
@@ -112,6 +113,8 @@ class EnqueuedOperations {
   std::chrono::steady_clock::time_point used_at_;
   bool is_asleep_ = false;  // The thread waits to be woken.
   bool is_for_ever_ = false;
+  bool is_quiet_ = false;    // It rests for long, because nothing was under way.
+  bool is_filling_ = false;  // So many have come meanwhile that there is no time for that.
   bool is_ending_ = false;
   std::optional<Failure> failure_;  // With which the thread has stopped; set once.
   std::thread thread_;

@@ -42,7 +42,7 @@ def test_what_ranks_do_wrong_is_told_to_both(capsys):
     run(2, "mistakes", capsys)
 
 
-@pytest.mark.parametrize("scenario", ["works", "graph", "calls", "ddp"])
+@pytest.mark.parametrize("scenario", ["works", "graph", "calls", "sizes", "ddp"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_alone_figures(ranks, scenario, capsys):
     run(ranks, scenario, capsys)

@@ -76,6 +76,13 @@ class ArrayView {
     if (!is_tensor(array)) return take(array, flags);
     return take_tensor(array, memory_);
   }
+  // As take_any(), and knows rows() afterwards.
+  bool take_with_rows(PyObject* array, int flags) {
+    if (!take_any(array, flags)) return false;
+    if (is_tensor(array)) return take_rows(array, rows_);
+    rows_ = buffer_.ndim > 0 ? buffer_.shape[0] : kNoAxis;
+    return true;
+  }
   bool take_of_host(PyObject* array, int flags) {
     return take_any(array, flags) && memory_.device < 0;
   }
@@ -101,6 +108,9 @@ class ArrayView {
   bool goes_with(const ArrayView& other) const {
     return dtype() == other.dtype() && memory_.device == other.memory_.device;
   }
+  Py_ssize_t rows() const { return rows_; }
+  // What an operation counts: one without an axis is one row.
+  Py_ssize_t rows_or_one() const { return rows_ == kNoAxis ? 1 : rows_; }
   // What follows is for arrays only.
   std::size_t bytes() const { return static_cast<std::size_t>(buffer_.len); }
   int dimensions() const { return buffer_.ndim; }
@@ -127,6 +137,7 @@ class ArrayView {
  private:
   Py_buffer buffer_;
   DenseMemory memory_;
+  Py_ssize_t rows_ = kNoAxis;
   bool is_taken_ = false;
 };
 
@@ -138,6 +149,7 @@ inline PyObject* empty_like(PyObject* array) {
 
 // As `array`, of so many rows; one without dimensions gets one.
 inline PyObject* empty_of_rows(PyObject* array, const ArrayView& view, Py_ssize_t rows) {
+  if (is_tensor(array)) return new_of_rows(array, rows);
   PyObject* const shape = PyTuple_New(view.dimensions() > 0 ? view.dimensions() : 1);
   if (shape == nullptr) return without_exception(nullptr);
   bool is_made = PyTuple_SetItem(shape, 0, PyLong_FromSsize_t(rows)) == 0;

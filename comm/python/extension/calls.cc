@@ -63,15 +63,15 @@ PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   }
   const Seat* const seat = seat_of(given[3]);
   ArrayView input;
-  if (seat == nullptr || !input.take(given[0], 0)) return not_usual();
-  const Py_ssize_t rows = (input.dimensions() > 0 ? input.length(0) : 1) * seat->size;
+  if (seat == nullptr || !input.take_with_rows(given[0], 0)) return not_usual();
+  const Py_ssize_t rows = input.rows_or_one() * seat->size;
   Result result;
   if (!result.make(empty_of_rows(given[0], input, rows))) return not_usual();
   const auto call = [&](const ivy_call* how) {
     return library.all_gather(seat->comm, input.data(), result.view.data(), input.count(),
                               input.dtype(), how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, op, split, group, out, async_op, timeout and factor.
@@ -81,17 +81,17 @@ PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const Seat* const seat = seat_of(given[3]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (seat == nullptr || op < 0 || !input.take(given[0], 0)) return not_usual();
-  if (input.dimensions() == 0 || input.length(0) % seat->size != 0) return not_usual();
+  if (seat == nullptr || op < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
+  if (!is_divisible(input, seat)) return not_usual();
   Result result;
-  if (!result.make(empty_of_rows(given[0], input, input.length(0) / seat->size))) {
+  if (!result.make(empty_of_rows(given[0], input, input.rows() / seat->size))) {
     return not_usual();
   }
   const auto call = [&](const ivy_call* how) {
     return library.reduce_scatter(seat->comm, input.data(), result.view.data(), result.view.count(),
                                   input.dtype(), op, how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes xs, op, group, async_op, timeout, factor and whether it works in place.

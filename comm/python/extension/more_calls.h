@@ -21,7 +21,7 @@ inline int root_of(PyObject* given, const Seat* seat) {
 
 // An array whose rows can be divided equally among the group's ranks.
 inline bool is_divisible(const ArrayView& array, const Seat* seat) {
-  return array.dimensions() > 0 && array.length(0) % seat->size == 0;
+  return array.rows() != kNoAxis && array.rows() % seat->size == 0;
 }
 
 // Takes x, src, group, out, async_op and timeout.
@@ -120,16 +120,16 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   const Seat* const seat = seat_of(given[4]);
   const int root = root_of(given[1], seat);
   ArrayView input;
-  if (root < 0 || !input.take(given[0], 0)) return not_usual();
+  if (root < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
   const bool is_root = seat->rank == root;
-  const Py_ssize_t rows = (input.dimensions() > 0 ? input.length(0) : 1) * seat->size;
+  const Py_ssize_t rows = input.rows_or_one() * seat->size;
   Result result;
   if (is_root && !result.make(empty_of_rows(given[0], input, rows))) return not_usual();
   const auto call = [&](const ivy_call* how) {
     return library.gather(seat->comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), root, how);
   };
-  if (!carry_out(call)) return nullptr;
+  if (!carry_out(call, input.memory())) return nullptr;
   return is_root ? result.give() : Py_NewRef(Py_None);
 }
 
@@ -138,13 +138,14 @@ inline PyObject* all_gather_in_place(PyObject*, PyObject* const* given, Py_ssize
   if (count != 5 || !are_usual(given[3], given[4]) || given[1] != Py_None) return not_usual();
   const Seat* const seat = seat_of(given[2]);
   ArrayView array;
-  if (seat == nullptr || !array.take(given[0], PyBUF_WRITABLE) || !is_divisible(array, seat))
+  if (seat == nullptr || !array.take_with_rows(given[0], PyBUF_WRITABLE) ||
+      !is_divisible(array, seat))
     return not_usual();
   const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
   const auto call = [&](const ivy_call* how) {
     return library.all_gather(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 // Takes x, split, output_split, group, out, async_op and timeout.
@@ -153,7 +154,8 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
   if (given[1] != Py_None || given[2] != Py_None || given[4] != Py_None) return not_usual();
   const Seat* const seat = seat_of(given[3]);
   ArrayView input;
-  if (seat == nullptr || !input.take(given[0], 0) || !is_divisible(input, seat)) return not_usual();
+  if (seat == nullptr || !input.take_with_rows(given[0], 0) || !is_divisible(input, seat))
+    return not_usual();
   Result result;
   if (!result.make(empty_like(given[0]))) return not_usual();
   const std::size_t each = input.count() / static_cast<std::size_t>(seat->size);
@@ -161,7 +163,7 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
     return library.all_to_all(seat->comm, input.data(), result.view.data(), each, input.dtype(),
                               how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, group, async_op and timeout.
@@ -169,13 +171,14 @@ inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize
   if (count != 4 || !are_usual(given[2], given[3])) return not_usual();
   const Seat* const seat = seat_of(given[1]);
   ArrayView array;
-  if (seat == nullptr || !array.take(given[0], PyBUF_WRITABLE) || !is_divisible(array, seat))
+  if (seat == nullptr || !array.take_with_rows(given[0], PyBUF_WRITABLE) ||
+      !is_divisible(array, seat))
     return not_usual();
   const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
   const auto call = [&](const ivy_call* how) {
     return library.all_to_all(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(call) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 }  // namespace ivy::python

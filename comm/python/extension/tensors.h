@@ -18,7 +18,7 @@ struct Tensors {
   PyObject* empty_like = nullptr;
   PyObject* increment_version = nullptr;  // Tells autograd that a tensor was written into.
   PyObject* current_stream = nullptr;     // Takes a device's number; None: no CUDA.
-  PyObject* names[12] = {};
+  PyObject* names[14] = {};
 };
 inline Tensors tensors;
 
@@ -34,7 +34,9 @@ enum TensorName {
   kDataPointer,
   kElements,
   kIsCuda,
-  kDevice
+  kDevice,
+  kShape,
+  kNewEmpty
 };
 
 // A tensor's memory, and the stream on which its framework uses it.
@@ -50,13 +52,14 @@ struct DenseMemory {
 inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
   constexpr const char* kNames[] = {"is_cpu",    "layout",        "dtype",   "requires_grad",
                                     "is_nested", "is_contiguous", "is_neg",  "is_inference",
-                                    "data_ptr",  "numel",         "is_cuda", "get_device"};
+                                    "data_ptr",  "numel",         "is_cuda", "get_device",
+                                    "shape",     "new_empty"};
   PyObject* given[6] = {};
   if (PyArg_ParseTuple(arguments, "OOOOOO", &given[0], &given[1], &given[2], &given[3], &given[4],
                        &given[5]) == 0) {
     return nullptr;
   }
-  for (int name = 0; name <= kDevice; ++name) {
+  for (int name = 0; name <= kNewEmpty; ++name) {
     keep(tensors.names[name], PyUnicode_InternFromString(kNames[name]));
   }
   keep(tensors.layout, Py_NewRef(given[1]));
@@ -139,6 +142,37 @@ inline bool take_tensor(PyObject* tensor, DenseMemory& memory) {
   memory.data = reinterpret_cast<void*>(address);
   memory.count = static_cast<std::size_t>(elements);
   return true;
+}
+
+inline constexpr Py_ssize_t kNoAxis = -1;
+
+// The length of the first axis; kNoAxis: there is none. False, without an exception: not to be had.
+inline bool take_rows(PyObject* tensor, Py_ssize_t& rows) {
+  PyObject* const shape = without_exception(PyObject_GetAttr(tensor, tensors.names[kShape]));
+  const bool is_tuple = shape != nullptr && PyTuple_Check(shape) != 0;
+  if (is_tuple) {
+    rows = PyTuple_Size(shape) == 0 ? kNoAxis : PyLong_AsSsize_t(PyTuple_GetItem(shape, 0));
+  }
+  Py_XDECREF(shape);
+  return without_exception(PyErr_Occurred() == nullptr && is_tuple ? tensor : nullptr) != nullptr;
+}
+
+// A tensor of so many rows that is like this one otherwise; null, without an exception: none.
+inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
+  PyObject* const shape = without_exception(PyObject_GetAttr(tensor, tensors.names[kShape]));
+  if (shape == nullptr) return nullptr;
+  const Py_ssize_t axes = PyTuple_Size(shape);
+  PyObject* const wanted = PyTuple_New(axes > 0 ? axes : 1);
+  bool is_made = wanted != nullptr && PyTuple_SetItem(wanted, 0, PyLong_FromSsize_t(rows)) == 0;
+  for (Py_ssize_t axis = 1; is_made && axis < axes; ++axis) {
+    is_made = PyTuple_SetItem(wanted, axis, Py_NewRef(PyTuple_GetItem(shape, axis))) == 0;
+  }
+  PyObject* const made =
+      is_made ? PyObject_CallMethodObjArgs(tensor, tensors.names[kNewEmpty], wanted, nullptr)
+              : nullptr;
+  Py_DECREF(shape);
+  Py_XDECREF(wanted);
+  return without_exception(made);
 }
 
 // Tells the framework that what it shows was written into. False: an exception is set.

@@ -145,8 +145,20 @@ def same_tensors(x, n):
                        (ic.reduce(x, 0, "max"), ic.reduce(x, 0, "max", timeout=60.0)),
                        (ic.broadcast(x, n - 1), ic.broadcast(x, n - 1, timeout=60.0)),
                        (ic.gather(x), ic.gather(x, timeout=60.0)),
+                       (ic.all_gather(x), ic.all_gather(x, timeout=60.0)),
+                       (ic.all_gather(x[0, 0].clone()), ic.all_gather(x[0, 0].clone(), timeout=60.0)),
+                       (ic.reduce_scatter(x.repeat(n, 1), "max"), ic.reduce_scatter(x.repeat(n, 1), "max", timeout=60.0)),
+                       (ic.all_gather_(x.repeat(n, 1)), ic.all_gather_(x.repeat(n, 1), timeout=60.0)),
+                       (ic.all_to_all_(x.repeat(n, 1)), ic.all_to_all_(x.repeat(n, 1), timeout=60.0)),
                        (ic.all_to_all(x.repeat(n, 1)), ic.all_to_all(x.repeat(n, 1), timeout=60.0))):
-        assert one is other is None or torch.equal(one, other)
+        assert one is other is None or (one.shape == other.shape and torch.equal(one, other))
+    whole = x.repeat(n, 1)
+    version = whole._version
+    ic.all_gather_(whole)
+    assert whole._version > version
+    taken = (calls.all_gather(x, 0, False, None, None, False, None), calls.reduce_scatter(
+        whole, "max", None, None, None, False, None, 1.0), calls.all_to_all(whole, None, None, None, None, False, None))
+    assert all((done is not NotImplemented) == calls.is_there() for done in taken)
     one = x.clone()
     version = one._version
     ic.send(x, ic.rank())

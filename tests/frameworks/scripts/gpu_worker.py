@@ -236,23 +236,55 @@ def c10d():
     dist.destroy_process_group()
 
 
+def _each(call, count=300, rounds=7):
+    """Microseconds that a call takes on the processor."""
+    call()
+    torch.cuda.synchronize()
+    times = []
+    for _ in range(rounds):
+        began = time.perf_counter()
+        for _ in range(count):
+            call()
+        times.append((time.perf_counter() - began) / count)
+        torch.cuda.synchronize()
+    return sorted(times)[rounds // 2] * 1e6
+
+
+def _all_calls(of, x, y, whole, part):
+    """The three collectives by name, of ivycomm or of torch."""
+    if of is ic:
+        return {"all_reduce": lambda: ic.all_reduce_(y), "all_gather": lambda: ic.all_gather(x),
+                "reduce_scatter": lambda: ic.reduce_scatter(whole)}
+    return {"all_reduce": lambda: dist.all_reduce(y), "all_gather": lambda: dist.all_gather_into_tensor(whole, x),
+            "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole)}
+
+
+def sizes():
+    """The same calls of several sizes beside torch's own."""
+    ic.init()
+    figures = {}
+    # Ranks that share a GPU take turns of some milliseconds each.
+    for count, times in ((2, 100), (2048, 100), (2 << 20, 20), (256 << 20, 2))[:4 if SIZE == 1 else 3]:
+        x, y = (torch.ones(count // SIZE, device=GPU), torch.ones(count, device=GPU))
+        whole, part = torch.ones(count, device=GPU), torch.ones(count // SIZE, device=GPU)
+        for name, call in _all_calls(ic, x, y, whole, part).items():
+            figures[name, count] = [_each(call, times // SIZE, 5)]
+        for backend in ("nccl", "ivy"):
+            dist.init_process_group(backend)
+            for name, call in _all_calls(dist, x, y, whole, part).items():
+                figures[name, count].append(_each(call, times // SIZE, 5))
+            dist.destroy_process_group()
+    for (name, count), (ours, nccl, ivy) in figures.items():
+        figure(f"{name} of {4 * count} bytes from Python, ranks {SIZE}: ivycomm {ours:.1f} us, torch's nccl {nccl:.1f} us, "
+               f"backend ivy {ivy:.1f} us")
+
+
 def calls():
     """What a call costs beside torch's own, on the processor."""
     ic.init()
     dist.init_process_group("nccl")
     x = torch.ones(1024, device=GPU)
-
-    def each(call, count=300):
-        call()
-        torch.cuda.synchronize()
-        best = []
-        for _ in range(7):
-            began = time.perf_counter()
-            for _ in range(count):
-                call()
-            best.append((time.perf_counter() - began) / count)
-            torch.cuda.synchronize()
-        return sorted(best)[3] * 1e6
+    each = _each
 
     ours, torchs = each(lambda: ic.all_reduce_(x)), each(lambda: dist.all_reduce(x))
     torchs_apart = each(lambda: dist.all_reduce(x, async_op=True).wait())
