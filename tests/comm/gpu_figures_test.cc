@@ -152,8 +152,8 @@ class Rounds {
 // Round by round in turn: a processor's clock and neighbours change with time.
 std::pair<Cost, Cost> costs_of(const Pair& pair, int calls, const std::function<void()>& ours,
                                const std::function<void()>& plain) {
-  // Large operations take the device's time, which varies little.
-  const int rounds = calls < 10 ? 3 : 9;
+  // Large operations take the device's time, which varies little, and so do ranks that share it.
+  const int rounds = calls < 10 || pair.fewer > 1 ? 3 : 9;
   calls = std::max(2, calls / pair.fewer);
   Rounds by_us(pair, calls, ours);
   Rounds by_nccl(pair, calls, plain);

@@ -32,7 +32,7 @@ def run(ranks, scenario, capsys):
     assert done.stdout.count(f"ok {scenario}") == ranks, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("scenario", ["arrays", "dlpack_arrays", "messages", "gradients", "c10d", "compiled"])
+@pytest.mark.parametrize("scenario", ["arrays", "messages", "gradients", "c10d", "compiled"])
 @pytest.mark.parametrize("ranks", [1, 2])
 def test_torch(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
@@ -42,9 +42,9 @@ def test_what_ranks_do_wrong_is_told_to_both(capsys):
     run(2, "mistakes", capsys)
 
 
-@pytest.mark.parametrize("scenario", ["works", "graph", "calls", "sizes", "ddp"])
+@pytest.mark.parametrize("scenario", ["dlpack_arrays", "works", "graph", "calls", "sizes", "ddp"])
 @pytest.mark.parametrize("ranks", [1, 2])
-def test_alone_figures(ranks, scenario, capsys):
+def test_torch_alone(ranks, scenario, capsys):
     run(ranks, scenario, capsys)
 
 

@@ -158,7 +158,8 @@ def hang(case):
 
 def run(case):
     ranks, expected = CASES[case]
-    job = subprocess.Popen([IVYRUN, "-n", str(ranks), sys.executable, __file__, "--worker", case],
+    name = f"hang-{case}-{os.getpid()}"  # Other jobs may run beside it.
+    job = subprocess.Popen([IVYRUN, "--name", name, "-n", str(ranks), sys.executable, __file__, "--worker", case],
                            stdout=subprocess.PIPE, text=True)
     try:
         ready = 0
@@ -168,7 +169,7 @@ def run(case):
             if ready == ranks:
                 break
         time.sleep(2)
-        why = subprocess.run([os.path.join(os.path.dirname(IVYRUN), "ivyctl"), "why"], capture_output=True, text=True,
+        why = subprocess.run([os.path.join(os.path.dirname(IVYRUN), "ivyctl"), "why", name], capture_output=True, text=True,
                              check=False)
         print("  " + (why.stdout + why.stderr).replace("\n", "\n  "))
         return re.search(expected, why.stdout) is not None
