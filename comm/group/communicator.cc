@@ -127,6 +127,23 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), alarm);
 }
 
+Error trouble_of(const Membership& parent, const std::string& trouble) {
+  return {Code::kResourceExhausted,
+          "make a group of communicator " + parent.name() + ": " + trouble};
+}
+
+// Breaks a group that this rank could not make. A rank for which it went well has the group, and
+// would wait there for this one.
+void break_unmade(Job& job, const Membership& ranks, std::shared_ptr<SharedSegment> segment,
+                  const Outcome& outcome) {
+  const Failure& failure = outcome.failure();
+  if (segment != nullptr) {
+    make_local_group(job, ranks, std::move(segment), nullptr)->break_with(failure);
+  }
+  job.report(failure, ranks.name());
+  if (ranks.node_count() > 1) job.records().agree(failure, ranks.name());
+}
+
 }  // namespace
 
 Communicator::Communicator(Job& job, Membership ranks, std::unique_ptr<Alarm> alarm,
@@ -407,6 +424,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     const std::string& name, const std::vector<std::int32_t>& ranks) {
   const auto place = std::find(ranks.begin(), ranks.end(), ranks_.rank());
   const bool is_member = place != ranks.end();
+  const auto self = static_cast<std::int32_t>(place - ranks.begin());
   std::vector<Seat> seats;
   std::vector<std::int32_t> local;
   for (const std::int32_t rank : is_member ? ranks : std::vector<std::int32_t>()) {
@@ -414,15 +432,17 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     if (seats.back().host == ranks_.own_seat().host) local.push_back(rank);
   }
   GroupSegment shared;
+  const auto unmade = [&](const Outcome& outcome) {
+    if (is_member) {
+      break_unmade(job_, Membership(name, seats, self), std::move(shared.segment), outcome);
+    }
+    return error_of(outcome);
+  };
   Called called = run(plain(Operation::kGroup), {}, [&](const OperationCall& call) {
     return share_group_segment(call, ranks_, host_, local, shared);
   });
-  if (called.outcome.code != 0) return error_of(called.outcome);
-  if (!shared.trouble.empty()) {
-    return Error{Code::kResourceExhausted,
-                 "make a group of communicator " + ranks_.name() + ": " + shared.trouble};
-  }
-  const auto self = static_cast<std::int32_t>(place - ranks.begin());
+  if (called.outcome.code != 0) return unmade(called.outcome);
+  if (!shared.trouble.empty()) return trouble_of(ranks_, shared.trouble);
   // Where this communicator has NCCL, its groups get theirs from it. The group's first rank stands
   // for it: all colours of a split differ.
   std::unique_ptr<nccl::DeviceCommunicator> device;
@@ -430,7 +450,7 @@ Result<std::unique_ptr<Communicator>> Communicator::make_child(
     called = run(plain(Operation::kGroup, Place::kDevice), {}, [&](const OperationCall& call) {
       return device_->split(call, is_member ? ranks.front() : -1, self, name, device);
     });
-    if (called.outcome.code != 0) return error_of(called.outcome);
+    if (called.outcome.code != 0) return unmade(called.outcome);
   }
   if (!is_member) return std::unique_ptr<Communicator>();
   std::unique_ptr<Communicator> child =

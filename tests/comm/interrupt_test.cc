@@ -100,6 +100,38 @@ TEST_P(Interrupts, EndASendThatNobodyReceives) {
   }));
 }
 
+// The other rank may come out of it well, and have the group that this one has not.
+TEST_P(Interrupts, EndAGroupThatIsBeingMade) {
+  constexpr int kRounds = 200;
+  const Shared<std::atomic<int>> arrived;
+  expect_well(run_world(GetParam(), [&](int rank) {
+    for (int round = 0; round < kRounds; ++round) {
+      World world(seconds(10));
+      ++*arrived;
+      while (*arrived < 2 * (round + 1)) {
+      }
+      std::thread breaker;
+      if (rank == 0) {
+        breaker = std::thread([&] {
+          std::this_thread::sleep_for(std::chrono::microseconds(2 * round));
+          ivy_comm_abort(world, "now");
+        });
+      }
+      const std::int32_t both[] = {0, 1};
+      ivy_comm* group = nullptr;
+      if (ivy_comm_group(world, both, 2, &group) == IVY_OK && rank == 0) {
+        ivy_comm_abort(group, "now");
+      } else if (group != nullptr) {
+        const std::int64_t began = monotonic_ms();
+        EXPECT_EQ(ivy_barrier(group, nullptr), IVY_CANCELLED) << ivy_last_error();
+        EXPECT_LT(monotonic_ms() - began, stretched(seconds(5)).count()) << "round " << round;
+      }
+      if (breaker.joinable()) breaker.join();
+      if (testing::Test::HasFailure()) return;
+    }
+  }));
+}
+
 INSTANTIATE_TEST_SUITE_P(, Interrupts, testing::Values(one_host(2), host_each(2)),
                          [](const auto& hosts) { return hosts_text(hosts.param); });
 

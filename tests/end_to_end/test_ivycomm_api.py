@@ -11,7 +11,7 @@ import sys
 
 import pytest
 
-from launching import BIN, REPOSITORY
+from launching import BIN, REPOSITORY, seconds
 from test_ivycomm import CALM, LIMIT, ONE_HOST, TWO_HOSTS, check_all_equal, needs_numpy, ranks_of
 
 PACKAGE = os.path.join(REPOSITORY, "comm/python")
@@ -98,6 +98,42 @@ def test_ctrl_c_at_some_moments(local):
 @needs_numpy
 def test_ctrl_c_at_every_moment(local):
     interrupted(local, 400, 20 * LIMIT)
+
+
+SLICES = """
+import random, signal, sys, time
+sys.path.insert(0, sys.argv[1])
+from ivycomm import waiting
+
+
+class Pressed(Exception):
+    pass
+
+
+def press(*_):
+    if is_armed:
+        raise Pressed
+
+
+signal.signal(signal.SIGALRM, press)
+longest = 0
+for _ in range(1000):
+    is_armed, began = True, time.monotonic()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, random.uniform(5e-5, 4e-4))
+        while True:
+            waiting.call_in_slices(lambda: None, lambda: None)
+    except Pressed:
+        is_armed = False
+    longest = max(longest, time.monotonic() - began)
+print(longest)
+"""
+
+
+def test_what_a_handler_raises_ends_a_wait_at_once_and_stays_what_it_is():
+    """Whatever step of starting a thread and waiting for it the handler interrupts."""
+    said = subprocess.run([sys.executable, "-c", SLICES, PACKAGE], capture_output=True, text=True, timeout=LIMIT)
+    assert said.returncode == 0 and not said.stderr and float(said.stdout) < seconds(2), said
 
 
 # ---- the page ----------------------------------------------------------------------------------------

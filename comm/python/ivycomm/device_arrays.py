@@ -191,7 +191,7 @@ class DeviceExportedArrays:
 
     @staticmethod
     def by_name(name, shape, place):
-        raise TypeError("this rank has no array to show on which device the result should be: give out=")
+        return DeviceMemory.new((shape,) if isinstance(shape, int) else shape, name, -1)  # This thread's GPU.
 
     copy = staticmethod(Borrowed.copy)
 

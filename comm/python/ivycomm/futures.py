@@ -13,6 +13,7 @@ import time
 
 from .errors import StillRunning, check
 from .library import load
+from .waiting import Bell
 
 _READ_BYTES = 65536  # What a pipe holds: after a read as long, numbers may be missing.
 
@@ -174,15 +175,15 @@ def wait_any(works, timeout=None):
     works = list(works)
     if not works:
         raise ValueError("wait_any of no works: none can be the first that is done")
-    ended, has_ended = [], threading.Event()
+    ended, has_ended = [], Bell()
     for index, work in enumerate(works):
         if work.test():
             return index
     undo = []
     try:
         for index, work in enumerate(works):
-            undo.append(work._tell_end(lambda index=index: (ended.append(index), has_ended.set())))
-        if not has_ended.wait(None if timeout is None else min(timeout, threading.TIMEOUT_MAX)):
+            undo.append(work._tell_end(lambda index=index: (ended.append(index), has_ended.ring())))
+        if not has_ended.wait(timeout):
             raise StillRunning(f"none of {len(works)} operations is done after {timeout:g} s; wait again, or abort")
     finally:
         for each in undo:

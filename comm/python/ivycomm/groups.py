@@ -31,6 +31,7 @@ class _Seat(c_void_p):
     """A group's handle, held by its Group and by the operations under way: who is last lets it be freed."""
 
     is_freed = False
+    _worlds_ended = -1  # A signal handler may raise before it is set: no world's.
 
     def __init__(self, address):
         super().__init__(address)
@@ -508,11 +509,13 @@ def split(color, key=0, *, group=None):
 
 def _make(parent, call, may_abort=True):
     _free_dropped()
-    made, seat = c_void_p(), None
+    made, seat, given_up = c_void_p(), None, []
 
     def make():
         with calling():
             check(call(made))
+        if given_up:
+            load().ivy_comm_abort(made, b"interrupted while the group was made")
 
     try:
         call_in_slices(make, on_interrupt=(lambda: parent.abort("interrupted")) if may_abort else None)
@@ -523,6 +526,7 @@ def _make(parent, call, may_abort=True):
         _seats.append(weakref.ref(seat))
         return seat
     except BaseException:
+        given_up.append(True)
         if made.value:  # The others have the group, and would wait in it.
             load().ivy_comm_abort(made, b"interrupted while the group was made")
             if seat is None:

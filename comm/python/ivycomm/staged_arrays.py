@@ -341,6 +341,14 @@ class IvyArrays(StagedArrays):
         return type(like)(native)
 
 
+class Exported:
+    """An array in the host's memory of which DLPack is all that is known."""
+
+    def __init__(self, source):
+        self.source, self.array = source, _lent(source)[0]
+        self.shape, self.dtype = self.array.shape, self.array.dtype
+
+
 class ExportedArrays(StagedArrays):
     """Arrays of any framework that shows them by DLPack in the host's memory: MLX, PaddlePaddle, and others."""
 
@@ -348,15 +356,20 @@ class ExportedArrays(StagedArrays):
 
     @staticmethod
     def owns(x):
-        return dlpack.is_exporter(x)
+        return isinstance(x, Exported) or dlpack.is_exporter(x)
+
+    @staticmethod
+    def adopted(x):
+        return x if hasattr(x, "shape") and hasattr(x, "dtype") else Exported(x)
 
     @staticmethod
     def view(x):
-        return _lent(x)[0]
+        return x.array if isinstance(x, Exported) else _lent(x)[0]
 
     @classmethod
     def for_output(cls, x, what):
         """Written where it lies, if its framework says that it may be."""
+        x = x.source if isinstance(x, Exported) else x
         array, writable = _lent(x)
         if not writable:
             return super().for_output(x, what)
@@ -365,6 +378,7 @@ class ExportedArrays(StagedArrays):
     @classmethod
     def made(cls, array, like):
         """An array of the framework of `like`; NumPy's where the framework offers no way."""
+        like = like.source if isinstance(like, Exported) else like
         for maker in _makers(like):
             try:
                 made = maker(array)

@@ -4,6 +4,7 @@ The interpreter runs signal handlers in the main thread, between two of its own 
 the library is one such step, so the main thread waits in slices.
 """
 
+import _thread
 import contextlib
 import signal
 import sys
@@ -53,6 +54,26 @@ def must_slice():
                                                           signal.SIGALRM))
 
 
+class Bell:
+    """Rung once, by any thread; one waits for it. As threading.Event, whose wait() however may raise "release unlocked
+    lock" in place of what a signal handler has raised; so may Thread.start()."""
+
+    def __init__(self):
+        self._is_rung, self._lock = False, _thread.allocate_lock()
+        self._lock.acquire()
+
+    def ring(self):
+        self._is_rung = True
+        with contextlib.suppress(RuntimeError):  # It has been rung before.
+            self._lock.release()
+
+    def wait(self, seconds=None):
+        """Has it been rung? seconds: how long it is waited for at most."""
+        if not self._is_rung:
+            self._lock.acquire(timeout=-1 if seconds is None else min(seconds, threading.TIMEOUT_MAX))
+        return self._is_rung
+
+
 def call_in_slices(function, on_interrupt):
     """function() on a thread of its own, while this one stays open for signals.
 
@@ -63,7 +84,7 @@ def call_in_slices(function, on_interrupt):
         return function()
     outcome = {}
     # Not Thread.join: interrupted, it takes a thread that still runs for one that has ended.
-    has_ended = threading.Event()
+    has_ended = Bell()
 
     def body():
         try:
@@ -71,11 +92,10 @@ def call_in_slices(function, on_interrupt):
         except BaseException as error:  # noqa: B902: handed to the caller.
             outcome["error"] = error
         finally:
-            has_ended.set()
+            has_ended.ring()
 
-    thread = threading.Thread(target=body, name="ivycomm-call", daemon=True)
     try:
-        thread.start()
+        _thread.start_new_thread(body, ())
         while not has_ended.wait(SLICE_MS / 1000):
             pass
     except BaseException:

@@ -321,6 +321,59 @@ def buffers(r, n):
             raise AssertionError("read-only memory was written into")
 
 
+class Shown:
+    """Memory of NumPy's, shown by __array_interface__ alone."""
+
+    def __init__(self, array):
+        self._array = array
+
+    @property
+    def __array_interface__(self):
+        return self._array.__array_interface__
+
+
+class OnlyDlpack:
+    """An array that shows itself by DLPack alone; its framework takes others' over."""
+
+    def __init__(self, array):
+        self.array = array
+
+    def __dlpack_device__(self):
+        return (1, 0)
+
+    def __dlpack__(self, **options):
+        return self.array.__dlpack__(**options)
+
+    @classmethod
+    def from_dlpack(cls, x):
+        return cls(np.from_dlpack(x))
+
+
+def shown(r, n):
+    """Arrays of which one protocol is all that is known."""
+    x = Shown(np.full(3, float(r)))
+    same(ic.all_reduce(x), np.full(3, float(sum(range(n)))), "what __array_interface__ shows")
+    assert ic.all_reduce_(x) is x
+    same(x._array, np.full(3, float(sum(range(n)))), "what __array_interface__ shows, in place")
+    frozen = np.ones(2)
+    frozen.flags.writeable = False
+    lent = OnlyDlpack(np.full((2, 3), float(r)))
+    for got in (ic.all_reduce(lent), ic.all_reduce({"a": [lent]})["a"][0], ic.all_reduce(lent, async_op=True).wait(30)):
+        assert type(got) is OnlyDlpack
+        same(got.array, np.full((2, 3), float(sum(range(n)))), "what DLPack shows")
+    same(ic.all_gather(lent, axis=1).array, np.repeat([[float(i) for i in range(n)]] * 2, 3, axis=1), "along axis 1")
+    for wrong, error, word in ((lambda: ic.all_reduce_(Shown(frozen)), ValueError, "read-only"),
+                               (lambda: ic.all_reduce(OnlyDlpack(frozen)), TypeError, "does not lend its memory")):
+        if "lend" in word and int(np.__version__.split(".")[0]) > 1:
+            continue  # From version 2.1 on NumPy lends it, and says that it is read-only.
+        try:
+            wrong()
+        except error as refused:
+            assert word in str(refused), refused
+        else:
+            raise AssertionError(f"not refused: {word}")
+
+
 class Holder:
     """Has an array as `data`, as many things do."""
 
@@ -434,7 +487,7 @@ def registered(r, n):
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
-    for part in (reductions, movement, roots_of_numpy, uneven, trees, meshes, layouts, holders, buffers, asynchronous, registered):
+    for part in (reductions, movement, roots_of_numpy, uneven, trees, meshes, layouts, holders, shown, buffers, asynchronous, registered):
         part(r, n)
     ic.barrier(timeout=30)
     leave("all equal")

@@ -189,6 +189,7 @@ def lent_values(r, n):
     tree = ic.all_reduce({"w": LentArray([1.0]), "b": [LentArray([float(r)] * 5)]})
     assert values_of(tree["w"]) == [n] and values_of(tree["b"][0]) == [sum(everyone)] * 5
     assert values_of(ic.sendrecv(LentArray([float(r)]), (r + 1) % n, src=(r - 1) % n)) == [(r - 1.0) % n]
+    assert values_of(ic.scatter(LentArray([0.5 + i for i in range(n)]) if r == 0 else None)) == [0.5 + r]
     got = LentArray([0.0])
     ic.wait_all(ic.batch_isend_irecv([ic.P2POp(ic.isend, LentArray([float(r)]), (r + 1) % n),
                                       ic.P2POp(ic.irecv, got, (r - 1) % n)]))

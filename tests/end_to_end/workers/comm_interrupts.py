@@ -56,9 +56,9 @@ def one_world(round_):
     memory = np.zeros(50), np.zeros(300_000)
     ic.barrier()
     assert ic.all_reduce(np.ones(4))[0] == n
-    if r == 0:
-        signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.03))
     try:
+        if r == 0:
+            signal.setitimer(signal.ITIMER_REAL, random.uniform(0.0001, 0.03))
         while not fired:
             one_call(choose, n, memory)
     except KeyboardInterrupt:
