@@ -319,15 +319,25 @@ Result<void> Supervisor::on_command(const Command& command) {
       return on_open_store(command.open_store());
     case Command::kStartAgain:
       return on_start_again(command.start_again());
-    case Command::KIND_NOT_SET:
-      return Error{Code::kDataLoss, "an empty command"};
-    default:
+    case Command::kSignalWorkers:
+    case Command::kStop:
+    case Command::kPause:
+    case Command::kFinish:
+    case Command::kReplaceWorker:
+    case Command::kRankGone:
+    case Command::kBeginGeneration:
+    case Command::kNews:
+    case Command::kReadOperations:
+    case Command::kCollectStacks:
       on_order(command);
       return {};
+    case Command::KIND_NOT_SET:
+      break;
   }
+  return Error{Code::kDataLoss, "an empty command"};
 }
 
-// Carries out what is never out of turn: where there is nothing to do yet, or any more, it is done.
+// Carries out a command that cannot fail: it has no effect where there is nothing to do (any more).
 void Supervisor::on_order(const Command& command) {
   switch (command.kind_case()) {
     case Command::kSignalWorkers:
@@ -354,8 +364,13 @@ void Supervisor::on_order(const Command& command) {
           command.read_operations().usage() ? workers_.usage() : Operations());
     case Command::kCollectStacks:
       return stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());
-    default:
-      return;
+    case Command::kHello:
+    case Command::kCheckAddress:
+    case Command::kStart:
+    case Command::kOpenStore:
+    case Command::kStartAgain:
+    case Command::KIND_NOT_SET:
+      return;  // on_command() carries these out itself.
   }
 }
 
