@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using TimePoint = TorchStore::TimePoint;
 
-// Opcodes, by dialect.
+// The two dialects number the same requests differently.
 struct Opcodes {
   char set;
   char get;
@@ -31,7 +31,8 @@ struct Opcodes {
 };
 constexpr Opcodes kOldCodes{0, 2, 5, 6};
 constexpr Opcodes kNewCodes{1, 3, 6, 7};
-constexpr char kValidate[] = {0, '\xCE', '\xF7', '\x85', '\x3C'};  // Opcode 0, 0x3C85F7CE.
+// Opcode 0 with torch's magic 0x3C85F7CE.
+constexpr char kValidate[] = {0, '\xCE', '\xF7', '\x85', '\x3C'};
 constexpr std::size_t kCountBytes = 8;
 
 constexpr milliseconds kProbeTime{2'000};  // A new server that never answers the old question.

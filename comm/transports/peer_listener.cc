@@ -163,7 +163,7 @@ bool wait_for(int socket, short events, const Patience& patience) {
   }
 }
 
-// False: called off.
+// Waits before the next attempt. False: the dial has been called off.
 bool pause_for(milliseconds time, const Patience& patience) {
   const auto end = std::min(patience.end, steady_now() + time);
   while (steady_now() < end) {

@@ -29,7 +29,7 @@
 namespace ivy {
 namespace {
 
-// So long --doctor waits for hosts.
+// How long --doctor waits for hosts.
 constexpr std::chrono::seconds kDoctorPatience{20};
 
 // What more than one flag decides together.
@@ -305,7 +305,7 @@ void bind_network(Binder& binder, NetworkOptions& options) {
     return {};
   });
   binder.value("master-port", [&](const std::string& text) -> Result<void> {
-    // torchrun's "any free port".
+    // "Any free port" for torchrun, and so it is without the flag.
     if (text == "0") return {};
     options.port_low = IVY_TRY(port_number()(text));
     options.port_high = options.port_low;

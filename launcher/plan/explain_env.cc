@@ -20,7 +20,7 @@ bool is_secret(const std::string& name) {
          name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
 }
 
-// http://user:password@proxy:3128
+// A proxy's address may carry one: http://user:password@proxy:3128.
 bool has_password(const std::string& name, const std::string& value) {
   return (name.ends_with("_proxy") || name.ends_with("_PROXY")) &&
          value.find('@') != std::string::npos;

@@ -76,19 +76,19 @@ std::string folded_numbers(const std::vector<Number>& numbers) {
 // ASCII alone, whatever the locale.
 std::string lower_case(std::string_view text);
 
-// "2.3 s"
+// A time in seconds with one decimal: "2.3 s".
 std::string tenths_text(std::int64_t ns);
 
-// "1 host", "3 hosts"
+// A number with its noun: "1 host", "3 hosts".
 std::string counted(std::size_t count, std::string_view noun);
 
-// "10.0.0.1:8080", "[::1]:8080"
+// An address with its port: "10.0.0.1:8080", "[::1]:8080".
 std::string with_port(const std::string& address, int port);
 
 // A time as schedulers write it, [days-]hours:minutes:seconds or minutes:seconds, in seconds. Only
 // its first number may be more than a clock shows.
 std::optional<double> clock_seconds(std::string_view text);
-// "01:02:03"
+// Hours, minutes and seconds: "01:02:03".
 std::string clock_text(std::int64_t seconds);
 
 // One word of a command line as a shell needs it.

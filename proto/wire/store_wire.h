@@ -44,7 +44,7 @@ inline constexpr std::size_t kReplyTextBytes = 8;
 inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
 inline constexpr std::size_t kMaxKeys = 1u << 20;
-inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};  // No timeout.
+inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};  // A wait that has no timeout.
 
 struct FrameHead {
   std::uint8_t kind = 0;  // The request's op or the reply's status.

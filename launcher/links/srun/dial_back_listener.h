@@ -30,7 +30,7 @@ struct DialKeys {
 };
 
 struct DialBackListenerSettings {
-  std::vector<std::string> addresses;  // Numeric; at least one.
+  std::vector<std::string> addresses;  // Numeric addresses, at least one of them.
   // Ports that may be used, the highest first: MASTER_PORT is taken from the other end. 0: any.
   std::uint16_t port_low = 0;
   std::uint16_t port_high = 0;

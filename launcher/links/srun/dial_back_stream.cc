@@ -158,7 +158,7 @@ void DialBackStream::write_queued() {
   queued_.clear();
   written_ = 0;
   is_writing_ = false;
-  // Never from inside write().
+  // The caller may still be inside write(): answer in a later turn.
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_stopped_ && !self->is_writing_ && self->handlers_.drained)
       self->handlers_.drained();
