@@ -394,8 +394,8 @@ def check_rooms(files, findings):
 
 
 def check_named_files(files, findings):
-    """A README names no header or source of its folder that is not there."""
-    for path in sorted(file for file in files if file.endswith("/README.md")):
+    """A README names no header or source that is not there, nor does the page of walks and changes."""
+    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/structure.md"):
         folder = os.path.dirname(path)
         for number, line in enumerate(read(path).splitlines(), 1):
             for name in re.findall(r"`([\w/.]+/\w+\.(?:h|cc|py|cmake|proto|def))`|`(\w+\.(?:h|cc|proto|def))`", line):

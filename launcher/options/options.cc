@@ -266,7 +266,9 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
       "lease", options.lease, [](const std::string& text) -> Result<std::chrono::milliseconds> {
         const std::chrono::milliseconds lease = IVY_TRY(parse_duration(text));
         if (lease >= kShortestLease) return lease;
-        return usage_error("a lease must be 2 s or more: hosts are heard once per second");
+        const auto shortest = std::chrono::ceil<std::chrono::seconds>(kShortestLease).count();
+        return usage_error("a lease must be " + std::to_string(shortest) +
+                           " s or more, which is two heartbeats");
       });
   binder.value("stall-timeout", [&](const std::string& text) -> Result<void> {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
