@@ -1,5 +1,4 @@
 // ivyrun: one command starts one worker per accelerator on every host.
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -40,6 +39,7 @@
 
 #ifdef IVY_HAS_WARDEN
 #include "agent/node/roles/warden_role.h"
+#include "proto/os/process.h"
 constexpr ivy::WardenCopy::Main kWardenRole = ivy::run_warden_role;
 #else
 constexpr ivy::WardenCopy::Main kWardenRole = nullptr;
@@ -58,14 +58,6 @@ int complain(const ivy::Error& error) {
   diagnostic.fix = error.fix;
   std::fputs(ivy::render(diagnostic).c_str(), stderr);
   return ivy::kExitUsage;
-}
-
-// Each host needs a few descriptors: the limit is raised as far as it goes.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string absolute_directory(const std::string& given) {
@@ -397,7 +389,7 @@ ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* 
 ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
                                                            char* const* argv,
                                                            ivy::Options& options) {
-  // In torchrun mode whoever has started the nodes chose the hosts.
+  // In torchrun mode the hosts are those on which a node was started.
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);

@@ -61,7 +61,7 @@ struct AuthorityFacts {
 };
 Result<AuthorityFacts> authority_facts(const std::string& certificate_pem);
 
-// "4F:02" and "4f02" are one serial: "4f02". InvalidArgument when it is none.
+// "4F:02" and "4f02" are one serial: "4f02". InvalidArgument: it is no serial.
 Result<std::string> canonical_serial(const std::string& typed);
 
 }  // namespace ivy

@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "comm/join/endpoint.h"
 #include "proto/os/clock.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy::comm {
 namespace {
@@ -99,8 +99,7 @@ Result<int> dial_one(const addrinfo& where, TimePoint end) {
   Descriptor owner(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int socket = owner.get();
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  send_at_once(socket);
   int failed = connect(socket, where.ai_addr, where.ai_addrlen) == 0 ? 0 : errno;
   if (failed == EINPROGRESS) {
     failed = ETIMEDOUT;

@@ -12,7 +12,7 @@
 namespace ivy::comm::nccl {
 namespace {
 
-// An error of NCCL is a hint: for so long the alarm is asked who died.
+// An error of NCCL is a hint: this is how long the alarm is asked who died.
 constexpr std::chrono::milliseconds kVerdictTime{200};
 constexpr std::chrono::milliseconds kVerdictStep{5};
 // The most of NCCL's own message that is quoted; a failure's text has 512 bytes.

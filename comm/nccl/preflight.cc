@@ -440,13 +440,6 @@ std::string unescaped(std::string_view value) {
   return text;
 }
 
-template <class Number>
-bool read_number(const std::string& text, Number& number) {
-  const std::optional<Number> read = to_number<Number>(text);
-  number = read.value_or(0);
-  return read.has_value();
-}
-
 // A "name=value" pair, cut at the first '='.
 std::pair<std::string, std::string> cut(const std::string& text) {
   const std::size_t equals = text.find('=');

@@ -120,8 +120,8 @@ class Binder {
   CLI::App app_;
   std::set<std::string, std::less<>> bound_;
   std::map<std::string, std::string, std::less<>> shown_;
-  std::map<std::string, std::string, std::less<>>
-      texts_;  // The switches to which a text may be joined.
+  // The switches to which a text may be joined.
+  std::map<std::string, std::string, std::less<>> texts_;
   std::vector<std::string> tokens_;
 };
 

@@ -48,6 +48,13 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
+// The same into a place, which becomes 0 where the text is no number; then false.
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const std::optional<Number> read = to_number<Number>(text);
+  number = read.value_or(0);
+  return read.has_value();
+}
 
 // Bytes as lower-case digits, two for each, and back from nothing but such digits.
 std::string hexadecimal(std::string_view bytes);
@@ -81,6 +88,9 @@ std::string tenths_text(std::int64_t ns);
 
 // A number with its noun: "1 host", "3 hosts".
 std::string counted(std::size_t count, std::string_view noun);
+
+// A number with zeros in front, as wide as that at least.
+std::string zero_padded(std::uint64_t number, std::size_t width);
 
 // An address with its port: "10.0.0.1:8080", "[::1]:8080".
 std::string with_port(const std::string& address, int port);

@@ -61,7 +61,7 @@ Result<void> prepare_anchor(TrustAnchor& anchor);
 Result<void> check_certificate_name(CertificateRole role, std::string_view name);
 
 // Reads the first certificate of the text without verifying it, for messages and for `ivy-agent`'s
-// verbs. Fails with InvalidArgument if it is none of ours. PEM blocks come first in every text
+// verbs. Fails with InvalidArgument if it is not one of ours. PEM blocks come first in every text
 // here; what follows the last one is ignored.
 Result<CertificateIdentity> read_certificate(std::string_view pem);
 

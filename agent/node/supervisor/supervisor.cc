@@ -73,7 +73,7 @@ std::string hear_of_cgroup(int pipe) {
   return described_cgroup({text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))});
 }
 
-// False where a descendant is left, whom the warden is to end.
+// False where a descendant is left, which the warden then ends.
 bool say_farewell(int pipe) {
   siginfo_t info{};
   if (pipe < 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
@@ -715,8 +715,8 @@ int run_supervisor(const SupervisorStart& start) {
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.
     auto* const supervisor = new Supervisor(start);
-    // Agents and ivyctl know by this name whom to ask for an end, so not before the signal is
-    // heard.
+    // Agents and ivyctl send the signal to the process of this name, so it must be handled by
+    // now.
     prctl(PR_SET_NAME, "ivy-supervisor");
     return supervisor->run();
   } catch (const std::exception& error) {

@@ -35,7 +35,7 @@ struct DialBackListenerSettings {
   std::uint16_t port_low = 0;
   std::uint16_t port_high = 0;
   DialKeys keys;
-  // For messages: whom we listen for, and what to do when that is not possible.
+  // For messages: who is to connect, and what to do when we cannot listen.
   std::string awaited = "the step's hosts";
   std::string fix = "--port-range A-B names ports that are free, --iface NAME another interface";
 };
