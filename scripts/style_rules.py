@@ -369,7 +369,7 @@ def check_readmes(files, findings):
         findings.add("README.md", 1, "missing")
 
 
-PICTURE = re.compile(r"^(?:    |```)", re.MULTILINE)
+PICTURE = re.compile(r"^(?:    )?[^|\n].*[─│▶◀]", re.MULTILINE)
 TO_ADD = re.compile(r"\bto add\b", re.IGNORECASE)
 SOURCES = CXX + (".def", ".proto", ".py")
 
