@@ -34,12 +34,12 @@
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
 #include "proto/os/own_program.h"
+#include "proto/os/process.h"
 #include "proto/os/process_title.h"
 #include "proto/os/short_slice.h"
 
 #ifdef IVY_HAS_WARDEN
 #include "agent/node/roles/warden_role.h"
-#include "proto/os/process.h"
 constexpr ivy::WardenCopy::Main kWardenRole = ivy::run_warden_role;
 #else
 constexpr ivy::WardenCopy::Main kWardenRole = nullptr;
@@ -144,7 +144,7 @@ class Signals {
 // way: the longer bound is for a machine that has no time for them, the shorter for children that
 // are not ours.
 constexpr std::int64_t kReapPatienceNs = 500'000'000;
-constexpr std::int64_t kStrangersPatienceNs = 5'000'000;
+constexpr std::int64_t kOthersPatienceNs = 5'000'000;
 
 // warden: the leader of its process group, to which the supervisor belongs; 0: there is none.
 bool has_children_of_ours(pid_t warden) {
@@ -166,7 +166,7 @@ void reap_children(pid_t warden) {
     }
     if (ended < 0) return;
     const std::int64_t patience =
-        has_children_of_ours(warden) ? kReapPatienceNs : kStrangersPatienceNs;
+        has_children_of_ours(warden) ? kReapPatienceNs : kOthersPatienceNs;
     const std::int64_t left = begin + patience - ivy::monotonic_ns();
     if (left <= 0) return;
     const timespec time{0, static_cast<long>(left)};
@@ -402,7 +402,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (!is_slurms && wants_end)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
-                          " is for Slurm jobs, and this is none (no SLURM_JOB_ID)",
+                          " is for Slurm jobs, and this is not one (no SLURM_JOB_ID)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
@@ -536,7 +536,7 @@ int launch(int argc, char** argv) {
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
+  ivy::raise_descriptor_limit();  // Each host needs a few descriptors.
   ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   // No flag for people: it stands in no table and no help.
