@@ -47,7 +47,7 @@ def _on_device(shape, dtype, device, window):
     # A name, numpy.float32, numpy.dtype("float32") or torch.float32.
     name = getattr(dtype, "__name__", None) or getattr(dtype, "name", None) or str(dtype).removeprefix("torch.")
     if name not in _WORDS:
-        raise TypeError(f"dtype={dtype!r} is none that __cuda_array_interface__ has; there are " + ", ".join(_WORDS))
+        raise TypeError(f"dtype={dtype!r} is not in __cuda_array_interface__; there are " + ", ".join(_WORDS))
     size, pointer = math.prod(shape) * DTYPES[name][1], c_void_p()
     with calling():
         check(load().ivy_mem_alloc_device(world().handle, _device_number(device), size, byref(pointer)))
