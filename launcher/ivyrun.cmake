@@ -9,6 +9,8 @@ add_library(ivy_job STATIC
   report/missing_module.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
+# An event that no case names would be ignored in silence.
+target_compile_options(ivy_job PRIVATE -Werror=switch)
 
 # ivy_join: torchrun mode, in which every node has an ivyrun of its own.
 add_library(ivy_join STATIC

@@ -1,5 +1,4 @@
 // ivyrun: one command starts one worker per accelerator on every host.
-#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -35,6 +34,7 @@
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
 #include "proto/os/own_program.h"
+#include "proto/os/process.h"
 #include "proto/os/process_title.h"
 #include "proto/os/short_slice.h"
 
@@ -58,14 +58,6 @@ int complain(const ivy::Error& error) {
   diagnostic.fix = error.fix;
   std::fputs(ivy::render(diagnostic).c_str(), stderr);
   return ivy::kExitUsage;
-}
-
-// Each host needs a few descriptors: the limit is raised as far as it goes.
-void raise_descriptor_limit() {
-  rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
-  limit.rlim_cur = limit.rlim_max;
-  setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string absolute_directory(const std::string& given) {
@@ -152,7 +144,7 @@ class Signals {
 // way: the longer bound is for a machine that has no time for them, the shorter for children that
 // are not ours.
 constexpr std::int64_t kReapPatienceNs = 500'000'000;
-constexpr std::int64_t kStrangersPatienceNs = 5'000'000;
+constexpr std::int64_t kOthersPatienceNs = 5'000'000;
 
 // warden: the leader of its process group, to which the supervisor belongs; 0: there is none.
 bool has_children_of_ours(pid_t warden) {
@@ -174,7 +166,7 @@ void reap_children(pid_t warden) {
     }
     if (ended < 0) return;
     const std::int64_t patience =
-        has_children_of_ours(warden) ? kReapPatienceNs : kStrangersPatienceNs;
+        has_children_of_ours(warden) ? kReapPatienceNs : kOthersPatienceNs;
     const std::int64_t left = begin + patience - ivy::monotonic_ns();
     if (left <= 0) return;
     const timespec time{0, static_cast<long>(left)};
@@ -397,7 +389,7 @@ ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* 
 ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
                                                            char* const* argv,
                                                            ivy::Options& options) {
-  // In torchrun mode whoever has started the nodes chose the hosts.
+  // In torchrun mode the hosts are those on which a node was started.
   if (options.node_rank) return std::optional<ivy::Allocation>{};
   const bool wants_end = options.stop_before_end || options.requeue;
   const bool passes_over = ivy::passes_allocation_over(options);
@@ -410,7 +402,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (!is_slurms && wants_end)
     return ivy::Error{ivy::Code::kInvalidArgument,
                       std::string(options.requeue ? "--requeue" : "--stop-before-end") +
-                          " is for Slurm jobs, and this is none (no SLURM_JOB_ID)",
+                          " is for Slurm jobs, and this is not one (no SLURM_JOB_ID)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
@@ -544,7 +536,7 @@ int launch(int argc, char** argv) {
   if (ivy::agent_link_maker()) ivy::take_the_name_of_ivyrun();
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
-  raise_descriptor_limit();
+  ivy::raise_descriptor_limit();  // Each host needs a few descriptors.
   ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   // No flag for people: it stands in no table and no help.

@@ -26,6 +26,7 @@ PRODUCT = ("proto", "rendezvous", "comm", "agent", "launcher")
 MOST_METHODS, MOST_MEMBERS, LONG_FUNCTION, MANY_PARAMETERS = 30, 20, 40, 4
 LONG_README, WIDE_LINE = 150, 120
 RATCHET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "house_ratchet.json")
+TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # An order to a program is no comment.
 BAD_OPENING = re.compile(r"(Of|Who|Whom|Whose|Whoever|Nobody|Somebody|Was)\b")
 
 
@@ -211,7 +212,8 @@ def comments_of(path):
     trailing = [[number + 1, match.group(1).strip()] for number, line in enumerate(text)
                 if (match := re.search(r"[;,{})>]\s+//\s?(.*)$", line)) and not line.strip().startswith("//")
                 and not re.match(r'}  // (namespace|extern "C")', line)]
-    return blocks + trailing, taken, sum(1 for line in text if line.strip())
+    said = [block for block in blocks + trailing if not TO_A_TOOL.match(block[1])]
+    return said, taken, sum(1 for line in text if line.strip())
 
 
 def comment_figures(files):

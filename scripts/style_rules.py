@@ -369,6 +369,54 @@ def check_readmes(files, findings):
         findings.add("README.md", 1, "missing")
 
 
+PICTURE = re.compile(r"^(?:    )?[^|\n].*[─│▶◀]", re.MULTILINE)
+TO_ADD = re.compile(r"\bto add\b", re.IGNORECASE)
+SOURCES = CXX + (".def", ".proto", ".py")
+
+
+def check_rooms(files, findings):
+    """The README of a folder with sources has a picture and says what to touch, and in the product names each file."""
+    for path in sorted(file for file in files if file.endswith("/README.md")):
+        folder = os.path.dirname(path)
+        names = {os.path.basename(file).rsplit(".", 1)[0] for file in files
+                 if os.path.dirname(file) == folder and file.endswith(SOURCES)}
+        if not names:
+            continue
+        text = read(path)
+        if not PICTURE.search(text):
+            findings.add(path, 1, "no picture of how the files call one another (an indented block)")
+        if not TO_ADD.search(text):
+            findings.add(path, 1, 'no "To add X, touch Y"')
+        if not folder.startswith(("tests/", "scripts/")):
+            for name in sorted(names - {"__init__"}):
+                if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
+                    findings.add(path, 1, f"does not name {name}")
+
+
+def check_named_files(files, findings):
+    """A README names no header or source that is not there, nor does the page of walks and changes."""
+    for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/structure.md"):
+        folder = os.path.dirname(path)
+        for number, line in enumerate(read(path).splitlines(), 1):
+            for name in re.findall(r"`([\w/.]+/\w+\.(?:h|cc|py|cmake|proto|def))`|`(\w+\.(?:h|cc|proto|def))`", line):
+                check_named_file(path, number, folder, name[0] or name[1], files, findings)
+
+
+def check_named_file(path, number, folder, name, files, findings):
+    if re.search(r"[A-Z]{3}", name):  # A pattern, such as NAME_test.cc.
+        return
+    places = [name] + [os.path.normpath(os.path.join(above, name)) for above in above_and_self(folder)]
+    if any(place in files for place in places) or any(file.endswith("/" + name) for file in files):
+        return
+    findings.add(path, number, f"{name} is not there")
+
+
+def above_and_self(folder):
+    while folder:
+        yield folder
+        folder = os.path.dirname(folder)
+
+
 def read(path):
     with open(path, encoding="utf-8", errors="replace") as stream:
         return stream.read()
@@ -399,7 +447,7 @@ def check_file(path, findings):
     check_text(path, text, findings)
     if path.endswith(CXX):
         check_cxx(path, text, findings)
-    elif path.endswith(".py") or "python" in text.split("\n", 1)[0][:40]:
+    elif path.endswith(".py") or (text.startswith("#!") and "python" in text.split("\n", 1)[0]):
         check_python_functions(path, text, findings)
 
 
@@ -412,6 +460,8 @@ def main():
     for path in files:
         check_file(path, findings)
     check_readmes(set(files), findings)
+    check_rooms(set(files), findings)
+    check_named_files(set(files), findings)
     for path, line, what in sorted(findings.lines):
         print(f"{path}:{line}: {what}")
     return 1 if findings.lines else 0

@@ -22,6 +22,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy {
 namespace {
@@ -310,7 +311,7 @@ void Acceptor::Listener::admit(Descriptor socket, const SocketAddress& from) {
   const Place peer = describe(from);
   if (within_margin(socket.get())) return refuse_for_want_of_room(peer.whole, socket.get());
   if (kind_ == Kind::kUnix) return admit_local(std::move(socket));
-  set_option(socket.get(), IPPROTO_TCP, TCP_NODELAY, 1);
+  send_at_once(socket.get());
   if (kind_ == Kind::kPlaintext) return deliver(socket.release());
   await_first_bytes(std::move(socket), peer);
 }

@@ -72,7 +72,7 @@ class AgentCredentials {
   Result<CertificateIdentity> judge(std::string_view pem) const;
   // "host/node1 serial 4f02 until 2026-11-24": for the log.
   std::string description() const;
-  std::int64_t expires_at() const;  // Seconds since 1970.
+  std::int64_t expires_at() const;  // When the certificate ends, in seconds since 1970.
 
  private:
   class ClientVerifier;

@@ -23,7 +23,7 @@ namespace ivy {
 
 struct AgentServiceOptions {
   std::string state_directory;   // 0700: records of jobs, tombstones.
-  std::string bundle_directory;  // As SSH uses: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
+  std::string bundle_directory;  // SSH's too: ${XDG_CACHE_HOME:-$HOME/.cache}/ivyrun.
   std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
   std::string containment;       // What the Facts call answers.
   std::string version;

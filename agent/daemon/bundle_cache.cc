@@ -20,6 +20,7 @@
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
+#include "proto/os/spawn_setup.h"
 
 namespace ivy {
 namespace {
@@ -85,24 +86,14 @@ void remove_directory(const std::string& directory) {
 }
 
 int spawn_trial(const std::string& program, pid_t* pid) {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  posix_spawn_file_actions_init(&actions);
-  posix_spawnattr_init(&attributes);
-  for (int fd = 0; fd <= 2; ++fd)
-    posix_spawn_file_actions_addopen(&actions, fd, "/dev/null", O_RDWR, 0);
-  posix_spawn_file_actions_addclosefrom_np(&actions, 3);
-  sigset_t none;
-  sigemptyset(&none);
-  posix_spawnattr_setsigmask(&attributes, &none);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSIGMASK);
+  SpawnSetup setup;
+  for (const int fd : {0, 1, 2}) setup.open_null(fd);
+  setup.close_from(3);
+  setup.set_signals_and_session();
   char* const arguments[] = {const_cast<char*>(kProgram), const_cast<char*>("--version"), nullptr};
   char* const environment[] = {nullptr};
-  const int error =
-      posix_spawn(pid, program.c_str(), &actions, &attributes, arguments, environment);
-  posix_spawnattr_destroy(&attributes);
-  posix_spawn_file_actions_destroy(&actions);
-  return error;
+  return posix_spawn(pid, program.c_str(), &setup.actions, &setup.attributes, arguments,
+                     environment);
 }
 
 // Runs `ivy-node --version`, which proves that this file runs in this place.

@@ -388,7 +388,7 @@ Result<Order> renewal(const Authority& authority, const Subject& subject,
     return Error{Code::kFailedPrecondition,
                  subject.text() + " was revoked on " + certificate_date(last.revoked_at) +
                      ": it is not renewed",
-                 "if it shall be trusted again: `ivy-agent cert " + subject.verb_arguments() + "`"};
+                 "to trust it again: `ivy-agent cert " + subject.verb_arguments() + "`"};
   }
   const CertificateIdentity identity = IVY_TRY(last_identity(authority, last));
   const int usual_days = subject.is_host() ? kHostDays : kUserDays;

@@ -35,7 +35,7 @@ std::string ivyrun_config_directory(const Environment& environment);
 // The directory of the CA, for every verb, and today's date.
 struct CertificateAuthorityPlace {
   std::string config_directory;
-  std::string directory;  // --ca; empty: config_directory/ca.
+  std::string directory;  // From --ca; empty means config_directory/ca.
   std::int64_t now_unix_s = std::time(nullptr);
 };
 

@@ -27,7 +27,7 @@ struct IssuedCertificate {
   std::string serial;
   CertificateRole role = CertificateRole::kUser;
   std::string name;
-  std::int64_t not_after = 0;   // Seconds since 1970.
+  std::int64_t not_after = 0;   // Both times are seconds since 1970.
   std::int64_t revoked_at = 0;  // 0 while it is valid.
   std::string directory;        // Where its files were written, absolute.
   bool operator==(const IssuedCertificate&) const = default;

@@ -25,7 +25,7 @@ struct CertificateRequest {
   std::vector<std::string> dns_names;
   std::vector<std::string> addresses;        // In numbers, without a port.
   std::vector<std::string> extended_usages;  // Such as "serverAuth" and "clientAuth".
-  std::int64_t not_before = 0;               // Seconds since 1970.
+  std::int64_t not_before = 0;               // Both times are seconds since 1970.
   std::int64_t not_after = 0;
 };
 
@@ -44,7 +44,7 @@ Result<KeyAndCertificate> issue_certificate(const KeyAndCertificate& authority,
                                             const CertificateRequest& request);
 
 struct RevocationListDates {
-  std::int64_t last_update = 0;  // Seconds since 1970.
+  std::int64_t last_update = 0;  // Both times are seconds since 1970.
   std::int64_t next_update = 0;
   std::int64_t number = 0;  // Must grow from list to list.
 };
@@ -61,7 +61,7 @@ struct AuthorityFacts {
 };
 Result<AuthorityFacts> authority_facts(const std::string& certificate_pem);
 
-// "4F:02" and "4f02" are one serial: "4f02". InvalidArgument when it is none.
+// "4F:02" and "4f02" are one serial: "4f02". InvalidArgument: it is no serial.
 Result<std::string> canonical_serial(const std::string& typed);
 
 }  // namespace ivy

@@ -121,10 +121,10 @@ bool HalfOpen::is_proved(const std::string& address) const {
 bool HalfOpen::is_full_for(const std::string& address) const {
   if (entries_.size() >= limits_.total) return true;
   if (is_proved(address)) return false;
-  std::size_t strangers = 0;
+  std::size_t unproved = 0;
   for (const auto& [other, count] : per_address_)
-    if (!is_proved(other)) strangers += count;
-  return strangers >= limits_.total - limits_.kept_for_proved;
+    if (!is_proved(other)) unproved += count;
+  return unproved >= limits_.total - limits_.kept_for_proved;
 }
 
 // The address with most connections; only unproved addresses count as long as there are any.

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <csignal>
 #include <string_view>
 #include <vector>
 
@@ -17,6 +16,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/process.h"
+#include "proto/os/spawn_setup.h"
 
 namespace ivy {
 namespace {
@@ -47,43 +47,6 @@ constexpr std::array<std::string_view, 21> kAgentsOwn = {"NOTIFY_SOCKET",
                                                          "IVY_NODE_*",
                                                          "XDG_SESSION_*"};
 
-// Frees the attributes and file actions of posix_spawn.
-class SpawnPlan {
- public:
-  SpawnPlan() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnPlan() {
-    posix_spawnattr_destroy(&attributes);
-    posix_spawn_file_actions_destroy(&actions);
-  }
-  SpawnPlan(const SpawnPlan&) = delete;
-  SpawnPlan& operator=(const SpawnPlan&) = delete;
-
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-};
-
-void plan_descriptors(SpawnPlan& plan, int carrier) {
-  // Even when source and target are equal this clears close-on-exec.
-  posix_spawn_file_actions_adddup2(&plan.actions, carrier, kCarrierFd);
-  for (int fd = 0; fd <= 2; ++fd)
-    posix_spawn_file_actions_addopen(&plan.actions, fd, "/dev/null", O_RDWR, 0);
-  posix_spawn_file_actions_addclosefrom_np(&plan.actions, kCarrierFd + 1);
-}
-
-void plan_signals(SpawnPlan& plan) {
-  sigset_t none;
-  sigset_t all;
-  sigemptyset(&none);
-  sigfillset(&all);
-  posix_spawnattr_setsigmask(&plan.attributes, &none);
-  posix_spawnattr_setsigdefault(&plan.attributes, &all);
-  posix_spawnattr_setflags(&plan.attributes,
-                           POSIX_SPAWN_SETSID | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF);
-}
-
 std::vector<std::string> arguments_of(const WardenRequest& request) {
   std::vector<std::string> arguments = {"ivy-node",     "warden",
                                         "--job",        request.key.job_id,
@@ -99,17 +62,19 @@ std::vector<std::string> arguments_of(const WardenRequest& request) {
 }
 
 Result<pid_t> spawn_warden(const WardenRequest& request, int carrier) {
-  SpawnPlan plan;
-  plan_descriptors(plan, carrier);
-  plan_signals(plan);
+  SpawnSetup setup;
+  setup.copy(carrier, kCarrierFd);
+  for (const int fd : {0, 1, 2}) setup.open_null(fd);
+  setup.close_from(kCarrierFd + 1);
+  setup.set_signals_and_session();
   std::vector<std::string> arguments = arguments_of(request);
   std::vector<std::string> environment;
   for (const EnvVariable& variable : request.environment)
     environment.push_back(variable.name + "=" + variable.value);
   const std::string program = request.directory + "/ivy-node";
   pid_t pid = -1;
-  const UsersCoreLimit inherited;  // The job's workers shall have it.
-  const int error = posix_spawn(&pid, program.c_str(), &plan.actions, &plan.attributes,
+  const UsersCoreLimit inherited;  // The job's workers get it back.
+  const int error = posix_spawn(&pid, program.c_str(), &setup.actions, &setup.attributes,
                                 exec_words(arguments).data(), exec_words(environment).data());
   if (error != 0) return errno_error(Code::kUnavailable, "start " + program, error);
   return pid;

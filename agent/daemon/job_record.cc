@@ -116,7 +116,7 @@ Result<std::string> unescape_value(std::string_view text) {
     const std::string_view escape = text.substr(at, kEscapeLength);
     const int high = escape.size() == kEscapeLength ? value_of_digit(escape[2]) : -1;
     const int low = escape.size() == kEscapeLength ? value_of_digit(escape[3]) : -1;
-    if (high < 0 || low < 0 || escape[1] != 'x') return damaged("an escape that is none");
+    if (high < 0 || low < 0 || escape[1] != 'x') return damaged("an unknown escape");
     bytes += static_cast<char>(high * 16 + low);
     at += kEscapeLength - 1;
   }

@@ -214,7 +214,7 @@ void JobRegistry::end(const JobPointer& job, const std::string& outcome) {
   // The line comes before the tombstone: an agent that dies between the two logs it twice rather
   // than never.
   handlers_.audit(audit_line(job->record, now, outcome));
-  directory_.bury(key, now);
+  directory_.mark_ended(key, now);
   jobs_.erase(key);
   handlers_.ended(key);
 }

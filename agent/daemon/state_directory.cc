@@ -178,7 +178,7 @@ void StateDirectory::forget(const JobKey& key) {
   unlink(warden_record(key).c_str());
 }
 
-void StateDirectory::bury(const JobKey& key, std::int64_t ended_at) {
+void StateDirectory::mark_ended(const JobKey& key, std::int64_t ended_at) {
   const std::string ended = path_of(key, kEndedSuffix);
   if (rename(path_of(key, kRecordSuffix).c_str(), ended.c_str()) == 0)
     utimensat(AT_FDCWD, ended.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);

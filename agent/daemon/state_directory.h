@@ -58,7 +58,7 @@ class StateDirectory {
   // Removes what there is of a job, as if it had never been added.
   void forget(const JobKey& key);
   // Renames the record to a tombstone, which needs no room on a full disk.
-  void bury(const JobKey& key, std::int64_t ended_at);
+  void mark_ended(const JobKey& key, std::int64_t ended_at);
   bool has_tombstone(const JobKey& key) const { return tombstones_.contains(key); }
   void remove_old_tombstones();
   // The record that a warden writes, and its path.

@@ -37,7 +37,7 @@ struct HostHealth {
   std::vector<PortHealth> ports;
 };
 
-// What somebody should know who looks for the cause of a failure.
+// What a person should know who looks for the cause of a failure.
 struct DeviceFinding {
   std::string device;       // "GPU 3", "mlx5_0 port 1"
   std::string bdf;          // Empty where it is no GPU.

@@ -19,7 +19,7 @@ struct PortCounter {
   const char* many;
 };
 
-// What does not happen on a link that is well. Congestion and the like are left out.
+// Counters that stand still on a healthy link. Congestion and the like are left out.
 constexpr std::array kPortCounters{
     PortCounter{"link_downed", "link failure", "link failures"},
     PortCounter{"link_error_recovery", "link recovery", "link recoveries"},

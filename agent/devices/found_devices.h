@@ -36,7 +36,7 @@ struct FoundDevice {
 
 struct FoundDevices {
   std::string vendor;  // "nvidia", "amd", "intel" or empty.
-  std::string source;  // "NVML 535.104.05", "files".
+  std::string source;  // What named them: "NVML 535.104.05", or "files".
   std::vector<FoundDevice> devices;
   // Each of the two has kMaxDeviceNotes entries at most.
   std::vector<std::string> notes;          // What cannot be used, and why.

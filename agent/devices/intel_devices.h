@@ -1,5 +1,5 @@
 // Intel's discrete GPUs: what the kernel's drivers (i915, xe) report, and which of them may be
-// used. A processor's own graphics are none. Thread: any.
+// used. A processor's own graphics do not count. Thread: any.
 //
 //   /sys/class/drm/card*/device                    0x8086, behind a bridge of the PCI bus
 //   /sys/class/drm/card*/device/tile*, .../gt/gt*  its tiles

@@ -1,5 +1,5 @@
-// NVIDIA's error codes in the kernel's log, for whom it may be read: NVML tells the number alone,
-// and only of what happens while somebody listens. Thread: one at a time.
+// NVIDIA's error codes in the kernel's log, where it may be read: NVML tells the number alone, and
+// only of what happens while a process listens. Thread: one at a time.
 #pragma once
 
 #include <cstdint>

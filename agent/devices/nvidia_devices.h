@@ -21,7 +21,7 @@ struct MigSlice {
   int gpu_instance = 0;
   int compute_instance = 0;
   std::string uuid;
-  NodeState node = NodeState::kAbsent;  // Its files in /dev/nvidia-caps.
+  NodeState node = NodeState::kAbsent;  // Whether its files in /dev/nvidia-caps can be opened.
   std::vector<int> users;
   std::uint64_t used_bytes = 0;
   std::uint64_t memory_bytes = 0;  // In use, whoever uses it; 0: unknown.
@@ -29,7 +29,7 @@ struct MigSlice {
 
 // What /proc/driver/nvidia/gpus says of one accelerator.
 struct DriverDevice {
-  std::string bdf;  // "0000:07:00.0", lower case.
+  std::string bdf;  // The PCI address in lower case: "0000:07:00.0".
   int minor = -1;   // N of /dev/nvidiaN; -1: unknown.
   std::string uuid;
   std::string model;

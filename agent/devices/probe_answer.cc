@@ -19,7 +19,7 @@ bool take_device(const ProbeFields& fields, ProbeAnswer& answer) {
   device.is_mig_enabled = fields[4] == "1";
   device.model = fields[5];
   answer.nvml.devices.push_back(std::move(device));
-  return take_number(fields[3], answer.nvml.devices.back().minor);
+  return read_number(fields[3], answer.nvml.devices.back().minor);
 }
 
 bool take_slice(const ProbeFields& fields, ProbeAnswer& answer) {
@@ -30,7 +30,7 @@ bool take_slice(const ProbeFields& fields, ProbeAnswer& answer) {
   MigSlice slice;
   slice.uuid = fields[4];
   const bool is_right =
-      take_number(fields[2], slice.gpu_instance) && take_number(fields[3], slice.compute_instance);
+      read_number(fields[2], slice.gpu_instance) && read_number(fields[3], slice.compute_instance);
   device->slices.push_back(std::move(slice));
   return is_right;
 }
@@ -38,7 +38,7 @@ bool take_slice(const ProbeFields& fields, ProbeAnswer& answer) {
 bool take_user(const ProbeFields& fields, ProbeAnswer& answer) {
   int pid = 0;
   std::uint64_t bytes = 0;
-  if (fields.size() != 4 || !take_number(fields[2], pid) || !take_number(fields[3], bytes))
+  if (fields.size() != 4 || !read_number(fields[2], pid) || !read_number(fields[3], bytes))
     return false;
   const auto add = [&](auto& place) {
     if (place.uuid != fields[1]) return;
@@ -54,7 +54,7 @@ bool take_user(const ProbeFields& fields, ProbeAnswer& answer) {
 
 bool take_memory(const ProbeFields& fields, ProbeAnswer& answer) {
   std::uint64_t bytes = 0;
-  if (fields.size() != 3 || !take_number(fields[2], bytes)) return false;
+  if (fields.size() != 3 || !read_number(fields[2], bytes)) return false;
   for (NvmlDevice& device : answer.nvml.devices) {
     if (device.uuid == fields[1]) device.memory_bytes = bytes;
     for (MigSlice& slice : device.slices)
@@ -74,8 +74,8 @@ bool take_core(const ProbeFields& fields, ProbeAnswer& answer) {
   if (fields.size() != 5) return false;
   Core core;
   core.processors = parse_core_list(fields[1]);
-  const bool is_right = !core.processors.empty() && take_number(fields[2], core.numa_node) &&
-                        take_number(fields[3], core.package) && take_number(fields[4], core.l3);
+  const bool is_right = !core.processors.empty() && read_number(fields[2], core.numa_node) &&
+                        read_number(fields[3], core.package) && read_number(fields[4], core.l3);
   answer.cores.push_back(std::move(core));
   return is_right;
 }

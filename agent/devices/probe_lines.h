@@ -22,11 +22,4 @@ void add_probe_line(std::string& text, std::string_view keyword, std::vector<std
 // The keyword and the fields of a line whose mark has been taken away.
 ProbeFields split_probe_line(std::string_view line);
 
-template <class Number>
-bool take_number(std::string_view text, Number& number) {
-  const std::optional<Number> read = to_number<Number>(text);
-  number = read.value_or(0);
-  return read.has_value();
-}
-
 }  // namespace ivy

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "agent/devices/probe_lines.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -14,7 +15,7 @@ void take_holder(const ProbeFields& fields, WatchAnswer& answer) {
                                  [&](const HeldMemory& one) { return one.uuid == fields[1]; });
   DeviceHolder holder;
   if (held == answer.held.end() || held->holders.size() >= kMostOfEach ||
-      !take_number(fields[2], holder.pid) || !take_number(fields[3], holder.bytes))
+      !read_number(fields[2], holder.pid) || !read_number(fields[3], holder.bytes))
     return;
   holder.name = fields[4];
   held->holders.push_back(std::move(holder));
@@ -46,7 +47,7 @@ void take_watch_line(std::string_view line, WatchAnswer& answer) {
   if (fields.front() == "end") answer.is_complete = true;
   if (fields.front() == "finding" && fields.size() == 5 && answer.findings.size() < kMostOfEach) {
     DeviceFinding finding;
-    if (!take_number(fields[3], finding.at_ns)) return;
+    if (!read_number(fields[3], finding.at_ns)) return;
     finding.device = fields[1];
     finding.bdf = fields[2];
     finding.text = fields[4];
@@ -54,7 +55,7 @@ void take_watch_line(std::string_view line, WatchAnswer& answer) {
   }
   if (fields.front() == "held" && fields.size() == 4 && answer.held.size() < kMostOfEach) {
     HeldMemory held;
-    if (!take_number(fields[3], held.bytes)) return;
+    if (!read_number(fields[3], held.bytes)) return;
     held.device = fields[1];
     held.uuid = fields[2];
     answer.held.push_back(std::move(held));

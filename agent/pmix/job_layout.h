@@ -45,7 +45,7 @@ class JobLayout {
  private:
   std::vector<std::uint32_t> counts_;
   std::vector<std::string> names_;
-  std::vector<std::uint32_t> first_;  // And the number of all ranks at the end.
+  std::vector<std::uint32_t> first_;  // By host; one entry more: the number of ranks.
 };
 
 }  // namespace ivy

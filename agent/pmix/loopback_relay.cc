@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -18,17 +17,12 @@
 #include "proto/os/files.h"
 #include "proto/os/peer_owner.h"
 #include "proto/os/socket_address.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy {
 namespace {
 
 constexpr std::size_t kBlockBytes = 64u << 10;
-
-// A message of PMIx waits for no further one.
-void send_at_once(int fd) {
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-}
 
 Descriptor connect_to(std::uint16_t port) {
   SocketAddress address = parse_address("127.0.0.1", port);

@@ -266,7 +266,7 @@ int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_co
     std::optional<Failure> death;
     Result<std::unique_ptr<Communicator>> made =
         comm->communicator->make_group_of_members(name, ranks, timeout, death);
-    // Not the reason why `comm` is broken, which is no matter here.
+    // The call's own failure: why `comm` is broken does not matter here.
     if (!made.ok()) return death ? fail(*death) : fail(made.error());
     return add_group(comm, std::move(made), group);
   });

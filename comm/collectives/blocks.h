@@ -20,7 +20,7 @@ struct Block {
   std::size_t length() const { return bytes; }
 };
 
-// The same in elements.
+// The same counted in elements, for buffers that are reduced.
 struct Range {
   std::size_t begin = 0;
   std::size_t count = 0;

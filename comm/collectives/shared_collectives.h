@@ -65,7 +65,7 @@ struct RootedBlocks {
 
 bool shared_barrier(SharedGroup& group, const OperationCall& call);
 
-// output_form is kElement.
+// The result is in the user's form: output_form is kElement.
 bool shared_all_reduce(SharedGroup& group, const OperationCall& call, const Vectors& vectors);
 
 // Only `root` gets the result; `receive` may be null elsewhere.

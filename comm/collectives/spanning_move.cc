@@ -46,7 +46,7 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
   return map;
 }
 
-// Members meet, one of each host goes round the hosts by dissemination, members meet again.
+// The members of a host meet, one of each host meets the other hosts, the members meet again.
 bool SpanningGroup::barrier(const OperationCall& call) {
   if (local_ != nullptr && !shared_barrier(*local_, call)) return false;
   if (map_.own_member() == 0) {

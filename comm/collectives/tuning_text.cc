@@ -24,7 +24,7 @@ constexpr Operation kOperations[] = {
 
 struct AspectWord {
   Aspect aspect;
-  std::string_view ending;  // Behind the operation's name.
+  std::string_view ending;  // What stands behind the operation's name in a row.
 };
 constexpr AspectWord kAspectWords[] = {
     {kAlgorithm, ""}, {kStores, ".stores"}, {kRegistered, ".registered"}, {kPiece, ".piece"}};

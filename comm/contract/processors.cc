@@ -94,7 +94,7 @@ std::string own_group(const std::string& root, bool is_second) {
   return "/";
 }
 
-// "30000 100000", "max 100000".
+// Reads cpu.max: quota and period ("30000 100000"), or "max 100000" for no limit.
 std::optional<double> quota_from(std::istream& words) {
   double quota = 0;
   double period = 0;

@@ -21,7 +21,7 @@ struct ControlAnswer {
 Result<int> connect_to_supervisor(const std::string& path);
 // False if it could not be sent: errno says why.
 bool send_request(int socket, const control::Request& request);
-// Unavailable: there is none in time, or the supervisor has closed the socket.
+// Unavailable: no answer came in time, or the supervisor has closed the socket.
 Result<ControlAnswer> receive_answer(int socket, std::chrono::milliseconds at_most);
 // What is wrong with an answer that is not the one that was asked for.
 Error unexpected_answer(const ControlAnswer& answer);

@@ -124,7 +124,7 @@ class DeviceSide {
   SideStream side_;
   DeviceDisplay display_;
 
-  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Guarded by mutex_.
+  std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, under mutex_.
   std::shared_ptr<nccl::Parent> parent_;
 
   std::mutex order_;  // Operations go ahead one at a time, in the order of their numbers.

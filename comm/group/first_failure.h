@@ -36,8 +36,8 @@ class FirstFailure {
   }
 
  private:
-  mutable std::mutex mutex_;
-  std::optional<Failure> failure_;  // Guarded by mutex_.
+  mutable std::mutex mutex_;  // Guards failure_; is_set_ is asked without it.
+  std::optional<Failure> failure_;
   std::atomic<bool> is_set_{false};
 };
 

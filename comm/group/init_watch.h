@@ -39,8 +39,8 @@ class InitWatch {
   const comm_status::StatusPage page_;
   const std::uint32_t own_rank_;
   store::Client& store_;
-  std::mutex mutex_;
-  std::optional<Failure> death_;          // Guarded by mutex_.
+  std::mutex mutex_;  // Guards death_, which the thread sets.
+  std::optional<Failure> death_;
   std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
   std::thread thread_;
 };

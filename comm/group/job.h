@@ -50,9 +50,7 @@ class Job {
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
   const TuningTable& tuning() const { return tuning_; }
-  std::uint32_t tcp_streams() const {
-    return reach_.streams;
-  }  // What TcpMeshOptions::streams says.
+  std::uint32_t tcp_streams() const { return reach_.streams; }
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
   StoreRecords& records() { return records_; }

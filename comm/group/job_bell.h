@@ -40,8 +40,8 @@ class JobBell {
   std::function<bool(std::uint64_t)> await_;
   std::function<void()> stop_;
   std::atomic<std::uint64_t> heard_{0};
-  std::mutex mutex_;
-  std::vector<int> bells_;                // Guarded by mutex_.
+  std::mutex mutex_;  // Guards bells_, which the thread rings.
+  std::vector<int> bells_;
   std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
   std::thread thread_;
 };

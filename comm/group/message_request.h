@@ -24,7 +24,7 @@ struct MessageStatus {
 // One send or receive. The caller waits for `work`; `status` is valid once that is done.
 struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   bool is_send = false;
-  std::int32_t peer = 0;  // kAnySource: from whom the first comes.
+  std::int32_t peer = 0;  // kAnySource: the rank whose message comes first.
   std::int32_t tag = 0;
   Dtype dtype = Dtype::kU8;
   void* data = nullptr;  // Only read by a send.

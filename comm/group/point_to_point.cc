@@ -25,7 +25,7 @@ constexpr milliseconds kLocalSlice{100};
 constexpr std::chrono::hours kEver{24 * 365 * 100};
 // No call waits for sockets and rings at once, so with both the thread sleeps briefly.
 constexpr milliseconds kSocketSlice{1};
-// A rank that ends waits so long for a receiver that takes nothing of what it still has to send.
+// How long a rank that ends waits for a receiver that takes nothing of what it still has to send.
 constexpr milliseconds kDrainTime{10'000};
 
 // Rounds between two looks at the streams while spinning.
@@ -158,7 +158,7 @@ void PointToPoint::spin(Lock& lock, nanoseconds idle) {
 }
 
 // Looks, without the lock, for a reason why nothing moves; if there is none, sleeps until something
-// may have happened. False: the caller calls its call off.
+// may have happened. False: the caller has interrupted its call.
 bool PointToPoint::pause(Lock& lock, Looking& looking, steady_clock::time_point until) {
   looking.end();
   const bool may_go_on = pause(lock, looking.bell(), until);

@@ -38,7 +38,7 @@ struct PointToPointOptions {
   bool is_remote(std::int32_t rank) const { return member(rank) < 0; }
 };
 
-inline constexpr std::uint32_t kMessageMagic = 0x50797649;  // "IvyP"
+inline constexpr std::uint32_t kMessageMagic = 0x50797649;  // The bytes "IvyP", little-endian.
 
 // Precedes every message of a stream.
 struct MessageHeader {

@@ -73,7 +73,7 @@ Result<RepairDecision> RepairDecision::decoded(const std::string& text) {
     std::getline(lines, refusal.fix);
     return decision;
   }
-  const Error damaged{Code::kDataLoss, "the job's store has a repair of the world that is none"};
+  const Error damaged{Code::kDataLoss, "the job's store holds a damaged repair of the world"};
   if (line != "members") return damaged;
   while (std::getline(lines, line)) {
     const std::vector<std::string_view> words = words_of(line);

@@ -1,5 +1,5 @@
-// The members of a world that is repaired, decided by what one of its survivors knows. The decision
-// of whoever can decide first is everybody's (repair.h).
+// The members of a world that is repaired, decided by what one of its survivors knows. The first
+// rank that can decide does so for all (repair.h).
 //
 // Pure; thread: any.
 #pragma once

@@ -26,7 +26,7 @@ namespace ivy::comm {
 // How an operation ended. A success is small, because it is the common case.
 class Outcome {
  public:
-  Outcome() = default;  // Success.
+  Outcome() = default;  // An outcome without a failure is success.
   explicit Outcome(const Failure& failure)
       : code(failure.code), failure_(std::make_shared<const Failure>(failure)) {}
 
@@ -111,11 +111,11 @@ class WorkQueue {
   void run();
 
   const Outcome no_memory_{failure_of(std::bad_alloc())};
-  std::mutex mutex_;
+  std::mutex mutex_;  // Guards tasks_, is_ending_ and thread_.
   std::condition_variable has_more_;
-  std::deque<Task> tasks_;  // Guarded by mutex_.
-  bool is_ending_ = false;  // Guarded by mutex_.
-  std::thread thread_;      // Guarded by mutex_.
+  std::deque<Task> tasks_;
+  bool is_ending_ = false;
+  std::thread thread_;
   std::atomic<std::size_t> pending_{0};
 };
 

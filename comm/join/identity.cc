@@ -257,7 +257,7 @@ Error unknown_method(const std::string& method) {
                "use env:// (the default), tcp://HOST:PORT, file:///PATH or self://"};
 }
 
-// "10.0.0.1:4123", "[fd00::1]:4123", "node1:4123"
+// A host with a port: "10.0.0.1:4123", "[fd00::1]:4123" or "node1:4123".
 Result<void> take_address(std::string_view text, const std::string& method, Identity& identity) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos || colon == 0) {

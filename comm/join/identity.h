@@ -72,7 +72,7 @@ struct IdentityRequest {
 // InvalidArgument: what the caller said makes no sense.
 Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment);
 
-// "torchrun (RANK=1, WORLD_SIZE=4)"
+// The source for messages: "torchrun (RANK=1, WORLD_SIZE=4)".
 std::string source_text(const Identity& identity);
 
 // A port below those that the kernel gives away, by a text that all ranks know.

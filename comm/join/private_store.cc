@@ -21,6 +21,7 @@
 #include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
 #include "proto/os/process.h"
+#include "proto/os/spawn_setup.h"
 
 namespace ivy::comm {
 namespace {
@@ -73,45 +74,20 @@ Result<std::string> program_at(const std::string& path) {
   return errno_error(Code::kNotFound, path, errno);
 }
 
-struct Spawn {
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-  Spawn() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-  }
-  ~Spawn() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  Spawn(const Spawn&) = delete;
-  Spawn& operator=(const Spawn&) = delete;
-};
-
-void prepare(Spawn& spawn, const std::array<std::pair<int, int>, 4>& descriptors) {
+void prepare(SpawnSetup& setup, const std::array<std::pair<int, int>, 4>& descriptors) {
   // Standard output would keep a pipe of the launcher open beyond rank 0.
-  for (int fd = 0; fd < 3; ++fd) {
-    posix_spawn_file_actions_addopen(&spawn.actions, fd, "/dev/null", O_RDWR, 0);
-  }
-  for (const auto& [from, to] : descriptors) {
-    posix_spawn_file_actions_adddup2(&spawn.actions, from, to);
-  }
-  posix_spawn_file_actions_addclosefrom_np(&spawn.actions, kFirstClosed);
-  posix_spawn_file_actions_addchdir_np(&spawn.actions, "/");
-  sigset_t signals;
-  sigfillset(&signals);
-  posix_spawnattr_setsigdefault(&spawn.attributes, &signals);
-  sigemptyset(&signals);
-  posix_spawnattr_setsigmask(&spawn.attributes, &signals);
-  // The store gets its own session: Ctrl-C is for the ranks, which need the store while they exit.
-  posix_spawnattr_setflags(&spawn.attributes,
-                           POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSID);
+  for (const int fd : {0, 1, 2}) setup.open_null(fd);
+  for (const auto& [from, to] : descriptors) setup.copy(from, to);
+  setup.close_from(kFirstClosed);
+  posix_spawn_file_actions_addchdir_np(&setup.actions, "/");
+  // Ctrl-C is for the ranks, which need the store while they exit.
+  setup.set_signals_and_session();
 }
 
 Result<void> run(const std::string& program, const PrivateStoreOptions& options,
                  const std::array<std::pair<int, int>, 4>& descriptors) {
-  Spawn spawn;
-  prepare(spawn, descriptors);
+  SpawnSetup setup;
+  prepare(setup, descriptors);
   const std::vector<std::string> words{kProgram,       "serve",
                                        "--job",        options.job_id,
                                        "--generation", std::to_string(options.generation),
@@ -120,7 +96,7 @@ Result<void> run(const std::string& program, const PrivateStoreOptions& options,
                                        "--native-fd",  std::to_string(kListening),
                                        "--owner-fd",   std::to_string(kOwner)};
   pid_t child = -1;
-  const int failed = posix_spawn(&child, program.c_str(), &spawn.actions, &spawn.attributes,
+  const int failed = posix_spawn(&child, program.c_str(), &setup.actions, &setup.attributes,
                                  exec_words(words).data(), environ);
   if (failed != 0) {
     Error error = errno_error(Code::kUnavailable, "start " + program, failed);

@@ -2,7 +2,6 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,6 +13,7 @@
 
 #include "comm/join/endpoint.h"
 #include "proto/os/clock.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy::comm {
 namespace {
@@ -22,7 +22,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 using TimePoint = TorchStore::TimePoint;
 
-// Opcodes, by dialect.
+// The two dialects number the same requests differently.
 struct Opcodes {
   char set;
   char get;
@@ -31,7 +31,8 @@ struct Opcodes {
 };
 constexpr Opcodes kOldCodes{0, 2, 5, 6};
 constexpr Opcodes kNewCodes{1, 3, 6, 7};
-constexpr char kValidate[] = {0, '\xCE', '\xF7', '\x85', '\x3C'};  // Opcode 0, 0x3C85F7CE.
+// Opcode 0 with torch's magic 0x3C85F7CE.
+constexpr char kValidate[] = {0, '\xCE', '\xF7', '\x85', '\x3C'};
 constexpr std::size_t kCountBytes = 8;
 
 constexpr milliseconds kProbeTime{2'000};  // A new server that never answers the old question.
@@ -98,8 +99,7 @@ Result<int> dial_one(const addrinfo& where, TimePoint end) {
   Descriptor owner(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   const int socket = owner.get();
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
+  send_at_once(socket);
   int failed = connect(socket, where.ai_addr, where.ai_addrlen) == 0 ? 0 : errno;
   if (failed == EINPROGRESS) {
     failed = ETIMEDOUT;

@@ -30,7 +30,7 @@ constexpr microseconds kFirstSleep{20};
 constexpr microseconds kLongestSleep{5'000};
 constexpr milliseconds kAskNccl{1};
 
-// An abort waits so long for a call that puts something on a stream; those do not block.
+// How long an abort waits for a call that puts something on a stream; those do not block.
 constexpr milliseconds kCallPatience{50};
 
 class Pause {

@@ -26,7 +26,7 @@ struct DeviceCommunicatorOptions {
   bool spans_hosts = false;  // Pretended hosts count as hosts, too.
   std::int32_t rank = 0;
   std::string host;
-  std::chrono::nanoseconds timeout{0};  // Applies to enqueued operations.
+  std::chrono::nanoseconds timeout{0};  // How long an enqueued operation may take.
   // Returns why waiting is in vain: a death, or another rank's failure. Called by any thread.
   std::function<std::optional<Failure>()> trouble;
   // Told of failures that were found while no call was under way. Called by a thread of this

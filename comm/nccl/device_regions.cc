@@ -67,9 +67,9 @@ namespace device_regions {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
-  std::map<std::uintptr_t, DeviceRegion> regions;       // By address; guarded by mutex.
-  std::vector<std::weak_ptr<RegisteredRegions>> users;  // Guarded by mutex.
+  std::mutex mutex;                                // Guards all that follows but the count.
+  std::map<std::uintptr_t, DeviceRegion> regions;  // Ordered by their first address.
+  std::vector<std::weak_ptr<RegisteredRegions>> users;
   std::uint32_t serials = 0;
   std::atomic<std::size_t> count{0};  // Lets others skip the lock.
 };

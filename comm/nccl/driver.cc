@@ -21,7 +21,7 @@ constexpr int kNoDevice = 100;
 constexpr int kInvalidDevice = 101;
 constexpr unsigned kNoTiming = 2;     // CU_EVENT_DISABLE_TIMING
 constexpr unsigned kNonBlocking = 1;  // CU_STREAM_NON_BLOCKING
-// CU_POINTER_ATTRIBUTE_*
+// Questions about a pointer, CU_POINTER_ATTRIBUTE_* in cuda.h.
 constexpr int kMemoryType = 2;
 constexpr int kIsManaged = 8;
 constexpr int kDeviceOrdinal = 9;

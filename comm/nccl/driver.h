@@ -27,8 +27,8 @@ struct DeviceMemory {
 };
 
 struct DeviceFacts {
-  std::string uuid;  // 32 hexadecimal digits.
-  std::string bus;   // "0000:3b:00.0"
+  std::string uuid;  // As 32 hexadecimal digits, without dashes.
+  std::string bus;   // Its PCI address, such as "0000:3b:00.0".
 };
 
 class Driver {
@@ -41,7 +41,7 @@ class Driver {
 
   // Nothing: host memory, pinned or not.
   std::optional<DeviceMemory> device_memory(const void* pointer) const;
-  int version() const { return version_; }  // 13000
+  int version() const { return version_; }  // As the driver counts: 13000 is 13.0.
   const std::string& path() const { return path_; }
   Result<int> device_count() const;
   Result<DeviceFacts> facts_of(int device) const;

@@ -16,7 +16,7 @@
 namespace ivy::comm::nccl {
 
 inline constexpr int kOldest = 21400;     // The first version that has ncclCommInitRankConfig.
-inline constexpr int kMultiRank = 23000;  // NCCL_MULTI_RANK_GPU_ENABLE.
+inline constexpr int kMultiRank = 23000;  // The first version with NCCL_MULTI_RANK_GPU_ENABLE.
 inline constexpr int kNamedFrom = 22700;  // The first version whose Config has a name.
 
 class Library {
@@ -26,9 +26,10 @@ class Library {
   static Result<const Library*> load();
 
   const Functions& functions() const { return functions_; }
-  int version() const { return version_; }           // 22809
+  int version() const { return version_; }           // As NCCL counts: 22809 is 2.28.9.
   const std::string& path() const { return path_; }  // As the loader resolved it.
-  std::string name_of_error(Status status) const;    // "unhandled system error"
+  // NCCL's own words, such as "unhandled system error".
+  std::string name_of_error(Status status) const;
 
  private:
   Library() = default;
@@ -44,7 +45,7 @@ class Library {
 // Sets where Python looks for packages, separated by ':'. Call it before the first load().
 void set_package_folders(const std::string& folders);
 
-// 22809 -> "2.28.9". Pure.
+// Writes a version as people do: 22809 is "2.28.9". Pure.
 std::string version_text(int version);
 
 }  // namespace ivy::comm::nccl

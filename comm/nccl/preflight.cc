@@ -32,7 +32,7 @@ std::string name_of(const RankFacts& rank) {
          std::to_string(rank.pid) + ")";
 }
 
-// 13010 -> "13.1"
+// The driver counts so that 13010 is "13.1".
 std::string cuda_text(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
@@ -440,13 +440,6 @@ std::string unescaped(std::string_view value) {
   return text;
 }
 
-template <class Number>
-bool read_number(const std::string& text, Number& number) {
-  const std::optional<Number> read = to_number<Number>(text);
-  number = read.value_or(0);
-  return read.has_value();
-}
-
 // A "name=value" pair, cut at the first '='.
 std::pair<std::string, std::string> cut(const std::string& text) {
   const std::size_t equals = text.find('=');
@@ -454,7 +447,7 @@ std::pair<std::string, std::string> cut(const std::string& text) {
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// "eth0=10.77.0.3/24"
+// Reads one interface as ranks write it: "eth0=10.77.0.3/24".
 bool read_interface(const std::string& text, RankFacts& facts) {
   const auto [name, address] = cut(text);
   const std::size_t slash = address.rfind('/');

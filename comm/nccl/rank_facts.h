@@ -22,7 +22,7 @@ struct ResourceLimits {
   std::uint64_t locked_memory = ~0ULL;
   std::uint64_t stack = 8 << 20;
   std::uint64_t open_files = ~0ULL;
-  bool may_lose_shared_memory = false;  // own_facts.h
+  bool may_lose_shared_memory = false;  // own_facts.h says when that is.
 };
 
 struct RankFacts {

@@ -18,7 +18,7 @@ using std::chrono::steady_clock;
 
 // Rank 0 gives up before the others do, so that they hear from it who is missing.
 constexpr milliseconds kHeadStart{300};
-// A store that says nothing for so long is asked again, or not at all for what is only told.
+// How long the store may take: then it is asked again, or left alone where it is only told.
 constexpr milliseconds kStorePatience{1'000};
 constexpr milliseconds kPhasePatience{250};
 constexpr std::string_view kSilentStore = "the store does not answer";
@@ -357,7 +357,7 @@ class ReadyBarrier {
     return findings;
   }
 
-  // Every other rank: tries, and says whom it does not reach.
+  // Every other rank tries, and says which ranks it does not reach.
   bool take_part_in_probe() {
     std::vector<std::string> keys;
     for (const std::int32_t rank : before_next_and_root())

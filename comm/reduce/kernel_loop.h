@@ -16,8 +16,8 @@ namespace {
 
 enum class Scale : std::uint8_t {
   kNone,
-  kInputs,  // Each by its factor.
-  kOutput,  // Divided by the divisor.
+  kInputs,  // Each input is multiplied by its factor.
+  kOutput,  // The result is divided by the divisor.
 };
 
 template <class Isa_, class In_, class Out_, class Operation_, Scale scale_ = Scale::kNone>

@@ -40,8 +40,8 @@ struct KernelSet {
 };
 
 extern const KernelSet kScalarKernels;
-extern const KernelSet kNeonKernels;  // Only linked on aarch64.
-extern const KernelSet kAvx2Kernels;  // Only linked on x86-64, as the next.
+extern const KernelSet kNeonKernels;  // Linked on aarch64 only.
+extern const KernelSet kAvx2Kernels;  // Linked on x86-64 only, as the next is.
 extern const KernelSet kAvx512Kernels;
 
 struct KernelTable {

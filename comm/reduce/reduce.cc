@@ -115,7 +115,7 @@ const KernelTable* table_of() {
 const KernelTable& choose_table() {
   auto last = std::size(kInstructionSets) - 1;
   if (const char* const wish = std::getenv("IVY_KERNELS")) {
-    // A name that is none of ours chooses nothing: kernel_name() tells what is in use.
+    // An unknown name chooses nothing: kernel_name() tells what is in use.
     for (std::size_t i = 0; i < std::size(kInstructionSets); ++i) {
       if (std::string_view(wish) == kInstructionSets[i].name) last = i;
     }

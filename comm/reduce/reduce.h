@@ -53,7 +53,7 @@ void reduce_beside(const Reduction& reduction, const Operands& operands,
 void copy(void* to, const void* from, std::size_t bytes, Stores stores);
 
 // "avx512", "avx2", "neon" or "scalar". IVY_KERNELS in the environment, read once, chooses a lesser
-// one (tests, and machines that throttle); a name that is none of these chooses nothing.
+// one (tests, and machines that throttle); an unknown name chooses nothing.
 const char* kernel_name();
 
 }  // namespace ivy::comm

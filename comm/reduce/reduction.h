@@ -10,14 +10,13 @@ namespace ivy::comm {
 
 enum class Stores : std::uint8_t {
   kCached,
-  kStreaming,  // Past the caches: for results that nobody reads soon and that are larger than the
-               // cache.
+  kStreaming,  // Past the caches, for results larger than they are that nobody reads soon.
 };
 
 // What the inputs or the output of one reduction are made of.
 enum class Form : std::uint8_t {
   kElement,  // As the user has it.
-  kPartial,  // Between two levels.
+  kPartial,  // As it is passed between two levels.
 };
 
 struct Reduction {

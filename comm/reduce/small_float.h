@@ -12,7 +12,7 @@ namespace ivy::comm {
 namespace {
 
 enum class Overflow : std::uint8_t {
-  kInfinity,          // As IEEE 754: f16.
+  kInfinity,          // IEEE 754 has it so: f16.
   kSaturate,          // Finite values stay finite, infinities stay infinite: e5m2.
   kSaturateInfinity,  // There is no infinity; the code of all ones is NaN: e4m3.
 };

@@ -29,7 +29,7 @@ class BackgroundDial {
 
  private:
   std::mutex mutex_;
-  std::optional<Result<PeerSocket>> dialled_;  // Guarded by mutex_.
+  std::optional<Result<PeerSocket>> dialled_;  // The thread's result; guarded by mutex_.
   std::atomic<bool> is_ending_{false};
   std::thread thread_;
 };

@@ -21,6 +21,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
+#include "proto/os/socket_options.h"
 #include "proto/wire/handshake.h"
 
 namespace ivy::comm {
@@ -123,8 +124,8 @@ bool may_have_buffer(int option) {
 }
 
 void set_options(int socket) {
+  send_at_once(socket);
   const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
   setsockopt(socket, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
   // A size that was asked for stays; where the kernel grants less than that, its own growth goes
   // further.
@@ -163,7 +164,7 @@ bool wait_for(int socket, short events, const Patience& patience) {
   }
 }
 
-// False: called off.
+// Waits before the next attempt. False: the dial has been called off.
 bool pause_for(milliseconds time, const Patience& patience) {
   const auto end = std::min(patience.end, steady_now() + time);
   while (steady_now() < end) {

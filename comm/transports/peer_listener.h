@@ -53,7 +53,7 @@ using PlacesOfRanks = std::vector<std::vector<std::string>>;
 
 // Which connection between two ranks.
 struct PeerChannel {
-  std::string communicator;     // At most 63 bytes.
+  std::string communicator;     // Its name has at most 63 bytes.
   std::uint32_t peer_rank = 0;  // The peer's rank in the job.
   std::uint32_t channel = 0;
   std::uint32_t stream = 0;  // Which of its streams (tcp_streams.h).
@@ -136,7 +136,7 @@ class PeerListener {
   const std::chrono::milliseconds greeting_time_;
   std::mutex mutex_;
   std::condition_variable has_arrived_;
-  std::map<PeerChannel, PeerSocket> arrived_;  // Guarded by mutex_.
+  std::map<PeerChannel, PeerSocket> arrived_;  // Not yet asked for; guarded by mutex_.
   std::optional<PlacesOfRanks> places_;  // Guarded by mutex_. Nothing: every address may connect.
   std::atomic<bool> is_ending_{false};
   std::thread thread_;

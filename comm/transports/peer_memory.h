@@ -19,8 +19,8 @@ namespace ivy::comm {
 // What a member shows so that others can try to reach it.
 struct Probe {
   std::int32_t pid = 0;
-  std::int32_t descriptor = -1;  // The communicator's segment.
-  std::uint64_t address = 0;     // Where `value` is stored.
+  std::int32_t descriptor = -1;  // The descriptor of the communicator's segment.
+  std::uint64_t address = 0;     // Where `value` is in the prober's memory.
   std::uint64_t value = 0;
 };
 

@@ -24,11 +24,11 @@ struct Region {
 };
 
 struct Registry {
-  std::mutex mutex;
-  std::map<std::uintptr_t, Region> regions;  // By address; guarded by mutex.
-  std::size_t being_made = 0;                // Guarded by mutex.
-  std::uint32_t serials = 0;                 // Guarded by mutex.
-  std::atomic<std::size_t> count{0};         // Lets programs without regions skip the lock.
+  std::mutex mutex;                          // Guards all that follows but the count.
+  std::map<std::uintptr_t, Region> regions;  // Ordered by their first address.
+  std::size_t being_made = 0;
+  std::uint32_t serials = 0;
+  std::atomic<std::size_t> count{0};  // Lets programs without regions skip the lock.
 };
 
 // Never destroyed: a thread of the library may still ask at the process's end.

@@ -15,7 +15,7 @@ namespace ivy::comm {
 // Where something lies, as another process of this host finds it.
 struct BufferPlace {
   std::uint64_t address = 0;     // In the owner's address space.
-  std::uint64_t offset = 0;      // In the memory file.
+  std::uint64_t offset = 0;      // Where it is in the memory file.
   std::int32_t descriptor = -1;  // The owner's, of the memory file; negative: not registered.
   std::uint32_t serial = 0;      // Tells memory files apart: descriptors are reused.
 
@@ -25,7 +25,7 @@ struct BufferPlace {
 namespace registered_memory {
 
 // `owner` identifies the world. ResourceExhausted: there is not so much memory, or kRegionsMax.
-inline constexpr std::size_t kRegionsMax = 4096;  // Each holds a descriptor.
+inline constexpr std::size_t kRegionsMax = 4096;  // Each of them keeps a descriptor open.
 Result<void*> allocate(std::size_t bytes, const void* owner);
 // Frees the memory at once, even if a peer has it mapped. False: `memory` is not the beginning of a
 // region.

@@ -24,7 +24,7 @@
 
 namespace ivy::comm {
 
-inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // "IVyS"
+inline constexpr std::uint32_t kSegmentMagic = 0x53795649;  // The bytes "IVyS", little-endian.
 inline constexpr std::uint32_t kSegmentVersion = 9;
 inline constexpr std::uint32_t kMembersMax = 1024;  // Ranks of one host in one communicator.
 
@@ -82,7 +82,7 @@ struct MemberBlock {
   alignas(kLineBytes) std::atomic<std::uint32_t> attached;  // 0, then kIsHere, then kHasLeft.
   std::int32_t pid;
   std::atomic<std::uint64_t> operation;  // The communicator's last operation that was entered.
-  alignas(kLineBytes) Probe probe;       // Written before `attached`.
+  alignas(kLineBytes) Probe probe;       // Written before `attached` is, which publishes it.
   std::atomic<std::uint64_t> reach;      // PeerMemory's bits towards all others, and kReachIsKnown.
   // What the member has found; valid once the header's failure_state names the member, so that no
   // other waits for one that dies while it writes.
@@ -95,7 +95,8 @@ struct RingEntry {
   std::atomic<std::uint32_t> number;  // From 1; 0: none yet. Stored when its memory is reserved.
 };
 
-inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;  // A power of two.
+// A power of two: positions are masked.
+inline constexpr std::size_t kRingBytes = std::size_t{256} << 10;
 // As many rings as all ranks of a large host have for a few peers each: there would not be enough
 // memory for all pairs of very many ranks anyway.
 inline constexpr std::size_t kRingsMax = 32'768;
@@ -149,7 +150,8 @@ struct SegmentGeometry {
   std::size_t data_offset(std::size_t member) const {
     return round_up(ring_offset(member_count, 0), 4096) + member * kDataBytes;
   }
-  std::size_t total_bytes() const { return data_offset(member_count); }  // Without the rings.
+  // The size at first: the rings are added behind it.
+  std::size_t total_bytes() const { return data_offset(member_count); }
   std::size_t ring_count() const {
     return std::min(kRingsMax, std::size_t{member_count} * (member_count - 1));
   }

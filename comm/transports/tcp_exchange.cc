@@ -19,7 +19,7 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
-constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // "IvyM"
+constexpr std::uint32_t kHeaderMagic = 0x4d797649;  // The bytes "IvyM", little-endian.
 // How long a wait sleeps before it asks the alarm.
 constexpr milliseconds kPollSlice{50};
 // The same while streams are missing: those that the peer dials wake nobody.

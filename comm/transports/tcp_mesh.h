@@ -68,7 +68,7 @@ struct Incoming {
 
 struct TcpMeshOptions {
   std::string communicator;
-  std::int32_t self = 0;       // Rank in the communicator.
+  std::int32_t self = 0;       // This rank's number in the communicator.
   std::vector<TcpPeer> peers;  // By rank; those of this host are never used.
   std::chrono::microseconds spin{50};
   std::uint32_t streams = 0;  // Per rank that this one dials; 0: the usual number.

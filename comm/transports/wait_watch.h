@@ -17,10 +17,10 @@ namespace ivy::comm {
 struct LongWait {
   std::uint64_t sequence = 0;  // Number of the communicator's operation.
   std::chrono::nanoseconds waited{0};
-  std::int32_t waits_for = -1;  // Rank in the communicator.
+  std::int32_t waits_for = -1;  // A rank of the communicator; -1: none.
   std::int32_t culprit = -1;    // A rank of this host that is seen not to do its part; -1: none.
   bool is_absent = false;       // The culprit has not come; it may wait elsewhere for another rank.
-  std::string because;          // What the culprit does.
+  std::string because;          // What the culprit does instead, for the message.
 };
 
 struct Suspicion {

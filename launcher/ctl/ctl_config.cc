@@ -25,7 +25,7 @@ Result<EffectiveConfig> effective_config(const CtlOptions& options) {
   EffectiveConfig config;
   IVY_CHECK(add_all_defaults(environment, config.scanned));
   config.policy = IVY_TRY(read_policy(config_places(environment).policy));
-  // A wrong value is found by whoever reads it.
+  // A wrong value is refused when its flag is read.
   IVY_TRY(parse_command_line({"true"}, environment));
   return config;
 }

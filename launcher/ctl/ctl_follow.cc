@@ -83,7 +83,7 @@ class Follower {
   bool waits_for_room_ = false;
   bool waits_readable_ = false;
   bool is_over_ = false;      // Nothing more will come: show what there is.
-  bool is_stopping_ = false;  // finish() has been called.
+  bool is_stopping_ = false;  // finish() has been called: take no more replies.
   Followed followed_;
 };
 

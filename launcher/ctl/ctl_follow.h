@@ -21,11 +21,11 @@ struct FollowRequest {
 
 enum class FollowEnd {
   kShown,         // Everything in the files has been shown.
-  kJobEnded,      // `end` says how.
+  kJobEnded,      // Followed::end has the verdict.
   kLauncherLost,  // The connection ended without a word.
   kInterrupted,   // Ctrl-C or TERM to us.
   kOutputClosed,  // Our output has no reader any more.
-  kNoFiles,       // `trouble` says why.
+  kNoFiles,       // Followed::trouble has the reason.
 };
 
 struct Followed {

@@ -12,6 +12,7 @@
 #include "launcher/ctl/ctl_verbs.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/spawn_setup.h"
 
 extern char** environ;
 
@@ -39,18 +40,14 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
   const Descriptor reader(ends[0]);
   Descriptor writer(ends[1]);
-  posix_spawn_file_actions_t actions;
-  posix_spawn_file_actions_init(&actions);
+  SpawnSetup setup;
   // It says there that it goes into the background, which the user has not asked for.
-  posix_spawn_file_actions_adddup2(&actions, writer.get(), STDOUT_FILENO);
+  setup.copy(writer.get(), STDOUT_FILENO);
   // A Ctrl-C while it takes over leaves the job alone, too: it is no member of our group.
-  posix_spawnattr_t attributes;
-  posix_spawnattr_init(&attributes);
-  posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETPGROUP);
+  posix_spawnattr_setflags(&setup.attributes, POSIX_SPAWN_SETPGROUP);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, program.c_str(), &actions, &attributes, arguments, environ);
-  posix_spawn_file_actions_destroy(&actions);
-  posix_spawnattr_destroy(&attributes);
+  const int error =
+      posix_spawn(&pid, program.c_str(), &setup.actions, &setup.attributes, arguments, environ);
   writer.reset();
   if (error != 0) return errno_error(Code::kNotFound, "start " + program, error);
   NewLauncher launcher;

@@ -14,25 +14,25 @@ namespace ivy {
 struct CtlOptions {
   std::string
       job;  // The beginning of a job's id, or its name; empty: the only job. explain: a message.
-  // ps
+  // Flags of `ps`, some of others too.
   bool json = false;       // Also for why, stack, status and config.
   bool all = false;        // Also those that have ended.
   std::string hosts;       // -H, of stop too: ask their agents; empty: this host's launchers only.
   bool all_hosts = false;  // Every host of this host's jobs.
-  // logs, attach
+  // Flags of `logs` and `attach`.
   bool follow = false;
   ShowRanks ranks;
   std::string label = "auto";
   ColorChoice color = ColorChoice::kAuto;
   int tail_lines = 10;
-  // top
+  // Flags of `top` and `doctor`.
   bool once = false;
   std::vector<std::string> words;  // doctor: all that was typed behind it.
-  // stack
+  // Flags of `stack` and `config`.
   bool native = false;
   bool origin = false;
   std::string config_file;
-  // signal, stop
+  // Flags of `signal` and `stop`.
   int signal = 0;
   bool now = false;
   std::optional<std::chrono::milliseconds> grace;

@@ -15,7 +15,7 @@ namespace ivy {
 
 // Makes one line of at most that many columns, whatever bytes are in the text.
 std::string table_cell(const RemoteText& text, std::size_t columns);
-// "00:12:34" since then.
+// The time since then on a clock: "00:12:34".
 std::string elapsed_since(std::int64_t unix_ms);
 
 // One row of a list: for people, and with --json for programs.

@@ -14,11 +14,11 @@ struct CtlOptions;
 inline constexpr int kCtlFailed = 1;
 
 int ctl_ps(const CtlOptions& options);
-int ctl_ps_hosts(const CtlOptions& options);  // With -H or --all-hosts.
+int ctl_ps_hosts(const CtlOptions& options);  // `ps` with -H or --all-hosts.
 int ctl_logs(const CtlOptions& options);
 int ctl_signal(const CtlOptions& options);
 int ctl_stop(const CtlOptions& options);
-int ctl_stop_on_hosts(const CtlOptions& options);  // With -H.
+int ctl_stop_on_hosts(const CtlOptions& options);  // `stop -H`: the hosts' agents stop the job.
 // Stops a job that has no launcher on this host. Nothing: this host has no such job.
 std::optional<int> ctl_stop_on_this_host(const CtlOptions& options);
 int ctl_attach(const CtlOptions& options);

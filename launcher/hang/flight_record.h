@@ -32,8 +32,8 @@ struct FlightEntry {
   std::int64_t sequence = 0;  // Counts the collectives of this group.
   std::string backend;        // "gloo", as the entry names it.
   std::string operation;      // "all_reduce", without the backend in front.
-  std::string sizes;          // "[[1000]]", inputs.
-  std::string types;          // "Float"
+  std::string sizes;          // The shapes of its inputs, such as "[[1000]]".
+  std::string types;          // The element types of its inputs, such as "Float".
   bool is_point_to_point = false;
   bool is_over = false;  // Completed, or its work object retired.
   bool has_started = false;
@@ -44,7 +44,7 @@ struct FlightEntry {
 
 struct FlightRecord {
   std::string version;
-  std::vector<FlightEntry> entries;  // Oldest first.
+  std::vector<FlightEntry> entries;  // The oldest entry comes first.
   // Ranks of a group, by the group's name; not of every group.
   std::map<std::string, std::set<std::uint32_t>> members = {};
   // The number of the newest collective that was put into the default group, by backend: `entries`

@@ -126,7 +126,8 @@ struct JobEvidence::Open {
   std::map<std::size_t, std::set<std::uint32_t>> ranks;  // Ranks of each host that was asked.
   std::map<std::size_t, std::string> received;           // Bytes of their answers so far.
   std::uint32_t world = 0;
-  std::map<std::string, std::vector<std::uint32_t>> warnings;  // NCCL's, and their ranks.
+  // NCCL's warnings, each with its ranks.
+  std::map<std::string, std::vector<std::uint32_t>> warnings;
   std::string health;  // What NCCL's own health service says.
   std::vector<NcclPlace> nccl_places;
   Answer answer;

@@ -52,11 +52,11 @@ class JobEvidence {
     std::chrono::milliseconds patience{5'000};
   };
   struct Answer {
-    std::vector<HostStacks> hosts;  // Without the records' bytes.
+    std::vector<HostStacks> hosts;  // The bytes of flight records are taken out.
     std::vector<std::string> silent;
     std::vector<RankFlight> flights;
     std::vector<std::string> notes;  // Records and answers that could not be had or read.
-    std::vector<std::string> lines;  // flight_lines() and the notes.
+    std::vector<std::string> lines;  // For the terminal: flight_lines() and the notes.
   };
   using Done = std::function<void(const Answer& answer)>;
 
@@ -70,7 +70,7 @@ class JobEvidence {
 
   void ask(const Question& question, Done done);
   void on_part(std::size_t host, const EvidencePart& part);
-  // For ivyctl.
+  // Answers `ivyctl stack` and its like with a text.
   void describe(const ctl::DescribeStacks& request, std::function<void(const std::string&)> done);
 
   // Watches the job from now on: says where the ranks are when none has printed anything for

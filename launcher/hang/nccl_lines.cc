@@ -178,7 +178,7 @@ std::string differing_line(const Members& members, std::uint64_t sequence) {
   return text + joined(parts, "; ");
 }
 
-// Where all have entered it: whose device has not begun it, and for whom proxies wait.
+// Where all have entered it: which devices have not begun it, and which ranks proxies wait for.
 std::string reasons(const Members& members, const Places& waiting) {
   constexpr std::size_t kMaxWaits = 4;
   Places queued;

@@ -30,7 +30,7 @@ struct OperationGroup {
   std::string says = {};
   std::string behind = {};  // What stands behind the age: " ago".
   RankGroup who = {};
-  std::string end = {};  // "SIGKILL"; empty: it lives.
+  std::string end = {};  // How its process ended, such as "SIGKILL"; empty: it lives.
   bool has_age = true;
   std::uint64_t least_ms = ~std::uint64_t{0};
   std::uint64_t most_ms = 0;

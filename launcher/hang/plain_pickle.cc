@@ -13,7 +13,7 @@ namespace {
 
 using Kind = PlainValue::Kind;
 
-using Stacked = std::shared_ptr<PlainValue>;  // Null: a mark.
+using Stacked = std::shared_ptr<PlainValue>;  // A null pointer stands for a mark.
 
 std::int64_t little_endian(std::string_view bytes) {
   // Two's complement of any length, cut to 64 bits.
@@ -182,7 +182,7 @@ class Reader {
       case '\x8a':  // LONG1, LONG4
       case '\x8b':
         return push_integer(Kind::kInteger, little_endian(take_counted(op == '\x8a' ? 1 : 4)));
-      case 'G': {  // BINFLOAT: big-endian
+      case 'G': {  // BINFLOAT is big-endian, unlike the integers.
         std::string bytes(take(8));
         std::reverse(bytes.begin(), bytes.end());
         make(Kind::kReal)->real = std::bit_cast<double>(unsigned_number(bytes));

@@ -40,7 +40,7 @@ class PlainValue {
 };
 
 struct PickleLimits {
-  std::size_t values = 0;      // Values made in all.
+  std::size_t values = 0;      // How many values may be made in all.
   std::size_t references = 0;  // References to values, in all.
   std::size_t depth = 0;       // Nesting of lists in lists.
 };

@@ -23,7 +23,7 @@ constexpr std::string_view kAnonymous = "a client at ";
 struct NamedClient {
   std::size_t length = 0;  // Length of its name in the text.
   std::int32_t pid = 0;    // 0 where it is not known.
-  std::string address;     // Without port and brackets.
+  std::string address;     // Its address without port and brackets.
 };
 
 // A client that has said its rank.

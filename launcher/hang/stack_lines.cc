@@ -55,7 +55,7 @@ std::string thread_block(const StackThread& thread, std::size_t count) {
 // program that come last, differ from rank to rank where nothing else does.
 std::string system_call_text(const std::string& line) {
   constexpr std::size_t kWords = 7;
-  constexpr std::size_t kAddressLength = 10;  // "0x7f123456", and longer.
+  constexpr std::size_t kAddressLength = 10;  // A word as long as "0x7f123456" is an address.
   std::istringstream words(line);
   std::string text;
   std::string word;

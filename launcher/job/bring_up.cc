@@ -292,7 +292,7 @@ void BringUp::check_addresses() {
   if (!job_.options.dry_run) store_.open();
   ask_for_checks();
   // On one host Start follows OpenStore on the same way, so its answer need not be waited for: a
-  // port that was reserved can be listened on. A log's directory may be of no use.
+  // port that was reserved can be listened on. A log's directory may be unusable.
   const bool waits_for_store = !job_.options.wal.empty() && !job_.options.dry_run;
   const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
                                [](const HostRecord& host) { return host.checked; });

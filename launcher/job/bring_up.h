@@ -23,7 +23,7 @@ class BringUp {
   // Opens the sessions of all hosts. handlers(index): what each of them calls.
   void dial(const std::shared_ptr<CarrierContext>& carriers,
             const std::function<HostSession::Handlers(std::size_t index)>& handlers);
-  // The hosts have --start-timeout from now on; who waits sees for whom.
+  // The hosts have --start-timeout from now on; the wait line says which are awaited.
   void start_waiting();
   void stop_waiting();
 

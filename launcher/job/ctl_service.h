@@ -24,7 +24,8 @@ class CtlService {
     std::function<void(std::chrono::milliseconds grace)> shorten_grace;
     std::function<int()> max_attempts;
     std::function<void(std::function<void(const ctl::RanksDescription&)> done)> describe_ranks;
-    std::function<std::vector<std::string>()> losses;  // As RankLosses::lines() has them.
+    // Sentences for JobDescription, from RankLosses::lines().
+    std::function<std::vector<std::string>()> losses;
   };
   CtlService(JobContext& job, Handlers handlers);
 

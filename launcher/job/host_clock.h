@@ -51,7 +51,7 @@ class HostSilence {
   std::int64_t last_heard_ns() const { return heard_ns_; }
   std::chrono::milliseconds lease() const { return lease_; }
   bool is_over(std::int64_t now_ns) const { return now_ns - heard_ns_ > lease_ns(); }
-  // Half the lease of silence: another way shall be tried while the old one stays open. A way that
+  // Half the lease of silence: another way is to be tried while the old one stays open. A way that
   // is new has a quarter of the lease to bring an answer.
   bool wants_another_way(std::int64_t now_ns, std::int64_t way_since_ns) const {
     return now_ns - heard_ns_ > lease_ns() / 2 && now_ns - way_since_ns > lease_ns() / 4;

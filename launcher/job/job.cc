@@ -133,8 +133,7 @@ void Job::start(std::function<void(int, int)> over) {
   if (job_.request.joined != nullptr) set_joined_hosts(carriers_, job_.request.joined->hosts());
   set_note_handler(carriers_, [this](const RemoteText& text) { job_.screen.note(text.line()); });
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
-    if (job_.request.allocation_end != nullptr)
-      job_.request.allocation_end->received(signal, SignalSource::kStep, ranks_have_it);
+    preemption_.step_signalled(signal, ranks_have_it);
   });
   if (job_.takeover != 0) return takeover_.begin();
   job_.opened_unix_ms = wall_ms();
@@ -413,11 +412,18 @@ void Job::handle(std::size_t index, const Event& event) {
     case Event::kDeviceTrouble:
       return take_device_trouble(job_, index, event.device_trouble());
     case Event::kSignalled:
-      if (job_.request.allocation_end != nullptr)
-        job_.request.allocation_end->received(event.signalled().signal(), SignalSource::kStep,
-                                              true);
-      return;
-    default:
+      return preemption_.step_signalled(event.signalled().signal(), true);
+    case Event::kStartFailed:
+    case Event::kExited:
+    case Event::kStalled:
+    case Event::kJaxServiceLost:
+    case Event::kMpiLost:
+    case Event::kMpiJoined:
+    case Event::kNews:
+    case Event::kOperations:
+    case Event::kEvidencePart:
+    case Event::kTakenOver:  // on_event() has taken this one out.
+    case Event::KIND_NOT_SET:
       return ranks_.heard(index, event);
   }
 }

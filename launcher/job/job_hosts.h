@@ -21,7 +21,7 @@ namespace ivy {
 std::vector<std::string> names_shown(const std::vector<Host>& hosts);
 
 struct HostRecord {
-  const Host* host = nullptr;  // Points into Options::hosts.
+  const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
   std::string shown_name;      // Another one than those of all other hosts.
   bool on_this_host = false;
   std::unique_ptr<HostSession> session;

@@ -40,7 +40,7 @@ enum class JobEvent {
   kInterrupted,    // The user sent Ctrl-C, TERM, HUP or QUIT.
   kTimeUp,         // --timeout, or the reader of our output went away.
   kAllReported,    // Every living host has proved that nothing is left, and all output is here.
-  kGroupGone,      // The same, and the group shall run again.
+  kGroupGone,      // The same, and the group will run again.
   kRestartDue,     // The pause is over, and the store has begun the next generation.
 };
 

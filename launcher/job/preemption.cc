@@ -12,6 +12,11 @@ namespace ivy {
 
 std::string Preemption::name() const { return job_.request.allocation_end->allocation().name(); }
 
+void Preemption::step_signalled(int signal, bool ranks_have_it) {
+  if (job_.request.allocation_end != nullptr)
+    job_.request.allocation_end->received(signal, SignalSource::kStep, ranks_have_it);
+}
+
 void Preemption::give_notice(int signal, bool by_scheduler) {
   const JobState state = job_.phase.state();
   // Between two attempts, or before the first one: no rank runs that could be told.

@@ -13,6 +13,8 @@ class Preemption {
  public:
   explicit Preemption(JobContext& job) : job_(job) {}
 
+  // Slurm has sent a signal to a host's step.
+  void step_signalled(int signal, bool ranks_have_it);
   // by_scheduler: the ranks have the signal already.
   void give_notice(int signal, bool by_scheduler);
   bool has_notice() const { return notice_signal_ != 0; }

@@ -148,8 +148,19 @@ void RankEvents::heard(std::size_t index, const Event& event) {
       return news_.on_operations(index, event.operations());
     case Event::kEvidencePart:
       return evidence_.on_part(index, event.evidence_part());
-    default:
-      return;
+    case Event::kHelloOk:
+    case Event::kAddressChecked:
+    case Event::kStoreOpened:
+    case Event::kStoreLost:
+    case Event::kGenerationBegun:
+    case Event::kStarted:
+    case Event::kReport:
+    case Event::kNote:
+    case Event::kDeviceTrouble:
+    case Event::kSignalled:
+    case Event::kTakenOver:
+    case Event::KIND_NOT_SET:
+      return;  // Job::handle() takes these itself.
   }
 }
 

@@ -18,7 +18,7 @@ join::Join encode_node(const JoiningNode& node);
 // address: as it was seen here.
 JoiningNode decode_node(const join::Join& message, const std::string& address);
 
-// Gives take() each message of these bytes. False: they are none of ours, or take() said so.
+// Gives take() each message of these bytes. False: they have another form, or take() said so.
 template <class Message, class Take>
 bool take_messages(CtlDecoder& decoder, std::string_view bytes, Take take) {
   decoder.feed(bytes);

@@ -118,7 +118,7 @@ class CarrierContext {
   std::map<std::string, Carrier> carriers_;
   std::shared_ptr<DialBackHosts> joined_hosts_;
   std::map<std::string, int> notes_;  // How many were noted, by kind.
-  std::set<std::string> noted_;       // Each text once.
+  std::set<std::string> noted_;       // Texts that were said: each is said once.
   std::function<void(const RemoteText&)> say_note_;
   std::minstd_rand random_;
   std::unique_ptr<boost::asio::thread_pool> resolvers_;

@@ -60,7 +60,7 @@ struct LinkDown {
 class HostLink {
  public:
   struct Handlers {
-    std::function<void(const LinkUp&)> up;        // Once: bytes flow.
+    std::function<void(const LinkUp&)> up;        // Called once, when bytes flow both ways.
     std::function<void(std::string_view)> bytes;  // From the supervisor, any cut.
     std::function<void()> drained;                // Everything given to write() has left.
     std::function<void(const LinkDown&)> down;    // Once, last call of all.

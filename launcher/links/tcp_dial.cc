@@ -1,9 +1,10 @@
 #include "launcher/links/tcp_dial.h"
 
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <boost/asio/ip/tcp.hpp>
+
+#include "proto/os/socket_options.h"
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -14,17 +15,9 @@ namespace {
 // The session above has its own heartbeats; these only keep a dead connection from living for
 // hours.
 void set_socket_options(int fd) {
-  const int on = 1;
-  const int idle_s = 15;
-  const int interval_s = 5;
-  const int probes = 4;
-  const unsigned user_timeout_ms = 60'000;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &interval_s, sizeof interval_s);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &probes, sizeof probes);
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &user_timeout_ms, sizeof user_timeout_ms);
+  send_at_once(fd);
+  keep_alive(fd, {.idle_s = 15, .interval_s = 5, .probes = 4});
+  break_after(fd, 60'000);
 }
 
 Dialled connected(tcp::socket& socket) {

@@ -14,9 +14,9 @@
 namespace ivy {
 
 struct Dialled {
-  Descriptor socket;               // Connected, non-blocking.
-  std::string peer_address;        // Numeric.
-  std::string local_address;       // Numeric.
+  Descriptor socket;         // It is connected and non-blocking.
+  std::string peer_address;  // Both addresses are numeric, without a port.
+  std::string local_address;
   std::optional<LinkDown> failed;  // kUnresolved, kUnreachable or kRefused; no socket then.
 };
 

@@ -250,7 +250,7 @@ Result<void> parse_key(const TextPiece& word, const Origin& origin, std::span<Ho
   const std::string_view key = word.text.substr(0, equals);
   if (to_int(word.text) &&
       std::all_of(hosts.begin(), hosts.end(), [](const Host& host) { return !host.slots; }))
-    return set_slots(word, word, origin, hosts);  // LSF writes "host 4".
+    return set_slots(word, word, origin, hosts);  // LSF writes "host 4" for four slots.
   if (equals == std::string_view::npos)
     return origin.error(word.column, in_quotes(word.text) + " is not key=value",
                         "one host per line: \"name slots=N port=N user=NAME\"");

@@ -14,7 +14,7 @@ namespace ivy {
 
 struct Setting {
   const OptionEntry* entry = nullptr;
-  std::string value;          // "true" for a switch.
+  std::string value;          // A switch has the value "true".
   std::string shown;          // As the user wrote it: "--npernode", "IVY_NNODES".
   bool is_next_word = false;  // The value was a word of its own: "-n 4", not "-n4".
   std::string origin = {};    // "IVY_NNODES", "/etc/ivyrun/config.toml:3"; empty: it was typed.
@@ -29,7 +29,7 @@ struct SwitchedOff {
 struct Scanned {
   std::vector<Setting> settings;     // In the order of typing.
   std::vector<std::string> command;  // The program and its arguments, byte for byte.
-  bool is_command_marked = false;    // By "--".
+  bool is_command_marked = false;    // The user wrote "--" before the command.
   std::vector<SwitchedOff> switched_off;
 
   // True if a weaker source has nothing to say about this flag any more. Flags that name hosts

@@ -48,7 +48,7 @@ struct PerHost {
   enum class Kind { kNumber, kAuto, kGpu, kXpu, kCpu };
   Kind kind = Kind::kAuto;
   int number = 0;
-  bool written = false;  // --nproc_per_node was given.
+  bool written = false;  // True where --nproc_per_node was given.
 };
 
 // Which ranks reach the console: a list, or every rank.

@@ -23,7 +23,7 @@ inline Error usage_error(const std::string& message, const std::string& fix = {}
 inline constexpr int kMaxWorkers = 1 << 18;
 // At one restart every 30 s more than three days of failures.
 inline constexpr int kMaxRestarts = 10'000;
-// So often --on-failure replace starts a worker again without --max-restarts.
+// How often --on-failure replace starts a worker again without --max-restarts.
 inline constexpr int kDefaultReplacements = 3;
 // Longest time that a flag may ask for: a mistyped unit should not overflow a clock.
 inline constexpr std::chrono::hours kMaxDuration{24 * 365};
@@ -76,7 +76,7 @@ Result<std::vector<std::string>> parse_wrap(std::string_view text);
 // --name: what fits into a path and a shell without quotes.
 Result<std::string> parse_job_name(const std::string& text);
 
-// "A-B" or "A".
+// Reads a range "A-B", or "A" for a single port.
 Result<std::pair<std::uint16_t, std::uint16_t>> parse_port_range(std::string_view text);
 
 // "1", "true", "yes", "on" and their opposites.

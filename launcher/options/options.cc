@@ -29,7 +29,7 @@
 namespace ivy {
 namespace {
 
-// So long --doctor waits for hosts.
+// How long --doctor waits for hosts.
 constexpr std::chrono::seconds kDoctorPatience{20};
 
 // What more than one flag decides together.
@@ -120,8 +120,8 @@ class Binder {
   CLI::App app_;
   std::set<std::string, std::less<>> bound_;
   std::map<std::string, std::string, std::less<>> shown_;
-  std::map<std::string, std::string, std::less<>>
-      texts_;  // The switches to which a text may be joined.
+  // The switches to which a text may be joined.
+  std::map<std::string, std::string, std::less<>> texts_;
   std::vector<std::string> tokens_;
 };
 
@@ -266,7 +266,9 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
       "lease", options.lease, [](const std::string& text) -> Result<std::chrono::milliseconds> {
         const std::chrono::milliseconds lease = IVY_TRY(parse_duration(text));
         if (lease >= kShortestLease) return lease;
-        return usage_error("a lease must be 2 s or more: hosts are heard once per second");
+        const auto shortest = std::chrono::ceil<std::chrono::seconds>(kShortestLease).count();
+        return usage_error("a lease must be " + std::to_string(shortest) +
+                           " s or more, which is two heartbeats");
       });
   binder.value("stall-timeout", [&](const std::string& text) -> Result<void> {
     options.stall_timeout = std::chrono::ceil<std::chrono::seconds>(IVY_TRY(parse_duration(text)));
@@ -305,7 +307,7 @@ void bind_network(Binder& binder, NetworkOptions& options) {
     return {};
   });
   binder.value("master-port", [&](const std::string& text) -> Result<void> {
-    // torchrun's "any free port".
+    // "Any free port" for torchrun, and so it is without the flag.
     if (text == "0") return {};
     options.port_low = IVY_TRY(port_number()(text));
     options.port_high = options.port_low;

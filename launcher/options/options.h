@@ -46,7 +46,7 @@ struct HostOptions {
 // Accelerators and cores of the workers.
 struct DeviceOptions {
   VisibleChoice visible = VisibleChoice::kAuto;
-  std::optional<int> gpus_per_proc;     // --gpus_per_proc; else 1.
+  std::optional<int> gpus_per_proc;     // From --gpus_per_proc; a worker has one else.
   std::optional<int> cpu_devices;       // --cpu-devices: what JAX makes of a worker's CPU.
   bool oversubscribe = false;           // Workers may share accelerators that were asked for.
   std::vector<std::string> device_env;  // --device-env: variables that get a worker's devices too.
@@ -81,12 +81,12 @@ struct WorkerOptions {
 
 // What is shown of the workers' output, and where it is kept.
 struct OutputOptions {
-  std::string label = "auto";  // --label auto|none|rank|host|TEMPLATE
+  std::string label = "auto";  // --label: auto, none, rank, host, or a template.
   ColorChoice color = ColorChoice::kAuto;
   ShowRanks show_ranks;
   StreamChoice redirects;  // --redirects: these go to files alone,
   StreamChoice tee;        // --tee: but these to the console as well.
-  std::string log_dir;     // --log-dir; empty: no files.
+  std::string log_dir;     // --log-dir; empty: no such files.
   LogPlace log_to = LogPlace::kHead;
   std::string output;  // --output: a pattern of file names; empty: no such files.
   bool raw = false;
@@ -104,7 +104,8 @@ struct OutputOptions {
 struct LifecycleOptions {
   std::chrono::milliseconds start_timeout{120'000};
   std::optional<std::chrono::milliseconds> timeout;
-  std::optional<std::chrono::milliseconds> shutdown_timeout;  // Sets both graces.
+  // Where it is set, both graces are this.
+  std::optional<std::chrono::milliseconds> shutdown_timeout;
   std::optional<std::chrono::milliseconds> lease;
   std::chrono::seconds stall_timeout{0};  // Time until a stall is reported; 0: never.
   OnStall on_stall = OnStall::kReport;
@@ -122,7 +123,7 @@ struct LifecycleOptions {
 // Addresses and ports of the workers, and their store.
 struct NetworkOptions {
   std::string interface;
-  std::uint16_t port_low = 0;  // --port-range or --master-port
+  std::uint16_t port_low = 0;  // From --port-range or --master-port; 0: any port.
   std::uint16_t port_high = 0;
   std::string master_addr;  // --master-addr: an address, or a name.
   // The numeric addresses of its name, or why there are none: the job looks them up before it

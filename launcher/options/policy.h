@@ -1,4 +1,4 @@
-// What whoever administers this host allows: /etc/ivyrun/policy.toml, root's own. Thread: any;
+// What the administrator of this host allows: /etc/ivyrun/policy.toml, root's own. Thread: any;
 // reads a file.
 //
 //   carriers = ["ssh", "agent"]      of ssh, agent, slurm, join; this host itself is always allowed

@@ -20,7 +20,7 @@ struct TomlEntry {
 // In the order of the lines. InvalidArgument reads "PATH:LINE:COLUMN: what".
 Result<std::vector<TomlEntry>> parse_toml(const std::string& text, const std::string& path);
 
-// What a file says must not be read from whoever may write to it.
+// The owner that a file must have: rules for users must not come from a file they can write.
 enum class FileOwner { kAny, kRoot };
 // The text of a small regular file; nothing where there is none. PermissionDenied: it is not root's
 // alone.

@@ -19,7 +19,7 @@ struct BatchHosts {
 };
 
 // Nothing: no variable says that we are in such a job. InvalidArgument: the list of its hosts
-// cannot be read, or is none. `read` reads the file that a variable names.
+// cannot be read, or is no list. `read` reads the file that a variable names.
 Result<std::optional<BatchHosts>> read_batch_hosts(
     const Environment& environment,
     const std::function<Result<std::string>(const std::string& path)>& read);

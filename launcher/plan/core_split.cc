@@ -52,7 +52,7 @@ Cores even_part(const Cores& cores, std::size_t index, std::size_t count) {
 Cores one_cache(const Cores& cores, std::size_t index, std::size_t count) {
   std::map<int, Cores> caches;
   for (const CoreFacts* core : cores) caches[core->l3()].push_back(core);
-  // With fewer workers than caches they lie apart, with more they go round.
+  // Fewer workers than caches lie apart; more workers take the caches in turn.
   const std::size_t chosen =
       count <= caches.size() ? index * caches.size() / count : index % caches.size();
   return std::next(caches.begin(), static_cast<std::ptrdiff_t>(chosen))->second;

@@ -16,7 +16,7 @@ struct EnvironmentInputs {
   const JobPlan* plan = nullptr;
   const std::vector<HostAnswer>* answers = nullptr;
   const Environment* caller = nullptr;  // The environment in which ivyrun was typed.
-  Environment from_files;               // --env-file, already read.
+  Environment from_files;               // The variables of the --env-file files.
   std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
   std::uint32_t generation = 0;
 

@@ -20,7 +20,7 @@ bool is_secret(const std::string& name) {
          name.find("PASSW") != std::string::npos || name.ends_with("_KEY");
 }
 
-// http://user:password@proxy:3128
+// A proxy's address may carry one: http://user:password@proxy:3128.
 bool has_password(const std::string& name, const std::string& value) {
   return (name.ends_with("_proxy") || name.ends_with("_PROXY")) &&
          value.find('@') != std::string::npos;
@@ -75,7 +75,7 @@ constexpr Reason kReasons[] = {
     {"JAX_ENABLE_RECOVERABILITY", "--app jax-service, because nobody has set it"},
     {"KERAS_DISTRIBUTION_JOB_ADDRESSES", "kept free on the first host"},
     {"IVY_INIT_TIMEOUT", "--start-timeout"},
-    {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: JAX shall ask the next three"},
+    {"OMPI_MCA_orte_hnp_uri", "-B jax with --no-python-hook: JAX then asks the next three"},
     {"OMPI_COMM_WORLD_SIZE", "workers in all"},
     {"OMPI_COMM_WORLD_RANK", "its place in the order of hosts"},
     {"OMPI_COMM_WORLD_LOCAL_RANK", "its place on its host"},

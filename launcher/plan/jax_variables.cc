@@ -31,7 +31,7 @@ void plan_jax_service(PlanContext& context) {
   if (is_module || context.facts(first.host_index).program_is_script()) return;
   context.refuse(
       "IVY-P034",
-      "--app jax-service needs a Python program, and " + context.plan.program + " is none",
+      "--app jax-service needs a Python program, and " + context.plan.program + " is not one",
       first.name,
       {"the service is started with the workers' interpreter, whose jaxlib it needs",
        "give ivyrun the script itself, or -m MODULE; --python PATH names the interpreter"});

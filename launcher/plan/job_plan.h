@@ -28,7 +28,7 @@ struct HostAnswer {
 struct PlannedWorker {
   int rank = 0;
   int local_rank = 0;
-  // Filled by device_plan.h.
+  // device_plan.h fills the two that follow.
   std::vector<int> devices = {};        // Its accelerators: indices into PlannedHost::devices.
   CoreList cores = {};                  // It runs on these alone; empty: wherever its host may.
   int sharers = 1;                      // Workers that run on the same cores, with itself.
@@ -48,7 +48,7 @@ struct PlannedHost {
   // Its accelerators: indices into HostFacts::devices. A pretended host has a part of its
   // machine's.
   std::vector<int> devices;
-  bool has_part_of_devices = false;  // Or has them in another order than its masks.
+  bool has_part_of_devices = false;  // A part, or all in another order than its masks have.
   bool sees_own = false;             // Each of its workers sees its own accelerators alone.
   bool shares_devices = false;       // Workers use the same accelerator.
 };
@@ -69,7 +69,7 @@ struct JobPlan {
   std::uint16_t master_port = 0;
   std::uint16_t coordinator_port = 0;  // Reserved for what other frameworks open in rank 0.
   std::uint16_t store_port = 0;        // Port of the store's native dialect; 0: no store.
-  std::string program;                 // As shown to people.
+  std::string program;                 // The program's name as messages show it.
   std::vector<std::string> arguments;
   std::string rule;  // Which rule decided the number of workers, for the plan line.
   MapChoice map_by = MapChoice::kHost;

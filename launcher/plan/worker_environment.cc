@@ -347,8 +347,8 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
           }))
         plan.add_unset(variable.name);
   }
-  // The session that carries us to another host is none of its workers'; least of all may they sign
-  // with the user's keys where his ssh was told to forward his agent.
+  // The SSH session that carries us to another host is not the workers': above all they must not
+  // sign with the user's keys where ssh forwards the user's agent.
   if (has_callers) return;
   for (const char* name : {"SSH_AUTH_SOCK", "SSH_CLIENT", "SSH_CONNECTION"}) plan.add_unset(name);
 }

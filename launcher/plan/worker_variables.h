@@ -14,7 +14,7 @@ namespace ivy {
 // The variables that all workers of this host share: SLURM_NTASKS, SLURM_STEP_*, SLURM_NODEID, ...
 Environment slurm_host_variables(const JobPlan& plan, const PlannedHost& host);
 
-// SLURM_PROCID and SLURM_LOCALID.
+// SLURM_PROCID and SLURM_LOCALID, which differ between ranks.
 Environment slurm_rank_variables(const PlannedWorker& worker);
 
 // True of every host of the allocation, so that it is passed on where a carrier does not do it:

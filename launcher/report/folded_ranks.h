@@ -17,7 +17,7 @@ std::string folded_ranks(std::vector<Number> ranks) {
   return folded_numbers(ranks);
 }
 
-// "rank 3", "ranks 0-2,5"
+// Names ranks in a sentence: "rank 3", "ranks 0-2,5".
 template <class Number>
 std::string named_ranks(const std::vector<Number>& ranks) {
   return (ranks.size() == 1 ? "rank " : "ranks ") + folded_ranks(ranks);

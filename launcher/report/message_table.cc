@@ -148,7 +148,7 @@ constexpr MessageEntry kMessages[] = {
      "torchrun mode: a node was started with another build, program or number of workers",
      "command lines or installations differ",
      "the same command on every node, except for `--node-rank`", "122"},
-    {"IVY-J002", "torchrun mode: two nodes have one rank, or a rank is none of the job's",
+    {"IVY-J002", "torchrun mode: two nodes have one rank, or a rank is not one of the job's",
      "`--node-rank` was given twice, or is not below `--nnodes`", "number the nodes from 0", "122"},
     {"IVY-J003", "torchrun mode: nodes did not come in time",
      "they were not started, or cannot reach node 0", "`--start-timeout TIME` waits longer", "120"},

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -24,15 +26,9 @@ Placeholder placeholder_at(std::string_view text, std::size_t percent) {
   return found;
 }
 
-std::string with_zeros(std::uint64_t number, std::size_t width) {
-  std::string digits = std::to_string(number);
-  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
-  return digits;
-}
-
 std::optional<std::string> value_of(const Placeholder& asked, const PlaceholderValues& values) {
   const auto number = [&](auto value, std::size_t width) {
-    return with_zeros(static_cast<std::uint64_t>(value), width);
+    return zero_padded(static_cast<std::uint64_t>(value), width);
   };
   switch (asked.letter) {
     case 'r':

@@ -20,7 +20,7 @@ struct WorkerEnd {
   bool core_dumped = false;
   bool out_of_memory = false;
   bool tolerated = false;           // The job has gone on without it (--on-failure shrink).
-  bool lost_with_host = false;      // And tolerated: how it has ended is not known.
+  bool lost_with_host = false;      // It is tolerated, and how it has ended is not known.
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
   std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
   std::int64_t clock_error_ns = 0;  // Half the round trip: the order within it is unknown.
@@ -36,12 +36,12 @@ enum class LauncherReason {
   kNone,
   kInterrupted,
   kTimeout,
-  kStalled,  // And --on-stall stop says that this ends it.
+  kStalled,  // A stall ends the job, as --on-stall stop says.
   kHostLost,
   kSupervisorLost,
   kStoreLost,
   kOutputClosed,
-  kPreempted,  // The Slurm allocation ends.
+  kPreempted,  // The time of the Slurm allocation is up.
   kHostsNotUp,
   kRefused,
   kInternal
@@ -49,7 +49,7 @@ enum class LauncherReason {
 
 struct LauncherEnd {
   LauncherReason reason = LauncherReason::kNone;
-  int signal = 0;  // kInterrupted, kPreempted: which signal.
+  int signal = 0;  // The signal of kInterrupted and kPreempted.
   Diagnostic diagnostic;
   std::int64_t at_ns = 0;
 };

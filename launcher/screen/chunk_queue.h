@@ -39,7 +39,7 @@ class ChunkQueue {
   };
   // Memory comes and goes in blocks of this size, so that a long queue is never copied.
   static constexpr std::size_t kBlockBytes = 128u << 10;
-  std::deque<Record> records_;  // None spans two blocks.
+  std::deque<Record> records_;  // The bytes of a record lie in one block.
   std::deque<std::string> blocks_;
   std::size_t read_ = 0;  // Bytes of the first block that have been taken.
   std::size_t bytes_ = 0;

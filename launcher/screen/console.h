@@ -31,9 +31,8 @@ struct Lane {
   std::string label;         // Ready to be written, with its colour.
   LineSplitter lines;
   ControlFilter filter{ControlPolicy::kColoursOnly};
-  bool shown = true;  // It reaches the console.
-  // --console-overflow=drop:
-  bool dropping = false;
+  bool shown = true;          // False where --show-ranks leaves it out.
+  bool dropping = false;      // --console-overflow=drop leaves out what comes now.
   bool is_in_line = false;    // What was kept last did not end with a newline.
   bool lost_in_line = false;  // What was dropped last did not end with a newline.
   bool is_waiting = false;    // In the list of lanes with an unfinished line.
@@ -45,7 +44,7 @@ struct Lane {
 };
 
 struct ConsoleStyle {
-  bool is_terminal = false;   // It understands escape sequences.
+  bool is_terminal = false;   // Escape sequences may be written to it.
   bool pass_through = false;  // One rank without label: bytes as they are.
   bool filters_controls = false;
   bool timestamps = false;
@@ -132,7 +131,7 @@ class Console {
   bool bottom_shown_ = false;
   bool bottom_changed_ = false;
   std::int64_t clock_second_ = -1;
-  std::string clock_text_;  // "12:34:56." of that second.
+  std::string clock_text_;  // The time of clock_second_, such as "12:34:56.".
 };
 
 }  // namespace ivy

@@ -79,7 +79,7 @@ class ConsoleStream {
   std::uint64_t lines_ = 0;        // Workers' lines shown so far.
   bool flush_scheduled_ = false;
   boost::asio::steady_timer timer_;
-  std::int64_t timer_due_ns_ = 0;  // 0: not armed.
+  std::int64_t timer_due_ns_ = 0;  // 0 while the timer is not armed.
   std::int64_t last_drawn_ns_ = 0;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 };

@@ -55,7 +55,7 @@ bool ControlFilter::all_plain(std::string_view bytes) {
   if (state_ != State::kText) return false;
   const int before = continuations_;
   for (const char byte : bytes) {
-    // Most text is ASCII.
+    // Most text is ASCII, so this is asked first.
     const bool is_ascii = byte >= 0 && continuations_ == 0;
     if (is_plain(byte) && (is_ascii || is_in_character(byte) || !is_c1(byte))) continue;
     continuations_ = before;

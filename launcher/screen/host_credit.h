@@ -22,7 +22,7 @@ class HostCredit {
       : loop_(loop), grant_(std::move(grant)), may_grant_(std::move(may_grant)) {}
   ~HostCredit() { *alive_ = false; }
 
-  // So many bytes of what is added next have been granted before: they are shown a second time.
+  // The next `bytes` that are added have been granted before: they are shown a second time.
   void repeat(int host_index, std::uint64_t bytes) { repeated_[host_index] += bytes; }
   void add(int host_index, std::uint64_t bytes) {
     bytes -= take_repeated(host_index, bytes);

@@ -39,7 +39,8 @@ class LauncherLog {
   const std::string job_id_;
   FileWriter writer_;
   FileWriter::File file_ = 0;  // 0 until the file is open.
-  std::shared_ptr<Descriptor> descriptor_ = std::make_shared<Descriptor>();  // The writer sets it.
+  // Set on the writer's thread.
+  std::shared_ptr<Descriptor> descriptor_ = std::make_shared<Descriptor>();
   std::function<void(const Result<void>&)> opened_;
   std::string early_;  // Said before the file was opened.
   std::string complaint_;

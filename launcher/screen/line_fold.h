@@ -31,7 +31,7 @@ class LineFold {
     std::int64_t since_ns = 0;
   };
 
-  // So many ranks can print a line: one that all have printed waits for nobody.
+  // A line that `ranks` ranks have printed waits for no other.
   void set_everyone(std::size_t ranks) { everyone_ = ranks; }
   void add(int rank, int stream, std::string_view text, std::int64_t now_ns);
   // The oldest line, if its time has come. Again and again, until there is none.

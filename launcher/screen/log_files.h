@@ -28,7 +28,7 @@ std::string log_folder(const std::string& directory, const std::string& job_id,
 // Makes DIR/latest lead to the newest job's folder. What is no link of that name stays, and a link
 // that cannot be made costs nothing but itself.
 void link_latest(const std::string& directory, const std::string& job_id);
-// "rank00027.err"
+// The name of a rank's file in --log-dir: "rank00027.err".
 std::string log_file_name(int rank, int stream);
 
 // Makes the opener of a log file for a FileWriter. The folder may be shared with other users, so a
@@ -50,10 +50,10 @@ class LogFiles {
   LogFiles& operator=(const LogFiles&) = delete;
 
   struct Request {
-    std::string flag;                                 // Its files: "--log-dir", "--output".
-    std::map<int, std::array<std::string, 2>> paths;  // For each rank, by stream.
-    std::set<std::string> folders = {};               // More than those in which the files lie.
-    bool appends = false;                             // Keeps what is in the files.
+    std::string flag;  // The flag that messages name: "--log-dir" or "--output".
+    std::map<int, std::array<std::string, 2>> paths = {};  // For each rank, by stream.
+    std::set<std::string> folders = {};     // More than those in which the files lie.
+    bool appends = false;                   // Keeps what is in the files.
     std::function<void()> on_folders = {};  // Once their folders are there; on the writer's thread.
   };
   // Makes the folders and empties (appends: keeps) or makes the files. take_done() calls `opened`

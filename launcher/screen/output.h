@@ -148,7 +148,7 @@ class Output {
   std::vector<std::string> complaints_;
   std::string console_failure_;
   boost::asio::steady_timer finish_timer_;
-  std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: no limit.
+  std::optional<std::chrono::milliseconds> stall_limit_;  // Unset: it may stall for ever.
   std::function<void(int log_fd)> left_;                  // Set by leave() until it is done.
   std::function<void()> done_;                            // Set by finish() until it is done.
 };

@@ -34,7 +34,7 @@ class RankFiles {
     std::vector<RankPlace> places;
     bool appends = false;  // A launcher that has taken the job over goes on with the files.
   };
-  // The same as LogFiles::open_all.
+  // Opens both kinds of files; for the rest see LogFiles::open_all.
   void open(const Request& request, std::function<void(const Result<void>&)> opened);
   void write(int rank, int stream, std::string_view bytes);
   void close(int rank, int stream);

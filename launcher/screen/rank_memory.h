@@ -17,7 +17,7 @@ class RankMemory {
     int stream = 1;
     std::string bytes;
   };
-  // So much is kept of each rank; the oldest goes first.
+  // The newest output of each rank is kept, up to this size.
   static constexpr std::size_t kMostBytes = 64u << 10;
 
   void add(int stream, std::string_view bytes, bool end) {

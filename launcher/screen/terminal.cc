@@ -5,15 +5,11 @@
 
 #include <algorithm>
 #include <cctype>
-#include <cstdlib>
+
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
-
-std::string variable(const char* name) {
-  const char* value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 // Length of the escape sequence that starts here.
 std::size_t sequence_bytes(std::string_view text) {
@@ -26,7 +22,8 @@ std::size_t sequence_bytes(std::string_view text) {
 }  // namespace
 
 ColourVariables colour_variables() {
-  return {variable("NO_COLOR"), variable("CLICOLOR_FORCE"), variable("CLICOLOR"), variable("TERM")};
+  return {own_variable("NO_COLOR"), own_variable("CLICOLOR_FORCE"), own_variable("CLICOLOR"),
+          own_variable("TERM")};
 }
 
 Colour decide_colour(ColorChoice choice, bool is_terminal, const ColourVariables& variables) {
@@ -40,7 +37,7 @@ Colour decide_colour(ColorChoice choice, bool is_terminal, const ColourVariables
 
 bool is_capable_terminal(int fd) {
   if (isatty(fd) == 0) return false;
-  const std::string term = variable("TERM");
+  const std::string term = own_variable("TERM");
   return !term.empty() && term != "dumb";
 }
 
@@ -52,9 +49,9 @@ int terminal_columns(int fd) {
 }
 
 bool locale_is_utf8() {
-  std::string locale = variable("LC_ALL");
-  if (locale.empty()) locale = variable("LC_CTYPE");
-  if (locale.empty()) locale = variable("LANG");
+  std::string locale = own_variable("LC_ALL");
+  if (locale.empty()) locale = own_variable("LC_CTYPE");
+  if (locale.empty()) locale = own_variable("LANG");
   std::transform(locale.begin(), locale.end(), locale.begin(),
                  [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;

@@ -38,15 +38,15 @@ inline constexpr std::size_t kSignalSources = 3;
 enum class SignalMeaning : std::uint8_t {
   kInterrupt,  // What this signal means everywhere: TERM stops the job.
   kPassOn,     // To the ranks' own processes, and it is no notice.
-  kNotice,     // To the ranks' own processes: they shall write what they have and end.
-  kKnown,      // They have it already.
+  kNotice,     // To the ranks' own processes: they should save their state and end.
+  kKnown,      // The ranks have the signal already.
   kTimeIsUp,   // Slurm's last call, or TERM after the notice: stop the job in what is left.
 };
 
 enum class EndStep : std::uint8_t {
   kNothing,
   kAsk,     // When does the allocation end now? `scontrol update` may have moved it.
-  kNotice,  // Send the ranks --preempt-signal.
+  kNotice,  // Send --preempt-signal to the ranks.
   kStop,    // They have had their time: stop the job.
 };
 

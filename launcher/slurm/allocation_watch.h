@@ -24,7 +24,7 @@ class AllocationWatch {
     // To the ranks' own processes, before the end; by_slurm: those in the step have it already.
     std::function<void(int signal, bool by_slurm)> notice;
     std::function<void(int signal)> pass_on;    // To the ranks' own processes.
-    std::function<void(int signal)> interrupt;  // What it means everywhere.
+    std::function<void(int signal)> interrupt;  // Does what the signal does elsewhere.
     std::function<void()> time_is_up;           // Stop the job; grace() says how fast.
     std::function<void(const std::string& line)> say;
   };

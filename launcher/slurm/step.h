@@ -24,7 +24,7 @@ std::optional<SlurmVersion> parse_slurm_version(std::string_view text);
 
 struct StepRequest {
   std::optional<SlurmVersion> version;  // Unknown: options that every Slurm since 20.11 has.
-  std::vector<std::string> hosts;       // Slurm's names.
+  std::vector<std::string> hosts;       // By the names that Slurm has for them.
   bool is_whole_allocation = true;      // These are all of the allocation's.
   std::vector<std::string> more_words;  // --srun-args, behind ours: for srun the last value wins.
   std::string script;

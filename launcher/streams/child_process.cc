@@ -13,46 +13,16 @@
 
 #include "proto/contract/core_limit.h"
 #include "proto/os/process.h"
+#include "proto/os/spawn_setup.h"
 
 namespace ivy {
 namespace {
 
 int running = 0;  // The children that nobody has reaped.
 
-class SpawnSetup {
- public:
-  SpawnSetup() {
-    posix_spawn_file_actions_init(&actions);
-    posix_spawnattr_init(&attributes);
-  }
-  ~SpawnSetup() {
-    posix_spawn_file_actions_destroy(&actions);
-    posix_spawnattr_destroy(&attributes);
-  }
-  SpawnSetup(const SpawnSetup&) = delete;
-  SpawnSetup& operator=(const SpawnSetup&) = delete;
-
-  void set_standard_stream(int number, int fd) {
-    if (fd >= 0) {
-      posix_spawn_file_actions_adddup2(&actions, fd, number);
-    } else {
-      posix_spawn_file_actions_addopen(&actions, number, "/dev/null", O_RDWR, 0);
-    }
-  }
-  void set_signals_and_session() {
-    sigset_t none;
-    sigset_t all;
-    sigemptyset(&none);
-    sigfillset(&all);
-    posix_spawnattr_setsigmask(&attributes, &none);
-    posix_spawnattr_setsigdefault(&attributes, &all);
-    posix_spawnattr_setflags(&attributes,
-                             POSIX_SPAWN_SETSIGMASK | POSIX_SPAWN_SETSIGDEF | POSIX_SPAWN_SETSID);
-  }
-
-  posix_spawn_file_actions_t actions;
-  posix_spawnattr_t attributes;
-};
+void set_standard_stream(SpawnSetup& setup, int number, int fd) {
+  fd >= 0 ? setup.copy(fd, number) : setup.open_null(number);
+}
 
 Code code_of_spawn_error(int error) {
   switch (error) {
@@ -76,13 +46,11 @@ Result<pid_t> start_program(const ChildRequest& request) {
   SpawnSetup setup;
   // The caller's descriptors are numbered above 3 (it opened them with the standard ones in place),
   // so no dup2 overwrites one that is still to be copied.
-  setup.set_standard_stream(0, request.stdin_fd);
-  setup.set_standard_stream(1, request.stdout_fd);
-  setup.set_standard_stream(2, request.stderr_fd);
-  if (request.third_fd >= 0) {
-    posix_spawn_file_actions_adddup2(&setup.actions, request.third_fd, 3);
-  }
-  posix_spawn_file_actions_addclosefrom_np(&setup.actions, request.third_fd >= 0 ? 4 : 3);
+  set_standard_stream(setup, 0, request.stdin_fd);
+  set_standard_stream(setup, 1, request.stdout_fd);
+  set_standard_stream(setup, 2, request.stderr_fd);
+  if (request.third_fd >= 0) setup.copy(request.third_fd, 3);
+  setup.close_from(request.third_fd >= 0 ? 4 : 3);
   setup.set_signals_and_session();
   pid_t pid = -1;
   const std::vector<char*> arguments = exec_words(request.arguments);

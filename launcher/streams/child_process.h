@@ -25,7 +25,7 @@ namespace ivy {
 // A pipe to or from a child. Its ends are closed with it unless they are taken away.
 class Pipe {
  public:
-  // False: errno says why.
+  // Makes both ends. False: errno says why not.
   bool open();
   int read_end() const { return ends_[0].get(); }
   int write_end() const { return ends_[1].get(); }

@@ -18,7 +18,7 @@ namespace ivy {
 class LineChild : public std::enable_shared_from_this<LineChild> {
  public:
   struct Handlers {
-    std::function<void(const std::string&)> output_line;  // Without its newline.
+    std::function<void(const std::string&)> output_line;  // Each line comes without its newline.
     std::function<void(const std::string&)> error_line;
     // Once, behind its last line.
     std::function<void(const ExitStatus&)> ended;

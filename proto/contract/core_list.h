@@ -7,7 +7,7 @@
 
 namespace ivy {
 
-// Sorted, each number once.
+// The numbers are sorted, and each stands there once.
 using CoreList = std::vector<int>;
 
 // More processors than any machine has (the kernel's own bound is 8192): higher numbers are an

@@ -9,10 +9,10 @@
 namespace ivy {
 
 struct DeviceVendor {
-  std::string_view name;  // HostFacts.accelerator_source: "nvidia".
+  std::string_view name;  // As HostFacts.accelerator_source has it, such as "nvidia".
   // The mask that a worker gets. Numbers in it count what the lower mask leaves.
   std::string_view mask;
-  std::string_view lower_mask = {};  // Empty: there is none.
+  std::string_view lower_mask = {};  // Empty where the vendor has none.
   // Another vendor's mask, which this one's libraries read where `mask` is not set; may be empty.
   std::string_view borrowed_mask = {};
   // The order in which numbers count devices, for workers whose user has not chosen one.

@@ -41,7 +41,7 @@ bool is_env_name(std::string_view name);
 
 struct EnvVariable {
   std::string name;
-  std::string value;  // Any bytes but NUL.
+  std::string value;  // May hold any bytes but NUL.
   bool operator==(const EnvVariable&) const = default;
 };
 using Environment = std::vector<EnvVariable>;

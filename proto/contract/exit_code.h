@@ -42,7 +42,7 @@ std::string signal_name(int signal);
 // From "USR1", "SIGUSR1", "usr1" or "10" to a number, or 0 when there is no such signal.
 int signal_number(const std::string& name);
 
-// "exit 7" or "SIGSEGV".
+// Says how a process ended: "exit 7" or "SIGSEGV".
 std::string describe(const ExitStatus& status);
 
 }  // namespace ivy

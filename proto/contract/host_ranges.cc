@@ -7,6 +7,8 @@
 #include <set>
 #include <utility>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -21,12 +23,6 @@ std::optional<std::uint64_t> to_number(std::string_view digits) {
   const auto [stop, error] = std::from_chars(digits.data(), end, number);
   if (error != std::errc{} || stop != end || digits.size() > kMaxRangeDigits) return {};
   return number;
-}
-
-std::string padded(std::uint64_t number, std::size_t width) {
-  std::string digits = std::to_string(number);
-  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
-  return digits;
 }
 
 RangeFault fault(const TextPiece& piece, const std::string& what) {
@@ -51,7 +47,7 @@ std::optional<RangeFault> expand_range(const TextPiece& range, Texts& numbers) {
   if (*high - *low >= kMaxHosts || numbers.size() + (*high - *low) >= kMaxHosts)
     return too_many(range);
   for (std::uint64_t number = *low; number <= *high; ++number)
-    numbers.push_back(padded(number, low_text.size()));
+    numbers.push_back(zero_padded(number, low_text.size()));
   return {};
 }
 
@@ -145,7 +141,7 @@ std::string range_text(const std::vector<std::string_view>& numbers) {
   for (std::size_t at = 0; at < numbers.size();) {
     const std::string_view low = numbers[at];
     std::string_view high = low;
-    while (++at < numbers.size() && numbers[at] == padded(*to_number(high) + 1, low.size()))
+    while (++at < numbers.size() && numbers[at] == zero_padded(*to_number(high) + 1, low.size()))
       high = numbers[at];
     text += (text.empty() ? "" : ",") + std::string(low);
     if (high != low) text += "-" + std::string(high);

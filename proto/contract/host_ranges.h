@@ -30,7 +30,7 @@ std::vector<TextPiece> cut_at_commas(const TextPiece& list, bool outside_bracket
 
 struct RangeFault {
   std::size_t column = 1;
-  std::string what;  // "\"3-1\" goes down"
+  std::string what;  // A clause for messages, such as: "3-1" goes down
 };
 
 // Which of several brackets varies faster: the last, the one before it and so on; or as Slurm has

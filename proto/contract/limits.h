@@ -46,7 +46,7 @@ inline constexpr std::chrono::milliseconds kUnkillableAfter{30'000};
 // ... and a supervisor that has not even done that after this time is stuck.
 inline constexpr std::chrono::milliseconds kStopPatience = kUnkillableAfter * 3 / 2;
 
-// Before another attempt a host waits so long for the memory of its devices, which a driver may
+// How long a host waits before another attempt for the memory of its devices, which a driver may
 // give back late; workers of other hosts wait for it in their framework's rendezvous.
 inline constexpr std::chrono::milliseconds kDeviceMemoryWait{50'000};
 

@@ -68,7 +68,7 @@ class [[nodiscard]] Result {
   std::variant<T, Error> state_;
 };
 
-// Success, or an Error.
+// A success that carries no value, or an Error.
 template <>
 class [[nodiscard]] Result<void> {
  public:

@@ -127,6 +127,12 @@ std::string counted(std::size_t count, std::string_view noun) {
   return std::to_string(count) + " " + std::string(noun) + (count == 1 ? "" : "s");
 }
 
+std::string zero_padded(std::uint64_t number, std::size_t width) {
+  std::string digits = std::to_string(number);
+  if (digits.size() < width) digits.insert(0, width - digits.size(), '0');
+  return digits;
+}
+
 std::string with_port(const std::string& address, int port) {
   const bool is_ipv6 = address.find(':') != std::string::npos;
   return (is_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);

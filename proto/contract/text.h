@@ -48,6 +48,13 @@ std::optional<Number> to_number(std::string_view text) {
   if (error != std::errc{} || stop != end) return std::nullopt;
   return number;
 }
+// The same into a place, which becomes 0 where the text is no number; then false.
+template <class Number>
+bool read_number(std::string_view text, Number& number) {
+  const std::optional<Number> read = to_number<Number>(text);
+  number = read.value_or(0);
+  return read.has_value();
+}
 
 // Bytes as lower-case digits, two for each, and back from nothing but such digits.
 std::string hexadecimal(std::string_view bytes);
@@ -76,19 +83,22 @@ std::string folded_numbers(const std::vector<Number>& numbers) {
 // ASCII alone, whatever the locale.
 std::string lower_case(std::string_view text);
 
-// "2.3 s"
+// A time in seconds with one decimal: "2.3 s".
 std::string tenths_text(std::int64_t ns);
 
-// "1 host", "3 hosts"
+// A number with its noun: "1 host", "3 hosts".
 std::string counted(std::size_t count, std::string_view noun);
 
-// "10.0.0.1:8080", "[::1]:8080"
+// A number with zeros in front, as wide as that at least.
+std::string zero_padded(std::uint64_t number, std::size_t width);
+
+// An address with its port: "10.0.0.1:8080", "[::1]:8080".
 std::string with_port(const std::string& address, int port);
 
 // A time as schedulers write it, [days-]hours:minutes:seconds or minutes:seconds, in seconds. Only
 // its first number may be more than a clock shows.
 std::optional<double> clock_seconds(std::string_view text);
-// "01:02:03"
+// Hours, minutes and seconds: "01:02:03".
 std::string clock_text(std::int64_t seconds);
 
 // One word of a command line as a shell needs it.

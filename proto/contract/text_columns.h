@@ -14,7 +14,7 @@ using TextRow = std::vector<std::string>;
 // cell: it is escaped here.
 std::string text_columns(const std::vector<TextRow>& rows, const std::string& indent = "  ");
 
-// "5 MiB", rounded up.
+// A size as "5 MiB", rounded up to a whole one.
 std::string mebibytes(std::uint64_t bytes);
 // A size in binary units, such as "512 MiB" or "1.5 GiB".
 std::string size_text(std::uint64_t bytes);

@@ -41,7 +41,7 @@ std::string unescape(std::string_view text) {
 
 struct Mount {
   std::string root;   // The part of the hierarchy that is mounted.
-  std::string point;  // Where it is mounted.
+  std::string point;  // The directory on which it is mounted.
 };
 
 // Mounts of one file system type whose super options hold `option` (empty: any).

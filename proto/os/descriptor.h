@@ -50,7 +50,7 @@ struct DescriptorPair {
   explicit operator bool() const { return static_cast<bool>(ours); }
 };
 
-// Ours reads, theirs writes.
+// Makes a pipe: `ours` reads what is written into `theirs`.
 inline DescriptorPair make_pipe(int flags = 0) {
   int ends[2] = {-1, -1};
   if (::pipe2(ends, O_CLOEXEC | flags) != 0) return {};

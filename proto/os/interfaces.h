@@ -8,7 +8,7 @@ namespace ivy {
 
 struct InterfaceAddress {
   std::string interface;
-  std::string address;  // Numeric.
+  std::string address;  // As host_text() writes it, in numbers.
   bool loopback = false;
 };
 

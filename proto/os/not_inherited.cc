@@ -10,10 +10,10 @@ namespace ivy::not_inherited {
 namespace {
 
 struct Registry {
-  std::mutex mutex;
+  std::mutex mutex;  // Guards inodes against forks too.
   // By descriptor: the inode, 0 where there is none. A descriptor that was closed by other means
   // may be another file by now.
-  std::vector<ino_t> inodes;  // Guarded by mutex.
+  std::vector<ino_t> inodes;
 };
 
 // Never destroyed: children may be forked until the process's end.

@@ -12,7 +12,7 @@ namespace ivy::not_inherited {
 
 // Guards a descriptor's making against a fork in the middle of it.
 std::unique_lock<std::mutex> lock();
-void add(int descriptor);  // Under lock().
+void add(int descriptor);  // lock() must be held since before it was made.
 
 // Calls `make`, which returns a descriptor or a negative number, and returns that. `make` must not
 // block.

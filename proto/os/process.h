@@ -15,6 +15,8 @@ void raise_descriptor_limit();
 // The words of a command line or of an environment as exec takes them, with a null pointer behind.
 // They point into `words`, which has to outlive them.
 std::vector<char*> exec_words(const std::vector<std::string>& words);
+// A variable of this process's environment; empty where it is not set.
+std::string own_variable(const char* name);
 // gethostname(); empty when it fails.
 std::string own_host_name();
 

@@ -33,7 +33,7 @@ SocketAddress unix_address(std::string_view path);
 // is shown as IPv4.
 std::string host_text(const sockaddr_storage& address);
 std::string host_text(const sockaddr* address);
-// "10.0.0.1:28028", "[fd00::1]:28028", "unix socket".
+// For messages: "10.0.0.1:28028", "[fd00::1]:28028" or "unix socket".
 std::string address_text(const sockaddr_storage& address);
 
 // True if a host's numeric address means that host itself to every process on it.

@@ -16,7 +16,7 @@ inline constexpr std::size_t kJobIdDigits = 32;
 // 32 lower-case hexadecimal digits: safe as a part of a path.
 bool is_job_id(std::string_view text);
 
-// /tmp/ivyrun-UID
+// The directory of last resort: /tmp/ivyrun-UID.
 std::string place_in_tmp(std::uint32_t uid);
 // $XDG_RUNTIME_DIR/ivyrun; empty when that is unset (null) or no absolute path.
 std::string place_in_runtime_directory(const char* xdg_runtime_dir);

@@ -43,7 +43,7 @@ struct CommandPage {
   std::vector<PageSection> sections;
   std::vector<PageVerb> verbs;
   std::vector<std::pair<std::string, std::string>> examples;  // What is typed, and what it does.
-  std::string closing;  // Exit codes and the like, as it shall stand.
+  std::string closing;  // Exit codes and the like, printed as it is.
 };
 
 // Everything, or the daily options alone.

@@ -19,8 +19,8 @@ namespace {
 // The CA signs leaves directly; eight leave room for what some tools append.
 constexpr std::size_t kMaxCertificates = 8;
 constexpr std::size_t kMaxRevocationLists = 8;
-constexpr std::size_t kMaxHostName = 253;  // RFC 1035, in text.
-constexpr std::size_t kMaxUserName = 32;   // The limit of useradd.
+constexpr std::size_t kMaxHostName = 253;  // RFC 1035 allows so many characters.
+constexpr std::size_t kMaxUserName = 32;   // useradd allows so many characters.
 constexpr std::size_t kMaxShown = 120;     // Bytes of a foreign name in a message.
 constexpr int kSecurityBits112 = 2;        // OpenSSL's level: no SHA-1, no RSA below 2048 bits.
 

@@ -35,9 +35,9 @@ struct CertificateIdentity {
   std::string name;                    // NAME in the role's URI.
   std::string serves;                  // NAME in ivy://serves/NAME; empty: anybody.
   std::vector<std::string> dns_names;  // In lower case, as DNS compares them.
-  std::vector<std::string> addresses;  // Numeric, canonical.
-  std::string serial;                  // Hexadecimal, lower case.
-  std::int64_t not_before = 0;         // Seconds since 1970.
+  std::vector<std::string> addresses;  // Numeric, as inet_ntop() writes them.
+  std::string serial;                  // In hexadecimal digits of lower case.
+  std::int64_t not_before = 0;         // Both times are seconds since 1970.
   std::int64_t not_after = 0;
 };
 
@@ -61,7 +61,7 @@ Result<void> prepare_anchor(TrustAnchor& anchor);
 Result<void> check_certificate_name(CertificateRole role, std::string_view name);
 
 // Reads the first certificate of the text without verifying it, for messages and for `ivy-agent`'s
-// verbs. Fails with InvalidArgument if it is none of ours. PEM blocks come first in every text
+// verbs. Fails with InvalidArgument if it is not one of ours. PEM blocks come first in every text
 // here; what follows the last one is ignored.
 Result<CertificateIdentity> read_certificate(std::string_view pem);
 
@@ -84,7 +84,7 @@ std::string canonical_address(std::string_view text);
 // without case. PermissionDenied lists the names that it has.
 Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked);
 
-// "2026-11-24", in UTC.
+// The day in UTC, such as "2026-11-24".
 std::string certificate_date(std::int64_t unix_s);
 
 // "expires in 3 days (2026-11-24)" or "expired 2 hours ago (...)"; empty while more than warn_days

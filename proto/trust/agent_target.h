@@ -10,7 +10,7 @@ namespace ivy {
 
 struct AgentTarget {
   std::string name;     // The name that its certificate must have.
-  std::string address;  // Numeric, without brackets.
+  std::string address;  // In numbers; IPv6 without brackets.
   std::uint16_t port = 0;
 };
 

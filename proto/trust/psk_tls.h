@@ -29,7 +29,7 @@ class PskStream {
   enum class Step {
     kDone,
     kWantRead,   // When the socket is readable, the same call again.
-    kWantWrite,  // When it is writable.
+    kWantWrite,  // When it is writable, the same call again.
     kEnded,      // The peer has ended: a close_notify, an end of file or a reset came.
     kBroken,     // The connection broke, or the peer did not prove itself: failure() says why.
   };

@@ -56,7 +56,7 @@ inline constexpr std::uint32_t kNoRank = 0xffffffff;
 enum class ReportKind : std::uint8_t {
   kMismatch = 1,       // Operation, type, count, root or order differ between ranks.
   kTimeout = 2,        // `blamed` was waited for too long.
-  kAborted = 3,        // The program called abort.
+  kAborted = 3,        // The program called ivy_comm_abort() or its like.
   kTransportLost = 4,  // A connection to `blamed` broke and no death explains it.
   kInternal = 5,       // A defect of the runtime or of the machine.
 };
@@ -82,8 +82,8 @@ struct Segment {
 
 struct Report {
   ReportKind kind = ReportKind::kInternal;
-  std::uint32_t blamed = kNoRank;  // Rank in the job.
-  std::uint64_t sequence = 0;      // The operation's; 0: none.
+  std::uint32_t blamed = kNoRank;  // The culprit's rank in the job.
+  std::uint64_t sequence = 0;      // The failed operation's number; 0: none.
   std::string communicator;
   std::string text;
   bool operator==(const Report&) const = default;

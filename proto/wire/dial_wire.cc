@@ -24,7 +24,7 @@ std::string_view take_word(std::string_view& text) {
   return word;
 }
 
-// Parses one line into the order; false if it is none of ours.
+// Parses one line into the order; false if it has another form.
 bool take_line(std::string_view line, DialOrder& order) {
   std::string_view rest = line;
   const std::string_view name = take_word(rest);

@@ -40,18 +40,18 @@ inline constexpr std::size_t kDialGreetingMaxBytes = 64;
 inline constexpr std::string_view kDialOrderEnd = "end";
 
 struct DialAddress {
-  std::string address;  // Numeric.
+  std::string address;  // In numbers, IPv4 or IPv6.
   std::uint16_t port = 0;
   bool operator==(const DialAddress&) const = default;
 };
 
 struct DialOrder {
   std::string job_id;
-  std::string key;  // kDialKeyBytes, as bytes.
+  std::string key;  // The secret key, kDialKeyBytes long.
   // A live launcher sends something twice a second. After this silence the host tries another
   // connection beside the silent one.
   std::chrono::milliseconds silence{5000};
-  std::vector<DialAddress> addresses;  // At least one.
+  std::vector<DialAddress> addresses;  // Tried in this order; at least one.
   std::vector<std::string> hosts;      // Slurm's names; the index is the host's number in the job.
   std::optional<std::uint32_t> self;   // A host of torchrun mode is told its number.
 };
@@ -73,9 +73,9 @@ struct DialGreeting {
   bool whole_tree = false;  // kSignal: every process below the task was signalled too.
 };
 
-// With its newline.
+// Makes the one line that a host sends, with its newline.
 std::string encode_dial_greeting(const DialGreeting& greeting);
-// Without its newline. InvalidArgument.
+// Reads that line without its newline. InvalidArgument.
 Result<DialGreeting> parse_dial_greeting(std::string_view line);
 
 }  // namespace ivy

@@ -49,7 +49,7 @@ std::string padded_key(std::string_view key, char pad) {
   return block;
 }
 
-// HMAC-SHA-256 (RFC 2104).
+// HMAC-SHA-256, as RFC 2104 defines it.
 std::string keyed_hash(std::string_view key, std::string_view text) {
   return sha256_of(padded_key(key, 0x5c), sha256_of(padded_key(key, 0x36), text));
 }

@@ -59,12 +59,12 @@ inline constexpr std::size_t kNoiseMaxBytes = 1u << 20;
 inline constexpr std::size_t kMaxUnacknowledgedBytes = 64u << 20;
 
 struct FrameHeader {
-  std::uint32_t length = 0;  // Payload bytes.
+  std::uint32_t length = 0;  // Bytes of the payload behind it.
   FrameType type = FrameType::kAck;
   std::uint64_t sequence = 0;      // 1, 2, 3... per direction; 0 for unsequenced frames.
   std::uint64_t acknowledged = 0;  // Highest sequence received so far from the peer.
   std::uint64_t credit = 0;        // Flow payload bytes granted to the peer since the job began.
-  std::uint64_t sent_at_ns = 0;    // Sender's CLOCK_MONOTONIC.
+  std::uint64_t sent_at_ns = 0;    // By the sender's CLOCK_MONOTONIC.
 };
 
 struct Frame {
@@ -101,7 +101,7 @@ std::string encode_header(const FrameHeader& header);
 
 struct AttachRequest {
   std::string job_id;
-  std::string token;  // 32 bytes.
+  std::string token;  // The job's secret, 32 bytes.
   std::string build;  // Build of the launcher; launcher and supervisor are always the same build.
   // Which launcher of the job this is: 0 started it, each that takes it over from a dead one counts
   // one more. A supervisor begins anew with a higher number and refuses a lower one.
@@ -133,7 +133,7 @@ struct StoredFrame {
 // has acknowledged them, to be sent again on the next carrier.
 class SendQueue {
  public:
-  // ResourceExhausted beyond kMaxUnacknowledgedBytes.
+  // Fails with ResourceExhausted beyond kMaxUnacknowledgedBytes.
   Result<void> push(FrameType type, std::string payload);
   // A flow frame waits for the peer's credit.
   void push_flow(FrameType type, std::string payload);
@@ -161,7 +161,7 @@ class SendQueue {
   std::deque<StoredFrame> control_;         // Not yet sent, no credit needed.
   std::deque<StoredFrame> flow_;            // Not yet sent, waits for credit.
   std::deque<StoredFrame> unacknowledged_;  // Sent at least once, in sequence order.
-  std::size_t resend_index_ = 0;            // unacknowledged_[resend_index_..] is due again.
+  std::size_t resend_index_ = 0;            // Frames from here on are sent again.
   std::uint64_t next_sequence_ = 1;
   std::uint64_t flow_bytes_sent_ = 0;  // Since the job began, each byte once.
   std::uint64_t flow_bytes_queued_ = 0;
@@ -188,7 +188,7 @@ class ReceiveWindow {
   std::uint64_t sequence() const { return sequence_; }
 
  private:
-  std::uint64_t sequence_ = 0;  // The highest one received.
+  std::uint64_t sequence_ = 0;  // The highest one that was received.
   std::uint64_t granted_;
   std::uint64_t granted_sent_ = 0;
   std::uint64_t window_bytes_;

@@ -15,7 +15,7 @@ namespace ivy::link {
 class MessageSize {
  public:
   static constexpr std::size_t kLeast = 4u << 10;
-  static constexpr std::size_t kMost = 64u << 10;  // What agent.proto allows.
+  static constexpr std::size_t kMost = 64u << 10;  // agent.proto allows no larger message.
 
   std::size_t bytes() const { return bytes_; }
   // The carrier has taken so much, and takes the next message.

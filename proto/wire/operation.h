@@ -53,7 +53,7 @@ enum class Phase : std::uint8_t {
   kEntered = 0,       // Not waiting for other ranks yet.
   kWaiting = 1,       // Waiting for the other ranks to arrive.
   kMovingLocal = 2,   // Bytes move through shared memory.
-  kMovingRemote = 3,  // Bytes move between hosts.
+  kMovingRemote = 3,  // Bytes move from host to host.
   kLeaving = 4,       // Done, but the others have not taken our data yet.
   // What NCCL's profiler plug-in sees (comm/nccl_profiler):
   kQueued = 5,    // Given to the stream; the device has not begun it.
@@ -67,7 +67,7 @@ enum class Outcome : std::uint8_t { kRunning = 0, kDone = 1, kFailed = 2 };
 struct OperationRecord {
   std::uint64_t sequence = 0;  // The communicator's own count, from 1.
   std::uint64_t count = 0;  // Elements, as in the call; of all_gatherv and the like, this rank's.
-  std::uint64_t entered_ns = 0;  // CLOCK_MONOTONIC of the host.
+  std::uint64_t entered_ns = 0;  // By CLOCK_MONOTONIC of this host.
   std::uint64_t ended_ns = 0;
   std::int32_t peer = -1;  // Root, or the other side of a send; its rank in the job. -1: none.
   std::uint32_t communicator_hash = 0;  // The name's hash: the row may have another owner by now.

@@ -45,7 +45,7 @@ enum class RankState : std::uint32_t {
   kAlive = 0,
   kLeft = 1,       // Finalized: the end of its process is no death.
   kExited = 2,     // `code`: exit code. Ending without a Leave is a death, also with 0.
-  kSignalled = 3,  // `code`: signal.
+  kSignalled = 3,  // `code` holds the signal's number.
   kDied = 4,       // Ended, but how is not known (it was no child of the supervisor).
   kHostLost = 5,   // Its host does not answer any more.
 };
@@ -69,10 +69,10 @@ struct RankStatus {
 // An error that a rank of the job has reported, as every rank sees it.
 struct PageReport {
   std::uint64_t number = 0;  // 1, 2, 3... within this page.
-  std::uint8_t kind = 0;     // control::ReportKind.
+  std::uint8_t kind = 0;     // A value of control::ReportKind.
   std::uint32_t blamed = kNobody;
   std::uint32_t reporter = kNobody;
-  std::uint64_t sequence = 0;  // The operation's; 0: none.
+  std::uint64_t sequence = 0;  // The failed operation's number; 0: none.
   std::string communicator;
   std::string text;
   bool operator==(const PageReport&) const = default;
@@ -150,11 +150,11 @@ struct PageHeader {
   // Has a cache line of its own: every wait loop reads it, and it is seldom written.
   alignas(128) std::atomic<std::uint32_t> news;
   std::atomic<std::uint32_t> deaths;   // How many entries below are not kAlive and not kLeft.
-  std::atomic<std::uint64_t> reports;  // The newest report's number.
+  std::atomic<std::uint64_t> reports;  // The number of the newest report.
 };
 
 struct DeathEntry {
-  std::atomic<std::uint32_t> state;  // Stored last, with release.
+  std::atomic<std::uint32_t> state;  // Stored last, with release, so that the rest is there.
   std::atomic<std::int32_t> code;
   std::atomic<std::int32_t> pid;
   std::atomic<std::uint32_t> host;
@@ -191,9 +191,10 @@ class SlotView {
   explicit SlotView(Slot* slot) : slot_(slot) {}
   Slot* slot() const { return slot_; }
 
-  // Written by the worker:
+  // The worker itself writes, by these:
   void claim(std::uint32_t rank, std::int32_t pid);
-  void name_communicator(std::uint32_t row, std::string_view name);  // row < kCommunicators.
+  // `row` is less than kCommunicators.
+  void name_communicator(std::uint32_t row, std::string_view name);
   // `record.communicator` is the row. Costs a few stores into two cache lines of this worker's own.
   void enter(const OperationRecord& record);
   // `tag_above`: of a message, its tag and 1; 0: any tag, or no message.
@@ -205,7 +206,7 @@ class SlotView {
   // appends it to the ring.
   void finish(const OperationRecord& record);
 
-  // Read by any process:
+  // Any process reads, by these:
   std::uint32_t rank() const { return slot_->rank.load(std::memory_order_acquire); }
   std::int32_t pid() const { return slot_->pid.load(std::memory_order_relaxed); }
   std::string communicator_name(std::uint32_t row) const;

@@ -9,18 +9,18 @@ constexpr std::size_t kHeadBytes = 1 + 4;  // What the length counts besides the
 constexpr std::size_t kCompactBytes = 64u << 10;
 constexpr std::size_t kKeptBytes = 64u << 10;
 
+void put_little(std::string& out, std::uint64_t value, std::size_t bytes) {
+  for (std::size_t i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xff));
+}
+
+}  // namespace
+
 std::uint64_t read_little(std::string_view bytes) {
   std::uint64_t value = 0;
   for (std::size_t i = bytes.size(); i-- > 0;)
     value = value << 8 | static_cast<unsigned char>(bytes[i]);
   return value;
 }
-
-void put_little(std::string& out, std::uint64_t value, std::size_t bytes) {
-  for (std::size_t i = 0; i < bytes; ++i) out.push_back(static_cast<char>(value >> (8 * i) & 0xff));
-}
-
-}  // namespace
 
 void append_frame(std::string& out, FrameHead head, std::string_view payload) {
   IVY_ASSERT(payload.size() + kHeadBytes <= kMaxFrameBytes);

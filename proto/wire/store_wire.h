@@ -26,6 +26,7 @@
 #include <vector>
 
 #include "proto/contract/status.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy::store {
 
@@ -44,7 +45,9 @@ inline constexpr std::size_t kReplyTextBytes = 8;
 inline constexpr std::size_t kMaxReplyBytes = kMaxFrameBytes - 1024;
 inline constexpr std::size_t kMaxStoreBytes = 1u << 30;
 inline constexpr std::size_t kMaxKeys = 1u << 20;
-inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};  // No timeout.
+// Both ends of a connection: a host that vanished is gone after a minute.
+inline constexpr KeepAlive kKeepAlive{.idle_s = 30, .interval_s = 10, .probes = 3};
+inline constexpr std::uint64_t kForeverMs = ~std::uint64_t{0};  // A wait that has no timeout.
 
 struct FrameHead {
   std::uint8_t kind = 0;  // The request's op or the reply's status.
@@ -97,6 +100,8 @@ class PayloadReader {
 void put_u8(std::string& out, std::uint8_t value);
 void put_u32(std::string& out, std::uint32_t value);
 void put_u64(std::string& out, std::uint64_t value);
+// A number of at most 8 bytes, little-endian.
+std::uint64_t read_little(std::string_view bytes);
 void put_text(std::string& out, std::string_view text);
 
 }  // namespace ivy::store

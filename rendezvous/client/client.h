@@ -49,7 +49,7 @@ inline Result<std::uint64_t> counted(const Result<Number>& answer) {
 class Client {
  public:
   using Milliseconds = std::chrono::milliseconds;
-  using Limit = std::optional<Milliseconds>;  // Without one request_timeout holds.
+  using Limit = std::optional<Milliseconds>;  // Where it is empty, request_timeout holds.
   using Entries = std::vector<std::pair<std::string, std::string>>;
   using Names = std::vector<std::string>;
 

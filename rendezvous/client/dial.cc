@@ -1,7 +1,6 @@
 #include "rendezvous/client/dial.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +13,9 @@
 
 #include "proto/os/clock.h"
 #include "proto/os/not_inherited.h"
+#include "proto/os/socket_options.h"
 #include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
 
 namespace ivy::store {
 namespace {
@@ -23,9 +24,6 @@ constexpr std::uint64_t kFirstPauseNs = 20'000'000;
 constexpr std::uint64_t kLongestPauseNs = 1'000'000'000;
 // A full store closes connections too, so one close proves little; this many mean a refusal.
 constexpr int kHangUps = 5;
-constexpr int kKeepIdleSeconds = 30;
-constexpr int kKeepIntervalSeconds = 10;
-constexpr int kKeepProbes = 3;
 
 // One attempt to dial and greet the store.
 class Attempt {
@@ -56,14 +54,8 @@ class Attempt {
 
   Result<void> connect() {
     if (socket_.get() < 0) return errno_error(Code::kInternal, "open a socket", errno);
-    const int one = 1;
-    setsockopt(socket_.get(), IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-    setsockopt(socket_.get(), SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-    setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds,
-               sizeof kKeepIdleSeconds);
-    setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds,
-               sizeof kKeepIntervalSeconds);
-    setsockopt(socket_.get(), IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
+    send_at_once(socket_.get());
+    keep_alive(socket_.get(), kKeepAlive);
     const auto* address = reinterpret_cast<const sockaddr*>(&target_.address.storage);
     if (::connect(socket_.get(), address, target_.address.size) == 0) return {};
     if (errno != EINPROGRESS) return errno_error(Code::kUnavailable, "connect", errno);

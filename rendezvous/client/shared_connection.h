@@ -33,7 +33,7 @@
 namespace ivy::store {
 
 struct ClientOptions {
-  std::string address;  // "10.0.0.1:4123", "[fd00::1]:4123", "unix:/path".
+  std::string address;  // Such as "10.0.0.1:4123", "[fd00::1]:4123" or "unix:/path".
   std::string job_id;
   std::string token;
   std::uint32_t generation = 0;

@@ -31,7 +31,7 @@ enum class LeafOp : std::uint8_t {
   kDescribe = 3,
   kCompanions = 4,
   kFollow = 5,
-  kFirstRequest = 16,  // And the index in Request.
+  kFirstRequest = 16,  // From here on, a request: its index in Request is added.
 };
 inline constexpr std::uint8_t kForgetFrame = 255;
 // Answers to FOLLOW, besides 1 (the key exists). kMissing: no FORGET will come.

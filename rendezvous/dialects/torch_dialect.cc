@@ -2,6 +2,7 @@
 
 #include <array>
 
+#include "proto/wire/store_wire.h"
 #include "rendezvous/engine/shown_text.h"
 
 namespace ivy::store {
@@ -38,13 +39,6 @@ TorchOp op_of(RequestId request) { return static_cast<TorchOp>(request & 0xff); 
 bool is_unanswered(TorchOp op) {
   return op == TorchOp::kSet || op == TorchOp::kAppend || op == TorchOp::kMultiSet ||
          op == TorchOp::kQueuePush;
-}
-
-std::uint64_t little(std::string_view bytes) {
-  std::uint64_t value = 0;
-  for (std::size_t i = bytes.size(); i-- > 0;)
-    value = value << 8 | static_cast<unsigned char>(bytes[i]);
-  return value;
 }
 
 void put_number(std::string& out, std::int64_t value) {
@@ -107,12 +101,12 @@ Result<bool> TorchDialect::recognize() {
   if (first == 0) {
     // This is VALIDATE of C, or a SET of A with a length that no client sends.
     if (bytes.size() < 5) return false;
-    const bool is_c = little(bytes.substr(1, 4)) == kValidateMagic;
+    const bool is_c = read_little(bytes.substr(1, 4)) == kValidateMagic;
     dialect_ = is_c ? Dialect::kC : Dialect::kA;
     return true;
   }
   if (bytes.size() < 4 && first == (kValidateMagic & 0xff)) return false;
-  if (bytes.size() >= 4 && little(bytes.substr(0, 4)) == kValidateMagic) {
+  if (bytes.size() >= 4 && read_little(bytes.substr(0, 4)) == kValidateMagic) {
     return bad_torch(
         "a development version of torch from 2023 speaks here; use 2.0 or before, or "
         "2.2 or later");
@@ -146,7 +140,7 @@ Result<bool> TorchDialect::read_op() {
 // Reads how often the fields of the request repeat.
 Result<bool> TorchDialect::read_count() {
   if (rest().size() < 8) return false;
-  incoming_.left = little(rest().substr(0, 8));
+  incoming_.left = read_little(rest().substr(0, 8));
   if (incoming_.left > kMaxKeysPerRequest) {
     return bad_torch("a request with " + std::to_string(incoming_.left) + " keys; at most " +
                      std::to_string(kMaxKeysPerRequest));
@@ -178,12 +172,12 @@ Result<bool> TorchDialect::read_field(char kind) {
   if (kind == 'n' || kind == 'u') {
     const std::size_t size = kind == 'n' ? 8 : 4;
     if (rest().size() < size) return false;
-    incoming_.number = static_cast<std::int64_t>(little(rest().substr(0, size)));
+    incoming_.number = static_cast<std::int64_t>(read_little(rest().substr(0, size)));
     consumed_ += size;
     return true;
   }
   if (rest().size() < 8) return false;
-  const std::uint64_t length = little(rest().substr(0, 8));
+  const std::uint64_t length = read_little(rest().substr(0, 8));
   const std::size_t limit = kind == 'k' ? kMaxKeyBytes : kMaxValueBytes;
   if (length > limit) {
     return bad_torch(std::string(kind == 'k' ? "a key" : "a value") + " of " +

@@ -21,7 +21,7 @@ struct Asker {
 };
 
 struct UpRequest {
-  std::uint32_t id = 0;  // Upstream chooses it.
+  std::uint32_t id = 0;  // Upstream numbers its requests by it.
   Asker asker;
   Space space = Space::kNative;
   std::string shared;               // The name of its SharedRequests; empty: it is not shared.

@@ -46,7 +46,7 @@ class Contents {
  public:
   struct Entry {
     std::string value;
-    bool is_set_once = false;  // Engine::lasting_value() may return it.
+    bool is_set_once = false;  // Never changes: Engine::lasting_value() may return it.
   };
   struct Barrier {
     std::uint32_t size = 0;

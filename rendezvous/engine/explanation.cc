@@ -38,7 +38,7 @@ Person person(const ClientInfo& info) {
 }
 
 struct Wanted {
-  std::map<Person, std::uint64_t> waiting;  // Each since this time.
+  std::map<Person, std::uint64_t> waiting;  // Each with the time since when.
   std::vector<std::uint32_t> absent;        // Members absent from a barrier, the first few.
   std::size_t absent_count = 0;
 };

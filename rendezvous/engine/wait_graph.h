@@ -33,7 +33,7 @@ struct Waiting {
 struct LastRequest {
   ClientInfo client;
   std::uint64_t last_ns = 0;
-  std::string last_what;  // "set /default_pg/0//cuda//0"
+  std::string last_what;  // Its last request, such as "set /default_pg/0//cuda//0".
 };
 struct WaitGraph {
   std::vector<Waiting> waiting;

@@ -36,7 +36,7 @@ std::uint32_t crc32c(std::string_view bytes);
 
 struct LogHead {
   std::string job_id;  // It has 32 hexadecimal digits.
-  std::string epoch;   // It has kEpochBytes bytes.
+  std::string epoch;   // Random; it has kEpochBytes bytes.
 };
 std::string encode_log_head(const LogHead& head);
 // Fails with DataLoss if the bytes are no head of ours.

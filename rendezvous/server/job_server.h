@@ -81,7 +81,7 @@ class JobServer {
   LimitedLog log_;
   Listeners listeners_;
   boost::asio::steady_timer timer_;
-  std::list<GreeterPointer> greeters_;  // The oldest comes first.
+  std::list<GreeterPointer> greeters_;  // The oldest stands in front and goes first.
   std::map<std::string, Job> jobs_;
   Alive alive_;
 };

@@ -3,6 +3,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "proto/os/process.h"
 #include "rendezvous/server/token_directory.h"
 
 namespace ivy::store {
@@ -10,18 +11,13 @@ namespace {
 
 constexpr std::chrono::hours kAlmostForever{24 * 364};
 
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
-
 Result<std::unique_ptr<Client>> dial_as_worker() {
   ClientOptions to;
-  to.address = variable("IVY_STORE");
-  to.job_id = variable("IVY_JOB_ID");
+  to.address = own_variable("IVY_STORE");
+  to.job_id = own_variable("IVY_JOB_ID");
   to.generation =
-      static_cast<std::uint32_t>(std::strtoul(variable("IVY_GENERATION").c_str(), nullptr, 10));
-  to.token = IVY_TRY(read_token(variable("IVY_TOKEN_FILE"), false));
+      static_cast<std::uint32_t>(std::strtoul(own_variable("IVY_GENERATION").c_str(), nullptr, 10));
+  to.token = IVY_TRY(read_token(own_variable("IVY_TOKEN_FILE"), false));
   return Client::connect(to);
 }
 

@@ -2,7 +2,6 @@
 
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -28,6 +27,7 @@
 #include "proto/os/files.h"
 #include "proto/os/peer_owner.h"
 #include "proto/os/process.h"
+#include "proto/os/socket_options.h"
 #include "proto/wire/mpi_names.h"
 #include "proto/wire/mpi_server_options.h"
 #include "rendezvous/client/host_fence.h"
@@ -52,12 +52,6 @@ bool is_unix_peer_of_this_user(int fd) {
   ucred peer{};
   socklen_t size = sizeof peer;
   return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0 && peer.uid == geteuid();
-}
-
-// An answer waits for no further one.
-void send_at_once(int fd) {
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
 }
 
 // The hosts' meetings, which block, on a thread of their own.

@@ -49,7 +49,7 @@ constexpr std::size_t kMaxStallBytes = 32u << 10;
 // A token is 64 digits; the parser refuses a longer text.
 constexpr std::size_t kMaxTokenText = 256;
 
-// "10.0.0.1:4123" or "[::]:0".
+// Listens on what a user wrote: "10.0.0.1:4123" or "[::]:0".
 Result<int> listen_on_text(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   std::uint16_t port = 0;

@@ -1,7 +1,6 @@
 #include "rendezvous/server/server.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <unistd.h>
@@ -14,7 +13,9 @@
 
 #include "proto/os/clock.h"
 #include "proto/os/socket_address.h"
+#include "proto/os/socket_options.h"
 #include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
 
 namespace ivy::store {
 namespace {
@@ -23,9 +24,6 @@ using boost::asio::posix::stream_descriptor;
 
 constexpr std::size_t kReadBytes = 256u << 10;
 constexpr std::uint64_t kTickNs = 250'000'000;
-constexpr int kKeepIdleSeconds = 30;
-constexpr int kKeepIntervalSeconds = 10;
-constexpr int kKeepProbes = 3;
 
 // Replaces a closed connection, whose destructor makes its client leave the engine.
 class ClosedConnection : public Connection {
@@ -36,15 +34,10 @@ class ClosedConnection : public Connection {
   bool is_authenticated() const override { return true; }
 };
 
-// Keepalive: the clients of a host that vanished are gone after a minute. No TCP_USER_TIMEOUT: that
-// would also end a client that is only stopped.
+// No break_after(): that would also end a client that is only stopped.
 void set_options(int fd) {
-  const int one = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
-  setsockopt(fd, SOL_SOCKET, SO_KEEPALIVE, &one, sizeof one);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPIDLE, &kKeepIdleSeconds, sizeof kKeepIdleSeconds);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPINTVL, &kKeepIntervalSeconds, sizeof kKeepIntervalSeconds);
-  setsockopt(fd, IPPROTO_TCP, TCP_KEEPCNT, &kKeepProbes, sizeof kKeepProbes);
+  send_at_once(fd);
+  keep_alive(fd, kKeepAlive);
 }
 
 }  // namespace

@@ -55,7 +55,7 @@ ServerLimits server_limits(std::size_t torch_connections);
 
 struct ServerOptions {
   std::string job_id;  // It has 32 hexadecimal digits.
-  std::string token;   // It has 32 bytes.
+  std::string token;   // The job's secret, 32 bytes.
   std::uint32_t generation = 0;
   // Numeric addresses that may use the torch socket; loopback always may.
   std::vector<std::string> torch_peers;

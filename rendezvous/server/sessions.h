@@ -39,9 +39,9 @@ struct Session {
   bool in_set = false;
   bool touched = false;  // It has replies to send or requests to serve.
   bool closed = false;
-  ClientId client = 0;                                       // As the connection says it.
-  std::unordered_set<ClientId> speaks_for = {};              // The clients behind a leaf.
-  std::size_t counted_bytes = 0;                             // Its part of Sessions::torch_bytes().
+  ClientId client = 0;                           // As the connection says it.
+  std::unordered_set<ClientId> speaks_for = {};  // The clients behind a leaf.
+  std::size_t counted_bytes = 0;                 // What it adds to Sessions::torch_bytes().
   std::list<std::shared_ptr<Session>>::iterator place = {};  // In the list of all.
   bool unauthenticated = false;
   std::list<Session*>::iterator unauthenticated_place = {};
@@ -71,7 +71,7 @@ class Sessions {
 
  private:
   std::list<SessionPointer> all_;
-  std::list<Session*> unauthenticated_;  // The oldest comes first.
+  std::list<Session*> unauthenticated_;  // The oldest stands in front and goes first.
   std::unordered_map<ClientId, Session*> by_client_;
   std::size_t torch_count_ = 0;
   std::size_t torch_bytes_ = 0;

@@ -34,7 +34,7 @@ class TokenDirectory {
   // Fails with PermissionDenied if others can write to the directory, because they could add jobs.
   static Result<TokenDirectory> open(const std::string& path);
   std::string path_of(const std::string& job_id) const { return path_ + "/" + job_id; }
-  // Checks that the job has a usable token. NotFound: it is none of ours.
+  // Checks that the job has a usable token. NotFound: there is no such job.
   Result<TokenStamp> look(const std::string& job_id) const;
 
  private:

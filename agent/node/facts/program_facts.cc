@@ -171,7 +171,7 @@ bool is_plain_text(std::string_view beginning) {
          !beginning.starts_with("#!");
 }
 
-// "#!/usr/bin/env python3\n" -> "/usr/bin/env"
+// Reads a first line: "#!/usr/bin/env python3\n" names "/usr/bin/env".
 std::string_view named_interpreter(std::string_view beginning) {
   std::string_view line = beginning.substr(2, beginning.find('\n') - 2);
   line.remove_prefix(std::min(line.find_first_not_of(" \t"), line.size()));

@@ -32,8 +32,7 @@ struct ProgramFacts {
   std::string path;      // Absolute; empty for a module.
   std::string error;     // Empty: it can be run (a script: read).
   int error_number = 0;  // The errno that `error` is about.
-  std::string library;   // Its MPI libraries (proto/contract/mpi_library.h), blank-separated; often
-                         // empty.
+  std::string library;   // Its MPI libraries, blank-separated (proto/contract/mpi_library.h).
   std::string sha256;    // 64 hexadecimal digits; scripts only.
   bool is_script = false;
   std::string interpreter;          // Absolute path; empty when none is needed or none was found.

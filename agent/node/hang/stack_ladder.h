@@ -14,7 +14,7 @@ enum class StackWay {
 };
 
 struct StackFacts {
-  char state = '?';        // The letter of /proc/PID/stat.
+  char state = '?';        // The process state, a letter of /proc/PID/stat.
   bool is_python = false;  // Its program is an interpreter.
   bool has_hook = false;   // It catches the signals and holds the file open.
   bool native = false;     // C frames are asked for.

@@ -32,7 +32,7 @@ class AppChild {
   bool has_succeeded() const { return ended_ && exit_code() == 0; }
   bool has_failed() const { return ended_ && !(server_.may_end() && exit_code() == 0); }
   int exit_code() const;
-  int signal() const;  // That has killed it; 0: none.
+  int signal() const;  // The signal that has killed it; 0: none.
   void send(int signal) const;
   void kill_group(int signal) const;
   bool has_group() const;  // It, or what it has started, is there.

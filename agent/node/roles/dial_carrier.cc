@@ -3,7 +3,6 @@
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>
@@ -23,6 +22,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/socket_address.h"
+#include "proto/os/socket_options.h"
 #include "proto/trust/psk_tls.h"
 
 namespace ivy {
@@ -61,9 +61,8 @@ Result<int> connect_to(const DialAddress& address) {
   Descriptor opened(target.open_socket());
   if (!opened) return errno_error(Code::kUnavailable, "socket", errno);
   const int fd = opened.get();
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
+  send_at_once(fd);
+  break_after(fd, kUserTimeoutMs);
   int error = 0;
   if (connect(fd, target.get(), target.size) != 0)
     error = errno == EINPROGRESS ? await_connection(fd) : errno;

@@ -25,11 +25,11 @@ struct DialAttempt {
 
 // The events that the carrier reports to the dialer.
 struct DialNews {
-  static constexpr char kUp[] = "up";          // The supervisor is reached.
+  static constexpr char kUp[] = "up";          // The connection has reached the supervisor.
   static constexpr char kHeard[] = "heard";    // The launcher lives; at most four times a second.
   static constexpr char kEnded[] = "ended";    // The launcher's side has ended: dial again.
   static constexpr char kSignal[] = "signal";  // ... NUMBER: this process got the signal too.
-  static constexpr char kWhy[] = "why";        // ... TEXT: what failed.
+  static constexpr char kWhy[] = "why";        // ... TEXT: what failed, for the message.
 };
 
 inline constexpr int kDialOver = 0;  // It has carried, or a signal has been reported.

@@ -17,6 +17,7 @@
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {
@@ -34,11 +35,6 @@ struct MpiExec {
   bool pmix = false;
   char** arguments = nullptr;
 };
-
-std::string variable(const char* name) {
-  const char* const value = std::getenv(name);
-  return value == nullptr ? "" : value;
-}
 
 void set_variable(const std::string& name, const std::string& value) {
   setenv(name.c_str(), value.c_str(), 1);
@@ -75,7 +71,7 @@ Result<Descriptor> connect_as_rank(const std::string& path) {
     return Error{Code::kNotFound, "this host does not serve " + path.substr(path.rfind('/') + 1) +
                                       " (is ivy-pmix beside ivy-node, where Open MPI needs it?)"};
   if (!is_connected) return errno_error(Code::kUnavailable, "connect to " + path, errno);
-  if (!write_all(fd.get(), "rank " + variable("IVY_RANK") + "\n"))
+  if (!write_all(fd.get(), "rank " + own_variable("IVY_RANK") + "\n"))
     return errno_error(Code::kUnavailable, "write to " + path, errno);
   return fd;
 }
@@ -85,10 +81,10 @@ Result<void> join_pmi(const std::string& directory) {
   const int kept = fcntl(fd.get(), F_DUPFD, kLowestFd);
   if (kept < 0) return errno_error(Code::kResourceExhausted, "a descriptor for PMI", errno);
   set_variable("PMI_FD", std::to_string(kept));
-  set_variable("PMI_RANK", variable("IVY_RANK"));
-  set_variable("PMI_SIZE", variable("IVY_WORLD_SIZE"));
-  set_variable("MPI_LOCALRANKID", variable("IVY_LOCAL_RANK"));
-  set_variable("MPI_LOCALNRANKS", variable("IVY_LOCAL_WORLD_SIZE"));
+  set_variable("PMI_RANK", own_variable("IVY_RANK"));
+  set_variable("PMI_SIZE", own_variable("IVY_WORLD_SIZE"));
+  set_variable("MPI_LOCALRANKID", own_variable("IVY_LOCAL_RANK"));
+  set_variable("MPI_LOCALNRANKS", own_variable("IVY_LOCAL_WORLD_SIZE"));
   // With the variables of PMIx beside these MPICH 5 does not know which of them is meant.
   set_variable("MPIR_CVAR_PMI_VERSION", "1");
   return {};
@@ -118,7 +114,7 @@ int refuse(const std::string& why) {
   std::fprintf(stderr,
                "ivyrun: error[IVY-R014]: rank %s: no place in the MPI world: %s\n"
                "  fix:   --allow-singletons, if each worker is meant to be alone\n",
-               variable("IVY_RANK").c_str(), why.c_str());
+               own_variable("IVY_RANK").c_str(), why.c_str());
   return kExitRefused;
 }
 
@@ -140,7 +136,7 @@ int run_mpi_exec(int argc, char** argv) {
   execv(exec.path.c_str(), exec.arguments);
   const int error = errno;
   std::fprintf(stderr, "ivyrun: error[IVY-R014]: rank %s: execute %s: %s\n",
-               variable("IVY_RANK").c_str(), exec.path.c_str(), std::strerror(error));
+               own_variable("IVY_RANK").c_str(), exec.path.c_str(), std::strerror(error));
   return error == ENOENT ? kExitNotFound : kExitNotExecutable;
 }
 

@@ -47,7 +47,7 @@ void remove_tree_at(int parent_fd, const char* name, int depth) {
   if (!opened || depth > kMaxDirectoryDepth) return;
   const OpenDirectory directory(fdopendir(opened.get()));
   if (!directory) return;
-  const int fd = opened.release();  // The directory closes it.
+  const int fd = opened.release();  // closedir() closes it, so it is given up here.
   while (const dirent* entry = readdir(directory.get())) {
     if (std::strcmp(entry->d_name, ".") == 0 || std::strcmp(entry->d_name, "..") == 0) continue;
     if (unlinkat(fd, entry->d_name, 0) == 0) continue;

@@ -13,7 +13,7 @@ namespace ivy {
 inline constexpr const char* kLeafSocket = "leaf.sock";
 
 struct JobDirectory {
-  std::string path;  // .../ivyrun-UID/JOBID-HOST
+  std::string path;  // Ends in ivyrun-UID/JOBID-HOST: jobs and hosts share a place.
   int lock_fd = -1;  // The maker holds it: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
   std::string control_socket() const { return path + "/control.sock"; }

@@ -20,7 +20,7 @@ struct ProcessStat {
   pid_t parent = 0;
   char state = '?';
   int threads = 0;
-  std::uint64_t start_time = 0;  // Clock ticks since boot.
+  std::uint64_t start_time = 0;  // In clock ticks since boot; tells a reused number apart.
   std::uint64_t cpu_ticks = 0;   // Used so far, by itself and by children that it has reaped.
   std::uint64_t resident_pages = 0;
   std::string name;

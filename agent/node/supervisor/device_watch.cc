@@ -56,7 +56,7 @@ bool is_wanted(const std::vector<std::string>& devices, const std::string& uuid)
   return devices.empty() || std::find(devices.begin(), devices.end(), uuid) != devices.end();
 }
 
-// What a device holds that nobody of the job who lives has there.
+// The memory in use on a device that no living process of the job holds.
 std::uint64_t bytes_of_others(const HeldMemory& held, const std::vector<pid_t>& living) {
   std::uint64_t bytes = held.bytes;
   for (const DeviceHolder& holder : held.holders) {
@@ -289,7 +289,7 @@ void DeviceWatch::reaped(pid_t pid) {
   lost();
 }
 
-// Those that wait for an answer get what there is.
+// The callers that wait for an answer get what is known so far.
 void DeviceWatch::lost() {
   const Question question = std::exchange(question_, Question::kNone);
   close();

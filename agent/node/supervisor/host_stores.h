@@ -31,7 +31,7 @@ class HostStores {
   // The launcher is answered by the event StoreOpened.
   void open_store(const OpenStore& request, const std::string& job_id,
                   const JobDirectory& directory, std::uint16_t port, std::uint16_t torch_port);
-  // Answered by GenerationBegun.
+  // The store answers, and then GenerationBegun is sent.
   void begin_generation(std::uint32_t generation);
   // Called before the workers of this plan start, which are given its address. A leaf that cannot
   // listen counts as lost. `torch_port`: reserved; 0: none.

@@ -16,7 +16,7 @@ inline constexpr int kSupervisorWell = 0;       // Every worker ended with 0.
 inline constexpr int kSupervisorLeftovers = 1;  // Processes are left that cannot be ended.
 inline constexpr int kSupervisorWorkerFailed = 10;
 inline constexpr int kSupervisorStopped = 11;       // By a stop, before all workers had ended.
-inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended.
+inline constexpr int kSupervisorLauncherLost = 12;  // The lease ended without a launcher.
 inline constexpr int kSupervisorNothingRan = 13;    // No worker was ever started.
 
 // The fate of this generation's workers, from the events that tell of them.

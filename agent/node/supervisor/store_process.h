@@ -35,7 +35,7 @@ struct StoreRequest {
   std::string token_file;
   std::uint32_t generation = 0;
   std::vector<std::string> addresses;    // Numeric; each is listened on with the same two ports.
-  std::uint16_t port = 0;                // Native dialect; reserved before.
+  std::uint16_t port = 0;                // The native dialect's, reserved with Hello.
   std::uint16_t torch_port = 0;          // Reserved before; 0: no torch dialect.
   std::vector<std::string> torch_peers;  // Hosts besides this one that may use it.
   std::uint32_t torch_connections = 0;   // For all clients together; 0: the store's own limit.

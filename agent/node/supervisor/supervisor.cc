@@ -73,7 +73,7 @@ std::string hear_of_cgroup(int pipe) {
   return described_cgroup({text.data(), static_cast<std::size_t>(std::max<ssize_t>(length, 0))});
 }
 
-// False where a descendant is left, whom the warden is to end.
+// False where a descendant is left, which the warden then ends.
 bool say_farewell(int pipe) {
   siginfo_t info{};
   if (pipe < 0 || waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) == 0 || errno != ECHILD)
@@ -319,15 +319,25 @@ Result<void> Supervisor::on_command(const Command& command) {
       return on_open_store(command.open_store());
     case Command::kStartAgain:
       return on_start_again(command.start_again());
-    case Command::KIND_NOT_SET:
-      return Error{Code::kDataLoss, "an empty command"};
-    default:
+    case Command::kSignalWorkers:
+    case Command::kStop:
+    case Command::kPause:
+    case Command::kFinish:
+    case Command::kReplaceWorker:
+    case Command::kRankGone:
+    case Command::kBeginGeneration:
+    case Command::kNews:
+    case Command::kReadOperations:
+    case Command::kCollectStacks:
       on_order(command);
       return {};
+    case Command::KIND_NOT_SET:
+      break;
   }
+  return Error{Code::kDataLoss, "an empty command"};
 }
 
-// Carries out what is never out of turn: where there is nothing to do yet, or any more, it is done.
+// Carries out a command that cannot fail: it has no effect where there is nothing to do (any more).
 void Supervisor::on_order(const Command& command) {
   switch (command.kind_case()) {
     case Command::kSignalWorkers:
@@ -354,8 +364,13 @@ void Supervisor::on_order(const Command& command) {
           command.read_operations().usage() ? workers_.usage() : Operations());
     case Command::kCollectStacks:
       return stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());
-    default:
-      return;
+    case Command::kHello:
+    case Command::kCheckAddress:
+    case Command::kStart:
+    case Command::kOpenStore:
+    case Command::kStartAgain:
+    case Command::KIND_NOT_SET:
+      return;  // on_command() carries these out itself.
   }
 }
 
@@ -700,8 +715,8 @@ int run_supervisor(const SupervisorStart& start) {
   try {
     // Never destroyed: the process exits next, and the kernel takes everything back at once.
     auto* const supervisor = new Supervisor(start);
-    // Agents and ivyctl know by this name whom to ask for an end, so not before the signal is
-    // heard.
+    // Agents and ivyctl send the signal to the process of this name, so it must be handled by
+    // now.
     prctl(PR_SET_NAME, "ivy-supervisor");
     return supervisor->run();
   } catch (const std::exception& error) {

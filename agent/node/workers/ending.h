@@ -50,7 +50,7 @@ class Ending {
   static constexpr std::uint64_t kWarningNs = 1'000'000'000;
   // From INT to TERM after Ctrl-C; with a grace of less than two seconds, half of it.
   static constexpr std::uint64_t kInterruptNs = nanoseconds_of(kInterruptGrace);
-  // After so long under KILL a process is in uninterruptible sleep: it is reported, not waited for.
+  // A process that is here so long after KILL sleeps uninterruptibly: it is reported, not awaited.
   static constexpr std::uint64_t kUnkillableNs = nanoseconds_of(kUnkillableAfter);
 
   void workers_started();

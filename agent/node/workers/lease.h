@@ -15,8 +15,7 @@ inline constexpr std::uint64_t kNanosPerSecond = 1'000'000'000;
 
 // What the end of a carrier means.
 enum class CarrierKind {
-  kLocal,  // The launcher holds the other end itself: end of file means that it is gone, so stop
-           // now.
+  kLocal,  // The launcher holds the other end: end of file means that it is gone. Stop now.
   kRelay,  // A relay holds it. Half-close: the launcher's side ended. Hang-up: the relay ended.
 };
 

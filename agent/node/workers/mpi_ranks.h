@@ -37,7 +37,7 @@ class MpiRanks {
   // A generation begins. `required`: every rank is to call MPI_Init (-B mpi).
   void begin(bool required) { *this = MpiRanks(required); }
 
-  // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: it is none.
+  // An event of a server: "joined 3", "left 3", "abort 3 7 text", "vanished 3". False: no event.
   bool take(std::string_view line, std::uint64_t now_ns);
   // The ranks that have joined for the first time since the last call.
   std::vector<std::uint32_t> take_new();

@@ -108,7 +108,8 @@ class Worker {
   pid_t pid() const { return pid_; }
   std::uint32_t rank() const { return rank_; }
   std::uint32_t rejoins() const { return rejoins_; }
-  const ExitStatus& exit_status() const { return exit_status_; }  // Valid once collected.
+  // Valid once the worker has been reaped.
+  const ExitStatus& exit_status() const { return exit_status_; }
   // True if the exit is attributed to the kernel's out-of-memory killer.
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
@@ -130,7 +131,7 @@ class Worker {
   std::uint32_t rank_;
   std::uint32_t rejoins_;
   WorkerState state_ = WorkerState::kPlanned;
-  std::unique_ptr<Pipes> pipes_;  // Between begin and finish_start.
+  std::unique_ptr<Pipes> pipes_;  // Set from begin() to finish_start().
   PendingSpawn pending_;
   pid_t pid_ = -1;
   boost::asio::posix::stream_descriptor pidfd_;

@@ -37,7 +37,7 @@ inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return carry_out(call) ? Py_NewRef(Py_None) : nullptr;
 }
 
-// From whom a call receives, and with which tag.
+// The rank and the tag that a call waits for.
 struct Awaited {
   const Seat* seat = nullptr;
   int from = kNoNumber;

@@ -13,7 +13,7 @@
 
 namespace ivy::python {
 
-// A rank of the group; -1: it is none, which the Python way says.
+// A rank of the group; -1: there is no such rank, which the Python way says.
 inline int root_of(PyObject* given, const Seat* seat) {
   const int root = small_number(given);
   return seat != nullptr && root < seat->size ? root : -1;

@@ -417,7 +417,7 @@ def _root(group, rank):
     except TypeError:
         number = -1
     if not 0 <= number < group.size:
-        raise ValueError(f"rank {rank!r} is none of {group!r}: 0 to {group.size - 1}")
+        raise ValueError(f"rank {rank!r} is not in {group!r}: 0 to {group.size - 1}")
     return number
 
 

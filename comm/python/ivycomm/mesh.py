@@ -40,7 +40,7 @@ class Mesh:
         """
         index = self.names.index(axis) if axis in self.names else axis
         if not isinstance(index, int) or not 0 <= index < len(self.shape):
-            raise ValueError(f"axis {axis!r} is none of {self.names}")
+            raise ValueError(f"axis {axis!r} is not one of {self.names}")
         if index not in self._groups:
             color = 0
             for place, length in enumerate(self.shape):

@@ -164,7 +164,7 @@ def _check_message(op, x, peer, tag, group):
     if tag is None and op is irecv:
         return
     if not isinstance(tag, int) or not 0 <= tag <= TAG_MAX:
-        raise ValueError(f"tag {tag!r} is none: 0 to {TAG_MAX}")
+        raise ValueError(f"tag {tag!r} is not possible: 0 to {TAG_MAX}")
 
 
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):

@@ -362,7 +362,7 @@ def parse(arguments):
     options.operations = tuple(options.operations.split(","))
     for operation in options.operations:
         if operation not in OPERATIONS:
-            parser.error(f"--operations: {operation!r} is none; there are {', '.join(OPERATIONS)}")
+            parser.error(f"--operations: there is no {operation!r}; choose from {', '.join(OPERATIONS)}")
     if not 4 <= options.least <= options.most:
         parser.error("--least: 4 bytes to --most")
     if options.rounds < 3:

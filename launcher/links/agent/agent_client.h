@@ -46,7 +46,7 @@ struct StopOrder {
 };
 
 struct StopAnswer {
-  std::uint32_t supervisors = 0;  // That were asked to end; they end later.
+  std::uint32_t supervisors = 0;  // Supervisors that were asked to end; they end later.
   std::uint32_t with_grace = 0;   // Those of them that take the order's grace.
 };
 

@@ -10,7 +10,7 @@
 
 namespace ivy {
 
-// How a call ended.
+// How a call of gRPC's ended, without gRPC's headers.
 struct AgentStatus {
   int code = 0;         // gRPC's, 0 is a good end.
   std::string message;  // The agent's, or gRPC's own.

@@ -34,7 +34,7 @@ class Opened;
 class AgentLink : public HostLink {
  public:
   using Way = AgentWay;
-  // answer: as in agent_carrier.h.
+  // `answer` is how long the agent may take, as in agent_carrier.h.
   AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way,
             std::chrono::milliseconds answer, Handlers handlers);
   ~AgentLink() override;
@@ -76,7 +76,7 @@ class AgentLink : public HostLink {
   const AgentIdentity* us_ = nullptr;  // Owned by the context; null on our own host.
   Slots::Ticket place_among_handshakes_;
   AgentPlace place_;
-  bool has_other_addresses_ = false;  // Which are tried after this one.
+  bool has_other_addresses_ = false;  // Other addresses are tried after this one.
   std::shared_ptr<AgentChannel> channel_;
   std::unique_ptr<AgentStream> stream_;
   // How the stream ended; nothing: the job is open.

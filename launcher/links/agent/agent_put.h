@@ -20,7 +20,7 @@ class AgentPut {
   struct Handlers {
     // The percentage that has been sent; called when it changes.
     std::function<void(const std::string& progress)> moved;
-    std::function<void(const AgentStatus&)> ended;  // Called once, whatever happens.
+    std::function<void(const AgentStatus&)> ended;  // Called exactly once, whatever happens.
   };
   // name: the hash by which the cache knows the bundle.
   AgentPut(boost::asio::io_context& loop, std::shared_ptr<AgentChannel> channel,

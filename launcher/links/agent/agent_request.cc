@@ -16,7 +16,7 @@
 namespace ivy {
 namespace {
 
-// The limit of agent.proto.
+// agent.proto allows so many in one request.
 constexpr std::size_t kMaxHostsTold = 64;
 
 std::string own_user() {

@@ -165,7 +165,7 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
     if (done) done();
   }
 
-  // Under the lock.
+  // The caller holds the lock.
   void next_chunk() {
     const std::size_t size = std::min(pending_.size() - sent_, message_size_.bytes());
     request_.set_data(pending_.substr(sent_, size));
@@ -198,14 +198,14 @@ class AgentStream::Call : public grpc::ClientBidiReactor<v1::OpenRequest, v1::Op
   v1::OpenRequest request_;
   v1::OpenReply reply_;
 
-  std::mutex mutex_;  // Guards what follows.
+  std::mutex mutex_;  // Guards all members that follow.
   std::shared_ptr<Call> self_;
   std::function<void()> done_;
   link::MessageSize message_size_;
   std::string pending_;
   std::size_t sent_ = 0;  // Bytes of pending_ that were sent.
-  bool opening_ = true;   // The first message is under way...
-  bool writing_ = true;   // ...or any other one.
+  bool opening_ = true;   // The first message is under way.
+  bool writing_ = true;   // A message is under way, this one or a later one.
   bool reading_ = true;
   bool read_over_ = false;
   bool broken_ = false;

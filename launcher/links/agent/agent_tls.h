@@ -22,7 +22,7 @@ namespace ivy {
 // The result of a handshake's checks of the agent.
 struct AgentVerdict {
   bool believes = false;         // Its certificate was seen and is good.
-  std::optional<Error> refusal;  // Why it is not.
+  std::optional<Error> refusal;  // Why its certificate was not believed.
 };
 
 class AgentTls {

@@ -1,7 +1,6 @@
 #include "launcher/links/agent/agent_tunnel.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <openssl/err.h>
 #include <sys/socket.h>
 
@@ -15,6 +14,7 @@
 #include <utility>
 
 #include "proto/os/descriptor.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -34,9 +34,8 @@ constexpr unsigned kUserTimeoutMs = 120'000;
 constexpr char kNotConnected[] = "failed to connect to all addresses; last error: ";
 
 void set_socket_options(int socket) {
-  const int on = 1;
-  setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(socket, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
+  send_at_once(socket);
+  break_after(socket, kUserTimeoutMs);
 }
 
 bool has_http2(SSL* connection) {

@@ -16,7 +16,7 @@ bool agent_may_be_passed_over(const LinkDown& down) {
     case LinkFailure::kBroken:
     case LinkFailure::kHostKey:
       return true;
-    // It took the question: an agent that drains, or has no room, is not got around.
+    // An agent that drains, or has no room, has answered: SSH does not bypass it.
     case LinkFailure::kBootstrap:
     case LinkFailure::kNoSuchJob:
       return false;

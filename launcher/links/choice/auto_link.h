@@ -27,7 +27,7 @@ struct LinkWay {
 
 class AutoLink : public HostLink {
  public:
-  // ways: at least one.
+  // Tries `ways` in their order; there is at least one.
   AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
            Handlers handlers);
   ~AutoLink() override;

@@ -119,7 +119,7 @@ bool is_carried_by_slurm(const Options& options, const Host& host) {
 }
 
 bool is_carried_locally(const Options& options, const Host& host) {
-  // This one too: its workers shall live in the step, and end with it.
+  // This one too: its workers live in the step, and end with it.
   if (is_carried_by_slurm(options, host)) return false;
   if (options.node_rank) return !host.joins;
   return host.fake || options.transport == TransportChoice::kLocal ||

@@ -30,12 +30,12 @@ struct DialKeys {
 };
 
 struct DialBackListenerSettings {
-  std::vector<std::string> addresses;  // Numeric; at least one.
+  std::vector<std::string> addresses;  // Numeric addresses, at least one of them.
   // Ports that may be used, the highest first: MASTER_PORT is taken from the other end. 0: any.
   std::uint16_t port_low = 0;
   std::uint16_t port_high = 0;
   DialKeys keys;
-  // For messages: whom we listen for, and what to do when that is not possible.
+  // For messages: who is to connect, and what to do when we cannot listen.
   std::string awaited = "the step's hosts";
   std::string fix = "--port-range A-B names ports that are free, --iface NAME another interface";
 };

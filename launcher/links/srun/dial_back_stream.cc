@@ -1,13 +1,13 @@
 #include "launcher/links/srun/dial_back_stream.h"
 
 #include <netinet/in.h>
-#include <netinet/tcp.h>
 #include <sys/socket.h>
 
 #include <cerrno>
 #include <utility>
 
 #include "launcher/links/tcp_dial.h"
+#include "proto/os/socket_options.h"
 
 namespace ivy {
 using tcp = boost::asio::ip::tcp;
@@ -29,9 +29,8 @@ DialBackStream::DialBackStream(tcp::socket socket, PskTls& tls) : socket_(std::m
   local_address_ = numeric_address(socket_.local_endpoint(ignored).address());
   socket_.native_non_blocking(true, ignored);
   const int fd = socket_.native_handle();
-  const int on = 1;
-  setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
-  setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &kUserTimeoutMs, sizeof kUserTimeoutMs);
+  send_at_once(fd);
+  break_after(fd, kUserTimeoutMs);
   stream_ = tls.stream(fd);
 }
 
@@ -158,7 +157,7 @@ void DialBackStream::write_queued() {
   queued_.clear();
   written_ = 0;
   is_writing_ = false;
-  // Never from inside write().
+  // The caller may still be inside write(): answer in a later turn.
   socket_.async_wait(tcp::socket::wait_write, [self = shared_from_this()](const error_code& error) {
     if (!error && !self->is_stopped_ && !self->is_writing_ && self->handlers_.drained)
       self->handlers_.drained();

@@ -23,7 +23,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   struct Handlers {
     std::function<void(std::string_view)> bytes;
     std::function<void()> drained;                  // Everything given to write() has left.
-    std::function<void(const std::string&)> ended;  // Once: why.
+    std::function<void(const std::string&)> ended;  // Called once, with the reason.
   };
 
   // More than our own peer sends before it is believed. A peer that sends more, or no TLS, is
@@ -69,7 +69,7 @@ class DialBackStream : public std::enable_shared_from_this<DialBackStream> {
   static constexpr int kReadsPerTurn = 16;
 
   boost::asio::ip::tcp::socket socket_;
-  PskStream stream_;  // Ends before the socket.
+  PskStream stream_;  // Behind socket_, so that it ends first.
   std::string peer_address_;
   std::string local_address_;
   Greeted greeted_;

@@ -48,7 +48,7 @@ class StepHosts {
   void lose_all(const LinkDown& down);
   // For hosts that have not come yet.
   void progress(const RemoteText& text);
-  // Slurm's name of it; null: it is none of ours.
+  // By Slurm's name for it; null: the step has no such host.
   StepHost* find(const std::string& name);
   std::vector<StepHost*> missing();
   // In the order of their numbers, which begin with 0 and have no gaps.

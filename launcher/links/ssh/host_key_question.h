@@ -16,8 +16,8 @@ class HostKeyQuestion : public std::enable_shared_from_this<HostKeyQuestion> {
   struct Subject {
     std::string host;
     std::string address;
-    std::string type;         // "ED25519"
-    std::string fingerprint;  // "SHA256:..."
+    std::string type;         // The key's type, such as "ED25519".
+    std::string fingerprint;  // As OpenSSH writes it: "SHA256:...".
   };
 
   // True if a user can answer: standard input and error are terminals, and we are in the

@@ -66,7 +66,7 @@ class SshLink : public HostLink {
   void disconnect();
   void release();
   void fail(const LinkDown& down);
-  // "node7 (10.0.0.7) port 22".
+  // The host for messages: "node7 (10.0.0.7) port 22".
   std::string where() const;
   // The command by which users see the trouble.
   std::string ssh_command() const;

@@ -38,7 +38,7 @@ enum class SshStream { kOutput, kError };
 struct SshHostKey {
   enum class Verdict { kKnown, kUnknown, kChanged, kUnreadable };
   Verdict verdict = Verdict::kUnreadable;
-  std::string type;               // "ED25519"
+  std::string type;               // The key's type, such as "ED25519".
   std::string fingerprint;        // "SHA256:..." of what the host showed.
   std::string known_fingerprint;  // kChanged: what known_hosts has: "ED25519 SHA256:..., ...".
 };

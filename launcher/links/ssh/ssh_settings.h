@@ -26,7 +26,7 @@ struct SshTarget {
       identities;              // Private key files in order; the defaults when none is named.
   std::string identity_agent;  // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
   std::string known_hosts;     // It is an absolute path.
-  bool may_ask = true;         // StrictHostKeyChecking is not "yes".
+  bool may_ask = true;         // True where StrictHostKeyChecking is "ask".
   bool pubkey = true;
   // Not empty: the OpenSSH client must be used, and why ("proxyjump").
   std::string client_because;

@@ -45,8 +45,8 @@ def _with_token(function):
 def _name(op):
     name = op if isinstance(op, str) else getattr(op, "name", None)
     if not isinstance(name, str) or name.upper() in ("LAND", "LOR", "LXOR", "MINLOC", "MAXLOC"):
-        raise ValueError(f"op {op!r} is none that arrays are reduced by: SUM, PROD, MIN, MAX, BAND, BOR, BXOR of "
-                         "ivycomm.compat.mpi")
+        raise ValueError(f"op {op!r} does not reduce arrays: SUM, PROD, MIN, MAX, BAND, BOR and BXOR of "
+                         "ivycomm.compat.mpi do")
     return name
 
 
