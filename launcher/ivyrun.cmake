@@ -16,19 +16,23 @@ target_compile_options(ivy_job PRIVATE -Werror=switch)
 add_library(ivy_join STATIC
   join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc join/node_zero.cc)
 target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
+# It runs once for each node.
+ivy_small(ivy_join)
+
+# ivy_program: ivyrun but its main, which says whether it can become a warden.
+add_library(ivy_program STATIC program.cc)
+target_link_libraries(ivy_program PUBLIC ivy_join)
 
 # Twice: ivyrun without gRPC, whose static initialisers every start would pay, and ivyrun-agents with it, which
 # the first becomes where a host may be reached by an agent (links/choice/agents_program.h).
-# Small, as the package has to be: it runs once for each node of torchrun mode.
-target_compile_options(ivy_join PRIVATE $<$<CONFIG:Release>:-Os>)
 add_executable(ivyrun main.cc openssl_start.cc)
 target_link_options(ivyrun PRIVATE -Wl,--wrap=OPENSSL_cpuid_setup)
-target_link_libraries(ivyrun PRIVATE ivy_join ivy_job ivy_no_agent_links ivy_node_core ivy_handshake)
+target_link_libraries(ivyrun PRIVATE ivy_program ivy_join ivy_job ivy_no_agent_links ivy_node_core ivy_handshake)
 # It becomes the warden of its own host by a fork (links/warden_copy.h). gRPC has threads, which a copy would
 # lack, so ivyrun-agents starts ivy-node.
 target_compile_definitions(ivyrun PRIVATE IVY_HAS_WARDEN)
 add_executable(ivyrun-agents main.cc)
-target_link_libraries(ivyrun-agents PRIVATE ivy_join ivy_job ivy_agent_links)
+target_link_libraries(ivyrun-agents PRIVATE ivy_program ivy_join ivy_job ivy_agent_links)
 add_dependencies(ivyrun ivyrun-agents)
 foreach(program ivyrun ivyrun-agents)
   target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)

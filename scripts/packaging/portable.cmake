@@ -72,7 +72,7 @@ find_library(IVY_LIBARCHIVE_ARCHIVE NAMES libarchive.a)
 if(IVY_LIBARCHIVE_ARCHIVE AND IVY_ZSTD_ARCHIVE)
   add_executable(ivy_one_file EXCLUDE_FROM_ALL launcher/one_file.cc ${agent_object}
     ${ivyrun_main_object} ${ivyctl_main_object})
-  target_link_libraries(ivy_one_file PRIVATE ivy_options ivy_join ivy_job ivy_ctl ivy_agent_links
+  target_link_libraries(ivy_one_file PRIVATE ivy_options ivy_program ivy_join ivy_job ivy_ctl ivy_agent_links
     protobuf::libprotobuf-lite ${IVY_LIBARCHIVE_ARCHIVE} ${IVY_ZSTD_ARCHIVE} ${IVY_ZLIB_ARCHIVE})
   target_link_options(ivy_one_file PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections -no-pie)
   set_target_properties(ivy_one_file PROPERTIES POSITION_INDEPENDENT_CODE OFF
