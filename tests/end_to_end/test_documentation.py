@@ -157,7 +157,7 @@ def test_tests_that_pages_name_are_there():
     named = {}
     for page in [*PAGES, *glob.glob(os.path.join(REPOSITORY, "tests/*/README.md"))]:
         with open(page, encoding="utf-8") as file:
-            for name in re.findall(r"(?<![\w/])test_\w*[a-z0-9](?![\w*.]*\*|\.cc)\b", file.read()):
+            for name in re.findall(r"(?<![\w/])test_\w*[a-z0-9](?![\w*.]*\*|\.cc|\.h)\b", file.read()):
                 named.setdefault(name, os.path.basename(page))
     assert len(named) > 20
     assert {name: page for name, page in named.items() if name not in there} == {}
