@@ -164,15 +164,21 @@ std::pair<Cost, Cost> costs_of(const Pair& pair, int calls, const std::function<
   return {by_us.medians(), by_nccl.medians()};
 }
 
+// A call that returns when it is on the stream.
+ivy_call enqueued(const Pair& pair) {
+  ivy_call how = call_with_factor(1);
+  how.flags = IVY_ENQUEUE;
+  how.stream = pair.stream;
+  return how;
+}
+
 void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
   const auto size = static_cast<std::size_t>(ivy_comm_size(pair.world));
   const DeviceArray from(pair.device,
                          std::vector<char>(kind == Kind::kReduceScatter ? most * size : most));
   const DeviceArray to(pair.device,
                        std::vector<char>(kind == Kind::kAllGather ? most * size : most));
-  ivy_call how = call_with_factor(1);
-  how.flags = IVY_ENQUEUE;
-  how.stream = pair.stream;
+  const ivy_call how = enqueued(pair);
   std::vector<std::size_t> sizes;
   for (std::size_t bytes = 8; bytes < most; bytes *= 32) sizes.push_back(bytes);
   sizes.push_back(most);
@@ -196,9 +202,7 @@ void compare_long_row(const Pair& pair) {
   const DeviceArray from(pair.device, std::vector<char>(8));
   const DeviceArray to(pair.device, std::vector<char>(8));
   const Buffers with{from.data(), to.data(), 8};
-  ivy_call how = call_with_factor(1);
-  how.flags = IVY_ENQUEUE;
-  how.stream = pair.stream;
+  const ivy_call how = enqueued(pair);
   const auto [ours, plain] = costs_of(
       pair, kRow, [&] { call_ours(pair, Kind::kAllReduce, with, how); },
       [&] { call_plain(pair, Kind::kAllReduce, with, pair.stream); });
@@ -267,9 +271,7 @@ void compare_graphs(const Pair& pair) {
   const DeviceArray from(pair.device, std::vector<char>(4096));
   const DeviceArray to(pair.device, std::vector<char>(4096));
   const Buffers with{from.data(), to.data(), 4096};
-  ivy_call how = call_with_factor(1);
-  how.flags = IVY_ENQUEUE;
-  how.stream = pair.stream;
+  const ivy_call how = enqueued(pair);
   void* made[2] = {};
   for (const bool is_ours : {true, false}) {
     void* graph = nullptr;
