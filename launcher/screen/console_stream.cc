@@ -13,8 +13,11 @@ namespace ivy {
 namespace {
 
 constexpr std::int64_t kMillisecond = 1'000'000;
-// An unfinished line is shown after this silence of its stream.
-constexpr std::int64_t kPartialDelay = 200 * kMillisecond;
+// An unfinished line is shown after this silence of its stream: soon where a person may have to
+// answer it; later in a file or a pipe, where a rank that got no processor for a moment would
+// otherwise have its line cut in two.
+constexpr std::int64_t kPartialDelayOnTerminal = 200 * kMillisecond;
+constexpr std::int64_t kPartialDelayElsewhere = 1000 * kMillisecond;
 // Progress bars: how often the newest state is shown on a terminal, and elsewhere.
 constexpr std::int64_t kStateDelayOnTerminal = 200 * kMillisecond;
 constexpr std::int64_t kStateDelayElsewhere = 5000 * kMillisecond;
@@ -207,12 +210,16 @@ std::int64_t ConsoleStream::state_delay() const {
   return console_.style().is_terminal ? kStateDelayOnTerminal : kStateDelayElsewhere;
 }
 
+std::int64_t ConsoleStream::partial_delay() const {
+  return console_.style().is_terminal ? kPartialDelayOnTerminal : kPartialDelayElsewhere;
+}
+
 void ConsoleStream::await_partial(Lane& lane) {
   if (console_.style().pass_through || !lane.lines.has_partial()) return;
   const bool is_update = lane.lines.is_update();
   // A progress bar is shown at its times however often it moves; a partial line waits for silence.
   if (!is_update) {
-    lane.due_ns = monotonic_ns() + kPartialDelay;
+    lane.due_ns = monotonic_ns() + partial_delay();
   } else if (!lane.is_waiting || !lane.due_is_for_state) {
     lane.due_ns = monotonic_ns() + state_delay();
   }
@@ -225,7 +232,7 @@ void ConsoleStream::await_partial(Lane& lane) {
 bool ConsoleStream::show_due(Lane& lane, std::int64_t now_ns) {
   if (!lane.lines.has_partial()) return false;
   if (lane.due_ns > now_ns || !console_.has_room()) {
-    lane.due_ns = std::max(lane.due_ns, now_ns + kPartialDelay / 2);
+    lane.due_ns = std::max(lane.due_ns, now_ns + partial_delay() / 2);
     return true;
   }
   if (!lane.lines.is_update()) {

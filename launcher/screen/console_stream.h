@@ -61,6 +61,7 @@ class ConsoleStream {
   void await_partial(Lane& lane);
   bool show_due(Lane& lane, std::int64_t now_ns);
   std::int64_t state_delay() const;
+  std::int64_t partial_delay() const;
   void arm(std::int64_t due_ns);
   void arm_bottom();
   void arm_held();

@@ -348,10 +348,18 @@ def test_a_partial_line_is_shown_after_a_moment(local):
         run.finish()
 
 
+def test_a_line_in_two_writes_stays_one_line_in_a_pipe(local):
+    """A rank that gets no processor for half a second, between two writes of one line."""
+    script = ("if [ $RANK = 0 ]; then printf 'half'; sleep 0.5; echo ' whole'; "
+              "else sleep 0.25; echo between; fi")
+    done = local.run("-n", "2", "sh", "-c", script)
+    assert done.texts_by_rank() == {0: ["half whole"], 1: ["between"]}, done
+
+
 def test_a_partial_line_and_another_rank(local):
     """The other rank's line begins on a line of its own, and the rest comes with its label."""
-    script = ("if [ $RANK = 0 ]; then printf 'half'; sleep 1.5; echo ' whole'; "
-              "else sleep 0.8; echo between; fi")
+    script = ("if [ $RANK = 0 ]; then printf 'half'; sleep 2.8; echo ' whole'; "
+              "else sleep 1.8; echo between; fi")
     done = local.run("-n", "2", "sh", "-c", script)
     assert done.code == 0, done
     texts = done.texts_by_rank()
