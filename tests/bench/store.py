@@ -19,6 +19,7 @@ JOB = "0" * 32
 TOKEN = "t" * 32
 SCENES = ("one", "many", "barrier", "fanout", "gloo")
 OURS, OURS_BY_TORCH, REDIS, TORCH = "ivyrun", "ivyrun, torch's protocol", "Redis", "torch's server"
+BESIDE = "the build beside"
 CROWD = 4096
 READERS = 1024
 TORCH_SERVER = """
@@ -33,14 +34,19 @@ sys.stdin.read()
 class Servers:
     """One of each, on the first core; the load has the second one."""
 
-    def __init__(self, binaries):
+    def __init__(self, binaries, beside):
         self.folder = tempfile.mkdtemp(prefix="ivy-bench-store-")
         self.processes = []
         self.stderr = StandardError("the servers")
         self.peers = {}
         self.has_cores = (os.cpu_count() or 1) > 1
         try:
-            self.start_ours(binaries)
+            ports, pid = self.start_ours(binaries)
+            self.peers[OURS] = ("native", ports[False], pid)
+            self.peers[OURS_BY_TORCH] = ("torch", ports[True], pid)
+            if beside:
+                ports, pid = self.start_ours(beside)
+                self.peers[BESIDE] = ("native", ports[False], pid)
             self.start_redis()
             self.start_torch()
         except BaseException:
@@ -55,6 +61,7 @@ class Servers:
         return process
 
     def start_ours(self, binaries):
+        """({is torch's: port}, process) of a store of this build."""
         token = os.path.join(self.folder, "token")
         with open(token, "w") as file:
             file.write(TOKEN)
@@ -68,8 +75,7 @@ class Servers:
                 ports[bool(found[1])] = int(found[2])
             if line.strip() == "ready":
                 break
-        self.peers[OURS] = ("native", ports[False], process.pid)
-        self.peers[OURS_BY_TORCH] = ("torch", ports[True], process.pid)
+        return ports, process.pid
 
     def start_redis(self):
         if not shutil.which("redis-server"):
@@ -154,6 +160,11 @@ def print_rows(title, heading, rows):
     sys.stdout.flush()
 
 
+def ours_for(peer):
+    """torch's server is compared with ours in its own protocol."""
+    return OURS_BY_TORCH if peer == TORCH else OURS
+
+
 def verdict(kept, text):
     return f"{text}: {'within' if kept else 'OVER'}"
 
@@ -161,16 +172,15 @@ def verdict(kept, text):
 def bench_one(load, rounds):
     """Latency of one client: of the client libraries, and of bare sockets."""
     for scene, names, title in (
-            ("clients", [OURS, REDIS], "client libraries (ours, hiredis)"),
-            ("one", [OURS, OURS_BY_TORCH, REDIS, TORCH], "bare sockets, the same loop for all")):
+            ("clients", [OURS, BESIDE, REDIS], "client libraries (ours, hiredis)"),
+            ("one", [OURS, OURS_BY_TORCH, BESIDE, REDIS, TORCH], "bare sockets, the same loop for all")):
         table = Table(load.run(scene, rounds or 30, 500, names))
         rows = []
         for what in ("set", "get"):
             for name in table.names:
                 ratio = budget = ""
-                if name in (REDIS, TORCH):
-                    value = table.ratio(name, what, "median_us",
-                                        OURS if name == REDIS else OURS_BY_TORCH)
+                if name not in (OURS, OURS_BY_TORCH):
+                    value = table.ratio(name, what, "median_us", ours_for(name))
                     ratio = f"{value:.2f}"
                     if name == REDIS:
                         budget = verdict(value <= 1.5, "≤ 1.5")
@@ -181,13 +191,13 @@ def bench_one(load, rounds):
 
 
 def bench_many(load, rounds):
-    table = Table(load.run("many", rounds or 10, 64, [OURS, OURS_BY_TORCH, REDIS, TORCH]))
+    table = Table(load.run("many", rounds or 10, 64, [OURS, OURS_BY_TORCH, BESIDE, REDIS, TORCH]))
     rows = []
     for what in ("set", "get"):
         for name in table.names:
             ratio = budget = ""
-            if name in (REDIS, TORCH):
-                value = table.ratio(name, what, "per_second", OURS if name == REDIS else OURS_BY_TORCH)
+            if name not in (OURS, OURS_BY_TORCH):
+                value = table.ratio(name, what, "per_second", ours_for(name))
                 ratio = f"{value:.2f}"
                 if name == REDIS:
                     budget = verdict(value >= 1, "≥ 1")
@@ -204,7 +214,7 @@ def bench_many(load, rounds):
 
 
 def bench_barrier(load, rounds):
-    table = Table(load.run("barrier", rounds or 5, CROWD, [OURS, REDIS, TORCH]))
+    table = Table(load.run("barrier", rounds or 5, CROWD, [OURS, BESIDE, REDIS, TORCH]))
     rows = []
     for name in table.names:
         def cell(figure):
@@ -227,12 +237,12 @@ def bench_barrier(load, rounds):
 
 
 def bench_fanout(load, rounds):
-    table = Table(load.run("fanout", rounds or 7, READERS, [OURS, OURS_BY_TORCH, REDIS, TORCH]))
+    table = Table(load.run("fanout", rounds or 7, READERS, [OURS, OURS_BY_TORCH, BESIDE, REDIS, TORCH]))
     rows = []
     for what, text in (("waiting", "all wait, then it is set"), ("there", "it is there, all ask")):
         for name in table.names:
             ratio = "" if name in (OURS, OURS_BY_TORCH) else \
-                f"{table.ratio(name, what, 'milliseconds', OURS if name == REDIS else OURS_BY_TORCH):.2f}"
+                f"{table.ratio(name, what, 'milliseconds', ours_for(name)):.2f}"
             rows.append([f"{text}, {name}", f"{table.median(name, what, 'milliseconds'):.1f} ms", ratio])
     print_rows(f"One value of 128 bytes for {READERS} clients, until the last one has it",
                ["", "median", "ivyrun ÷ this"], rows)
@@ -269,7 +279,7 @@ def bench(options):
         return
     scenes = {"one": bench_one, "many": bench_many, "barrier": bench_barrier, "fanout": bench_fanout,
               "gloo": bench_gloo}
-    servers = Servers(os.path.join(build, "bin"))
+    servers = Servers(os.path.join(build, "bin"), os.path.dirname(options.beside[0]) if options.beside else None)
     try:
         load = Load(load_program, servers)
         for scene in options.scenes or SCENES:
