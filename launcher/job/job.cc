@@ -1,7 +1,6 @@
 #include "launcher/job/job.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>

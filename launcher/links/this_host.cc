@@ -2,12 +2,10 @@
 
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <pwd.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include <climits>
 #include <memory>
 #include <sstream>
 

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/links/address_lookup.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/choice/agents_program.h"
 #include "launcher/links/choice/auto_link.h"
