@@ -10,15 +10,14 @@
 #include <chrono>
 #include <cstdio>
 #include <ctime>
-#include <memory>
 #include <thread>
 
 #include "agent/daemon/agent_log.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/trust/agent_certificate.h"
 #include "proto/trust/agent_config.h"
-#include "proto/wire/agent.grpc.pb.h"
 
 namespace ivy {
 namespace {
@@ -34,6 +33,12 @@ std::string account_name() {
   return entry == nullptr ? std::string() : entry->pw_name;
 }
 
+// An agent of this host.
+struct LocalAgent {
+  std::string socket;
+  std::unique_ptr<Stub> stub;
+};
+
 // The socket that was named, else the first default place that has one.
 Result<std::string> find_socket(const std::string& asked, const Environment& environment) {
   if (!asked.empty()) return asked;
@@ -47,15 +52,9 @@ Result<std::string> find_socket(const std::string& asked, const Environment& env
                "start one with `ivy-agent serve`, or name its socket with --socket"};
 }
 
-std::unique_ptr<Stub> connect(const std::string& socket) {
-  grpc::ChannelArguments arguments;
-  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-  return v1::Agent::NewStub(
-      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments));
-}
-
-void set_deadline(grpc::ClientContext& context) {
-  context.set_deadline(system_now() + kAnswerTime);
+Result<LocalAgent> connect(const std::string& asked, const Environment& environment) {
+  const std::string socket = IVY_TRY(find_socket(asked, environment));
+  return LocalAgent{socket, calls_over_unix(socket)};
 }
 
 Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
@@ -70,34 +69,26 @@ Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
                "agent at " + socket + ": " + status.error_message(), fix};
 }
 
-Result<v1::ListReply> list_jobs(Stub& stub, const std::string& socket) {
+template <class Request, class Reply>
+Result<Reply> ask(const LocalAgent& agent,
+                  grpc::Status (Stub::*call)(grpc::ClientContext*, const Request&, Reply*),
+                  const Request& request) {
   grpc::ClientContext context;
-  set_deadline(context);
-  v1::ListReply reply;
-  const grpc::Status status = stub.List(&context, {}, &reply);
-  IVY_CHECK(answer_of(status, socket));
+  context.set_deadline(system_now() + kAnswerTime);
+  Reply reply;
+  IVY_CHECK(answer_of((*agent.stub.*call)(&context, request, &reply), agent.socket));
   return reply;
 }
 
-Result<v1::FactsReply> facts_of(Stub& stub, const std::string& socket) {
-  grpc::ClientContext context;
-  set_deadline(context);
-  v1::FactsReply reply;
-  const grpc::Status status = stub.Facts(&context, {}, &reply);
-  IVY_CHECK(answer_of(status, socket));
-  return reply;
-}
-
-std::string count_of_jobs(std::uint64_t count) {
-  return std::to_string(count) + (count == 1 ? " job" : " jobs");
+Result<v1::ListReply> list_jobs(const LocalAgent& agent) {
+  return ask(agent, &Stub::List, v1::ListRequest());
 }
 
 // Waits until no job is left or the patience ends; returns the number of jobs left.
-Result<std::uint64_t> wait_until_empty(Stub& stub, const std::string& socket,
-                                       std::chrono::seconds patience) {
+Result<std::uint64_t> wait_until_empty(const LocalAgent& agent, std::chrono::seconds patience) {
   const auto end = steady_now() + patience;
   while (true) {
-    const v1::ListReply reply = IVY_TRY(list_jobs(stub, socket));
+    const v1::ListReply reply = IVY_TRY(list_jobs(agent));
     const auto left = static_cast<std::uint64_t>(reply.jobs_size());
     if (left == 0 || steady_now() >= end) return left;
     std::this_thread::sleep_for(kPollInterval);
@@ -105,32 +96,27 @@ Result<std::uint64_t> wait_until_empty(Stub& stub, const std::string& socket,
 }
 
 Result<int> drain(const DrainCommand& command, const Environment& environment) {
-  const std::string socket = IVY_TRY(find_socket(command.socket_path, environment));
-  const std::unique_ptr<Stub> stub = connect(socket);
+  const LocalAgent agent = IVY_TRY(connect(command.socket_path, environment));
   v1::DrainRequest request;
   request.set_undo(command.undo);
   request.set_stop_jobs(command.stop_jobs);
-  grpc::ClientContext context;
-  set_deadline(context);
-  v1::DrainReply reply;
-  const grpc::Status status = stub->Drain(&context, request, &reply);
-  IVY_CHECK(answer_of(status, socket));
+  const v1::DrainReply reply = IVY_TRY(ask(agent, &Stub::Drain, request));
+  const std::string here = counted(reply.jobs(), "job") + " here";
   if (command.undo) {
-    std::printf("the agent takes new jobs again; %s here\n", count_of_jobs(reply.jobs()).c_str());
+    std::printf("the agent takes new jobs again; %s\n", here.c_str());
     return 0;
   }
-  std::printf("the agent takes no new jobs%s; %s here\n",
-              command.stop_jobs ? " and ends those that run" : "",
-              count_of_jobs(reply.jobs()).c_str());
+  std::printf("the agent takes no new jobs%s; %s\n",
+              command.stop_jobs ? " and ends those that run" : "", here.c_str());
   if (command.wait.count() == 0) return 0;
   std::fflush(stdout);
-  const std::uint64_t left = IVY_TRY(wait_until_empty(*stub, socket, command.wait));
+  const std::uint64_t left = IVY_TRY(wait_until_empty(agent, command.wait));
   if (left == 0) {
     std::printf("no job is left\n");
     return 0;
   }
   std::printf("%s left after %lld s\n",
-              (count_of_jobs(left) + (left == 1 ? " is" : " are")).c_str(),
+              (counted(left, "job") + (left == 1 ? " is" : " are")).c_str(),
               static_cast<long long>(command.wait.count()));
   return kExitFailed;
 }
@@ -194,19 +180,18 @@ void print_json(const v1::FactsReply& facts, const v1::ListReply& list, const st
 }
 
 Result<int> status_of(const StatusCommand& command, const Environment& environment) {
-  const std::string socket = IVY_TRY(find_socket(command.socket_path, environment));
-  const std::unique_ptr<Stub> stub = connect(socket);
-  const v1::FactsReply facts = IVY_TRY(facts_of(*stub, socket));
-  const v1::ListReply list = IVY_TRY(list_jobs(*stub, socket));
+  const LocalAgent agent = IVY_TRY(connect(command.socket_path, environment));
+  const v1::FactsReply facts = IVY_TRY(ask(agent, &Stub::Facts, v1::FactsRequest()));
+  const v1::ListReply list = IVY_TRY(list_jobs(agent));
   if (command.json) {
-    print_json(facts, list, socket);
+    print_json(facts, list, agent.socket);
     return 0;
   }
   print_field("agent", facts.version() + ", protocol " + std::to_string(facts.protocol()) +
                            ", up for " + age(facts.started_at()));
   print_field("host", facts.host_name() + " (" + facts.architecture() + ")");
   print_field("user", facts.user());
-  print_field("socket", socket);
+  print_field("socket", agent.socket);
   const std::int64_t expires = facts.certificate_expires_at();
   const std::string warning = expires == 0 ? "" : expiry_warning(expires, std::time(nullptr));
   print_field("certificate", expires == 0      ? "none: only this host's launchers are served"
@@ -226,6 +211,13 @@ int finish(const Result<int>& result) {
 }
 
 }  // namespace
+
+std::unique_ptr<Stub> calls_over_unix(const std::string& socket) {
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
+  return v1::Agent::NewStub(
+      grpc::CreateCustomChannel("unix:" + socket, grpc::InsecureChannelCredentials(), arguments));
+}
 
 int print_error(const Error& error) {
   const std::string fix =

@@ -3,9 +3,15 @@
 // when the agent does not answer or jobs are left after --wait.
 #pragma once
 
+#include <memory>
+
 #include "agent/daemon/options.h"
+#include "proto/wire/agent.grpc.pb.h"
 
 namespace ivy {
+
+// Calls of the agent that serves on this Unix socket; connects with the first of them.
+std::unique_ptr<agent::v1::Agent::Stub> calls_over_unix(const std::string& socket);
 
 int run_drain(const DrainCommand& command, const Environment& environment);
 int run_status(const StatusCommand& command, const Environment& environment);

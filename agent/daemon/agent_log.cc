@@ -5,7 +5,6 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -140,7 +139,6 @@ void say_left_out() {
 }
 
 std::string escaped(std::string_view text) {
-  static constexpr std::array<char, 17> kDigits{"0123456789abcdef"};
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
@@ -150,10 +148,7 @@ std::string escaped(std::string_view text) {
       text.remove_prefix(length);
       continue;
     }
-    const auto byte = static_cast<unsigned char>(text.front());
-    result += "\\x";
-    result += kDigits[byte >> 4];
-    result += kDigits[byte & 15];
+    result += "\\x" + hexadecimal(text.substr(0, 1));
     text.remove_prefix(1);
   }
   return result;

@@ -20,9 +20,13 @@
 #include "agent/daemon/job_registry.h"
 #include "agent/daemon/open_call.h"
 #include "agent/daemon/open_stream.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
+
+using OpenReactor = AgentService::OpenReactor;
+using PutReactor = AgentService::PutReactor;
 
 constexpr std::uint32_t kProtocol = 1;
 // Clients accept messages of 4 MiB. Beyond this, jobs are listed without their descriptions.
@@ -87,8 +91,6 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   void drain(const agent::v1::DrainRequest& request, agent::v1::DrainReply& reply);
 
  private:
-  void job_ended(const JobKey& key);
-
   boost::asio::io_context& loop_;
   const AgentServiceOptions options_;
   const BundleCache bundles_;
@@ -123,7 +125,7 @@ Result<void> AgentService::Core::open_registry() {
   registry_ = IVY_TRY(JobRegistry::make(loop_, options_.state_directory,
                                         {.audit = options_.audit,
                                          .warn = options_.warn,
-                                         .ended = [this](const JobKey& key) { job_ended(key); }}));
+                                         .ended = [this](const JobKey&) { status_changed(); }}));
   if (registry_->is_draining())
     options_.warn(
         "draining, as before this agent was started: no new jobs are taken until "
@@ -172,12 +174,9 @@ void AgentService::Core::forward(std::shared_ptr<OpenStream> stream) {
   forwards_.push_back(AgentForward::begin(loop_, *channel, std::move(stream)));
 }
 
-void AgentService::Core::job_ended(const JobKey&) { status_changed(); }
-
 void AgentService::Core::status_changed() {
   const std::size_t jobs = registry_ ? registry_->size() : 0;
-  options_.status((is_draining() ? "draining, " : "") + std::to_string(jobs) +
-                  (jobs == 1 ? " job" : " jobs"));
+  options_.status((is_draining() ? "draining, " : "") + counted(jobs, "job"));
 }
 
 void AgentService::Core::list(agent::v1::ListReply& reply) const {
@@ -249,7 +248,7 @@ namespace {
 
 // A Put call: receives a bundle message by message on the bundle cache's own thread, because a home
 // on a network may keep a write waiting for seconds. It deletes itself when gRPC is done with it.
-class PutCall final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
+class PutCall final : public PutReactor {
  public:
   // Each may take the largest bundle's room on disk.
   static constexpr int kMaxAtOnce = 16;
@@ -257,15 +256,50 @@ class PutCall final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
   // under_way: the number of calls in progress, shared by all calls. Everything here outlives the
   // call.
   PutCall(boost::asio::thread_pool& thread, const BundleCache& cache,
-          std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply);
-  ~PutCall() override;
+          std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply)
+      : thread_(thread), cache_(cache), under_way_(std::move(under_way)), reply_(reply) {
+    if (++*under_way_ > kMaxAtOnce)
+      Finish(grpc_status({Code::kAborted,
+                          "more than " + std::to_string(kMaxAtOnce) + " bundles are coming in",
+                          "try again"}));
+    else
+      StartRead(&request_);
+  }
+  ~PutCall() override { --*under_way_; }
 
  private:
-  void OnReadDone(bool ok) override;
-  void OnDone() override;
-  void take();
-  Result<void> take_message();
-  void put();
+  void OnReadDone(bool ok) override {
+    boost::asio::post(thread_, [this, ok] { ok ? take() : put(); });
+  }
+
+  void OnDone() override { delete this; }
+
+  void take() {
+    const Result<void> taken = take_message();
+    if (!taken.ok()) return Finish(grpc_status(taken.error()));
+    StartRead(&request_);
+  }
+
+  Result<void> take_message() {
+    if (arrival_) return arrival_->take(request_.data());
+    const agent::v1::PutBundle& bundle = request_.bundle();
+    if (!request_.has_bundle())
+      return Error{Code::kInvalidArgument, "the first message names no bundle"};
+    arrival_ = IVY_TRY(cache_.accept({.bundle = bundle.bundle(),
+                                      .architecture = bundle.architecture(),
+                                      .sha256 = bundle.sha256(),
+                                      .bytes = bundle.bytes()}));
+    return {};
+  }
+
+  void put() {
+    if (!arrival_) return Finish(grpc_status({Code::kInvalidArgument, "no bundle was named"}));
+    const Result<std::string> directory = arrival_->put();
+    arrival_.reset();
+    if (!directory.ok()) return Finish(grpc_status(directory.error()));
+    reply_->set_directory(*directory);
+    Finish(grpc::Status::OK);
+  }
 
   boost::asio::thread_pool& thread_;
   const BundleCache& cache_;
@@ -275,63 +309,11 @@ class PutCall final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
   std::unique_ptr<BundleCache::Arrival> arrival_;
 };
 
-PutCall::PutCall(boost::asio::thread_pool& thread, const BundleCache& cache,
-                 std::shared_ptr<std::atomic<int>> under_way, agent::v1::PutReply* reply)
-    : thread_(thread), cache_(cache), under_way_(std::move(under_way)), reply_(reply) {
-  if (++*under_way_ > kMaxAtOnce)
-    Finish(grpc_status({Code::kAborted,
-                        "more than " + std::to_string(kMaxAtOnce) + " bundles are coming in",
-                        "try again"}));
-  else
-    StartRead(&request_);
-}
-
-PutCall::~PutCall() { --*under_way_; }
-
-void PutCall::OnReadDone(bool ok) {
-  boost::asio::post(thread_, [this, ok] { ok ? take() : put(); });
-}
-
-void PutCall::OnDone() { delete this; }
-
-void PutCall::take() {
-  const Result<void> taken = take_message();
-  if (!taken.ok()) return Finish(grpc_status(taken.error()));
-  StartRead(&request_);
-}
-
-Result<void> PutCall::take_message() {
-  if (arrival_) return arrival_->take(request_.data());
-  const agent::v1::PutBundle& bundle = request_.bundle();
-  if (!request_.has_bundle())
-    return Error{Code::kInvalidArgument, "the first message names no bundle"};
-  arrival_ = IVY_TRY(cache_.accept({.bundle = bundle.bundle(),
-                                    .architecture = bundle.architecture(),
-                                    .sha256 = bundle.sha256(),
-                                    .bytes = bundle.bytes()}));
-  return {};
-}
-
-void PutCall::put() {
-  if (!arrival_) return Finish(grpc_status({Code::kInvalidArgument, "no bundle was named"}));
-  const Result<std::string> directory = arrival_->put();
-  arrival_.reset();
-  if (!directory.ok()) return Finish(grpc_status(directory.error()));
-  reply_->set_directory(*directory);
-  Finish(grpc::Status::OK);
-}
-
 // A stream that was refused before its first message was read.
-class RefusedOpen final
-    : public grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply> {
+template <class Reactor>
+class Refused final : public Reactor {
  public:
-  explicit RefusedOpen(const Error& error) { Finish(grpc_status(error)); }
-  void OnDone() override { delete this; }
-};
-
-class RefusedPut final : public grpc::ServerReadReactor<agent::v1::PutRequest> {
- public:
-  explicit RefusedPut(const Error& error) { Finish(grpc_status(error)); }
+  explicit Refused(const Error& error) { this->Finish(grpc_status(error)); }
   void OnDone() override { delete this; }
 };
 
@@ -350,10 +332,9 @@ AgentService::~AgentService() { core_->close(); }
 
 void AgentService::stop() { core_->stop(); }
 
-grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* AgentService::Open(
-    grpc::CallbackServerContext* context) {
+AgentService::OpenReactor* AgentService::Open(grpc::CallbackServerContext* context) {
   Result<AgentPeer> peer = core_->peer(*context);
-  if (!peer.ok()) return new RefusedOpen(peer.error());
+  if (!peer.ok()) return new Refused<OpenReactor>(peer.error());
   const std::shared_ptr<OpenStream> stream = OpenStream::make(core_->loop(), *context);
   boost::asio::post(core_->loop(), [core = core_, stream, peer = std::move(peer).value()] {
     std::make_shared<OpenCall>(core, stream, peer)->begin();
@@ -361,10 +342,10 @@ grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* AgentServ
   return stream.get();
 }
 
-grpc::ServerReadReactor<agent::v1::PutRequest>* AgentService::Put(
-    grpc::CallbackServerContext* context, agent::v1::PutReply* reply) {
+AgentService::PutReactor* AgentService::Put(grpc::CallbackServerContext* context,
+                                            agent::v1::PutReply* reply) {
   const Result<AgentPeer> peer = core_->peer(*context);
-  if (!peer.ok()) return new RefusedPut(peer.error());
+  if (!peer.ok()) return new Refused<PutReactor>(peer.error());
   return new PutCall(core_->bundle_thread(), core_->bundles(), core_->puts_under_way(), reply);
 }
 

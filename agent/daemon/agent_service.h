@@ -45,6 +45,9 @@ struct AgentServiceOptions {
 
 class AgentService final : public agent::v1::Agent::CallbackService {
  public:
+  using OpenReactor = grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>;
+  using PutReactor = grpc::ServerReadReactor<agent::v1::PutRequest>;
+
   // Reads what an earlier agent has left: jobs that still run are served again, those that ended
   // meanwhile get their audit line now. Unavailable when another agent uses the state directory.
   static Result<std::unique_ptr<AgentService>> make(boost::asio::io_context& loop,
@@ -59,10 +62,8 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   class Core;
   explicit AgentService(std::shared_ptr<Core> core);
 
-  grpc::ServerBidiReactor<agent::v1::OpenRequest, agent::v1::OpenReply>* Open(
-      grpc::CallbackServerContext* context) override;
-  grpc::ServerReadReactor<agent::v1::PutRequest>* Put(grpc::CallbackServerContext* context,
-                                                      agent::v1::PutReply* reply) override;
+  OpenReactor* Open(grpc::CallbackServerContext* context) override;
+  PutReactor* Put(grpc::CallbackServerContext* context, agent::v1::PutReply* reply) override;
   grpc::ServerUnaryReactor* List(grpc::CallbackServerContext* context,
                                  const agent::v1::ListRequest* request,
                                  agent::v1::ListReply* reply) override;

@@ -16,7 +16,6 @@
 #include <thread>
 
 #include "agent/daemon/bundle_tar.h"
-#include "agent/devices/small_files.h"
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"

@@ -7,8 +7,8 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 
+#include "proto/contract/text.h"
 #include "proto/trust/libcrypto.h"
 
 namespace ivy {
@@ -124,8 +124,7 @@ Result<void> add_names(X509* certificate, const CertificateRequest& request) {
 }
 
 void add_usages(X509* certificate, const std::vector<std::string>& usages) {
-  std::string text;
-  for (const std::string& usage : usages) text += (text.empty() ? "" : ",") + usage;
+  const std::string text = joined(usages, ",");
   if (!text.empty()) add_extension(certificate, nullptr, NID_ext_key_usage, text);
 }
 
@@ -238,14 +237,12 @@ Result<AuthorityFacts> authority_facts(const std::string& certificate_pem) {
 
 Result<std::string> canonical_serial(const std::string& typed) {
   std::string digits;
-  bool is_hex = true;
-  for (const char c : typed) {
+  for (const char c : lower_case(typed)) {
     if (c == ':') continue;
-    is_hex = is_hex && std::isxdigit(static_cast<unsigned char>(c)) != 0;
-    digits += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+    digits += c;
   }
   digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
-  if (!is_hex || digits.empty() || digits.size() > kMaxSerialDigits) {
+  if (!is_hexadecimal(digits) || digits.empty() || digits.size() > kMaxSerialDigits) {
     return Error{Code::kInvalidArgument, "\"" + typed + "\" is not a serial number",
                  "`ivy-agent certs` lists them: hexadecimal, at most 40 digits"};
   }

@@ -1,5 +1,6 @@
 #include "agent/daemon/job_record.h"
 
+#include <algorithm>
 #include <ctime>
 #include <map>
 #include <optional>
@@ -79,16 +80,9 @@ Result<Fields> fields_of(std::string_view text) {
   return damaged("it has no end");
 }
 
-int value_of_digit(char digit) {
-  if (digit >= '0' && digit <= '9') return digit - '0';
-  if (digit >= 'a' && digit <= 'f') return digit - 'a' + 10;
-  return -1;
-}
-
 }  // namespace
 
 std::string escape_value(std::string_view bytes) {
-  constexpr std::string_view kHex = "0123456789abcdef";
   constexpr std::string_view kSpecial = " \"\\,";
   std::string text;
   text.reserve(bytes.size());
@@ -98,9 +92,7 @@ std::string escape_value(std::string_view bytes) {
       text += byte;
       continue;
     }
-    text += "\\x";
-    text += kHex[value >> 4];
-    text += kHex[value & 15];
+    text += "\\x" + hexadecimal({&byte, 1});
   }
   return text;
 }
@@ -114,10 +106,10 @@ Result<std::string> unescape_value(std::string_view text) {
       continue;
     }
     const std::string_view escape = text.substr(at, kEscapeLength);
-    const int high = escape.size() == kEscapeLength ? value_of_digit(escape[2]) : -1;
-    const int low = escape.size() == kEscapeLength ? value_of_digit(escape[3]) : -1;
-    if (high < 0 || low < 0 || escape[1] != 'x') return damaged("an unknown escape");
-    bytes += static_cast<char>(high * 16 + low);
+    const std::string_view digits = escape.substr(std::min<std::size_t>(escape.size(), 2));
+    if (escape.size() != kEscapeLength || escape[1] != 'x' || !is_hexadecimal(digits))
+      return damaged("an unknown escape");
+    bytes += from_hexadecimal(digits);
     at += kEscapeLength - 1;
   }
   return bytes;

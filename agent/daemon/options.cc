@@ -68,68 +68,49 @@ struct Raw {
   int days = 0;
 };
 
-struct Verbs {
-  CLI::App* serve = nullptr;
-  CLI::App* drain = nullptr;
-  CLI::App* status = nullptr;
-  CLI::App* ca = nullptr;
-  CLI::App* ca_init = nullptr;
-  CLI::App* cert = nullptr;
-  CLI::App* renew = nullptr;
-  CLI::App* revoke = nullptr;
-  CLI::App* certs = nullptr;
-};
+// usage: the flag and the name of its value, "--socket FILE".
+template <class T>
+CLI::Option* add_value(CLI::App& verb, std::string_view usage, T& place, const char* text) {
+  const std::string flag(take_part(usage, ' '));
+  return verb.add_option(flag, place, text)->type_name(std::string(usage));
+}
 
-void add_serving_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
-  verbs.serve = app.add_subcommand(
+void add_serving_verbs(CLI::App& app, Raw& raw) {
+  CLI::App& serve = *app.add_subcommand(
       "serve", "Open jobs of one user on this host; the Unix socket is always there");
-  verbs.serve
-      ->add_option("--listen", raw.listen,
-                   "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
-                   "may be given several times")
-      ->type_name("ADDRESS:PORT");
-  verbs.serve
-      ->add_option("--certificates", raw.serve.certificates,
-                   "Directory with ca.crt, ca.crl, host.crt and host.key; else "
-                   "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ~/.config/ivyrun/agent")
-      ->type_name("DIR");
-  verbs.serve
-      ->add_option("--socket", raw.serve.socket_path, "Unix socket for launchers of this host")
-      ->type_name("FILE");
-  verbs.serve
-      ->add_option("--state", raw.serve.state_directory,
-                   "Directory for what must outlive this agent")
-      ->type_name("DIR");
-  verbs.serve
-      ->add_option("--user-name", raw.serve.user_name,
-                   "Name that launchers' certificates must have; else this account's")
-      ->type_name("NAME");
-  verbs.serve
-      ->add_option("--insecure-loopback", raw.insecure_port,
-                   "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
-      ->type_name("PORT")
+  add_value(serve, "--listen ADDRESS:PORT", raw.listen,
+            "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
+            "may be given several times");
+  add_value(serve, "--certificates DIR", raw.serve.certificates,
+            "Directory with ca.crt, ca.crl, host.crt and host.key; else "
+            "$CREDENTIALS_DIRECTORY, /etc/ivyrun/agent, ~/.config/ivyrun/agent");
+  add_value(serve, "--socket FILE", raw.serve.socket_path,
+            "Unix socket for launchers of this host");
+  add_value(serve, "--state DIR", raw.serve.state_directory,
+            "Directory for what must outlive this agent");
+  add_value(serve, "--user-name NAME", raw.serve.user_name,
+            "Name that launchers' certificates must have; else this account's");
+  add_value(serve, "--insecure-loopback PORT", raw.insecure_port,
+            "Serve everybody on this host, without certificates, on 127.0.0.1 and ::1")
       ->check(CLI::Range(0, 65535));
 }
 
-void add_watching_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
-  verbs.drain = app.add_subcommand("drain", "Take no new jobs until --undo, also after a restart");
-  verbs.drain->add_flag("--undo", raw.drain.undo, "Take new jobs again");
-  verbs.drain->add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
-  verbs.drain->add_option("--wait", raw.wait_s, "Wait so many seconds until no job is left")
-      ->type_name("SECONDS")
+void add_watching_verbs(CLI::App& app, Raw& raw) {
+  CLI::App& drain =
+      *app.add_subcommand("drain", "Take no new jobs until --undo, also after a restart");
+  drain.add_flag("--undo", raw.drain.undo, "Take new jobs again");
+  drain.add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
+  add_value(drain, "--wait SECONDS", raw.wait_s, "Wait so many seconds until no job is left")
       ->check(CLI::Range(0, kMaxWaitS));
-  verbs.drain->add_option("--socket", raw.drain.socket_path, "Unix socket of the agent")
-      ->type_name("FILE");
+  add_value(drain, "--socket FILE", raw.drain.socket_path, "Unix socket of the agent");
 
-  verbs.status = app.add_subcommand("status", "What the agent of this host is, and its jobs");
-  verbs.status->add_flag("--json", raw.status.json, "For programs: one object");
-  verbs.status->add_option("--socket", raw.status.socket_path, "Unix socket of the agent")
-      ->type_name("FILE");
+  CLI::App& status = *app.add_subcommand("status", "What the agent of this host is, and its jobs");
+  status.add_flag("--json", raw.status.json, "For programs: one object");
+  add_value(status, "--socket FILE", raw.status.socket_path, "Unix socket of the agent");
 }
 
 void add_authority_options(CLI::App& verb, Raw& raw) {
-  verb.add_option("--ca", raw.ca, "Directory of the CA; else ~/.config/ivyrun/ca")
-      ->type_name("DIR");
+  add_value(verb, "--ca DIR", raw.ca, "Directory of the CA; else ~/.config/ivyrun/ca");
 }
 
 void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
@@ -138,50 +119,47 @@ void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
       ->check(CLI::Range(1, kMaxTypedDays));
 }
 
-void add_certificate_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
-  verbs.ca = app.add_subcommand("ca", "The certificate authority");
-  verbs.ca->require_subcommand(1);
-  verbs.ca_init = verbs.ca->add_subcommand("init", "Make a certificate authority");
-  verbs.ca_init->add_option("--name", raw.ca_init.name, "Its name, for people")->type_name("NAME");
-  add_authority_options(*verbs.ca_init, raw);
-  add_days(*verbs.ca_init, raw, "3650");
+void add_certificate_verbs(CLI::App& app, Raw& raw) {
+  CLI::App& ca = *app.add_subcommand("ca", "The certificate authority");
+  ca.require_subcommand(1);
+  CLI::App& ca_init = *ca.add_subcommand("init", "Make a certificate authority");
+  add_value(ca_init, "--name NAME", raw.ca_init.name, "Its name, for people");
+  add_authority_options(ca_init, raw);
+  add_days(ca_init, raw, "3650");
 
-  verbs.cert =
-      app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
-  verbs.cert->add_option("HOST", raw.names, "Name or address of the host, and more of them");
-  verbs.cert->add_option("--user", raw.user, "For this user, who launches with it")
-      ->type_name("NAME");
-  verbs.cert
-      ->add_option("--serves", raw.serves, "The host may serve this user only; needed for a host")
-      ->type_name("NAME");
-  verbs.cert->add_flag("--serves-any", raw.serves_any,
-                       "Instead: any user. Every user who can read its key can then pretend to all "
-                       "others to be this host");
-  verbs.cert->add_option("--port", raw.port, "Port of the agents, for agent.toml")
-      ->type_name("PORT")
+  CLI::App& cert =
+      *app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
+  cert.add_option("HOST", raw.names, "Name or address of the host, and more of them");
+  add_value(cert, "--user NAME", raw.user, "For this user, who launches with it");
+  add_value(cert, "--serves NAME", raw.serves,
+            "The host may serve this user only; needed for a host");
+  cert.add_flag("--serves-any", raw.serves_any,
+                "Instead: any user. Every user who can read its key can then pretend to all "
+                "others to be this host");
+  add_value(cert, "--port PORT", raw.port, "Port of the agents, for agent.toml")
       ->check(CLI::Range(1, 65535));
-  verbs.cert->add_option("--out", raw.out, "Directory to write to")->type_name("DIR");
-  add_authority_options(*verbs.cert, raw);
-  add_days(*verbs.cert, raw, "365 for a host, 90 for a user");
+  add_value(cert, "--out DIR", raw.out, "Directory to write to");
+  add_authority_options(cert, raw);
+  add_days(cert, raw, "365 for a host, 90 for a user");
 }
 
-void add_later_verbs(CLI::App& app, Raw& raw, Verbs& verbs) {
-  verbs.renew = app.add_subcommand("renew", "Make the certificate of a host or a user again");
-  verbs.renew->add_option("HOST", raw.names, "The host");
-  verbs.renew->add_option("--user", raw.user, "The user")->type_name("NAME");
-  verbs.renew->add_option("--out", raw.out, "Directory to write to; else that of the last one")
-      ->type_name("DIR");
-  add_authority_options(*verbs.renew, raw);
-  add_days(*verbs.renew, raw, "365 for a host, 90 for a user");
+void add_later_verbs(CLI::App& app, Raw& raw) {
+  CLI::App& renew = *app.add_subcommand("renew", "Make the certificate of a host or a user again");
+  renew.add_option("HOST", raw.names, "The host");
+  add_value(renew, "--user NAME", raw.user, "The user");
+  add_value(renew, "--out DIR", raw.out, "Directory to write to; else that of the last one");
+  add_authority_options(renew, raw);
+  add_days(renew, raw, "365 for a host, 90 for a user");
 
-  verbs.revoke = app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
-  verbs.revoke->add_option("HOST", raw.names, "All certificates of this host");
-  verbs.revoke->add_option("--user", raw.user, "All certificates of this user")->type_name("NAME");
-  verbs.revoke->add_option("--serial", raw.serial, "This certificate")->type_name("NUMBER");
-  add_authority_options(*verbs.revoke, raw);
+  CLI::App& revoke =
+      *app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
+  revoke.add_option("HOST", raw.names, "All certificates of this host");
+  add_value(revoke, "--user NAME", raw.user, "All certificates of this user");
+  add_value(revoke, "--serial NUMBER", raw.serial, "This certificate");
+  add_authority_options(revoke, raw);
 
-  verbs.certs = app.add_subcommand("certs", "List the certificates that were made");
-  add_authority_options(*verbs.certs, raw);
+  CLI::App& certs = *app.add_subcommand("certs", "List the certificates that were made");
+  add_authority_options(certs, raw);
 }
 
 Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std::uint32_t uid) {
@@ -262,22 +240,22 @@ Result<AgentCommand> revoke_command(Raw& raw, const CertificateAuthorityPlace& p
   return AgentCommand(RevokeArguments{place, host, raw.user, raw.serial});
 }
 
-Result<AgentCommand> command_of(const Verbs& verbs, Raw& raw, const Environment& environment,
+Result<AgentCommand> command_of(const CLI::App& app, Raw& raw, const Environment& environment,
                                 std::uint32_t uid) {
-  if (verbs.serve->parsed()) return serve_command(raw, environment, uid);
-  if (verbs.drain->parsed()) return drain_command(raw);
-  if (verbs.status->parsed()) return AgentCommand(std::move(raw.status));
+  if (app.got_subcommand("serve")) return serve_command(raw, environment, uid);
+  if (app.got_subcommand("drain")) return drain_command(raw);
+  if (app.got_subcommand("status")) return AgentCommand(std::move(raw.status));
   CertificateAuthorityPlace place;
   place.config_directory = ivyrun_config_directory(environment);
   place.directory = raw.ca;
-  if (verbs.ca_init->parsed()) {
+  if (app.got_subcommand("ca")) {
     raw.ca_init.place = place;
     if (raw.days != 0) raw.ca_init.days = raw.days;
     return AgentCommand(std::move(raw.ca_init));
   }
-  if (verbs.cert->parsed()) return cert_command(raw, place);
-  if (verbs.renew->parsed()) return renew_command(raw, place);
-  if (verbs.revoke->parsed()) return revoke_command(raw, place);
+  if (app.got_subcommand("cert")) return cert_command(raw, place);
+  if (app.got_subcommand("renew")) return renew_command(raw, place);
+  if (app.got_subcommand("revoke")) return revoke_command(raw, place);
   return AgentCommand(ListCertificatesArguments{place});
 }
 
@@ -375,14 +353,13 @@ Result<ListenAddress> parse_listen_address(const std::string& text) {
 Result<AgentCommand> parse_agent_command(const std::vector<std::string>& arguments,
                                          const Environment& environment, std::uint32_t uid) {
   Raw raw;
-  Verbs verbs;
   CLI::App app("ivy-agent: opens jobs of ivyrun on this host, for one user", "ivy-agent");
   app.set_version_flag("-V,--version", "ivy-agent " + std::string(version()) + " build " +
                                            std::string(build_name()));
   app.require_subcommand(1);
   for (const auto add :
        {add_serving_verbs, add_watching_verbs, add_certificate_verbs, add_later_verbs})
-    add(app, raw, verbs);
+    add(app, raw);
   if (!arguments.empty() && arguments.front() == "--generate") {
     const std::optional<std::string> text =
         generated_page(page_of(app), arguments.size() > 1 ? arguments[1] : "");
@@ -403,7 +380,7 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
       return usage_error("there is no verb \"" + arguments.front() + "\"", "ivy-agent " + meant);
     return usage_error(error.what(), "see `ivy-agent --help`");
   }
-  return command_of(verbs, raw, environment, uid);
+  return command_of(app, raw, environment, uid);
 }
 
 }  // namespace ivy

@@ -1,6 +1,5 @@
 #include "agent/daemon/serve.h"
 
-#include <grpcpp/create_channel.h>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -15,6 +14,7 @@
 #include <memory>
 #include <thread>
 
+#include "agent/daemon/agent_admin.h"
 #include "agent/daemon/agent_credentials.h"
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/agent_server.h"
@@ -24,31 +24,13 @@
 #include "proto/contract/build.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/process.h"
 #include "proto/os/systemd_notify.h"
 
 namespace ivy {
 namespace {
-
-// The states reported to systemd (sd_notify(3)). Without $NOTIFY_SOCKET every call does nothing.
-namespace systemd_notify {
-
-// Status texts are escaped: a newline in one would begin another assignment.
-std::string status_line(const std::string& status) {
-  return "STATUS=" + agent_log::escaped(status);
-}
-
-void say_ready(const std::string& status) {
-  notify_service_manager("READY=1\n" + status_line(status));
-}
-void say_status(const std::string& status) { notify_service_manager(status_line(status)); }
-void say_alive() { notify_service_manager("WATCHDOG=1"); }
-void say_stopping(const std::string& status) {
-  notify_service_manager("STOPPING=1\n" + status_line(status));
-}
-
-}  // namespace systemd_notify
 
 using boost::asio::io_context;
 using boost::system::error_code;
@@ -59,6 +41,11 @@ constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer from our 
 // that do not end even then must not hold up a restart.
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
 constexpr auto kExitPatience = std::chrono::milliseconds(1700);
+// For sd_notify(3). A newline in the text would begin another assignment.
+std::string status_line(const std::string& status) {
+  return "STATUS=" + agent_log::escaped(status);
+}
+
 // One per process; it outlives Serving for the thread that ends the process if something hangs.
 std::atomic<int> exit_code = 0;
 
@@ -66,12 +53,8 @@ std::atomic<int> exit_code = 0;
 // threads and the loop at once. One request at a time.
 class SelfCheck {
  public:
-  SelfCheck(io_context& loop, const std::string& socket_path) : loop_(loop) {
-    grpc::ChannelArguments arguments;
-    arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
-    stub_ = agent::v1::Agent::NewStub(grpc::CreateCustomChannel(
-        "unix:" + socket_path, grpc::InsecureChannelCredentials(), arguments));
-  }
+  SelfCheck(io_context& loop, const std::string& socket_path)
+      : loop_(loop), stub_(calls_over_unix(socket_path)) {}
 
   // `answered` runs on the loop. False while the last request is still open.
   bool ask(std::function<void(const grpc::Status&)> answered) {
@@ -175,7 +158,7 @@ Result<void> Serving::make_service(const ServeCommand& command, const Environmen
   };
   options.status = [this](const std::string& jobs) {
     jobs_ = jobs;
-    if (ready_ && !stopping_) systemd_notify::say_status(status());
+    if (ready_ && !stopping_) notify_service_manager(status_line(status()));
   };
   service_ = IVY_TRY(AgentService::make(loop_, std::move(options)));
   return {};
@@ -207,10 +190,8 @@ Result<void> Serving::start(const ServeCommand& command, const Environment& envi
 }
 
 void Serving::say_where() const {
-  std::string text = "version " + std::string(version()) + " serves user " + user_ + " on ";
-  const std::vector<std::string> places = server_->places();
-  for (std::size_t i = 0; i < places.size(); ++i) text += (i == 0 ? "" : ", ") + places[i];
-  agent_log::info(text);
+  agent_log::info("version " + std::string(version()) + " serves user " + user_ + " on " +
+                  joined(server_->places(), ", "));
   agent_log::info("containment: " + cgroup_.description);
   if (credentials_ == nullptr)
     agent_log::info("launchers of other hosts are not served: --listen ADDR:PORT does that");
@@ -279,11 +260,11 @@ void Serving::answered(const grpc::Status& status) {
     agent_log::error("our own service does not answer on our socket: " + status.error_message());
     return;
   }
-  systemd_notify::say_alive();
+  notify_service_manager("WATCHDOG=1");
   if (ready_) return;
   ready_ = true;
   agent_log::info("ready");
-  systemd_notify::say_ready(this->status());
+  notify_service_manager("READY=1\n" + status_line(this->status()));
 }
 
 std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
@@ -291,7 +272,7 @@ std::string Serving::status() const { return jobs_.empty() ? "serves" : jobs_; }
 void Serving::stop(const std::string& why) {
   stopping_ = true;
   agent_log::info("stops: " + why + "; running jobs wait for the next agent");
-  systemd_notify::say_stopping("stops");
+  notify_service_manager("STOPPING=1\n" + status_line("stops"));
   server_->stop_accepting();
   service_->stop();
   self_check_->cancel();

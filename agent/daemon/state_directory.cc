@@ -94,10 +94,7 @@ Result<void> StateDirectory::take() {
 }
 
 std::vector<JobRecord> StateDirectory::read(const std::function<void(const std::string&)>& warn) {
-  std::vector<std::string> names;
-  std::error_code ignored;
-  for (const auto& entry : std::filesystem::directory_iterator(path_, ignored))
-    names.push_back(entry.path().filename());
+  const std::vector<std::string> names = names_in(path_);
   std::vector<JobRecord> jobs;
   std::set<JobKey> keys;
   for (const std::string& name : names) {

@@ -9,7 +9,6 @@
 #include <charconv>
 #include <cstdlib>
 
-#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {

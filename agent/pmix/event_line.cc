@@ -11,12 +11,12 @@ namespace {
 // A message of MPI_Abort is a program's own text of any length.
 constexpr std::size_t kLongestText = 2000;
 
-std::string escaped_byte(unsigned char byte) {
-  constexpr std::string_view kDigits = "0123456789abcdef";
-  if (byte == '\n') return "\\n";
-  if (byte == '\\') return "\\\\";
-  if (byte >= 0x20 && byte != 0x7f) return std::string(1, static_cast<char>(byte));
-  return std::string("\\x") + kDigits[byte >> 4] + kDigits[byte & 15];
+std::string escaped_byte(char c) {
+  const auto byte = static_cast<unsigned char>(c);
+  if (c == '\n') return "\\n";
+  if (c == '\\') return "\\\\";
+  if (byte >= 0x20 && byte != 0x7f) return std::string(1, c);
+  return "\\x" + hexadecimal({&c, 1});
 }
 
 }  // namespace
@@ -37,7 +37,7 @@ std::string escaped_text(std::string_view text) {
   std::string line;
   for (const char c : text) {
     if (line.size() >= kLongestText) return line + "...";
-    line += escaped_byte(static_cast<unsigned char>(c));
+    line += escaped_byte(c);
   }
   return line;
 }

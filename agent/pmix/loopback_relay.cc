@@ -1,7 +1,6 @@
 #include "agent/pmix/loopback_relay.h"
 
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 #include <unistd.h>

@@ -3,6 +3,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <filesystem>
 #include <system_error>
@@ -38,13 +39,11 @@ std::string mapped_pmix(const std::string& path) {
 }
 
 bool holds_socket(const std::string& directory, const std::string& wanted) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(directory + "/fd", error);
-  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
+  const std::vector<std::string> names = names_in(directory + "/fd");
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
     std::error_code gone;
-    if (std::filesystem::read_symlink(entries->path(), gone) == wanted) return true;
-  }
-  return false;
+    return std::filesystem::read_symlink(directory + "/fd/" + name, gone) == wanted;
+  });
 }
 
 }  // namespace
@@ -70,11 +69,9 @@ gid_t group_of_process(pid_t pid) {
 
 pid_t process_with_socket(std::uint32_t inode) {
   const std::string wanted = "socket:[" + std::to_string(inode) + "]";
-  std::error_code error;
-  std::filesystem::directory_iterator entries("/proc", error);
-  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
-    const auto pid = to_number<pid_t>(entries->path().filename().string());
-    if (pid && holds_socket(entries->path().string(), wanted)) return *pid;
+  for (const std::string& name : names_in("/proc")) {
+    const auto pid = to_number<pid_t>(name);
+    if (pid && holds_socket("/proc/" + name, wanted)) return *pid;
   }
   return 0;
 }

@@ -8,6 +8,7 @@
 #include <system_error>
 #include <utility>
 
+#include "proto/os/files.h"
 #include "proto/os/own_directory.h"
 
 namespace ivy {
@@ -23,11 +24,9 @@ void remove_tree(const std::string& path) {
 }
 
 void sweep(const std::string& parent) {
-  std::error_code error;
-  std::filesystem::directory_iterator entries(parent, error);
-  for (; !error && entries != std::filesystem::end(entries); entries.increment(error)) {
-    const std::string path = entries->path();
-    if (!entries->path().filename().string().starts_with(kPrefix)) continue;
+  for (const std::string& name : names_in(parent)) {
+    const std::string path = parent + "/" + name;
+    if (!name.starts_with(kPrefix)) continue;
     if (const Descriptor dead = lock_directory(path)) remove_tree(path);
   }
 }

@@ -4,7 +4,7 @@
 #include <chrono>
 
 #include "launcher/ctl/ctl_verbs.h"
-#include "launcher/links/choice/carrier.h"
+#include "launcher/links/carrier_context.h"
 
 namespace ivy {
 namespace {
@@ -15,7 +15,7 @@ constexpr std::chrono::milliseconds kDeadline{5'000};
 template <class Answer, class Ask, class Take>
 bool ask_all(const std::vector<Host>& hosts, Ask ask, Take take) {
   boost::asio::io_context loop(1);
-  const auto context = make_carrier_context(loop, Options{}, {});
+  const auto context = std::make_shared<CarrierContext>(loop, Options{}, NodeProgram{});
   bool all_answered = true;
   std::size_t waiting = hosts.size();
   ask(loop, context, [&](const Host& host, const Result<Answer>& answer) {

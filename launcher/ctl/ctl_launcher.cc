@@ -1,6 +1,5 @@
 #include "launcher/ctl/ctl_launcher.h"
 
-#include <fcntl.h>
 #include <spawn.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -36,10 +35,8 @@ Result<NewLauncher> start_launcher(const JobPlace& place) {
   std::string flag = "--resume";
   std::string record = place.record();
   char* const arguments[] = {program.data(), flag.data(), record.data(), nullptr};
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
-  const Descriptor reader(ends[0]);
-  Descriptor writer(ends[1]);
+  auto [reader, writer] = make_pipe();
+  if (!reader) return errno_error(Code::kResourceExhausted, "pipe", errno);
   SpawnSetup setup;
   // It says there that it goes into the background, which the user has not asked for.
   setup.copy(writer.get(), STDOUT_FILENO);

@@ -2,7 +2,6 @@
 // where they are and where the job's store is, and the store for its wait graph.
 #include <chrono>
 #include <optional>
-#include <utility>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_options.h"

@@ -6,6 +6,8 @@
 #include <utility>
 
 #include "launcher/job/host_failures.h"
+#include "launcher/links/address_lookup.h"
+#include "launcher/links/carrier_context.h"
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/interpreter.h"
 #include "launcher/plan/worker_ports.h"
@@ -83,11 +85,12 @@ void BringUp::look_up_master(const std::shared_ptr<CarrierContext>& carriers) {
       parse_address(name, 0).is_valid())
     return;
   looks_up_master_ = true;
-  look_up_name(carriers, name, [this](const Result<std::vector<std::string>>& addresses) {
-    looks_up_master_ = false;
-    planner_.master_found(addresses);
-    check_greeted();
-  });
+  look_up_addresses(carriers->loop(), carriers->resolvers(), name,
+                    [this](const Result<std::vector<std::string>>& addresses) {
+                      looks_up_master_ = false;
+                      planner_.master_found(addresses);
+                      check_greeted();
+                    });
 }
 
 Command BringUp::hello_for(std::size_t index) const {

@@ -73,10 +73,8 @@ std::string detach_notice(const DetachNotice& notice, int launcher_pid) {
 }
 
 Result<std::unique_ptr<Detachment>> Detachment::begin(const DetachNotice& notice) {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return errno_error(Code::kResourceExhausted, "pipe", errno);
-  Descriptor parents_end(ends[0]);
-  Descriptor launchers_end(ends[1]);
+  auto [parents_end, launchers_end] = make_pipe();
+  if (!parents_end) return errno_error(Code::kResourceExhausted, "pipe", errno);
   const sigset_t set = forwarded_signals();
   sigset_t before;
   sigprocmask(SIG_BLOCK, &set, &before);

@@ -1,8 +1,6 @@
 #include "launcher/job/host_session.h"
 
-#include <boost/asio/post.hpp>
 #include <cstdint>
-#include <cstdio>
 #include <utility>
 
 #include "proto/contract/build.h"

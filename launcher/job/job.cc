@@ -1,7 +1,6 @@
 #include "launcher/job/job.h"
 
 #include <algorithm>
-#include <boost/asio/post.hpp>
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -10,6 +9,7 @@
 #include "launcher/hang/rank_names.h"
 #include "launcher/job/device_troubles.h"
 #include "launcher/job/joined_nodes.h"
+#include "launcher/links/carrier_context.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
 #include "proto/contract/limits.h"
@@ -128,10 +128,10 @@ void Job::start(std::function<void(int, int)> over) {
   };
   job_.screen.open(std::move(output));
   for (const std::string& note : job_.options.notes) job_.screen.note("note: " + note);
-  carriers_ = make_carrier_context(job_.loop, job_.options, job_.request.node,
-                                   job_.request.make_agent_link);
-  if (job_.request.joined != nullptr) set_joined_hosts(carriers_, job_.request.joined->hosts());
-  set_note_handler(carriers_, [this](const RemoteText& text) { job_.screen.note(text.line()); });
+  carriers_ = std::make_shared<CarrierContext>(job_.loop, job_.options, job_.request.node,
+                                               job_.request.make_agent_link);
+  if (job_.request.joined != nullptr) carriers_->set_joined_hosts(job_.request.joined->hosts());
+  carriers_->set_note_handler([this](const RemoteText& text) { job_.screen.note(text.line()); });
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
     preemption_.step_signalled(signal, ranks_have_it);
   });

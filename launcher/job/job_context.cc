@@ -106,8 +106,7 @@ std::vector<WorkerEnd> JobContext::worker_ends() const {
 
 std::string JobContext::stopping_text() const {
   if (!was_started()) return "ending the job, no worker has been started";
-  return "stopping " + std::to_string(workers.running()) +
-         (workers.running() == 1 ? " worker" : " workers");
+  return "stopping " + counted(workers.running(), "worker");
 }
 
 MetricsInputs JobContext::metrics_inputs() const {

@@ -1,7 +1,6 @@
 #include "launcher/job/rank_rows.h"
 
 #include <cstdio>
-#include <map>
 
 #include "proto/contract/text.h"
 

@@ -50,8 +50,10 @@ class Slots {
 
 class CarrierContext {
  public:
+  // node: ivy-node of this build. make_agent_link: agent_link_maker(); without it no link to an
+  // agent can be made, `auto` uses SSH with a note, and `--transport agent` is a bug of the caller.
   CarrierContext(boost::asio::io_context& loop, const Options& options, NodeProgram node,
-                 MakeAgentLink make_agent_link);
+                 MakeAgentLink make_agent_link = {});
   CarrierContext(const CarrierContext&) = delete;
   CarrierContext& operator=(const CarrierContext&) = delete;
 

@@ -68,6 +68,9 @@ class HostLink {
         progress;  // "ssh: connecting", "sending ivy-node (3 MB)".
   };
 
+  HostLink() = default;
+  HostLink(const HostLink&) = delete;
+  HostLink& operator=(const HostLink&) = delete;
   virtual ~HostLink() = default;
   // Starts to open; the answer is up or down. Called once.
   virtual void open(const OpenRequest& request) = 0;

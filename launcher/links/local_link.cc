@@ -4,25 +4,25 @@
 
 #include <cerrno>
 
-#include "launcher/links/remote_entry.h"
 #include "launcher/links/warden_copy.h"
 
 namespace ivy {
 
 LocalLink::LocalLink(boost::asio::io_context& loop, NodeProgram node, Handlers handlers)
-    : node_(std::move(node)), reports_(std::move(handlers)), sequence_(loop) {}
+    : SequencedLink(loop, std::move(handlers)), node_(std::move(node)) {}
 
 LocalLink::~LocalLink() { close(); }
 
 void LocalLink::open(const OpenRequest& request) {
-  sequence_.start(begin(request.reattach ? start_relay() : start_warden(request), request));
+  request_ = request;
+  sequence_.start(begin(request.reattach ? start_relay() : start_warden()));
 }
 
 // The owner is not told from inside open().
-Awaitable<void> LocalLink::begin(Result<void> started, OpenRequest request) {
+Awaitable<void> LocalLink::begin(Result<void> started) {
   if (!started.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, started.error()));
   start_pump();
-  if (request.reattach) pump_->write(opening_line(request));
+  if (request_.reattach) pump_->write(opening_line(request_));
   reports_.up(LinkUp{});
 }
 
@@ -39,8 +39,8 @@ Result<Descriptor> LocalLink::make_pair() {
   return std::move(ends.theirs);
 }
 
-Result<void> LocalLink::start_warden(const OpenRequest& request) {
-  const WardenOrder order{node_.path, request.job_id, request.host};
+Result<void> LocalLink::start_warden() {
+  const WardenOrder order{node_.path, request_.job_id, request_.host};
   if (auto copy = node_.copy ? node_.copy->take(order) : std::nullopt) {
     make_pump(std::move(copy->carrier));
     warden_ = IVY_TRY(ChildProcess::adopt(sequence_.loop(), copy->pid, node_.path));
@@ -77,32 +77,17 @@ Result<void> LocalLink::start(const ChildRequest& child) {
 
 void LocalLink::start_pump() {
   DescriptorPump::Handlers handlers;
-  handlers.bytes = [this](std::string_view bytes) { take(bytes); };
+  handlers.bytes = [this](std::string_view bytes) { take_relayed(greeting_, bytes); };
   handlers.drained = [this] { reports_.drained(); };
   handlers.ended = [this](const std::string& why) { fail(broken(why)); };
   pump_->start(std::move(handlers));
 }
 
-void LocalLink::take(std::string_view bytes) {
-  if (greeting_.is_past()) return reports_.bytes(bytes);
-  for (const GreetingEvent& event : greeting_.feed(bytes)) {
-    if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
-    reports_.bytes(event.text);
-  }
-}
-
 void LocalLink::write(std::string bytes) { pump_->write(bytes); }
 
-void LocalLink::close() {
-  reports_.close();
+void LocalLink::release() {
   sequence_.stop();
   if (pump_) pump_->stop();
-}
-
-void LocalLink::fail(const LinkDown& down) {
-  sequence_.stop();
-  if (pump_) pump_->stop();
-  reports_.down(down);
 }
 
 LinkDown LocalLink::broken(const std::string& why) {

@@ -6,43 +6,35 @@
 #include <memory>
 #include <string>
 
-#include "launcher/links/host_link.h"
 #include "launcher/links/node_program.h"
-#include "launcher/links/remote_greeting.h"
+#include "launcher/links/sequenced_link.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
-#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
-class LocalLink : public HostLink {
+class LocalLink : public SequencedLink {
  public:
   LocalLink(boost::asio::io_context& loop, NodeProgram node, Handlers handlers);
   ~LocalLink() override;
-  LocalLink(const LocalLink&) = delete;
-  LocalLink& operator=(const LocalLink&) = delete;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
-  void close() override;
 
  private:
   void make_pump(Descriptor our_end);
   // The socket pair; returns the end that the child inherits.
   Result<Descriptor> make_pair();
-  Result<void> start_warden(const OpenRequest& request);
+  Result<void> start_warden();
   // A relay to the supervisor that lives here already, for a launcher that took its job over.
   Result<void> start_relay();
   Result<void> start(const ChildRequest& child);
   void start_pump();
-  void take(std::string_view bytes);
-  Awaitable<void> begin(Result<void> started, OpenRequest request);
-  void fail(const LinkDown& down);
+  Awaitable<void> begin(Result<void> started);
+  void release() override;
   LinkDown broken(const std::string& why);
 
   const NodeProgram node_;
-  LinkReports reports_;
-  Sequence sequence_;
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<ChildProcess> warden_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};

@@ -2,22 +2,22 @@
 
 #include <ifaddrs.h>
 #include <netdb.h>
-#include <netinet/in.h>
 #include <pwd.h>
 #include <strings.h>
 #include <unistd.h>
 
-#include <climits>
-#include <fstream>
 #include <memory>
 #include <sstream>
 
 #include "launcher/options/hosts.h"
+#include "proto/os/files.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 
 namespace ivy {
 namespace {
+
+constexpr std::size_t kMaxHostsFileBytes = 16u << 20;
 
 bool equal_names(std::string_view a, std::string_view b) {
   return a.size() == b.size() && strncasecmp(a.data(), b.data(), a.size()) == 0;
@@ -53,13 +53,6 @@ bool name_server_says_own(const std::string& name) {
   return false;
 }
 
-std::string read_hosts_file() {
-  std::ifstream file("/etc/hosts");
-  std::ostringstream text;
-  text << file.rdbuf();
-  return text.str();
-}
-
 }  // namespace
 
 std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::string_view name) {
@@ -87,7 +80,8 @@ bool is_own_name(const std::string& name) {
   const std::string own = own_host_name();
   if (own.empty()) return false;
   if (equal_names(name, own)) return true;
-  for (const std::string& address : addresses_in_hosts_file(read_hosts_file(), name)) {
+  const std::string hosts = read_file("/etc/hosts", kMaxHostsFileBytes).value_or("");
+  for (const std::string& address : addresses_in_hosts_file(hosts, name)) {
     if (is_own_address(address)) return true;
   }
   // node1 and node1.cluster may be one machine, or two in two domains: only the addresses tell. No

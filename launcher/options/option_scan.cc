@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "launcher/options/option_values.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
@@ -32,8 +33,7 @@ Error unknown_flag(const std::string& typed) {
 
 // "-Host" and "-NP": a long name with other capitals, and not a letter with its value.
 bool is_misspelt_case(const std::string& typed) {
-  std::string lower = typed;
-  for (char& c : lower) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  const std::string lower = lower_case(typed);
   if (lower == typed || typed.size() <= 2) return false;
   return find_flag(lower).has_value();
 }

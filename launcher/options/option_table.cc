@@ -1,7 +1,6 @@
 #include "launcher/options/option_table.h"
 
 #include <algorithm>
-#include <cctype>
 #include <vector>
 
 #include "proto/contract/edit_distance.h"
@@ -376,9 +375,8 @@ std::string normalised(std::string_view typed) {
 
 // "--Nproc_per_node" and "-nproc-per-node" as "nproc-per-node".
 std::string bare_name(std::string_view typed) {
-  std::string text = normalised(typed.substr(std::min(typed.find_first_not_of('-'), typed.size())));
-  for (char& c : text) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return text;
+  const std::size_t begin = std::min(typed.find_first_not_of('-'), typed.size());
+  return lower_case(normalised(typed.substr(begin)));
 }
 
 }  // namespace

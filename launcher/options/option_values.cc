@@ -15,8 +15,9 @@
 namespace ivy {
 namespace {
 
-Error invalid(std::string_view text, const std::string& wanted) {
-  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is not " + wanted};
+Error invalid(std::string_view text, const std::string& wanted, std::string_view fix = "") {
+  return Error{Code::kInvalidArgument, "\"" + std::string(text) + "\" is not " + wanted,
+               std::string(fix)};
 }
 
 }  // namespace
@@ -103,10 +104,9 @@ Result<MapChoice> parse_map_by(std::string_view text) {
   if (text == "host" || text == "slot") return MapChoice::kHost;
   if (text == "nvlink") return MapChoice::kNvlink;
   if (text == "switch") return MapChoice::kSwitch;
-  return Error{Code::kInvalidArgument,
-               "\"" + std::string(text) + "\" is not one of host, nvlink, switch",
-               "ppr:N:node is --nproc-per-node N, and what it says of cores is --bind-to;\n"
-               "else leave it out: ranks fill the hosts in the order of -H"};
+  return invalid(text, "one of host, nvlink, switch",
+                 "ppr:N:node is --nproc-per-node N, and what it says of cores is --bind-to;\n"
+                 "else leave it out: ranks fill the hosts in the order of -H");
 }
 
 Result<BindChoice> parse_bind_to(std::string_view text) {
@@ -119,8 +119,7 @@ Result<BindChoice> parse_bind_to(std::string_view text) {
       {"sockets", kSocket},  {"ldoms", kNuma}};
   for (const auto& [word, choice] : kWords)
     if (text == word) return choice;
-  return Error{Code::kInvalidArgument,
-               "\"" + std::string(text) + "\" is not one of none, core, l3, numa, socket"};
+  return invalid(text, "one of none, core, l3, numa, socket");
 }
 
 namespace {
@@ -146,14 +145,11 @@ std::string profile_name(Profile wanted) {
 Result<Profile> parse_profile(std::string_view text) {
   for (const auto& [word, profile] : kProfiles)
     if (text == word) return profile;
-  return Error{
-      Code::kInvalidArgument,
-      "\"" + std::string(text) +
-          "\" is not one of torch, jax, tensorflow, numpy, cupy, paddle, mpi, mlx, lightgbm, "
-          "horovod",
-      text == "nccl" || text == "gloo"
-          ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
-          : ""};
+  return invalid(text,
+                 "one of torch, jax, tensorflow, numpy, cupy, paddle, mpi, mlx, lightgbm, horovod",
+                 text == "nccl" || text == "gloo"
+                     ? "the script chooses it: init_process_group(\"" + std::string(text) + "\")"
+                     : "");
 }
 
 namespace {
@@ -193,38 +189,30 @@ Result<ShowRanks> parse_show_ranks(std::string_view text) {
 Result<std::string> parse_label(std::string_view text) {
   for (const std::string_view word : {"auto", "none", "rank", "host"})
     if (text == word) return std::string(text);
-  if (text.find('%') == std::string_view::npos) {
-    Error error = invalid(text, "a label");
-    error.fix = "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank";
-    return error;
-  }
-  if (const auto unknown = unknown_placeholder(text)) {
-    Error error = invalid(*unknown, "a placeholder of a label");
-    error.fix = kPlaceholderNames;
-    return error;
-  }
+  if (text.find('%') == std::string_view::npos)
+    return invalid(text, "a label",
+                   "auto, none, rank, host, or a template such as '%r %h'; -l labels by rank");
+  if (const auto unknown = unknown_placeholder(text))
+    return invalid(*unknown, "a placeholder of a label", kPlaceholderNames);
   return std::string(text);
 }
 
 Result<std::string> parse_output_pattern(std::string_view text) {
   // Open MPI's words of the same flag say how lines look, or name a folder.
   for (const std::string_view word : {"tag", "tag-detailed", "tag-fullname", "timestamp", "xml"}) {
-    if (text.substr(0, text.find_first_of(",:")) != word) continue;
-    Error error = invalid(text, "a pattern of file names");
-    error.fix = "labels are on; see --label and --timestamps";
-    return error;
+    if (text.substr(0, text.find_first_of(",:")) == word)
+      return invalid(text, "a pattern of file names",
+                     "labels are on; see --label and --timestamps");
   }
   const bool is_folder =
       text.empty() || text.back() == '/' || text.starts_with("dir=") || text.starts_with("file=");
-  const std::optional<std::string> unknown = unknown_placeholder(text);
-  if (!is_folder && !unknown) return std::string(text);
-  Error error = is_folder ? invalid(text, "a pattern of file names")
-                          : invalid(*unknown, "a placeholder of a file name");
-  error.fix =
-      is_folder
-          ? "write what files are called, such as 'logs/%h-%r.log'; --log-dir DIR names a folder"
-          : std::string(kPlaceholderNames);
-  return error;
+  if (is_folder)
+    return invalid(
+        text, "a pattern of file names",
+        "write what files are called, such as 'logs/%h-%r.log'; --log-dir DIR names a folder");
+  if (const auto unknown = unknown_placeholder(text))
+    return invalid(*unknown, "a placeholder of a file name", kPlaceholderNames);
+  return std::string(text);
 }
 
 Result<StreamChoice> parse_streams(std::string_view text) {
@@ -315,11 +303,8 @@ Result<std::vector<std::string>> quoted_words(std::string_view text) {
 Result<std::vector<std::string>> parse_wrap(std::string_view text) {
   std::vector<std::string> words = IVY_TRY(quoted_words(text));
   if (words.empty()) return usage_error("the command is empty", "--wrap 'perf record -o perf.%r'");
-  if (const auto unknown = unknown_placeholder(text)) {
-    Error error = invalid(*unknown, "a placeholder");
-    error.fix = kPlaceholderNames;
-    return error;
-  }
+  if (const auto unknown = unknown_placeholder(text))
+    return invalid(*unknown, "a placeholder", kPlaceholderNames);
   return words;
 }
 

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "launcher/options/exports.h"
 #include "launcher/options/tf_roles.h"
 #include "launcher/plan/worker_ports.h"
 #include "proto/contract/text.h"

@@ -8,6 +8,7 @@
 
 #include "launcher/report/diagnostic.h"
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
 
 namespace ivy {
 namespace {
@@ -29,12 +30,9 @@ bool holds(const fs::path& place, const std::string& module) {
 bool has_module(const std::string& interpreter, const std::string& module) {
   const fs::path prefix = fs::path(interpreter).parent_path().parent_path();
   for (const char* library : {"lib", "local/lib"}) {
-    std::error_code failed;
-    // A range-for would throw where a folder cannot be read to its end.
-    fs::directory_iterator entry(prefix / library, failed);
-    for (; !failed && entry != fs::directory_iterator(); entry.increment(failed)) {
-      const fs::path folder = entry->path();
-      if (!folder.filename().string().starts_with("python3")) continue;
+    for (const std::string& name : names_in(prefix / library)) {
+      if (!name.starts_with("python3")) continue;
+      const fs::path folder = prefix / library / name;
       if (holds(folder / "site-packages", module) || holds(folder / "dist-packages", module))
         return true;
     }

@@ -4,8 +4,8 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cctype>
 
+#include "proto/contract/text.h"
 #include "proto/os/process.h"
 
 namespace ivy {
@@ -52,8 +52,7 @@ bool locale_is_utf8() {
   std::string locale = own_variable("LC_ALL");
   if (locale.empty()) locale = own_variable("LC_CTYPE");
   if (locale.empty()) locale = own_variable("LANG");
-  std::transform(locale.begin(), locale.end(), locale.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  locale = lower_case(locale);
   return locale.find("utf-8") != std::string::npos || locale.find("utf8") != std::string::npos;
 }
 

@@ -66,19 +66,6 @@ Result<pid_t> start_program(const ChildRequest& request) {
 
 }  // namespace
 
-bool Pipe::open() {
-  int ends[2];
-  if (pipe2(ends, O_CLOEXEC) != 0) return false;
-  for (const int which : {0, 1}) ends_[which].reset(ends[which]);
-  return true;
-}
-
-int Pipe::take(int which) {
-  const int end = ends_[which].release();
-  fcntl(end, F_SETFL, fcntl(end, F_GETFL) | O_NONBLOCK);
-  return end;
-}
-
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
                                                           const ChildRequest& request) {
   return adopt(loop, IVY_TRY(start_program(request)), request.arguments[0]);
@@ -148,18 +135,16 @@ void ChildProcess::reap() {
 }
 
 Result<PipedChild> start_piped(boost::asio::io_context& loop, ChildRequest request) {
-  Pipe input, output, errors;
-  if (!input.open() || !output.open() || !errors.open())
+  DescriptorPair input = make_pipe(), output = make_pipe(), errors = make_pipe();
+  if (!input || !output || !errors)
     return errno_error(Code::kResourceExhausted, "pipes for " + request.arguments.front(), errno);
-  request.stdin_fd = input.read_end();
-  request.stdout_fd = output.write_end();
-  request.stderr_fd = errors.write_end();
-  PipedChild child;
-  child.process = IVY_TRY(ChildProcess::start(loop, request));
-  child.input.reset(input.take_write());
-  child.output.reset(output.take_read());
-  child.errors.reset(errors.take_read());
-  return child;
+  request.stdin_fd = input.ours.get();
+  request.stdout_fd = output.theirs.get();
+  request.stderr_fd = errors.theirs.get();
+  for (const Descriptor* end : {&input.theirs, &output.ours, &errors.ours})
+    fcntl(end->get(), F_SETFL, O_NONBLOCK);
+  return PipedChild{IVY_TRY(ChildProcess::start(loop, request)), std::move(input.theirs),
+                    std::move(output.ours), std::move(errors.ours)};
 }
 
 }  // namespace ivy

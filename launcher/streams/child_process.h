@@ -22,22 +22,6 @@
 
 namespace ivy {
 
-// A pipe to or from a child. Its ends are closed with it unless they are taken away.
-class Pipe {
- public:
-  // Makes both ends. False: errno says why not.
-  bool open();
-  int read_end() const { return ends_[0].get(); }
-  int write_end() const { return ends_[1].get(); }
-  // The caller's from now on, and non-blocking.
-  int take_read() { return take(0); }
-  int take_write() { return take(1); }
-
- private:
-  int take(int which);
-  Descriptor ends_[2];
-};
-
 struct ChildRequest {
   std::vector<std::string> arguments;  // arguments[0] is looked up in PATH when it has no '/'.
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all four.

@@ -101,9 +101,9 @@ class AgentLinkTest : public testing::Test {
 
   std::shared_ptr<CarrierContext> context() {
     if (!context_) {
-      context_ =
-          make_carrier_context(loop_, options_, directory_ / "bin/ivy-node", agent_link_maker());
-      set_note_handler(context_, [this](const RemoteText& text) { notes_ += text.line() + "\n"; });
+      context_ = std::make_shared<CarrierContext>(
+          loop_, options_, NodeProgram{directory_ / "bin/ivy-node"}, agent_link_maker());
+      context_->set_note_handler([this](const RemoteText& text) { notes_ += text.line() + "\n"; });
     }
     return context_;
   }
@@ -655,8 +655,9 @@ class AutoChoiceTest : public AgentLinkTest {
 
 TEST_F(AutoChoiceTest, AProgramWithoutAgentsUsesSshAndSaysSoOnce) {
   configure(9);
-  context_ = make_carrier_context(loop_, options_, directory_ / "bin/ivy-node");
-  set_note_handler(context_, [this](const RemoteText& text) { notes_ += text.line() + "\n"; });
+  context_ =
+      std::make_shared<CarrierContext>(loop_, options_, NodeProgram{directory_ / "bin/ivy-node"});
+  context_->set_note_handler([this](const RemoteText& text) { notes_ += text.line() + "\n"; });
   link_ = make_link(context_, host(kElsewhere), probe_.handlers(), 0);
   link_ = make_link(context_, host("192.0.2.1"), probe_.handlers(), 0);
   EXPECT_NE(notes_.find("note: ssh is used: "), std::string::npos) << notes_;

@@ -39,7 +39,9 @@ class SshLinkTest : public testing::Test {
     if (HasFailure()) std::cerr << remote_.log();
   }
   std::unique_ptr<HostLink> make(LinkProbe& probe, int attempt = 0) {
-    if (!context_) context_ = make_carrier_context(loop_, options_, {remote_.node_binary()});
+    if (!context_)
+      context_ =
+          std::make_shared<CarrierContext>(loop_, options_, NodeProgram{remote_.node_binary()});
     return make_link(context_, host_, probe.handlers(), attempt);
   }
   // Opens a link and waits until it is up or down.
@@ -295,8 +297,8 @@ TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
       remote_.known_hosts_line().substr(remote_.known_hosts_line().find(' ') + 1));
   ASSERT_TRUE(remote_.start());
   std::string said;
-  context_ = make_carrier_context(loop_, options_, {remote_.node_binary()});
-  set_note_handler(context_, [&](const RemoteText& text) { said += text.bytes() + "\n"; });
+  context_ = std::make_shared<CarrierContext>(loop_, options_, NodeProgram{remote_.node_binary()});
+  context_->set_note_handler([&](const RemoteText& text) { said += text.bytes() + "\n"; });
   LinkProbe probe;
   open(probe);
   expect_down(probe, LinkFailure::kHostKey, "", "");
@@ -409,7 +411,7 @@ TEST_F(SshLinkTest, ReattachingToAJobThatIsGoneSaysSo) {
 TEST_F(SshLinkTest, TheRealRelayKnowsNoSuchJob) {
   ASSERT_TRUE(remote_.start());
   for (const bool installed : {false, true}) {
-    context_ = make_carrier_context(loop_, options_, std::string(IVY_TEST_NODE));
+    context_ = std::make_shared<CarrierContext>(loop_, options_, NodeProgram{IVY_TEST_NODE});
     if (!installed) {
       // Installing is the business of a new job.
       LinkProbe installer;

@@ -1,6 +1,5 @@
 #include "agent/node/facts/address_check.h"
 
-#include <arpa/inet.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
@@ -47,15 +46,9 @@ std::optional<SocketAddress> parse_with_zone(const std::string& text, std::uint1
 }
 
 std::string own_address(int fd) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof storage;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
-  char text[INET6_ADDRSTRLEN] = "";
-  if (storage.ss_family == AF_INET)
-    inet_ntop(AF_INET, &reinterpret_cast<sockaddr_in*>(&storage)->sin_addr, text, sizeof text);
-  else
-    inet_ntop(AF_INET6, &reinterpret_cast<sockaddr_in6*>(&storage)->sin6_addr, text, sizeof text);
-  return text;
+  SocketAddress own;
+  own.size = sizeof own.storage;
+  return getsockname(fd, own.get(), &own.size) == 0 ? host_text(own.storage) : "";
 }
 
 // Finds the local end of the route by connecting a datagram socket, which sends nothing: it is

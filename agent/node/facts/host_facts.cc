@@ -9,6 +9,7 @@
 #include <fstream>
 #include <memory>
 
+#include "proto/os/files.h"
 #include "proto/os/interfaces.h"
 
 namespace ivy {
@@ -32,13 +33,6 @@ std::string user_name() {
   return login != nullptr && *login != '\0' ? login : uid;
 }
 
-std::string boot_id() {
-  std::ifstream file("/proc/sys/kernel/random/boot_id");
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
 std::uint32_t affinity_cores() {
   // Larger than any machine's number of processors; the kernel refuses a set that is too small.
   constexpr int kMaxProcessors = 8192;
@@ -59,7 +53,8 @@ HostFacts collect_host_facts() {
   facts.set_host_name(system.nodename);
   facts.set_architecture(system.machine);
   facts.set_user(user_name());
-  facts.set_boot_id(boot_id());
+  // A UUID: 36 digits and dashes.
+  facts.set_boot_id(read_file("/proc/sys/kernel/random/boot_id", 36).value_or(""));
   for (const InterfaceAddress& found : interface_addresses()) {
     Address* address = facts.add_addresses();
     address->set_interface(found.interface);

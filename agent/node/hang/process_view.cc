@@ -1,6 +1,5 @@
 #include "agent/node/hang/process_view.h"
 
-#include <dirent.h>
 #include <linux/limits.h>
 #include <unistd.h>
 
@@ -12,7 +11,6 @@
 #include <map>
 #include <string_view>
 
-#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -67,14 +65,11 @@ std::uint64_t read_cpu_ticks(pid_t pid) {
 
 std::string places_of_threads(pid_t pid) {
   const std::string tasks = proc_path(pid, "task");
-  const OpenDirectory directory(opendir(tasks.c_str()));
-  if (!directory) return "";
   std::map<std::string, int> counts;
   std::size_t seen = 0;
-  while (const dirent* entry = readdir(directory.get())) {
-    if (entry->d_name[0] == '.') continue;
+  for (const std::string& name : names_in(tasks)) {
     if (++seen > kMaxThreads) break;
-    const std::string place = waiting_place(tasks + "/" + entry->d_name + "/wchan");
+    const std::string place = waiting_place(tasks + "/" + name + "/wchan");
     ++counts[place.empty() ? "running" : place];
   }
   std::vector<std::pair<std::string, int>> sorted(counts.begin(), counts.end());
@@ -130,11 +125,10 @@ bool holds_open(pid_t pid, const std::string& path) {
   ProcessStat process;
   if (!read_process_stat(pid, process)) return false;
   const std::string folder = living_path(process, "fd");
-  const OpenDirectory directory(opendir(folder.c_str()));
-  if (!directory) return false;
-  while (const dirent* entry = readdir(directory.get()))
-    if (entry->d_name[0] != '.' && link_target(folder + "/" + entry->d_name) == path) return true;
-  return false;
+  const std::vector<std::string> names = names_in(folder);
+  return std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+    return link_target(folder + "/" + name) == path;
+  });
 }
 
 bool runs_python(pid_t pid) {

@@ -1,6 +1,5 @@
 #include "agent/node/roles/app_run.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/signalfd.h>
 #include <sys/wait.h>

@@ -1,8 +1,6 @@
 #include "agent/node/roles/dial_carrier.h"
 
-#include <arpa/inet.h>
 #include <fcntl.h>
-#include <netinet/in.h>
 #include <poll.h>
 #include <signal.h>
 #include <sys/signalfd.h>

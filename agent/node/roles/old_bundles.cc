@@ -10,6 +10,8 @@
 #include <optional>
 #include <system_error>
 
+#include "proto/os/files.h"
+
 namespace ivy {
 namespace {
 
@@ -29,14 +31,12 @@ std::optional<struct stat> status_of(const std::string& path) {
 
 std::vector<BundleEntry> entries_of(const std::string& place) {
   std::vector<BundleEntry> entries;
-  std::error_code error;
-  for (std::filesystem::directory_iterator at(place, error), end; !error && at != end;
-       at.increment(error)) {
-    const auto status = status_of(at->path());
+  for (const std::string& name : names_in(place)) {
+    const auto status = status_of(place + "/" + name);
     if (!status || (!S_ISDIR(status->st_mode) && !S_ISREG(status->st_mode)) ||
         status->st_uid != geteuid())
       continue;
-    entries.push_back({at->path().filename(), std::time(nullptr) - status->st_mtime});
+    entries.push_back({name, std::time(nullptr) - status->st_mtime});
   }
   return entries;
 }

@@ -12,11 +12,11 @@
 #include <ctime>
 #include <filesystem>
 #include <optional>
-#include <string_view>
 #include <system_error>
 #include <vector>
 
 #include "proto/os/descriptor.h"
+#include "proto/os/files.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/own_directory.h"
 #include "proto/os/socket_address.h"
@@ -77,11 +77,8 @@ std::optional<std::string> scratch_of(const std::string& job_directory) {
 // was killed leaves them. Nothing else in /dev/shm can be told to be the job's.
 void remove_semaphores(const std::string& job_directory) {
   const std::string own = "sem.mp-" + job_directory.substr(job_directory.rfind('/') + 1) + "-";
-  const OpenDirectory directory(opendir("/dev/shm"));
-  if (!directory) return;
-  while (const dirent* entry = readdir(directory.get()))
-    if (std::string_view(entry->d_name).starts_with(own))
-      unlinkat(dirfd(directory.get()), entry->d_name, 0);
+  for (const std::string& name : names_in("/dev/shm"))
+    if (name.starts_with(own)) unlink(("/dev/shm/" + name).c_str());
 }
 
 void remove_job_tree(const std::string& path) {
@@ -104,14 +101,9 @@ bool is_settled(const std::string& path) {
 }
 
 void remove_dead_jobs(const std::string& parent) {
-  const OpenDirectory directory(opendir(parent.c_str()));
-  if (!directory) return;
-  std::vector<std::string> dead;
-  while (const dirent* entry = readdir(directory.get())) {
-    const std::string path = parent + "/" + entry->d_name;
-    if (looks_like_job(entry->d_name) && is_settled(path)) dead.push_back(path);
-  }
-  for (const std::string& path : dead) {
+  for (const std::string& name : names_in(parent)) {
+    const std::string path = parent + "/" + name;
+    if (!looks_like_job(name) || !is_settled(path)) continue;
     if (const Descriptor lock = lock_directory(path)) remove_job_tree(path);
   }
 }

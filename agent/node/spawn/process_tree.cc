@@ -42,12 +42,9 @@ bool has_variable(std::string_view environment, std::string_view variable) {
 // Used when the main thread has exited: reads the state from another thread that lives.
 void look_at_other_threads(ProcessStat& process) {
   const std::string tasks = proc_path(process.pid, "task");
-  const OpenDirectory directory(opendir(tasks.c_str()));
-  while (const dirent* entry = directory ? readdir(directory.get()) : nullptr) {
-    if (entry->d_name[0] == '.') continue;
+  for (const std::string& name : names_in(tasks)) {
     ProcessStat thread;
-    const std::string stat =
-        read_file(tasks + "/" + entry->d_name + "/stat", kMaxStatBytes).value_or("");
+    const std::string stat = read_file(tasks + "/" + name + "/stat", kMaxStatBytes).value_or("");
     if (!parse_process_stat(stat, thread) || has_ended(thread)) continue;
     process.thread = thread.pid;
     process.state = thread.state;

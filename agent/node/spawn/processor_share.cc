@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <sched.h>
 
-#include <algorithm>
 #include <string>
 #include <vector>
 

@@ -42,7 +42,7 @@ void HostStores::open_store(const OpenStore& request, const std::string& job_id,
   store.stall_seconds = request.stall_seconds();
   store.wal_directory = request.wal_directory();
   store.in_step = in_step_;
-  Result<std::unique_ptr<StoreProcess>> opened =
+  Result<std::shared_ptr<StoreProcess>> opened =
       StoreProcess::listen(loop_, std::move(store), handlers());
   Event event;
   StoreOpened& answer = *event.mutable_store_opened();
@@ -83,7 +83,7 @@ void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
     leaf.addresses = {"127.0.0.1"};
     leaf.torch_port = torch_port;
   }
-  Result<std::unique_ptr<StoreProcess>> opened =
+  Result<std::shared_ptr<StoreProcess>> opened =
       StoreProcess::listen(loop_, std::move(leaf), handlers());
   if (!opened.ok()) return handlers().lost(opened.error().message);
   leaf_ = std::move(*opened);

@@ -52,8 +52,8 @@ class HostStores {
   const std::function<void(const Event&)> send_;
   const std::function<void(pid_t)> spare_;
   const bool in_step_;
-  std::unique_ptr<StoreProcess> store_;  // Set when it was asked for.
-  std::unique_ptr<StoreProcess> leaf_;
+  std::shared_ptr<StoreProcess> store_;  // Set when it was asked for.
+  std::shared_ptr<StoreProcess> leaf_;
   std::string leaf_root_;  // The address of the store behind the leaf.
 };
 

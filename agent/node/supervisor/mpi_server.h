@@ -12,13 +12,17 @@
 #include <sys/types.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "agent/node/spawn/server_child.h"
+#include "agent/node/supervisor/server_lines.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -31,7 +35,7 @@ struct MpiServerStart {
   bool in_step = false;    // A scheduler signals all processes of our step.
 };
 
-class MpiServer {
+class MpiServer : public std::enable_shared_from_this<MpiServer> {
  public:
   struct Handlers {
     std::function<void(pid_t)> born;  // It is no member of the job's containment.
@@ -40,21 +44,38 @@ class MpiServer {
     std::function<void(const std::string&)> lost;  // It ended by itself, and why.
   };
 
-  static Result<std::unique_ptr<MpiServer>> listen(boost::asio::io_context& loop,
+  static Result<std::shared_ptr<MpiServer>> listen(boost::asio::io_context& loop,
                                                    MpiServerStart start, Handlers handlers);
   ~MpiServer();
 
-  pid_t pid() const;  // 0: not started, or ended.
-  std::uint16_t port() const;
+  pid_t pid() const { return pid_; }  // 0: not started, or ended.
+  std::uint16_t port() const { return port_; }
   // Takes the events that are there already.
-  void drain();
+  void drain() { events_.read_some(); }
   // The supervisor has reaped the process.
   void ended(int wait_status);
 
  private:
-  class Core;
-  explicit MpiServer(std::shared_ptr<Core> core);
-  std::shared_ptr<Core> core_;
+  using Listener = boost::asio::posix::stream_descriptor;
+
+  MpiServer(boost::asio::io_context& loop, MpiServerStart start, Handlers handlers);
+  Result<void> listen();
+  void wait_for_a_client(Listener& listener);
+  void stop_listening();
+  ServerChild child_of(int in, int out, int err);
+  void spawn();
+  void fail();
+
+  const MpiServerStart start_;
+  const Handlers handlers_;
+  Listener listener_;
+  Listener loopback_;
+  std::uint16_t port_ = 0;
+  ServerLines events_;
+  ServerLines notes_;
+  Descriptor life_;  // Its standard input, which ends when it is to end.
+  pid_t pid_ = 0;
+  bool over_ = false;
 };
 
 }  // namespace ivy

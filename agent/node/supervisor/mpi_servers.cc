@@ -161,7 +161,7 @@ std::uint16_t MpiServers::listen(MpiServerStart start, MpiProtocol protocol) {
   handlers.event = [this, protocol](const std::string& line) { take(line, protocol); };
   handlers.note = [this](const std::string& line) { note(line); };
   handlers.lost = [this](const std::string& why) { fail(why); };
-  Result<std::unique_ptr<MpiServer>> server =
+  Result<std::shared_ptr<MpiServer>> server =
       MpiServer::listen(loop_, std::move(start), std::move(handlers));
   if (!server.ok()) {
     note("MPI: " + server.error().message);
@@ -206,7 +206,7 @@ void MpiServers::note(const std::string& text) {
 // when the rank has ended.
 MpiEnd MpiServers::judge(std::uint32_t rank, const ExitStatus& status) {
   if (servers_.empty()) return {};
-  for (const std::unique_ptr<MpiServer>& server : servers_) server->drain();
+  for (const std::shared_ptr<MpiServer>& server : servers_) server->drain();
   return ranks_.judge(rank, status);
 }
 
@@ -215,7 +215,7 @@ void MpiServers::tick(std::uint64_t now_ns) {
 }
 
 void MpiServers::reaped(pid_t pid, int wait_status) {
-  for (const std::unique_ptr<MpiServer>& server : servers_)
+  for (const std::shared_ptr<MpiServer>& server : servers_)
     if (server->pid() == pid) return server->ended(wait_status);
 }
 

@@ -59,7 +59,7 @@ class MpiServers {
   const Handlers handlers_;
   MpiRanks ranks_;
   MpiLibraries libraries_;
-  std::vector<std::unique_ptr<MpiServer>> servers_;
+  std::vector<std::shared_ptr<MpiServer>> servers_;
   std::vector<std::string> segments_;  // Files that MPICH may leave.
   std::uint32_t generation_ = 0;
   bool has_failed_ = false;

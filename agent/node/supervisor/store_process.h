@@ -20,12 +20,17 @@
 #include <sys/types.h>
 
 #include <boost/asio/io_context.hpp>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <chrono>
 #include <cstdint>
+#include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "agent/node/supervisor/server_lines.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
@@ -50,7 +55,7 @@ struct StoreRequest {
   bool in_step = false;
 };
 
-class StoreProcess {
+class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
  public:
   struct Handlers {
     // The process was started; it is no member of the job's containment.
@@ -63,7 +68,7 @@ class StoreProcess {
 
   // AlreadyExists names address and port when another program listens there; NotFound: this host
   // has no such address; PermissionDenied: wal_directory cannot be written.
-  static Result<std::unique_ptr<StoreProcess>> listen(boost::asio::io_context& loop,
+  static Result<std::shared_ptr<StoreProcess>> listen(boost::asio::io_context& loop,
                                                       StoreRequest request, Handlers handlers);
   ~StoreProcess();
 
@@ -74,14 +79,42 @@ class StoreProcess {
   // Sets a key of the present generation, also in a store that is started later. Both are short,
   // and the key has no blank.
   void put(const std::string& key, const std::string& value);
-  pid_t pid() const;  // 0 until it is started.
+  pid_t pid() const { return pid_; }  // 0 until it is started.
   // The supervisor has reaped the process.
   void ended(int wait_status);
 
  private:
-  class Core;
-  explicit StoreProcess(std::shared_ptr<Core> core);
-  std::shared_ptr<Core> core_;
+  struct Listener {
+    boost::asio::posix::stream_descriptor socket;
+    bool torch;
+  };
+
+  StoreProcess(boost::asio::io_context& loop, StoreRequest request, Handlers handlers);
+  Result<void> listen();
+  void add_listener(int fd, bool torch);
+  void wait_for_a_client();
+  std::vector<std::string> arguments(int control_fd);
+  void spawn();
+  void stop_listening();
+  void send_line(const std::string& line);
+  void send_put(const std::string& key, const std::string& value);
+  bool may_start_again();
+  void fail();
+  void take_line(std::string line);
+
+  boost::asio::io_context& loop_;
+  const StoreRequest request_;
+  const Handlers handlers_;
+  std::uint32_t generation_;
+  std::function<void()> begun_;
+  // Kept for a store that starts later in this generation.
+  std::map<std::string, std::string> puts_;
+  std::vector<Listener> listeners_;
+  ServerLines control_;
+  std::string last_words_;  // Why it ended by itself.
+  std::deque<std::chrono::steady_clock::time_point> restarts_;
+  pid_t pid_ = 0;
+  bool over_ = false;
 };
 
 }  // namespace ivy

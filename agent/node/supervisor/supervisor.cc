@@ -1,6 +1,5 @@
 #include "agent/node/supervisor/supervisor.h"
 
-#include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -12,7 +11,6 @@
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <chrono>
-#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <exception>

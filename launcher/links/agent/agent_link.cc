@@ -8,7 +8,6 @@
 #include "launcher/links/agent/agent_put.h"
 #include "launcher/links/agent/agent_request.h"
 #include "launcher/links/agent/agent_stream.h"
-#include "launcher/links/remote_entry.h"
 #include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
 #include "proto/trust/agent_target.h"
@@ -43,12 +42,11 @@ LinkDown worst_of(const std::vector<LinkDown>& failures) {
 
 AgentLink::AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way,
                      std::chrono::milliseconds answer, Handlers handlers)
-    : context_(std::move(context)),
+    : SequencedLink(context->loop(), std::move(handlers)),
+      context_(std::move(context)),
       host_(std::move(host)),
       way_(way),
-      answer_limit_(answer),
-      reports_(std::move(handlers)),
-      sequence_(context_->loop()) {}
+      answer_limit_(answer) {}
 
 AgentLink::~AgentLink() { close(); }
 
@@ -208,11 +206,7 @@ void AgentLink::on_data(const std::string& bytes) {
                          describe(place()) + " sends data before it has opened the job",
                          "is it an agent of a version that fits?"});
   }
-  if (greeting_.is_past()) return reports_.bytes(bytes);
-  for (const GreetingEvent& event : greeting_.feed(bytes)) {
-    if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
-    reports_.bytes(event.text);
-  }
+  take_relayed(greeting_, bytes);
 }
 
 void AgentLink::write(std::string bytes) {
@@ -269,28 +263,11 @@ Awaitable<AgentStatus> AgentLink::put(std::string architecture, NodeBundle bundl
   co_return status;
 }
 
-// The owner may close us when it hears something.
-Awaitable<void> AgentLink::tell(RemoteText text) {
-  reports_.progress(text);
-  co_await sequence_.checkpoint();
-}
-
 // A stream must not be destroyed inside one of its own handlers.
 void AgentLink::leave_stream() {
   if (!stream_) return;
   stream_->close();
   asio::post(context_->loop(), [old = std::shared_ptr<AgentStream>(std::move(stream_))] {});
-}
-
-void AgentLink::fail(const LinkDown& down) {
-  if (!reports_.is_open()) return;
-  release();
-  reports_.down(down);
-}
-
-void AgentLink::close() {
-  reports_.close();
-  release();
 }
 
 void AgentLink::release() {

@@ -16,10 +16,8 @@
 #include "launcher/links/agent/agent_failure.h"
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/carrier_context.h"
-#include "launcher/links/host_link.h"
-#include "launcher/links/remote_greeting.h"
+#include "launcher/links/sequenced_link.h"
 #include "launcher/options/hosts.h"
-#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -31,19 +29,16 @@ namespace agent::v1 {
 class Opened;
 }
 
-class AgentLink : public HostLink {
+class AgentLink : public SequencedLink {
  public:
   using Way = AgentWay;
   // `answer` is how long the agent may take, as in agent_carrier.h.
   AgentLink(std::shared_ptr<CarrierContext> context, Host host, Way way,
             std::chrono::milliseconds answer, Handlers handlers);
   ~AgentLink() override;
-  AgentLink(const AgentLink&) = delete;
-  AgentLink& operator=(const AgentLink&) = delete;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
-  void close() override;
 
  private:
   Awaitable<void> run();
@@ -54,7 +49,6 @@ class AgentLink : public HostLink {
   Awaitable<std::optional<AgentStatus>> first_answer();
   Awaitable<std::optional<LinkDown>> send_bundle(std::string architecture, bool& is_crowded);
   Awaitable<AgentStatus> put(std::string architecture, NodeBundle bundle);
-  Awaitable<void> tell(RemoteText text);
 
   Result<void> prepare();
   Result<void> dial(const std::string& address);
@@ -63,16 +57,12 @@ class AgentLink : public HostLink {
   void on_data(const std::string& bytes);
   void leave_stream();
   AgentPlace place() const;
-  void release();
-  void fail(const LinkDown& down);
+  void release() override;
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
   const Way way_;
   const std::chrono::milliseconds answer_limit_;
-  LinkReports reports_;
-  Sequence sequence_;
-  OpenRequest request_;
   const AgentIdentity* us_ = nullptr;  // Owned by the context; null on our own host.
   Slots::Ticket place_among_handshakes_;
   AgentPlace place_;

@@ -1,13 +1,10 @@
 #include "launcher/links/agent/agent_request.h"
 
-#include <openssl/evp.h>
+#include <openssl/sha.h>
 #include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <climits>
-#include <memory>
 #include <string_view>
 
 #include "proto/contract/text.h"
@@ -27,15 +24,11 @@ std::string own_user() {
 }  // namespace
 
 std::string command_sha256(const std::vector<std::string>& command) {
-  const std::unique_ptr<EVP_MD_CTX, void (*)(EVP_MD_CTX*)> hash(EVP_MD_CTX_new(), EVP_MD_CTX_free);
-  std::array<unsigned char, EVP_MAX_MD_SIZE> digest{};
-  unsigned size = 0;
-  EVP_DigestInit_ex(hash.get(), EVP_sha256(), nullptr);
-  for (const std::string& argument : command) {
-    EVP_DigestUpdate(hash.get(), argument.c_str(), argument.size() + 1);
-  }
-  EVP_DigestFinal_ex(hash.get(), digest.data(), &size);
-  return hexadecimal({reinterpret_cast<const char*>(digest.data()), size});
+  std::string all;
+  for (const std::string& argument : command) all.append(argument.c_str(), argument.size() + 1);
+  unsigned char digest[SHA256_DIGEST_LENGTH];
+  SHA256(reinterpret_cast<const unsigned char*>(all.data()), all.size(), digest);
+  return hexadecimal({reinterpret_cast<const char*>(digest), sizeof digest});
 }
 
 agent::v1::JobDescription job_description(const Options& options) {

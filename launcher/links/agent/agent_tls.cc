@@ -1,14 +1,11 @@
 #include "launcher/links/agent/agent_tls.h"
 
-#include <openssl/bio.h>
 #include <openssl/err.h>
-#include <openssl/pem.h>
-#include <openssl/x509.h>
-#include <openssl/x509_vfy.h>
 
 #include <array>
 
 #include "proto/os/clock.h"
+#include "proto/trust/libcrypto.h"
 
 namespace ivy {
 namespace {
@@ -16,11 +13,6 @@ namespace {
 // Several records with one look at the socket.
 constexpr std::size_t kReadAheadBytes = 64u << 10;
 constexpr std::array<unsigned char, 3> kHttp2 = {2, 'h', '2'};
-
-struct FreeBio {
-  void operator()(BIO* bio) const { BIO_free(bio); }
-};
-using Bio = std::unique_ptr<BIO, FreeBio>;
 
 // The agent that a connection is made to, where the check of its certificate finds it.
 struct Dialled {
@@ -36,20 +28,9 @@ int dialled_index() {
   return index;
 }
 
-Bio text_of(const std::string& pem) {
-  return Bio(BIO_new_mem_buf(pem.data(), static_cast<int>(pem.size())));
-}
-
-// An encrypted key must not make us ask for a pass phrase on the terminal.
-int no_passphrase(char*, int, int, void*) { return -1; }
-
 bool use_identity(SSL_CTX* context, const AgentIdentity& us) {
-  const std::unique_ptr<X509, decltype(&X509_free)> certificate(
-      PEM_read_bio_X509(text_of(us.certificate_pem).get(), nullptr, no_passphrase, nullptr),
-      &X509_free);
-  const std::unique_ptr<EVP_PKEY, decltype(&EVP_PKEY_free)> key(
-      PEM_read_bio_PrivateKey(text_of(us.key_pem).get(), nullptr, no_passphrase, nullptr),
-      &EVP_PKEY_free);
+  const Certificate certificate = read_pem_certificate(us.certificate_pem);
+  const Key key = read_pem_key(us.key_pem);
   return certificate && key && SSL_CTX_use_certificate(context, certificate.get()) == 1 &&
          SSL_CTX_use_PrivateKey(context, key.get()) == 1 && SSL_CTX_check_private_key(context) == 1;
 }
@@ -74,9 +55,7 @@ std::string chain_text(X509_STORE_CTX* shown) {
   for (int i = 0; i < sk_X509_num(chain); ++i) {
     if (PEM_write_bio_X509(bio.get(), sk_X509_value(chain, i)) != 1) return {};
   }
-  char* text = nullptr;
-  const long size = BIO_get_mem_data(bio.get(), &text);
-  return size <= 0 ? std::string() : std::string(text, static_cast<std::size_t>(size));
+  return take_text(bio);
 }
 
 }  // namespace

@@ -1,6 +1,5 @@
 #include "launcher/links/agent/agent_tunnel.h"
 
-#include <netinet/in.h>
 #include <openssl/err.h>
 #include <sys/socket.h>
 

@@ -31,8 +31,6 @@ class AutoLink : public HostLink {
   AutoLink(std::shared_ptr<CarrierContext> context, Host host, std::vector<LinkWay> ways,
            Handlers handlers);
   ~AutoLink() override;
-  AutoLink(const AutoLink&) = delete;
-  AutoLink& operator=(const AutoLink&) = delete;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;

@@ -4,7 +4,6 @@
 #include <utility>
 #include <vector>
 
-#include "launcher/links/address_lookup.h"
 #include "launcher/links/carrier_context.h"
 #include "launcher/links/choice/agents_program.h"
 #include "launcher/links/choice/auto_link.h"
@@ -105,13 +104,6 @@ std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, c
 
 }  // namespace
 
-std::shared_ptr<CarrierContext> make_carrier_context(boost::asio::io_context& loop,
-                                                     const Options& options, NodeProgram node,
-                                                     MakeAgentLink make_agent_link) {
-  return std::make_shared<CarrierContext>(loop, options, std::move(node),
-                                          std::move(make_agent_link));
-}
-
 bool is_carried_by_slurm(const Options& options, const Host& host) {
   return !host.fake && !options.node_rank &&
          (options.transport == TransportChoice::kSlurm ||
@@ -156,16 +148,6 @@ bool may_use_agents(const Options& options, const Environment& environment) {
   return config.ok() && config->has_value();
 }
 
-void set_note_handler(const std::shared_ptr<CarrierContext>& context,
-                      std::function<void(const RemoteText&)> handler) {
-  context->set_note_handler(std::move(handler));
-}
-
-void set_joined_hosts(const std::shared_ptr<CarrierContext>& context,
-                      std::shared_ptr<DialBackHosts> hosts) {
-  context->set_joined_hosts(std::move(hosts));
-}
-
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler) {
   context->part<SrunStep>()->set_signal_handler(std::move(handler));
@@ -207,11 +189,6 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
       break;
   }
   return std::make_unique<AutoLink>(context, host, auto_ways(context, host, attempt), handlers);
-}
-
-void look_up_name(const std::shared_ptr<CarrierContext>& context, const std::string& name,
-                  std::function<void(const Result<std::vector<std::string>>&)> found) {
-  look_up_addresses(context->loop(), context->resolvers(), name, std::move(found));
 }
 
 }  // namespace ivy

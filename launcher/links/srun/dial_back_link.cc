@@ -2,16 +2,11 @@
 
 #include <utility>
 
-#include "launcher/links/remote_entry.h"
-
 namespace ivy {
 
 DialBackLink::DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
                            std::string host, Handlers handlers)
-    : hosts_(std::move(hosts)),
-      host_(std::move(host)),
-      reports_(std::move(handlers)),
-      second_dial_(loop) {}
+    : SequencedLink(loop, std::move(handlers)), hosts_(std::move(hosts)), host_(std::move(host)) {}
 
 DialBackLink::~DialBackLink() { close(); }
 
@@ -20,7 +15,7 @@ void DialBackLink::open(const OpenRequest& request) {
   client_.came = [this](std::shared_ptr<DialBackStream> stream) { serve(std::move(stream)); };
   client_.failed = [this](const LinkDown& down) { fail(down); };
   client_.progress = [this](const RemoteText& text) { reports_.progress(text); };
-  client_.came_again = [this] { second_dial_.start(give_way()); };
+  client_.came_again = [this] { sequence_.start(give_way()); };
   hosts_->wait_for(request, host_, client_);
 }
 
@@ -33,7 +28,7 @@ Awaitable<void> DialBackLink::give_way() {
 void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   stream_ = std::move(stream);
   DialBackStream::Handlers handlers;
-  handlers.bytes = [this](std::string_view bytes) { take(bytes); };
+  handlers.bytes = [this](std::string_view bytes) { take_relayed(greeting_, bytes); };
   handlers.drained = [this] {
     if (std::exchange(owes_drained_, false)) reports_.drained();
   };
@@ -51,35 +46,15 @@ void DialBackLink::serve(std::shared_ptr<DialBackStream> stream) {
   if (reports_.is_open()) stream_->start(std::move(handlers));
 }
 
-void DialBackLink::take(std::string_view bytes) {
-  if (greeting_.is_past()) return reports_.bytes(bytes);
-  for (const GreetingEvent& event : greeting_.feed(bytes)) {
-    if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
-    reports_.bytes(event.text);
-  }
-}
-
 void DialBackLink::write(std::string bytes) {
   owes_drained_ = true;
   stream_->write(bytes);
 }
 
-void DialBackLink::close() {
-  if (!reports_.is_open()) return;
-  reports_.close();
-  release();
-}
-
 void DialBackLink::release() {
-  second_dial_.stop();
+  sequence_.stop();
   hosts_->leave(request_.host, client_);
   if (stream_) stream_->stop();
-}
-
-void DialBackLink::fail(const LinkDown& down) {
-  if (!reports_.is_open()) return;
-  release();
-  reports_.down(down);
 }
 
 }  // namespace ivy

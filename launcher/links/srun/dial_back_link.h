@@ -5,42 +5,32 @@
 #include <memory>
 #include <string>
 
-#include "launcher/links/host_link.h"
-#include "launcher/links/remote_greeting.h"
+#include "launcher/links/sequenced_link.h"
 #include "launcher/links/srun/dial_back_hosts.h"
-#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
-class DialBackLink : public HostLink {
+class DialBackLink : public SequencedLink {
  public:
   // host: the name by which its group knows it, such as Slurm's.
   DialBackLink(boost::asio::io_context& loop, std::shared_ptr<DialBackHosts> hosts,
                std::string host, Handlers handlers);
   ~DialBackLink() override;
-  DialBackLink(const DialBackLink&) = delete;
-  DialBackLink& operator=(const DialBackLink&) = delete;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
-  void close() override;
 
  private:
   void serve(std::shared_ptr<DialBackStream> stream);
-  void take(std::string_view bytes);
   Awaitable<void> give_way();
-  void release();
-  void fail(const LinkDown& down);
+  void release() override;
 
   const std::shared_ptr<DialBackHosts> hosts_;
   const std::string host_;
-  LinkReports reports_;
-  OpenRequest request_;
   StepClient client_;
   std::shared_ptr<DialBackStream> stream_;
   RemoteGreeting greeting_{RemoteGreeting::Speaker::kRelay};
   bool owes_drained_ = false;
-  Sequence second_dial_;
 };
 
 }  // namespace ivy

@@ -1,9 +1,7 @@
 #include "launcher/links/srun/dial_back_stream.h"
 
-#include <netinet/in.h>
 #include <sys/socket.h>
 
-#include <cerrno>
 #include <utility>
 
 #include "launcher/links/tcp_dial.h"

@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "launcher/links/address_lookup.h"
-#include "launcher/links/remote_greeting.h"
 #include "launcher/links/ssh/ssh_advice.h"
 #include "proto/os/clock.h"
 
@@ -62,11 +61,10 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
 
 SshClientLink::SshClientLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target,
                              Handlers handlers)
-    : context_(std::move(context)),
+    : SequencedLink(context->loop(), std::move(handlers)),
+      context_(std::move(context)),
       host_(std::move(host)),
-      target_(std::move(target)),
-      reports_(std::move(handlers)),
-      sequence_(context_->loop()) {}
+      target_(std::move(target)) {}
 
 SshClientLink::~SshClientLink() { close(); }
 
@@ -126,12 +124,6 @@ Awaitable<void> SshClientLink::await_end() {
   if (!client_->ended()) co_await sequence_.wait_at_most<bool>(kLastWordsTimeout, exit);
   // One more turn of the loop reads what it wrote before it ended.
   co_await sequence_.turn();
-}
-
-// The owner may close us when it hears something.
-Awaitable<void> SshClientLink::tell(std::string text) {
-  reports_.progress(text);
-  co_await sequence_.checkpoint();
 }
 
 Result<void> SshClientLink::start_client(NodeUpload& upload) {
@@ -207,24 +199,12 @@ void SshClientLink::write(std::string bytes) {
   pump_->write(bytes);
 }
 
-void SshClientLink::close() {
-  if (!reports_.is_open()) return;
-  reports_.close();
-  release();
-}
-
 void SshClientLink::release() {
   sequence_.stop();
   place_.reset();
   if (pump_) pump_->stop();
   if (error_pump_) error_pump_->stop();
   if (client_) client_->end_within(context_->loop());
-}
-
-void SshClientLink::fail(const LinkDown& down) {
-  if (!reports_.is_open()) return;
-  release();
-  reports_.down(down);
 }
 
 }  // namespace ivy

@@ -9,14 +9,12 @@
 #include <vector>
 
 #include "launcher/links/carrier_context.h"
-#include "launcher/links/host_link.h"
-#include "launcher/links/remote_entry.h"
+#include "launcher/links/sequenced_link.h"
 #include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/links/ssh/ssh_state.h"
 #include "launcher/options/hosts.h"
 #include "launcher/streams/child_process.h"
 #include "launcher/streams/descriptor_pump.h"
-#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
@@ -26,39 +24,31 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
                                             const std::string& config_path,
                                             const std::string& remote_command);
 
-class SshClientLink : public HostLink {
+class SshClientLink : public SequencedLink {
  public:
   // target: for its host name only.
   SshClientLink(std::shared_ptr<CarrierContext> context, Host host, SshTarget target,
                 Handlers handlers);
   ~SshClientLink() override;
-  SshClientLink(const SshClientLink&) = delete;
-  SshClientLink& operator=(const SshClientLink&) = delete;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
-  void close() override;
 
  private:
   SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
   Awaitable<bool> enter_relay();
   Awaitable<void> await_end();
-  Awaitable<void> tell(std::string text);
   Result<void> start_client(NodeUpload& upload);
   void start_pumps(PipedChild client);
   void take(std::string_view bytes);
   LinkDown end_reason();
   LinkDown client_failure(LinkFailure failure, const std::string& message) const;
-  void release();
-  void fail(const LinkDown& down);
+  void release() override;
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
   const SshTarget target_;
-  LinkReports reports_;
-  Sequence sequence_;
-  OpenRequest request_;
   Slots::Ticket place_;
   LinkUp up_;
   std::optional<RemoteEntry> entry_;

@@ -2,7 +2,6 @@
 
 #include <utility>
 
-#include "launcher/links/remote_greeting.h"
 #include "launcher/links/ssh/ssh_advice.h"
 #include "launcher/links/ssh/ssh_client_link.h"
 #include "launcher/links/tcp_dial.h"
@@ -22,11 +21,10 @@ constexpr std::chrono::milliseconds kFirstBackoff{150};
 }  // namespace
 
 SshLink::SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt)
-    : context_(std::move(context)),
+    : SequencedLink(context->loop(), std::move(handlers)),
+      context_(std::move(context)),
       host_(std::move(host)),
       attempt_(attempt),
-      reports_(std::move(handlers)),
-      sequence_(context_->loop()),
       wire_(sequence_) {}
 
 SshLink::~SshLink() { close(); }
@@ -138,12 +136,6 @@ Awaitable<SshLink::End> SshLink::carry(NodeUpload& upload) {
   co_return connection_end();
 }
 
-// The owner may close us when it hears something.
-Awaitable<void> SshLink::tell(RemoteText text) {
-  reports_.progress(text);
-  co_await sequence_.checkpoint();
-}
-
 SshLink::End SshLink::handshake_failure() {
   if (wire_.session().saw_banner()) return End{{}, 1, wire_.session().error()};
   LinkDown down;
@@ -222,12 +214,6 @@ void SshLink::write(std::string bytes) {
   relay_->write(bytes);
 }
 
-void SshLink::close() {
-  reports_.close();
-  release();
-  if (client_) client_->close();
-}
-
 void SshLink::disconnect() {
   wire_.close();
   place_.reset();
@@ -237,11 +223,7 @@ void SshLink::release() {
   sequence_.stop();
   if (question_) question_->cancel();
   disconnect();
-}
-
-void SshLink::fail(const LinkDown& down) {
-  release();
-  reports_.down(down);
+  if (client_) client_->close();
 }
 
 std::string SshLink::where() const {

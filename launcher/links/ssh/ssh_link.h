@@ -12,28 +12,24 @@
 #include <string>
 
 #include "launcher/links/carrier_context.h"
-#include "launcher/links/host_link.h"
+#include "launcher/links/sequenced_link.h"
 #include "launcher/links/ssh/host_key_question.h"
 #include "launcher/links/ssh/ssh_relay.h"
 #include "launcher/links/ssh/ssh_settings.h"
 #include "launcher/links/ssh/ssh_state.h"
 #include "launcher/links/ssh/ssh_wire.h"
 #include "launcher/options/hosts.h"
-#include "launcher/streams/sequence.h"
 
 namespace ivy {
 
-class SshLink : public HostLink {
+class SshLink : public SequencedLink {
  public:
   // attempt: 0 for the first dial; a redial is not retried here, its owner dials again.
   SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers handlers, int attempt);
   ~SshLink() override;
-  SshLink(const SshLink&) = delete;
-  SshLink& operator=(const SshLink&) = delete;
 
   void open(const OpenRequest& request) override;
   void write(std::string bytes) override;
-  void close() override;
 
  private:
   struct End {
@@ -52,7 +48,6 @@ class SshLink : public HostLink {
   Awaitable<MaybeEnd> check_host_key();
   Awaitable<bool> is_trusted_by_user(SshHostKey key);
   Awaitable<End> carry(NodeUpload& upload);
-  Awaitable<void> tell(RemoteText text);
 
   End handshake_failure();
   End login_failure();
@@ -64,8 +59,7 @@ class SshLink : public HostLink {
   void try_client(const std::string& because);
   void start_client(Handlers handlers);
   void disconnect();
-  void release();
-  void fail(const LinkDown& down);
+  void release() override;
   // The host for messages: "node7 (10.0.0.7) port 22".
   std::string where() const;
   // The command by which users see the trouble.
@@ -74,9 +68,6 @@ class SshLink : public HostLink {
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
   const int attempt_;
-  LinkReports reports_;
-  Sequence sequence_;
-  OpenRequest request_;
   SshTarget target_;
   Slots::Ticket place_;
   SshWire wire_;

@@ -1,0 +1,78 @@
+// What a server of ours writes, as lines. Thread: the loop's. Lifetime: a member of its owner.
+#pragma once
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <array>
+#include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+
+#include "proto/os/descriptor.h"
+
+namespace ivy {
+
+class ServerLines {
+ public:
+  ServerLines(boost::asio::io_context& loop, std::function<void(const std::string&)> take)
+      : from_(loop), take_(std::move(take)) {}
+
+  // Waits for lines as long as its owner lives.
+  void open(Descriptor from, std::weak_ptr<void> owner) {
+    close();
+    text_.clear();
+    fcntl(from.get(), F_SETFL, O_NONBLOCK);
+    from_.assign(from.release());
+    wait(std::move(owner));
+  }
+
+  // Takes the lines that are there already. False when the process has closed its end.
+  bool read_some() {
+    if (!from_.is_open()) return false;
+    std::array<char, 4096> bytes{};
+    ssize_t count = 0;
+    while ((count = read(from_.native_handle(), bytes.data(), bytes.size())) > 0)
+      take({bytes.data(), static_cast<std::size_t>(count)});
+    return count < 0 && (errno == EAGAIN || errno == EINTR);
+  }
+
+  void close() {
+    boost::system::error_code ignored;
+    if (from_.is_open()) from_.close(ignored);
+  }
+
+  // Where it may be answered.
+  int fd() { return from_.native_handle(); }
+
+ private:
+  // A longer line is no line of a server of ours.
+  static constexpr std::size_t kMaxLine = 64u << 10;
+
+  void wait(std::weak_ptr<void> owner) {
+    from_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
+                     [this, owner = std::move(owner)](const boost::system::error_code& error) {
+                       const std::shared_ptr<void> alive = owner.lock();
+                       if (alive && !error && read_some()) wait(owner);
+                     });
+  }
+
+  void take(std::string_view bytes) {
+    text_ += bytes;
+    for (std::size_t end = text_.find('\n'); end != std::string::npos; end = text_.find('\n')) {
+      const std::string line = text_.substr(0, end);
+      text_.erase(0, end + 1);
+      take_(line);
+    }
+    if (text_.size() > kMaxLine) text_.clear();
+  }
+
+  boost::asio::posix::stream_descriptor from_;
+  const std::function<void(const std::string&)> take_;
+  std::string text_;
+};
+
+}  // namespace ivy

@@ -1,0 +1,57 @@
+// What the carriers have in common: one coroutine that ends with the link, and an owner that is
+// told of it until then. Thread: the loop's.
+#pragma once
+
+#include <boost/asio/io_context.hpp>
+#include <string_view>
+#include <utility>
+
+#include "launcher/links/host_link.h"
+#include "launcher/links/remote_entry.h"
+#include "launcher/links/remote_greeting.h"
+#include "launcher/streams/sequence.h"
+
+namespace ivy {
+
+class SequencedLink : public HostLink {
+ public:
+  void close() final {
+    if (!reports_.is_open()) return;
+    reports_.close();
+    release();
+  }
+
+ protected:
+  SequencedLink(boost::asio::io_context& loop, Handlers handlers)
+      : reports_(std::move(handlers)), sequence_(loop) {}
+
+  // Ends what the link has begun. The destructor of each carrier calls close(), and so this.
+  virtual void release() = 0;
+
+  void fail(const LinkDown& down) {
+    if (!reports_.is_open()) return;
+    release();
+    reports_.down(down);
+  }
+
+  // The owner may close us when it hears something.
+  Awaitable<void> tell(RemoteText text) {
+    reports_.progress(text);
+    co_await sequence_.checkpoint();
+  }
+
+  // Passes on what a relay says; its first line may be that it cannot go on.
+  void take_relayed(RemoteGreeting& greeting, std::string_view bytes) {
+    if (greeting.is_past()) return reports_.bytes(bytes);
+    for (const GreetingEvent& event : greeting.feed(bytes)) {
+      if (event.kind == GreetingEvent::Kind::kFail) return fail(relay_failure(event.text));
+      reports_.bytes(event.text);
+    }
+  }
+
+  LinkReports reports_;
+  Sequence sequence_;
+  OpenRequest request_;
+};
+
+}  // namespace ivy
