@@ -120,7 +120,8 @@ class LineReader {
 
   // Nothing: an empty line, or only a comment.
   Result<std::optional<TuningRow>> read() {
-    const std::vector<std::string_view> words = split();
+    const std::vector<std::string_view> words =
+        words_of(text_.substr(0, text_.find_first_of("#\r")));
     if (words.empty()) return std::optional<TuningRow>();
     constexpr std::size_t kColumns = 5;
     if (words.size() != kColumns) {
@@ -155,19 +156,6 @@ class LineReader {
   }
 
  private:
-  std::vector<std::string_view> split() const {
-    std::vector<std::string_view> words;
-    const std::string_view text = text_.substr(0, text_.find('#'));
-    constexpr std::string_view kBlanks = " \t\r";
-    std::size_t begin = text.find_first_not_of(kBlanks);
-    while (begin != std::string_view::npos) {
-      const std::size_t end = std::min(text.find_first_of(kBlanks, begin), text.size());
-      words.push_back(text.substr(begin, end - begin));
-      begin = text.find_first_not_of(kBlanks, end);
-    }
-    return words;
-  }
-
   Result<void> read_subject(std::string_view word) {
     const std::size_t dot = std::min(word.find('.'), word.size());
     const std::string_view operation = word.substr(0, dot);

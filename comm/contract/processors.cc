@@ -12,6 +12,9 @@
 #include <sstream>
 #include <utility>
 
+#include "proto/os/cgroup_files.h"
+#include "proto/os/files.h"
+
 namespace ivy::comm {
 namespace {
 
@@ -54,46 +57,6 @@ class Assignment {
   std::size_t round_ = kNone;
 };
 
-// Where a hierarchy of cgroups that knows of processor time is mounted.
-struct Mount {
-  // The mounted part of the hierarchy: in a container mostly the container's own.
-  std::string root;
-  std::string path;
-  bool is_second = false;  // The hierarchy is cgroup v2.
-};
-
-// "36 25 0:31 / /sys/fs/cgroup rw,nosuid - cgroup2 cgroup2 rw"
-std::optional<Mount> mount_from(const std::string& line) {
-  std::istringstream words(line);
-  std::string word;
-  Mount mount;
-  words >> word >> word >> word >> mount.root >> mount.path;
-  while (words >> word && word != "-") {
-  }
-  std::string type;
-  std::string options;
-  words >> type >> word >> options;
-  mount.is_second = type == "cgroup2";
-  const bool is_first =
-      type == "cgroup" && ("," + options + ",").find(",cpu,") != std::string::npos;
-  return mount.is_second || is_first ? std::optional(mount) : std::nullopt;
-}
-
-// This process's place: "0::/a/b" in version 2, "4:cpu,cpuacct:/a/b" in version 1.
-std::string own_group(const std::string& root, bool is_second) {
-  std::ifstream file(root + "/proc/self/cgroup");
-  for (std::string line; std::getline(file, line);) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string::npos ? first : line.find(':', first + 1);
-    if (second == std::string::npos) continue;
-    const std::string controllers = "," + line.substr(first + 1, second - first - 1) + ",";
-    const bool is_it =
-        is_second ? line.starts_with("0::") : controllers.find(",cpu,") != std::string::npos;
-    if (is_it) return line.substr(second + 1);
-  }
-  return "/";
-}
-
 // Reads cpu.max: quota and period ("30000 100000"), or "max 100000" for no limit.
 std::optional<double> quota_from(std::istream& words) {
   double quota = 0;
@@ -111,31 +74,17 @@ std::optional<double> quota_at(const std::string& directory, bool is_second) {
   return quota_from(both);
 }
 
-void add_quotas(const std::string& root, const Mount& mount, Quotas& quotas) {
-  std::string below = own_group(root, mount.is_second);
-  if (mount.root != "/") {
-    // A part of the tree that we are not in says nothing about us.
-    const std::size_t size = mount.root.size();
-    const bool is_above =
-        below.starts_with(mount.root) && (below.size() == size || below[size] == '/');
-    if (is_above)
-      below.erase(0, size);
-    else if (below != "/")
-      return;
-  }
-  while (true) {
-    while (!below.empty() && below.back() == '/') below.pop_back();
-    const std::string directory = root + mount.path + below;
+// The quotas of that cgroup and of those above it.
+void add_quotas(const std::string& root, std::string directory, bool is_second, Quotas& quotas) {
+  for (; !directory.empty(); directory.resize(directory.rfind('/'))) {
+    const std::string path = root + directory;
     struct stat status = {};
-    const std::optional<double> quota = quota_at(directory, mount.is_second);
-    if (quota && stat(directory.c_str(), &status) == 0) {
-      const std::string group = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
-      // The same tree may be mounted in several places.
-      const auto is_known = [&](const Quota& known) { return known.group == group; };
-      if (std::none_of(quotas.begin(), quotas.end(), is_known)) quotas.push_back({group, *quota});
-    }
-    if (below.empty()) return;
-    below.resize(below.rfind('/') == std::string::npos ? 0 : below.rfind('/'));
+    const std::optional<double> quota = quota_at(path, is_second);
+    if (!quota || stat(path.c_str(), &status) != 0) continue;
+    const std::string group = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
+    // The same tree may be mounted in several places.
+    const auto is_known = [&](const Quota& known) { return known.group == group; };
+    if (std::none_of(quotas.begin(), quotas.end(), is_known)) quotas.push_back({group, *quota});
   }
 }
 
@@ -193,11 +142,14 @@ bool are_crowded(const std::vector<CoreList>& ranks) {
 }
 
 Quotas own_quotas(const std::string& root) {
+  constexpr std::size_t kMostBytes = std::size_t{4} << 20;
+  const std::string mountinfo = read_file(root + "/proc/self/mountinfo", kMostBytes).value_or("");
+  const std::string cgroup = read_file(root + "/proc/self/cgroup", kMostBytes).value_or("");
   Quotas quotas;
-  std::ifstream mounts(root + "/proc/self/mountinfo");
-  for (std::string line; std::getline(mounts, line);) {
-    if (const std::optional<Mount> mount = mount_from(line)) add_quotas(root, *mount, quotas);
-  }
+  if (const auto first = cgroup_v1_directory(mountinfo, cgroup, "cpu"))
+    add_quotas(root, *first, false, quotas);
+  if (const auto second = cgroup_v2_directory(mountinfo, cgroup))
+    add_quotas(root, *second, true, quotas);
   return quotas;
 }
 

@@ -28,25 +28,6 @@ std::string text_of(const sockaddr* address) {
   return host;
 }
 
-std::string source_towards(const char* somewhere) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICHOST | AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_DGRAM;
-  addrinfo* found = nullptr;
-  const std::string port = std::to_string(kAnyPort);
-  if (getaddrinfo(somewhere, port.c_str(), &hints, &found) != 0) return "";
-  std::string own;
-  const Descriptor socket(::socket(found->ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  sockaddr_storage name = {};
-  socklen_t length = sizeof name;
-  if (socket && connect(socket.get(), found->ai_addr, found->ai_addrlen) == 0 &&
-      getsockname(socket.get(), reinterpret_cast<sockaddr*>(&name), &length) == 0) {
-    own = text_of(reinterpret_cast<sockaddr*>(&name));
-  }
-  freeaddrinfo(found);
-  return own;
-}
-
 }  // namespace
 
 Result<std::vector<std::string>> resolve(const std::string& host) {
@@ -71,23 +52,28 @@ bool is_numeric(const std::string& host) {
          inet_pton(AF_INET6, host.substr(0, host.find('%')).c_str(), &ignored) == 1;
 }
 
+Result<std::string> own_address_towards(const std::string& host) {
+  const std::vector<std::string> addresses = IVY_TRY(resolve(host));
+  SocketAddress there = parse_address(addresses.empty() ? host : addresses[0], kAnyPort);
+  // Connecting a datagram socket sends nothing; it only asks the routing table.
+  const Descriptor socket(::socket(there.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!socket || connect(socket.get(), there.get(), there.size) != 0) {
+    return errno_error(Code::kUnavailable, "find the way to " + host, errno);
+  }
+  return text_of(own_address(socket.get()).get());
+}
+
 std::vector<std::string> own_addresses() {
   std::vector<std::string> addresses;
   const auto add = [&](const std::string& address) {
     const bool is_new = std::find(addresses.begin(), addresses.end(), address) == addresses.end();
     if (!address.empty() && !is_loopback(address) && is_new) addresses.push_back(address);
   };
-  for (const char* const somewhere : kSomewhere) add(source_towards(somewhere));
+  for (const char* const somewhere : kSomewhere) {
+    if (const Result<std::string> own = own_address_towards(somewhere); own.ok()) add(*own);
+  }
   for (const InterfaceAddress& own : interface_addresses()) add(own.address);
   return addresses;
-}
-
-std::uint16_t port_of(int socket) {
-  sockaddr_storage name = {};
-  socklen_t length = sizeof name;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&name), &length) != 0) return 0;
-  return ntohs(name.ss_family == AF_INET6 ? reinterpret_cast<sockaddr_in6*>(&name)->sin6_port
-                                          : reinterpret_cast<sockaddr_in*>(&name)->sin_port);
 }
 
 }  // namespace ivy::comm

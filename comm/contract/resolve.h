@@ -1,7 +1,6 @@
 // Host names and addresses for the bootstrap. Thread: any; resolve() may ask the network.
 #pragma once
 
-#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -15,11 +14,11 @@ Result<std::vector<std::string>> resolve(const std::string& host);
 
 bool is_numeric(const std::string& host);
 
+// The numeric address of this host by which it reaches `host`: where others find it.
+Result<std::string> own_address_towards(const std::string& host);
+
 // Numeric addresses of this host by which others may reach it, the most likely first; without
 // loopback and link-local ones. May be empty.
 std::vector<std::string> own_addresses();
-
-// The port of a bound socket.
-std::uint16_t port_of(int socket);
 
 }  // namespace ivy::comm

@@ -382,22 +382,20 @@ Called Communicator::carry_out(nccl::DeviceOperation operation, const CallOption
 // not begun.
 Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
-  if (DeviceGroup::current() != nullptr && !failure_.is_set()) {
-    auto work = options.is_async ? std::make_shared<Work>() : nullptr;
-    Outcome outcome = device_->join_group(operation, timeout, work);
-    if (outcome.code != 0) return {std::move(outcome), nullptr};
-    return {Outcome(), std::move(work)};
-  }
+  auto work = options.is_async ? std::make_shared<Work>() : nullptr;
+  const auto called = [&](Outcome outcome) {
+    const bool is_well = outcome.code == 0;
+    return Called{std::move(outcome), is_well ? std::move(work) : nullptr};
+  };
+  if (DeviceGroup::current() != nullptr && !failure_.is_set())
+    return called(device_->join_group(operation, timeout, work));
   // Another thread may be in the first operation.
   if (!device_->is_prepared()) {
     const std::lock_guard lock(turn_);
   }
   if (!queue_.is_busy() && device_->is_prepared() && !failure_.is_set()) {
-    auto work = options.is_async ? std::make_shared<Work>() : nullptr;
     const InterruptScope scope(options.interrupt, this);
-    Outcome outcome = device_->go_ahead(operation, timeout, work);
-    if (outcome.code != 0) return {std::move(outcome), nullptr};
-    return {Outcome(), std::move(work)};
+    return called(device_->go_ahead(operation, timeout, work));
   }
   const OperationShape shape = operation.collective.shape;
   return queue(options, [this, shape, timeout, operation = std::move(operation)] {

@@ -7,8 +7,10 @@
 #include <cstdlib>
 #include <utility>
 
+#include "comm/contract/resolve.h"
 #include "comm/transports/alarms.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 
@@ -110,7 +112,7 @@ Result<void> Job::listen_to_peers(std::uint32_t rank) {
   listener_.reset();
   PeerCredentials credentials = reach_.credentials;
   credentials.rank = rank;
-  const std::string own_address = IVY_TRY(own_address_towards(reach_.first_host_address));
+  const std::string own_address = IVY_TRY(own_address_towards(host_of(reach_.first_host_address)));
   listener_ = IVY_TRY(PeerListener::listen(own_address, std::move(credentials)));
   return {};
 }
@@ -243,28 +245,16 @@ std::unique_ptr<Alarm> Job::make_alarm(const std::string& communicator,
 
 void Job::report(const Failure& failure, const std::string& communicator) {
   if (control_ == nullptr) return;
+  const auto* const kind =
+      std::find_if(std::begin(kReportKinds), std::end(kReportKinds),
+                   [&](const auto& each) { return each.first == failure.kind; });
+  if (kind == std::end(kReportKinds)) return;  // The supervisor reports deaths itself.
+  // Every rank learns a refusal that concerns all from rank 0's word in the store.
+  const bool is_refusal = failure.kind == FailureKind::kOther &&
+                          failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition);
+  if (is_refusal) return;
   control::Report report;
-  switch (failure.kind) {
-    case FailureKind::kMismatch:
-      report.kind = control::ReportKind::kMismatch;
-      break;
-    case FailureKind::kTimeout:
-      report.kind = control::ReportKind::kTimeout;
-      break;
-    case FailureKind::kAborted:
-      report.kind = control::ReportKind::kAborted;
-      break;
-    case FailureKind::kTransport:
-      report.kind = control::ReportKind::kTransportLost;
-      break;
-    case FailureKind::kOther:
-      // Every rank learns a refusal that concerns all from rank 0's word in the store.
-      if (failure.code == static_cast<std::int32_t>(Code::kFailedPrecondition)) return;
-      report.kind = control::ReportKind::kInternal;
-      break;
-    default:
-      return;  // The supervisor reports deaths itself.
-  }
+  report.kind = kind->second;
   report.blamed = static_cast<std::uint32_t>(repairs_.job_rank(failure.rank));
   report.sequence = failure.sequence;
   report.communicator = name_in_page(communicator);

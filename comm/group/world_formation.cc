@@ -60,13 +60,6 @@ std::string own_build() {
   return std::string(version()) + ", protocol " + hexadecimal(protocol_identity());
 }
 
-std::vector<std::string> parts_of(const std::string& text, char separator) {
-  std::vector<std::string> parts;
-  std::istringstream whole(text);
-  for (std::string part; std::getline(whole, part, separator);) parts.push_back(part);
-  return parts;
-}
-
 }  // namespace
 
 // What a rank tells the others about itself: one line per field, each of anything but a newline.
@@ -228,7 +221,8 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
       caches.push_back(caches_from(text.caches));
     }
     tunings.push_back({rank, text.host_name, text.tuning});
-    places.push_back(parts_of(text.places, ','));
+    const std::vector<std::string_view> own_places = parts_of(text.places, ',');
+    places.emplace_back(own_places.begin(), own_places.end());
     const auto host = std::find(hosts.begin(), hosts.end(), text.host_key);
     world_.seats.push_back(text.seat(rank));
     world_.seats.back().host = static_cast<std::uint32_t>(host - hosts.begin());

@@ -61,10 +61,7 @@ std::string named_job(const std::string& key) {
 }
 
 // True if an address with a port is a loopback one.
-bool is_own_host_only(const std::string& address) {
-  return address.starts_with("127.") || address.starts_with("[::1]:") ||
-         address.starts_with("[::ffff:127.");
-}
+bool is_own_host_only(const std::string& address) { return is_loopback(host_of(address)); }
 
 Result<std::string> secret_of(const std::string& path) {
   if (path.empty()) return std::string(kNoSecret);
@@ -193,25 +190,23 @@ class Bootstrapping {
     if (endpoint.generation != generation_) {
       return Error{Code::kUnavailable, "it is of an earlier world of this job"};
     }
-    Error last;
+    Result<Bootstrapped> met = Error{};
     for (const std::string& address : endpoint.addresses) {
-      if (!PeerListener::is_there(address)) {
-        last = Error{Code::kUnavailable, "nobody listens at " + address};
-        continue;
-      }
-      const milliseconds at_most = std::min(kOneAddress, left_until(end_));
-      auto client = connect(address, endpoint.job_id, endpoint.token, at_most);
-      if (!client.ok()) {
-        last = client.error();
-        continue;
-      }
-      Bootstrapped met;
-      met.first_host_address = address;
-      met.client = std::move(client).value();
-      met.generation = generation_;
-      return met;
+      met = try_address(address, endpoint.job_id, endpoint.token, kOneAddress);
+      if (met.ok()) break;
     }
-    return last;
+    return met;
+  }
+
+  Result<Bootstrapped> try_address(const std::string& address, const std::string& job_id,
+                                   const std::string& token, milliseconds at_most) const {
+    if (!PeerListener::is_there(address))
+      return Error{Code::kUnavailable, "nobody listens at " + address};
+    Bootstrapped met;
+    met.client = IVY_TRY(connect(address, job_id, token, std::min(at_most, left_until(end_))));
+    met.first_host_address = address;
+    met.generation = generation_;
+    return met;
   }
 
   Result<Bootstrapped> find_by_file() const {
@@ -267,23 +262,13 @@ class Bootstrapping {
       const Result<std::vector<std::string>> addresses = resolve(who_.bootstrap_host);
       if (!addresses.ok()) last = addresses.error().message;
       for (std::size_t i = 0; addresses.ok() && i < addresses->size(); ++i) {
-        const std::string address = with_port((*addresses)[i], who_.bootstrap_port);
-        if (!PeerListener::is_there(address)) {
-          last = "nobody listens at " + address;
-          continue;
-        }
-        const milliseconds at_most = addresses->size() > 1 ? kOneAddress : kOneTry;
-        auto client = connect(address, job_id_, token_, std::min(at_most, left_until(end_)));
-        if (client.ok()) {
-          Bootstrapped met;
-          met.first_host_address = address;
-          met.client = std::move(client).value();
-          met.generation = generation_;
-          return met;
-        }
-        last = client.error().message;
-        if (client.error().code == Code::kUnauthenticated) return not_ours(client.error());
-        if (client.error().code == Code::kAlreadyExists) return is_complete(client.error());
+        Result<Bootstrapped> met =
+            try_address(with_port((*addresses)[i], who_.bootstrap_port), job_id_, token_,
+                        addresses->size() > 1 ? kOneAddress : kOneTry);
+        if (met.ok()) return met;
+        last = met.error().message;
+        if (met.error().code == Code::kUnauthenticated) return not_ours(met.error());
+        if (met.error().code == Code::kAlreadyExists) return is_complete(met.error());
       }
       pause_for(std::min(pause, left_until(end_)));
       pause = std::min(2 * pause, kLongestPause);

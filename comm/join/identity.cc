@@ -265,9 +265,7 @@ Result<void> take_address(std::string_view text, const std::string& method, Iden
                  "tcp://HOST:PORT"};
   }
   identity.bootstrap_port = IVY_TRY(port_of(method, text.substr(colon + 1)));
-  std::string_view host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  identity.bootstrap_host = host;
+  identity.bootstrap_host = host_of(std::string(text));
   identity.bootstrap = Bootstrap::kAddress;
   return {};
 }

@@ -153,9 +153,7 @@ std::string first_host(std::string_view nodelist) {
 std::optional<std::uint32_t> tasks_on_node(std::string_view counts, std::uint32_t index) {
   std::uint64_t nodes = 0;
   while (!counts.empty()) {
-    const std::size_t comma = std::min(counts.find(','), counts.size());
-    const std::string_view part = counts.substr(0, comma);
-    counts.remove_prefix(std::min(comma + 1, counts.size()));
+    const std::string_view part = take_part(counts, ',');
     const std::size_t times = std::min(part.find("(x"), part.size());
     const auto tasks = to_number<std::uint32_t>(part.substr(0, times));
     std::optional<std::uint32_t> repeated = 1;

@@ -8,7 +8,6 @@
 
 #include "comm/contract/resolve.h"
 #include "comm/join/endpoint.h"
-#include "comm/transports/peer_listener.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/listening_socket.h"
@@ -67,7 +66,7 @@ StoreListener::~StoreListener() {
 Result<StoreListener> StoreListener::at(const std::string& address, std::uint16_t port) {
   StoreListener listener;
   listener.socket_ = IVY_TRY(listen_here(address, port));
-  listener.own_ = with_port(address, port_of(listener.socket_));
+  listener.own_ = with_port(address, bound_port(listener.socket_));
   listener.addresses_ = {listener.own_};
   return listener;
 }
@@ -81,7 +80,7 @@ Result<StoreListener> StoreListener::everywhere(std::uint16_t port) {
   } else {
     listener.socket_ = IVY_TRY(listen_here("0.0.0.0", port));
   }
-  const std::uint16_t bound = port_of(listener.socket_);
+  const std::uint16_t bound = bound_port(listener.socket_);
   listener.own_ = with_port("127.0.0.1", bound);
   for (const std::string& address : own_addresses()) {
     if (listener.addresses_.size() + 1 == kEndpointAddressesMax) break;
@@ -129,8 +128,7 @@ Result<StoreListener> StoreListener::at_address(const Identity& identity,
 
 // Listens on the address by which this host reaches torchrun's store.
 Result<StoreListener> StoreListener::towards(const Identity& identity) {
-  const std::string own =
-      IVY_TRY(own_address_towards(with_port(identity.bootstrap_host, identity.bootstrap_port)));
+  const std::string own = IVY_TRY(own_address_towards(identity.bootstrap_host));
   if (is_loopback(own)) return everywhere(0);
   return at(own, 0);
 }

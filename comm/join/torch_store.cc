@@ -1,19 +1,18 @@
 #include "comm/join/torch_store.h"
 
-#include <netdb.h>
-#include <netinet/in.h>
 #include <poll.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <utility>
 
+#include "comm/contract/resolve.h"
 #include "comm/join/endpoint.h"
 #include "proto/os/clock.h"
+#include "proto/os/socket_address.h"
 #include "proto/os/socket_options.h"
+#include "proto/os/socket_waits.h"
 
 namespace ivy::comm {
 namespace {
@@ -51,80 +50,43 @@ std::string number_bytes(std::uint64_t value) {
 
 std::string sized(const std::string& text) { return number_bytes(text.size()) + text; }
 
-bool wait_for(int socket, short events, TimePoint end) {
-  while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(end - steady_now()).count();
-    if (left <= 0) return false;
-    pollfd waiting = {socket, events, 0};
-    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, 60'000)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-  }
+// What has ended an exchange with the store.
+Error broken(TimePoint end) {
+  if (steady_now() >= end)
+    return Error{Code::kDeadlineExceeded, "torchrun's store gives no answer"};
+  return Error{Code::kUnavailable, "torchrun's store hung up"};
 }
 
-Error late() { return Error{Code::kDeadlineExceeded, "torchrun's store gives no answer"}; }
-Error hung_up() { return Error{Code::kUnavailable, "torchrun's store hung up"}; }
-
-Result<void> send_all(int socket, std::string_view bytes, TimePoint end) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLOUT, end)) return late();
-    } else if (errno != EINTR) {
-      return hung_up();
-    }
-  }
+Result<void> send(int socket, std::string_view bytes, TimePoint end) {
+  if (!send_all(socket, bytes, {end})) return broken(end);
   return {};
 }
 
 Result<std::string> receive(int socket, std::size_t count, TimePoint end) {
-  std::string bytes(count, '\0');
-  std::size_t have = 0;
-  while (have < count) {
-    const ssize_t got = recv(socket, bytes.data() + have, count - have, 0);
-    if (got > 0) {
-      have += static_cast<std::size_t>(got);
-    } else if (got < 0 && errno == EAGAIN) {
-      if (!wait_for(socket, POLLIN, end)) return late();
-    } else if (got == 0 || errno != EINTR) {
-      return hung_up();
-    }
-  }
+  std::string bytes;
+  if (!receive_all(socket, bytes, count, {end})) return broken(end);
   return bytes;
 }
 
-Result<int> dial_one(const addrinfo& where, TimePoint end) {
-  Descriptor owner(::socket(where.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  const int socket = owner.get();
-  if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  send_at_once(socket);
-  int failed = connect(socket, where.ai_addr, where.ai_addrlen) == 0 ? 0 : errno;
-  if (failed == EINPROGRESS) {
-    failed = ETIMEDOUT;
-    socklen_t length = sizeof failed;
-    if (wait_for(socket, POLLOUT, end)) {
-      getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
-    }
-  }
-  if (failed == 0) return owner.release();
+Result<int> dial_one(SocketAddress where, TimePoint end) {
+  Descriptor socket(where.open_socket());
+  if (!socket) return errno_error(Code::kResourceExhausted, "make a socket", errno);
+  send_at_once(socket.get());
+  const int failed = connect_to(socket.get(), where, {end});
+  if (failed == 0) return socket.release();
   return errno_error(Code::kUnavailable, "connect", failed);
 }
 
 // Tries every address of the name, again and again.
 Result<int> dial(const std::string& host, std::uint16_t port, TimePoint end) {
-  addrinfo hints = {};
-  hints.ai_socktype = SOCK_STREAM;
   while (true) {
-    addrinfo* found = nullptr;
-    const int failed = getaddrinfo(host.c_str(), std::to_string(port).c_str(), &hints, &found);
-    Result<int> socket = failed == 0 ? Error{Code::kUnavailable, "it has no address"}
-                                     : Error{Code::kUnavailable, gai_strerror(failed)};
-    for (const addrinfo* each = found; each != nullptr && !socket.ok(); each = each->ai_next) {
-      socket = dial_one(*each, std::min(end, steady_now() + kProbeTime));
+    const Result<std::vector<std::string>> addresses = resolve(host);
+    Result<int> socket =
+        addresses.ok() ? Error{Code::kUnavailable, "it has no address"} : addresses.error();
+    for (std::size_t i = 0; addresses.ok() && i < addresses->size() && !socket.ok(); ++i) {
+      socket =
+          dial_one(parse_address((*addresses)[i], port), std::min(end, steady_now() + kProbeTime));
     }
-    if (found != nullptr) freeaddrinfo(found);
     if (socket.ok() || steady_now() + kDialPause >= end) return socket;
     poll(nullptr, 0, static_cast<int>(kDialPause.count()));
   }
@@ -135,7 +97,7 @@ Result<void> greet(int socket, TorchDialect dialect, TimePoint end) {
   std::string greeting;
   if (dialect == TorchDialect::kNew) greeting.assign(kValidate, sizeof kValidate);
   greeting += codes_of(dialect).count;
-  IVY_CHECK(send_all(socket, greeting, end));
+  IVY_CHECK(send(socket, greeting, end));
   const Result<std::string> answer = receive(socket, kCountBytes, end);
   if (!answer.ok()) return answer.error();
   return {};
@@ -162,9 +124,9 @@ Result<std::unique_ptr<TorchStore>> TorchStore::connect(const std::string& host,
 
 Result<void> TorchStore::set(const std::string& key, const std::string& value, TimePoint end) {
   const Opcodes& codes = codes_of(dialect_);
-  IVY_CHECK(send_all(socket_.get(), codes.set + sized(key) + sized(value), end));
+  IVY_CHECK(send(socket_.get(), codes.set + sized(key) + sized(value), end));
   // A write has no answer: the next one tells that it has been read.
-  IVY_CHECK(send_all(socket_.get(), std::string(1, codes.count), end));
+  IVY_CHECK(send(socket_.get(), std::string(1, codes.count), end));
   const Result<std::string> answer = receive(socket_.get(), kCountBytes, end);
   if (!answer.ok()) return answer.error();
   return {};
@@ -172,10 +134,10 @@ Result<void> TorchStore::set(const std::string& key, const std::string& value, T
 
 Result<std::string> TorchStore::wait_get(const std::string& key, TimePoint end) {
   const Opcodes& codes = codes_of(dialect_);
-  IVY_CHECK(send_all(socket_.get(), codes.wait + number_bytes(1) + sized(key), end));
+  IVY_CHECK(send(socket_.get(), codes.wait + number_bytes(1) + sized(key), end));
   const Result<std::string> there = receive(socket_.get(), 1, end);
   if (!there.ok()) return there.error();
-  IVY_CHECK(send_all(socket_.get(), codes.get + sized(key), end));
+  IVY_CHECK(send(socket_.get(), codes.get + sized(key), end));
   const std::string length = IVY_TRY(receive(socket_.get(), sizeof(std::uint64_t), end));
   std::uint64_t bytes = 0;
   std::memcpy(&bytes, length.data(), sizeof bytes);

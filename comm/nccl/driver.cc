@@ -111,6 +111,11 @@ Error Driver::error(const char* what, int status) const {
                std::string(what) + ": " + text + " (" + std::to_string(status) + ")"};
 }
 
+Result<void> Driver::done(const char* what, int status) const {
+  if (status != 0) return error(what, status);
+  return {};
+}
+
 Result<Driver*> Driver::take(void* library, const std::string& path) {
   std::unique_ptr<Driver> driver(new Driver());
   driver->path_ = path;
@@ -243,9 +248,7 @@ Result<Event> Driver::make_event() const {
 void Driver::free_event(Event event) const { functions_->free_event(event); }
 
 Result<void> Driver::record(Event event, Stream stream) const {
-  const int status = functions_->record(event, stream);
-  if (status != 0) return error("record an event", status);
-  return {};
+  return done("record an event", functions_->record(event, stream));
 }
 
 Result<bool> Driver::is_done(Event event) const {
@@ -265,33 +268,26 @@ Result<Stream> Driver::make_stream() const {
 void Driver::free_stream(Stream stream) const { functions_->free_stream(stream); }
 
 Result<void> Driver::wait(Stream stream, Event event) const {
-  const int status = functions_->wait(stream, event, 0);
-  if (status != 0) return error("let a stream wait", status);
-  return {};
+  return done("let a stream wait", functions_->wait(stream, event, 0));
 }
 
 Result<void> Driver::copy_to_host(void* to, const void* from, std::size_t bytes,
                                   Stream stream) const {
   if (bytes == 0) return {};
-  const int status = functions_->copy_to_host(to, address(from), bytes, stream);
-  if (status != 0) return error("copy from the device", status);
-  return {};
+  return done("copy from the device", functions_->copy_to_host(to, address(from), bytes, stream));
 }
 
 Result<void> Driver::copy_to_device(void* to, const void* from, std::size_t bytes,
                                     Stream stream) const {
   if (bytes == 0) return {};
-  const int status = functions_->copy_to_device(address(to), from, bytes, stream);
-  if (status != 0) return error("copy to the device", status);
-  return {};
+  return done("copy to the device", functions_->copy_to_device(address(to), from, bytes, stream));
 }
 
 Result<void> Driver::copy_on_device(void* to, const void* from, std::size_t bytes,
                                     Stream stream) const {
   if (bytes == 0 || to == from) return {};
-  const int status = functions_->copy_on_device(address(to), address(from), bytes, stream);
-  if (status != 0) return error("copy on the device", status);
-  return {};
+  return done("copy on the device",
+              functions_->copy_on_device(address(to), address(from), bytes, stream));
 }
 
 Result<void*> Driver::allocate(std::size_t bytes) const {

@@ -95,6 +95,7 @@ class Driver {
   Result<Context> context_of(int device) const;
   bool is_started() const;
   Error error(const char* what, int status) const;
+  Result<void> done(const char* what, int status) const;
 
   static constexpr std::size_t kContextsKept = 64;
   const Functions* functions_ = nullptr;

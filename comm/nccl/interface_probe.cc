@@ -1,6 +1,5 @@
 #include "comm/nccl/interface_probe.h"
 
-#include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
 
@@ -11,6 +10,7 @@
 
 #include "proto/os/clock.h"
 #include "proto/os/socket_address.h"
+#include "proto/os/socket_waits.h"
 
 namespace ivy::comm::nccl {
 namespace {
@@ -30,19 +30,10 @@ Error refusal_of(int error) {
 
 Result<void> wait_connected(int fd, milliseconds patience) {
   pollfd ready{fd, POLLOUT, 0};
-  const auto deadline = steady_now() + patience;
-  int count = -1;
-  do {
-    const auto left = std::chrono::duration_cast<milliseconds>(deadline - steady_now());
-    count = poll(&ready, 1, static_cast<int>(std::max(left, milliseconds(0)).count()));
-  } while (count < 0 && errno == EINTR);
-  if (count <= 0)
+  if (poll(&ready, 1, 0) <= 0 && !wait_for(fd, POLLOUT, {steady_now() + patience}))
     return Error{Code::kDeadlineExceeded,
                  "no answer in " + std::to_string(patience.count()) + " ms", ""};
-  int error = 0;
-  socklen_t size = sizeof error;
-  getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &size);
-  if (error != 0) return refusal_of(error);
+  if (const int error = error_of(fd); error != 0) return refusal_of(error);
   return {};
 }
 
@@ -79,13 +70,9 @@ std::uint16_t ProbeListener::listen_at(const std::string& address) {
   SocketAddress bound = parse_address(address, 0);
   if (!bound.is_valid() || fd_) return 0;
   fd_.reset(bound.open_socket());
-  if (!fd_ || bind(fd_.get(), bound.get(), bound.size) != 0 || listen(fd_.get(), kBacklog) != 0 ||
-      getsockname(fd_.get(), bound.get(), &bound.size) != 0)
+  if (!fd_ || bind(fd_.get(), bound.get(), bound.size) != 0 || listen(fd_.get(), kBacklog) != 0)
     return 0;
-  // The port has the same place in both families.
-  sockaddr_in named = {};
-  std::memcpy(&named, &bound.storage, sizeof named);
-  return ntohs(named.sin_port);
+  return own_address(fd_.get()).port();
 }
 
 Result<void> try_address(const std::string& address, std::uint16_t port, milliseconds patience) {

@@ -1,19 +1,13 @@
 #include "comm/nccl/own_facts.h"
 
-#include <arpa/inet.h>
-#include <ifaddrs.h>
-#include <net/if.h>
-#include <netinet/in.h>
 #include <pwd.h>
 #include <sys/resource.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
 
-#include <bit>
-#include <cstddef>
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <string_view>
@@ -22,6 +16,7 @@
 #include "comm/nccl/driver.h"
 #include "comm/nccl/library.h"
 #include "proto/os/files.h"
+#include "proto/os/interfaces.h"
 #include "proto/os/process.h"
 
 extern char** environ;
@@ -29,44 +24,15 @@ extern char** environ;
 namespace ivy::comm::nccl {
 namespace {
 
-// The number of bits in a network's mask.
-int bits_of(const sockaddr* mask) {
-  if (mask == nullptr) return 0;
-  const bool is_v4 = mask->sa_family == AF_INET;
-  std::uint8_t bytes[16] = {};
-  const std::size_t from =
-      is_v4 ? offsetof(sockaddr_in, sin_addr) : offsetof(sockaddr_in6, sin6_addr);
-  std::memcpy(bytes, reinterpret_cast<const char*>(mask) + from, is_v4 ? 4 : 16);
-  int bits = 0;
-  for (const std::uint8_t byte : bytes) bits += std::popcount(byte);
-  return bits;
-}
-
 // Interfaces that are up, with their first address that is not link-local, as NCCL looks at them.
 std::vector<Interface> interfaces() {
   std::vector<Interface> found;
-  ifaddrs* all = nullptr;
-  if (getifaddrs(&all) != 0) return found;
-  for (const ifaddrs* one = all; one != nullptr; one = one->ifa_next) {
-    if (one->ifa_addr == nullptr || (one->ifa_flags & IFF_UP) == 0) continue;
-    char text[INET6_ADDRSTRLEN] = {};
-    if (one->ifa_addr->sa_family == AF_INET) {
-      sockaddr_in address = {};
-      std::memcpy(&address, one->ifa_addr, sizeof address);
-      inet_ntop(AF_INET, &address.sin_addr, text, sizeof text);
-    } else if (one->ifa_addr->sa_family == AF_INET6) {
-      sockaddr_in6 address = {};
-      std::memcpy(&address, one->ifa_addr, sizeof address);
-      if (IN6_IS_ADDR_LINKLOCAL(&address.sin6_addr)) continue;
-      inet_ntop(AF_INET6, &address.sin6_addr, text, sizeof text);
-    } else {
-      continue;
-    }
-    bool is_known = false;
-    for (const Interface& known : found) is_known = is_known || known.name == one->ifa_name;
-    if (!is_known) found.push_back({one->ifa_name, text, bits_of(one->ifa_netmask)});
+  for (const InterfaceAddress& one : interface_addresses()) {
+    const bool is_known = std::any_of(found.begin(), found.end(), [&](const Interface& known) {
+      return known.name == one.interface;
+    });
+    if (!is_known) found.push_back({one.interface, one.address, one.prefix_bits});
   }
-  freeifaddrs(all);
   return found;
 }
 

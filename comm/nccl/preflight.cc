@@ -327,10 +327,8 @@ std::optional<Interface> choose_interface(const std::vector<Interface>& interfac
     for (const Interface& one : interfaces) {
       bool is_listed = false;
       for (std::string_view left = list; !left.empty();) {
-        const std::size_t end = left.find(',');
-        const std::string_view name = left.substr(0, end);
+        const std::string_view name = take_part(left, ',');
         is_listed = is_listed || (is_exact ? one.name == name : one.name.starts_with(name));
-        left = end == std::string_view::npos ? "" : left.substr(end + 1);
       }
       if (is_listed != is_not) return one;
     }

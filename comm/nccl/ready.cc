@@ -247,10 +247,11 @@ class ReadyBarrier {
     }
   }
 
-  std::vector<std::string> all_facts() const {
+  // The keys of that name of all ranks from `first` on.
+  std::vector<std::string> keys_of(const std::string& name, std::int32_t first = 0) const {
     std::vector<std::string> keys;
-    for (std::int32_t rank = 0; rank < size(); ++rank) {
-      keys.push_back(key("facts/" + std::to_string(rank)));
+    for (std::int32_t rank = first; rank < size(); ++rank) {
+      keys.push_back(key_of(options_, name, rank));
     }
     return keys;
   }
@@ -268,11 +269,11 @@ class ReadyBarrier {
 
   void decide() {
     const auto deadline = options_.deadline - kHeadStart;
-    if (!await(all_facts(), deadline)) {
+    if (!await(keys_of("facts"), deadline)) {
       if (!ready_.failure) fail(who_is_missing("ready barrier"));
       return;
     }
-    const Result<std::vector<std::string>> texts = multi_get(all_facts());
+    const Result<std::vector<std::string>> texts = multi_get(keys_of("facts"));
     if (!texts.ok()) return fail(failure_of(texts.error().context(prefix() + "read the facts")));
     std::vector<RankFacts> ranks;
     for (const std::string& text : *texts) {
@@ -327,9 +328,7 @@ class ReadyBarrier {
     for (const std::int32_t rank : before_next_and_root())
       peers.push_back(ranks[static_cast<std::size_t>(rank)]);
     std::vector<std::string> texts = {probe(peers)};
-    std::vector<std::string> keys;
-    for (std::int32_t rank = 1; rank < size(); ++rank)
-      keys.push_back(key("reach/" + std::to_string(rank)));
+    const std::vector<std::string> keys = keys_of("reach", 1);
     if (ready_.failure) return {};
     if (!await(keys, options_.deadline - kHeadStart)) {
       std::int32_t first = -1;

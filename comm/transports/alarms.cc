@@ -12,7 +12,6 @@
 #include "comm/transports/interrupt.h"
 #include "comm/transports/process_state.h"
 #include "proto/os/clock.h"
-#include "proto/wire/control_wire.h"
 
 namespace ivy::comm {
 namespace {
@@ -55,17 +54,8 @@ std::string ending_of(const RankStatus& status) {
 }
 
 FailureKind kind_of(std::uint8_t report) {
-  switch (static_cast<control::ReportKind>(report)) {
-    case control::ReportKind::kMismatch:
-      return FailureKind::kMismatch;
-    case control::ReportKind::kTimeout:
-      return FailureKind::kTimeout;
-    case control::ReportKind::kAborted:
-      return FailureKind::kAborted;
-    case control::ReportKind::kTransportLost:
-      return FailureKind::kTransport;
-    case control::ReportKind::kInternal:
-      return FailureKind::kOther;
+  for (const auto& [kind, reported] : kReportKinds) {
+    if (reported == static_cast<control::ReportKind>(report)) return kind;
   }
   return FailureKind::kOther;
 }

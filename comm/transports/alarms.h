@@ -7,10 +7,12 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "comm/contract/seat.h"
 #include "comm/transports/alarm.h"
+#include "proto/wire/control_wire.h"
 #include "proto/wire/status_page.h"
 
 namespace ivy::comm {
@@ -36,6 +38,14 @@ std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
 // Reports what `inner` finds; and `failure` to a call that its caller calls off (interrupt.h).
 std::unique_ptr<Alarm> make_interruptible_alarm(std::unique_ptr<Alarm> inner,
                                                 const Failure& failure);
+
+// The kinds of failures that ranks report themselves.
+inline constexpr std::pair<FailureKind, control::ReportKind> kReportKinds[] = {
+    {FailureKind::kMismatch, control::ReportKind::kMismatch},
+    {FailureKind::kTimeout, control::ReportKind::kTimeout},
+    {FailureKind::kAborted, control::ReportKind::kAborted},
+    {FailureKind::kTransport, control::ReportKind::kTransportLost},
+    {FailureKind::kOther, control::ReportKind::kInternal}};
 
 // What the page says of the process in that seat, also once its rank has been started again.
 comm_status::RankStatus status_of(const comm_status::StatusPage& page, const Seat& seat);

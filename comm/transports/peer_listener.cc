@@ -1,8 +1,5 @@
 #include "comm/transports/peer_listener.h"
 
-#include <arpa/inet.h>
-#include <fcntl.h>
-#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -18,11 +15,15 @@
 
 #include "comm/contract/background_thread.h"
 #include "comm/transports/tcp_streams.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/not_inherited.h"
+#include "proto/os/socket_address.h"
 #include "proto/os/socket_options.h"
+#include "proto/os/socket_waits.h"
 #include "proto/wire/handshake.h"
+#include "proto/wire/store_wire.h"
 
 namespace ivy::comm {
 namespace {
@@ -43,73 +44,15 @@ constexpr milliseconds kGreetingStep{1'000};
 constexpr milliseconds kSilentTime{100};
 constexpr int kSilentHangUps = 5;
 constexpr milliseconds kHangUpPause{100};
-// How often `may_go_on` is asked.
-constexpr milliseconds kAskPause{5};
-
-struct PeerAddress {
-  sockaddr_storage storage = {};
-  socklen_t length = 0;
-  sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  sockaddr_in6& v6() { return reinterpret_cast<sockaddr_in6&>(storage); }
-};
-
-std::pair<std::string, std::string> split_address(const std::string& text) {
-  const std::size_t colon = text.rfind(':');
-  std::string host = text.substr(0, colon);
-  if (host.size() >= 2 && host.front() == '[') host = host.substr(1, host.size() - 2);
-  return {host, colon == std::string::npos ? "" : text.substr(colon + 1)};
-}
 
 // An address in the form in which it is compared: without the scope, which each host names for
 // itself, and IPv4 in IPv6 as IPv4.
 std::string plain_address(const std::string& host) {
-  constexpr std::string_view kMapped = "::ffff:";
-  const std::string plain = host.substr(0, host.find('%'));
-  const bool is_mapped = plain.starts_with(kMapped) && plain.find('.') != std::string::npos;
-  return is_mapped ? plain.substr(kMapped.size()) : plain;
+  return host_text(parse_address(host.substr(0, host.find('%')), 0).storage);
 }
 
-Result<PeerAddress> numeric_address(const std::string& host, const std::string& port) {
-  addrinfo hints = {};
-  hints.ai_flags = AI_NUMERICSERV;
-  hints.ai_socktype = SOCK_STREAM;
-  addrinfo* found = nullptr;
-  const int failed = getaddrinfo(host.c_str(), port.c_str(), &hints, &found);
-  if (failed != 0) {
-    return Error{Code::kUnavailable, "find address " + host + ": " + gai_strerror(failed)};
-  }
-  PeerAddress address;
-  std::memcpy(&address.storage, found->ai_addr, found->ai_addrlen);
-  address.length = found->ai_addrlen;
-  freeaddrinfo(found);
-  return address;
-}
-
-bool is_link_local(PeerAddress& where) {
-  return where.storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&where.v6().sin6_addr);
-}
-
-std::uint32_t scope_of(PeerAddress& where) {
-  return is_link_local(where) ? where.v6().sin6_scope_id : 0;
-}
-
-void set_scope(PeerAddress& where, std::uint32_t scope) {
-  if (is_link_local(where)) where.v6().sin6_scope_id = scope;
-}
-
-int make_socket(const PeerAddress& where) {
-  return not_inherited::open([&] {
-    return ::socket(where.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  });
-}
-
-std::string address_text(const PeerAddress& address) {
-  char host[NI_MAXHOST] = {};
-  char port[NI_MAXSERV] = {};
-  getnameinfo(reinterpret_cast<const sockaddr*>(&address.storage), address.length, host,
-              sizeof host, port, sizeof port, NI_NUMERICHOST | NI_NUMERICSERV);
-  const std::string name = host;
-  return (name.find(':') != std::string::npos ? "[" + name + "]" : name) + ":" + port;
+Error not_numeric(const std::string& address) {
+  return Error{Code::kUnavailable, "'" + address + "' is no numeric address"};
 }
 
 // Tries it out, because the limit (net.core.rmem_max) is not shown in every network namespace.
@@ -143,89 +86,14 @@ void set_congestion(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_CONGESTION, kPlain.data(), kPlain.size());
 }
 
-// How long a wait at a socket may take, and what calls it off.
-struct Patience {
-  steady_clock::time_point end;
-  const std::function<bool()>* may_go_on = nullptr;  // Null: it cannot be called off.
-
-  bool is_called_off() const { return may_go_on != nullptr && !(*may_go_on)(); }
-};
-
-// Waits until the socket is ready for `events`. False: too late, or called off.
-bool wait_for(int socket, short events, const Patience& patience) {
-  while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(patience.end - steady_now()).count();
-    if (left <= 0 || patience.is_called_off()) return false;
-    const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;
-    pollfd waiting = {socket, events, 0};
-    const int ready = poll(&waiting, 1, static_cast<int>(std::min<std::int64_t>(left, slice)));
-    if (ready > 0) return true;
-    if (ready < 0 && errno != EINTR) return false;
-  }
-}
-
-// Waits before the next attempt. False: the dial has been called off.
-bool pause_for(milliseconds time, const Patience& patience) {
-  const auto end = std::min(patience.end, steady_now() + time);
-  while (steady_now() < end) {
-    if (patience.is_called_off()) return false;
-    poll(nullptr, 0, static_cast<int>(kAskPause.count()));
-  }
-  return steady_now() < patience.end;
-}
-
-bool write_all(int socket, std::string_view bytes, const Patience& patience) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(socket, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) {
-      bytes.remove_prefix(static_cast<std::size_t>(sent));
-    } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLOUT, patience)) return false;
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool read_all(int socket, std::string& bytes, std::size_t count, const Patience& patience) {
-  bytes.resize(count);
-  std::size_t have = 0;
-  while (have < count) {
-    const ssize_t got = recv(socket, bytes.data() + have, count - have, 0);
-    if (got > 0) {
-      have += static_cast<std::size_t>(got);
-    } else if (got == 0) {
-      return false;
-    } else if (errno == EAGAIN) {
-      if (!wait_for(socket, POLLIN, patience)) return false;
-    } else if (errno != EINTR) {
-      return false;
-    }
-  }
-  return true;
-}
-
 // What the dialler says behind its proof: which connection this is to be.
 //   name of the communicator, 64 bytes, padded with NUL | u32 channel | u32 stream | u32 streams
-void append_number(std::string& bytes, std::uint32_t number) {
-  for (std::size_t i = 0; i < 4; ++i) bytes += static_cast<char>(number >> (8 * i) & 0xff);
-}
-
-std::uint32_t number_at(std::string_view bytes, std::size_t place) {
-  std::uint32_t number = 0;
-  for (std::size_t i = 0; i < 4; ++i) {
-    number |= static_cast<std::uint32_t>(static_cast<unsigned char>(bytes[place + i])) << (8 * i);
-  }
-  return number;
-}
-
 std::string encode_channel(const PeerChannel& channel, std::uint32_t streams) {
   std::string bytes = channel.communicator.substr(0, kNameBytes - 1);
   bytes.resize(kNameBytes, '\0');
-  append_number(bytes, channel.channel);
-  append_number(bytes, channel.stream);
-  append_number(bytes, streams);
+  store::put_u32(bytes, channel.channel);
+  store::put_u32(bytes, channel.stream);
+  store::put_u32(bytes, streams);
   return bytes;
 }
 
@@ -242,9 +110,10 @@ Announced decode_channel(std::string_view bytes, std::uint32_t peer_rank) {
   PeerChannel& channel = announced.channel;
   channel.peer_rank = peer_rank;
   channel.communicator = std::string(bytes.data(), strnlen(bytes.data(), kNameBytes));
-  channel.channel = number_at(bytes, kNameBytes);
-  channel.stream = number_at(bytes, kNameBytes + 4);
-  announced.streams = number_at(bytes, kNameBytes + 8);
+  store::PayloadReader numbers(bytes.substr(kNameBytes));
+  channel.channel = numbers.u32();
+  channel.stream = numbers.u32();
+  announced.streams = numbers.u32();
   return announced;
 }
 
@@ -285,21 +154,20 @@ PeerListener::~PeerListener() {
 Result<std::unique_ptr<PeerListener>> PeerListener::listen(const std::string& address,
                                                            PeerCredentials credentials,
                                                            milliseconds greeting_time) {
-  PeerAddress where = IVY_TRY(numeric_address(address, "0"));
-  const int socket = make_socket(where);
+  SocketAddress where = parse_address(address, 0);
+  if (!where.is_valid()) return not_numeric(address);
+  const int socket = not_inherited::open([&] { return where.open_socket(); });
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
   set_options(socket);  // Buffers are inherited by what is accepted, and must be set before.
-  if (bind(socket, where.get(), where.length) != 0 || ::listen(socket, 1024) != 0) {
+  if (bind(socket, where.get(), where.size) != 0 || ::listen(socket, 1024) != 0) {
     const int failed = errno;
     not_inherited::close(socket);
     return errno_error(Code::kUnavailable, "listen on " + address + " for other ranks", failed);
   }
-  where.length = sizeof where.storage;
-  getsockname(socket, where.get(), &where.length);
-  const std::uint32_t scope = scope_of(where);
-  set_scope(where, 0);  // Another host names that interface differently.
-  return std::unique_ptr<PeerListener>(new PeerListener(socket, {address_text(where), scope},
-                                                        std::move(credentials), greeting_time));
+  where = own_address(socket);
+  // Without the scope: another host names that interface differently.
+  return std::unique_ptr<PeerListener>(new PeerListener(
+      socket, {address_text(where.storage), where.scope()}, std::move(credentials), greeting_time));
 }
 
 void PeerListener::expect(PlacesOfRanks places) {
@@ -323,11 +191,10 @@ bool PeerListener::may_greet() {
 // True if that rank connects from a host where it may be. Called under mutex_.
 bool PeerListener::is_in_place(int socket, std::uint32_t rank) const {
   if (!places_) return true;
-  PeerAddress from;
-  from.length = sizeof from.storage;
-  if (getpeername(socket, from.get(), &from.length) != 0 || rank >= places_->size()) return false;
+  const SocketAddress from = peer_address(socket);
+  if (!from.is_valid() || rank >= places_->size()) return false;
   const std::vector<std::string>& known = (*places_)[rank];
-  const std::string address = plain_address(split_address(address_text(from)).first);
+  const std::string address = host_text(from.storage);
   return std::any_of(known.begin(), known.end(),
                      [&](const std::string& each) { return plain_address(each) == address; });
 }
@@ -368,7 +235,7 @@ bool PeerListener::challenge(Greeting& greeting) {
   greeting.challenge = make_challenge(greeting.hello, credentials_.token, random_bytes(kNonceBytes),
                                       std::string(kEpochBytes, '\0'));
   // The buffer of a fresh socket takes these few bytes at once.
-  return write_all(greeting.socket, greeting.challenge, {steady_now()});
+  return send_all(greeting.socket, greeting.challenge, {steady_now()});
 }
 
 // The proof is here, with the channel behind it. True: the connection has been handed on.
@@ -474,18 +341,12 @@ struct PeerListener::Dial {
         "connect to rank " + std::to_string(channel.peer_rank) + " at " + address + ": " + why};
   }
 
-  Result<void> connect_to(int socket, PeerAddress& where) const {
+  Result<void> connect(int socket, SocketAddress& where) const {
     set_options(socket);
-    if (connect(socket, where.get(), where.length) != 0 && errno != EINPROGRESS) {
-      return this->failed(strerror(errno));
-    }
     Patience connecting = patience;
     connecting.end = std::min(connecting.end, steady_now() + kConnectTime);
-    if (!wait_for(socket, POLLOUT, connecting)) return this->failed("no answer");
-    int failed = 0;
-    socklen_t length = sizeof failed;
-    getsockopt(socket, SOL_SOCKET, SO_ERROR, &failed, &length);
-    if (failed != 0) return this->failed(strerror(failed));
+    const int error = connect_to(socket, where, connecting);
+    if (error != 0) return failed(error == ETIMEDOUT ? "no answer" : strerror(error));
     set_congestion(socket);
     return {};
   }
@@ -511,12 +372,12 @@ Result<PeerSocket> PeerListener::dial(const std::string& address, const PeerChan
 // Aborted: the peer hung up before it had greeted, or may do so before it sees the proof.
 Result<PeerSocket> PeerListener::dial_once(const Dial& dial) {
   const auto begun = steady_now();
-  const auto [host, port] = split_address(dial.address);
-  PeerAddress where = IVY_TRY(numeric_address(host, port));
-  if (scope_of(where) == 0) set_scope(where, scope_);
-  const int socket = make_socket(where);
+  SocketAddress where = parse_with_port(dial.address);
+  if (!where.is_valid()) return not_numeric(dial.address);
+  if (where.scope() == 0) where.set_scope(scope_);
+  const int socket = not_inherited::open([&] { return where.open_socket(); });
   if (socket < 0) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  Result<void> made = dial.connect_to(socket, where);
+  Result<void> made = dial.connect(socket, where);
   // The peer greets within its own time, which has begun no later than this one's.
   if (made.ok()) made = greet(socket, dial, begun + greeting_time_ / 2);
   if (made.ok()) return PeerSocket{socket, dial.streams};
@@ -534,8 +395,8 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   hello.nonce = random_bytes(kNonceBytes);
   const std::string hello_bytes = encode_hello(hello);
   std::string challenge;
-  if (!write_all(socket, hello_bytes, dial.patience) ||
-      !read_all(socket, challenge, kChallengeBytes, dial.patience)) {
+  if (!send_all(socket, hello_bytes, dial.patience) ||
+      !receive_all(socket, challenge, kChallengeBytes, dial.patience)) {
     if (steady_now() >= dial.patience.end) return dial.failed("it did not greet");
     return dial.failed("it hung up on the greeting", Code::kAborted);
   }
@@ -546,16 +407,16 @@ Result<void> PeerListener::greet(int socket, const Dial& dial, steady_clock::tim
   // the other has closed.
   if (steady_now() >= latest) return dial.failed("its greeting came late", Code::kAborted);
   const std::string proof = make_proof(hello_bytes, challenge, credentials_.token);
-  if (!write_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {
+  if (!send_all(socket, proof + encode_channel(dial.channel, dial.streams), dial.patience)) {
     return dial.failed("it hung up");
   }
   return {};
 }
 
-std::string PeerListener::host() const { return split_address(address_).first; }
+std::string PeerListener::host() const { return host_of(address_); }
 
 bool PeerListener::is_near(const std::string& address) const {
-  return split_address(address).first == split_address(address_).first;
+  return host_of(address) == host_of(address_);
 }
 
 bool PeerListener::is_there(const std::string& address) { return is_there(address, 0); }
@@ -565,19 +426,11 @@ bool PeerListener::is_peer_there(const std::string& address) const {
 }
 
 bool PeerListener::is_there(const std::string& address, std::uint32_t scope) {
-  const auto [host, port] = split_address(address);
-  Result<PeerAddress> where = numeric_address(host, port);
-  if (!where.ok()) return true;
-  if (scope_of(*where) == 0) set_scope(*where, scope);
-  const Descriptor socket(
-      ::socket(where->storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (!socket) return true;
-  int failed = connect(socket.get(), where->get(), where->length) == 0 ? 0 : errno;
-  if (failed == EINPROGRESS && wait_for(socket.get(), POLLOUT, {steady_now() + kProbeTime})) {
-    socklen_t length = sizeof failed;
-    getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &failed, &length);
-  }
-  return failed != ECONNREFUSED;
+  SocketAddress where = parse_with_port(address);
+  if (!where.is_valid()) return true;
+  if (where.scope() == 0) where.set_scope(scope);
+  const Descriptor socket(where.open_socket());
+  return !socket || connect_to(socket.get(), where, {steady_now() + kProbeTime}) != ECONNREFUSED;
 }
 
 PeerSocket PeerListener::take(const PeerChannel& channel, milliseconds at_most) {
@@ -600,20 +453,6 @@ void PeerListener::forget(const std::string& communicator) {
     not_inherited::close(entry->second.socket);
     entry = arrived_.erase(entry);
   }
-}
-
-Result<std::string> own_address_towards(const std::string& address) {
-  const auto [host, port] = split_address(address);
-  PeerAddress where = IVY_TRY(numeric_address(host, port));
-  // Connecting a datagram socket sends nothing; it only asks the routing table.
-  const Descriptor socket(::socket(where.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
-  if (!socket) return errno_error(Code::kResourceExhausted, "make a socket", errno);
-  PeerAddress own;
-  own.length = sizeof own.storage;
-  const bool is_known = connect(socket.get(), where.get(), where.length) == 0 &&
-                        getsockname(socket.get(), own.get(), &own.length) == 0;
-  if (!is_known) return errno_error(Code::kUnavailable, "find the way to " + address, errno);
-  return split_address(address_text(own)).first;
 }
 
 }  // namespace ivy::comm

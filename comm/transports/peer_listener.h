@@ -142,7 +142,4 @@ class PeerListener {
   std::thread thread_;
 };
 
-// The address of this host by which it reaches `address` ("10.0.0.9:4123"): where peers find it.
-Result<std::string> own_address_towards(const std::string& address);
-
 }  // namespace ivy::comm

@@ -1,12 +1,14 @@
 #include "comm/transports/shared_wait.h"
 
+#include <linux/membarrier.h>
 #include <sched.h>
+#include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "comm/transports/futex.h"
 #include "comm/transports/relax.h"
-#include "comm/transports/remote_barrier.h"
 #include "proto/os/clock.h"
 
 namespace ivy::comm {
@@ -30,6 +32,18 @@ std::uint32_t rounds_in(std::chrono::microseconds time) {
   return static_cast<std::uint32_t>(static_cast<double>(time.count()) * 1000 /
                                     nanoseconds_per_round);
 }
+
+// A memory barrier on every processor that runs a process which asked for it, made by a process
+// that has time to wait, so that those that have none need no barrier of their own: membarrier(2),
+// "global expedited". False: the kernel or a sandbox does not offer them. Waits for a moment (some
+// milliseconds) where the process has threads already.
+bool join_remote_barriers() {
+  return syscall(SYS_membarrier, MEMBARRIER_CMD_REGISTER_GLOBAL_EXPEDITED, 0, 0) == 0;
+}
+
+// After this, each process that joined has either done everything that stands in its program before
+// its present place, visibly, or it reads memory anew.
+void remote_barrier() { syscall(SYS_membarrier, MEMBARRIER_CMD_GLOBAL_EXPEDITED, 0, 0); }
 
 constexpr std::uint32_t kRoundsBeforeClock = 200;
 

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "proto/contract/text.h"
+#include "proto/os/socket_address.h"
 
 namespace ivy::comm {
 
@@ -25,22 +26,10 @@ Result<std::uint32_t> wanted_streams(const char* text) {
 }
 
 bool is_on_this_machine(int socket) {
-  sockaddr_storage own = {};
-  sockaddr_storage peer = {};
-  socklen_t own_length = sizeof own;
-  socklen_t peer_length = sizeof peer;
-  if (getsockname(socket, reinterpret_cast<sockaddr*>(&own), &own_length) != 0 ||
-      getpeername(socket, reinterpret_cast<sockaddr*>(&peer), &peer_length) != 0 ||
-      own.ss_family != peer.ss_family) {
-    return false;
-  }
-  if (own.ss_family == AF_INET) {
-    return reinterpret_cast<const sockaddr_in&>(own).sin_addr.s_addr ==
-           reinterpret_cast<const sockaddr_in&>(peer).sin_addr.s_addr;
-  }
-  return own.ss_family == AF_INET6 &&
-         std::memcmp(&reinterpret_cast<const sockaddr_in6&>(own).sin6_addr,
-                     &reinterpret_cast<const sockaddr_in6&>(peer).sin6_addr, sizeof(in6_addr)) == 0;
+  const sockaddr_storage own = own_address(socket).storage;
+  const sockaddr_storage peer = peer_address(socket).storage;
+  return (own.ss_family == AF_INET || own.ss_family == AF_INET6) &&
+         own.ss_family == peer.ss_family && host_text(own) == host_text(peer);
 }
 
 std::size_t bite_of(int socket) {

@@ -1,7 +1,6 @@
 #include "proto/contract/host_ranges.h"
 
 #include <algorithm>
-#include <charconv>
 #include <cstdint>
 #include <map>
 #include <set>
@@ -17,12 +16,9 @@ constexpr std::size_t kMaxRangeDigits = 18;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-std::optional<std::uint64_t> to_number(std::string_view digits) {
-  std::uint64_t number = 0;
-  const char* const end = digits.data() + digits.size();
-  const auto [stop, error] = std::from_chars(digits.data(), end, number);
-  if (error != std::errc{} || stop != end || digits.size() > kMaxRangeDigits) return {};
-  return number;
+std::optional<std::uint64_t> number_of(std::string_view digits) {
+  if (digits.size() > kMaxRangeDigits) return std::nullopt;
+  return to_number<std::uint64_t>(digits);
 }
 
 RangeFault fault(const TextPiece& piece, const std::string& what) {
@@ -39,9 +35,9 @@ using Texts = std::vector<std::string>;
 std::optional<RangeFault> expand_range(const TextPiece& range, Texts& numbers) {
   const std::size_t dash = range.text.find('-');
   const std::string_view low_text = range.text.substr(0, dash);
-  const std::optional<std::uint64_t> low = to_number(low_text);
+  const std::optional<std::uint64_t> low = number_of(low_text);
   const std::optional<std::uint64_t> high =
-      dash == std::string_view::npos ? low : to_number(range.text.substr(dash + 1));
+      dash == std::string_view::npos ? low : number_of(range.text.substr(dash + 1));
   if (!low || !high) return fault(range, "is not a number or a range low-high");
   if (*high < *low) return fault(range, "goes down");
   if (*high - *low >= kMaxHosts || numbers.size() + (*high - *low) >= kMaxHosts)
@@ -141,7 +137,7 @@ std::string range_text(const std::vector<std::string_view>& numbers) {
   for (std::size_t at = 0; at < numbers.size();) {
     const std::string_view low = numbers[at];
     std::string_view high = low;
-    while (++at < numbers.size() && numbers[at] == zero_padded(*to_number(high) + 1, low.size()))
+    while (++at < numbers.size() && numbers[at] == zero_padded(*number_of(high) + 1, low.size()))
       high = numbers[at];
     text += (text.empty() ? "" : ",") + std::string(low);
     if (high != low) text += "-" + std::string(high);
@@ -198,7 +194,7 @@ bool is_safe_host_name(std::string_view name) {
 
 bool is_pretended_host(std::string_view name) {
   constexpr std::string_view kPrefix = "fake";
-  return name.starts_with(kPrefix) && to_number(name.substr(kPrefix.size())).has_value();
+  return name.starts_with(kPrefix) && number_of(name.substr(kPrefix.size())).has_value();
 }
 
 }  // namespace ivy

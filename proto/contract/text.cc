@@ -68,6 +68,12 @@ std::string_view take_part(std::string_view& text, char separator) {
   return part;
 }
 
+std::vector<std::string_view> parts_of(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  while (!text.empty()) parts.push_back(take_part(text, separator));
+  return parts;
+}
+
 std::vector<std::string_view> words_of(std::string_view text) {
   constexpr std::string_view kBlanks = " \t\n";
   std::vector<std::string_view> words;
@@ -136,6 +142,11 @@ std::string zero_padded(std::uint64_t number, std::size_t width) {
 std::string with_port(const std::string& address, int port) {
   const bool is_ipv6 = address.find(':') != std::string::npos;
   return (is_ipv6 ? "[" + address + "]" : address) + ":" + std::to_string(port);
+}
+
+std::string host_of(const std::string& address) {
+  const std::string host = address.substr(0, address.rfind(':'));
+  return host.starts_with('[') && host.ends_with(']') ? host.substr(1, host.size() - 2) : host;
 }
 
 std::optional<double> clock_seconds(std::string_view text) {

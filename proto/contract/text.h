@@ -34,6 +34,8 @@ void add_item(std::string& list, std::string_view item);
 
 // Cuts the text at its first separator: returns what stands before it, and leaves what follows.
 std::string_view take_part(std::string_view& text, char separator);
+// All parts; none of an empty text, nor behind a separator at the end.
+std::vector<std::string_view> parts_of(std::string_view text, char separator);
 
 // The words of a text, between blanks and line ends.
 std::vector<std::string_view> words_of(std::string_view text);
@@ -94,6 +96,8 @@ std::string zero_padded(std::uint64_t number, std::size_t width);
 
 // An address with its port: "10.0.0.1:8080", "[::1]:8080".
 std::string with_port(const std::string& address, int port);
+// The address without its port, and without brackets.
+std::string host_of(const std::string& address);
 
 // A time as schedulers write it, [days-]hours:minutes:seconds or minutes:seconds, in seconds. Only
 // its first number may be more than a clock shows.

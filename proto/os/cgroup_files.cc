@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <charconv>
 
+#include "proto/contract/text.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -12,16 +13,6 @@ constexpr std::size_t kMaxFileBytes = 4u << 20;
 
 std::string content_of(const std::string& path) {
   return read_file(path, kMaxFileBytes).value_or("");
-}
-
-std::vector<std::string_view> split(std::string_view text, char separator) {
-  std::vector<std::string_view> parts;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(separator, at), text.size());
-    parts.push_back(text.substr(at, end - at));
-    at = end + 1;
-  }
-  return parts;
 }
 
 // mountinfo writes blank, tab, newline and backslash as three octal digits.
@@ -50,14 +41,14 @@ std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
   constexpr std::size_t kRootField = 3;
   constexpr std::size_t kPointField = 4;
   std::vector<Mount> mounts;
-  for (const std::string_view line : split(mountinfo, '\n')) {
+  for (const std::string_view line : parts_of(mountinfo, '\n')) {
     const std::size_t dash = line.find(" - ");
     if (dash == std::string_view::npos) continue;
-    const auto before = split(line.substr(0, dash), ' ');
+    const auto before = parts_of(line.substr(0, dash), ' ');
     // The type, the source and the super options.
-    const auto after = split(line.substr(dash + 3), ' ');
+    const auto after = parts_of(line.substr(dash + 3), ' ');
     if (before.size() <= kPointField || after.size() < 3 || after[0] != type) continue;
-    const auto options = split(after[2], ',');
+    const auto options = parts_of(after[2], ',');
     if (!option.empty() && std::ranges::find(options, option) == options.end()) continue;
     mounts.push_back(Mount{unescape(before[kRootField]), unescape(before[kPointField])});
   }
@@ -66,12 +57,12 @@ std::vector<Mount> mounts_of(std::string_view mountinfo, std::string_view type,
 
 // The path of this process's cgroup in the hierarchy with this controller (empty: version 2).
 std::optional<std::string> path_in_hierarchy(std::string_view cgroup, std::string_view controller) {
-  for (const std::string_view line : split(cgroup, '\n')) {
+  for (const std::string_view line : parts_of(cgroup, '\n')) {
     const std::size_t first = line.find(':');
     const std::size_t second = line.find(':', first + 1);
     if (first == std::string_view::npos || second == std::string_view::npos) continue;
     const std::string_view names = line.substr(first + 1, second - first - 1);
-    const auto controllers = split(names, ',');
+    const auto controllers = parts_of(names, ',');
     const bool matches = controller.empty()
                              ? line.substr(0, first) == "0" && names.empty()
                              : std::ranges::find(controllers, controller) != controllers.end();
@@ -101,17 +92,17 @@ std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo,
   return visible_directory(mounts_of(mountinfo, "cgroup2", ""), *path);
 }
 
-std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
-                                                      std::string_view cgroup) {
-  const auto path = path_in_hierarchy(cgroup, "memory");
+std::optional<std::string> cgroup_v1_directory(std::string_view mountinfo, std::string_view cgroup,
+                                               std::string_view controller) {
+  const auto path = path_in_hierarchy(cgroup, controller);
   if (!path) return std::nullopt;
-  return visible_directory(mounts_of(mountinfo, "cgroup", "memory"), *path);
+  return visible_directory(mounts_of(mountinfo, "cgroup", controller), *path);
 }
 
 std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key) {
   const std::string text = content_of(file);
-  for (const std::string_view line : split(text, '\n')) {
-    const auto words = split(line, ' ');
+  for (const std::string_view line : parts_of(text, '\n')) {
+    const auto words = parts_of(line, ' ');
     if (words.size() != 2 || words[0] != key) continue;
     long value = 0;
     const auto parsed = std::from_chars(words[1].data(), words[1].data() + words[1].size(), value);
@@ -123,7 +114,7 @@ std::optional<long> read_cgroup_counter(const std::string& file, std::string_vie
 long surrounding_memory_kills() {
   const std::string mountinfo = content_of("/proc/self/mountinfo");
   const std::string cgroup = content_of("/proc/self/cgroup");
-  if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup)) {
+  if (const auto v1 = cgroup_v1_directory(mountinfo, cgroup, "memory")) {
     const auto kills = read_cgroup_counter(*v1 + "/memory.oom_control", "oom_kill");
     if (kills) return *kills;
   }
@@ -175,7 +166,7 @@ std::uint64_t surrounding_memory_left() {
   const std::string mountinfo = content_of("/proc/self/mountinfo");
   const std::string cgroup = content_of("/proc/self/cgroup");
   std::uint64_t left = ~std::uint64_t{0};
-  if (const auto v1 = memory_cgroup_v1_directory(mountinfo, cgroup))
+  if (const auto v1 = cgroup_v1_directory(mountinfo, cgroup, "memory"))
     left = std::min(left, memory_left_below_limits(*v1));
   if (const auto v2 = cgroup_v2_directory(mountinfo, cgroup))
     left = std::min(left, memory_left_below_limits(*v2));
@@ -189,7 +180,7 @@ std::optional<std::string> own_cgroup_v2_directory() {
 std::vector<pid_t> pids_in_cgroup(const std::string& directory) {
   std::vector<pid_t> pids;
   const std::string text = content_of(directory + "/cgroup.procs");
-  for (const std::string_view line : split(text, '\n')) {
+  for (const std::string_view line : parts_of(text, '\n')) {
     pid_t pid = 0;
     std::from_chars(line.data(), line.data() + line.size(), pid);
     pids.push_back(pid);

@@ -18,8 +18,9 @@ namespace ivy {
 std::optional<std::string> cgroup_v2_directory(std::string_view mountinfo, std::string_view cgroup);
 // The same for this process, read from its /proc files.
 std::optional<std::string> own_cgroup_v2_directory();
-std::optional<std::string> memory_cgroup_v1_directory(std::string_view mountinfo,
-                                                      std::string_view cgroup);
+// The same of version 1, in the hierarchy of a controller: "memory", "cpu". Pure.
+std::optional<std::string> cgroup_v1_directory(std::string_view mountinfo, std::string_view cgroup,
+                                               std::string_view controller);
 
 // The number behind `key` in a "key value" file such as memory.events; nothing when it is absent.
 std::optional<long> read_cgroup_counter(const std::string& file, std::string_view key);

@@ -10,6 +10,7 @@ struct InterfaceAddress {
   std::string interface;
   std::string address;  // As host_text() writes it, in numbers.
   bool loopback = false;
+  int prefix_bits = 0;  // The length of its network's part.
 };
 
 // IPv4 and IPv6 addresses of interfaces that are up, at most 1024; nothing when the system does not

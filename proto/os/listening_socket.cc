@@ -31,16 +31,7 @@ Result<int> listen_tcp(const std::string& address, std::uint16_t port) {
   return errno_error(code, "listen on " + address + " port " + std::to_string(port), errno);
 }
 
-std::uint16_t bound_port(int fd) {
-  sockaddr_storage address{};
-  socklen_t size = sizeof address;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&address), &size) != 0) return 0;
-  if (address.ss_family == AF_INET)
-    return ntohs(reinterpret_cast<const sockaddr_in&>(address).sin_port);
-  if (address.ss_family == AF_INET6)
-    return ntohs(reinterpret_cast<const sockaddr_in6&>(address).sin6_port);
-  return 0;
-}
+std::uint16_t bound_port(int fd) { return own_address(fd).port(); }
 
 Result<int> listen_unix(const std::string& path, int type, int backlog) {
   SocketAddress place = unix_address(path);

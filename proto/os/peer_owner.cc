@@ -12,6 +12,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "proto/os/socket_address.h"
+
 namespace ivy {
 namespace {
 
@@ -120,17 +122,10 @@ PeerOwners::Found PeerOwners::look_up(const Ends& ends) {
 }
 
 PeerOwners::Owner PeerOwners::of(int fd) {
-  sockaddr_storage here{};
-  sockaddr_storage there{};
-  const auto named = [&] {
-    socklen_t here_bytes = sizeof here;
-    socklen_t there_bytes = sizeof there;
-    return getsockname(fd, reinterpret_cast<sockaddr*>(&here), &here_bytes) == 0 &&
-           getpeername(fd, reinterpret_cast<sockaddr*>(&there), &there_bytes) == 0;
-  };
+  const SocketAddress there = peer_address(fd);
   if (!netlink_) return {};
-  if (!named()) return {Where::kGone, 0, 0};
-  const Ends ends{end_of(there), end_of(here)};
+  if (!there.is_valid()) return {Where::kGone, 0, 0};
+  const Ends ends{end_of(there.storage), end_of(own_address(fd).storage)};
   const Found found = look_up(ends);
   // A socket without an inode has no owner any more; the kernel reports it as root's.
   if (found.error == 0 && found.socket.idiag_inode != 0)
@@ -143,7 +138,7 @@ PeerOwners::Owner PeerOwners::of(int fd) {
   // Look up our own end, to tell an unknown peer from a kernel that reports no sockets at all.
   const Found own = look_up({ends.to, ends.from});
   if (own.error == 0) return {is_loopback(ends.from) ? Where::kGone : Where::kElsewhere, 0, 0};
-  if (!named()) return {Where::kGone, 0, 0};
+  if (!peer_address(fd).is_valid()) return {Where::kGone, 0, 0};
   why_unknown_ = std::strerror(own.error);
   return {};
 }

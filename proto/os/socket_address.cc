@@ -6,8 +6,8 @@
 #include <sys/un.h>
 
 #include <array>
-#include <charconv>
 #include <cstring>
+#include <optional>
 
 #include "proto/contract/text.h"
 
@@ -44,13 +44,10 @@ SocketAddress parse_address(const std::string& address, std::uint16_t port) {
 SocketAddress parse_with_port(std::string_view text) {
   const std::size_t colon = text.rfind(':');
   if (colon == std::string_view::npos) return {};
-  std::uint16_t port = 0;
-  const char* const end = text.data() + text.size();
-  const std::from_chars_result read = std::from_chars(text.data() + colon + 1, end, port);
-  if (read.ec != std::errc() || read.ptr != end) return {};
-  std::string_view host = text.substr(0, colon);
-  if (host.starts_with('[') && host.ends_with(']')) host = host.substr(1, host.size() - 2);
-  return parse_address(host == "localhost" ? "127.0.0.1" : std::string(host), port);
+  const std::optional<std::uint16_t> port = to_number<std::uint16_t>(text.substr(colon + 1));
+  if (!port) return {};
+  const std::string host = host_of(std::string(text));
+  return parse_address(host == "localhost" ? "127.0.0.1" : host, *port);
 }
 
 SocketAddress unix_address(std::string_view path) {
@@ -64,9 +61,38 @@ SocketAddress unix_address(std::string_view path) {
   return made;
 }
 
+namespace {
+
+SocketAddress named_by(int (*ask)(int, sockaddr*, socklen_t*), int socket) {
+  SocketAddress named;
+  socklen_t size = sizeof named.storage;
+  if (ask(socket, named.get(), &size) != 0) return {};
+  named.size = size;
+  return named;
+}
+
+}  // namespace
+
+SocketAddress own_address(int socket) { return named_by(getsockname, socket); }
+SocketAddress peer_address(int socket) { return named_by(getpeername, socket); }
+
 // The port lies at the same place in both kinds.
 std::uint16_t SocketAddress::port() const {
+  if (storage.ss_family != AF_INET && storage.ss_family != AF_INET6) return 0;
   return ntohs(reinterpret_cast<const sockaddr_in&>(storage).sin_port);
+}
+
+std::uint32_t SocketAddress::scope() const {
+  const auto& v6 = reinterpret_cast<const sockaddr_in6&>(storage);
+  return storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr) ? v6.sin6_scope_id
+                                                                               : 0;
+}
+
+void SocketAddress::set_scope(std::uint32_t scope) {
+  auto& v6 = reinterpret_cast<sockaddr_in6&>(storage);
+  if (storage.ss_family == AF_INET6 && IN6_IS_ADDR_LINKLOCAL(&v6.sin6_addr)) {
+    v6.sin6_scope_id = scope;
+  }
 }
 
 std::string host_text(const sockaddr_storage& address) {

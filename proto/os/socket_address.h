@@ -16,7 +16,10 @@ struct SocketAddress {
 
   bool is_valid() const { return size != 0; }
   sockaddr* get() { return reinterpret_cast<sockaddr*>(&storage); }
-  std::uint16_t port() const;  // An IPv4 or IPv6 address has one.
+  std::uint16_t port() const;  // 0: neither an IPv4 nor an IPv6 address, which have one.
+  // The interface of a link-local address; 0 for any other, which takes none.
+  std::uint32_t scope() const;
+  void set_scope(std::uint32_t scope);
   // Opens a non-blocking socket; returns -1 and sets errno on failure.
   int open_socket() const;
 };
@@ -28,6 +31,10 @@ SocketAddress parse_with_port(std::string_view text);
 
 // The result is not valid if the path is too long for a socket.
 SocketAddress unix_address(std::string_view path);
+
+// The two ends of a socket. The result is not valid if the kernel names none.
+SocketAddress own_address(int socket);
+SocketAddress peer_address(int socket);
 
 // "10.0.0.1", "fd00::1"; "unix socket" for any other kind. An IPv4 address that is mapped into IPv6
 // is shown as IPv4.

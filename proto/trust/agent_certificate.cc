@@ -11,6 +11,7 @@
 #include <optional>
 
 #include "proto/contract/text.h"
+#include "proto/os/socket_address.h"
 #include "proto/trust/libcrypto.h"
 
 namespace ivy {
@@ -541,18 +542,9 @@ std::string canonical_address(std::string_view text) {
   if (text.size() > 2 && text.front() == '[' && text.back() == ']') {
     text = text.substr(1, text.size() - 2);
   }
-  std::string plain(text.substr(0, text.find('%')));
-  in_addr four{};
-  in6_addr six{};
-  std::array<char, INET6_ADDRSTRLEN> out{};
-  if (inet_pton(AF_INET, std::string(text).c_str(), &four) == 1) {
-    return inet_ntop(AF_INET, &four, out.data(), out.size());
-  }
-  if (inet_pton(AF_INET6, plain.c_str(), &six) != 1) return {};
-  if (IN6_IS_ADDR_V4MAPPED(&six)) {
-    return inet_ntop(AF_INET, &six.s6_addr[12], out.data(), out.size());
-  }
-  return inet_ntop(AF_INET6, &six, out.data(), out.size());
+  if (text.find(':') != std::string_view::npos) text = text.substr(0, text.find('%'));
+  const SocketAddress parsed = parse_address(std::string(text), 0);
+  return parsed.is_valid() ? host_text(parsed.storage) : std::string();
 }
 
 Result<void> check_host_name(const CertificateIdentity& identity, std::string_view asked) {

@@ -16,13 +16,7 @@ constexpr std::size_t kJobIdDigits = 32;
 // As large as Linux's last real-time signal.
 constexpr int kLastSignal = 64;
 
-// "a b c" -> "a", and "b c" stays.
-std::string_view take_word(std::string_view& text) {
-  const std::size_t blank = text.find(' ');
-  const std::string_view word = text.substr(0, blank);
-  text.remove_prefix(blank == std::string_view::npos ? text.size() : blank + 1);
-  return word;
-}
+std::string_view take_word(std::string_view& text) { return take_part(text, ' '); }
 
 // Parses one line into the order; false if it has another form.
 bool take_line(std::string_view line, DialOrder& order) {
@@ -78,9 +72,7 @@ std::string encode_dial_order(const DialOrder& order) {
 Result<DialOrder> parse_dial_order(std::string_view text) {
   DialOrder order;
   for (int number = 1; !text.empty(); ++number) {
-    const std::size_t newline = text.find('\n');
-    const std::string_view line = text.substr(0, newline);
-    text.remove_prefix(newline == std::string_view::npos ? text.size() : newline + 1);
+    const std::string_view line = take_part(text, '\n');
     if (number == 1 && line == kFirstLine) continue;
     if (number > 1 && line == kDialOrderEnd) break;
     if (number == 1 || !take_line(line, order))

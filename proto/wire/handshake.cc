@@ -73,28 +73,17 @@ bool equal_macs(std::string_view a, std::string_view b) {
          CRYPTO_memcmp(a.data(), b.data(), kMacBytes) == 0;
 }
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return -1;
-}
-
 }  // namespace
 
 std::string encode_hello(const HandshakeHello& hello) {
   IVY_ASSERT(hello.purpose.size() <= kPurposeBytes && hello.job_id.size() == 2 * kJobIdBytes &&
-             hello.nonce.size() == kNonceBytes);
+             is_hexadecimal(hello.job_id) && hello.nonce.size() == kNonceBytes);
   std::string bytes(kHandshakeMagic);
   store::put_u8(bytes, kHandshakeVersion & 0xff);
   store::put_u8(bytes, kHandshakeVersion >> 8);
   bytes += hello.purpose;
   bytes.append(kPurposeBytes - hello.purpose.size(), '\0');
-  for (std::size_t i = 0; i < kJobIdBytes; ++i) {
-    const int high = hex_digit(hello.job_id[2 * i]);
-    const int low = hex_digit(hello.job_id[2 * i + 1]);
-    IVY_ASSERT(high >= 0 && low >= 0);
-    store::put_u8(bytes, static_cast<std::uint8_t>(high << 4 | low));
-  }
+  bytes += from_hexadecimal(hello.job_id);
   store::put_u32(bytes, hello.generation);
   store::put_u32(bytes, hello.rank);
   store::put_u32(bytes, hello.pid);

@@ -7,6 +7,8 @@
 #include <cerrno>
 #include <vector>
 
+#include "proto/contract/text.h"
+
 namespace ivy {
 namespace {
 
@@ -14,16 +16,6 @@ namespace {
 constexpr std::string_view kQuestion = "CLIENT PROTOCOL 2\nTIMEOUT 2\nVERBOSE STATUS\n";
 constexpr std::string_view kGreeting = "SERVER PROTOCOL ";
 constexpr std::string_view kAccepted = "OK";
-
-std::vector<std::string_view> lines_of(std::string_view text) {
-  std::vector<std::string_view> lines;
-  while (!text.empty()) {
-    const std::size_t end = text.find('\n');
-    lines.push_back(text.substr(0, end));
-    text = end == std::string_view::npos ? "" : text.substr(end + 1);
-  }
-  return lines;
-}
 
 std::string_view trimmed(std::string_view line) {
   const std::size_t begin = line.find_first_not_of(' ');
@@ -90,7 +82,7 @@ std::string RasQuestion::answer() const {
   if (!heard_.starts_with(kGreeting)) return "";
   std::string text;
   bool is_preface = true;
-  for (const std::string_view line : lines_of(heard_)) {
+  for (const std::string_view line : parts_of(heard_, '\n')) {
     is_preface = is_preface && (line.starts_with(kGreeting) || line == kAccepted);
     if (is_preface) continue;
     for (const char c : line) text += c >= ' ' && c <= '~' ? c : '?';
@@ -100,7 +92,7 @@ std::string RasQuestion::answer() const {
 }
 
 std::string summary_of_ras(std::string_view answer, std::size_t longest) {
-  const std::vector<std::string_view> lines = lines_of(answer);
+  const std::vector<std::string_view> lines = parts_of(answer, '\n');
   const auto errors = std::find(lines.begin(), lines.end(), "Errors");
   if (errors == lines.end()) return "nothing in time";
   std::string summary;

@@ -14,6 +14,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/not_inherited.h"
 #include "proto/os/socket_options.h"
+#include "proto/os/socket_waits.h"
 #include "proto/wire/handshake.h"
 #include "proto/wire/store_wire.h"
 
@@ -60,9 +61,7 @@ class Attempt {
     if (::connect(socket_.get(), address, target_.address.size) == 0) return {};
     if (errno != EINPROGRESS) return errno_error(Code::kUnavailable, "connect", errno);
     if (IVY_TRY(wait(POLLOUT)) == 0) return Error{Code::kUnavailable, "connect: no answer"};
-    int error = 0;
-    socklen_t length = sizeof error;
-    getsockopt(socket_.get(), SOL_SOCKET, SO_ERROR, &error, &length);
+    const int error = error_of(socket_.get());
     if (error != 0) return errno_error(Code::kUnavailable, "connect", error);
     return {};
   }

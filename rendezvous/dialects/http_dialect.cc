@@ -5,6 +5,8 @@
 #include <set>
 #include <utility>
 
+#include "proto/contract/text.h"
+
 namespace ivy::store {
 namespace {
 
@@ -15,11 +17,9 @@ constexpr std::string_view kFinished = "http-finished:";
 
 Error bad_http(const std::string& what) { return Error{Code::kDataLoss, "HTTP: " + what}; }
 
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
-
 // The value of Content-Length; 0 where there is none.
-Result<std::size_t> body_bytes(std::string head) {
-  std::transform(head.begin(), head.end(), head.begin(), lower);
+Result<std::size_t> body_bytes(std::string_view given) {
+  const std::string head = lower_case(given);
   constexpr std::string_view kName = "\r\ncontent-length:";
   const std::size_t at = head.find(kName);
   if (at == std::string::npos) return std::size_t{0};

@@ -12,7 +12,6 @@
 #include <boost/asio/signal_set.hpp>
 #include <boost/asio/steady_timer.hpp>
 #include <cerrno>
-#include <charconv>
 #include <chrono>
 #include <csignal>
 #include <cstdio>
@@ -26,6 +25,7 @@
 
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -50,17 +50,12 @@ constexpr std::size_t kMaxStallBytes = 32u << 10;
 constexpr std::size_t kMaxTokenText = 256;
 
 // Listens on what a user wrote: "10.0.0.1:4123" or "[::]:0".
-Result<int> listen_on_text(std::string_view text) {
+Result<int> listen_on_text(const std::string& text) {
   const std::size_t colon = text.rfind(':');
-  std::uint16_t port = 0;
-  const char* const end = text.data() + text.size();
-  if (colon == std::string_view::npos ||
-      std::from_chars(text.data() + colon + 1, end, port).ptr != end || colon + 1 == text.size())
-    return wrong_option(std::string(text) + ": ADDRESS:PORT is needed");
-  std::string_view address = text.substr(0, colon);
-  if (address.starts_with('[') && address.ends_with(']'))
-    address = address.substr(1, address.size() - 2);
-  return listen_tcp(std::string(address), port);
+  const std::optional<std::uint16_t> port =
+      colon != std::string::npos ? to_number<std::uint16_t>(text.substr(colon + 1)) : std::nullopt;
+  if (!port) return wrong_option(text + ": ADDRESS:PORT is needed");
+  return listen_tcp(host_of(text), *port);
 }
 
 // Adds the sockets that are named by address to those that were inherited.

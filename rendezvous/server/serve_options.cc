@@ -92,9 +92,7 @@ bool take(std::string_view text, std::vector<int>& field) {
 
 // Splits a list at its commas.
 bool take(std::string_view text, std::vector<std::string>& field) {
-  for (field.clear(); !text.empty();
-       text.remove_prefix(std::min(text.find(','), text.size() - 1) + 1))
-    field.emplace_back(text.substr(0, text.find(',')));
+  for (field.clear(); !text.empty();) field.emplace_back(take_part(text, ','));
   return true;
 }
 

@@ -131,10 +131,8 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
 }
 
 void Server::adopt(Descriptor socket, std::string_view arrived) {
-  sockaddr_storage from{};
-  socklen_t length = sizeof from;
-  getpeername(socket.get(), reinterpret_cast<sockaddr*>(&from), &length);
-  const SessionPointer session = take_client(std::move(socket), from, Dialect::kNative);
+  const SocketAddress from = peer_address(socket.get());
+  const SessionPointer session = take_client(std::move(socket), from.storage, Dialect::kNative);
   if (session == nullptr) return;
   receive(session, arrived);
   end_turn();
@@ -368,11 +366,6 @@ ServerLimits server_limits(std::size_t torch_connections) {
   return limits;
 }
 
-std::string address_of(int fd) {
-  sockaddr_storage storage{};
-  socklen_t length = sizeof storage;
-  if (getsockname(fd, reinterpret_cast<sockaddr*>(&storage), &length) != 0) return {};
-  return address_text(storage);
-}
+std::string address_of(int fd) { return address_text(own_address(fd).storage); }
 
 }  // namespace ivy::store

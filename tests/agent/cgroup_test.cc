@@ -129,9 +129,9 @@ TEST(MemoryCgroupTest, IsFoundByItsController) {
   const char* mountinfo =
       "34 31 0:31 / /sys/fs/cgroup/cpuset rw - cgroup cgroup rw,cpuset\n"
       "35 31 0:32 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n";
-  EXPECT_EQ(memory_cgroup_v1_directory(mountinfo, "3:cpuset:/c\n4:memory:/job/7\n0::/\n"),
+  EXPECT_EQ(cgroup_v1_directory(mountinfo, "3:cpuset:/c\n4:memory:/job/7\n0::/\n", "memory"),
             "/sys/fs/cgroup/memory/job/7");
-  EXPECT_EQ(memory_cgroup_v1_directory(mountinfo, "3:cpuset:/c\n0::/\n"), std::nullopt);
+  EXPECT_EQ(cgroup_v1_directory(mountinfo, "3:cpuset:/c\n0::/\n", "memory"), std::nullopt);
 }
 
 TEST(CgroupCounterTest, ReadsOneKeyOfAFile) {

@@ -223,10 +223,14 @@ def compare_function(name, declared, found):
 
 
 def functions_of(body):
+    """The functions that a stub declares, by name; those that it takes over from the package's stub, too."""
     functions = {}
     for node in body:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             functions.setdefault(node.name, []).append(node)
+        elif isinstance(node, ast.ImportFrom) and node.level == 1 and node.module is None:
+            package = functions_of(stub())
+            functions.update({each.name: package[each.name] for each in node.names if each.asname is not None})
     return functions
 
 

@@ -20,27 +20,6 @@
 namespace ivy::python {
 namespace {
 
-// Takes x, op, group, out, async_op, timeout and factor.
-PyObject* all_reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
-  const int op = reduction_of(given[1]);
-  ArrayView input;
-  if (seat == nullptr || op < 0 || !input.take_any(given[0], 0)) return not_usual();
-  Result result;
-  PyObject* const out = given[3];
-  if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_usual();
-  if (!result.make(out == Py_None ? empty_like(given[0]) : Py_NewRef(out))) return not_usual();
-  const bool is_in_place = out != Py_None && result.view.data() == input.data();
-  if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_usual();
-  const void* const send = is_in_place ? IVY_IN_PLACE : input.data();
-  const auto call = [&](const ivy_call* how) {
-    return library.all_reduce(seat->comm, send, result.view.data(), input.count(), input.dtype(),
-                              op, how);
-  };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
-}
-
 // Takes x, src, group, async_op and timeout.
 PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
@@ -151,7 +130,7 @@ PyMethodDef methods[] = {
     {"close", close_seat, METH_O, "close(seat): its communicator is gone"},
     {"inside", count_inside, METH_NOARGS, "How many threads are inside a call of this module."},
     {"settle", settle, METH_O, "settle(code): raises what a call that returned it ended with"},
-    {"all_reduce", fast(all_reduce), METH_FASTCALL, nullptr},
+    {"all_reduce", fast(combined<&Library::all_reduce>), METH_FASTCALL, nullptr},
     {"all_reduce_", fast(combined_in_place<&Library::all_reduce>), METH_FASTCALL, nullptr},
     {"all_reduce_coalesced", fast(all_reduce_coalesced), METH_FASTCALL, nullptr},
     {"broadcast_", fast(broadcast_in_place), METH_FASTCALL, nullptr},
@@ -161,9 +140,9 @@ PyMethodDef methods[] = {
     {"broadcast", fast(broadcast), METH_FASTCALL, nullptr},
     {"reduce", fast(reduce), METH_FASTCALL, nullptr},
     {"reduce_", fast(reduce_in_place), METH_FASTCALL, nullptr},
-    {"scan", fast(running<&Library::scan>), METH_FASTCALL, nullptr},
+    {"scan", fast(combined<&Library::scan>), METH_FASTCALL, nullptr},
     {"scan_", fast(combined_in_place<&Library::scan>), METH_FASTCALL, nullptr},
-    {"exscan", fast(running<&Library::exscan>), METH_FASTCALL, nullptr},
+    {"exscan", fast(combined<&Library::exscan>), METH_FASTCALL, nullptr},
     {"exscan_", fast(combined_in_place<&Library::exscan>), METH_FASTCALL, nullptr},
     {"gather", fast(gather), METH_FASTCALL, nullptr},
     {"all_gather_", fast(all_gather_in_place), METH_FASTCALL, nullptr},

@@ -12,32 +12,21 @@ namespace ivy::python {
 // Raised where the Python package knows another one: both must come from one build.
 inline constexpr int kInterface = 4;
 
+#define IVY_CALLED_FUNCTIONS(each)                                                         \
+  each(all_reduce) each(all_reduce_coalesced) each(broadcast) each(all_gather)             \
+      each(reduce_scatter) each(barrier) each(reduce) each(scan) each(exscan) each(gather) \
+          each(all_to_all) each(send) each(recv)
+
 struct Library {
-  decltype(&ivy_all_reduce) all_reduce = nullptr;
-  decltype(&ivy_all_reduce_coalesced) all_reduce_coalesced = nullptr;
-  decltype(&ivy_broadcast) broadcast = nullptr;
-  decltype(&ivy_all_gather) all_gather = nullptr;
-  decltype(&ivy_reduce_scatter) reduce_scatter = nullptr;
-  decltype(&ivy_barrier) barrier = nullptr;
-  decltype(&ivy_reduce) reduce = nullptr;
-  decltype(&ivy_scan) scan = nullptr;
-  decltype(&ivy_exscan) exscan = nullptr;
-  decltype(&ivy_gather) gather = nullptr;
-  decltype(&ivy_all_to_all) all_to_all = nullptr;
-  decltype(&ivy_send) send = nullptr;
-  decltype(&ivy_recv) recv = nullptr;
+#define IVY_POINTER(name) decltype(&ivy_##name) name = nullptr;
+  IVY_CALLED_FUNCTIONS(IVY_POINTER)
+#undef IVY_POINTER
 
   // False, and an exception set: an address is missing.
   bool take(PyObject* addresses) {
-    return take(addresses, "ivy_all_reduce", all_reduce) &&
-           take(addresses, "ivy_all_reduce_coalesced", all_reduce_coalesced) &&
-           take(addresses, "ivy_broadcast", broadcast) &&
-           take(addresses, "ivy_all_gather", all_gather) &&
-           take(addresses, "ivy_reduce_scatter", reduce_scatter) &&
-           take(addresses, "ivy_barrier", barrier) && take(addresses, "ivy_reduce", reduce) &&
-           take(addresses, "ivy_scan", scan) && take(addresses, "ivy_exscan", exscan) &&
-           take(addresses, "ivy_gather", gather) && take(addresses, "ivy_all_to_all", all_to_all) &&
-           take(addresses, "ivy_send", send) && take(addresses, "ivy_recv", recv);
+#define IVY_TAKEN(name) &&take(addresses, "ivy_" #name, name)
+    return true IVY_CALLED_FUNCTIONS(IVY_TAKEN);
+#undef IVY_TAKEN
   }
 
  private:

@@ -79,20 +79,24 @@ inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t c
   return Py_NewRef(given[0]);
 }
 
-// scan and exscan. Takes x, op, group, out, async_op, timeout and factor.
+// all_reduce, scan and exscan. Takes x, op, group, out, async_op, timeout and factor.
 template <auto Function>
-PyObject* running(PyObject*, PyObject* const* given, Py_ssize_t count) {
+PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
   const Seat* const seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (seat == nullptr || op < 0 || given[3] != Py_None || !input.take_any(given[0], 0))
-    return not_usual();
+  if (seat == nullptr || op < 0 || !input.take_any(given[0], 0)) return not_usual();
   Result result;
-  if (!result.make(empty_like(given[0]))) return not_usual();
+  PyObject* const out = given[3];
+  if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_usual();
+  if (!result.make(out == Py_None ? empty_like(given[0]) : Py_NewRef(out))) return not_usual();
+  const bool is_in_place = out != Py_None && result.view.data() == input.data();
+  if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_usual();
+  const void* const send = is_in_place ? IVY_IN_PLACE : input.data();
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat->comm, input.data(), result.view.data(), input.count(),
-                               input.dtype(), op, how);
+    return (library.*Function)(seat->comm, send, result.view.data(), input.count(), input.dtype(),
+                               op, how);
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
 }
@@ -133,19 +137,30 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   return is_root ? result.give() : Py_NewRef(Py_None);
 }
 
-// Takes x, split, group, async_op and timeout.
-inline PyObject* all_gather_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 5 || !are_usual(given[3], given[4]) || given[1] != Py_None) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
+// An array that has one part for each rank, in place.
+template <auto Function>
+PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
+  const Seat* const seat = seat_of(group);
   ArrayView array;
-  if (seat == nullptr || !array.take_with_rows(given[0], PyBUF_WRITABLE) ||
-      !is_divisible(array, seat))
+  if (seat == nullptr || !array.take_with_rows(given, PyBUF_WRITABLE) || !is_divisible(array, seat))
     return not_usual();
   const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
   const auto call = [&](const ivy_call* how) {
-    return library.all_gather(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
+    return (library.*Function)(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(call, array.memory()) && tell_changed(given) ? Py_NewRef(given) : nullptr;
+}
+
+// Takes x, split, group, async_op and timeout.
+inline PyObject* all_gather_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 5 || !are_usual(given[3], given[4]) || given[1] != Py_None) return not_usual();
+  return exchanged_in_place<&Library::all_gather>(given[0], given[2]);
+}
+
+// Takes x, group, async_op and timeout.
+inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
+  if (count != 4 || !are_usual(given[2], given[3])) return not_usual();
+  return exchanged_in_place<&Library::all_to_all>(given[0], given[1]);
 }
 
 // Takes x, split, output_split, group, out, async_op and timeout.
@@ -164,21 +179,6 @@ inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count)
                               how);
   };
   return carry_out(call, input.memory()) ? result.give() : nullptr;
-}
-
-// Takes x, group, async_op and timeout.
-inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 4 || !are_usual(given[2], given[3])) return not_usual();
-  const Seat* const seat = seat_of(given[1]);
-  ArrayView array;
-  if (seat == nullptr || !array.take_with_rows(given[0], PyBUF_WRITABLE) ||
-      !is_divisible(array, seat))
-    return not_usual();
-  const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
-  const auto call = [&](const ivy_call* how) {
-    return library.all_to_all(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
-  };
-  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
 }
 
 }  // namespace ivy::python

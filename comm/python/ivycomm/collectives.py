@@ -250,10 +250,15 @@ def reduce_(x, dst=0, op="sum", *, group=None, async_op=False, timeout=None, fac
 
 
 def _running(name, x, op, group, out, async_op, timeout, factor):
+    group, op = resolve(group), op_number(op)
     if not group.is_member:
         return _nothing(async_op)
+    if gradients.is_recorded(x):
+        return getattr(gradients.derivatives(), name)(x, ReduceOp(op), group=group, out=out, async_op=async_op,
+                                                      timeout=timeout, factor=factor)
     with_ = _Operands(x, out, lambda shape: shape).joined()
-    return start(getattr(load(), name), (group.handle, with_.send, with_.recv, with_.output.count, with_.output.dtype, op),
+    return start(getattr(load(), f"ivy_{name}"),
+                 (group.handle, with_.send, with_.recv, with_.output.count, with_.output.dtype, op),
                  with_.keep, with_.finish(), async_op, timeout, factor)
 
 
@@ -271,11 +276,7 @@ def scan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, fac
     done = calls.scan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
         return done
-    group, op = resolve(group), op_number(op)
-    if group.is_member and gradients.is_recorded(x):
-        return gradients.derivatives().scan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
-                                            timeout=timeout, factor=factor)
-    return _running("ivy_scan", x, op, group, out, async_op, timeout, factor)
+    return _running("scan", x, op, group, out, async_op, timeout, factor)
 
 
 def scan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
@@ -295,11 +296,7 @@ def exscan(x, op="sum", *, group=None, out=None, async_op=False, timeout=None, f
     done = calls.exscan(x, op, group, out, async_op, timeout, factor)
     if done is not NotImplemented:
         return done
-    group, op = resolve(group), op_number(op)
-    if group.is_member and gradients.is_recorded(x):
-        return gradients.derivatives().exscan(x, ReduceOp(op), group=group, out=out, async_op=async_op,
-                                              timeout=timeout, factor=factor)
-    return _running("ivy_exscan", x, op, group, out, async_op, timeout, factor)
+    return _running("exscan", x, op, group, out, async_op, timeout, factor)
 
 
 def exscan_(x, op="sum", *, group=None, async_op=False, timeout=None, factor=1.0):
@@ -454,31 +451,41 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
     if gradients.is_recorded(x):
         return gradients.derivatives().all_gather(x, axis, uneven=uneven, group=group, out=out,
                                                   async_op=async_op, timeout=timeout)
+    return _gathered(x, axis, uneven, None, group, out, async_op, timeout)
+
+
+def _gathered(x, axis, uneven, dst, group, out, async_op, timeout):
+    """x of all ranks at rank dst; None: on every rank."""
     kind, array = arrays.adopt(x)
     axis = _joined_axis(kind, array, axis, out)
-    if uneven and _shape(array):
-        return _all_gather_uneven(kind, array, axis, group, out, async_op, timeout)
-    with_ = _Operands(array, out, lambda shape: (group.size * shape[0], *shape[1:]) if shape and not axis
-                      else (group.size, *shape)).separate()
-    finish = with_.finish(lambda: kind.concatenate(with_.result, axis)) if axis else with_.finish()
-    return start(load().ivy_all_gather, (group.handle, with_.send, with_.recv, with_.input.count,
-                                         with_.input.dtype),
-                 with_.keep, finish, async_op, timeout)
+    root = () if dst is None else (_root(group, dst),)
+    lengths = number_of_each(group, _shape(array)[axis], timeout) if uneven and _shape(array) else None
+    if lengths is not None and axis:
+        array = kind.move_axis_first(array, axis)
+    if root and group.rank != root[0]:
+        memory = kind.input(array)
+        function, arguments = ((load().ivy_gather, (None, memory.count)) if lengths is None else
+                               (load().ivy_gather_v, (memory.count, None, None, None)))
+        return start(function, (group.handle, memory.pointer, *arguments, memory.dtype, *root), (array, memory), None,
+                     async_op, timeout)
 
+    def shape_of_result(shape):
+        if lengths is not None:
+            return (sum(lengths), *shape[1:])
+        return (group.size * shape[0], *shape[1:]) if shape and not axis else (group.size, *shape)
 
-def _all_gather_uneven(kind, array, axis, group, out, async_op, timeout):
-    lengths = number_of_each(group, _shape(array)[axis], timeout)
-    turned = kind.move_axis_first(array, axis) if axis else array
-    each = _row_elements(_shape(turned))
-    with_ = _Operands(turned, out, lambda shape: (sum(lengths), *shape[1:])).separate()
-    counts = counts_of([length * each for length in lengths])
-
-    def turn_back():
-        return kind.input(kind.move_axis_back(with_.result, axis)).owner
-
-    return start(load().ivy_all_gather_v, (group.handle, with_.send, with_.recv, counts, None,
-                                           with_.input.dtype),
-                 (with_.keep, counts), with_.finish(turn_back) if axis else with_.finish(), async_op, timeout)
+    with_ = _Operands(array, out, shape_of_result).separate()
+    if lengths is None:
+        function, counts = load().ivy_gather if root else load().ivy_all_gather, None
+        arguments = (with_.send, with_.recv, with_.input.count)
+        finish = with_.finish(lambda: kind.concatenate(with_.result, axis)) if axis else with_.finish()
+    else:
+        function = load().ivy_gather_v if root else load().ivy_all_gather_v
+        counts = counts_of([length * _row_elements(_shape(array)) for length in lengths])
+        arguments = (with_.send, *([with_.input.count] if root else []), with_.recv, counts, None)
+        finish = with_.finish(lambda: kind.input(kind.move_axis_back(with_.result, axis)).owner) if axis else with_.finish()
+    return start(function, (group.handle, *arguments, with_.input.dtype, *root), (with_.keep, counts), finish, async_op,
+                 timeout)
 
 
 def all_gather_(x, *, split=None, group=None, async_op=False, timeout=None):
@@ -525,40 +532,7 @@ def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=Fal
     if not group.is_member:
         return _nothing(async_op)
     gradients.refuse_at_one_rank(x, "gather")
-    kind, array = arrays.adopt(x)
-    axis = _joined_axis(kind, array, axis, out)
-    dst = _root(group, dst)
-    if uneven and _shape(array):
-        return _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout)
-    if group.rank != dst:
-        memory = kind.input(array)
-        return start(load().ivy_gather, (group.handle, memory.pointer, None, memory.count, memory.dtype, dst),
-                     (array, memory), None, async_op, timeout)
-    with_ = _Operands(array, out, lambda shape: (group.size * shape[0], *shape[1:]) if shape and not axis
-                      else (group.size, *shape)).separate()
-    finish = with_.finish(lambda: kind.concatenate(with_.result, axis)) if axis else with_.finish()
-    return start(load().ivy_gather, (group.handle, with_.send, with_.recv, with_.input.count,
-                                     with_.input.dtype, dst),
-                 with_.keep, finish, async_op, timeout)
-
-
-def _gather_uneven(kind, array, axis, dst, group, out, async_op, timeout):
-    lengths = number_of_each(group, _shape(array)[axis], timeout)
-    turned = kind.move_axis_first(array, axis) if axis else array
-    if group.rank != dst:
-        memory = kind.input(turned)
-        return start(load().ivy_gather_v,
-                     (group.handle, memory.pointer, memory.count, None, None, None, memory.dtype, dst),
-                     (turned, memory), None, async_op, timeout)
-    with_ = _Operands(turned, out, lambda shape: (sum(lengths), *shape[1:])).separate()
-    counts = counts_of([length * _row_elements(_shape(turned)) for length in lengths])
-
-    def turn_back():
-        return kind.input(kind.move_axis_back(with_.result, axis)).owner
-
-    return start(load().ivy_gather_v,
-                 (group.handle, with_.send, with_.input.count, with_.recv, counts, None, with_.input.dtype, dst),
-                 (with_.keep, counts), with_.finish(turn_back) if axis else with_.finish(), async_op, timeout)
+    return _gathered(x, axis, uneven, dst, group, out, async_op, timeout)
 
 
 def gather_(x, dst=0, *, split=None, group=None, async_op=False, timeout=None):

@@ -9,23 +9,20 @@ import glob
 import os
 from ctypes import byref, c_char_p, c_int, c_size_t, c_uint, c_void_p
 
+from .device_driver import CudaError, opened
+
 _SUCCESS, _NOT_FOUND = 0, 500
 _MAJOR, _MINOR = 75, 76  # Attributes of a device: its compute capability.
 _driver = _nvrtc = None
-
-
-class CudaError(RuntimeError):
-    """A call of CUDA's driver or of NVRTC failed."""
 
 
 def driver():
     """The driver's library, initialised. CudaError: there is none, or no GPU."""
     global _driver
     if _driver is None:
-        try:
-            library = ctypes.CDLL("libcuda.so.1")
-        except OSError as error:
-            raise CudaError(f"CUDA's driver is not on this host ({error})") from None
+        library, is_rocm = opened()
+        if is_rocm:
+            raise CudaError("the GPU's driver is ROCm's, and this is for CUDA's")
         _check(library.cuInit(0), "initialise CUDA's driver", library)
         _driver = library
     return _driver

@@ -21,33 +21,40 @@ _primary = {}  # Contexts of GPUs by their numbers, kept until the process ends.
 _opened = []
 
 
-def _driver():
+class CudaError(RuntimeError):
+    """A call of the GPU's driver failed, or there is none."""
+
+
+def opened():
     """(library, which of the names are its)"""
     if not _opened:
-        named = os.environ.get("IVY_CUDA_LIB")
+        named, reasons = os.environ.get("IVY_CUDA_LIB"), []
         for name in (named,) if named else ("libcuda.so.1", "libamdhip64.so.6"):
-            with contextlib.suppress(OSError):
+            try:
                 library = ctypes.CDLL(name)
-                _opened.append((library, 0 if hasattr(library, "cuInit") else 1))
-                break
+            except OSError as error:
+                reasons.append(error)
+                continue
+            _opened.append((library, 0 if hasattr(library, "cuInit") else 1))
+            break
         else:
-            raise RuntimeError(f"the GPU's driver is not on this host: {named or 'libcuda.so.1'}")
+            raise CudaError(f"the GPU's driver is not on this host ({reasons[0]})")
     return _opened[0]
 
 
 def _call(what, *arguments):
-    library, column = _driver()
+    library, column = opened()
     name = _NAMES[what][column]
     code = getattr(library, name)(*arguments)
     if code:
-        raise RuntimeError(f"the GPU's driver: {name} failed ({code})")
+        raise CudaError(f"the GPU's driver: {name} failed ({code})")
 
 
 def device_of(pointer):
     """(DLPack's type, number) of the GPU whose memory this is."""
     number = c_int()
     _call("attributes", c_uint(1), byref(c_int(_DEVICE_ORDINAL)), byref(ctypes.cast(byref(number), c_void_p)), c_void_p(pointer))
-    return (dlpack.ROCM if _driver()[1] else dlpack.CUDA, number.value)
+    return (dlpack.ROCM if opened()[1] else dlpack.CUDA, number.value)
 
 
 @contextlib.contextmanager

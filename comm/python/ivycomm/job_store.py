@@ -76,21 +76,16 @@ class Store:
 
     def check(self, keys):
         """Are all these keys (or this one) set now?"""
-        names, all_exist = _names(keys), c_int()
-        check(load().ivy_store_check(self._group.handle, _array(c_char_p, names), len(names), byref(all_exist)))
-        return bool(all_exist.value)
+        names = _names(keys)
+        return bool(self._answer(load().ivy_store_check, c_int(), _array(c_char_p, names), len(names)).value)
 
     def add(self, key, delta=1):
         """Adds to a counter, which begins at 0; the new value. InvalidArgument if the value is no number."""
-        value = c_int64()
-        check(load().ivy_store_add(self._group.handle, _name(key), delta, byref(value)))
-        return value.value
+        return self._answer(load().ivy_store_add, c_int64(), _name(key), delta).value
 
     def append(self, key, value):
         """Adds to the end of a value, which begins empty; its length afterwards."""
-        length = c_uint64()
-        check(load().ivy_store_append(self._group.handle, _name(key), Bytes.given(_bytes(value)), byref(length)))
-        return length.value
+        return self._answer(load().ivy_store_append, c_uint64(), _name(key), Bytes.given(_bytes(value))).value
 
     def compare_set(self, key, expected, desired):
         """Stores `desired` where the value is `expected` (None: where the key is missing).
@@ -110,9 +105,7 @@ class Store:
 
     def delete(self, key):
         """Was there such a key?"""
-        existed = c_int()
-        check(load().ivy_store_remove(self._group.handle, _name(key), byref(existed)))
-        return bool(existed.value)
+        return bool(self._answer(load().ivy_store_remove, c_int(), _name(key)).value)
 
     def multi_get(self, keys, timeout=None):
         """The values of these keys as they are at one moment, as soon as all are set. Timeout as of wait()."""
@@ -137,9 +130,7 @@ class Store:
 
     def push(self, queue, value):
         """Puts a value at the end of a queue, which has a name of its own, apart from keys; its length afterwards."""
-        length = c_uint64()
-        check(load().ivy_store_push(self._group.handle, _name(queue), Bytes.given(_bytes(value)), byref(length)))
-        return length.value
+        return self._answer(load().ivy_store_push, c_uint64(), _name(queue), Bytes.given(_bytes(value))).value
 
     def pop(self, queue, timeout=None):
         """Takes the first value of a queue, and waits for one. One rank gets it. Timeout after `timeout` seconds."""
@@ -149,21 +140,15 @@ class Store:
 
     def queue_length(self, queue):
         """How many values wait in a queue."""
-        length = c_uint64()
-        check(load().ivy_store_queue_length(self._group.handle, _name(queue), byref(length)))
-        return length.value
+        return self._answer(load().ivy_store_queue_length, c_uint64(), _name(queue)).value
 
     def keys(self, prefix=""):
         """The keys that begin so, sorted."""
-        names = Bytes()
-        check(load().ivy_store_list(self._group.handle, _name(prefix), byref(names)))
-        return _taken(names).decode().split("\0")[:-1]
+        return _taken(self._answer(load().ivy_store_list, Bytes(), _name(prefix))).decode().split("\0")[:-1]
 
     def num_keys(self, prefix=""):
         """How many keys begin so."""
-        count = c_uint64()
-        check(load().ivy_store_count(self._group.handle, _name(prefix), byref(count)))
-        return count.value
+        return self._answer(load().ivy_store_count, c_uint64(), _name(prefix)).value
 
     def barrier(self, name, size=None, member=None, timeout=None):
         """Meets at a barrier of this name; the number of the round, from 1. Timeout after `timeout` seconds.
@@ -171,7 +156,7 @@ class Store:
         size: how many meet (None: all ranks); member: which of them this is, below size (None: this rank). Any
         ranks and threads may meet; whoever dies before it has come is missing, and no group breaks.
         """
-        size, member = _place(self._size() if size is None else size, self._rank() if member is None else member)
+        size, member = _place(self._group.size if size is None else size, self._group.rank if member is None else member)
         meeting = Meeting(size=size, member=member)
         self._wait(load().ivy_store_barrier, (_name(name), byref(meeting)), (), timeout,
                    f"barrier {name!r} was not complete")
@@ -183,15 +168,11 @@ class Store:
 
     def why(self):
         """Text: who waits for what in the store, and who has not come; for people."""
-        text = Bytes()
-        check(load().ivy_store_why(self._group.handle, byref(text)))
-        return _taken(text).decode(errors="replace")
+        return _taken(self._answer(load().ivy_store_why, Bytes())).decode(errors="replace")
 
-    def _size(self):
-        return self._group.size
-
-    def _rank(self):
-        return self._group.rank
+    def _answer(self, function, answer, *arguments):
+        check(function(self._group.handle, *arguments, byref(answer)))
+        return answer
 
     # Calls function(communicator, *before, milliseconds, *behind) until it has an answer.
     def _wait(self, function, before, behind, timeout, what):

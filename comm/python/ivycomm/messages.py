@@ -72,20 +72,20 @@ def recv_(x, src=None, tag=None, *, group=None, timeout=None, with_message=False
     done = calls.recv_(x, src, tag, group, False, timeout, with_message)
     if done is not NotImplemented:
         return done
-    group = resolve(group)
-    if not group.is_member:
-        return None
-    kind, array, memory = _in_place(x)
-    return _recv(group, memory, src, tag, (x, memory), _written(kind, array, x), False, timeout, with_message)
+    return _recv_into(x, src, tag, group, False, timeout, with_message)
 
 
 def irecv(x, src=None, tag=None, *, group=None, timeout=None):
     """recv into x that returns a Work at once; its message() tells who sent."""
+    return _recv_into(x, src, tag, group, True, timeout, True)
+
+
+def _recv_into(x, src, tag, group, async_op, timeout, with_message):
     group = resolve(group)
     if not group.is_member:
-        return _nothing(True)
+        return _nothing(async_op)
     kind, array, memory = _in_place(x)
-    return _recv(group, memory, src, tag, (x, memory), _written(kind, array, x), True, timeout, True)
+    return _recv(group, memory, src, tag, (x, memory), _written(kind, array, x), async_op, timeout, with_message)
 
 
 def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message):

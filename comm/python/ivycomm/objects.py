@@ -5,6 +5,7 @@ raises pickle's exception on its rank, and a TypeError that names this rank on t
 """
 
 import ctypes
+import itertools
 import pickle
 
 from . import docstrings
@@ -70,41 +71,31 @@ def broadcast_object(obj=None, src=0, *, group=None, timeout=None):
 
 def all_gather_object(obj, *, group=None, timeout=None):
     """[object of rank 0, object of rank 1, ...] on every rank."""
-    group = resolve(group)
-    if not group.is_member:
-        return None
-    data, pointer, size, error = _bytes_of(obj)
-    sizes = number_of_each(group, size, timeout)
-    _raise_refusals(dict(enumerate(sizes)), error)
-    room = _room(sum(sizes))
-    start(load().ivy_all_gather_v, (group.handle, _address(pointer), _address(room), counts_of(sizes), None, U8),
-          (data, pointer, room), timeout=timeout)
-    return _objects(room, sizes)
-
-
-def _objects(room, sizes):
-    objects, begin = [], 0
-    for size in sizes:
-        objects.append(_object(room, begin, size))
-        begin += size
-    return objects
+    return _gathered(obj, None, group, timeout)
 
 
 def gather_object(obj, dst=0, *, group=None, timeout=None):
     """[object of rank 0, object of rank 1, ...] at rank dst, None on the others."""
+    return _gathered(obj, dst, group, timeout)
+
+
+def _gathered(obj, dst, group, timeout):
+    """dst None: on every rank."""
     group = resolve(group)
     if not group.is_member:
         return None
-    dst = _root(group, dst)
-    at_root = group.rank == dst
+    root = () if dst is None else (_root(group, dst),)
     data, pointer, size, error = _bytes_of(obj)
     sizes = number_of_each(group, size, timeout)
     _raise_refusals(dict(enumerate(sizes)), error)
-    room = _room(sum(sizes)) if at_root else None
-    start(load().ivy_gather_v, (group.handle, _address(pointer), size, _address(room) if at_root else None,
-                                counts_of(sizes), None, U8, dst),
+    room = None if root and group.rank != root[0] else _room(sum(sizes))
+    function, own = (load().ivy_gather_v, (size,)) if root else (load().ivy_all_gather_v, ())
+    start(function, (group.handle, _address(pointer), *own, None if room is None else _address(room), counts_of(sizes),
+                     None, U8, *root),
           (data, pointer, room), timeout=timeout)
-    return _objects(room, sizes) if at_root else None
+    if room is None:
+        return None
+    return [_object(room, end - size, size) for end, size in zip(itertools.accumulate(sizes), sizes)]
 
 
 def _pickles_of(objects, count):

@@ -267,45 +267,22 @@ class IvyArrays(StagedArrays):
                 return kind, native
         raise TypeError(f"a {type(x).__name__} of a {type(native).__name__} cannot be sent")
 
-    @classmethod
-    def dtype_name(cls, x):
-        kind, native = cls._inner(x)
-        return kind.dtype_name(native)
+    def _of_inner(name):  # noqa: N805: it makes methods.
+        """The function of that name, of the array that stands in the ivy.Array."""
+        def call(cls, x, *others):
+            kind, native = cls._inner(x)
+            return getattr(kind, name)(native, *others)
 
-    @classmethod
-    def input(cls, x):
-        kind, native = cls._inner(x)
-        return kind.input(native)
+        return classmethod(call)
 
-    @classmethod
-    def output(cls, x, what):
-        kind, native = cls._inner(x)
-        return kind.output(native, what)
-
-    @classmethod
-    def for_output(cls, x, what):
-        kind, native = cls._inner(x)
-        return kind.for_output(native, what)
+    dtype_name, input, place = _of_inner("dtype_name"), _of_inner("input"), _of_inner("place")
+    output, for_output = _of_inner("output"), _of_inner("for_output")
+    refuse_gradient, refuse_axis = _of_inner("refuse_gradient"), _of_inner("refuse_axis")
 
     @classmethod
     def empty(cls, shape, like):
         kind, native = cls._inner(like)
         return kind.empty(shape, native)
-
-    @classmethod
-    def place(cls, x):
-        kind, native = cls._inner(x)
-        return kind.place(native)
-
-    @classmethod
-    def refuse_gradient(cls, x):
-        kind, native = cls._inner(x)
-        kind.refuse_gradient(native)
-
-    @classmethod
-    def refuse_axis(cls, x):
-        kind, native = cls._inner(x)
-        kind.refuse_axis(native)
 
     @classmethod
     def copy(cls, to, from_):

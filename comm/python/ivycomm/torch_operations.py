@@ -248,10 +248,6 @@ _all_to_all = _Operation(
     lambda shape, gradient, split, output_split, group: _all_to_all(gradient, output_split, split, group))
 
 
-def _scanned(x, op, factor, group, **how):
-    return collectives.scan(x, op, group=_group(group), factor=factor, **how)
-
-
 def _mirrored(x, group):
     """x of the rank that is as far from the last one as this rank is from the first."""
     members = _group(group)
@@ -261,20 +257,19 @@ def _mirrored(x, group):
 
 _MIRROR_TAG = (1 << 30) - 1  # Far from what programs count up to.
 
-_scan = _Operation(
-    "scan", "str op, float factor, str group", _scanned, lambda x, *_: x.shape,
-    lambda shape, gradient, op, factor, group: _weighed(
-        _mirrored(_scan(_mirrored(gradient, group), "sum", 1.0, group), group), op, factor, _group(group).size))
+
+def _running(function):
+    """scan or exscan."""
+    operation = _Operation(
+        function.__name__, "str op, float factor, str group",
+        lambda x, op, factor, group, **how: function(x, op, group=_group(group), factor=factor, **how),
+        lambda x, *_: x.shape,
+        lambda shape, gradient, op, factor, group: _weighed(
+            _mirrored(operation(_mirrored(gradient, group), "sum", 1.0, group), group), op, factor, _group(group).size))
+    return operation
 
 
-def _scanned_before(x, op, factor, group, **how):
-    return collectives.exscan(x, op, group=_group(group), factor=factor, **how)
-
-
-_exscan = _Operation(
-    "exscan", "str op, float factor, str group", _scanned_before, lambda x, *_: x.shape,
-    lambda shape, gradient, op, factor, group: _weighed(
-        _mirrored(_exscan(_mirrored(gradient, group), "sum", 1.0, group), group), op, factor, _group(group).size))
+_scan, _exscan = _running(collectives.scan), _running(collectives.exscan)
 
 
 def _sent_and_received(x, dst, src, tag, shape, group, async_op=False, timeout=None):
@@ -338,6 +333,11 @@ def all_reduce_coalesced(xs, op="sum", *, group=None, async_op=False, timeout=No
 
 def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """As ivycomm.all_gather."""
+    return _along(axis, _all_gather, (), x, uneven, group, out, async_op, timeout)
+
+
+def _along(axis, operation, root, x, uneven, group, out, async_op, timeout):
+    """A gathering operation, which knows axis 0 only, along any axis. root: the arguments before the lengths."""
     if not _is_member(group):
         return _nothing(async_op)
     if x.dim() == 0:
@@ -345,7 +345,7 @@ def all_gather(x, axis=0, *, uneven=False, group=None, out=None, async_op=False,
     axis = collectives._normal_axis(axis, x.dim())
     turned = x.movedim(axis, 0) if axis else x
     lengths = _lengths(turned, group, timeout) if uneven else []
-    result = _all_gather(turned, lengths, _name(group), out=out, async_op=async_op, timeout=timeout)
+    result = operation(turned, *root, lengths, _name(group), out=out, async_op=async_op, timeout=timeout)
     return _turned_back(result, axis, async_op)
 
 
@@ -403,15 +403,7 @@ def reduce(x, dst=0, op="sum", *, group=None, out=None, async_op=False, timeout=
 def gather(x, dst=0, axis=0, *, uneven=False, group=None, out=None, async_op=False, timeout=None):
     """As ivycomm.gather, but the other ranks get zeros of the result's shape, so that they too have something to call
     backward() on."""
-    if not _is_member(group):
-        return _nothing(async_op)
-    if x.dim() == 0:
-        x = x.reshape(1)
-    axis = collectives._normal_axis(axis, x.dim())
-    turned = x.movedim(axis, 0) if axis else x
-    lengths = _lengths(turned, group, timeout) if uneven else []
-    result = _gather(turned, dst, lengths, _name(group), out=out, async_op=async_op, timeout=timeout)
-    return _turned_back(result, axis, async_op)
+    return _along(axis, _gather, (dst,), x, uneven, group, out, async_op, timeout)
 
 
 def scatter(x=None, src=0, *, split=None, group=None, out=None, async_op=False, timeout=None):

@@ -126,17 +126,21 @@ class Calls:
             works += [begin() for begin in messages]
         return handed(JoinedWork(works))
 
+    def _call(self, function, *arguments, factor=0.0):
+        """The body that makes this call of the library."""
+        handle = self._channel.handle
+
+        def body(keep, timeout):
+            start(function, (handle, *arguments), keep, timeout=timeout, factor=factor)
+
+        return body
+
     def allreduce(self, tensors, opts=None):
         return self._begin_each(opts, [self._reduced_in_place(tensor, opts) for tensor in _listed(tensors)])
 
     def _reduced_in_place(self, tensor, opts):
         dense, (op, factor) = Dense(tensor, True), _reduction(opts)
-        function, handle = load().ivy_all_reduce, self._channel.handle
-
-        def body(keep, timeout):
-            start(function, (handle, IN_PLACE, dense.pointer, dense.count, dense.number, op), keep, timeout=timeout,
-                  factor=factor)
-
+        body = self._call(load().ivy_all_reduce, IN_PLACE, dense.pointer, dense.count, dense.number, op, factor=factor)
         return body, [tensor], (dense,), (dense,)
 
     def allreduce_coalesced(self, tensors, opts=None):
@@ -147,23 +151,15 @@ class Calls:
         pointers = c_void_p * len(denses)
         send, recv = pointers(*[IN_PLACE] * len(denses)), pointers(*(dense.pointer for dense in denses))
         counts, number = counts_of([dense.count for dense in denses]), denses[0].number
-        function, handle = load().ivy_all_reduce_coalesced, self._channel.handle
-
-        def body(keep, timeout):
-            start(function, (handle, len(denses), send, recv, counts, number, op), keep, timeout=timeout,
-                  factor=factor)
-
+        body = self._call(load().ivy_all_reduce_coalesced, len(denses), send, recv, counts, number, op, factor=factor)
         return self._begin_each(opts, [(body, tensors, denses, denses)])
 
     def broadcast(self, tensors, opts=None):
         return self._begin_each(opts, [self._broadcast(tensor, _root(opts)) for tensor in _listed(tensors)])
 
     def _broadcast(self, tensor, root):
-        dense, function, handle = Dense(tensor), load().ivy_broadcast, self._channel.handle
-
-        def body(keep, timeout):
-            start(function, (handle, dense.pointer, dense.count, dense.number, root), keep, timeout=timeout)
-
+        dense = Dense(tensor)
+        body = self._call(load().ivy_broadcast, dense.pointer, dense.count, dense.number, root)
         return body, [tensor], (dense,), () if root == self._channel.rank else (dense,)
 
     def reduce(self, tensors, opts=None):
@@ -173,17 +169,12 @@ class Calls:
         dense, (op, factor), root = Dense(tensor, True), _reduction(opts), _root(opts)
         is_root = root == self._channel.rank
         send, recv = (IN_PLACE, dense.pointer) if is_root else (dense.pointer, None)
-        function, handle = load().ivy_reduce, self._channel.handle
-
-        def body(keep, timeout):
-            start(function, (handle, send, recv, dense.count, dense.number, op, root), keep, timeout=timeout,
-                  factor=factor)
-
+        body = self._call(load().ivy_reduce, send, recv, dense.count, dense.number, op, root, factor=factor)
         return body, [tensor], (dense,), (dense,) if is_root else ()
 
     def _gathered(self, output, input_):
         """output: a Row, whose parts may be of different lengths."""
-        dense, handle = Dense(input_), self._channel.handle
+        dense = Dense(input_)
         if output.is_even:
             function, counts = load().ivy_all_gather, (dense.count,)
         else:
@@ -191,11 +182,7 @@ class Calls:
         if output.counts[self._channel.rank] != dense.count:
             raise ValueError(f"backend ivy: rank {self._channel.rank}'s input has {dense.count} elements, and its "
                              f"place in the output {output.counts[self._channel.rank]}")
-
-        def body(keep, timeout):
-            start(function, (handle, dense.pointer, output.dense.pointer, *counts, dense.number), keep,
-                  timeout=timeout)
-
+        body = self._call(function, dense.pointer, output.dense.pointer, *counts, dense.number)
         return body, (dense, output.dense, counts)
 
     def allgather(self, outputs, inputs, opts=None):
@@ -218,13 +205,9 @@ class Calls:
                              f"{dense.count} have {dense.count * self._channel.size}")
         if whole.number != dense.number:
             raise ValueError(f"backend ivy: the output is {output.dtype}, the input {input_.dtype}")
-        function, handle = load().ivy_all_gather, self._channel.handle
         own = whole.pointer + dense.tensor.numel() * dense.tensor.element_size() * self._channel.rank
         send = IN_PLACE if dense.pointer == own else dense.pointer
-
-        def body(keep, timeout):
-            start(function, (handle, send, whole.pointer, dense.count, dense.number), keep, timeout=timeout)
-
+        body = self._call(load().ivy_all_gather, send, whole.pointer, dense.count, dense.number)
         return body, [output], (dense, whole), (whole,)
 
     def all_gather_single_coalesced(self, outputs, inputs, opts=None):
@@ -246,13 +229,9 @@ class Calls:
 
     def _gather(self, row, outputs, dense, root):
         recv = row.dense.pointer if row else None
-        function, handle = load().ivy_gather, self._channel.handle
         if row and sum(row.counts) != dense.count * self._channel.size:
             raise ValueError(f"backend ivy: gather's outputs have {row.counts} elements, the input {dense.count}")
-
-        def body(keep, timeout):
-            start(function, (handle, dense.pointer, recv, dense.count, dense.number, root), keep, timeout=timeout)
-
+        body = self._call(load().ivy_gather, dense.pointer, recv, dense.count, dense.number, root)
         return body, outputs, (dense, row.dense) if row else (dense,), (row,) if row else ()
 
     def scatter(self, outputs, inputs, opts=None):
@@ -264,14 +243,10 @@ class Calls:
 
     def _scatter(self, dense, row, output, root):
         send = row.dense.pointer if row else None
-        function, handle = load().ivy_scatter, self._channel.handle
         if row and (not row.is_even or row.counts[0] != dense.count or len(row.counts) != self._channel.size):
             raise ValueError(f"backend ivy: scatter's inputs have {row.counts} elements, this rank's output "
                              f"{dense.count}, in a group of {self._channel.size}")
-
-        def body(keep, timeout):
-            start(function, (handle, send, dense.pointer, dense.count, dense.number, root), keep, timeout=timeout)
-
+        body = self._call(load().ivy_scatter, send, dense.pointer, dense.count, dense.number, root)
         return body, [output], (dense, row.dense) if row else (dense,), (dense,)
 
     def reduce_scatter(self, outputs, inputs, opts=None):
@@ -282,7 +257,7 @@ class Calls:
         return self._begin_each(opts, pieces)
 
     def _reduce_scattered(self, output, whole, counts, opts):
-        dense, (op, factor), handle = Dense(output, True), _reduction(opts), self._channel.handle
+        dense, (op, factor) = Dense(output, True), _reduction(opts)
         if len(counts) != self._channel.size or counts[self._channel.rank] != dense.count:
             raise ValueError(f"backend ivy: reduce_scatter's inputs have {counts} elements, the output of rank "
                              f"{self._channel.rank} {dense.count}, in a group of {self._channel.size}")
@@ -293,11 +268,7 @@ class Calls:
         counts = dense.count if is_even else counts_of(counts)
         # The output may be the part of the input that it is the sum of.
         kept = whole.tensor.clone() if _overlap(dense.tensor, whole.tensor) else whole.tensor
-
-        def body(keep, timeout):
-            start(function, (handle, kept.data_ptr(), dense.pointer, counts, dense.number, op), keep,
-                  timeout=timeout, factor=factor)
-
+        body = self._call(function, kept.data_ptr(), dense.pointer, counts, dense.number, op, factor=factor)
         return body, [output], (whole, dense, kept, counts), (dense,)
 
     def reduce_scatter_single(self, output, input_, opts=None):
@@ -328,51 +299,38 @@ class Calls:
         scale = send.tensor.element_size() if send.count != send.tensor.numel() else 1
         if isinstance(take_back[0], Dense) and scale != 1:
             send_counts, recv_counts = [n * scale for n in send_counts], [n * scale for n in recv_counts]
-        handle, kept = self._channel.handle, send.tensor
-        if _overlap(send.tensor, recv.tensor):
-            kept = send.tensor.clone()
+        kept = send.tensor.clone() if _overlap(send.tensor, recv.tensor) else send.tensor
         if len({*send_counts, *recv_counts}) == 1:
             function, arguments = load().ivy_all_to_all, (kept.data_ptr(), recv.pointer, send_counts[0])
         else:
             function = load().ivy_all_to_all_v
             arguments = (kept.data_ptr(), counts_of(send_counts), None, recv.pointer, counts_of(recv_counts), None)
-
-        def body(keep, timeout):
-            start(function, (handle, *arguments, send.number), keep, timeout=timeout)
-
-        return body, outputs, (send, recv, kept, arguments), take_back
+        return self._call(function, *arguments, send.number), outputs, (send, recv, kept, arguments), take_back
 
     def barrier(self, opts=None):
-        function, handle = load().ivy_barrier, self._channel.handle
-
-        def body(keep, timeout):
-            start(function, (handle,), keep, timeout=timeout)
-
-        return self._begin_each(opts, [(body, [], (), ())])
+        return self._begin_each(opts, [(self._call(load().ivy_barrier), [], (), ())])
 
     def send(self, tensors, dst, tag=0):
-        return self._message(tensors, lambda dense: (load().ivy_send, (dst, tag), False))
+        return self._message(tensors, load().ivy_send, (dst, tag))
 
     def recv(self, tensors, src, tag=0):
-        return self._message(tensors, lambda dense: (load().ivy_recv, (src, tag, None), True))
+        return self._message(tensors, load().ivy_recv, (src, tag, None), is_receive=True)
 
     def recv_anysource(self, tensors, tag=0):
         return self.recv(tensors, ANY, tag)
 
-    def _message(self, tensors, call_of):
+    def _message(self, tensors, function, place, is_receive=False):
         channel, works = self._channel, []
         channel.check()
         for tensor in _listed(tensors):
             dense = Dense(tensor)
-            function, place, is_receive = call_of(dense)
 
-            def finish(inner, dense=dense, is_receive=is_receive):
+            def finish(inner, dense=dense):
                 if is_receive:
                     inner._read_message()
                     dense.take_back()
 
-            def begin(function=function, dense=dense, place=place, finish=finish, tensor=tensor,
-                      is_receive=is_receive):
+            def begin(dense=dense, finish=finish, tensor=tensor):
                 try:
                     inner = start(function, (channel.handle, dense.pointer, dense.count, dense.number, *place),
                                   (dense.keep, dense.tensor), finish, True, channel.seconds_of(None),
