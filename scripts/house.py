@@ -6,6 +6,7 @@
     scripts/house.py --classes       every class over the limits
     scripts/house.py --twice         names of unnamed namespaces that stand twice in a folder
     scripts/house.py --ratchet       compares with scripts/house_ratchet.json; exit code 1 if worse
+    scripts/house.py --subtracted    commits since the floors were begun that left fewer lines of product, and their sum
     scripts/house.py --ratchet-write writes today's figures there, where they are lower
 
 A room is a header together with its source: an include of either counts. Classes and functions come from
@@ -25,6 +26,7 @@ import style_rules
 PRODUCT = ("proto", "rendezvous", "comm", "agent", "launcher")
 MOST_METHODS, MOST_MEMBERS, LONG_FUNCTION, MANY_PARAMETERS = 30, 20, 40, 4
 LONG_README, WIDE_LINE = 150, 120
+BEFORE_THE_FLOORS = "1594dea3"
 RATCHET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "house_ratchet.json")
 TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # An order to a program is no comment.
 BAD_OPENING = re.compile(r"(Of|Who|Whom|Whose|Whoever|Nobody|Somebody|Was)\b")
@@ -381,6 +383,22 @@ def print_circles():
         print("Python:", " ".join(circle))
 
 
+def print_subtracted():
+    log = subprocess.run(["git", "log", "--no-merges", "--numstat", "--format=@%h %s", BEFORE_THE_FLOORS + "..HEAD"],
+                         check=True, capture_output=True, text=True).stdout
+    shrunk = []
+    for commit in log.split("@")[1:]:
+        subject, *files = [line for line in commit.splitlines() if line]
+        counts = [line.split("\t") for line in files if line.count("\t") == 2]
+        grown = sum(int(added) - int(gone) for added, gone, path in counts
+                    if added != "-" and re.search(r"\.(cc|h|c|cu|def|inc|pyi?)\}?$", path) and path.startswith(PRODUCT))
+        if grown < 0:
+            shrunk.append((grown, subject))
+    for grown, subject in sorted(shrunk):
+        print(f"{grown:6} {subject[:100]}")
+    print(f"{sum(grown for grown, _ in shrunk):6} lines in {len(shrunk)} commits")
+
+
 def main():
     verb = sys.argv[1] if len(sys.argv) > 1 else ""
     if verb == "--circles":
@@ -391,6 +409,8 @@ def main():
     elif verb == "--twice":
         for (_, name), paths in twice_in_a_folder(cxx_files()).items():
             print(f"{name}: {' '.join(paths)}")
+    elif verb == "--subtracted":
+        print_subtracted()
     elif verb == "--ratchet-write":
         write_ratchet()
     elif verb == "--ratchet":
