@@ -21,7 +21,8 @@ constexpr milliseconds kAskPause{5};
 
 bool wait_for(int socket, short events, const Patience& patience) {
   while (true) {
-    const auto left = std::chrono::duration_cast<milliseconds>(patience.end - steady_now()).count();
+    // Rounded up: whoever is told that it is too late finds the end behind it.
+    const auto left = std::chrono::ceil<milliseconds>(patience.end - steady_now()).count();
     if (left <= 0 || patience.is_called_off()) return false;
     const auto slice = patience.may_go_on != nullptr ? kAskPause.count() : 60'000;
     pollfd waiting = {socket, events, 0};
