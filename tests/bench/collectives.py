@@ -1,7 +1,7 @@
 """Collectives of libivycomm beside Gloo, Open MPI and MPICH: one loop, one run (tests/bench/run collectives).
 
 collectives.py [--ranks 2] [--most BYTES] [--seconds S] [--rounds N] [--over shm|tcp] [--real-time PRIORITY]
-               [--registered] [--brief]
+               [--registered] [--beside LIB] [--brief]
 
 Peers take turns, round after round; a cell is the median of the rounds' medians. Prints Markdown. --registered
 measures libivycomm also with buffers from ivy_mem_alloc; --brief prints our time and its ratio to the best peer's.
@@ -22,6 +22,7 @@ HERE = os.path.dirname(os.path.realpath(__file__))
 BUILD = os.path.realpath(os.path.join(HERE, "../../build"))
 OPERATIONS = "all_reduce broadcast all_gather reduce_scatter all_to_all barrier"
 LIMIT = 600  # Seconds for one peer's round: a peer that hangs is left out.
+BESIDE = "ivy beside"
 
 
 def commands(options, folder):
@@ -39,6 +40,8 @@ def commands(options, folder):
     }
     if options.registered:
         found["ivy registered"] = ivyrun + ours + ["-x", "BENCH_REGISTERED=1", f"{BUILD}/bench/collectives_ivy"]
+    if options.beside:
+        found[BESIDE] = ivyrun + ours + ["-x", f"LD_LIBRARY_PATH={options.beside}", f"{BUILD}/bench/collectives_ivy"]
     # Between ranks of one host MPICH always takes shared memory.
     if options.over == "tcp":
         del found["mpich"]
@@ -78,6 +81,19 @@ def new_folder(above, name):
     path = os.path.join(above, name)
     os.mkdir(path)
     return path
+
+
+def print_beside(cells):
+    """Each cell's median divided by that of the other build."""
+    ratios = []
+    print("\n### ivy ÷ the build beside\n\n| operation | bytes | ivy, µs | beside, µs | ratio |\n|---|---|---|---|---|")
+    for (name, operation, size), (theirs, _) in sorted(cells.items()):
+        if name == BESIDE and ("ivy", operation, size) in cells:
+            ours = cells["ivy", operation, size][0]
+            ratios.append(ours / theirs)
+            print(f"| {operation} | {size} | {ours:.2f} | {theirs:.2f} | {ratios[-1]:.2f} |")
+    if ratios:
+        print(f"\nMedian of {len(ratios)} ratios: {statistics.median(ratios):.2f}")
 
 
 def print_tables(cells, libraries):
@@ -145,6 +161,7 @@ def main():
     parser.add_argument("--over", choices=("shm", "tcp"), default="shm")
     parser.add_argument("--real-time", type=int, default=0, metavar="PRIORITY")
     parser.add_argument("--registered", action="store_true")
+    parser.add_argument("--beside", metavar="LIB", help="folder with the libivycomm of another build, measured as well")
     parser.add_argument("--brief", action="store_true")
     options = parser.parse_args()
     samples = {}
@@ -161,7 +178,7 @@ def main():
                     runs = [(argv, OPERATIONS.replace(" reduce_scatter", "")), (alone, "reduce_scatter")]
                 for command, operations in runs:
                     for row in measure(library, command, [str(options.most), str(options.seconds), operations]):
-                        key = row["library"], row["operation"], row["bytes"]
+                        key = BESIDE if library == BESIDE else row["library"], row["operation"], row["bytes"]
                         samples.setdefault(key, []).append((row["median_us"], row["p99_us"]))
     cells = {key: (statistics.median(one[0] for one in all_of), statistics.median(one[1] for one in all_of))
              for key, all_of in samples.items()}
@@ -173,6 +190,8 @@ def main():
     else:
         print_tables(cells, list(peers))
     print_floors(cells)
+    if options.beside:
+        print_beside(cells)
     return 0
 
 
