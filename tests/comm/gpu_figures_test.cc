@@ -66,7 +66,7 @@ struct Pair {
   nccl::Handle plain;
   void* stream;
   // Ranks that share a GPU take turns of some milliseconds each, so they make fewer calls.
-  int fewer = 1;
+  bool takes_turns = false;
 
   void settle(nccl::Status status) const {
     const nccl::Functions& functions = (*nccl::Library::load())->functions();
@@ -152,9 +152,7 @@ class Rounds {
 // Round by round in turn: a processor's clock and neighbours change with time.
 std::pair<Cost, Cost> costs_of(const Pair& pair, int calls, const std::function<void()>& ours,
                                const std::function<void()>& plain) {
-  // Large operations take the device's time, which varies little, and so do ranks that share it.
-  const int rounds = calls < 10 || pair.fewer > 1 ? 3 : 9;
-  calls = std::max(2, calls / pair.fewer);
+  const int rounds = pair.takes_turns ? 3 : 9;
   Rounds by_us(pair, calls, ours);
   Rounds by_nccl(pair, calls, plain);
   for (int round = 0; round < rounds; ++round) {
@@ -184,7 +182,9 @@ void compare_kind(const Pair& pair, Kind kind, std::size_t most) {
   sizes.push_back(most);
   for (const std::size_t bytes : sizes) {
     const Buffers with{from.data(), to.data(), bytes};
-    const int calls = bytes >= 64 * kMiB ? 5 : bytes >= kMiB ? 40 : 200;
+    const bool is_large = bytes >= 64 * kMiB;
+    int calls = is_large ? 10 : bytes >= kMiB ? 40 : 200;
+    if (pair.takes_turns) calls /= is_large ? 5 : 2;
     const auto [ours, plain] = costs_of(
         pair, calls, [&] { call_ours(pair, kind, with, how); },
         [&] { call_plain(pair, kind, with, pair.stream); });
@@ -285,7 +285,7 @@ void compare_graphs(const Pair& pair) {
   }
   const auto launch = [&](int which) { ASSERT_EQ(graphs.launch(made[which], pair.stream), 0); };
   const auto [ours, plain] = costs_of(
-      pair, pair.fewer > 1 ? 40 : 1000, [&] { launch(0); }, [&] { launch(1); });
+      pair, 1000, [&] { launch(0); }, [&] { launch(1); });
   std::printf(
       "figure: a graph of 10 all_reduces, again and again, ranks %d: ours %.2f us each, NCCL alone "
       "%.2f us\n",
@@ -401,7 +401,7 @@ TEST_P(SharedGpuFigures, WhatCallsOfTwoRanksCostBesideNcclsOwn) {
         }
         while (!told->is_there) std::this_thread::sleep_for(milliseconds(1));
         const nccl::Handle plain = make_plain(functions, told->id, 2, rank);
-        const Pair pair{world, device, plain, device.make_stream(), 8};
+        const Pair pair{world, device, plain, device.make_stream(), true};
         compare_kind(pair, Kind::kAllReduce, 1024 * kMiB);
         compare_kind(pair, Kind::kAllGather, 256 * kMiB);
         compare_kind(pair, Kind::kReduceScatter, 256 * kMiB);

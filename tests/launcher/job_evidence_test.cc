@@ -17,9 +17,12 @@ using std::chrono::milliseconds;
 
 constexpr std::size_t kMib = 1u << 20;
 
-// AddressSanitizer keeps so much of what was freed, to notice its use.
+// AddressSanitizer keeps so much of what was freed, to notice its use; ThreadSanitizer keeps notes
+// of all memory that was ever used, several times its size.
 #ifdef __SANITIZE_ADDRESS__
 constexpr std::size_t kKeptWhenFreed = 256 * kMib;
+#elif defined(__SANITIZE_THREAD__)
+constexpr std::size_t kKeptWhenFreed = 1'152 * kMib;
 #else
 constexpr std::size_t kKeptWhenFreed = 0;
 #endif
