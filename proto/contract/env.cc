@@ -1,6 +1,8 @@
 #include "proto/contract/env.h"
 
 #include <algorithm>
+#include <array>
+#include <iterator>
 #include <vector>
 
 #include "proto/contract/device_vendor.h"
@@ -279,6 +281,31 @@ constexpr EnvEntry kVariables[] = {
     {"NUMEXPR_*", kAllow, "NumExpr"},
 };
 
+// The rows in the order of their first characters, and the rows of one character in the table's: a
+// start asks for a hundred names, each of which can match few rows.
+struct RowsByFirst {
+  std::array<const EnvEntry*, std::size(kVariables)> rows{};
+  std::array<std::size_t, 129> begins{};  // Those of character c: begins[c] to begins[c + 1].
+};
+
+constexpr RowsByFirst kByFirst = [] {
+  RowsByFirst sorted;
+  std::size_t count = 0;
+  for (std::size_t c = 0; c + 1 < sorted.begins.size(); ++c) {
+    for (const EnvEntry& entry : kVariables)
+      if (entry.pattern.front() == static_cast<char>(c)) sorted.rows[count++] = &entry;
+    sorted.begins[c + 1] = count;
+  }
+  return sorted;
+}();
+static_assert(kByFirst.begins.back() == std::size(kVariables));
+
+std::span<const EnvEntry* const> rows_that_begin_with(char first) {
+  const auto c = static_cast<unsigned char>(first);
+  if (c + 1u >= kByFirst.begins.size()) return {};
+  return {&kByFirst.rows[0] + kByFirst.begins[c], &kByFirst.rows[0] + kByFirst.begins[c + 1]};
+}
+
 bool is_letter(char c) { return (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_'; }
 
 }  // namespace
@@ -297,11 +324,10 @@ std::span<const EnvEntry> env_table() {
 }
 
 EnvRule env_rule(std::string_view name) {
-  if (selects_devices(name)) return kInherit;
-  const auto* entry =
-      std::find_if(std::begin(kVariables), std::end(kVariables),
-                   [&](const EnvEntry& e) { return env_pattern_matches(e.pattern, name); });
-  return entry == std::end(kVariables) ? kInherit : entry->rule;
+  if (name.empty() || selects_devices(name)) return kInherit;
+  for (const EnvEntry* const entry : rows_that_begin_with(name.front()))
+    if (env_pattern_matches(entry->pattern, name)) return entry->rule;
+  return kInherit;
 }
 
 bool is_env_name(std::string_view name) {

@@ -14,12 +14,18 @@ constexpr char kOwnProgram[] = "/proc/self/exe";
 constexpr std::string_view kRemoved = " (deleted)";
 constexpr std::string_view kNodeProgram = "/ivy-node";
 
-// Its path, marked or not; empty when it cannot be told.
-std::string own_path() {
+std::string read_own_path() {
   char path[PATH_MAX];
   const ssize_t length = readlink(kOwnProgram, path, sizeof path);
   if (length <= 0 || static_cast<std::size_t>(length) == sizeof path) return "";
   return {path, static_cast<std::size_t>(length)};
+}
+
+// Its path, marked or not; empty when it cannot be told. Read once: each start asks several times,
+// and what a fork of the launcher becomes knows it already.
+const std::string& own_path() {
+  static const std::string path = read_own_path();
+  return path;
 }
 
 std::string parent(const std::string& path) { return path.substr(0, path.rfind('/')); }
@@ -27,7 +33,7 @@ std::string parent(const std::string& path) { return path.substr(0, path.rfind('
 }  // namespace
 
 std::string program_directory() {
-  const std::string program = own_path();
+  const std::string& program = own_path();
   struct stat info {};
   return stat(program.c_str(), &info) == 0 ? parent(program) : "";
 }

@@ -98,6 +98,8 @@ TEST_F(JobDirectoryTest, RemovesWhatDeadJobsLeftButNoLivingOne) {
   std::filesystem::last_write_time(dead.path, long_ago);
   std::filesystem::last_write_time(living.path, long_ago);
   const JobDirectory made = make(4);
+  EXPECT_TRUE(std::filesystem::exists(dead.path)) << "a start does not wait for this";
+  remove_dead_jobs(made);
   EXPECT_FALSE(std::filesystem::exists(dead.path));
   EXPECT_TRUE(std::filesystem::exists(living.path));
   EXPECT_TRUE(std::filesystem::exists(fresh.path)) << "its maker may not have locked it yet";

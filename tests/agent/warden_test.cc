@@ -194,6 +194,7 @@ TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
   EXPECT_EQ(wait_code(), kSupervisorWell);
   int status = 0;
   EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0) << "it was to live on, as our child";
+  EXPECT_FALSE(find_job_directory(job_id_, 3).ok());
   close(std::exchange(carrier_, -1));
   EXPECT_EQ(waitpid(supervisor, &status, 0), supervisor);
   EXPECT_EQ(WEXITSTATUS(status), 6);

@@ -2,7 +2,10 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
+#include <string>
+#include <vector>
 
 namespace ivy {
 namespace {
@@ -69,6 +72,21 @@ TEST(EnvTest, EveryRuleOfTheTable) {
   };
   for (const auto& [name, rule] : cases)
     EXPECT_EQ(static_cast<int>(env_rule(name)), static_cast<int>(rule)) << name;
+}
+
+TEST(EnvTest, FindsWhatASearchFromTheTopOfTheTableFinds) {
+  std::vector<std::string> names = {"", "*", "\xff_NAME", "_", "a"};
+  for (const EnvEntry& entry : env_table()) {
+    const std::string name(entry.pattern.substr(0, entry.pattern.find('*')));
+    names.insert(names.end(), {name, name + "X", "X" + name});
+  }
+  for (const std::string& name : names) {
+    const auto first = std::ranges::find_if(env_table(), [&](const EnvEntry& entry) {
+      return env_pattern_matches(entry.pattern, name);
+    });
+    const EnvRule wanted = first == env_table().end() ? EnvRule::kInherit : first->rule;
+    EXPECT_EQ(static_cast<int>(env_rule(name)), static_cast<int>(wanted)) << name;
+  }
 }
 
 TEST(EnvTest, NoEntryIsHiddenByOneBeforeIt) {

@@ -196,6 +196,17 @@ std::optional<std::uint32_t> parse_number(std::string_view text) {
   return value;
 }
 
+int fail_without_supervisor(const JobDirectory& directory, int error) {
+  remove_job_directory(directory);
+  return fail(errno_error(Code::kUnavailable, "fork the supervisor", error));
+}
+
+// Done while the supervisor starts: nobody waits for it.
+void remove_what_others_left(const JobDirectory& own) {
+  remove_dead_jobs(own);
+  sweep_old_bundles(program_directory());
+}
+
 // Runs from the supervisor's start until nothing of the job is left.
 int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   Result<SupervisorStart> prepared = prepare(start);
@@ -208,12 +219,8 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
     pipes.keep_those_of_the_supervisor();
     become_supervisor(*prepared, supervisor_main);
   }
+  if (supervisor < 0) return fail_without_supervisor(prepared->directory, errno);
   pipes.keep_those_of_the_warden();
-  if (supervisor < 0) {
-    const Error error = errno_error(Code::kUnavailable, "fork the supervisor", errno);
-    remove_job_directory(prepared->directory);
-    return fail(error);
-  }
   // While we hold a copy of these, the supervisor's peers would not see its end.
   for (const int fd : {kCarrierFd, prepared->listening_fd, prepared->warden_pidfd})
     Descriptor(fd).reset();
@@ -228,12 +235,14 @@ int keep_supervisor(const WardenStart& start, SupervisorMain supervisor_main) {
   const std::unique_ptr<Containment> containment =
       choose_containment(request, std::move(pipes.containment.theirs));
   ProcessTree tree(request);
-  sweep_old_bundles(program_directory());
+  remove_what_others_left(prepared->directory);
 
-  if (hear_farewell(supervisor, pipes.farewell.ours)) return kSupervisorWell;
-  const int exit_code = wait_for(supervisor);
-  end_everything(*containment, tree);
-  containment->remove();
+  int exit_code = kSupervisorWell;
+  if (!hear_farewell(supervisor, pipes.farewell.ours)) {
+    exit_code = wait_for(supervisor);
+    end_everything(*containment, tree);
+    containment->remove();
+  }
   remove_job_directory(prepared->directory);
   return exit_code;
 }

@@ -100,20 +100,17 @@ bool is_settled(const std::string& path) {
   return std::time(nullptr) - status.st_mtime > kSettledSeconds;
 }
 
-void remove_dead_jobs(const std::string& parent) {
-  for (const std::string& name : names_in(parent)) {
-    const std::string path = parent + "/" + name;
-    if (!looks_like_job(name) || !is_settled(path)) continue;
-    if (const Descriptor lock = lock_directory(path)) remove_job_tree(path);
-  }
+void remove_if_dead(const std::string& path) {
+  if (!is_settled(path)) return;
+  if (const Descriptor lock = lock_directory(path)) remove_job_tree(path);
 }
 
 // The job's directory in this parent, locked.
 Result<JobDirectory> make_in(const std::string& parent, const std::string& name) {
   IVY_CHECK(make_own_directory(parent));
-  remove_dead_jobs(parent);
   JobDirectory job;
   job.path = parent + "/" + name;
+  remove_if_dead(job.path);
   for (int tries = 0; job.lock_fd < 0 && tries < kLockTries; ++tries) {
     if (tries > 0) usleep(kLockPauseMicroseconds);
     // Repeated at each try: a sweep may have removed it as a dead job's.
@@ -159,6 +156,12 @@ void remove_job_directory(const JobDirectory& directory) {
   // The supervisor has removed it and the same job was started again: that directory is not ours.
   if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
   remove_job_tree(directory.path);
+}
+
+void remove_dead_jobs(const JobDirectory& own) {
+  const std::string parent = own.path.substr(0, own.path.rfind('/'));
+  for (const std::string& name : names_in(parent))
+    if (looks_like_job(name)) remove_if_dead(parent + "/" + name);
 }
 
 Result<void> make_scratch(const std::string& job_directory, const std::string& path) {

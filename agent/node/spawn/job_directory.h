@@ -29,14 +29,16 @@ struct JobDirectory {
 
 // Makes the first of job_parents() (proto/os/user_places.h) that can be made and the job's own
 // directory in it, both 0700 and ours: a directory of another user, or a link, is refused.
-// AlreadyExists when that job lives on this host. Removes job directories of ours whose warden and
-// supervisor are both dead (their lock is free).
+// AlreadyExists when that job lives on this host.
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
 // The existing one; NotFound when there is none.
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);
 // Removes it with all that is in it, its scratch and the semaphores that the job's Python processes
 // have left in /dev/shm; not one that has been made again since `directory` was locked.
 void remove_job_directory(const JobDirectory& directory);
+// Removes the directories beside this one whose warden and supervisor are both dead (their lock is
+// free). No start waits for it: the warden does it while the supervisor starts.
+void remove_dead_jobs(const JobDirectory& own);
 
 // How many digits of the job's id end the name of its scratch.
 inline constexpr std::size_t kScratchDigits = 8;

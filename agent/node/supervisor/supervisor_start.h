@@ -30,7 +30,7 @@ struct SupervisorStart {
   // finds out while we start.
   int containment_fd = -1;
   // A pipe to the warden, for one byte once all went well and nothing of the job is left but us:
-  // the warden then ends beside us. -1: it waits for our end.
+  // the warden then removes the directory and ends, beside us. -1: it waits for our end.
   int farewell_fd = -1;
 };
 
