@@ -42,7 +42,7 @@ struct BuiltInChoice {
   Aspect aspect;
   Over over;
   std::uint64_t first;
-  LaterValue later[3] = {};
+  LaterValue later[5] = {};
 };
 
 constexpr std::uint64_t number(Algorithm algorithm) {
@@ -90,7 +90,11 @@ constexpr BuiltInChoice kBuiltIn[] = {
      kAlgorithm,
      Over::kShm,
      kEager,
-     {slots_from(8 * kKiB + 1), {64 * kKiB, kByKernel, Size::kFarOnly}, slots_from(4 * kMiB + 1)}},
+     {slots_from(8 * kKiB + 1),
+      {64 * kKiB, kByKernel, Size::kFarOnly},
+      slots_from(4 * kMiB + 1),
+      {4 * kMiB + 1, kByKernel, Size::kFarPair},
+      slots_from(16 * kMiB + 1)}},
     {Operation::kGather, kAlgorithm, Over::kShm, kEager, {slots_from(kPastEager)}},
     {Operation::kAllToAll,
      kAlgorithm,
