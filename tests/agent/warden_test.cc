@@ -55,7 +55,8 @@ int describes_itself(const SupervisorStart& start) {
 // Takes its time to end, as a process that the kernel takes to pieces does: until the test hangs
 // up.
 int says_farewell_and_stays(const SupervisorStart& start) {
-  say(start.carrier_fd, std::to_string(getpid()) + "\n");
+  const std::string cgroup = described_cgroup(read_text(start.containment_fd, ReadUntil::kEnd));
+  say(start.carrier_fd, std::to_string(getpid()) + " " + cgroup + "\n");
   if (start.farewell_fd >= 0) say(start.farewell_fd, "f");
   [[maybe_unused]] const std::string nothing = read_text(start.carrier_fd, ReadUntil::kEnd);
   return 6;
@@ -190,7 +191,8 @@ TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   parent_reaps_ = true;
   start_warden(says_farewell_and_stays);
-  const pid_t supervisor = std::atoi(line().c_str());
+  const std::string said = line();
+  const pid_t supervisor = std::atoi(said.c_str());
   EXPECT_EQ(wait_code(), kSupervisorWell);
   int status = 0;
   EXPECT_EQ(waitpid(supervisor, &status, WNOHANG), 0) << "it was to live on, as our child";
@@ -198,6 +200,9 @@ TEST_F(WardenTest, EndsBesideASupervisorThatHasSaidFarewell) {
   close(std::exchange(carrier_, -1));
   EXPECT_EQ(waitpid(supervisor, &status, 0), supervisor);
   EXPECT_EQ(WEXITSTATUS(status), 6);
+  // A supervisor removes it before it says farewell.
+  if (const std::size_t cgroup = said.find('/'); cgroup != std::string::npos)
+    EXPECT_EQ(rmdir(said.substr(cgroup, said.size() - cgroup - 1).c_str()), 0) << said;
   prctl(PR_SET_CHILD_SUBREAPER, 0);
 }
 
