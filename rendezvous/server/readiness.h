@@ -2,8 +2,9 @@
 // watches by its one descriptor. Asio would ask the kernel to watch a socket anew after every
 // request; a set of our own asks once for as long as the wanted events stay the same. Linux.
 //
-// Thread: one at a time. Lifetime: a socket that is closed leaves the set by itself; events that
-// take() has returned before may still name it, so its owner lives until the next call.
+// Thread: one at a time. Lifetime: a socket is removed before it is closed, because the set watches
+// it on where another process has it too (it came from there, or a process was forked meanwhile).
+// Events that take() has returned before may still name it, so its owner lives until the next call.
 #pragma once
 
 #include <vector>
@@ -33,7 +34,7 @@ class Readiness {
   // Returns false if the kernel cannot watch one more.
   bool add(int fd, void* owner, Wanted wanted) const;
   void change(int fd, void* owner, Wanted wanted) const;
-  // Stops watching a socket. A broken socket is otherwise reported even if no event of it is
+  // Stops watching a socket; one that is broken is otherwise reported even if no event of it is
   // wanted.
   void remove(int fd) const;
   // Returns the sockets that are ready now, without blocking, and few enough that a turn stays

@@ -161,10 +161,7 @@ void Server::serve_event(const SessionPointer& session, const Readiness::Event& 
   if (session->wanted.read) return read_some(session);
   // The peer's end is noticed at the next read; until then the set would report the broken socket
   // in every turn.
-  if (event.broken && session->in_set) {
-    readiness_.remove(session->socket.get());
-    session->in_set = false;
-  }
+  if (event.broken) session->stop_watching(readiness_);
 }
 
 bool Server::reads_its_replies(const Session& session) const {
@@ -298,6 +295,7 @@ void Server::disconnect(const SessionPointer& held, const std::string& because) 
   if (!because.empty()) log_("client " + session->address + " is disconnected: " + because);
   sessions_.remove(*session);
   session->closed = true;
+  session->stop_watching(readiness_);
   session->socket.reset();
   session->connection = std::make_unique<ClosedConnection>();
   closed_.push_back(session);

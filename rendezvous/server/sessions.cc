@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <utility>
 
 namespace ivy::store {
 namespace {
@@ -45,6 +46,10 @@ bool Session::watch(const Readiness& readiness) {
   in_set = true;
   watched = wanted;
   return true;
+}
+
+void Session::stop_watching(const Readiness& readiness) {
+  if (std::exchange(in_set, false)) readiness.remove(socket.get());
 }
 
 void Sessions::add(const SessionPointer& session) {

@@ -27,6 +27,7 @@ struct Session {
   std::size_t unsent_bytes() const { return connection->unsent.size() - sent; }
   // Has the socket watched for what is wanted. Returns false if the system watches no more.
   bool watch(const Readiness& readiness);
+  void stop_watching(const Readiness& readiness);
 
   Descriptor socket;
   std::unique_ptr<Connection> connection;  // Null once it is closed.

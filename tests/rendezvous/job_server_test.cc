@@ -294,14 +294,18 @@ TEST_F(JobServerTest, AHostileJobCostsOnlyItself) {
   for (int i = 0; i < 200; ++i) many.push_back(std::make_unique<RawSocket>(port()));
   for (int i = 0; i < 100; ++i) {
     ASSERT_TRUE(honest->set("k", std::to_string(i)).ok()) << i;
-    EXPECT_EQ(*honest->get("k"), std::to_string(i));
+    const Result<std::string> got = honest->get("k");
+    ASSERT_TRUE(got.ok()) << i << ": " << got.error().message;
+    EXPECT_EQ(*got, std::to_string(i));
   }
   EXPECT_TRUE(eventually([&] { return full > 0 || said().find("memory") != std::string::npos; }))
       << said();
   EXPECT_NE(client(2), nullptr) << "and new clients come in";
   stop = true;
   for (std::thread& one : hostile) one.join();
-  EXPECT_EQ(*honest->get("k"), "99") << "its store is still the same";
+  const Result<std::string> kept = honest->get("k");
+  ASSERT_TRUE(kept.ok()) << kept.error().message << said();
+  EXPECT_EQ(*kept, "99") << "its store is still the same";
 }
 
 TEST_F(JobServerTest, AJobWithoutClientsIsPutToRest) {
