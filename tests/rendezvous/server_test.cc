@@ -75,8 +75,7 @@ TEST_F(StoreServerTest, AConnectionThatIsHeldElsewhereTooIsForgotten) {
   Descriptor accepted(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
   ASSERT_TRUE(accepted);
   const Descriptor elsewhere(fcntl(accepted.get(), F_DUPFD_CLOEXEC, 0));
-  server.on_loop(
-      [&](Server& one) { one.adopt(std::move(accepted), "GET / HTTP/1.1\r\n\r\n"); });
+  server.on_loop([&](Server& one) { one.adopt(std::move(accepted), "GET / HTTP/1.1\r\n\r\n"); });
   EXPECT_EQ(server.connections(), 0u) << "it is no client";
   peer.send("more");
   const auto spent = [&] {
