@@ -12,6 +12,7 @@
 #include <fstream>
 #include <thread>
 
+#include "proto/os/own_directory.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 
@@ -132,6 +133,24 @@ TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
   chmod(made.path.c_str(), 0755);
   EXPECT_FALSE(find_job_directory(job_id_, 0).ok());
   remove_dead(made);
+}
+
+TEST_F(JobDirectoryTest, RemovesWhatAKilledPmixServerLeft) {
+  const std::string parent = "/dev/shm/ivyrun-" + std::to_string(geteuid());
+  ASSERT_TRUE(make_own_directory(parent));
+  const std::string dead = parent + "/pmix-" + job_id_ + "-1-0";
+  const std::string living = parent + "/pmix-" + job_id_ + "-2-0";
+  const JobDirectory made = make(1);
+  std::filesystem::create_directories(dead + "/gds");
+  ASSERT_TRUE(make_own_directory(living));
+  Descriptor lock = lock_directory(living);
+  remove(made);
+  EXPECT_FALSE(std::filesystem::exists(dead));
+  EXPECT_TRUE(std::filesystem::exists(living));
+  lock.reset();
+  // What the supervisor has removed already is no reason to leave them.
+  remove_job_directory(made);
+  EXPECT_FALSE(std::filesystem::exists(living));
 }
 
 TEST_F(JobDirectoryTest, RemovesTheJobsScratch) {

@@ -81,6 +81,20 @@ void remove_semaphores(const std::string& job_directory) {
     if (name.starts_with(own)) unlink(("/dev/shm/" + name).c_str());
 }
 
+// Those of the job's PMIx servers (agent/pmix/segment_directory.h). A server removes its own, but
+// where the job ends in haste it may be killed before it has. One that lives holds the lock.
+void remove_pmix_segments(const std::string& job_directory) {
+  const std::string job = job_directory.substr(job_directory.rfind('/') + 1, kJobIdDigits);
+  const std::string parent = "/dev/shm/ivyrun-" + std::to_string(geteuid());
+  if (!is_job_id(job) || !is_own_directory(parent)) return;
+  std::error_code ignored;
+  for (const std::string& name : names_in(parent)) {
+    const std::string path = parent + "/" + name;
+    if (!name.starts_with("pmix-" + job + "-")) continue;
+    if (const Descriptor dead = lock_directory(path)) std::filesystem::remove_all(path, ignored);
+  }
+}
+
 void remove_job_tree(const std::string& path) {
   remove_semaphores(path);
   std::error_code ignored;
@@ -153,6 +167,7 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 }
 
 void remove_job_directory(const JobDirectory& directory) {
+  remove_pmix_segments(directory.path);
   // The supervisor has removed it and the same job was started again: that directory is not ours.
   if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
   remove_job_tree(directory.path);

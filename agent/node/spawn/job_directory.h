@@ -33,8 +33,9 @@ struct JobDirectory {
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host);
 // The existing one; NotFound when there is none.
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host);
-// Removes it with all that is in it, its scratch and the semaphores that the job's Python processes
-// have left in /dev/shm; not one that has been made again since `directory` was locked.
+// Removes it with all that is in it, its scratch, and what the job's Python processes and its dead
+// PMIx servers have left in /dev/shm; not one that has been made again since `directory` was
+// locked.
 void remove_job_directory(const JobDirectory& directory);
 // Removes the directories beside this one whose warden and supervisor are both dead (their lock is
 // free). No start waits for it: the warden does it while the supervisor starts.
