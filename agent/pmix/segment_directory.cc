@@ -8,13 +8,12 @@
 #include <system_error>
 #include <utility>
 
-#include "proto/os/files.h"
 #include "proto/os/own_directory.h"
+#include "proto/wire/mpi_names.h"
 
 namespace ivy {
 namespace {
 
-constexpr std::string_view kPrefix = "pmix-";
 // Another server may sweep a directory between its making and its locking.
 constexpr int kTries = 10;
 
@@ -23,23 +22,15 @@ void remove_tree(const std::string& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
-void sweep(const std::string& parent) {
-  for (const std::string& name : names_in(parent)) {
-    const std::string path = parent + "/" + name;
-    if (!name.starts_with(kPrefix)) continue;
-    if (const Descriptor dead = lock_directory(path)) remove_tree(path);
-  }
-}
-
 }  // namespace
 
 SegmentDirectory::SegmentDirectory(const std::string& place, const std::string& name,
                                    std::string otherwise)
     : path_(std::move(otherwise)) {
-  const std::string parent = place + "/ivyrun-" + std::to_string(geteuid());
+  const std::string parent = pmix_segments_parent(place, geteuid());
   if (!make_own_directory(parent)) return;
-  sweep(parent);
-  const std::string own = parent + "/" + std::string(kPrefix) + name;
+  remove_unlocked(parent, kPmixSegments);
+  const std::string own = parent + "/" + std::string(kPmixSegments) + name;
   for (int i = 0; i < kTries && !lock_; ++i) {
     mkdir(own.c_str(), 0700);
     lock_ = lock_directory(own);

@@ -27,7 +27,7 @@ struct EnvEntry {
 std::span<const EnvEntry> env_table();
 
 // True if a pattern of the table (a name, or a prefix that ends in '*') matches this name. Inline:
-// every start calls it some thousand times.
+// every start calls it often.
 inline bool env_pattern_matches(std::string_view pattern, std::string_view name) {
   if (!pattern.ends_with('*')) return name == pattern;
   return name.starts_with(pattern.substr(0, pattern.size() - 1));

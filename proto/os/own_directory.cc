@@ -6,7 +6,11 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <filesystem>
+#include <system_error>
 #include <utility>
+
+#include "proto/os/files.h"
 
 namespace ivy {
 
@@ -46,6 +50,16 @@ Descriptor lock_directory(const std::string& path) {
   const bool is_held =
       lock && flock(lock.get(), LOCK_EX | LOCK_NB) == 0 && is_still_there(lock.get(), path);
   return is_held ? std::move(lock) : Descriptor();
+}
+
+void remove_unlocked(const std::string& parent, std::string_view prefix) {
+  if (!is_own_directory(parent)) return;
+  std::error_code ignored;
+  for (const std::string& name : names_in(parent)) {
+    const std::string path = parent + "/" + name;
+    if (!name.starts_with(prefix)) continue;
+    if (const Descriptor dead = lock_directory(path)) std::filesystem::remove_all(path, ignored);
+  }
 }
 
 }  // namespace ivy

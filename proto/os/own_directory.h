@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
@@ -19,6 +20,9 @@ Result<void> make_own_directory(const std::string& path);
 // Holds the lock as long as it is open; none where another process holds it, or the directory goes
 // meanwhile.
 Descriptor lock_directory(const std::string& path);
+// Removes the directories in `parent` whose names begin so and whose lock nobody holds: their
+// makers are dead. Does nothing where `parent` is not this user's own.
+void remove_unlocked(const std::string& parent, std::string_view prefix);
 // False if the opened directory has been removed, even if a new one has its name.
 bool is_still_there(int fd, const std::string& path);
 

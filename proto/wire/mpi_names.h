@@ -21,4 +21,12 @@ std::string pmi_name(const std::string& job_id, std::uint32_t generation);
 // aborts or is killed: it derives their names from PMI's.
 std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t host);
 
+// Where the segments of libpmix lie: in this directory of the user in `place` (/dev/shm but in
+// tests), each server's in one of its own, which begins so and goes on JOB-HOST-GENERATION. The
+// server holds its lock.
+inline std::string pmix_segments_parent(const std::string& place, std::uint32_t uid) {
+  return place + "/ivyrun-" + std::to_string(uid);
+}
+inline constexpr std::string_view kPmixSegments = "pmix-";
+
 }  // namespace ivy

@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "proto/os/own_directory.h"
+#include "proto/wire/mpi_names.h"
 #include "tests/agent/node_fixture.h"
 #include "tests/support/leak_guard.h"
 
@@ -136,7 +137,7 @@ TEST_F(JobDirectoryTest, RefusesADirectoryThatOthersCanRead) {
 }
 
 TEST_F(JobDirectoryTest, RemovesWhatAKilledPmixServerLeft) {
-  const std::string parent = "/dev/shm/ivyrun-" + std::to_string(geteuid());
+  const std::string parent = pmix_segments_parent("/dev/shm", geteuid());
   ASSERT_TRUE(make_own_directory(parent));
   const std::string dead = parent + "/pmix-" + job_id_ + "-1-0";
   const std::string living = parent + "/pmix-" + job_id_ + "-2-0";

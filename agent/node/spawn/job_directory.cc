@@ -21,6 +21,7 @@
 #include "proto/os/own_directory.h"
 #include "proto/os/socket_address.h"
 #include "proto/os/user_places.h"
+#include "proto/wire/mpi_names.h"
 
 namespace ivy {
 namespace {
@@ -81,22 +82,17 @@ void remove_semaphores(const std::string& job_directory) {
     if (name.starts_with(own)) unlink(("/dev/shm/" + name).c_str());
 }
 
-// Those of the job's PMIx servers (agent/pmix/segment_directory.h). A server removes its own, but
-// where the job ends in haste it may be killed before it has. One that lives holds the lock.
+// Those of the job's PMIx servers. A server removes its own, but where the job ends in haste it may
+// be killed before it has.
 void remove_pmix_segments(const std::string& job_directory) {
   const std::string job = job_directory.substr(job_directory.rfind('/') + 1, kJobIdDigits);
-  const std::string parent = "/dev/shm/ivyrun-" + std::to_string(geteuid());
-  if (!is_job_id(job) || !is_own_directory(parent)) return;
-  std::error_code ignored;
-  for (const std::string& name : names_in(parent)) {
-    const std::string path = parent + "/" + name;
-    if (!name.starts_with("pmix-" + job + "-")) continue;
-    if (const Descriptor dead = lock_directory(path)) std::filesystem::remove_all(path, ignored);
-  }
+  remove_unlocked(pmix_segments_parent("/dev/shm", geteuid()),
+                  std::string(kPmixSegments) + job + "-");
 }
 
 void remove_job_tree(const std::string& path) {
   remove_semaphores(path);
+  remove_pmix_segments(path);
   std::error_code ignored;
   if (const std::optional<std::string> scratch = scratch_of(path))
     std::filesystem::remove_all(*scratch, ignored);
@@ -167,9 +163,10 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 }
 
 void remove_job_directory(const JobDirectory& directory) {
-  remove_pmix_segments(directory.path);
-  // The supervisor has removed it and the same job was started again: that directory is not ours.
-  if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path)) return;
+  // The supervisor has removed it, and the same job may have been started again: that directory is
+  // not ours. But a PMIx server may have been killed since.
+  if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path))
+    return remove_pmix_segments(directory.path);
   remove_job_tree(directory.path);
 }
 

@@ -145,9 +145,9 @@ void MpiServers::add_variables(HostPlan& plan, MpiPlace place) const {
       set_variable(*worker.mutable_environment(), std::move(variable));
   }
   const MpiSettings settings{.job_id = start_.job_id,
-                             .segment_directory = "/dev/shm/ivyrun-" + std::to_string(geteuid()) +
-                                                  "/pmix-" + start_.job_id + "-" +
-                                                  std::to_string(place.host) + "-" +
+                             .segment_directory = pmix_segments_parent("/dev/shm", geteuid()) +
+                                                  "/" + std::string(kPmixSegments) + start_.job_id +
+                                                  "-" + std::to_string(place.host) + "-" +
                                                   std::to_string(plan.generation()),
                              .is_oversubscribed = is_oversubscribed(plan)};
   for (EnvVariable& variable : mpi_settings(settings))

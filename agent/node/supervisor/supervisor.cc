@@ -81,8 +81,8 @@ bool say_farewell(int pipe) {
 }
 
 // Sockets hold the directory that they were bound in, also a removed one, and the last to let go
-// waits until its blocks are free (0.1 ms on a disk that is told of them). That is to be the
-// warden, which ends meanwhile and has less to take to pieces.
+// waits until its blocks are free (some disks are told of them at once). That is to be the warden,
+// which ends meanwhile and has less to take to pieces.
 void let_go_of_directory() {
   constexpr unsigned kFirst = 3;
   syscall(SYS_close_range, kFirst, ~0u, 0u);  // Before Linux 5.9 the exit does it.
