@@ -97,7 +97,7 @@ int find_place(const ivy_call* call, std::initializer_list<const void*> buffers,
   return find_by_driver(**loaded, buffers, is_told, placed);
 }
 
-nccl::DeviceOperation Placed::operation(Collective collective, const ivy_call* call) const {
+nccl::DeviceOperation Placed::operation(Collective&& collective, const ivy_call* call) const {
   nccl::DeviceOperation operation;
   operation.collective = std::move(collective);
   operation.device = device;

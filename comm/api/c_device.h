@@ -13,7 +13,7 @@ struct Placed {
   bool is_device = false;
   int device = 0;
 
-  nccl::DeviceOperation operation(Collective collective, const ivy_call* call) const;
+  nccl::DeviceOperation operation(Collective&& collective, const ivy_call* call) const;
 };
 
 // Finds out where the buffers are, asking the driver if the program uses one. Null buffers do not

@@ -101,7 +101,7 @@ int ivy_init(const ivy_options* options, ivy_comm** world) {
     if (!job.ok()) return fail(job.error());
     Result<World> formed = (*job)->form_world();
     if (!formed.ok()) {
-      const std::optional<Failure>& death = (*job)->init_failure();
+      const MaybeFailure& death = (*job)->init_failure();
       return death ? fail(*death) : fail(formed.error());
     }
     Handle made = make_handle();
@@ -217,7 +217,7 @@ int check_group(const ivy_comm* comm, Ranks ranks, ivy_comm** group) {
 
 int add_group(ivy_comm* comm, Result<std::unique_ptr<Communicator>> made, ivy_comm** group) {
   if (!made.ok()) {
-    const std::optional<Failure> failure = comm->communicator->failure();
+    const MaybeFailure failure = comm->communicator->failure();
     return failure ? fail(*failure) : fail(made.error());
   }
   *group = nullptr;
@@ -263,7 +263,7 @@ int ivy_comm_group_of_members(ivy_comm* comm, const ivy_members* members, ivy_co
     }
     const auto timeout = std::chrono::duration_cast<std::chrono::milliseconds>(
         own.timeout_ms == 0 ? std::chrono::nanoseconds(0) : timeout_of(own.timeout_ms));
-    std::optional<Failure> death;
+    MaybeFailure death;
     Result<std::unique_ptr<Communicator>> made =
         comm->communicator->make_group_of_members(name, ranks, timeout, death);
     // The call's own failure: why `comm` is broken does not matter here.

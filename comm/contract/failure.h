@@ -6,6 +6,8 @@
 
 #include <cstdint>
 #include <exception>
+#include <memory>
+#include <optional>
 #include <string_view>
 #include <type_traits>
 
@@ -38,6 +40,35 @@ struct Failure {
   bool is_set() const { return kind != FailureKind::kNone; }
 };
 static_assert(std::is_trivially_copyable_v<Failure>);
+
+// A failure, or nothing. As std::optional, but nothing is a null pointer: an operation of some
+// bytes passes several of them on, and an empty optional would be copied with its 648 bytes.
+class MaybeFailure {
+ public:
+  MaybeFailure() = default;
+  MaybeFailure(std::nullopt_t /*nothing*/) {}                                         // NOLINT
+  MaybeFailure(const Failure& failure) : one_(std::make_unique<Failure>(failure)) {}  // NOLINT
+  MaybeFailure(const MaybeFailure& other)
+      : one_(other ? std::make_unique<Failure>(*other) : nullptr) {}
+  MaybeFailure(MaybeFailure&&) noexcept = default;
+  MaybeFailure& operator=(MaybeFailure other) noexcept {
+    one_ = std::move(other.one_);
+    return *this;
+  }
+  ~MaybeFailure() = default;
+
+  explicit operator bool() const { return one_ != nullptr; }
+  bool has_value() const { return one_ != nullptr; }
+  void reset() { one_.reset(); }
+  // Only where there is one.
+  Failure& operator*() { return *one_; }
+  const Failure& operator*() const { return *one_; }
+  Failure* operator->() { return one_.get(); }
+  const Failure* operator->() const { return one_.get(); }
+
+ private:
+  std::unique_ptr<Failure> one_;
+};
 
 void set_text(Failure& failure, std::string_view text);
 void set_host(Failure& failure, std::string_view host);

@@ -45,8 +45,8 @@ AcrossHosts::~AcrossHosts() {
   if (job_.bell() != nullptr) job_.bell()->remove(mesh_->bell());
 }
 
-std::optional<Failure> AcrossHosts::compare() {
-  std::optional<Failure> different = job_.records().compare(ranks_.name(), entered_);
+MaybeFailure AcrossHosts::compare() {
+  MaybeFailure different = job_.records().compare(ranks_.name(), entered_);
   if (different) different->rank = ranks_.world_rank(different->rank);
   return different;
 }

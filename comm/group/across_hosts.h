@@ -32,9 +32,9 @@ class AcrossHosts {
 
   SpanningGroup& collectives() { return *spanning_; }
   EnteredOperations& entered() { return entered_; }
-  std::optional<Failure> mesh_failure() const { return mesh_->failure(); }
+  MaybeFailure mesh_failure() const { return mesh_->failure(); }
   // Compares with what the ranks of other hosts have entered, as far as the store knows.
-  std::optional<Failure> compare();
+  MaybeFailure compare();
 
   // A peer that finds the connection gone asks for the failure, so no thread hangs up before that
   // is told. The operation that an abort interrupts may end meanwhile; then it leaves the hanging

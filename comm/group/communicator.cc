@@ -254,7 +254,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
   }
   // What another rank of this host has found ends this operation before it begins.
   if (local_ != nullptr && local_->is_broken()) {
-    if (const std::optional<Failure> found = local_->failure()) {
+    if (const MaybeFailure found = local_->failure()) {
       device_->failure_was_returned();
       return break_with(*found);
     }
@@ -285,7 +285,7 @@ Outcome Communicator::perform(const OperationShape& shape, nanoseconds timeout,
 // Apart from perform(): room for a Failure on its stack would be cleared in every operation, which
 // takes as long as a tenth of a small one.
 Outcome Communicator::end_badly(const OperationCall& call, const std::exception_ptr& thrown) {
-  std::optional<Failure> found = local_ != nullptr ? local_->failure() : std::nullopt;
+  MaybeFailure found = local_ != nullptr ? local_->failure() : std::nullopt;
   if (!found && across_ != nullptr) found = across_->mesh_failure();
   if (!found) found = failure();
   // The other ranks are in the operation: break it for all of them.
@@ -350,7 +350,7 @@ Outcome Communicator::part() {
 Outcome Communicator::leave() {
   if (const std::optional<Outcome> ended = begin_leaving()) return *ended;
   const std::lock_guard lock(turn_);
-  std::optional<Failure> found;
+  MaybeFailure found;
   if (local_ != nullptr && !local_->entries().compare_last()) found = local_->failure();
   // Between hosts compare with what the others have entered, which the store knows.
   if (!found && across_ != nullptr && may_be_ahead_) found = across_->compare();
@@ -366,8 +366,8 @@ void Communicator::abort(const std::string& reason) {
   if (across_ != nullptr) across_->end_abort(turn_);
 }
 
-Called Communicator::carry_out(nccl::DeviceOperation operation, const CallOptions& options) {
-  if (const std::optional<Failure> refused = device_->admit(operation, options.is_async)) {
+Called Communicator::carry_out(nccl::DeviceOperation&& operation, const CallOptions& options) {
+  if (const MaybeFailure refused = device_->admit(operation, options.is_async)) {
     return {Outcome(*refused), nullptr};
   }
   const OperationShape shape = operation.collective.shape;
@@ -380,7 +380,7 @@ Called Communicator::carry_out(nccl::DeviceOperation operation, const CallOption
 
 // The ranks do not meet. Still the operation waits for those that were called before it and have
 // not begun.
-Called Communicator::go_ahead(nccl::DeviceOperation operation, const CallOptions& options) {
+Called Communicator::go_ahead(nccl::DeviceOperation&& operation, const CallOptions& options) {
   const nanoseconds timeout = timeout_of(options);
   auto work = options.is_async ? std::make_shared<Work>() : nullptr;
   const auto called = [&](Outcome outcome) {
@@ -496,7 +496,7 @@ Result<std::unique_ptr<Communicator>> Communicator::split(std::int32_t color, st
 
 Result<std::unique_ptr<Communicator>> Communicator::make_group_of_members(
     const std::string& name, std::span<const std::int32_t> ranks, std::chrono::milliseconds timeout,
-    std::optional<Failure>& death) {
+    MaybeFailure& death) {
   std::vector<Seat> seats;
   for (const std::int32_t rank : ranks) {
     seats.push_back(ranks_.seats()[static_cast<std::size_t>(rank)]);

@@ -63,7 +63,7 @@ class Communicator {
   Job& job() const { return job_; }
 
   Called carry_out(Collective&& collective, const CallOptions& options);
-  Called carry_out(nccl::DeviceOperation operation, const CallOptions& options);
+  Called carry_out(nccl::DeviceOperation&& operation, const CallOptions& options);
   // Makes what the first operation on memory of region.device would make. Where the region is
   // memory, it becomes a window of the communicator; every rank gives as much.
   Called prepare_device(const nccl::DeviceRegion& region, const CallOptions& options);
@@ -83,7 +83,7 @@ class Communicator {
   Result<std::unique_ptr<Communicator>> make_group_of_members(const std::string& name,
                                                               std::span<const std::int32_t> ranks,
                                                               std::chrono::milliseconds timeout,
-                                                              std::optional<Failure>& death);
+                                                              MaybeFailure& death);
 
   // Call it before destruction: waits for what was left on the device's streams, and ends NCCL's
   // part.
@@ -99,7 +99,7 @@ class Communicator {
   // Breaks it here and on every other rank, unless it is broken already.
   void abort(const std::string& reason);
   // Nothing: the communicator is not broken.
-  std::optional<Failure> failure() const { return failure_.get(); }
+  MaybeFailure failure() const { return failure_.get(); }
 
  private:
   using Body = std::function<bool(const OperationCall&)>;
@@ -113,7 +113,7 @@ class Communicator {
     return options.timeout.count() != 0 ? options.timeout : timeout_;
   }
   Called run(OperationShape shape, const CallOptions& options, Body body);
-  Called go_ahead(nccl::DeviceOperation operation, const CallOptions& options);
+  Called go_ahead(nccl::DeviceOperation&& operation, const CallOptions& options);
   Called queue(const CallOptions& options, std::function<Outcome()> call);
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,

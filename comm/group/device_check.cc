@@ -100,7 +100,7 @@ Failure DeviceCheck::failure_of(const DeviceDifference& difference, std::int32_t
   return failure;
 }
 
-std::optional<Failure> DeviceCheck::compare_with(std::int32_t rank) {
+MaybeFailure DeviceCheck::compare_with(std::int32_t rank) {
   const std::optional<DeviceRecord> other = read(rank);
   if (!other) return std::nullopt;
   std::optional<DeviceDifference> different;
@@ -112,16 +112,16 @@ std::optional<Failure> DeviceCheck::compare_with(std::int32_t rank) {
   return failure_of(*different, rank);
 }
 
-std::optional<Failure> DeviceCheck::compare_with_all() {
+MaybeFailure DeviceCheck::compare_with_all() {
   const std::int32_t most = std::min(ranks_.size() - 1, kReadMost);
   for (std::int32_t step = 1; step <= most; ++step) {
     const std::int32_t rank = (ranks_.rank() + step) % ranks_.size();
-    if (std::optional<Failure> failure = compare_with(rank)) return failure;
+    if (MaybeFailure failure = compare_with(rank)) return failure;
   }
   return std::nullopt;
 }
 
-std::optional<Failure> DeviceCheck::tick(const nccl::Enqueued* oldest) {
+MaybeFailure DeviceCheck::tick(const nccl::Enqueued* oldest) {
   if (!compares_later()) return std::nullopt;
   const auto now = steady_now();
   const std::uint64_t number = oldest != nullptr ? oldest->number : 0;
@@ -145,7 +145,7 @@ std::optional<Failure> DeviceCheck::tick(const nccl::Enqueued* oldest) {
   return is_late ? compare_with_all() : compare_with((ranks_.rank() + 1) % ranks_.size());
 }
 
-std::optional<Failure> DeviceCheck::difference() {
+MaybeFailure DeviceCheck::difference() {
   tell(late_number_);
   return compare_with_all();
 }

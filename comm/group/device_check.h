@@ -52,18 +52,18 @@ class DeviceCheck {
   Called last_called();
 
   // By the thread that watches the device, again and again; `oldest` is what it waits for, or null.
-  std::optional<Failure> tick(const nccl::Enqueued* oldest);
+  MaybeFailure tick(const nccl::Enqueued* oldest);
   // Whether the ranks of this communicator compare later at all.
   bool compares_later() const { return ranks_.size() > 1 && mode_ == DeviceCheckMode::kLagged; }
   // Tells what this rank has called and compares it with the others' calls, at once. Any thread.
-  std::optional<Failure> difference();
+  MaybeFailure difference();
   // "rank 3 has called 16 of them": who has not called the operation.
   std::string why_late(const nccl::Enqueued& operation);
 
  private:
   std::optional<DeviceRecord> read(std::int32_t rank);
-  std::optional<Failure> compare_with(std::int32_t rank);
-  std::optional<Failure> compare_with_all();
+  MaybeFailure compare_with(std::int32_t rank);
+  MaybeFailure compare_with_all();
   void tell(std::uint64_t oldest);
   std::string why_nobody_is_behind(std::uint64_t recorded, std::int32_t other,
                                    std::uint64_t recorded_there) const;

@@ -41,7 +41,7 @@ Outcome DeviceGroup::end() {
   return ended->finish_all();
 }
 
-std::optional<Failure> DeviceGroup::open() {
+MaybeFailure DeviceGroup::open() {
   if (library_ != nullptr) return std::nullopt;
   const Result<const nccl::Library*> library = nccl::Library::load();
   if (!library.ok()) return make_failure(FailureKind::kOther, library.error().message);
@@ -52,7 +52,7 @@ std::optional<Failure> DeviceGroup::open() {
 }
 
 void DeviceGroup::add(nccl::DeviceCommunicator& device,
-                      std::function<Outcome(const std::optional<Failure>&)> finish) {
+                      std::function<Outcome(const MaybeFailure&)> finish) {
   if (std::find(devices_.begin(), devices_.end(), &device) == devices_.end()) {
     devices_.push_back(&device);
   }
@@ -72,7 +72,7 @@ Outcome DeviceGroup::finish_all() {
     }
     status = library_->functions().group_end();
   }
-  std::optional<Failure> failure;
+  MaybeFailure failure;
   if (status != nccl::kSuccess && status != nccl::kInProgress) {
     failure = group_failure(*library_, status);
   }

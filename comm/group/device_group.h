@@ -25,10 +25,9 @@ class DeviceGroup {
   static Outcome end();
 
   // Before NCCL is asked for the first operation.
-  std::optional<Failure> open();
+  MaybeFailure open();
   // `finish` is called once NCCL has put the operation on its stream, or with why it has not.
-  void add(nccl::DeviceCommunicator& device,
-           std::function<Outcome(const std::optional<Failure>&)> finish);
+  void add(nccl::DeviceCommunicator& device, std::function<Outcome(const MaybeFailure&)> finish);
 
  private:
   Outcome finish_all();
@@ -36,7 +35,7 @@ class DeviceGroup {
   std::size_t depth_ = 0;
   const nccl::Library* library_ = nullptr;  // Null: NCCL's group has not begun.
   std::vector<nccl::DeviceCommunicator*> devices_;
-  std::vector<std::function<Outcome(const std::optional<Failure>&)>> waiting_;
+  std::vector<std::function<Outcome(const MaybeFailure&)>> waiting_;
 };
 
 }  // namespace ivy::comm

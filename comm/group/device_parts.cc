@@ -16,17 +16,17 @@ constexpr std::chrono::seconds kLeftPatience{5};
 }  // namespace
 
 // Whether waiting is in vain. Asked by any thread.
-std::optional<Failure> DeviceAlarm::look() {
+MaybeFailure DeviceAlarm::look() {
   SharedGroup* const local = host_.local();
   if (local != nullptr && local->is_broken()) {
-    if (std::optional<Failure> found = local->failure()) return found;
+    if (MaybeFailure found = local->failure()) return found;
   }
   if (failure_.is_set()) return failure_.get();
   const std::lock_guard lock(mutex_);
   if (alarm_ == nullptr) {
     alarm_ = job_.make_alarm(ranks_.name(), ranks_.seats(), ranks_.rank());
   }
-  std::optional<Failure> found = alarm_->look();
+  MaybeFailure found = alarm_->look();
   if (!found || !has_ended_well(*found)) return found;
   const auto now = steady_now();
   if (!left_at_) left_at_ = now;

@@ -29,7 +29,7 @@ class DeviceAlarm {
   // The alarm keeps references to all of them.
   DeviceAlarm(Job& job, const Membership& ranks, HostCollectives& host, const FirstFailure& failure)
       : job_(job), ranks_(ranks), host_(host), failure_(failure) {}
-  std::optional<Failure> look();
+  MaybeFailure look();
 
  private:
   bool has_ended_well(const Failure& found) const;

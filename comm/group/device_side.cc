@@ -93,6 +93,11 @@ std::string why_not_captured(const DeviceOperation& operation, bool is_prepared,
   return "";
 }
 
+MaybeFailure failure_of(const nccl::Driver::Current& current) {
+  if (current.result().ok()) return std::nullopt;
+  return make_failure(FailureKind::kTransport, current.result().error().message);
+}
+
 nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
                                         std::chrono::nanoseconds timeout,
                                         const std::shared_ptr<Work>& work) {
@@ -104,7 +109,7 @@ nccl::DeviceCommunicator::Started begun(const DeviceOperation& operation,
   one.ending = ending_of(operation);
   if (work == nullptr) return one;
   if (!operation.is_captured) one.ending = nccl::Ending::kEnqueued;
-  one.watched.ended = [work](const std::optional<Failure>& failure) {
+  one.watched.ended = [work](const MaybeFailure& failure) {
     work->finish(failure ? Outcome(*failure) : Outcome());
   };
   return one;
@@ -174,7 +179,7 @@ DeviceHeritage DeviceSide::take_heritage() {
   return heritage;
 }
 
-std::optional<Failure> DeviceSide::tick(const nccl::Enqueued* oldest) {
+MaybeFailure DeviceSide::tick(const nccl::Enqueued* oldest) {
   display_.show(oldest, check_.last_called());
   return check_.tick(oldest);
 }
@@ -191,9 +196,9 @@ void DeviceSide::abort() {
 Outcome DeviceSide::end() {
   nccl::DeviceCommunicator* const device = existing();
   if (device == nullptr) return {};
-  if (const std::optional<Failure> failure = device->end()) return Outcome(*failure);
+  if (const MaybeFailure failure = device->end()) return Outcome(*failure);
   if (!device->enqueued().has_lost() || is_failure_returned_.exchange(true)) return {};
-  const std::optional<Failure> found = context_.failure.get();
+  const MaybeFailure found = context_.failure.get();
   return found && found->kind != FailureKind::kAborted ? Outcome(*found) : Outcome();
 }
 
@@ -207,7 +212,7 @@ bool DeviceSide::fail(Failure failure, const OperationCall& call) {
   return false;
 }
 
-std::optional<Failure> DeviceSide::admit(DeviceOperation& operation, bool is_async) {
+MaybeFailure DeviceSide::admit(DeviceOperation& operation, bool is_async) {
   OperationShape& shape = operation.collective.shape;
   shape.place = Place::kDevice;
   if (operation.is_message() || DeviceGroup::current() != nullptr) {
@@ -270,7 +275,9 @@ bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& ope
   if (device.is_shared()) return carry_out_staged(call, operation);
   nccl::DeviceCommunicator::Started one = begun(operation, call.deadline.left(), nullptr);
   one.watched.number = call.sequence;
-  std::optional<Failure> failure = device.start(one, false);
+  const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
+  MaybeFailure failure = failure_of(current);
+  if (!failure) failure = device.start(one, false);
   if (!failure) failure = device.finish(one, false, std::nullopt);
   return check(failure, call);
 }
@@ -278,16 +285,15 @@ bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& ope
 Outcome DeviceSide::fail_ahead(const Failure& failure) {
   is_failure_returned_ = true;
   context_.break_all(failure);
-  return Outcome(context_.failure.get().value_or(failure));
+  const MaybeFailure first = context_.failure.get();
+  return Outcome(first ? *first : failure);
 }
 
-// The operation is on its stream.
+// The operation is on its stream, and the device is this thread's.
 Outcome DeviceSide::mark(const DeviceOperation& operation, const std::shared_ptr<Work>& work) {
   if (work == nullptr) return {};
-  const nccl::Driver& driver = *nccl::Driver::in_use();
-  const nccl::Driver::Current current(driver, operation.device);
   Result<std::shared_ptr<nccl::StreamMark>> behind =
-      nccl::StreamMark::behind(driver, operation.device, operation.stream);
+      nccl::StreamMark::behind(*nccl::Driver::in_use(), operation.device, operation.stream);
   if (!behind.ok()) {
     return fail_ahead(make_failure(FailureKind::kTransport, behind.error().message));
   }
@@ -303,7 +309,9 @@ Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nano
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
   nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);
-  std::optional<Failure> failure = device.start(one, false);
+  const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
+  MaybeFailure failure = failure_of(current);
+  if (!failure) failure = device.start(one, false);
   if (!failure) failure = device.finish(one, false, std::nullopt);
   return failure ? fail_ahead(*failure) : mark(operation, work);
 }
@@ -320,11 +328,14 @@ Outcome DeviceSide::join_group(const DeviceOperation& operation, std::chrono::na
   kept->one = begun(kept->operation, timeout, work);
   const std::lock_guard lock(order_);
   if (context_.failure.is_set()) return fail_ahead(*context_.failure.get());
-  std::optional<Failure> failure = group.open();
+  const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
+  MaybeFailure failure = failure_of(current);
+  if (!failure) failure = group.open();
   if (!failure) failure = device.start(kept->one, true);
   if (failure) return fail_ahead(*failure);
-  group.add(device, [this, &device, kept, work](const std::optional<Failure>& ended) {
-    const std::optional<Failure> found = device.finish(kept->one, true, ended);
+  group.add(device, [this, &device, kept, work](const MaybeFailure& ended) {
+    const nccl::Driver::Current now(*nccl::Driver::in_use(), kept->operation.device);
+    const MaybeFailure found = device.finish(kept->one, true, ended);
     const Outcome outcome = found ? fail_ahead(*found) : mark(kept->operation, work);
     if (found && work != nullptr) work->finish(outcome);
     return outcome;
@@ -336,9 +347,7 @@ bool DeviceSide::carry_out_staged(const OperationCall& call, const DeviceOperati
   const nccl::Driver* const driver = nccl::Driver::in_use();
   IVY_ASSERT(driver != nullptr);
   const nccl::Driver::Current current(*driver, operation.device);
-  if (!current.result().ok()) {
-    return fail(make_failure(FailureKind::kTransport, current.result().error().message), call);
-  }
+  if (const MaybeFailure failure = failure_of(current)) return fail(*failure, call);
   if (operation.after != nullptr) {
     const Result<void> held = operation.after->hold_back(operation.stream);
     if (!held.ok()) return fail(make_failure(FailureKind::kTransport, held.error().message), call);

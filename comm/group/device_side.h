@@ -48,7 +48,7 @@ class DeviceSide {
   // Readies an operation that is called. A failure: it is refused, and nothing was sent. An
   // operation that runs behind the caller's back gets a stream of its own, on which it begins
   // behind what the caller's has now. Any thread, as the next three.
-  std::optional<Failure> admit(nccl::DeviceOperation& operation, bool is_async);
+  MaybeFailure admit(nccl::DeviceOperation& operation, bool is_async);
   // Whether the ranks meet before the operation, or each goes ahead and they compare later: the
   // same on all ranks, which call in one order. An operation that goes ahead has its number then.
   bool is_to_meet(nccl::DeviceOperation& operation);
@@ -102,11 +102,11 @@ class DeviceSide {
   nccl::DeviceCommunicator* existing() { return made_.load(std::memory_order_acquire); }
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
   void note_meeting(OperationShape& shape);
-  std::optional<Failure> tick(const nccl::Enqueued* oldest);
+  MaybeFailure tick(const nccl::Enqueued* oldest);
   Outcome fail_ahead(const Failure& failure);
   Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
-  bool check(const std::optional<Failure>& failure, const OperationCall& call) {
+  bool check(const MaybeFailure& failure, const OperationCall& call) {
     return !failure || fail(*failure, call);
   }
 

@@ -68,7 +68,7 @@ void Staging::collect(std::size_t rank) {
   if (is_written && receive.bytes > 0) outputs_.push_back({at(receive.data, 0), 0, receive.bytes});
 }
 
-std::optional<Failure> Staging::copy_out(nccl::DeviceCommunicator& device, Deadline& deadline) {
+MaybeFailure Staging::copy_out(nccl::DeviceCommunicator& device, Deadline& deadline) {
   const nccl::Driver* const driver = nccl::Driver::in_use();
   for (const Piece& piece : inputs_) {
     const Result<void> copied = driver->copy_to_host(send_.data() + piece.offset, piece.device,
@@ -78,7 +78,7 @@ std::optional<Failure> Staging::copy_out(nccl::DeviceCommunicator& device, Deadl
   return device.await_stream(operation_.stream, operation_.device, deadline);
 }
 
-std::optional<Failure> Staging::copy_back(nccl::DeviceCommunicator& device, Deadline& deadline) {
+MaybeFailure Staging::copy_back(nccl::DeviceCommunicator& device, Deadline& deadline) {
   const nccl::Driver* const driver = nccl::Driver::in_use();
   for (const Piece& piece : outputs_) {
     const Result<void> copied = driver->copy_to_device(piece.device, receive_.data() + piece.offset,

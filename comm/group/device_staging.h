@@ -22,10 +22,10 @@ class Staging {
   Staging(const nccl::DeviceOperation& operation, std::int32_t rank);
 
   // Returns when this rank's inputs are in host memory.
-  std::optional<Failure> copy_out(nccl::DeviceCommunicator& device, Deadline& deadline);
+  MaybeFailure copy_out(nccl::DeviceCommunicator& device, Deadline& deadline);
   // The operation on host memory.
   const Collective& on_host() const { return on_host_; }
-  std::optional<Failure> copy_back(nccl::DeviceCommunicator& device, Deadline& deadline);
+  MaybeFailure copy_back(nccl::DeviceCommunicator& device, Deadline& deadline);
 
  private:
   // A piece of device memory, and where it stands in the host's buffer.

@@ -15,7 +15,7 @@ namespace ivy::comm {
 class FirstFailure {
  public:
   bool is_set() const { return is_set_.load(std::memory_order_acquire); }
-  std::optional<Failure> get() const {
+  MaybeFailure get() const {
     const std::lock_guard lock(mutex_);
     return failure_;
   }
@@ -37,7 +37,7 @@ class FirstFailure {
 
  private:
   mutable std::mutex mutex_;  // Guards failure_; is_set_ is asked without it.
-  std::optional<Failure> failure_;
+  MaybeFailure failure_;
   std::atomic<bool> is_set_{false};
 };
 

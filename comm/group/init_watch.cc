@@ -35,13 +35,13 @@ InitWatch::~InitWatch() {
   thread_.join();
 }
 
-std::optional<Failure> InitWatch::death() {
+MaybeFailure InitWatch::death() {
   const std::lock_guard lock(mutex_);
   return death_;
 }
 
-std::optional<Failure> InitWatch::look() const {
-  std::optional<Failure> first;
+MaybeFailure InitWatch::look() const {
+  MaybeFailure first;
   std::uint64_t first_ns = ~std::uint64_t{0};
   if (page_.deaths() == 0) return first;
   for (std::uint32_t rank = 0; rank < page_.shape().world_size; ++rank) {
@@ -60,7 +60,7 @@ std::optional<Failure> InitWatch::look() const {
 void InitWatch::run() {
   while (ending_.load() == 0) {
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
-    const std::optional<Failure> found = look();
+    const MaybeFailure found = look();
     if (!found) {
       futex_wait({&ending_, 0}, {&page_.news(), news}, kLookAround);
       continue;

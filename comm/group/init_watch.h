@@ -30,17 +30,17 @@ class InitWatch {
   InitWatch& operator=(const InitWatch&) = delete;
 
   // The rank that died first; nothing: all are alive, or not there yet.
-  std::optional<Failure> death();
+  MaybeFailure death();
 
  private:
   void run();
-  std::optional<Failure> look() const;
+  MaybeFailure look() const;
 
   const comm_status::StatusPage page_;
   const std::uint32_t own_rank_;
   store::Client& store_;
   std::mutex mutex_;  // Guards death_, which the thread sets.
-  std::optional<Failure> death_;
+  MaybeFailure death_;
   std::atomic<std::uint32_t> ending_{0};  // A futex: 1 ends the thread.
   std::thread thread_;
 };

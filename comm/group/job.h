@@ -44,7 +44,7 @@ class Job {
   Result<World> repair_world(RepairAim aim, std::chrono::milliseconds timeout);
   WorldRepairs& repairs() { return repairs_; }
   // The death for which form_world() gave up; nothing: it had another reason.
-  const std::optional<Failure>& init_failure() const { return init_failure_; }
+  const MaybeFailure& init_failure() const { return init_failure_; }
 
   const std::string& source() const { return source_; }       // Says who assigned this rank.
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
@@ -94,7 +94,7 @@ class Job {
   MachineFacts machine_;
   TuningTable tuning_;
   Reach reach_;
-  std::optional<Failure> init_failure_;
+  MaybeFailure init_failure_;
   std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.
   std::unique_ptr<EndpointFile> endpoint_file_;  // Kept until all ranks have come.
   std::unique_ptr<store::Client> store_;

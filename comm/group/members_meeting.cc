@@ -33,7 +33,7 @@ class MembersMeeting {
     for (const Seat& seat : members.seats()) ranks_ += std::to_string(seat.world_rank) + " ";
   }
 
-  const std::optional<Failure>& death() const { return death_; }
+  const MaybeFailure& death() const { return death_; }
 
   Result<std::shared_ptr<SharedSegment>> run() {
     std::string verdict = IVY_TRY(attempt(false));
@@ -142,7 +142,7 @@ class MembersMeeting {
     for (;;) {
       Result<std::string> found = store_.wait_get(prefix_ + name, kMeetingStep);
       if (found.ok() || found.error().code != Code::kDeadlineExceeded) return found;
-      if (const std::optional<Failure> seen = alarm_->look()) {
+      if (const MaybeFailure seen = alarm_->look()) {
         // What is waited for may have been the dead rank's last act.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;
@@ -169,14 +169,13 @@ class MembersMeeting {
   const std::chrono::steady_clock::time_point end_;
   const milliseconds timeout_;
   std::shared_ptr<SharedSegment> segment_;
-  std::optional<Failure> death_;
+  MaybeFailure death_;
 };
 
 }  // namespace
 
 Result<std::shared_ptr<SharedSegment>> meet_members(Job& job, const Membership& members,
-                                                    milliseconds timeout,
-                                                    std::optional<Failure>& death) {
+                                                    milliseconds timeout, MaybeFailure& death) {
   if (members.size() == 1) return std::shared_ptr<SharedSegment>();
   MembersMeeting meeting(job, members, timeout);
   Result<std::shared_ptr<SharedSegment>> met = meeting.run();

@@ -23,6 +23,6 @@ namespace ivy::comm {
 // Unavailable: one has died, and `death` says who and how.
 Result<std::shared_ptr<SharedSegment>> meet_members(Job& job, const Membership& members,
                                                     std::chrono::milliseconds timeout,
-                                                    std::optional<Failure>& death);
+                                                    MaybeFailure& death);
 
 }  // namespace ivy::comm

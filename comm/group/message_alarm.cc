@@ -6,7 +6,7 @@
 
 namespace ivy::comm {
 
-std::optional<Failure> MessageAlarm::look(std::int32_t missed) {
+MaybeFailure MessageAlarm::look(std::int32_t missed) {
   if (alarm_ == nullptr) return std::nullopt;
   const std::lock_guard lock(mutex_);
   return alarm_->look(missed);
@@ -20,7 +20,7 @@ bool MessageAlarm::has_left(std::int32_t rank) {
 
 Failure MessageAlarm::lost(std::int32_t rank, const std::string& why) {
   // The peer may be gone because the communicator was broken before.
-  std::optional<Failure> known = shared();
+  MaybeFailure known = shared();
   if (!known && alarm_ != nullptr) {
     const std::lock_guard lock(mutex_);
     known = alarm_->look_closely(rank);

@@ -24,11 +24,9 @@ class MessageAlarm {
       : options_(options), local_(local), alarm_(std::move(alarm)) {}
 
   // A failure that another rank of this host has found.
-  std::optional<Failure> shared() const {
-    return local_ != nullptr ? local_->failure() : std::nullopt;
-  }
+  MaybeFailure shared() const { return local_ != nullptr ? local_->failure() : std::nullopt; }
   // Asks the alarm, which of ranks that have left reports only `missed`.
-  std::optional<Failure> look(std::int32_t missed);
+  MaybeFailure look(std::int32_t missed);
   // True if that rank has finalized some time ago; false also if it cannot be known here.
   bool has_left(std::int32_t rank);
   // Why the connection to that rank has ended: takes a moment, because the reason comes later.

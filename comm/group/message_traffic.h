@@ -42,9 +42,9 @@ class MessageTraffic {
 
   bool is_broken() const { return found_.has_value() || failure_.has_value(); }
   // A failure found here, not yet told to the other ranks.
-  const std::optional<Failure>& found() const { return found_; }
+  const MaybeFailure& found() const { return found_; }
   // What every request ends with; nothing: they end well.
-  const std::optional<Failure>& failure() const { return failure_; }
+  const MaybeFailure& failure() const { return failure_; }
   // Keeps a failure that was found here, unless there is one already. If it names no message, it
   // will name the one that has waited longest; name_message() says which that is now.
   void report(Failure failure);
@@ -86,8 +86,8 @@ class MessageTraffic {
   MessageMatching matching_;
   bool keeps_lent_ = false;     // In the call of progress() that is under way.
   std::uint64_t messages_ = 0;  // Counts the requests that have begun.
-  std::optional<Failure> found_;
-  std::optional<Failure> failure_;
+  MaybeFailure found_;
+  MaybeFailure failure_;
 };
 
 }  // namespace ivy::comm

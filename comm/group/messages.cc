@@ -29,7 +29,7 @@ PointToPoint& Messages::open() {
       std::make_unique<PointToPoint>(std::move(options), local_, job_.listener(),
                                      job_.make_alarm(ranks_.name(), ranks_.seats(), ranks_.rank()));
   // A failure that was found before could not break them: do it now.
-  if (const std::optional<Failure> found = failure_.get()) messages_->break_with(*found);
+  if (const MaybeFailure found = failure_.get()) messages_->break_with(*found);
   return *messages_;
 }
 

@@ -42,7 +42,7 @@ bool PeerPresence::is_listening(std::int32_t rank) const {
 
 // A rank of another host that died before it dialled has no connection that could break. `missed`
 // becomes that rank.
-std::optional<Failure> PeerPresence::look_for_absent(std::int32_t& missed) {
+MaybeFailure PeerPresence::look_for_absent(std::int32_t& missed) {
   std::vector<std::int32_t> suspects;
   {
     const std::lock_guard lock(mutex_);
@@ -129,7 +129,7 @@ bool PeerPresence::look_for_desertion() {
 
 bool PeerPresence::look_for_trouble() {
   std::int32_t missed = Alarm::kNobody;
-  std::optional<Failure> found = alarm_.shared();
+  MaybeFailure found = alarm_.shared();
   if (!found) {
     {
       const std::lock_guard lock(mutex_);
@@ -141,7 +141,7 @@ bool PeerPresence::look_for_trouble() {
   if (!found) return look_for_desertion();
   // A rank that was told of a death may have exited since: the failure that it was told comes
   // first.
-  if (const std::optional<Failure> known = alarm_.shared()) found = known;
+  if (const MaybeFailure known = alarm_.shared()) found = known;
   const std::lock_guard lock(mutex_);
   if (traffic_.is_broken()) return true;
   traffic_.name_message(*found);

@@ -38,7 +38,7 @@ class PeerPresence {
   bool is_somebody_there(std::vector<std::int32_t>& doubtful);
   void note_presence(std::int32_t rank);
   // These take the mutex themselves, as far as they need it.
-  std::optional<Failure> look_for_absent(std::int32_t& missed);
+  MaybeFailure look_for_absent(std::int32_t& missed);
   bool is_listening(std::int32_t rank) const;
   bool are_all_gone();
   bool look_for_desertion();

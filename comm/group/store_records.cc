@@ -79,12 +79,13 @@ void StoreRecords::add_event() {
   }
 }
 
-std::optional<Failure> StoreRecords::find_agreed(const std::string& communicator) {
-  return value_from<Failure>(store_.get(key("failure/" + communicator)));
+MaybeFailure StoreRecords::find_agreed(const std::string& communicator) {
+  const auto found = value_from<Failure>(store_.get(key("failure/" + communicator)));
+  if (!found) return std::nullopt;
+  return *found;
 }
 
-std::optional<Failure> StoreRecords::compare(const std::string& communicator,
-                                             const EnteredOperations& own) {
+MaybeFailure StoreRecords::compare(const std::string& communicator, const EnteredOperations& own) {
   const std::string where = key("entered/" + communicator);
   std::optional<std::string> expected;
   for (int attempt = 0; attempt < kCompareAttempts; ++attempt) {

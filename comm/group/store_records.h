@@ -44,11 +44,11 @@ class StoreRecords {
   // this rank's failure, unless another rank's is stored already.
   Failure agree(const Failure& failure, const std::string& communicator);
   // Nothing: no rank has said so.
-  std::optional<Failure> find_agreed(const std::string& communicator);
+  MaybeFailure find_agreed(const std::string& communicator);
   // Tells what this rank, which waits between hosts, has entered, and compares it with what another
   // rank stored. The failure blames that rank by its rank in the communicator. Nothing: both agree
   // as far as they know, or no rank has stored anything.
-  std::optional<Failure> compare(const std::string& communicator, const EnteredOperations& own);
+  MaybeFailure compare(const std::string& communicator, const EnteredOperations& own);
   // The records in which the ranks of a communicator say what they wait for.
   RollCall::Store waits(const std::string& communicator);
 

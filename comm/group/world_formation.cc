@@ -246,7 +246,7 @@ Result<void> WorldFormation::watched_exchange() {
   InitWatch watch(joined_.control->page(), joined_.identity.rank, *joined_.store);
   Result<void> exchanged = exchange_seats();
   if (exchanged.ok()) return exchanged;
-  const std::optional<Failure> death = watch.death();
+  const MaybeFailure death = watch.death();
   return death ? give_up(*death) : exchanged;
 }
 
@@ -354,7 +354,7 @@ WorldFormation::Look WorldFormation::look_for_death(Alarm& alarm) {
     if (joined_.reformed != nullptr) {
       if (std::optional<Error> why = joined_.reformed->look()) return why;
     }
-    const std::optional<Failure> death = alarm.look();
+    const MaybeFailure death = alarm.look();
     if (!death) return std::nullopt;
     Failure in_init = *death;
     set_operation(in_init, comm_status::name_of(comm_status::Operation::kInit));

@@ -74,7 +74,7 @@ class WorldFormation {
   // Collective over all ranks; waits for them, and names those who did not come.
   Result<World> form();
   // The death for which form() gave up; nothing: it had another reason.
-  const std::optional<Failure>& death() const { return death_; }
+  const MaybeFailure& death() const { return death_; }
 
   // The beginning of keys of that world in the store.
   static std::string prefix_of(const std::string& life) { return "ivycomm/" + life + "/"; }
@@ -102,7 +102,7 @@ class WorldFormation {
   std::string first_life_;  // World::life before the ranks have met.
   OwnTuning own_tuning_;
   World world_;
-  std::optional<Failure> death_;
+  MaybeFailure death_;
 };
 
 }  // namespace ivy::comm

@@ -59,7 +59,7 @@ void give_up(const std::string& what, State& state) {
 
 }  // namespace
 
-std::optional<Failure> call_apart(ApartCall apart) {
+MaybeFailure call_apart(ApartCall apart) {
   const auto state = std::make_shared<State>();
   const auto shared = std::make_shared<const ApartCall>(std::move(apart));
   const auto began = steady_now();
@@ -69,7 +69,7 @@ std::optional<Failure> call_apart(ApartCall apart) {
     const auto slice = std::min(steady_now() + kLook, shared->deadline);
     if (state->has_returned.wait_until(lock, slice, [&] { return state->is_done; })) return {};
     lock.unlock();
-    std::optional<Failure> why = shared->trouble ? shared->trouble() : std::nullopt;
+    MaybeFailure why = shared->trouble ? shared->trouble() : std::nullopt;
     lock.lock();
     if (state->is_done) return {};
     if (!why && steady_now() < shared->deadline) continue;

@@ -20,11 +20,11 @@ struct ApartCall {
   std::function<void()> late;  // After `call`, where it was given up. May be empty.
   std::string what;            // "cuInit", in the words of a failure.
   std::chrono::steady_clock::time_point deadline;
-  std::function<std::optional<Failure>()> trouble;  // Returns why waiting is in vain.
+  std::function<MaybeFailure()> trouble;  // Returns why waiting is in vain.
 };
 
 // Nothing: the call has returned. Else it was given up.
-std::optional<Failure> call_apart(ApartCall apart);
+MaybeFailure call_apart(ApartCall apart);
 
 // What has never returned, and what to do; nothing: all is well.
 std::optional<std::string> taint();

@@ -101,15 +101,14 @@ DeviceCommunicator::DeviceCommunicator(DeviceCommunicatorOptions options)
       regions_(std::make_shared<RegisteredRegions>(
           [this](std::uint32_t region) { return enqueued_.is_using(region); })),
       calls_(regions_->mutex),
-      enqueued_({.look = [this](const Enqueued* one) -> std::optional<Failure> {
-                   if (const std::optional<Failure> trouble = look_for_trouble(true))
-                     return trouble;
+      enqueued_({.look = [this](const Enqueued* one) -> MaybeFailure {
+                   if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
                    if (one == nullptr || steady_now() < one->since + one->timeout)
                      return std::nullopt;
                    return diagnosis_.with_ras(diagnosis_.late(*one));
                  },
                  .found = [this](const Failure& failure) { options_.found(failure); },
-                 .tick = [this](const Enqueued* one) -> std::optional<Failure> {
+                 .tick = [this](const Enqueued* one) -> MaybeFailure {
                    return options_.tick ? options_.tick(one) : std::nullopt;
                  },
                  .is_broken = [this] { return is_broken_.load(); }}) {
@@ -123,8 +122,8 @@ DeviceCommunicator::~DeviceCommunicator() {
 
 void DeviceCommunicator::join(DeviceCommunicatorOptions options) { options_ = std::move(options); }
 
-std::optional<Failure> DeviceCommunicator::look_for_trouble(bool asks_nccl) {
-  if (const std::optional<Failure> trouble = options_.trouble()) return trouble;
+MaybeFailure DeviceCommunicator::look_for_trouble(bool asks_nccl) {
+  if (const MaybeFailure trouble = options_.trouble()) return trouble;
   if (is_broken_) return make_failure(FailureKind::kAborted, "the communicator was aborted");
   if (!asks_nccl) return std::nullopt;
   Status status = kSuccess;
@@ -138,8 +137,8 @@ std::optional<Failure> DeviceCommunicator::look_for_trouble(bool asks_nccl) {
   return diagnosis_.explained(diagnosis_.of_nccl(status, "reported while an operation ran"));
 }
 
-std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
-                                                      const std::string& what) {
+MaybeFailure DeviceCommunicator::await_nccl(Handle handle, Deadline& deadline,
+                                            const std::string& what) {
   Pause pause;
   deadline.start();
   auto looked_at = steady_now();
@@ -158,7 +157,7 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
     const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
-      if (const std::optional<Failure> trouble = look_for_trouble(false)) return trouble;
+      if (const MaybeFailure trouble = look_for_trouble(false)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) {
         return diagnosis_.endless(what, deadline.waited(), handle);
       }
@@ -167,8 +166,8 @@ std::optional<Failure> DeviceCommunicator::await_nccl(Handle handle, Deadline& d
   }
 }
 
-std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& deadline,
-                                                       const std::function<Failure()>& late) {
+MaybeFailure DeviceCommunicator::await_event(Event event, Deadline& deadline,
+                                             const std::function<Failure()>& late) {
   Pause pause;
   deadline.start();
   auto looked_at = steady_now();
@@ -183,7 +182,7 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
     const auto now = steady_now();
     if (now - looked_at >= kAskNccl) {
       looked_at = now;
-      if (const std::optional<Failure> trouble = look_for_trouble(true)) return trouble;
+      if (const MaybeFailure trouble = look_for_trouble(true)) return trouble;
       if (deadline.left() <= nanoseconds::zero()) return late();
     }
     // Sleep briefly, so that the end of an operation is not seen late.
@@ -191,12 +190,11 @@ std::optional<Failure> DeviceCommunicator::await_event(Event event, Deadline& de
   }
 }
 
-std::optional<Failure> DeviceCommunicator::await_stream(Stream stream, int device,
-                                                        Deadline& deadline) {
+MaybeFailure DeviceCommunicator::await_stream(Stream stream, int device, Deadline& deadline) {
   const Result<Event> event = enqueued_.take_event(*driver_, device);
   const Result<void> recorded = event.ok() ? driver_->record(*event, stream) : event.error();
   if (!recorded.ok()) return make_failure(FailureKind::kOther, recorded.error().message);
-  std::optional<Failure> failure = await_event(*event, deadline, [this] {
+  MaybeFailure failure = await_event(*event, deadline, [this] {
     return diagnosis_.timeout("a copy", "not done on the device in time");
   });
   enqueued_.give_back(*event);
@@ -220,9 +218,8 @@ ReadyOptions DeviceCommunicator::ready_options(Deadline& deadline) {
 }
 
 // A call that may never return. `call` and `late` own what they touch.
-std::optional<Failure> DeviceCommunicator::call(const std::string& what, Deadline& deadline,
-                                                std::function<void()> call,
-                                                std::function<void()> late) {
+MaybeFailure DeviceCommunicator::call(const std::string& what, Deadline& deadline,
+                                      std::function<void()> call, std::function<void()> late) {
   ApartCall apart;
   apart.call = std::move(call);
   apart.late = std::move(late);
@@ -233,24 +230,22 @@ std::optional<Failure> DeviceCommunicator::call(const std::string& what, Deadlin
   return call_apart(std::move(apart));
 }
 
-std::optional<Failure> DeviceCommunicator::find_facts(int device, Deadline& deadline,
-                                                      RankFacts& facts) {
+MaybeFailure DeviceCommunicator::find_facts(int device, Deadline& deadline, RankFacts& facts) {
   const auto found = std::make_shared<RankFacts>();
   const std::int32_t rank = options_.world_ranks[static_cast<std::size_t>(options_.rank)];
-  std::optional<Failure> failure =
+  MaybeFailure failure =
       call("loading the driver and NCCL", deadline,
            [found, rank, host = options_.host, device] { *found = own_facts(rank, host, device); });
   if (!failure) facts = *found;
   return failure;
 }
 
-std::optional<Failure> DeviceCommunicator::make_id(Deadline& deadline, UniqueId& id) {
+MaybeFailure DeviceCommunicator::make_id(Deadline& deadline, UniqueId& id) {
   const auto making = std::make_shared<Making>();
   making->ids.resize(1);
-  std::optional<Failure> failure =
-      call("making the unique id", deadline, [making, library = library_] {
-        making->status = library->functions().get_unique_id(making->ids.data());
-      });
+  MaybeFailure failure = call("making the unique id", deadline, [making, library = library_] {
+    making->status = library->functions().get_unique_id(making->ids.data());
+  });
   if (failure) return failure;
   id = making->ids[0];
   if (making->status == kSuccess) return std::nullopt;
@@ -259,7 +254,7 @@ std::optional<Failure> DeviceCommunicator::make_id(Deadline& deadline, UniqueId&
                           ": make the unique id: " + library_->name_of_error(making->status));
 }
 
-std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadline) {
+MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
   if (device_ >= 0) return std::nullopt;
   if (const std::optional<std::string> why = taint()) {
     return make_failure(FailureKind::kOther, *why);
@@ -268,7 +263,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
   ReadyOptions options = ready_options(deadline);
   report_phase(options, Phase::kBegun);
   RankFacts facts;
-  if (std::optional<Failure> failure = find_facts(device, deadline, facts)) return failure;
+  if (MaybeFailure failure = find_facts(device, deadline, facts)) return failure;
   const auto known = steady_now();
   if (facts.trouble.empty()) {
     library_ = *Library::load();
@@ -284,7 +279,7 @@ std::optional<Failure> DeviceCommunicator::prepare(int device, Deadline& deadlin
     is_shared_ = true;
   } else {
     report_phase(options, Phase::kInit);
-    if (std::optional<Failure> failure = connect(ready.ids, device, deadline)) {
+    if (MaybeFailure failure = connect(ready.ids, device, deadline)) {
       if (failure->kind == FailureKind::kTimeout) {
         set_text(*failure, failure->text + who_is_not_done(options));
       }
@@ -309,8 +304,8 @@ std::shared_ptr<DeviceCommunicator::Making> DeviceCommunicator::begin_making(
 }
 
 // Without ids: from the parent, whose ranks that are here keep their order.
-std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
-                                                   Deadline& deadline) {
+MaybeFailure DeviceCommunicator::connect(const std::vector<UniqueId>& ids, int device,
+                                         Deadline& deadline) {
   chosen_ = device;
   const std::shared_ptr<Making> making = begin_making(options_.name);
   making->ids = ids;
@@ -334,7 +329,7 @@ std::optional<Failure> DeviceCommunicator::connect(const std::vector<UniqueId>& 
     if (handle != nullptr && !making->is_aborted.exchange(true)) abort(handle);
   };
   const std::string what = ids.empty() ? "shrink" : "init";
-  if (std::optional<Failure> failure = call(what, deadline, init, late)) {
+  if (MaybeFailure failure = call(what, deadline, init, late)) {
     return give_up_init(*making, *failure, deadline);
   }
   if (!current->ok()) return make_failure(FailureKind::kOther, current->error().message);
@@ -360,9 +355,9 @@ Failure DeviceCommunicator::give_up_init(Making& making, const Failure& failure,
   return diagnosis_.endless("init", deadline.waited(), handle);
 }
 
-std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::string& name,
-                                                 Deadline& deadline,
-                                                 std::unique_ptr<DeviceCommunicator>& child) {
+MaybeFailure DeviceCommunicator::split(int color, int key, const std::string& name,
+                                       Deadline& deadline,
+                                       std::unique_ptr<DeviceCommunicator>& child) {
   child = nullptr;
   if (library_->functions().split == nullptr) return std::nullopt;
   const std::shared_ptr<Making> making = begin_making(name);
@@ -372,7 +367,7 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
     const Driver::Current on(*driver, device);
     *called = nccl->split(handle, color, key, &making->handle, &making->config);
   };
-  std::optional<Failure> failure;
+  MaybeFailure failure;
   {
     const std::lock_guard lock(calls_);
     failure = call("split", deadline, start);
@@ -401,8 +396,7 @@ std::optional<Failure> DeviceCommunicator::split(int color, int key, const std::
   return std::nullopt;
 }
 
-std::optional<Failure> DeviceCommunicator::add_window(const DeviceRegion& region,
-                                                      Deadline& deadline) {
+MaybeFailure DeviceCommunicator::add_window(const DeviceRegion& region, Deadline& deadline) {
   const Functions& nccl = library_->functions();
   if (nccl.register_window == nullptr || nccl.deregister_window == nullptr) return std::nullopt;
   struct Registering {
@@ -415,7 +409,7 @@ std::optional<Failure> DeviceCommunicator::add_window(const DeviceRegion& region
     made->status =
         nccl.register_window(handle, region.memory, region.bytes, &made->window, kSymmetric);
   };
-  std::optional<Failure> failure;
+  MaybeFailure failure;
   {
     const std::lock_guard lock(calls_);
     failure = call("registering a window", deadline, start);
@@ -430,7 +424,7 @@ std::optional<Failure> DeviceCommunicator::add_window(const DeviceRegion& region
   return std::nullopt;
 }
 
-std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
+MaybeFailure DeviceCommunicator::call_nccl(Started& one, bool is_grouped) {
   const Handle handle = handle_;
   const Caller caller{library_->functions(), *driver_, handle, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
@@ -453,7 +447,7 @@ std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_group
   if (called.status == kInProgress) {
     lock.unlock();
     Deadline deadline(one.watched.timeout);
-    if (std::optional<Failure> failure = await_nccl(handle, deadline, what())) return failure;
+    if (MaybeFailure failure = await_nccl(handle, deadline, what())) return failure;
     lock.lock();
     if (is_broken_) return look_for_trouble(false);
   }
@@ -461,7 +455,7 @@ std::optional<Failure> DeviceCommunicator::call_nccl(Started& one, bool is_group
 }
 
 // Puts the rest on the stream. Requires calls_.
-std::optional<Failure> DeviceCommunicator::finish_nccl(const Started& one) {
+MaybeFailure DeviceCommunicator::finish_nccl(const Started& one) {
   const Caller caller{library_->functions(), *driver_, handle_, options_.rank,
                       static_cast<std::int32_t>(options_.rank_names.size())};
   if (one.premul_sum >= 0) library_->functions().free_op(one.premul_sum, handle_);
@@ -470,29 +464,23 @@ std::optional<Failure> DeviceCommunicator::finish_nccl(const Started& one) {
   return make_failure(FailureKind::kTransport, finished.error);
 }
 
-std::optional<Failure> DeviceCommunicator::start(Started& one, bool is_grouped) {
-  const Driver::Current current(*driver_, device_);
-  if (!current.result().ok()) {
-    return make_failure(FailureKind::kOther, current.result().error().message);
-  }
+MaybeFailure DeviceCommunicator::start(Started& one, bool is_grouped) {
   one.regions = device_regions::regions_of(*one.operation);
   for (const DeviceRegion& region : one.regions) one.watched.regions.push_back(region.serial);
-  const Result<Event> event = enqueued_.begin_call(*driver_, device_, one.watched);
-  if (!event.ok()) return make_failure(FailureKind::kTransport, event.error().message);
-  one.event = *event;
-  std::optional<Failure> failure;
+  if (const Result<void> begun = enqueued_.begin_call(*driver_, device_, one.watched); !begun.ok())
+    return make_failure(FailureKind::kTransport, begun.error().message);
+  MaybeFailure failure;
   if (one.operation->after != nullptr) {
     const Result<void> held = one.operation->after->hold_back(one.operation->stream);
     if (!held.ok()) failure = make_failure(FailureKind::kTransport, held.error().message);
   }
   if (!failure) failure = call_nccl(one, is_grouped);
-  if (failure) enqueued_.end_call(one.event);
-  return failure ? std::optional(diagnosis_.with_ras(*failure)) : std::nullopt;
+  if (!failure) return failure;
+  enqueued_.end_call(one.watched.event);
+  return diagnosis_.with_ras(*failure);
 }
 
-std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
-                                                  std::optional<Failure> failure) {
-  const Driver::Current current(*driver_, device_);
+MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped, MaybeFailure failure) {
   if (is_grouped && !failure) {
     Deadline deadline(one.watched.timeout);
     failure = await_nccl(handle_, deadline, "a group of operations");
@@ -500,28 +488,29 @@ std::optional<Failure> DeviceCommunicator::finish(Started& one, bool is_grouped,
     if (!failure && is_broken_) failure = look_for_trouble(false);
     if (!failure) failure = finish_nccl(one);
   }
+  const Event event = one.watched.event;
   if (!failure && one.ending != Ending::kCaptured) {
-    const Result<void> recorded = driver_->record(one.event, one.operation->stream);
+    const Result<void> recorded = driver_->record(event, one.operation->stream);
     if (!recorded.ok()) failure = make_failure(FailureKind::kTransport, recorded.error().message);
   }
   if (!failure && one.ending == Ending::kEnqueued) {
-    one.watched.event = one.event;
     enqueued_.watch(std::move(one.watched));
-    return std::nullopt;
+    return failure;
   }
   if (!failure && one.ending == Ending::kDone) {
     Deadline deadline(one.watched.timeout);
-    failure = await_event(one.event, deadline, [&] { return diagnosis_.late(one.watched); });
+    failure = await_event(event, deadline, [&] { return diagnosis_.late(one.watched); });
   }
-  enqueued_.end_call(one.event);
+  enqueued_.end_call(event);
   if (one.ending == Ending::kCaptured) {
     has_graphs_ = true;
     enqueued_.watch_always();
   }
-  return failure ? std::optional(diagnosis_.with_ras(*failure)) : std::nullopt;
+  if (failure) failure = diagnosis_.with_ras(*failure);
+  return failure;
 }
 
-std::optional<Failure> DeviceCommunicator::end() {
+MaybeFailure DeviceCommunicator::end() {
   enqueued_.end();
   if (handle_ == nullptr) return std::nullopt;
   // NCCL's finalize may wait for a rank that has aborted.

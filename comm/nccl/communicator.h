@@ -59,39 +59,38 @@ class DeviceCommunicator {
   DeviceCommunicator& operator=(const DeviceCommunicator&) = delete;
 
   // Collective. Nothing: it is there, or is_shared(). Later calls cost a comparison.
-  std::optional<Failure> prepare(int device, Deadline& deadline);
+  MaybeFailure prepare(int device, Deadline& deadline);
   // Ranks share devices on purpose: use host memory instead.
   bool is_shared() const { return is_shared_; }
   bool is_prepared() const { return device_ >= 0 && handle_ != nullptr; }
   // Is -1 until NCCL's part is made.
   int device() const { return device_; }
 
-  // Collective, in two halves: start() calls NCCL, and finish() puts the rest on the stream, and
-  // waits or lets it be watched. In a group of NCCL's, finish() is called when the group has ended,
-  // with its failure.
   struct Started {
     const DeviceOperation* operation = nullptr;  // Lives until finish() has returned.
     Enqueued watched;
     Ending ending = Ending::kEnqueued;
-    Event event = nullptr;
     int premul_sum = -1;
     std::vector<DeviceRegion> regions;
   };
-  std::optional<Failure> start(Started& one, bool is_grouped);
-  std::optional<Failure> finish(Started& one, bool is_grouped, std::optional<Failure> failure);
+  // Collective, in two halves: start() calls NCCL, and finish() puts the rest on the stream, and
+  // waits or lets it be watched. In a group of NCCL's, finish() is called when the group has ended,
+  // with its failure. The device is this thread's.
+  MaybeFailure start(Started& one, bool is_grouped);
+  MaybeFailure finish(Started& one, bool is_grouped, MaybeFailure failure);
   std::unique_lock<std::mutex> lock_calls() { return std::unique_lock(calls_); }
   // Collective, of a communicator that is prepared: NCCL maps the region of each rank into all of
   // them, where it can. Each gives as much memory.
-  std::optional<Failure> add_window(const DeviceRegion& region, Deadline& deadline);
+  MaybeFailure add_window(const DeviceRegion& region, Deadline& deadline);
   EnqueuedOperations& enqueued() { return enqueued_; }
   // Waits until everything on the stream is done. The device is this thread's.
-  std::optional<Failure> await_stream(Stream stream, int device, Deadline& deadline);
+  MaybeFailure await_stream(Stream stream, int device, Deadline& deadline);
 
   // Collective over the ranks of this communicator, which has to be prepared. `child` is null on
   // ranks with kNoColor, and where NCCL cannot split: then the group makes its own. `name`: the
   // child's.
-  std::optional<Failure> split(int color, int key, const std::string& name, Deadline& deadline,
-                               std::unique_ptr<DeviceCommunicator>& child);
+  MaybeFailure split(int color, int key, const std::string& name, Deadline& deadline,
+                     std::unique_ptr<DeviceCommunicator>& child);
   // Joins a child that split() made to its communicator, before its first use.
   void join(DeviceCommunicatorOptions options);
 
@@ -102,7 +101,7 @@ class DeviceCommunicator {
   // Waits until what was enqueued is done, each as long as it may take, then ends NCCL's part. No
   // operation may be under way. A failure: NCCL had to be aborted. What was found while it waited
   // is told by `found` as ever. Later calls do nothing.
-  std::optional<Failure> end();
+  MaybeFailure end();
 
  private:
   // What NCCL reads and writes while it makes a handle and for as long as that lives, also by
@@ -119,19 +118,18 @@ class DeviceCommunicator {
     Handle made() { return std::atomic_ref(handle).load(); }
   };
   std::shared_ptr<Making> begin_making(const std::string& name);
-  std::optional<Failure> find_facts(int device, Deadline& deadline, RankFacts& facts);
-  std::optional<Failure> make_id(Deadline& deadline, UniqueId& id);
-  std::optional<Failure> call(const std::string& what, Deadline& deadline,
-                              std::function<void()> call, std::function<void()> late = {});
+  MaybeFailure find_facts(int device, Deadline& deadline, RankFacts& facts);
+  MaybeFailure make_id(Deadline& deadline, UniqueId& id);
+  MaybeFailure call(const std::string& what, Deadline& deadline, std::function<void()> call,
+                    std::function<void()> late = {});
   ReadyOptions ready_options(Deadline& deadline);
-  std::optional<Failure> connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
+  MaybeFailure connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
-  std::optional<Failure> await_nccl(Handle handle, Deadline& deadline, const std::string& what);
-  std::optional<Failure> call_nccl(Started& one, bool is_grouped);
-  std::optional<Failure> finish_nccl(const Started& one);
-  std::optional<Failure> look_for_trouble(bool asks_nccl);
-  std::optional<Failure> await_event(Event event, Deadline& deadline,
-                                     const std::function<Failure()>& late);
+  MaybeFailure await_nccl(Handle handle, Deadline& deadline, const std::string& what);
+  MaybeFailure call_nccl(Started& one, bool is_grouped);
+  MaybeFailure finish_nccl(const Started& one);
+  MaybeFailure look_for_trouble(bool asks_nccl);
+  MaybeFailure await_event(Event event, Deadline& deadline, const std::function<Failure()>& late);
   enum class Finalized : std::uint8_t { kDone, kNotYet, kFailed };
   Finalized finalize();
 

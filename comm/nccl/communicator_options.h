@@ -28,18 +28,18 @@ struct DeviceCommunicatorOptions {
   std::string host;
   std::chrono::nanoseconds timeout{0};  // How long an enqueued operation may take.
   // Returns why waiting is in vain: a death, or another rank's failure. Called by any thread.
-  std::function<std::optional<Failure>()> trouble;
+  std::function<MaybeFailure()> trouble;
   // Told of failures that were found while no call was under way. Called by a thread of this
   // object, so it must not destroy the object.
   std::function<void(const Failure&)> found;
   // See EnqueuedWatch::tick; called by the same thread.
-  std::function<std::optional<Failure>(const Enqueued*)> tick;
+  std::function<MaybeFailure(const Enqueued*)> tick;
   // Says why an operation may not be done in time: "rank 3 has not called it". Any thread; may ask
   // the store.
   std::function<std::string(const Enqueued&)> why_late;
   // Returns in what the ranks' calls differ, as far as they have told: what NCCL fails with may be
   // that. Any thread; asks the store; may be empty.
-  std::function<std::optional<Failure>()> difference;
+  std::function<MaybeFailure()> difference;
   // Whether this one is to be revoked and not aborted: a death has broken it, after which the
   // survivors may shrink. Any thread; may be empty, as keep.
   std::function<bool()> may_keep;

@@ -156,7 +156,7 @@ Result<void*> allocate(int device, std::size_t bytes,
   };
   apart.what = "allocating memory of device " + std::to_string(device);
   apart.deadline = deadline;
-  if (const std::optional<Failure> failure = call_apart(std::move(apart))) {
+  if (const MaybeFailure failure = call_apart(std::move(apart))) {
     return Error{Code::kDeadlineExceeded, failure->text};
   }
   if (!made->ok()) return made->error();

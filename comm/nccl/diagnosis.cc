@@ -76,9 +76,9 @@ Failure Diagnosis::explained(const Failure& failure) const {
   const auto end = began + (options_.difference ? kDifferenceTime : kVerdictTime);
   auto compared_at = began - kDifferenceStep;
   while (steady_now() < end) {
-    if (const std::optional<Failure> trouble = options_.trouble()) return *trouble;
+    if (const MaybeFailure trouble = options_.trouble()) return *trouble;
     if (options_.difference && steady_now() - compared_at >= kDifferenceStep) {
-      if (const std::optional<Failure> different = options_.difference()) return *different;
+      if (const MaybeFailure different = options_.difference()) return *different;
       compared_at = steady_now();
     }
     std::this_thread::sleep_for(kVerdictStep);
@@ -111,7 +111,7 @@ Failure Diagnosis::with_ras(const Failure& failure) const {
   } else {
     while (!has_trouble() && steady_now() < end) std::this_thread::sleep_for(kVerdictStep);
   }
-  if (const std::optional<Failure> trouble = trouble_()) return *trouble;
+  if (const MaybeFailure trouble = trouble_()) return *trouble;
   if (answer.empty()) return failure;
   std::fputs(report_of_ras(answer, options_.name).c_str(), stderr);
   Failure told = failure;

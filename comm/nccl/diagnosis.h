@@ -17,8 +17,7 @@ namespace ivy::comm::nccl {
 class Diagnosis {
  public:
   // `trouble` says why waiting is in vain; it asks nothing of NCCL.
-  Diagnosis(const DeviceCommunicatorOptions& options,
-            std::function<std::optional<Failure>()> trouble)
+  Diagnosis(const DeviceCommunicatorOptions& options, std::function<MaybeFailure()> trouble)
       : options_(options), trouble_(std::move(trouble)) {}
 
   // Before the first of the next.
@@ -37,7 +36,7 @@ class Diagnosis {
   bool may_ask_ras() const;
 
   const DeviceCommunicatorOptions& options_;
-  const std::function<std::optional<Failure>()> trouble_;
+  const std::function<MaybeFailure()> trouble_;
   const Library* library_ = nullptr;
 };
 

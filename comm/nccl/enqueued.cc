@@ -56,6 +56,7 @@ void EnqueuedOperations::start_thread() {
 }
 
 void EnqueuedOperations::await_room(std::size_t most) {
+  if (pending_count_.load(std::memory_order_relaxed) < most / 2) return;
   std::unique_lock lock(mutex_);
   if (pending_.size() >= most / 2) {
     is_filling_ = true;
@@ -65,23 +66,28 @@ void EnqueuedOperations::await_room(std::size_t most) {
   has_less_.wait(lock, [&] { return pending_.size() < most || failure_; });
 }
 
-Result<Event> EnqueuedOperations::begin_call(const Driver& driver, int device,
-                                             const Enqueued& operation) {
+Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, Enqueued& operation) {
   const std::lock_guard lock(mutex_);
-  const Event event = IVY_TRY(take_event_locked(driver, device));
-  used_at_ = steady_now();
-  calling_ = operation;
-  calling_->since = used_at_;
+  operation.event = IVY_TRY(take_event_locked(driver, device));
+  used_at_ = operation.since = steady_now();
+  calling_ = {nullptr,
+              operation.number,
+              operation.shape,
+              operation.timeout,
+              operation.since,
+              operation.regions,
+              {}};
   start_thread();
-  return event;
+  return {};
 }
 
-void EnqueuedOperations::watch(Enqueued operation) {
+void EnqueuedOperations::watch(Enqueued&& operation) {
   std::unique_lock lock(mutex_);
+  if (calling_) operation.since = calling_->since;
   calling_.reset();
-  used_at_ = operation.since = steady_now();
   const auto ended = failure_ ? operation.ended : nullptr;
   pending_.push_back(std::move(operation));
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
   start_thread();
   if (!ended) return;
   lock.unlock();
@@ -143,8 +149,7 @@ Result<std::size_t> EnqueuedOperations::count_done(std::unique_lock<std::mutex>&
 }
 
 // Takes those that the device has done.
-void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock,
-                                   std::optional<Failure>& failure) {
+void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFailure& failure) {
   const Result<std::size_t> done = count_done(lock);
   if (!done.ok()) {
     failure = make_failure(FailureKind::kTransport,
@@ -152,14 +157,19 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock,
     return;
   }
   if (*done == 0) return;
-  std::vector<std::function<void(const std::optional<Failure>&)>> told;
+  std::vector<std::function<void(const MaybeFailure&)>> told;
   for (std::size_t i = 0; i < *done; ++i) {
     Enqueued& front = pending_.front();
     free_events_.push_back(front.event);
     if (front.ended) told.push_back(std::move(front.ended));
     pending_.pop_front();
   }
-  if (!pending_.empty()) pending_.front().since = steady_now();
+  pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  if (!pending_.empty()) {
+    pending_.front().since = steady_now();
+  } else if (calling_) {
+    calling_->since = steady_now();
+  }
   has_less_.notify_all();
   lock.unlock();
   for (const auto& ended : told) ended(std::nullopt);
@@ -168,7 +178,7 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock,
 
 void EnqueuedOperations::end_all(std::unique_lock<std::mutex>& lock, const Failure& failure) {
   failure_ = failure;
-  std::vector<std::function<void(const std::optional<Failure>&)>> told;
+  std::vector<std::function<void(const MaybeFailure&)>> told;
   for (Enqueued& one : pending_) {
     if (one.ended) told.push_back(std::move(one.ended));
   }
@@ -193,7 +203,7 @@ void EnqueuedOperations::run() {
       is_asleep_ = false;
       continue;
     }
-    std::optional<Failure> failure;
+    MaybeFailure failure;
     take_done(lock, failure);
     const std::optional<Enqueued> watched = oldest();
     const Enqueued* const one = watched ? &*watched : nullptr;

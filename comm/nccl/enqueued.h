@@ -34,7 +34,7 @@ struct Enqueued {
   std::chrono::steady_clock::time_point since;
   std::vector<std::uint32_t> regions;  // The serials of registered memory that it uses.
   // Told how it ended; may be empty.
-  std::function<void(const std::optional<Failure>&)> ended;
+  std::function<void(const MaybeFailure&)> ended;
 };
 
 // "all_reduce(sum) of 1000 f32, operation 17"
@@ -43,12 +43,12 @@ std::string describe(const Enqueued& operation);
 // What the thread asks and tells. All are called by it, without a lock.
 struct EnqueuedWatch {
   // Returns what keeps the operation from ending; null: none is under way.
-  std::function<std::optional<Failure>(const Enqueued*)> look;
+  std::function<MaybeFailure(const Enqueued*)> look;
   // Told of the first failure, with which the watching ends.
   std::function<void(const Failure&)> found;
   // Called every kTick while operations are called, and once after the last; the oldest that is not
   // done, or null. May be empty.
-  std::function<std::optional<Failure>(const Enqueued*)> tick;
+  std::function<MaybeFailure(const Enqueued*)> tick;
   // True: what ends now ends because the communicator is broken.
   std::function<bool()> is_broken;
 };
@@ -66,11 +66,11 @@ class EnqueuedOperations {
 
   // Waits until fewer than `most` operations are not done. Returns also where one has failed.
   void await_room(std::size_t most);
-  // A call of NCCL begins, from here on watched as the operation that it makes, and is given an
-  // event of this device, which has to be this thread's.
-  Result<Event> begin_call(const Driver& driver, int device, const Enqueued& operation);
+  // A call of NCCL begins, from here on watched as the operation that it makes; that is given an
+  // event of this device, which has to be this thread's, and the time.
+  Result<void> begin_call(const Driver& driver, int device, Enqueued& operation);
   // The call has returned, and its event is recorded: watches the operation from here on.
-  void watch(Enqueued operation);
+  void watch(Enqueued&& operation);
   // The call has returned with nothing to watch.
   void end_call(Event event);
 
@@ -96,7 +96,7 @@ class EnqueuedOperations {
   void start_thread();
   Result<Event> take_event_locked(const Driver& driver, int device);
   Result<std::size_t> count_done(std::unique_lock<std::mutex>& lock);
-  void take_done(std::unique_lock<std::mutex>& lock, std::optional<Failure>& failure);
+  void take_done(std::unique_lock<std::mutex>& lock, MaybeFailure& failure);
   void end_all(std::unique_lock<std::mutex>& lock, const Failure& failure);
   std::optional<Enqueued> oldest() const;
 
@@ -108,7 +108,8 @@ class EnqueuedOperations {
   const Driver* driver_ = nullptr;  // Null: no event was taken.
   int device_ = -1;
   std::deque<Enqueued> pending_;
-  std::optional<Enqueued> calling_;  // The call that is inside NCCL.
+  std::atomic<std::size_t> pending_count_{0};  // The same, for those that ask without mutex_.
+  std::optional<Enqueued> calling_;            // The call that is inside NCCL.
   std::vector<Event> free_events_;
   std::chrono::steady_clock::time_point used_at_;
   bool is_asleep_ = false;  // The thread waits to be woken.
@@ -116,7 +117,7 @@ class EnqueuedOperations {
   bool is_quiet_ = false;    // It rests for long, because nothing was under way.
   bool is_filling_ = false;  // So many have come meanwhile that there is no time for that.
   bool is_ending_ = false;
-  std::optional<Failure> failure_;  // With which the thread has stopped; set once.
+  MaybeFailure failure_;  // With which the thread has stopped; set once.
   std::thread thread_;
 };
 

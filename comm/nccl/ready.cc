@@ -210,7 +210,7 @@ class ReadyBarrier {
       auto answer = question(std::clamp(left, kPhasePatience, kStorePatience));
       const bool is_silent = !answer.ok() && answer.error().code == Code::kDeadlineExceeded;
       if (!is_silent || left <= kPhasePatience) return answer;
-      if (const std::optional<Failure> trouble = options_.trouble()) {
+      if (const MaybeFailure trouble = options_.trouble()) {
         fail(*trouble);
         return answer;
       }
@@ -240,7 +240,7 @@ class ReadyBarrier {
         fail(failure_of(came.error().context(prefix() + "wait for the other ranks")));
         return false;
       }
-      if (const std::optional<Failure> trouble = options_.trouble()) {
+      if (const MaybeFailure trouble = options_.trouble()) {
         fail(*trouble);
         return false;
       }
@@ -413,7 +413,7 @@ class ReadyBarrier {
       keys.push_back(key("id/" + std::to_string(root)));
       if (rank_of_root(root, roots, size()) != options_.rank) continue;
       UniqueId id = {};
-      if (const std::optional<Failure> failure = options_.make_id(id)) return fail(*failure);
+      if (const MaybeFailure failure = options_.make_id(id)) return fail(*failure);
       const Result<void> told = set_once(keys.back(), std::string_view(id.bytes, sizeof id.bytes));
       if (!told.ok())
         return fail(failure_of(told.error().context(prefix() + "tell the unique id")));

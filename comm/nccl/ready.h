@@ -44,14 +44,14 @@ struct ReadyOptions {
   bool spans_hosts = false;  // Then this rank listens for its neighbours' probes.
   std::int32_t rank = 0;
   bool can_scale = false;  // This rank's NCCL takes several ids.
-  std::function<std::optional<Failure>(UniqueId& id)> make_id;
+  std::function<MaybeFailure(UniqueId& id)> make_id;
   // Asked every kSlice: why waiting is in vain.
-  std::function<std::optional<Failure>()> trouble;
+  std::function<MaybeFailure()> trouble;
   std::chrono::steady_clock::time_point deadline;
 };
 
 struct Ready {
-  std::optional<Failure> failure;
+  MaybeFailure failure;
   bool is_shared = false;     // Devices are shared: NCCL is not to be used.
   std::vector<UniqueId> ids;  // None: it is made from the parent that all ranks have.
 };

@@ -1,5 +1,7 @@
 #include "comm/nccl/reduction_plan.h"
 
+#include <array>
+
 namespace ivy::comm::nccl {
 namespace {
 
@@ -15,7 +17,7 @@ constexpr Reduce kReduceOf[] = {
 };
 
 // On bytes that are 0 or 1 "or" is the greatest and "and" the least.
-Reduce reduce_of_bool(ReduceOp op) {
+constexpr Reduce reduce_of_bool(ReduceOp op) {
   switch (row_of(op).on_bool) {
     case OnBool::kOr:
       return Reduce::kMax;
@@ -29,7 +31,7 @@ Reduce reduce_of_bool(ReduceOp op) {
 // True where NCCL's operation of that name gives another result than ours: its average of integers
 // divides a sum that has wrapped, its product of complex numbers is one of their parts, and its
 // factor, of the element's type, is rounded first for halves.
-bool differs_from_ours(Dtype dtype, ReduceOp op) {
+constexpr bool differs_from_ours(Dtype dtype, ReduceOp op) {
   const ElementKind kind = row_of(dtype).kind;
   if (op == ReduceOp::kAvg) return kind == ElementKind::kInteger;
   if (op == ReduceOp::kProduct) return kind == ElementKind::kComplex;
@@ -37,20 +39,37 @@ bool differs_from_ours(Dtype dtype, ReduceOp op) {
   return false;
 }
 
-}  // namespace
-
-ReductionPlan plan_reduction(Operation operation, Dtype dtype, ReduceOp op) {
+constexpr ReductionPlan plan_of(Dtype dtype, ReduceOp op) {
   ReductionPlan plan;
   const ElementKind kind = row_of(dtype).kind;
   plan.element = kElementOf[static_cast<std::size_t>(dtype)];
   plan.reduce =
       kind == ElementKind::kBool ? reduce_of_bool(op) : kReduceOf[static_cast<std::size_t>(op)];
-  const bool is_scan = operation == Operation::kScan || operation == Operation::kExclusiveScan;
-  plan.is_staged = is_scan || plan.element == Element::kNone || plan.reduce == Reduce::kNone ||
+  plan.is_staged = plan.element == Element::kNone || plan.reduce == Reduce::kNone ||
                    differs_from_ours(dtype, op);
   plan.is_premultiplied = op == ReduceOp::kPremulSum;
   plan.multiplicity = kind == ElementKind::kComplex ? 2 : 1;
   return plan;
+}
+
+using Plans = std::array<std::array<ReductionPlan, kReduceOpCount>, kDtypeCount>;
+constexpr Plans kPlans = [] {
+  Plans plans;
+  for (std::size_t dtype = 0; dtype < kDtypeCount; ++dtype) {
+    for (std::size_t op = 0; op < kReduceOpCount; ++op) {
+      plans[dtype][op] = plan_of(static_cast<Dtype>(dtype), static_cast<ReduceOp>(op));
+    }
+  }
+  return plans;
+}();
+
+constexpr ReductionPlan kStaged;
+
+}  // namespace
+
+const ReductionPlan& plan_reduction(Operation operation, Dtype dtype, ReduceOp op) {
+  if (operation == Operation::kScan || operation == Operation::kExclusiveScan) return kStaged;
+  return kPlans[static_cast<std::size_t>(dtype)][static_cast<std::size_t>(op)];
 }
 
 }  // namespace ivy::comm::nccl

@@ -21,6 +21,6 @@ struct ReductionPlan {
   std::size_t multiplicity = 1;   // NCCL's elements for one of ours.
 };
 
-ReductionPlan plan_reduction(comm_status::Operation operation, Dtype dtype, ReduceOp op);
+const ReductionPlan& plan_reduction(comm_status::Operation operation, Dtype dtype, ReduceOp op);
 
 }  // namespace ivy::comm::nccl

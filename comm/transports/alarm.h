@@ -25,10 +25,10 @@ class Alarm {
   // Returns why the communicator that owns this alarm cannot go on; nothing: it can. A rank that
   // has finalized is reported only to those that wait for it: `waited_for`, a rank in the
   // communicator.
-  virtual std::optional<Failure> look(std::int32_t waited_for) = 0;
-  std::optional<Failure> look() { return look(kAnyone); }
+  virtual MaybeFailure look(std::int32_t waited_for) = 0;
+  MaybeFailure look() { return look(kAnyone); }
   // The same without rate limiting: a peer hung up and may have said why.
-  virtual std::optional<Failure> look_closely(std::int32_t waited_for) { return look(waited_for); }
+  virtual MaybeFailure look_closely(std::int32_t waited_for) { return look(waited_for); }
   // True if that rank of the communicator has finalized, so long ago that its last operation needs
   // no patience any more. False also if it cannot be known here. Cheap.
   virtual bool has_left(std::int32_t rank) = 0;

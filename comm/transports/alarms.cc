@@ -73,7 +73,7 @@ class PageAlarm final : public Alarm {
   milliseconds poll_interval() const override { return kRescan; }
 
   using Alarm::look;
-  std::optional<Failure> look(std::int32_t waited_for) override {
+  MaybeFailure look(std::int32_t waited_for) override {
     if (found_) return found_;
     const std::uint32_t news = page_.news().load(std::memory_order_acquire);
     const auto now = steady_now();
@@ -88,7 +88,7 @@ class PageAlarm final : public Alarm {
     return found_ ? found_ : look_for(true, waited_for);
   }
 
-  std::optional<Failure> look_closely(std::int32_t waited_for) override {
+  MaybeFailure look_closely(std::int32_t waited_for) override {
     seen_at_ = {};  // Ranks that have left since the last look are looked for at once.
     return look(waited_for);
   }
@@ -100,8 +100,8 @@ class PageAlarm final : public Alarm {
 
  private:
   // The first rank that has left (`left`) or died (not `left`).
-  std::optional<Failure> look_for(bool left, std::int32_t waited_for) const {
-    std::optional<Failure> first;
+  MaybeFailure look_for(bool left, std::int32_t waited_for) const {
+    MaybeFailure first;
     std::uint64_t first_ns = ~std::uint64_t{0};
     for (std::size_t i = 0; i < seats_.size(); ++i) {
       if (static_cast<std::int32_t>(i) == self_) continue;
@@ -130,7 +130,7 @@ class PageAlarm final : public Alarm {
     return steady_now().time_since_epoch() < std::max(left_at, made_at_) + kLeftGrace;
   }
 
-  std::optional<Failure> look_for_reports() {
+  MaybeFailure look_for_reports() {
     for (const comm_status::PageReport& report : page_.reports_after(seen_report_)) {
       seen_report_ = report.number;
       if (report.communicator != communicator_) continue;
@@ -150,7 +150,7 @@ class PageAlarm final : public Alarm {
   std::uint32_t seen_news_ = 0;
   std::uint64_t seen_report_ = 0;
   steady_clock::time_point seen_at_;
-  std::optional<Failure> found_;  // Once set, it never changes.
+  MaybeFailure found_;  // Once set, it never changes.
 };
 
 class ProcessAlarm final : public Alarm {
@@ -184,10 +184,10 @@ class ProcessAlarm final : public Alarm {
   using Alarm::look;
   // Report ranks that left last and do not keep them: a caller that does not need such a rank must
   // still learn of a later death.
-  std::optional<Failure> look(std::int32_t waited_for) override {
+  MaybeFailure look(std::int32_t waited_for) override {
     if (found_) return found_;
     poll(watched_.data(), watched_.size(), 0);
-    std::optional<Failure> left;
+    MaybeFailure left;
     for (std::size_t i = 0; i < watched_.size() && !found_; ++i) {
       Watched& watched = watched_seats_[i];
       if (watched_[i].revents != 0) watched.has_ended = true;
@@ -238,13 +238,13 @@ class ProcessAlarm final : public Alarm {
   const std::function<bool(std::int32_t)> has_left_;
   std::vector<pollfd> watched_;
   std::vector<Watched> watched_seats_;  // In the order of watched_.
-  std::optional<Failure> found_;        // Once set, it never changes.
+  MaybeFailure found_;                  // Once set, it never changes.
 };
 
 class AgreedAlarm final : public Alarm {
  public:
   AgreedAlarm(std::unique_ptr<Alarm> inner, std::function<std::uint64_t()> count_news,
-              std::function<std::optional<Failure>()> find_agreed)
+              std::function<MaybeFailure()> find_agreed)
       : inner_(std::move(inner)),
         count_news_(std::move(count_news)),
         find_agreed_(std::move(find_agreed)),
@@ -254,21 +254,21 @@ class AgreedAlarm final : public Alarm {
   milliseconds poll_interval() const override { return inner_->poll_interval(); }
 
   using Alarm::look;
-  std::optional<Failure> look(std::int32_t waited_for) override {
-    std::optional<Failure> agreed;
+  MaybeFailure look(std::int32_t waited_for) override {
+    MaybeFailure agreed;
     const bool has_news = count_news_() != seen_news_;
     if (has_news || steady_now() - asked_at_ >= kStorePoll) agreed = ask();
     return agreed ? agreed : inner_->look(waited_for);
   }
   // The agreed failure comes first: the death that this host sees may follow from it.
-  std::optional<Failure> look_closely(std::int32_t waited_for) override {
-    std::optional<Failure> found = ask();
+  MaybeFailure look_closely(std::int32_t waited_for) override {
+    MaybeFailure found = ask();
     return found ? found : inner_->look(waited_for);
   }
   bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
 
  private:
-  std::optional<Failure> ask() {
+  MaybeFailure ask() {
     asked_at_ = steady_now();
     seen_news_ = count_news_();  // Read before the question is asked.
     return find_agreed_();
@@ -276,7 +276,7 @@ class AgreedAlarm final : public Alarm {
 
   const std::unique_ptr<Alarm> inner_;
   const std::function<std::uint64_t()> count_news_;
-  const std::function<std::optional<Failure>()> find_agreed_;
+  const std::function<MaybeFailure()> find_agreed_;
   std::uint64_t seen_news_;
   steady_clock::time_point asked_at_ = steady_now();
 };
@@ -294,10 +294,10 @@ class InterruptibleAlarm final : public Alarm {
   }
 
   using Alarm::look;
-  std::optional<Failure> look(std::int32_t waited_for) override {
+  MaybeFailure look(std::int32_t waited_for) override {
     return InterruptScope::is_to_end() ? failure_ : inner_->look(waited_for);
   }
-  std::optional<Failure> look_closely(std::int32_t waited_for) override {
+  MaybeFailure look_closely(std::int32_t waited_for) override {
     return InterruptScope::is_to_end() ? failure_ : inner_->look_closely(waited_for);
   }
   bool has_left(std::int32_t rank) override { return inner_->has_left(rank); }
@@ -316,7 +316,7 @@ std::unique_ptr<Alarm> make_interruptible_alarm(std::unique_ptr<Alarm> inner,
 
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::uint64_t()> count_news,
-                                         std::function<std::optional<Failure>()> find_agreed) {
+                                         std::function<MaybeFailure()> find_agreed) {
   return std::make_unique<AgreedAlarm>(std::move(inner), std::move(count_news),
                                        std::move(find_agreed));
 }

@@ -33,7 +33,7 @@ std::unique_ptr<Alarm> make_process_alarm(std::vector<Seat> seats, std::int32_t 
 // job's store for the failure that another host's rank found.
 std::unique_ptr<Alarm> make_agreed_alarm(std::unique_ptr<Alarm> inner,
                                          std::function<std::uint64_t()> count_news,
-                                         std::function<std::optional<Failure>()> find_agreed);
+                                         std::function<MaybeFailure()> find_agreed);
 
 // Reports what `inner` finds; and `failure` to a call that its caller calls off (interrupt.h).
 std::unique_ptr<Alarm> make_interruptible_alarm(std::unique_ptr<Alarm> inner,

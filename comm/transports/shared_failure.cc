@@ -21,7 +21,7 @@ void SharedFailure::break_with(const Failure& failure) {
   }
 }
 
-std::optional<Failure> SharedFailure::found() const {
+MaybeFailure SharedFailure::found() const {
   const std::uint32_t finder = state().load(std::memory_order_acquire);
   if (finder == 0) return std::nullopt;
   return segment_.member(finder - 1).failure;

@@ -23,7 +23,7 @@ class SharedFailure {
   // Cheap enough to be asked before every operation.
   bool is_broken() const { return state().load(std::memory_order_relaxed) != 0; }
   // Nothing: the communicator is not broken.
-  std::optional<Failure> found() const;
+  MaybeFailure found() const;
 
  private:
   std::atomic<std::uint32_t>& state() const { return segment_.header().failure_state; }

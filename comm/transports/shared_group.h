@@ -70,7 +70,7 @@ class SharedGroup {
   }
   void break_with(const Failure& failure) { failure_.break_with(failure); }
   bool is_broken() const { return failure_.is_broken(); }
-  std::optional<Failure> failure() const { return failure_.found(); }
+  MaybeFailure failure() const { return failure_.found(); }
   // Lets one of the members that wait long in that operation of the communicator ask the job's
   // store for all. False: another one has asked within `pause`.
   bool take_turn(std::uint64_t sequence, std::chrono::nanoseconds pause);

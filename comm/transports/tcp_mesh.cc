@@ -76,7 +76,7 @@ bool TcpMesh::is_other_operation(const OperationCall& call) {
   const milliseconds pause =
       std::exchange(compare_pause_, std::min(2 * compare_pause_, kComparePauseMax));
   if (options_.takes_turn && !options_.takes_turn(call.sequence, pause)) return false;
-  const std::optional<Failure> different = options_.compare();
+  const MaybeFailure different = options_.compare();
   if (different) fail(*different);
   return different.has_value();
 }
@@ -93,8 +93,7 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
   Failure failure;
   bool is_first = true;
   while (alarm_ != nullptr && !failure.is_set() && steady_now() < end) {
-    const std::optional<Failure> known =
-        is_first ? alarm_->look_closely(Alarm::kAnyone) : alarm_->look();
+    const MaybeFailure known = is_first ? alarm_->look_closely(Alarm::kAnyone) : alarm_->look();
     is_first = false;
     if (known) {
       failure = *known;
@@ -104,7 +103,7 @@ Failure TcpMesh::lost(std::int32_t rank, const OperationCall& call, const std::s
     }
   }
   // The peer may have left in another operation than this one, and stored that before.
-  const std::optional<Failure> different =
+  const MaybeFailure different =
       !failure.is_set() && options_.compare ? options_.compare() : std::nullopt;
   if (different) return *different;
   if (!failure.is_set()) {
@@ -183,7 +182,7 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
       return true;
     }
     if (group != nullptr && group->failure()) return false;
-    const std::optional<Failure> known = alarm_ != nullptr ? alarm_->look(rank) : std::nullopt;
+    const MaybeFailure known = alarm_ != nullptr ? alarm_->look(rank) : std::nullopt;
     if (known) return fail(lost(rank, call, "did not connect"));
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;

@@ -75,7 +75,7 @@ struct TcpMeshOptions {
   // Asked now and then by a wait that lasts: returns the failure if a rank of another host has
   // entered another operation under the same number. Ranks that wait for different things may never
   // send each other a header.
-  std::function<std::optional<Failure>()> compare;
+  std::function<MaybeFailure()> compare;
   // True if this rank is the one of its host to ask for that operation: one of those that wait asks
   // once in `pause`. Null: it always is.
   std::function<bool(std::uint64_t sequence, std::chrono::nanoseconds pause)> takes_turn;
@@ -98,7 +98,7 @@ class TcpMesh {
                 std::span<const Incoming> incoming, const SharedGroup* group);
 
   // Why exchange() returned false; nothing: another of this host's ranks knows.
-  const std::optional<Failure>& failure() const { return failure_; }
+  const MaybeFailure& failure() const { return failure_; }
   // Hangs up on everybody; peers that wait for this rank are told so by their sockets.
   void hang_up();
   // Ends an exchange that is under way in another thread, soon. Any thread.
@@ -149,7 +149,7 @@ class TcpMesh {
   Alarm* const alarm_;
   std::vector<std::unique_ptr<Connection>> connections_;  // By rank; null: not yet.
   std::vector<std::uint8_t> parts_;  // Buffer for messages that are taken part by part.
-  std::optional<Failure> failure_;
+  MaybeFailure failure_;
   std::chrono::steady_clock::time_point compared_at_;
   std::chrono::milliseconds compare_pause_{0};
   std::uint64_t compared_sequence_ = 0;

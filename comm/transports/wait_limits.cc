@@ -29,7 +29,7 @@ bool is_stopped(std::int32_t pid) {
 bool WaitLimits::may_go_on(std::uint32_t member) {
   if (segment_.header().failure_state.load(std::memory_order_acquire) != 0) return false;
   if (alarm_ != nullptr) {
-    std::optional<Failure> bad_news = alarm_->look(rank_of(member));
+    MaybeFailure bad_news = alarm_->look(rank_of(member));
     if (bad_news) {
       add_operation(*bad_news);
       failure_.break_with(*bad_news);

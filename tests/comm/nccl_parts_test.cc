@@ -406,14 +406,14 @@ TEST(ApartTest, WhatReturnsTaintsNothing) {
 
 TEST(ApartTest, WhatDoesNotReturnTaintsUntilItDoes) {
   const auto hanging = std::make_shared<Hanging>();
-  const std::optional<Failure> late = call_apart(call_of(hanging, std::chrono::milliseconds(20)));
+  const MaybeFailure late = call_apart(call_of(hanging, std::chrono::milliseconds(20)));
   ASSERT_TRUE(late.has_value());
   EXPECT_EQ(late->kind, FailureKind::kTimeout);
   EXPECT_EQ(taint(), "the call has not returned: end this process");
   const auto other = std::make_shared<Hanging>();
   ApartCall troubled = call_of(other, std::chrono::seconds(60));
   troubled.trouble = [] { return make_failure(FailureKind::kRankDied, "rank 7 died"); };
-  const std::optional<Failure> died = call_apart(std::move(troubled));
+  const MaybeFailure died = call_apart(std::move(troubled));
   ASSERT_TRUE(died.has_value());
   EXPECT_STREQ(died->text, "rank 7 died");
   hanging->may_go = true;

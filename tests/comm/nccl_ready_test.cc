@@ -87,7 +87,7 @@ ReadyOptions options_of(std::int32_t rank, store::Client* store, milliseconds ti
   options.rank = rank;
   options.trouble = [] { return std::nullopt; };
   options.deadline = steady_clock::now() + stretched(timeout);
-  options.make_id = [](UniqueId& id) -> std::optional<Failure> {
+  options.make_id = [](UniqueId& id) -> MaybeFailure {
     std::strcpy(id.bytes, "the id");
     return std::nullopt;
   };

@@ -128,7 +128,7 @@ TEST(OldKernelTest, AnotherProcessOfThatNumberIsNoSignOfLife) {
       usleep(30'000);  // Beginnings are told in clock ticks.
       const pid_t another = ivy::test::fork_as(rank);
       if (another < 0) _exit(kNoSuchNumber);
-      const std::optional<Failure> found = alarm->look();
+      const MaybeFailure found = alarm->look();
       is_right = is_right && found && found->rank == 1;
       kill(another, SIGKILL);
       waitpid(another, nullptr, 0);

@@ -210,8 +210,8 @@ void ThreadRank::break_with(const Failure& failure) {
   if (mesh_ != nullptr) mesh_->interrupt();
 }
 
-std::optional<Failure> ThreadRank::failure() const {
-  const std::optional<Failure> here = local_ != nullptr ? local_->failure() : std::nullopt;
+MaybeFailure ThreadRank::failure() const {
+  const MaybeFailure here = local_ != nullptr ? local_->failure() : std::nullopt;
   return here || mesh_ == nullptr ? here : mesh_->failure();
 }
 

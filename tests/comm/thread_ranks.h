@@ -51,7 +51,7 @@ class ThreadRank {
   // Any thread.
   PointToPoint& messages() { return *messages_; }
   void break_with(const Failure& failure);
-  std::optional<Failure> failure() const;
+  MaybeFailure failure() const;
   // Its connections and messages end here, before other ranks' do.
   void end();
 
