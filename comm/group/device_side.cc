@@ -253,7 +253,7 @@ MaybeFailure DeviceSide::admit(DeviceOperation& operation, bool is_async) {
 
 bool DeviceSide::is_to_meet(DeviceOperation& operation) {
   if (operation.is_message()) return false;
-  const bool is_first = !is_used_.exchange(true);
+  const bool is_first = !is_used_.load() && !is_used_.exchange(true);
   const OperationShape& shape = operation.collective.shape;
   if (is_first || mode_ == DeviceCheckMode::kEvery || wants_staging(shape)) return true;
   operation.number = check_.go_ahead(shape, operation.is_captured);

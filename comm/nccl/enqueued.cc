@@ -69,7 +69,8 @@ void EnqueuedOperations::await_room(std::size_t most) {
 Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, Enqueued& operation) {
   const std::lock_guard lock(mutex_);
   operation.event = IVY_TRY(take_event_locked(driver, device));
-  used_at_ = operation.since = steady_now();
+  // Behind others it begins when they are done, which the thread sees.
+  if (pending_.empty()) used_at_ = operation.since = steady_now();
   calling_ = {nullptr,
               operation.number,
               operation.shape,
@@ -84,6 +85,9 @@ Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, En
 void EnqueuedOperations::watch(Enqueued&& operation) {
   std::unique_lock lock(mutex_);
   if (calling_) operation.since = calling_->since;
+  if (pending_.empty() && operation.since == std::chrono::steady_clock::time_point()) {
+    operation.since = steady_now();
+  }
   calling_.reset();
   const auto ended = failure_ ? operation.ended : nullptr;
   pending_.push_back(std::move(operation));
@@ -165,10 +169,11 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFail
     pending_.pop_front();
   }
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
+  used_at_ = steady_now();
   if (!pending_.empty()) {
-    pending_.front().since = steady_now();
+    pending_.front().since = used_at_;
   } else if (calling_) {
-    calling_->since = steady_now();
+    calling_->since = used_at_;
   }
   has_less_.notify_all();
   lock.unlock();

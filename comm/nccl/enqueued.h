@@ -12,7 +12,6 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <mutex>
 #include <optional>
@@ -22,6 +21,7 @@
 #include "comm/contract/failure.h"
 #include "comm/contract/fingerprint.h"
 #include "comm/nccl/driver.h"
+#include "comm/nccl/kept_queue.h"
 
 namespace ivy::comm::nccl {
 
@@ -107,7 +107,7 @@ class EnqueuedOperations {
   // What follows is guarded by mutex_.
   const Driver* driver_ = nullptr;  // Null: no event was taken.
   int device_ = -1;
-  std::deque<Enqueued> pending_;
+  KeptQueue<Enqueued> pending_;
   std::atomic<std::size_t> pending_count_{0};  // The same, for those that ask without mutex_.
   std::optional<Enqueued> calling_;            // The call that is inside NCCL.
   std::vector<Event> free_events_;

@@ -1,0 +1,131 @@
+// A driver and an NCCL that do nothing, in one library: what a call on device memory takes with
+// them is libivycomm's own part. NCCL's real calls leave little of what others had in the caches
+// next to the processor, and so do these collectives.
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+
+namespace {
+
+constexpr int kWell = 0;
+constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
+constexpr std::size_t kLine = 64;
+constexpr std::size_t kCachedData = 64 << 10;
+
+// As many bytes of data and of instructions as the caches next to a processor hold.
+int evict() {
+  static const std::array<char, kCachedData> data{};
+  for (std::size_t at = 0; at < data.size(); at += kLine) {
+    static_cast<void>(static_cast<const volatile char*>(data.data())[at]);
+  }
+#if defined(__x86_64__)
+  asm volatile(".rept 8000\n .byte 0x0f,0x1f,0x84,0,0,0,0,0\n .endr");  // A nop of eight bytes.
+#else
+  asm volatile(".rept 16000\n nop\n .endr");
+#endif
+  return kWell;
+}
+
+int give_memory(void** out, std::size_t bytes) {
+  *out = std::malloc(bytes);
+  return *out == nullptr ? 2 : kWell;
+}
+
+int give_number(int* out, int number) {
+  *out = number;
+  return kWell;
+}
+
+void* the_context() {
+  static char context;
+  return &context;
+}
+
+}  // namespace
+
+#define IVY_IDLE(name) \
+  __attribute__((visibility("default"))) int name() { return kWell; }
+#define IVY_TOLD __attribute__((visibility("default")))
+
+extern "C" {
+IVY_IDLE(cuInit)
+IVY_IDLE(cuCtxSetCurrent)
+IVY_IDLE(cuEventDestroy_v2)
+IVY_IDLE(cuEventRecord)
+IVY_IDLE(cuEventQuery)
+IVY_IDLE(cuStreamDestroy_v2)
+IVY_IDLE(cuStreamWaitEvent)
+IVY_IDLE(cuThreadExchangeStreamCaptureMode)
+IVY_IDLE(cuMemcpyDtoHAsync_v2)
+IVY_IDLE(cuMemcpyHtoDAsync_v2)
+IVY_IDLE(cuMemcpyDtoDAsync_v2)
+IVY_IDLE(cuMemFree_v2)
+IVY_TOLD int cuDriverGetVersion(int* out) { return give_number(out, 13'000); }
+IVY_TOLD int cuDeviceGetCount(int* out) { return give_number(out, 1); }
+IVY_TOLD int cuDeviceGet(int* out, int device) { return give_number(out, device); }
+IVY_TOLD int cuCtxGetDevice(int* out) { return give_number(out, 0); }
+IVY_TOLD int cuStreamIsCapturing(void*, int* out) { return give_number(out, 0); }
+IVY_TOLD int cuDeviceGetUuid(unsigned char* out, int) {
+  std::memset(out, 1, 16);
+  return kWell;
+}
+IVY_TOLD int cuDeviceGetPCIBusId(char* out, int, int) {
+  std::strcpy(out, "0");
+  return kWell;
+}
+IVY_TOLD int cuCtxGetCurrent(void** out) {
+  *out = the_context();
+  return kWell;
+}
+IVY_TOLD int cuDevicePrimaryCtxRetain(void** out, int) {
+  *out = the_context();
+  return kWell;
+}
+IVY_TOLD int cuStreamGetCtx(void*, void** out) {
+  *out = the_context();
+  return kWell;
+}
+IVY_TOLD int cuPointerGetAttributes(unsigned, int*, void** out, std::uintptr_t) {
+  *static_cast<unsigned*>(out[0]) = kDeviceMemory;
+  return kWell;
+}
+IVY_TOLD int cuEventCreate(void** out, unsigned) { return give_memory(out, 1); }
+IVY_TOLD int cuStreamCreate(void** out, unsigned) { return give_memory(out, 1); }
+IVY_TOLD int cuMemAlloc_v2(void** out, std::size_t bytes) { return give_memory(out, bytes); }
+IVY_TOLD int cuGetErrorString(int, const char** out) {
+  *out = "an error";
+  return kWell;
+}
+
+struct UniqueId {
+  char bytes[128];
+};
+IVY_IDLE(ncclCommFinalize)
+IVY_IDLE(ncclCommDestroy)
+IVY_IDLE(ncclCommAbort)
+IVY_IDLE(ncclGroupStart)
+IVY_IDLE(ncclGroupEnd)
+IVY_IDLE(ncclReduce)
+IVY_IDLE(ncclBroadcast)
+IVY_IDLE(ncclSend)
+IVY_IDLE(ncclRecv)
+IVY_IDLE(ncclRedOpCreatePreMulSum)
+IVY_IDLE(ncclRedOpDestroy)
+IVY_TOLD int ncclAllReduce() { return evict(); }
+IVY_TOLD int ncclAllGather() { return evict(); }
+IVY_TOLD int ncclReduceScatter() { return evict(); }
+IVY_TOLD int ncclGetVersion(int* out) { return give_number(out, 22'809); }
+IVY_TOLD int ncclGetUniqueId(UniqueId* out) {
+  std::memset(out, 1, sizeof *out);
+  return kWell;
+}
+IVY_TOLD int ncclCommInitRankConfig(void** out, int, UniqueId, int, void*) {
+  *out = the_context();
+  return kWell;
+}
+IVY_TOLD int ncclCommGetAsyncError(void*, int* out) { return give_number(out, kWell); }
+IVY_TOLD const char* ncclGetErrorString(int) { return "an error"; }
+IVY_TOLD const char* ncclGetLastError(void*) { return ""; }
+}
