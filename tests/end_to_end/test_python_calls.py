@@ -28,7 +28,7 @@ def check(local, scenario, *flags):
 
 
 @pytest.mark.parametrize("scenario", ["same_results", "unusual_arguments", "threads", "handler_runs",
-                                      "interrupted_calls"])
+                                      "interrupted_calls", "plain_calls"])
 def test_calls(local, lane, scenario):
     check(local, scenario, "-n", "3" if scenario == "unusual_arguments" else "2", *lane)
 

@@ -14,6 +14,7 @@
 #include "comm/python/extension/library.h"
 #include "comm/python/extension/message_calls.h"
 #include "comm/python/extension/more_calls.h"
+#include "comm/python/extension/plain_calls.h"
 #include "comm/python/extension/python.h"
 #include "comm/python/extension/seats.h"
 
@@ -130,6 +131,9 @@ PyMethodDef methods[] = {
     {"close", close_seat, METH_O, "close(seat): its communicator is gone"},
     {"inside", count_inside, METH_NOARGS, "How many threads are inside a call of this module."},
     {"settle", settle, METH_O, "settle(code): raises what a call that returned it ended with"},
+    {"call_library", fast(call_library), METH_FASTCALL,
+     "call_library(name, arguments, timeout_ms, factor, stream): any collective of the C "
+     "interface"},
     {"all_reduce", fast(combined<&Library::all_reduce>), METH_FASTCALL, nullptr},
     {"all_reduce_", fast(combined_in_place<&Library::all_reduce>), METH_FASTCALL, nullptr},
     {"all_reduce_coalesced", fast(all_reduce_coalesced), METH_FASTCALL, nullptr},

@@ -12,7 +12,7 @@ import threading
 
 from .element_types import DTYPES, ReduceOp, reductions
 
-INTERFACE = 4  # Both must come from one build.
+INTERFACE = 5  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
 
 _extension = None
@@ -25,12 +25,13 @@ def _not_usual(*_):
 
 all_reduce = all_reduce_ = all_reduce_coalesced = broadcast = broadcast_ = reduce = reduce_ = _not_usual
 all_gather = all_gather_ = gather = reduce_scatter = all_to_all = all_to_all_ = barrier = _not_usual
-scan = scan_ = exscan = exscan_ = send = recv = recv_ = _not_usual
+scan = scan_ = exscan = exscan_ = send = recv = recv_ = call_library = _not_usual
 _FUNCTIONS = ("all_reduce", "all_reduce_", "all_reduce_coalesced", "broadcast", "broadcast_", "reduce", "reduce_", "all_gather",
               "all_gather_", "gather", "reduce_scatter", "all_to_all", "all_to_all_", "barrier", "scan", "scan_", "exscan",
-              "exscan_", "send", "recv", "recv_")
+              "exscan_", "send", "recv", "recv_", "call_library")
 _LIBRARY = ("all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "reduce_scatter", "barrier", "reduce", "scan",
-            "exscan", "gather", "all_to_all", "send", "recv")
+            "exscan", "gather", "all_to_all", "scatter", "all_gather_v", "reduce_scatter_v", "gather_v", "scatter_v",
+            "all_to_all_v", "send", "recv")
 
 
 def connect(library, places, raise_error):

@@ -242,14 +242,17 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     """
     sweep()
     calls.teach()
-    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=milliseconds(timeout), factor=factor)
-    stream, is_borrowed = find_stream(keep), False
+    stream, limit = find_stream(keep), milliseconds(timeout)
+    is_borrowed = stream is not None and let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
+    # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
+    is_one_call = not (async_op or has_message or is_borrowed)
+    if is_one_call and calls.call_library(function.__name__, arguments, limit, factor, stream) is not NotImplemented:
+        return finish(None) if finish else None
+    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=limit, factor=factor)
     if stream is not None:
         call.stream, call.flags = stream, DEVICE_MEMORY | ENQUEUE
-        is_borrowed = let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
-    # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
-    call.interrupt = interrupt = 0 if async_op or has_message or is_borrowed else calls.interrupt()
-    if not (async_op or has_message or is_borrowed or (stream is None and not interrupt and must_slice())):
+    call.interrupt = interrupt = calls.interrupt() if is_one_call else 0
+    if is_one_call and (stream is not None or interrupt or not must_slice()):
         inside.append(sys._getframe())  # As `calling`, which costs more than a small operation.
         try:
             code = function(*arguments, byref(call))

@@ -1,5 +1,6 @@
 """comm_calls.py SCENARIO: the usual calls in one step, and what signal handlers do to them. Each rank ends with "went on"."""
 
+import ctypes
 import os
 import random
 import signal
@@ -11,6 +12,8 @@ import numpy as np
 
 import ivycomm as ic
 from ivycomm import calls
+from ivycomm.element_types import DTYPES
+from ivycomm.library import IN_PLACE
 
 TYPES = ("int8", "uint8", "int16", "uint16", "int32", "uint32", "int64", "uint64", "float16", "float32", "float64",
          "bool", "complex64", "complex128")
@@ -216,6 +219,43 @@ def unusual_arguments(r, n):
             pass
     ic.init()
     same(ic.all_reduce(x), x * n)
+
+
+def plain_calls(r, n):
+    """The C interface's own arguments: by the extension where there is one, with the same ends as by ctypes."""
+    prepare()
+    group, x = ic.world(), np.arange(6.0)
+    handle, here = group.handle, x.ctypes.data
+    f64, total = DTYPES["float64"][0], 0
+    counts = (ctypes.c_size_t * n)(*([6] * n))
+    gathered = np.empty(6 * n)
+
+    def call(name, *arguments, timeout_ms=0):
+        return calls.call_library(name, arguments, timeout_ms, 1.0, None)
+
+    if calls.is_there():
+        assert call("ivy_all_reduce", handle, IN_PLACE, here, 6, f64, total) is None
+        same(x, np.arange(6.0) * n)
+        x[:] = r
+        assert call("ivy_all_gather_v", handle, here, gathered.ctypes.data, counts, None, f64, timeout_ms=9000) is None
+        same(gathered, np.repeat(np.arange(float(n)), 6))
+    for unusual in (("ivy_nothing", handle), ("ivy_barrier",), ("ivy_barrier", handle, 1),
+                    ("ivy_broadcast", handle, here, -1, f64, 0), ("ivy_broadcast", handle, here, 6, 2**40, 0),
+                    ("ivy_broadcast", handle, 2**80, 6, f64, 0), ("ivy_broadcast", handle, "x", 6, f64, 0),
+                    ("ivy_broadcast", handle, ctypes.byref(ctypes.c_int()), 6, f64, 0),
+                    ("ivy_broadcast", handle, ctypes.c_double(), 6, f64, 0), ("ivy_broadcast", handle, here, 6.0, f64, 0)):
+        assert call(*unusual) is NotImplemented, unusual
+    # By whichever way: a timeout of the call's own, and counts of each rank's own.
+    x[:] = 1
+    same(ic.all_reduce(x, timeout=9), np.full(6, float(n)))
+    same(ic.all_gather(x[:r + 1], uneven=True, timeout=9), np.ones(n * (n + 1) // 2))
+    try:
+        ic.broadcast(x, src=0) if r else ic.all_reduce(x, timeout=5)
+        raise AssertionError("ranks that differ are not told")
+    except ic.Mismatch:
+        pass
+    ic.finalize()
+    ic.init()
 
 
 def threads(r, n):
