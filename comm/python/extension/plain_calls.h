@@ -64,7 +64,8 @@ class PlainArguments {
       PyErr_Clear();
       return false;
     }
-    const bool is_pointer = view.ndim == 0 && std::strchr(view.format, 'P') != nullptr;
+    const bool is_pointer =
+        view.ndim == 0 && view.format != nullptr && std::strchr(view.format, 'P') != nullptr;
     if (is_pointer) std::memcpy(&address, view.buf, sizeof address);
     if (view.ndim == 1) address = view.buf;
     const bool is_taken = is_pointer || view.ndim == 1;
