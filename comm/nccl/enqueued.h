@@ -30,7 +30,7 @@ struct Enqueued {
   std::uint64_t number = 0;
   OperationShape shape;
   std::chrono::nanoseconds timeout{0};  // The time that it may take, from `since` on.
-  // When it was called, or when the one before it was done, whichever is later.
+  // When it was called, or when the one before it was done, whichever is later; unset until then.
   std::chrono::steady_clock::time_point since;
   std::vector<std::uint32_t> regions;  // The serials of registered memory that it uses.
   // Told how it ended; may be empty.
