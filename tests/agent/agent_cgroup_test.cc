@@ -79,12 +79,16 @@ TEST_F(AgentCgroupTest, JobsAreBornBesideTheAgent) {
   ASSERT_TRUE(start_agent(with));
   StreamLauncher launcher(kBundle);
   start_sleeper(launcher);
-  int inside = 0;
-  for (const pid_t pid : launcher.processes()) {
+  // Warden, supervisor, worker. One whose program is just being replaced has no arguments to see.
+  std::vector<pid_t> processes;
+  EXPECT_TRUE(eventually([&] {
+    processes = launcher.processes();
+    return processes.size() == 3;
+  })) << processes.size();
+  for (const pid_t pid : processes) {
     const std::string cgroup = content_of("/proc/" + std::to_string(pid) + "/cgroup");
-    if (cgroup.find(unit_.substr(unit_.rfind('/')) + "/jobs") != std::string::npos) ++inside;
+    EXPECT_NE(cgroup.find(unit_.substr(unit_.rfind('/')) + "/jobs"), std::string::npos) << cgroup;
   }
-  EXPECT_EQ(inside, 3);  // Warden, supervisor, worker.
   const std::string worker =
       content_of("/proc/" + std::to_string(launcher.started(0)->pid()) + "/cgroup");
   EXPECT_NE(worker.find("/jobs/ivy-" + launcher.job_id().substr(0, 12) + "-0\n"), std::string::npos)
