@@ -227,6 +227,9 @@ struct SlotMove {
     return true;
   }
 };
+// Clang deduces nothing from an aggregate before its version 17.
+template <class Fill, class Show, class Take>
+SlotMove(SharedGroup&, SlotCut, Fill, Show, Take) -> SlotMove<Fill, Show, Take>;
 
 // The buffers of an all_gather.
 struct Gathered {

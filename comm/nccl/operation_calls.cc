@@ -292,7 +292,9 @@ struct OwnPart {
 
 OwnPart own_part(const Caller& caller, const Collective& collective) {
   const auto rank = static_cast<std::size_t>(caller.rank);
-  const auto& [shape, send, receive, factor, parts] = collective;
+  const OperationShape& shape = collective.shape;
+  const Side<const void>& send = collective.send;
+  const Side<void>& receive = collective.receive;
   const auto sent = [&] { return at(send.data, send.blocks[rank].offset); };
   const auto received = [&] { return at(receive.data, receive.blocks[rank].offset); };
   switch (shape.operation) {

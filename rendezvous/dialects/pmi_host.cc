@@ -141,6 +141,7 @@ void PmiHost::refuse(Rank& rank, const std::string& why, Effects& effects) {
                              " on PMI's connection");
   }
   rank.state = State::kAborted;
+  waiting_.erase(rank.connection);
   effects.closed.push_back(rank.connection);
 }
 

@@ -124,6 +124,20 @@ TEST(PmiHostTest, ABarrierIsAFenceOfWhatIsNew) {
   EXPECT_EQ(b.effects.fence, "") << "nothing is new";
 }
 
+TEST(PmiHostTest, ARankThatIsRefusedIsInNoBarrier) {
+  Host host({2});
+  host.come(0);
+  host.come(1);
+  host.say(0, "cmd=barrier_in\nno PMI\n");
+  ASSERT_EQ(host.effects.closed.size(), 1u);
+  host.say(1, "cmd=barrier_in\n");
+  EXPECT_FALSE(host.effects.fence.has_value()) << "rank 0 is gone";
+  host.effects = {};
+  host.host.fenced({""}, host.effects);
+  EXPECT_EQ(host.replies_to(0), "");
+  EXPECT_EQ(host.replies_to(1), "cmd=barrier_out rc=0\n");
+}
+
 TEST(PmiHostTest, ADamagedBlobIsAnError) {
   for (const char* blob : {"no end", "\n", "word\n", "key value\nrest"}) {
     Host host({1, 1});
