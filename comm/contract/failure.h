@@ -41,33 +41,24 @@ struct Failure {
 };
 static_assert(std::is_trivially_copyable_v<Failure>);
 
-// A failure, or nothing. As std::optional, but nothing is a null pointer: an operation of some
-// bytes passes several of them on, and an empty optional would be copied with its 648 bytes.
+// A failure, or nothing. Nothing is a null pointer: an operation of some bytes passes several of
+// them on, and an empty std::optional would be copied with its 648 bytes. Copies share the failure,
+// which does not change, so that a copy needs no memory either.
 class MaybeFailure {
  public:
   MaybeFailure() = default;
-  MaybeFailure(std::nullopt_t /*nothing*/) {}                                         // NOLINT
-  MaybeFailure(const Failure& failure) : one_(std::make_unique<Failure>(failure)) {}  // NOLINT
-  MaybeFailure(const MaybeFailure& other)
-      : one_(other ? std::make_unique<Failure>(*other) : nullptr) {}
-  MaybeFailure(MaybeFailure&&) noexcept = default;
-  MaybeFailure& operator=(MaybeFailure other) noexcept {
-    one_ = std::move(other.one_);
-    return *this;
-  }
-  ~MaybeFailure() = default;
+  MaybeFailure(std::nullopt_t /*nothing*/) {}  // NOLINT
+  MaybeFailure(const Failure& failure)
+      : one_(std::make_shared<const Failure>(failure)) {}  // NOLINT
 
   explicit operator bool() const { return one_ != nullptr; }
   bool has_value() const { return one_ != nullptr; }
-  void reset() { one_.reset(); }
   // Only where there is one.
-  Failure& operator*() { return *one_; }
   const Failure& operator*() const { return *one_; }
-  Failure* operator->() { return one_.get(); }
   const Failure* operator->() const { return one_.get(); }
 
  private:
-  std::unique_ptr<Failure> one_;
+  std::shared_ptr<const Failure> one_;
 };
 
 void set_text(Failure& failure, std::string_view text);

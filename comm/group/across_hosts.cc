@@ -46,9 +46,11 @@ AcrossHosts::~AcrossHosts() {
 }
 
 MaybeFailure AcrossHosts::compare() {
-  MaybeFailure different = job_.records().compare(ranks_.name(), entered_);
-  if (different) different->rank = ranks_.world_rank(different->rank);
-  return different;
+  const MaybeFailure different = job_.records().compare(ranks_.name(), entered_);
+  if (!different) return std::nullopt;
+  Failure placed = *different;
+  placed.rank = ranks_.world_rank(different->rank);
+  return placed;
 }
 
 void AcrossHosts::operation_failed() {

@@ -32,7 +32,10 @@ class FirstFailure {
   void add_text(const std::string& text) {
     const std::lock_guard lock(mutex_);
     const std::string before = failure_->text;
-    if (before.find(text) == std::string::npos) set_text(*failure_, before + "; " + text);
+    if (before.find(text) != std::string::npos) return;
+    Failure longer = *failure_;
+    set_text(longer, before + "; " + text);
+    failure_ = longer;
   }
 
  private:

@@ -146,10 +146,11 @@ class MembersMeeting {
         // What is waited for may have been the dead rank's last act.
         found = store_.wait_get(prefix_ + name, milliseconds(1));
         if (found.ok()) return found;
-        death_ = *seen;
-        set_text(*death_, std::string(seen->text) + " (group " + members_.name() + ")");
-        members_.add_place(*death_);
-        return Error{static_cast<Code>(seen->code), death_->text};
+        Failure death = *seen;
+        set_text(death, std::string(seen->text) + " (group " + members_.name() + ")");
+        members_.add_place(death);
+        death_ = death;
+        return Error{static_cast<Code>(seen->code), death.text};
       }
       if (steady_now() >= end_ + grace) {
         return Error{Code::kDeadlineExceeded,

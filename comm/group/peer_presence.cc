@@ -144,14 +144,15 @@ bool PeerPresence::look_for_trouble() {
   if (const MaybeFailure known = alarm_.shared()) found = known;
   const std::lock_guard lock(mutex_);
   if (traffic_.is_broken()) return true;
-  traffic_.name_message(*found);
+  Failure trouble = *found;
+  traffic_.name_message(trouble);
   // One more look: what a rank sent before it ended is still there. If everything from that rank
   // has arrived, its leaving does no harm; a death is found again.
   traffic_.progress(true);
-  const bool is_about_missed = missed >= 0 && found->rank == options_.peer(missed).world_rank;
+  const bool is_about_missed = missed >= 0 && trouble.rank == options_.peer(missed).world_rank;
   if (is_about_missed && !is_missed(*traffic_.peers()[static_cast<std::size_t>(missed)]))
     return true;
-  traffic_.report(*found);
+  traffic_.report(trouble);
   return true;
 }
 

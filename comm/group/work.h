@@ -27,15 +27,14 @@ namespace ivy::comm {
 class Outcome {
  public:
   Outcome() = default;  // An outcome without a failure is success.
-  explicit Outcome(const Failure& failure)
-      : code(failure.code), failure_(std::make_shared<const Failure>(failure)) {}
+  explicit Outcome(const Failure& failure) : code(failure.code), failure_(failure) {}
 
   std::int32_t code = 0;
   // Only where code is not 0.
   const Failure& failure() const { return *failure_; }
 
  private:
-  std::shared_ptr<const Failure> failure_;
+  MaybeFailure failure_;
 };
 
 struct WorkTiming {

@@ -279,11 +279,10 @@ MaybeFailure DeviceCommunicator::prepare(int device, Deadline& deadline) {
     is_shared_ = true;
   } else {
     report_phase(options, Phase::kInit);
-    if (MaybeFailure failure = connect(ready.ids, device, deadline)) {
-      if (failure->kind == FailureKind::kTimeout) {
-        set_text(*failure, failure->text + who_is_not_done(options));
-      }
-      return diagnosis_.with_ras(*failure);
+    if (const MaybeFailure failure = connect(ready.ids, device, deadline)) {
+      Failure told = *failure;
+      if (told.kind == FailureKind::kTimeout) set_text(told, told.text + who_is_not_done(options));
+      return diagnosis_.with_ras(told);
     }
     report_phase(options, Phase::kDone);
   }

@@ -334,11 +334,12 @@ class ReadyBarrier {
       std::int32_t first = -1;
       const std::string missing = names_without(options_, "reach", first);
       if (!ready_.failure) {
-        fail(make_failure(
+        Failure late = make_failure(
             FailureKind::kTimeout,
             prefix() + "interfaces: " + missing +
-                (missing == kSilentStore ? "" : " did not say in time whom it reaches")));
-        ready_.failure->rank = first;
+                (missing == kSilentStore ? "" : " did not say in time whom it reaches"));
+        late.rank = first;
+        fail(late);
       }
       return {};
     }

@@ -29,10 +29,10 @@ bool is_stopped(std::int32_t pid) {
 bool WaitLimits::may_go_on(std::uint32_t member) {
   if (segment_.header().failure_state.load(std::memory_order_acquire) != 0) return false;
   if (alarm_ != nullptr) {
-    MaybeFailure bad_news = alarm_->look(rank_of(member));
-    if (bad_news) {
-      add_operation(*bad_news);
-      failure_.break_with(*bad_news);
+    if (const MaybeFailure found = alarm_->look(rank_of(member))) {
+      Failure bad_news = *found;
+      add_operation(bad_news);
+      failure_.break_with(bad_news);
       return false;
     }
   }

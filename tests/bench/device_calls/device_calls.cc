@@ -162,12 +162,14 @@ void compare(const Given& given, void* device, const char* library, const char* 
 int main(int argc, char** argv) {
   const char* beside = nullptr;
   int rounds = 100'000;
-  for (int i = 3; i + 1 < argc; i += 2) {
+  bool is_understood = argc >= 3 && argc % 2 == 1;  // Each option has a value.
+  for (int i = 3; is_understood && i < argc; i += 2) {
     const std::string_view word = argv[i];
     if (word == "--beside") beside = argv[i + 1];
     if (word == "--rounds") rounds = std::atoi(argv[i + 1]);
+    is_understood = word == "--beside" || word == "--rounds";
   }
-  if (argc < 3 || argc % 2 == 0 || rounds < 1) {
+  if (!is_understood || rounds < 1) {
     std::fprintf(stderr, "usage: %s IDLE_DEVICE LIBIVYCOMM [--beside LIBIVYCOMM] [--rounds N]\n",
                  argv[0]);
     return 2;
