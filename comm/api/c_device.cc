@@ -98,9 +98,7 @@ int find_place(const ivy_call* call, std::initializer_list<const void*> buffers,
 }
 
 nccl::DeviceOperation Placed::operation(Collective&& collective, const ivy_call* call) const {
-  nccl::DeviceOperation operation;
-  operation.collective = std::move(collective);
-  operation.device = device;
+  nccl::DeviceOperation operation{.collective = std::move(collective), .device = device};
   if (has_device_fields(call)) {
     operation.stream = call->stream;
     operation.is_enqueued = (call->flags & IVY_ENQUEUE) != 0;

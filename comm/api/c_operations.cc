@@ -79,8 +79,8 @@ char* at_block(const void* buffer, const Block& block) {
   return static_cast<char*>(const_cast<void*>(or_nothing(buffer))) + block.offset;
 }
 
-int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
-                    Collective& collective) {
+[[gnu::flatten]] int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
+                                     Collective& collective) {
   const bool is_in_place = collective.send.data == collective.receive.data;
   if (collective.shape.operation == Operation::kAllToAll && is_in_place &&
       collective.shape.count != 0) {

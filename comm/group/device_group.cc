@@ -15,6 +15,10 @@ std::unique_ptr<DeviceGroup>& own_group() {
   return group;
 }
 
+// The same for those who only ask, which every operation on a device does: an object that has to be
+// destroyed is looked after at each use.
+thread_local DeviceGroup* open_group = nullptr;
+
 Failure group_failure(const nccl::Library& library, nccl::Status status) {
   return make_failure(FailureKind::kTransport,
                       "NCCL: a group of operations: " + library.name_of_error(status));
@@ -22,10 +26,11 @@ Failure group_failure(const nccl::Library& library, nccl::Status status) {
 
 }  // namespace
 
-DeviceGroup* DeviceGroup::current() { return own_group().get(); }
+DeviceGroup* DeviceGroup::current() { return open_group; }
 
 void DeviceGroup::begin() {
   if (own_group() == nullptr) own_group() = std::make_unique<DeviceGroup>();
+  open_group = own_group().get();
   ++own_group()->depth_;
 }
 
@@ -38,6 +43,7 @@ Outcome DeviceGroup::end() {
   }
   if (--group->depth_ > 0) return {};
   const std::unique_ptr<DeviceGroup> ended = std::move(group);
+  open_group = nullptr;
   return ended->finish_all();
 }
 

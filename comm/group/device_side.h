@@ -103,7 +103,7 @@ class DeviceSide {
   bool carry_out_staged(const OperationCall& call, const nccl::DeviceOperation& operation);
   void note_meeting(OperationShape& shape);
   MaybeFailure tick(const nccl::Enqueued* oldest);
-  Outcome fail_ahead(const Failure& failure);
+  [[gnu::cold, gnu::noinline]] Outcome fail_ahead(const Failure& failure);
   Outcome mark(const nccl::DeviceOperation& operation, const std::shared_ptr<Work>& work);
   bool fail(Failure failure, const OperationCall& call);
   bool check(const MaybeFailure& failure, const OperationCall& call) {

@@ -14,7 +14,7 @@ namespace ivy::comm {
 
 class FirstFailure {
  public:
-  bool is_set() const { return is_set_.load(std::memory_order_acquire); }
+  bool is_set() const { return __builtin_expect(is_set_.load(std::memory_order_acquire), false); }
   MaybeFailure get() const {
     const std::lock_guard lock(mutex_);
     return failure_;

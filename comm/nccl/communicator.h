@@ -125,11 +125,14 @@ class DeviceCommunicator {
   ReadyOptions ready_options(Deadline& deadline);
   MaybeFailure connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
-  MaybeFailure await_nccl(Handle handle, Deadline& deadline, const std::string& what);
+  // Kept out of start() and finish(), which are one piece of code each.
+  [[gnu::noinline]] MaybeFailure await_nccl(Handle handle, Deadline& deadline,
+                                            const std::string& what);
   MaybeFailure call_nccl(Started& one, bool is_grouped);
   MaybeFailure finish_nccl(const Started& one);
-  MaybeFailure look_for_trouble(bool asks_nccl);
-  MaybeFailure await_event(Event event, Deadline& deadline, const std::function<Failure()>& late);
+  [[gnu::noinline]] MaybeFailure look_for_trouble(bool asks_nccl);
+  [[gnu::noinline]] MaybeFailure await_event(Event event, Deadline& deadline,
+                                             const std::function<Failure()>& late);
   enum class Finalized : std::uint8_t { kDone, kNotYet, kFailed };
   Finalized finalize();
 

@@ -22,15 +22,18 @@ class Diagnosis {
 
   // Before the first of the next.
   void use(const Library& library) { library_ = &library; }
-  Failure of_nccl(Status status, const std::string& what) const;
-  Failure timeout(const std::string& what, const std::string& why) const;
+  [[gnu::cold, gnu::noinline]] Failure of_nccl(Status status, const std::string& what) const;
+  [[gnu::cold, gnu::noinline]] Failure timeout(const std::string& what,
+                                               const std::string& why) const;
   // A wait in NCCL that does not end; the handle may be null.
-  Failure endless(const std::string& what, std::chrono::nanoseconds waited, Handle handle) const;
-  Failure late(const Enqueued& operation) const;
+  [[gnu::cold, gnu::noinline]] Failure endless(const std::string& what,
+                                               std::chrono::nanoseconds waited,
+                                               Handle handle) const;
+  [[gnu::cold, gnu::noinline]] Failure late(const Enqueued& operation) const;
   // Waits for a moment: a failure of NCCL's may be another rank's death, or a call that differs.
-  Failure explained(const Failure& failure) const;
+  [[gnu::cold, gnu::noinline]] Failure explained(const Failure& failure) const;
   // Adds what NCCL's health service knows to a timeout inside NCCL.
-  Failure with_ras(const Failure& failure) const;
+  [[gnu::cold, gnu::noinline]] Failure with_ras(const Failure& failure) const;
 
  private:
   bool may_ask_ras() const;

@@ -94,7 +94,7 @@ class Driver {
   static Result<Driver*> take(void* library, const std::string& path);
   Result<Context> context_of(int device) const;
   bool is_started() const;
-  Error error(const char* what, int status) const;
+  [[gnu::cold]] Error error(const char* what, int status) const;
   Result<void> done(const char* what, int status) const;
 
   static constexpr std::size_t kContextsKept = 64;

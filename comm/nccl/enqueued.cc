@@ -71,24 +71,24 @@ Result<void> EnqueuedOperations::begin_call(const Driver& driver, int device, En
   operation.event = IVY_TRY(take_event_locked(driver, device));
   // Behind others it begins when they are done, which the thread sees.
   if (pending_.empty()) used_at_ = operation.since = steady_now();
-  calling_ = {nullptr,
-              operation.number,
-              operation.shape,
-              operation.timeout,
-              operation.since,
-              operation.regions,
-              {}};
+  // One by one: a new one would be cleared first.
+  calling_.operation.number = operation.number;
+  calling_.operation.shape = operation.shape;
+  calling_.operation.timeout = operation.timeout;
+  calling_.operation.since = operation.since;
+  calling_.operation.regions = operation.regions;
+  calling_.is_under_way = true;
   start_thread();
   return {};
 }
 
 void EnqueuedOperations::watch(Enqueued&& operation) {
   std::unique_lock lock(mutex_);
-  if (calling_) operation.since = calling_->since;
+  if (calling_.is_under_way) operation.since = calling_.operation.since;
   if (pending_.empty() && operation.since == std::chrono::steady_clock::time_point()) {
     operation.since = steady_now();
   }
-  calling_.reset();
+  calling_.is_under_way = false;
   const auto ended = failure_ ? operation.ended : nullptr;
   pending_.push_back(std::move(operation));
   pending_count_.store(pending_.size(), std::memory_order_relaxed);
@@ -100,7 +100,7 @@ void EnqueuedOperations::watch(Enqueued&& operation) {
 
 void EnqueuedOperations::end_call(Event event) {
   const std::lock_guard lock(mutex_);
-  calling_.reset();
+  calling_.is_under_way = false;
   if (event != nullptr) free_events_.push_back(event);
 }
 
@@ -119,12 +119,14 @@ void EnqueuedOperations::watch_always() {
 
 // Nothing to look at, and no call for so long that the next one may wake the thread.
 bool EnqueuedOperations::is_idle() const {
-  return pending_.empty() && !calling_ && !is_for_ever_ && steady_now() - used_at_ > kIdle;
+  return pending_.empty() && !calling_.is_under_way && !is_for_ever_ &&
+         steady_now() - used_at_ > kIdle;
 }
 
 std::optional<Enqueued> EnqueuedOperations::oldest() const {
   if (!pending_.empty()) return pending_.front();
-  return calling_;
+  if (calling_.is_under_way) return calling_.operation;
+  return std::nullopt;
 }
 
 // How many of the oldest the device has done. They end in their order, so that few questions do:
@@ -172,8 +174,8 @@ void EnqueuedOperations::take_done(std::unique_lock<std::mutex>& lock, MaybeFail
   used_at_ = steady_now();
   if (!pending_.empty()) {
     pending_.front().since = used_at_;
-  } else if (calling_) {
-    calling_->since = used_at_;
+  } else if (calling_.is_under_way) {
+    calling_.operation.since = used_at_;
   }
   has_less_.notify_all();
   lock.unlock();
@@ -255,7 +257,8 @@ bool EnqueuedOperations::is_using(std::uint32_t region) {
   };
   const std::lock_guard lock(mutex_);
   if (failure_) return false;  // An abort has ended all of them.
-  return (calling_ && uses(*calling_)) || std::any_of(pending_.begin(), pending_.end(), uses);
+  return (calling_.is_under_way && uses(calling_.operation)) ||
+         std::any_of(pending_.begin(), pending_.end(), uses);
 }
 
 }  // namespace ivy::comm::nccl

@@ -109,7 +109,10 @@ class EnqueuedOperations {
   int device_ = -1;
   KeptQueue<Enqueued> pending_;
   std::atomic<std::size_t> pending_count_{0};  // The same, for those that ask without mutex_.
-  std::optional<Enqueued> calling_;            // The call that is inside NCCL.
+  struct {
+    Enqueued operation;
+    bool is_under_way = false;
+  } calling_;  // The call that is inside NCCL.
   std::vector<Event> free_events_;
   std::chrono::steady_clock::time_point used_at_;
   bool is_asleep_ = false;  // The thread waits to be woken.

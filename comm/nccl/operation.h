@@ -22,7 +22,7 @@ struct Transfer {
 struct DeviceOperation {
   // A message has only the shape of it, whose root is the peer.
   Collective collective;
-  Transfer transfer;
+  Transfer transfer = {};
   bool is_message() const {
     return collective.shape.operation == comm_status::Operation::kSend ||
            collective.shape.operation == comm_status::Operation::kReceive;
@@ -33,7 +33,7 @@ struct DeviceOperation {
   std::uint64_t number = 0;  // Among those that go ahead; 0: the ranks meet for it.
   bool is_captured = false;  // Its stream is being captured into a graph.
   // An operation on a stream of its own begins behind this; null: its stream is the caller's.
-  std::shared_ptr<StreamMark> after;
+  std::shared_ptr<StreamMark> after = {};
 };
 
 }  // namespace ivy::comm::nccl

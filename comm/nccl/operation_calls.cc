@@ -322,7 +322,8 @@ OwnPart own_part(const Caller& caller, const Collective& collective) {
 
 }  // namespace
 
-CallResult start_calls(const Caller& caller, const DeviceOperation& operation, int& premul_sum) {
+[[gnu::flatten]] CallResult start_calls(const Caller& caller, const DeviceOperation& operation,
+                                        int& premul_sum) {
   return Calls(caller, operation).run(premul_sum);
 }
 

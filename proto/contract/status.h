@@ -50,7 +50,7 @@ class [[nodiscard]] Result {
  public:
   Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: by intention
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
-  bool ok() const { return state_.index() == 0; }
+  bool ok() const { return __builtin_expect(state_.index() == 0, true); }
   explicit operator bool() const { return ok(); }
   // Calling value() on an error, or error() on a value, is a bug and aborts.
   T& value() & { return *checked(std::get_if<0>(&state_)); }
@@ -74,7 +74,7 @@ class [[nodiscard]] Result<void> {
  public:
   Result() = default;
   Result(Error error) : error_(std::move(error)) {}  // NOLINT: by intention
-  bool ok() const { return !error_.has_value(); }
+  bool ok() const { return __builtin_expect(!error_.has_value(), true); }
   explicit operator bool() const { return ok(); }
   const Error& error() const;
 

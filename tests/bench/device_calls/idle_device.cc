@@ -13,18 +13,32 @@ constexpr int kWell = 0;
 constexpr unsigned kDeviceMemory = 2;  // CU_MEMORYTYPE_DEVICE
 constexpr std::size_t kLine = 64;
 constexpr std::size_t kCachedData = 64 << 10;
+constexpr std::size_t kPage = 4096;
+constexpr std::size_t kPages = 256;
 
-// As many bytes of data and of instructions as the caches next to a processor hold.
-int evict() {
-  static const std::array<char, kCachedData> data{};
-  for (std::size_t at = 0; at < data.size(); at += kLine) {
+// As a real call does: data of as many bytes as the cache next to a processor holds and more pages
+// than its translations, and instructions of twice as many, in 128 pages with 32 jumps each.
+[[gnu::noinline]] int evict() {
+  alignas(kPage) static const std::array<char, kPages * kPage> data{};
+  const auto touch = [](std::size_t at) {
     static_cast<void>(static_cast<const volatile char*>(data.data())[at]);
-  }
+  };
+  for (std::size_t at = 0; at < kCachedData; at += kLine) touch(at);
+  for (std::size_t page = 0; page < kPages; ++page) touch(page * kPage + page % kLine * kLine);
 #if defined(__x86_64__)
-  asm volatile(".rept 8000\n .byte 0x0f,0x1f,0x84,0,0,0,0,0\n .endr");  // A nop of eight bytes.
+#define IVY_JUMP "jmp"
 #else
-  asm volatile(".rept 16000\n nop\n .endr");
+#define IVY_JUMP "b"
 #endif
+  // Each page has its instructions in another quarter than the one before.
+  asm volatile(
+      ".set quarter, 0\n"
+      ".rept 128\n" IVY_JUMP
+      " 2f\n .balign 4096\n .skip quarter * 1024\n 2:\n"
+      ".rept 32\n" IVY_JUMP
+      " 1f\n .balign 32\n 1:\n .endr\n"
+      ".set quarter, (quarter + 1) & 3\n .endr");
+#undef IVY_JUMP
   return kWell;
 }
 

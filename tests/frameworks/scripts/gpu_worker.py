@@ -261,6 +261,13 @@ def _all_calls(of, x, y, whole, part):
             "reduce_scatter": lambda: dist.reduce_scatter_tensor(part, whole)}
 
 
+def _begin(backend, name):
+    """A process group with keys of its own in the store, which outlives it: torch's NCCL would take the id that the
+    last group left there."""
+    store, rank, size = next(dist.rendezvous("env://"))
+    dist.init_process_group(backend, store=dist.PrefixStore(name, store), rank=rank, world_size=size)
+
+
 def sizes():
     """The same calls of several sizes beside torch's own."""
     ic.init()
@@ -271,7 +278,7 @@ def sizes():
         for name, call in _all_calls(ic, x, y, whole, part).items():
             figures[name, count] = [_each(call, times, 5)]
         for backend in ("nccl", "ivy"):
-            dist.init_process_group(backend)
+            _begin(backend, f"{backend}{count}")
             for name, call in _all_calls(dist, x, y, whole, part).items():
                 figures[name, count].append(_each(call, times, 5))
             dist.destroy_process_group()
