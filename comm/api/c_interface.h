@@ -39,10 +39,10 @@ namespace ivy::comm::c_interface {
 
 // Each keeps what ivy_last_error() and ivy_last_failure() will say to this thread; returns the
 // code.
-[[gnu::cold]] int fail(const Failure& failure);
-[[gnu::cold]] int fail(int code, std::string text);
-[[gnu::cold]] int fail(const Error& error);
-[[gnu::cold]] int invalid(const std::string& text);
+[[gnu::cold, gnu::noinline]] int fail(const Failure& failure);
+[[gnu::cold, gnu::noinline]] int fail(int code, std::string text);
+[[gnu::cold, gnu::noinline]] int fail(const Error& error);
+[[gnu::cold, gnu::noinline]] int invalid(const std::string& text);
 const std::string& last_text();
 const Failure& last_failure();
 
@@ -76,7 +76,7 @@ void note_world_ends();
 int check_process();
 
 int check_comm(const ivy_comm* comm);
-[[gnu::cold]] int gone();  // The error for a communicator that has ended.
+[[gnu::cold, gnu::noinline]] int gone();  // The error for a communicator that has ended.
 int check_call(const ivy_call* call);
 int check_type(int dtype);
 int check_reduction(int dtype, int op);

@@ -79,8 +79,8 @@ char* at_block(const void* buffer, const Block& block) {
   return static_cast<char*>(const_cast<void*>(or_nothing(buffer))) + block.offset;
 }
 
-[[gnu::flatten]] int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
-                                     Collective& collective) {
+int start_on_device(ivy_comm* comm, const ivy_call* call, const Placed& placed,
+                    Collective& collective) {
   const bool is_in_place = collective.send.data == collective.receive.data;
   if (collective.shape.operation == Operation::kAllToAll && is_in_place &&
       collective.shape.count != 0) {
@@ -93,8 +93,8 @@ char* at_block(const void* buffer, const Block& block) {
 
 // Calls the operation where its buffers are: `send` and `recv`, or null where a buffer does not
 // matter on this rank.
-int start(ivy_comm* comm, const ivy_call* call, Collective& collective, const void* send,
-          const void* recv) {
+[[gnu::flatten]] int start(ivy_comm* comm, const ivy_call* call, Collective& collective,
+                           const void* send, const void* recv) {
   Placed placed;
   IVY_CHECKED(find_place(call, {send, recv}, placed));
   if (call != nullptr) collective.factor = call->factor;

@@ -84,7 +84,7 @@ Failure abort_of(const Membership& ranks, const std::string& reason) {
 }
 
 // A signal handler interrupts an operation that it cannot wait for: that goes on after it only.
-Called refused_in_handler(const Membership& ranks) {
+[[gnu::cold, gnu::noinline]] Called refused_in_handler(const Membership& ranks) {
   Failure failure =
       make_failure(FailureKind::kOther,
                    "this signal handler interrupts an operation on communicator " + ranks.name() +
@@ -366,7 +366,10 @@ void Communicator::abort(const std::string& reason) {
   if (across_ != nullptr) across_->end_abort(turn_);
 }
 
-Called Communicator::carry_out(nccl::DeviceOperation&& operation, const CallOptions& options) {
+// One piece of code, as start() of the C interface and carry_out() of comm/nccl are: behind NCCL's
+// own call the processor knows little of what it had learned of jumps, and of where calls return.
+[[gnu::flatten]] Called Communicator::carry_out(nccl::DeviceOperation&& operation,
+                                                const CallOptions& options) {
   if (const MaybeFailure refused = device_->admit(operation, options.is_async)) {
     return {Outcome(*refused), nullptr};
   }

@@ -112,9 +112,9 @@ class Communicator {
   std::chrono::nanoseconds timeout_of(const CallOptions& options) const {
     return options.timeout.count() != 0 ? options.timeout : timeout_;
   }
-  Called run(OperationShape shape, const CallOptions& options, Body body);
+  [[gnu::noinline]] Called run(OperationShape shape, const CallOptions& options, Body body);
   Called go_ahead(nccl::DeviceOperation&& operation, const CallOptions& options);
-  Called queue(const CallOptions& options, std::function<Outcome()> call);
+  [[gnu::noinline]] Called queue(const CallOptions& options, std::function<Outcome()> call);
   template <class AnyBody>
   Outcome perform(const OperationShape& shape, std::chrono::nanoseconds timeout,
                   const AnyBody& body);

@@ -17,7 +17,7 @@ namespace {
 
 using nccl::DeviceOperation;
 
-Failure refusal(const std::string& text) {
+[[gnu::cold, gnu::noinline]] Failure refusal(const std::string& text) {
   Failure failure = make_failure(FailureKind::kOther, text);
   failure.code = static_cast<std::int32_t>(Code::kInvalidArgument);
   return failure;
@@ -53,7 +53,8 @@ bool wants_staging(const OperationShape& shape) {
 }
 
 // Why the operation cannot be a message, or part of a group of NCCL's; empty: it can.
-std::string why_not_ahead(const DeviceOperation& operation, bool is_async, bool is_begun) {
+[[gnu::noinline]] std::string why_not_ahead(const DeviceOperation& operation, bool is_async,
+                                            bool is_begun) {
   const bool is_message = operation.is_message();
   if (!is_begun) {
     return std::string(is_message ? ": a message" : ": an operation in a group") +
@@ -72,7 +73,8 @@ std::string why_not_ahead(const DeviceOperation& operation, bool is_async, bool 
 }
 
 // Why the operation cannot be part of a graph; empty: it can.
-std::string why_not_captured(const DeviceOperation& operation, bool is_prepared, bool is_async) {
+[[gnu::noinline]] std::string why_not_captured(const DeviceOperation& operation, bool is_prepared,
+                                               bool is_async) {
   if (!is_prepared) {
     return ": the stream is being captured into a graph, and this is the communicator's first "
            "operation on a device, for which NCCL is started; call ivy_prepare_device (in Python "
@@ -277,8 +279,7 @@ bool DeviceSide::carry_out(const OperationCall& call, const DeviceOperation& ope
   one.watched.number = call.sequence;
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_of(current);
-  if (!failure) failure = device.start(one, false);
-  if (!failure) failure = device.finish(one, false, std::nullopt);
+  if (!failure) failure = nccl::carry_out(device, one);
   return check(failure, call);
 }
 
@@ -302,11 +303,8 @@ Outcome DeviceSide::mark(const DeviceOperation& operation, const std::shared_ptr
   return {};
 }
 
-// One piece of code, as start(), finish() and start_calls() of comm/nccl: what NCCL's own call has
-// left of the processor's memory of jumps and calls is little.
-[[gnu::flatten]] Outcome DeviceSide::go_ahead(const DeviceOperation& operation,
-                                              std::chrono::nanoseconds timeout,
-                                              const std::shared_ptr<Work>& work) {
+Outcome DeviceSide::go_ahead(const DeviceOperation& operation, std::chrono::nanoseconds timeout,
+                             const std::shared_ptr<Work>& work) {
   nccl::DeviceCommunicator& device = *existing();
   if (!operation.is_captured) device.enqueued().await_room(most_ahead_);
   const std::lock_guard lock(order_);
@@ -314,8 +312,7 @@ Outcome DeviceSide::mark(const DeviceOperation& operation, const std::shared_ptr
   nccl::DeviceCommunicator::Started one = begun(operation, timeout, work);
   const nccl::Driver::Current current(*nccl::Driver::in_use(), operation.device);
   MaybeFailure failure = failure_of(current);
-  if (!failure) failure = device.start(one, false);
-  if (!failure) failure = device.finish(one, false, std::nullopt);
+  if (!failure) failure = nccl::carry_out(device, one);
   return failure ? fail_ahead(*failure) : mark(operation, work);
 }
 

@@ -68,8 +68,9 @@ class DeviceSide {
   Outcome go_ahead(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
                    const std::shared_ptr<Work>& work);
   // The same inside this thread's group of operations: NCCL does it when the group ends.
-  Outcome join_group(const nccl::DeviceOperation& operation, std::chrono::nanoseconds timeout,
-                     const std::shared_ptr<Work>& work);
+  [[gnu::noinline]] Outcome join_group(const nccl::DeviceOperation& operation,
+                                       std::chrono::nanoseconds timeout,
+                                       const std::shared_ptr<Work>& work);
   // Notes that prepare() is called, in the order of the calls.
   void use() { is_used_ = true; }
   // Makes what the first operation on region.device would make, and of memory a window.

@@ -463,7 +463,7 @@ MaybeFailure DeviceCommunicator::finish_nccl(const Started& one) {
   return make_failure(FailureKind::kTransport, finished.error);
 }
 
-[[gnu::flatten]] MaybeFailure DeviceCommunicator::start(Started& one, bool is_grouped) {
+MaybeFailure DeviceCommunicator::start(Started& one, bool is_grouped) {
   one.regions = device_regions::regions_of(*one.operation);
   for (const DeviceRegion& region : one.regions) one.watched.regions.push_back(region.serial);
   if (const Result<void> begun = enqueued_.begin_call(*driver_, device_, one.watched); !begun.ok())
@@ -479,8 +479,7 @@ MaybeFailure DeviceCommunicator::finish_nccl(const Started& one) {
   return diagnosis_.with_ras(*failure);
 }
 
-[[gnu::flatten]] MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped,
-                                                         MaybeFailure failure) {
+MaybeFailure DeviceCommunicator::finish(Started& one, bool is_grouped, MaybeFailure failure) {
   if (is_grouped && !failure) {
     Deadline deadline(one.watched.timeout);
     failure = await_nccl(handle_, deadline, "a group of operations");
@@ -586,6 +585,12 @@ std::optional<std::string> DeviceCommunicator::break_with() {
     if (is_tainted()) return taint();
   }
   return abort_broken(broken);
+}
+
+[[gnu::flatten]] MaybeFailure carry_out(DeviceCommunicator& device,
+                                        DeviceCommunicator::Started& one) {
+  if (MaybeFailure failure = device.start(one, false)) return failure;
+  return device.finish(one, false, std::nullopt);
 }
 
 }  // namespace ivy::comm::nccl

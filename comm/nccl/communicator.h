@@ -125,7 +125,7 @@ class DeviceCommunicator {
   ReadyOptions ready_options(Deadline& deadline);
   MaybeFailure connect(const std::vector<UniqueId>& ids, int device, Deadline& deadline);
   Failure give_up_init(Making& making, const Failure& failure, Deadline& deadline);
-  // Kept out of start() and finish(), which are one piece of code each.
+  // Kept out of carry_out(), which is one piece of code.
   [[gnu::noinline]] MaybeFailure await_nccl(Handle handle, Deadline& deadline,
                                             const std::string& what);
   MaybeFailure call_nccl(Started& one, bool is_grouped);
@@ -156,5 +156,8 @@ class DeviceCommunicator {
 
   EnqueuedOperations enqueued_;
 };
+
+// Both halves of a collective that is in no group of NCCL's.
+MaybeFailure carry_out(DeviceCommunicator& device, DeviceCommunicator::Started& one);
 
 }  // namespace ivy::comm::nccl

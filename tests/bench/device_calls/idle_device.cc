@@ -1,6 +1,9 @@
 // A driver and an NCCL that do nothing, in one library: what a call on device memory takes with
 // them is libivycomm's own part. NCCL's real calls leave little of what others had in the caches
 // next to the processor, and so do these collectives.
+#include <sys/syscall.h>
+#include <unistd.h>
+
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -34,11 +37,13 @@ constexpr std::size_t kPages = 256;
   asm volatile(
       ".set quarter, 0\n"
       ".rept 128\n" IVY_JUMP
-      " 2f\n .balign 4096\n .skip quarter * 1024\n 2:\n"
+      " 2f\n .balign 4096\n .skip quarter * 1024 + 32\n 2:\n"
       ".rept 32\n" IVY_JUMP
       " 1f\n .balign 32\n 1:\n .endr\n"
       ".set quarter, (quarter + 1) & 3\n .endr");
 #undef IVY_JUMP
+  static_cast<void>(
+      syscall(SYS_gettid));  // After one the processor does not know where calls return.
   return kWell;
 }
 
