@@ -239,7 +239,8 @@ def c10d():
 def _each(call, count=300, rounds=7):
     """Microseconds that a call takes on the processor."""
     # Ranks that share a GPU take turns of some milliseconds each.
-    count, rounds = (count, rounds) if SIZE == 1 else (max(2, count // 10), 5)
+    if SIZE > 1:
+        count, rounds = max(1, count // 10), min(rounds, 5)
     call()
     torch.cuda.synchronize()
     times = []
@@ -272,15 +273,16 @@ def sizes():
     """The same calls of several sizes beside torch's own."""
     ic.init()
     figures = {}
-    for count, times in ((2, 100), (2048, 100), (2 << 20, 20), (256 << 20, 2))[:4 if SIZE == 1 else 3]:
+    for count, times in ((2, 100), (2048, 100), (2 << 20, 20), (256 << 20, 2)):
+        rounds = 3 if times == 2 and SIZE > 1 else 5
         x, y = (torch.ones(count // SIZE, device=GPU), torch.ones(count, device=GPU))
         whole, part = torch.ones(count, device=GPU), torch.ones(count // SIZE, device=GPU)
         for name, call in _all_calls(ic, x, y, whole, part).items():
-            figures[name, count] = [_each(call, times, 5)]
+            figures[name, count] = [_each(call, times, rounds)]
         for backend in ("nccl", "ivy"):
             _begin(backend, f"{backend}{count}")
             for name, call in _all_calls(dist, x, y, whole, part).items():
-                figures[name, count].append(_each(call, times, 5))
+                figures[name, count].append(_each(call, times, rounds))
             dist.destroy_process_group()
     for (name, count), (ours, nccl, ivy) in figures.items():
         figure(f"{name} of {4 * count} bytes from Python, ranks {SIZE}: ivycomm {ours:.1f} us, torch's nccl {nccl:.1f} us, "
