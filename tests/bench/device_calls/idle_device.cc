@@ -42,8 +42,8 @@ constexpr std::size_t kPages = 256;
       " 1f\n .balign 32\n 1:\n .endr\n"
       ".set quarter, (quarter + 1) & 3\n .endr");
 #undef IVY_JUMP
-  static_cast<void>(
-      syscall(SYS_gettid));  // After one the processor does not know where calls return.
+  // Behind the kernel the processor does not know where the calls around it return.
+  static_cast<void>(syscall(SYS_gettid));
   return kWell;
 }
 
