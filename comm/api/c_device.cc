@@ -22,6 +22,10 @@ bool has_device_fields(const ivy_call* call) {
   return call != nullptr && call->struct_bytes >= offsetof(ivy_call, flags) + sizeof call->flags;
 }
 
+bool has_flag(const ivy_call* call, std::uint64_t flag) {
+  return has_device_fields(call) && (call->flags & flag) != 0;
+}
+
 std::string name_of(const void* buffer, const std::optional<nccl::DeviceMemory>& memory) {
   char text[64];
   if (memory) {
@@ -56,6 +60,29 @@ int find_by_driver(const nccl::Driver& driver, std::initializer_list<const void*
   return IVY_OK;
 }
 
+// Why the device that the caller names cannot be believed.
+[[gnu::cold, gnu::noinline]] int refuse_device(const ivy_call* call, bool has_field) {
+  if (!has_field) {
+    return invalid(
+        "IVY_ON_DEVICE is set, but ivy_call.struct_bytes says that the caller knows no `device`");
+  }
+  return invalid("IVY_ON_DEVICE is set, but ivy_call.device is " + std::to_string(call->device));
+}
+
+[[gnu::cold, gnu::noinline]] int start_driver() {
+  const Result<const nccl::Driver*> loaded = nccl::Driver::load();
+  return loaded.ok() ? IVY_OK : fail(loaded.error());
+}
+
+int believe(const ivy_call* call, Placed& placed) {
+  const bool has_field = call->struct_bytes >= offsetof(ivy_call, device) + sizeof call->device;
+  if (!has_field || call->device < 0) return refuse_device(call, has_field);
+  if (nccl::Driver::in_use() == nullptr) IVY_CHECKED(start_driver());
+  placed.is_device = true;
+  placed.device = call->device;
+  return IVY_OK;
+}
+
 // Where the kernel's heap of this process begins, which malloc takes small memory from.
 std::uintptr_t heap_begin() {
   // The 47th value of the line; the second, the program's name, is in brackets and may hold blanks.
@@ -87,14 +114,14 @@ bool are_in_heap(std::initializer_list<const void*> buffers) {
 }  // namespace
 
 int find_place(const ivy_call* call, std::initializer_list<const void*> buffers, Placed& placed) {
-  const bool is_told = has_device_fields(call) && (call->flags & IVY_DEVICE_MEMORY) != 0;
+  if (has_flag(call, IVY_ON_DEVICE)) return believe(call, placed);
+  const bool is_told = has_flag(call, IVY_DEVICE_MEMORY);
   if (!is_told && are_in_heap(buffers)) return IVY_OK;
   const nccl::Driver* const driver = nccl::Driver::in_use();
   if (driver != nullptr) return find_by_driver(*driver, buffers, is_told, placed);
   if (!is_told) return IVY_OK;
-  const Result<const nccl::Driver*> loaded = nccl::Driver::load();
-  if (!loaded.ok()) return fail(loaded.error());
-  return find_by_driver(**loaded, buffers, is_told, placed);
+  IVY_CHECKED(start_driver());
+  return find_by_driver(*nccl::Driver::in_use(), buffers, is_told, placed);
 }
 
 nccl::DeviceOperation Placed::operation(Collective&& collective, const ivy_call* call) const {

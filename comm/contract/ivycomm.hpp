@@ -57,11 +57,18 @@ class Communicator : public Messages<void> {
     return other;
   }
   // For device memory: `stream` is a cudaStream_t or hipStream_t, otherwise it is the default one.
-  // `flags`: IVY_ENQUEUE, IVY_DEVICE_MEMORY.
+  // `flags`: IVY_ENQUEUE, IVY_DEVICE_MEMORY; on_device() sets IVY_ON_DEVICE.
   Communicator on_stream(void* stream, std::uint64_t flags = 0) const {
     Communicator other(comm_, how_);
     other.how_.stream = stream;
     other.how_.flags = flags;
+    return other;
+  }
+
+  // All buffers of its calls are memory of that device: the driver is not asked about them.
+  Communicator on_device(int device, void* stream, std::uint64_t flags = 0) const {
+    Communicator other = on_stream(stream, flags | IVY_ON_DEVICE);
+    other.how_.device = device;
     return other;
   }
 

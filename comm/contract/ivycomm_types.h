@@ -92,6 +92,9 @@ typedef struct ivy_members {
   1u /* Return once the operation is on the stream: what the caller puts there \
         later finds the result. What fails after that is told by the next call. */
 #define IVY_DEVICE_MEMORY 2u /* The buffers are device memory: for ranks that give none. */
+#define IVY_ON_DEVICE                                                     \
+  4u /* The buffers are memory of `device`. The caller is believed, which \
+        saves a question to the driver for each of them. */
 
 /* How one call is made; NULL = all zero. */
 typedef struct ivy_call {
@@ -100,13 +103,14 @@ typedef struct ivy_call {
   ivy_work** work;     /* Not NULL: return at once; the operation's handle is put here. */
   double factor;       /* For IVY_PREMUL_SUM. */
   void* stream;   /* For device memory: cudaStream_t or hipStream_t; NULL: the default stream. */
-  uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY. */
+  uint64_t flags; /* IVY_ENQUEUE, IVY_DEVICE_MEMORY, IVY_ON_DEVICE. */
   /* Not NULL: asked on the calling thread while a call that blocks waits, every 25 ms or so, never
    * by one that has waited for less. Another answer than 0 ends the call with IVY_CANCELLED and
    * breaks the communicator, as ivy_comm_abort does. It may call ivy_comm_abort, but no operation
    * on this communicator that blocks: IVY_FAILED_PRECONDITION. */
   int (*interrupt)(void* context);
   void* interrupt_context;
+  int32_t device; /* With IVY_ON_DEVICE: its number, as the driver counts. */
 } ivy_call;
 
 typedef struct ivy_message {

@@ -2,6 +2,7 @@
 // stream of works, and what the status page shows.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <memory>
@@ -52,6 +53,24 @@ struct DeviceHeritage {
 
   // Null: `heirs` are not some of its ranks, or are all of them.
   std::shared_ptr<nccl::Parent> for_heirs(const Membership& heirs) &&;
+};
+
+// Whether a stream is of the device of its operation. Thread: any.
+class DeviceStreams {
+ public:
+  // `is_prepared`: it is the communicator's device for good. Such a stream need not be asked for
+  // again: it stays on its device, and if another one gets its address later, on another device,
+  // the driver refuses what is put on it.
+  bool has(const nccl::Driver& driver, const nccl::DeviceOperation& operation, bool is_prepared) {
+    const nccl::Stream stream = operation.stream;
+    if (is_prepared && stream != nullptr && stream == last_.load()) return true;
+    if (!driver.is_of_device(stream, operation.device)) return false;
+    if (is_prepared) last_ = stream;
+    return true;
+  }
+
+ private:
+  std::atomic<nccl::Stream> last_{nullptr};
 };
 
 // The stream of operations that run behind the caller's back. Thread: any.

@@ -237,7 +237,7 @@ MaybeFailure DeviceSide::admit(DeviceOperation& operation, bool is_async) {
                    std::to_string(used));
   }
   const nccl::Driver* const driver = nccl::Driver::in_use();
-  if (driver != nullptr && !driver->is_of_device(operation.stream, operation.device)) {
+  if (driver != nullptr && !streams_.has(*driver, operation, used >= 0)) {
     const std::string own = "device " + std::to_string(operation.device);
     return refusal(describe(shape) + ": the buffers are on " + own +
                    ", but the stream was made for another device; give a stream of " + own);

@@ -123,6 +123,7 @@ class DeviceSide {
 
   DeviceAlarm alarm_;
   SideStream side_;
+  DeviceStreams streams_;
   DeviceDisplay display_;
 
   std::unique_ptr<nccl::RevokedHandle> revoked_;  // Set by options().keep, under mutex_.

@@ -187,6 +187,8 @@ TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRefusedByItsNumber) {
     World world;
     if (!world) return;
     const DeviceArray on(device, floats(1000, 1));
+    ivy_call well = call_with_factor(1);
+    well.stream = device.make_stream();
     for (int round = 0; round < 2; ++round) {
       if (rank == 1) {
         EXPECT_EQ(all_reduce(world, on.data(), &how), IVY_INVALID_ARGUMENT);
@@ -195,7 +197,7 @@ TEST(NcclMistakeTest, AStreamOfAnotherDeviceIsRefusedByItsNumber) {
                   std::string::npos)
             << ivy_last_error();
       }
-      EXPECT_EQ(all_reduce(world, on.data()), IVY_OK) << ivy_last_error();
+      EXPECT_EQ(all_reduce(world, on.data(), &well), IVY_OK) << ivy_last_error();
     }
     EXPECT_EQ(on.bytes(), floats(1000, 4));
   }));

@@ -259,6 +259,46 @@ TEST(NcclTest, ACallerFromBeforeThereWasDeviceMemoryIsUnderstood) {
   });
 }
 
+// What is no device's memory comes as far as NCCL, which shows that the driver is not asked.
+TEST(NcclTest, ACallerThatNamesTheDeviceIsBelieved) {
+  on_devices(one_host(2), [](int rank, World& world, Device& device) {
+    ivy_call how = call_with_factor(1);
+    how.flags = IVY_ON_DEVICE;
+    how.device = rank;
+    compare_with_host(world, device, {IVY_F32, IVY_SUM, 10}, &how);
+    std::vector<float> memory(10, 1);
+    const auto refused_with = [&](const char* words) {
+      EXPECT_NE(ivy_all_reduce(world, IVY_IN_PLACE, memory.data(), 10, IVY_F32, IVY_SUM, &how),
+                IVY_OK);
+      EXPECT_NE(std::string(ivy_last_error()).find(words), std::string::npos) << ivy_last_error();
+    };
+    how.device = rank + 1;
+    refused_with("but this rank's device in communicator world is");
+    how.device = -1;
+    refused_with("IVY_ON_DEVICE is set, but ivy_call.device is -1");
+    how.struct_bytes = offsetof(ivy_call, device);
+    refused_with("ivy_call.struct_bytes says that the caller knows no `device`");
+    how.struct_bytes = sizeof how;
+    how.device = rank;
+    refused_with("all_reduce: invalid argument: so says the stand-in");
+  });
+}
+
+// The same where it is the communicator's first operation, and nobody has started a driver.
+TEST(NcclTest, ADeviceThatThereIsNotIsRefusedByItsNumber) {
+  expect_well(run_world(one_host(1), [](int) {
+    use_doubles();
+    World world;
+    if (!world) return;
+    ivy_call how = call_with_factor(1);
+    how.flags = IVY_ON_DEVICE;
+    how.device = 99;
+    float number = 1;
+    EXPECT_NE(ivy_all_reduce(world, IVY_IN_PLACE, &number, 1, IVY_F32, IVY_SUM, &how), IVY_OK);
+    EXPECT_NE(std::string(ivy_last_error()).find("99"), std::string::npos) << ivy_last_error();
+  }));
+}
+
 TEST(NcclTest, MessagesBetweenDevicesGoByNccl) {
   on_devices(one_host(2), [](int rank, World& world, Device& device) {
     const int other = 1 - rank;

@@ -38,10 +38,10 @@ inline int ask_for_signals(void*) {
   return has_raised ? 1 : 0;
 }
 
-inline constexpr ivy_call kInMainThread = {sizeof(ivy_call), 0, nullptr,         1.0,
-                                           nullptr,          0, ask_for_signals, nullptr};
-inline constexpr ivy_call kElsewhere = {sizeof(ivy_call), 0, nullptr, 1.0,
-                                        nullptr,          0, nullptr, nullptr};
+inline constexpr ivy_call kInMainThread = {sizeof(ivy_call), 0,       nullptr, 1.0, nullptr, 0,
+                                           ask_for_signals,  nullptr, 0};
+inline constexpr ivy_call kElsewhere = {sizeof(ivy_call), 0,       nullptr, 1.0, nullptr, 0,
+                                        nullptr,          nullptr, 0};
 
 // False, and an exception set, where the call that returned this code did not end well.
 inline bool ended_well(int code) {
@@ -68,7 +68,8 @@ bool carry_out(const Call& call, const DenseMemory& memory = {}) {
   ivy_call how = is_main ? kInMainThread : kElsewhere;
   if (memory.device >= 0) {
     how.stream = memory.stream;
-    how.flags = IVY_DEVICE_MEMORY | IVY_ENQUEUE;
+    how.flags = (memory.is_told ? IVY_ON_DEVICE : IVY_DEVICE_MEMORY) | IVY_ENQUEUE;
+    how.device = memory.device;
   }
   ++calls_under_way;
   PyThreadState* const state = PyEval_SaveThread();

@@ -44,7 +44,8 @@ struct DenseMemory {
   void* data = nullptr;
   std::size_t count = 0;
   int dtype = -1;
-  int device = -1;  // The number of the CUDA device; -1: memory of the host.
+  int device = -1;       // The number of the CUDA device; -1: memory of the host.
+  bool is_told = false;  // The framework has told that number; else only that it is a device's.
   void* stream = nullptr;
 };
 
@@ -109,6 +110,7 @@ inline bool take_device(PyObject* tensor, DenseMemory& memory) {
     return false;
   }
   memory.device = static_cast<int>(number);
+  memory.is_told = true;
   PyObject* const index = PyLong_FromLong(memory.device);
   PyObject* const stream = PyObject_CallFunctionObjArgs(tensors.current_stream, index, nullptr);
   Py_XDECREF(index);

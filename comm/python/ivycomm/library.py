@@ -36,7 +36,7 @@ class Members(ctypes.Structure):
 class Call(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("timeout_ms", c_int64), ("work", POINTER(c_void_p)),
                 ("factor", c_double), ("stream", c_void_p), ("flags", c_uint64),
-                ("interrupt", c_void_p), ("interrupt_context", c_void_p)]
+                ("interrupt", c_void_p), ("interrupt_context", c_void_p), ("device", c_int32)]
 
 
 class MessageHeader(ctypes.Structure):

@@ -60,7 +60,7 @@ class Ours {
     insist(IVY_FIND(library_, ivy_prepare_device)(world_, 0, nullptr), last_error());
     how_.struct_bytes = sizeof how_;
     how_.factor = 1;
-    how_.flags = IVY_ENQUEUE;
+    how_.flags = IVY_ENQUEUE | IVY_ON_DEVICE;
     how_.stream = given.stream;
   }
   ~Ours() { IVY_FIND(library_, ivy_finalize)(world_); }
