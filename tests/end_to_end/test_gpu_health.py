@@ -152,6 +152,26 @@ def test_the_next_attempt_waits_for_device_memory(local, tree):
     assert done.out.count(b"up") == 8, done
 
 
+def test_an_attempt_after_a_quick_failure_waits_too(local, tree):
+    """The workers have failed before the watch has begun."""
+    host = trees.eight_gpus(tree)
+    for index in range(8):
+        host.nvml[index] += "\nmemory 1000000000"
+    health = Health(host)
+    job = local.start("-n", "2", "--max-restarts", "1", "sh", "-c",
+                      f"echo up; [ $IVY_GENERATION = 0 ] || exit 0; [ $RANK = 1 ] || exec sleep 600; "
+                      f"while ! test -e go; do sleep 0.01; done; mv {host.path}/nvml.full {host.path}/nvml; exit 7",
+                      env=host.environment(**QUICKLY))
+    text = "".join(line + (f"\nmemory {40 << 30}" if index == 1 else "") + "\n" for index, line in enumerate(host.nvml))
+    host.write("nvml.full", text)
+    local.file("go", "")
+    job.wait_for("the next attempt waits for the memory of the devices: GPU 1 holds 40960 MiB")
+    health.nvml({})
+    done = job.finish()
+    assert done.code == 0 and "the memory of the devices is free after" in done.err_text, done
+    assert done.out.count(b"up") == 4, done
+
+
 def test_the_wait_for_device_memory_ends(local, tree):
     done, _ = attempt_with_held_memory(local, tree, [f"memory {40 << 30}"], IVY_TEST_DEVICE_MEMORY_WAIT_MS="300")
     assert "the next attempt starts although GPU 2 holds 40960 MiB, and NVML names no process" in done.err_text, done

@@ -24,10 +24,10 @@ namespace {
 using std::chrono::milliseconds;
 
 // Later than a program that cannot even begin fails, and before a framework has opened a device:
-// such a failure waits for nothing, and the driver is not asked twice at once.
+// such a failure is looked into by nobody, and the driver is not asked twice at once.
 constexpr milliseconds kProbeDelay{500};
 constexpr milliseconds kAnswerLimit{2'000};
-// The first reading is not there yet: NVML is still being loaded.
+// The same for a failure's sake, where NVML is still being loaded.
 constexpr milliseconds kFirstAnswerLimit{500};
 constexpr milliseconds kMemoryPause{500};
 // What a driver keeps for itself, and a context of a process that ends just now.
@@ -94,7 +94,7 @@ void DeviceWatch::learn(const HostFacts& devices) {
 
 void DeviceWatch::begin(std::uint32_t generation) {
   generation_ = generation;
-  must_look_ = false;
+  must_look_ = was_lost_ = false;
   if (is_running()) {
     handlers_.spare(pid_);
     write_all(words_.get(), "begin\n");
@@ -154,7 +154,8 @@ void DeviceWatch::ask(Question question, std::string_view word, milliseconds lim
   answer_ = {};
   answer_.is_ready = is_ready;
   write_all(words_.get(), word);
-  timer_.expires_after(is_ready ? limit : std::min(limit, kFirstAnswerLimit));
+  const bool is_early = !is_ready && question == Question::kHealth;
+  timer_.expires_after(is_early ? kFirstAnswerLimit : limit);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) answered(false);
   });
@@ -193,7 +194,10 @@ void DeviceWatch::tell_findings(bool in_time) {
 }
 
 void DeviceWatch::await_memory(Start next) {
-  if (!is_running() || used_before_.empty() || question_ == Question::kHealth) return next.start();
+  if (used_before_.empty() || question_ == Question::kHealth) return next.start();
+  // The workers have failed before it was time.
+  if (!is_running() && !was_lost_) launch();
+  if (!is_running()) return next.start();
   handlers_.spare(pid_);
   waiting_.push_back({std::move(next)});
   // Otherwise the next answer serves this one too.
@@ -291,6 +295,7 @@ void DeviceWatch::reaped(pid_t pid) {
 
 // The callers that wait for an answer get what is known so far.
 void DeviceWatch::lost() {
+  was_lost_ = true;
   const Question question = std::exchange(question_, Question::kNone);
   close();
   if (question == Question::kHealth) tell_findings(true);

@@ -2,8 +2,9 @@
 // reading from their start, and says after a failure what has changed (agent/devices/
 // watch_answer.h). Before workers start again it says who still holds memory of their devices.
 //
-// Nothing here comes before a worker's first start, and a host without NVIDIA's GPUs and InfiniBand
-// has no such process. Thread: the supervisor's loop. Lifetime: ends the process.
+// Nothing here comes before a worker's first start; the process begins half a second later, or
+// before workers start again. A host without NVIDIA's GPUs and InfiniBand has none. Thread: the
+// supervisor's loop. Lifetime: ends the process.
 #pragma once
 
 #include <sys/types.h>
@@ -98,6 +99,7 @@ class DeviceWatch {
   std::map<std::string, std::uint64_t> used_before_;  // Bytes, by the device's UUID.
   bool has_devices_ = false;
   bool must_look_ = false;
+  bool was_lost_ = false;  // The probe of this generation: it is not started again for it.
   std::uint32_t generation_ = 0;
   std::function<void()> settled_;
   std::vector<Waiting> waiting_;
