@@ -52,8 +52,10 @@ class SharedGpuTest : public GpuTest, public ::testing::WithParamInterface<Way> 
   }
 };
 
-inline void share_gpu(int rank, Way way) {
-  setenv("NCCL_MAX_CTAS", "2", 1);
+// `channels`: how many parts of the data NCCL moves at a time; few begin sooner, many move more in
+// each rank's turn on the GPU.
+inline void share_gpu(int rank, Way way, int channels = 2) {
+  setenv("NCCL_MAX_CTAS", std::to_string(channels).c_str(), 1);
   setenv("IVY_NCCL_TIMES", "1", 1);  // Init by phases, on standard error.
   if (way == Way::kMultiRank) {
     setenv("NCCL_MULTI_RANK_GPU_ENABLE", "1", 1);

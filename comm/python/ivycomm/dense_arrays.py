@@ -66,6 +66,8 @@ def _borrowed(kept):
 
 def let_borrowed_end(kept, stream):
     """What frameworks have begun with borrowed memories ends before what comes on the stream. Are there any?"""
+    if not Memory.any_borrowed:
+        return False
     found = list(_borrowed(kept))
     for memory in found:
         memory.owner.let_end_before(stream)

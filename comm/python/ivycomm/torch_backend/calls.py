@@ -15,7 +15,7 @@ from ..messages import together
 from ..work import start
 from .dense import Dense, Row
 from .errors import torch_error
-from .streams import current_stream, on_stream
+from .streams import let_follow, on_stream
 from .works import JoinedWork, MessageWork, OrderedWork, StreamWork, handed
 
 
@@ -88,7 +88,7 @@ class Calls:
     def _put_on_stream(self, carry_out, does_copy, outputs, denses):
         device = denses[0].tensor.device
         stream = self._channel.side_stream(device)
-        stream.wait_event(current_stream(device).record_event())
+        let_follow(stream, device)
         for dense in denses:
             dense.use_stream(stream)
         work = StreamWork(outputs, [dense.tensor for dense in denses])

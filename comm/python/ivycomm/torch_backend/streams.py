@@ -4,6 +4,8 @@ torch.cuda's own ways ask for the device's number and availability each time, so
 a small operation. Where torch lacks the functions beneath them (before 2.1) its own ways are used.
 """
 
+import threading
+
 import torch
 
 _current = getattr(torch._C, "_cuda_getCurrentStream", None)
@@ -22,6 +24,23 @@ def current_stream(device):
         number, index, kind = name
         found = _streams[name] = torch.cuda.Stream(stream_id=number, device_index=index, device_type=kind)
     return found
+
+
+class _Own(threading.local):
+    def __init__(self):
+        self.events = {}  # By their device. A new one costs more than to record it.
+
+
+_own = _Own()
+
+
+def let_follow(stream, device):
+    """What is put on `stream` from now on comes behind what the device's current stream has now."""
+    event = _own.events.get(device)
+    if event is None:
+        event = _own.events[device] = torch.cuda.Event()
+    event.record(current_stream(device))
+    stream.wait_event(event)
 
 
 class _OnStream:
@@ -49,4 +68,4 @@ def on_stream(stream):
     return _OnStream(stream) if _IS_QUICK else torch.cuda.stream(stream)
 
 
-__all__ = ["current_stream", "on_stream"]
+__all__ = ["current_stream", "let_follow", "on_stream"]

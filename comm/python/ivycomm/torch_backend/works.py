@@ -136,31 +136,38 @@ class StreamWork(_IvyWork):
 
     @property
     def is_of_blocking_call(self):
-        return self._event is None and self.error is None
+        return self._stream is None and self.error is None
 
     def mark(self, stream):
         """The operation is on that stream."""
-        self._stream, self._event = stream, stream.record_event()
+        self._stream = stream
+        if MAY_BE_OF_PYTHON:  # Else torch gets a future, which has an event of its own.
+            self._event = stream.record_event()
 
     def wait(self, timeout=None):
         """What is put on the current stream from now on finds the result. With a timeout the processor waits, too."""
         if self.error is not None:
             raise torch_error(self.error)
-        if self._event is None:
+        if self._stream is None:
             return True
-        seconds = _seconds(timeout)
+        seconds, event = _seconds(timeout), self._end()
         if seconds is not None:
             end = time.monotonic() + seconds
-            while not self._event.query():
+            while not event.query():
                 if time.monotonic() > end:
                     raise torch_error(StillRunning(f"the operation still runs after {seconds:g} s"))
                 time.sleep(0.0002)
-        current_stream(self._stream.device).wait_event(self._event)
+        current_stream(self._stream.device).wait_event(event)
         self._kept = ()  # The current stream is the one on which their memory is used again.
         return True
 
     def is_completed(self):
-        return self.error is not None or self._event is None or self._event.query()
+        return self.error is not None or self._stream is None or self._end().query()
+
+    def _end(self):
+        if self._event is None:
+            self._event = self._stream.record_event()
+        return self._event
 
     def exception(self):
         return None if self.error is None else torch_error(self.error)
