@@ -43,6 +43,11 @@ struct Memory {
   unsigned long long used;
 };
 
+struct Utilization {  // In percent of the last sample, between 1/6 and 1 s.
+  unsigned gpu;
+  unsigned memory;
+};
+
 struct FabricInfo {  // As in version 2, which drivers from R545 on know.
   unsigned version;
   unsigned char cluster[16];

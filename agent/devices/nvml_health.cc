@@ -80,6 +80,7 @@ NvmlHealth::NvmlHealth() {
   }
   library_.load_if_there(calls_.field_values, "nvmlDeviceGetFieldValues");
   library_.load_if_there(calls_.ecc_errors, "nvmlDeviceGetTotalEccErrors");
+  library_.load_if_there(calls_.utilization, "nvmlDeviceGetUtilizationRates");
   library_.load_if_there(calls_.create_events, "nvmlEventSetCreate");
   library_.load_if_there(calls_.register_events, "nvmlDeviceRegisterEvents");
   library_.load_if_there(calls_.wait_event, "nvmlEventSetWait_v2");
@@ -139,6 +140,14 @@ std::vector<GpuHealth> NvmlHealth::read_gpus() const {
   return gpus;
 }
 
+// NVML does not tell it of a part of a GPU.
+int NvmlHealth::busy_percent_of(nvml::Device device) const {
+  nvml::Utilization rates{};
+  const bool is_known =
+      calls_.utilization != nullptr && calls_.utilization(device, &rates) == nvml::kSuccess;
+  return is_known ? static_cast<int>(std::min(rates.gpu, 100U)) : -1;
+}
+
 std::vector<HeldMemory> NvmlHealth::read_memory() const {
   std::vector<HeldMemory> all;
   unsigned count = 0;
@@ -154,6 +163,7 @@ std::vector<HeldMemory> NvmlHealth::read_memory() const {
       held.device = "GPU " + std::to_string(i);
       held.uuid = nvml::device_text(library_.uuid, place);
       held.bytes = nvml::memory_in_use(library_, place);
+      held.busy_percent = busy_percent_of(place);
       for (const nvml::DeviceUser& user : nvml::device_users(library_, place))
         held.holders.push_back({user.pid, user.bytes, process_name(user.pid)});
       all.push_back(std::move(held));

@@ -35,11 +35,13 @@ class NvmlHealth {
   struct Calls {
     nvml::Status (*field_values)(nvml::Device, int, nvml::FieldValue*) = nullptr;
     nvml::Status (*ecc_errors)(nvml::Device, int type, int counter, unsigned long long*) = nullptr;
+    nvml::Status (*utilization)(nvml::Device, nvml::Utilization*) = nullptr;
     nvml::Status (*create_events)(nvml::EventSet*) = nullptr;
     nvml::Status (*register_events)(nvml::Device, unsigned long long, nvml::EventSet) = nullptr;
     nvml::Status (*wait_event)(nvml::EventSet, nvml::EventData*, unsigned timeout_ms) = nullptr;
   };
   GpuHealth read_gpu(nvml::Device device, int index) const;
+  int busy_percent_of(nvml::Device device) const;
   void read_links(nvml::Device device, GpuHealth& gpu) const;
   void take_events(nvml::EventSet events);
 

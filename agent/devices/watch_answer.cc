@@ -32,7 +32,9 @@ std::string finding_line(const DeviceFinding& finding) {
 
 std::string held_lines(const HeldMemory& held) {
   std::string text;
-  add_probe_line(text, "held", {held.device, held.uuid, std::to_string(held.bytes)});
+  add_probe_line(
+      text, "held",
+      {held.device, held.uuid, std::to_string(held.bytes), std::to_string(held.busy_percent)});
   for (const DeviceHolder& holder : held.holders)
     add_probe_line(
         text, "holder",
@@ -53,9 +55,9 @@ void take_watch_line(std::string_view line, WatchAnswer& answer) {
     finding.text = fields[4];
     answer.findings.push_back(std::move(finding));
   }
-  if (fields.front() == "held" && fields.size() == 4 && answer.held.size() < kMostOfEach) {
+  if (fields.front() == "held" && fields.size() == 5 && answer.held.size() < kMostOfEach) {
     HeldMemory held;
-    if (!read_number(fields[3], held.bytes)) return;
+    if (!read_number(fields[3], held.bytes) || !read_number(fields[4], held.busy_percent)) return;
     held.device = fields[1];
     held.uuid = fields[2];
     answer.held.push_back(std::move(held));

@@ -7,7 +7,7 @@
 //   look: what has happened since
 //     ivy finding DEVICE BDF AT_NS TEXT
 //   memory: who holds memory of devices
-//     ivy held DEVICE UUID BYTES
+//     ivy held DEVICE UUID BYTES BUSY
 //     ivy holder UUID PID BYTES NAME              behind the "held" of this UUID
 //
 // Pure; thread: any.
@@ -33,6 +33,7 @@ struct HeldMemory {
   std::string device;
   std::string uuid;
   std::uint64_t bytes = 0;
+  int busy_percent = -1;  // In how much of the last moments something ran there; -1: unknown.
   std::vector<DeviceHolder> holders;
 };
 

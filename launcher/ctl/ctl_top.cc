@@ -46,7 +46,20 @@ std::string fixed(const char* format, double value) {
   return text;
 }
 
-ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu) {
+bool uses_devices(const ctl::RankRow& rank) { return rank.devices() > 0; }
+
+// Columns that stand there only where a rank uses devices.
+void add_devices(const ctl::RankRow& rank, ListRow& row) {
+  const bool is_measured = uses_devices(rank) && rank.device_percent() >= 0;
+  row.cells.push_back(is_measured ? std::to_string(rank.device_percent()) : "-");
+  row.cells.push_back(uses_devices(rank) ? size_text(rank.device_bytes()) : "-");
+  if (!uses_devices(rank)) return;
+  row.json["gpus"] = rank.devices();
+  row.json["gpu_memory_bytes"] = rank.device_bytes();
+  if (is_measured) row.json["gpu_percent"] = rank.device_percent();
+}
+
+ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu, bool with_devices) {
   const bool known = rank.has_usage();
   ListRow row;
   row.cells = {std::to_string(rank.rank()),
@@ -55,14 +68,15 @@ ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu) {
                table_cell(rank.state(), 24),
                cpu ? fixed("%.0f", *cpu) : "-",
                known ? size_text(rank.memory_bytes()) : "-",
-               known ? std::to_string(rank.processes()) : "-",
-               output_age_text(rank.output_age_ms()),
-               rank.operation().empty() ? "-" : table_cell(rank.operation(), 48)};
-  row.json = {{"rank", rank.rank()},
-              {"host", json_text(rank.host())},
-              {"pid", rank.pid()},
-              {"state", json_text(rank.state())},
-              {"operation", json_text(rank.operation())}};
+               known ? std::to_string(rank.processes()) : "-"};
+  if (with_devices) add_devices(rank, row);
+  row.cells.push_back(output_age_text(rank.output_age_ms()));
+  row.cells.push_back(rank.operation().empty() ? "-" : table_cell(rank.operation(), 48));
+  row.json["rank"] = rank.rank();
+  row.json["host"] = json_text(rank.host());
+  row.json["pid"] = rank.pid();
+  row.json["state"] = json_text(rank.state());
+  row.json["operation"] = json_text(rank.operation());
   if (cpu) row.json["cpu_percent"] = *cpu;
   if (known) row.json["memory_bytes"] = rank.memory_bytes();
   if (known) row.json["processes"] = rank.processes();
@@ -71,19 +85,27 @@ ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu) {
   return row;
 }
 
-// The wanted ranks of the newer sample.
-std::vector<ListRow> rank_rows(const ctl::RanksDescription& before,
-                               const ctl::RanksDescription& now, const CtlOptions& options) {
+// The wanted ranks of the newer sample, below the names of their columns.
+struct RankTable {
+  TextRow names;
+  std::vector<ListRow> rows;
+};
+
+RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescription& now,
+                     const CtlOptions& options) {
+  const bool with_devices = std::any_of(now.ranks().begin(), now.ranks().end(), uses_devices);
+  RankTable table{{"RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS"}, {}};
+  if (with_devices) table.names.insert(table.names.end(), {"GPU%", "GPUMEM"});
+  table.names.insert(table.names.end(), {"OUTPUT", "IN"});
   std::map<std::uint32_t, const ctl::RankRow*> earlier;
   for (const ctl::RankRow& row : before.ranks()) earlier[row.rank()] = &row;
-  std::vector<ListRow> rows;
   for (const ctl::RankRow& row : now.ranks()) {
     if (!options.ranks.includes(static_cast<int>(row.rank()), 1)) continue;
     const auto found = earlier.find(row.rank());
-    rows.push_back(
-        rank_row(row, found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row)));
+    const auto cpu = found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row);
+    table.rows.push_back(rank_row(row, cpu, with_devices));
   }
-  return rows;
+  return table;
 }
 
 std::string job_line(const ctl::RanksDescription& ranks) {
@@ -94,9 +116,9 @@ std::string job_line(const ctl::RanksDescription& ranks) {
          "\n";
 }
 
-std::string table_text(const std::vector<ListRow>& rows, std::size_t most) {
-  std::vector<TextRow> lines{
-      {"RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS", "OUTPUT", "IN"}};
+std::string table_text(const RankTable& table, std::size_t most) {
+  const std::vector<ListRow>& rows = table.rows;
+  std::vector<TextRow> lines{table.names};
   for (std::size_t i = 0; i < rows.size() && i < most; ++i) lines.push_back(rows[i].cells);
   std::string text = text_columns(lines, "");
   if (rows.size() > most)
@@ -116,14 +138,14 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
   std::this_thread::sleep_for(kSamplePause);
   const Result<ctl::RanksDescription> now = ask_ranks(job);
   if (!now.ok()) return ctl_complain(now.error());
-  const std::vector<ListRow> rows = rank_rows(*before, *now, options);
+  const RankTable table = rank_table(*before, *now, options);
   if (!options.json) {
-    std::string text = job_line(*now) + table_text(rows, rows.size());
+    std::string text = job_line(*now) + table_text(table, table.rows.size());
     text.pop_back();  // ctl_print() ends the last line.
     return ctl_print(text);
   }
   boost::json::array ranks;
-  for (const ListRow& row : rows) ranks.push_back(row.json);
+  for (const ListRow& row : table.rows) ranks.push_back(row.json);
   return ctl_print(json_line({{"schema", kMachineSchema},
                               {"job", json_text(now->job().job_id())},
                               {"state", json_text(now->job().state())},
@@ -142,7 +164,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
     }
     const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;
     const std::string text =
-        "\x1b[H\x1b[J" + job_line(*now) + table_text(rank_rows(before, *now, options), lines);
+        "\x1b[H\x1b[J" + job_line(*now) + table_text(rank_table(before, *now, options), lines);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
     before = std::move(now).value();
     std::this_thread::sleep_for(is_first ? kSamplePause : kPicturePause);

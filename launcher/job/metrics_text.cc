@@ -1,5 +1,6 @@
 #include "launcher/job/metrics_text.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <functional>
 
@@ -60,6 +61,21 @@ void add_job(const MetricsInputs& job, Page& page) {
   page.add("", *job.exit_code);
 }
 
+bool uses_devices(const ctl::RankRow& row) { return row.devices() > 0; }
+
+void add_devices_of(const ctl::RanksDescription& ranks, Page& page) {
+  using Value = std::optional<double>;
+  page.begin("rank_gpu_memory_bytes", "gauge", "Memory of GPUs that the rank's processes hold.");
+  page.each(ranks, [](const ctl::RankRow& row) {
+    return uses_devices(row) ? Value(static_cast<double>(row.device_bytes())) : Value();
+  });
+  page.begin("rank_gpu_busy_ratio", "gauge", "How busy these GPUs are, whoever keeps them so.");
+  page.each(ranks, [](const ctl::RankRow& row) {
+    return uses_devices(row) && row.device_percent() >= 0 ? Value(row.device_percent() / 100.0)
+                                                          : Value();
+  });
+}
+
 void add_usage_of(const ctl::RanksDescription& ranks, Page& page) {
   using Value = std::optional<double>;
   page.begin("rank_cpu_seconds_total", "counter", "Processor time of the rank's processes.");
@@ -74,6 +90,8 @@ void add_usage_of(const ctl::RanksDescription& ranks, Page& page) {
   page.each(ranks, [](const ctl::RankRow& row) {
     return row.has_usage() ? Value(row.processes()) : Value();
   });
+  if (std::any_of(ranks.ranks().begin(), ranks.ranks().end(), uses_devices))
+    add_devices_of(ranks, page);
   page.begin("rank_output_age_seconds", "gauge", "Time since the rank has printed something.");
   page.each(ranks, [](const ctl::RankRow& row) {
     return row.output_age_ms() >= 0 ? Value(static_cast<double>(row.output_age_ms()) / 1e3)

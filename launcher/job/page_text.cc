@@ -1,5 +1,6 @@
 #include "launcher/job/page_text.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 #include <map>
@@ -68,7 +69,14 @@ std::string state_line(const PageInputs& inputs) {
          std::to_string(inputs.job.generation + 1) + ", as of " + utc_text(inputs.now_unix_ms);
 }
 
-std::string rank_line(const ctl::RankRow& rank, std::optional<double> cpu) {
+std::string device_cells(const ctl::RankRow& rank) {
+  const bool is_known = rank.devices() > 0;
+  const bool is_measured = is_known && rank.device_percent() >= 0;
+  return cell(is_measured ? std::to_string(rank.device_percent()) : "", true) +
+         cell(is_known ? size_text(rank.device_bytes()) : "", true);
+}
+
+std::string rank_line(const ctl::RankRow& rank, std::optional<double> cpu, bool with_devices) {
   const bool known = rank.has_usage();
   char share[32] = "";
   if (cpu) std::snprintf(share, sizeof share, "%.0f", *cpu);
@@ -80,6 +88,7 @@ std::string rank_line(const ctl::RankRow& rank, std::optional<double> cpu) {
          cell(rank.pid() == 0 ? "" : std::to_string(rank.pid()), true) + cell(rank.state()) +
          cell(share, true) + cell(known ? size_text(rank.memory_bytes()) : "", true) +
          cell(known ? std::to_string(rank.processes()) : "", true) +
+         (with_devices ? device_cells(rank) : "") +
          cell(output_age_text(rank.output_age_ms()), true) + cell(rank.operation()) + "</tr>\n";
 }
 
@@ -87,14 +96,18 @@ std::string rank_table(const ctl::RanksDescription& before, const ctl::RanksDesc
   if (now.ranks_size() == 0) return {};
   std::map<std::uint32_t, const ctl::RankRow*> earlier;
   for (const ctl::RankRow& row : before.ranks()) earlier[row.rank()] = &row;
+  const bool with_devices =
+      std::any_of(now.ranks().begin(), now.ranks().end(),
+                  [](const ctl::RankRow& rank) { return rank.devices() > 0; });
   std::string text =
       "<table><tr><th class=\"n\">rank</th><th>host</th><th class=\"n\">pid</th><th>state</th>"
-      "<th class=\"n\">CPU %</th><th class=\"n\">memory</th><th class=\"n\">processes</th>"
-      "<th class=\"n\">last output</th><th>in</th></tr>\n";
+      "<th class=\"n\">CPU %</th><th class=\"n\">memory</th><th class=\"n\">processes</th>";
+  if (with_devices) text += "<th class=\"n\">GPU %</th><th class=\"n\">GPU memory</th>";
+  text += "<th class=\"n\">last output</th><th>in</th></tr>\n";
   for (const ctl::RankRow& row : now.ranks()) {
     const auto found = earlier.find(row.rank());
-    text +=
-        rank_line(row, found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row));
+    const auto cpu = found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row);
+    text += rank_line(row, cpu, with_devices);
   }
   return text + "</table>\n";
 }

@@ -40,6 +40,9 @@ void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescripti
       row.set_sampled_ns(answer.operations.sampled_ns());
       row.set_memory_bytes(usage.memory_bytes());
       row.set_processes(usage.processes());
+      row.set_devices(usage.devices());
+      row.set_device_bytes(usage.device_bytes());
+      row.set_device_percent(usage.device_percent());
     }
     for (const RankOperations& rank : answer.operations.ranks())
       if (ctl::RankRow* const row = row_of(rank.rank(), out); row != nullptr)

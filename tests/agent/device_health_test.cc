@@ -118,7 +118,7 @@ TEST(DeviceHealthTest, ReadsPorts) {
 TEST(WatchAnswerTest, ReadsWhatItWrites) {
   WatchAnswer answer;
   const DeviceFinding finding = {"GPU 3", "0000:4d:00.0", 7, "Xid 79, fallen\toff"};
-  const HeldMemory held = {"GPU 0", "GPU-a", 5, {{77, 4, "python3"}, {78, 0, ""}}};
+  const HeldMemory held = {"GPU 0", "GPU-a", 5, 87, {{77, 4, "python3"}, {78, 0, ""}}};
   std::string text = "a library's line\nivy ready\n" + finding_line(finding) + held_lines(held) +
                      "ivy finding\tx\nivy holder\tnobody\t1\t1\tx\nivy end\n";
   for (std::string_view left = text; !left.empty();) take_watch_line(take_part(left, '\n'), answer);
@@ -127,6 +127,7 @@ TEST(WatchAnswerTest, ReadsWhatItWrites) {
   EXPECT_EQ(answer.findings[0].text, "Xid 79, fallen off");
   EXPECT_EQ(answer.findings[0].at_ns, 7u);
   ASSERT_EQ(answer.held.size(), 1u);
+  EXPECT_EQ(answer.held[0].busy_percent, 87);
   ASSERT_EQ(answer.held[0].holders.size(), 2u);
   EXPECT_EQ(answer.held[0].holders[0].name, "python3");
   EXPECT_EQ(answer.held[0].holders[1].bytes, 0u);

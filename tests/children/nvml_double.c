@@ -1,7 +1,8 @@
 /* A test double of NVML (libnvidia-ml.so.1): answers from the text file that NVML_DOUBLE names.
  *
  *   gpu BDF UUID MINOR MIG(0|1) MODEL...    user PID BYTES    slice GI CI UUID
- *   memory BYTES    ecc ERRORS    field NUMBER SCOPE VALUE    fabric BYTE CLIQUE    lost
+ *   memory BYTES    busy PERCENT    ecc ERRORS    field NUMBER SCOPE VALUE    fabric BYTE CLIQUE
+ *   lost
  *
  * Each belongs to the gpu, or to the slice, before it; a cluster's UUID is that byte 16 times. The
  * file is read again whenever devices are counted. Error codes come from the lines of a second
@@ -25,6 +26,7 @@ struct Device {
   unsigned long long memory, ecc, values[kFields];
   unsigned fields, numbers[kFields], scopes[kFields];
   unsigned cluster, clique, is_lost;
+  unsigned is_measured, busy;
 };
 typedef struct Device* nvmlDevice_t;
 
@@ -57,6 +59,8 @@ static void take_line(const char* line) {
     last = gpu->slice[gpu->slices++] = malloc(sizeof next);
     *last = next;
   } else if (last && sscanf(line, "memory %llu", &last->memory) == 1) {
+  } else if (last && sscanf(line, "busy %u", &last->busy) == 1) {
+    last->is_measured = 1;
   } else if (last && sscanf(line, "ecc %llu", &last->ecc) == 1) {
   } else if (last && sscanf(line, "fabric %x %u", &last->cluster, &last->clique) == 2) {
   } else if (last && strncmp(line, "lost", 4) == 0) {
@@ -173,6 +177,12 @@ int nvmlDeviceGetMemoryInfo(nvmlDevice_t device, unsigned long long* total_free_
   total_free_used[0] = 80ull << 30;
   total_free_used[1] = (80ull << 30) - device->memory;
   total_free_used[2] = device->memory;
+  return 0;
+}
+int nvmlDeviceGetUtilizationRates(nvmlDevice_t device, unsigned* gpu_memory) {
+  if (!device->is_measured) return 3; /* not supported */
+  gpu_memory[0] = device->busy;
+  gpu_memory[1] = 0;
   return 0;
 }
 int nvmlDeviceGetTotalEccErrors(nvmlDevice_t device, int type, int counter,

@@ -3,6 +3,7 @@ Intel's GPUs; rank order by topology. Trees of files and a test double of NVML (
 hosts with devices. What is called "real" runs where NVIDIA's driver is: `pytest test_gpu_health.py -k real`.
 """
 
+import json
 import os
 import re
 import signal
@@ -14,6 +15,7 @@ import pytest
 import device_trees as trees
 from launching import wait_until
 from test_devices import of_all
+from test_ivyctl import IVYCTL
 
 # Says that it is up, lives until the file "go" is there, and then fails in the first attempt.
 FAIL_ON_ORDER = ("sh", "-c", "echo up; [ $IVY_GENERATION = 0 ] || exit 0; [ $RANK = 3 ] || exec sleep 600; "
@@ -122,6 +124,46 @@ def test_a_host_without_devices_has_no_watch(local):
     job = local.start("-n", "1", "sh", "-c", "echo $$ up; sleep 1.2; pgrep -x ivy-probe -P $PPID; exit 0")
     done = job.finish()
     assert done.code == 0 and len(done.out_lines) == 1, done
+
+
+# ---- What ranks use --------------------------------------------------------------------------------
+
+def test_top_shows_what_ranks_use_of_gpus(local, tree):
+    host = trees.eight_gpus(tree)
+    with local.start("--name", "used", "-n", "2", *FAIL_ON_ORDER, env=host.environment()) as job:
+        watches(host.path)
+        health = Health(host)
+
+        def top(*form):
+            return local.run_program(IVYCTL, "top", "used", *form)
+
+        ranks = json.loads(top("--json").out)["ranks"]
+        assert "gpus" not in ranks[0] and "GPU%" not in top("--once").out.decode(), ranks
+        health.nvml({0: [f"memory {40 << 30}", "busy 87", f"user {ranks[0]['pid']} {30 << 30}", f"user 1 {9 << 30}"]})
+        ranks = json.loads(top("--json").out)["ranks"]
+        assert (ranks[0]["gpus"], ranks[0]["gpu_percent"], ranks[0]["gpu_memory_bytes"]) == (1, 87, 30 << 30), ranks
+        assert "gpus" not in ranks[1], ranks
+        lines = top("--once").out_lines
+        assert lines[1].split() == ["RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS", "GPU%", "GPUMEM", "OUTPUT", "IN"]
+        assert lines[2].split()[8:11] == ["87", "30.0", "GiB"] and lines[3].split()[8:10] == ["-", "-"], lines
+        job.signal(signal.SIGTERM)
+        job.finish()
+
+
+def test_a_failure_while_the_devices_are_asked_is_told_with_its_causes(local, tree):
+    """What is asked for ivyctl top and what is asked after a failure do not get in each other's way."""
+    host = trees.eight_gpus(tree)
+    host.write("dev/kmsg", "")
+    job = local.start("--name", "asked", "-n", "4", *FAIL_ON_ORDER, env=host.environment())
+    watches(host.path)
+    asking = [subprocess.Popen([IVYCTL, "top", "asked", "--once"], stdout=subprocess.DEVNULL,
+                               stderr=subprocess.DEVNULL) for _ in range(4)]
+    Health(host).xid("0000:4e:00.0", 79)
+    local.file("go", "")
+    done = job.finish()
+    for one in asking:
+        one.wait()
+    assert done.code == 7 and "(rank 3): Xid 79, fallen off the bus" in done.err_text, done
 
 
 # ---- Before the next attempt -----------------------------------------------------------------------

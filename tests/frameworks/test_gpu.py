@@ -1,11 +1,13 @@
 """Frameworks and ivyrun on a real GPU, one for all ranks; skipped where there is none. `scripts/test_gpu` runs it: the
 tests with "alone" in their names one by one, since they measure time or memory, and all others side by side."""
 
+import json
 import os
 import re
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 
@@ -71,6 +73,20 @@ def test_alone_a_fault_of_the_gpu_stands_beside_the_rank(capsys):
     assert found, report
     with capsys.disabled():
         print(f"\nfigure: a kernel that writes to an address of nobody's is reported as: {found.group(1)}")
+
+
+def test_alone_top_shows_what_a_rank_holds():
+    with subprocess.Popen(ivyrun("-n", "1", "--name", "holding", sys.executable, DRIVER_WORKER, "hold", "60"),
+                          stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True) as job:
+        try:
+            assert "held" in job.stdout.readline()
+            rank, end = {}, time.monotonic() + 20
+            while "gpus" not in rank and time.monotonic() < end:  # ivy-probe begins half a second after the workers.
+                top = subprocess.run([os.path.join(BIN, "ivyctl"), "top", "holding", "--json"], capture_output=True, text=True)
+                rank = json.loads(top.stdout)["ranks"][0] if top.returncode == 0 else {}
+        finally:
+            job.terminate()
+    assert rank.get("gpus") == 1 and rank["gpu_memory_bytes"] >= 4 << 30 and 0 <= rank["gpu_percent"] <= 100, rank
 
 
 # A process outside of the job takes 4 GiB while the job runs, and gives them back when the note names it.

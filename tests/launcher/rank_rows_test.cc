@@ -11,7 +11,7 @@ namespace {
 
 // Two ranks of one host; rank 0 has printed a second ago, rank 1 has ended.
 struct Scene {
-  Scene() {
+  explicit Scene(std::uint32_t devices = 0) {
     JobPlan plan;
     plan.world_size = 2;
     PlannedHost host;
@@ -30,6 +30,9 @@ struct Scene {
     usage.set_cpu_ms(2'500);
     usage.set_memory_bytes(1 << 20);
     usage.set_processes(2);
+    usage.set_devices(devices);
+    usage.set_device_bytes(std::uint64_t{5} << 30);
+    usage.set_device_percent(devices == 2 ? 87 : -1);
     for (const std::uint32_t unknown : {2U, 9U, 0x8000'0000U, 4'000'000'000U}) {
       answer.operations.add_usage()->set_rank(unknown);
       answer.operations.add_ranks()->set_rank(unknown);
@@ -58,6 +61,28 @@ TEST(RankRows, SayWhatEachRankDoesAndUses) {
   EXPECT_FALSE(second.has_usage());
   EXPECT_EQ(second.output_age_ms(), -1);
   EXPECT_NE(second.state().find('3'), std::string::npos) << second.state();
+}
+
+TEST(RankRows, HaveDevicesOnlyWhereARankUsesSome) {
+  const std::string gpus = "ivyrun_rank_gpu_memory_bytes{job=\"3f2a\",rank=\"0\",host=\"a\\\"b\"} ";
+  const std::string busy = "ivyrun_rank_gpu_busy_ratio{job=\"3f2a\",rank=\"0\",host=\"a\\\"b\"} ";
+  const MetricsInputs job{"3f2a", "bert", "train.py", 1'500, 1, {}};
+  PageInputs page;
+  page.job = job;
+  const Scene measured(2);
+  EXPECT_EQ(measured.ranks.ranks(0).devices(), 2u);
+  const std::string text = metrics_text(job, measured.ranks);
+  EXPECT_NE(text.find(gpus + "5368709120\n"), std::string::npos) << text;
+  EXPECT_NE(text.find(busy + "0.87\n"), std::string::npos) << text;
+  const std::string shown = page_text(page, {}, measured.ranks);
+  EXPECT_NE(shown.find("<td class=\"n\">87</td><td class=\"n\">5.0 GiB</td>"), std::string::npos)
+      << shown;
+  const Scene unmeasured(1);
+  EXPECT_NE(metrics_text(job, unmeasured.ranks).find(gpus), std::string::npos);
+  EXPECT_EQ(metrics_text(job, unmeasured.ranks).find(busy), std::string::npos);
+  const Scene without;
+  EXPECT_EQ(metrics_text(job, without.ranks).find("gpu"), std::string::npos);
+  EXPECT_EQ(page_text(page, {}, without.ranks).find("GPU"), std::string::npos);
 }
 
 TEST(MetricsText, IsWhatPrometheusReads) {

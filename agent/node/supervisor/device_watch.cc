@@ -27,8 +27,9 @@ using std::chrono::milliseconds;
 // such a failure is looked into by nobody, and the driver is not asked twice at once.
 constexpr milliseconds kProbeDelay{500};
 constexpr milliseconds kAnswerLimit{2'000};
-// The same for a failure's sake, where NVML is still being loaded.
-constexpr milliseconds kFirstAnswerLimit{500};
+// The same where NVML is still being loaded: a report does not wait for that, a start does.
+constexpr milliseconds kEarlyReportLimit{500};
+constexpr milliseconds kEarlyStartLimit{5'000};
 constexpr milliseconds kMemoryPause{500};
 // What a driver keeps for itself, and a context of a process that ends just now.
 constexpr std::uint64_t kFreeBytes = 512ull << 20;
@@ -148,14 +149,15 @@ void DeviceWatch::take_text() {
   if (answer_.is_complete && question_ != Question::kNone) answered(true);
 }
 
-void DeviceWatch::ask(Question question, std::string_view word, milliseconds limit) {
+void DeviceWatch::ask(Question question) {
   question_ = question;
   const bool is_ready = answer_.is_ready;
   answer_ = {};
   answer_.is_ready = is_ready;
-  write_all(words_.get(), word);
-  const bool is_early = !is_ready && question == Question::kHealth;
-  timer_.expires_after(is_early ? kFirstAnswerLimit : limit);
+  write_all(words_.get(), question == Question::kHealth ? "look\n" : "memory\n");
+  timer_.expires_after(is_ready                        ? kAnswerLimit
+                       : question == Question::kHealth ? kEarlyReportLimit
+                                                       : kEarlyStartLimit);
   timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) answered(false);
   });
@@ -167,13 +169,18 @@ void DeviceWatch::answered(bool in_time) {
   if (question == Question::kHealth) tell_findings(in_time);
   // Its later answer would be taken for that to another question.
   if (!in_time) return lost();
-  if (question == Question::kMemory) check_memory();
+  if (question == Question::kMemory) {
+    held_ = answer_.held;
+    check_memory();
+  }
+  if (settled_ && question_ == Question::kNone) ask(Question::kHealth);
 }
 
 void DeviceWatch::settle(std::function<void()> then) {
-  if (!must_look_ || !is_running() || question_ != Question::kNone) return then();
+  if (!must_look_ || !is_running() || question_ == Question::kHealth) return then();
   settled_ = std::move(then);
-  ask(Question::kHealth, "look\n", kAnswerLimit);
+  if (question_ == Question::kMemory) return;  // First the answer to that.
+  ask(Question::kHealth);
 }
 
 void DeviceWatch::tell_findings(bool in_time) {
@@ -193,6 +200,12 @@ void DeviceWatch::tell_findings(bool in_time) {
   if (const auto then = std::exchange(settled_, nullptr)) then();
 }
 
+void DeviceWatch::sample() {
+  // Not before it is ready, lest a slow driver is taken for one that hangs.
+  if (is_running() && answer_.is_ready && question_ == Question::kNone && waiting_.empty())
+    ask(Question::kMemory);
+}
+
 void DeviceWatch::await_memory(Start next) {
   if (used_before_.empty() || question_ == Question::kHealth) return next.start();
   // The workers have failed before it was time.
@@ -201,7 +214,7 @@ void DeviceWatch::await_memory(Start next) {
   handlers_.spare(pid_);
   waiting_.push_back({std::move(next)});
   // Otherwise the next answer serves this one too.
-  if (waiting_.size() == 1) ask(Question::kMemory, "memory\n", kAnswerLimit);
+  if (waiting_.size() == 1 && question_ == Question::kNone) ask(Question::kMemory);
 }
 
 void DeviceWatch::start_all() {
@@ -215,6 +228,7 @@ void DeviceWatch::give_up() {
   question_ = Question::kNone;
   close();
   for (const Waiting& waiting : given_up) waiting.next.refuse();
+  if (const auto then = std::exchange(settled_, nullptr)) then();
 }
 
 void DeviceWatch::check_memory() {
@@ -275,8 +289,7 @@ void DeviceWatch::ask_again() {
   }
   timer_.expires_after(pause);
   timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && !waiting_.empty() && is_running())
-      ask(Question::kMemory, "memory\n", kAnswerLimit);
+    if (!error && !waiting_.empty() && is_running()) ask(Question::kMemory);
   });
 }
 
@@ -298,7 +311,7 @@ void DeviceWatch::lost() {
   was_lost_ = true;
   const Question question = std::exchange(question_, Question::kNone);
   close();
-  if (question == Question::kHealth) tell_findings(true);
+  if (question == Question::kHealth || settled_) tell_findings(true);
   if (!waiting_.empty()) start_all();
 }
 

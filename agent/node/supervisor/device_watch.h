@@ -60,6 +60,10 @@ class DeviceWatch {
   // Calls `next.start` when the devices' memory is free, at once where nobody can tell, after
   // kDeviceMemoryWait in any case. Notes say who holds it. Several may wait.
   void await_memory(Start next);
+  // Asks who holds memory of the devices, if there is anybody to ask; held() has it later.
+  void sample();
+  // As of the last answer.
+  const std::vector<HeldMemory>& held() const { return held_; }
   // A stop has come: what waits is refused.
   void give_up();
   void reaped(pid_t pid);
@@ -73,7 +77,7 @@ class DeviceWatch {
   };
   void launch();
   bool is_running() const { return pid_ != 0; }
-  void ask(Question question, std::string_view word, std::chrono::milliseconds limit);
+  void ask(Question question);
   void read_more();
   void take_text();
   void answered(bool in_time);
@@ -103,6 +107,7 @@ class DeviceWatch {
   std::uint32_t generation_ = 0;
   std::function<void()> settled_;
   std::vector<Waiting> waiting_;
+  std::vector<HeldMemory> held_;
 };
 
 }  // namespace ivy

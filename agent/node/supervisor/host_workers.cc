@@ -256,13 +256,13 @@ pid_t HostWorkers::process_of(std::uint32_t rank) const {
   return 0;
 }
 
-Operations HostWorkers::usage() const {
+Operations HostWorkers::usage(const std::vector<HeldMemory>& held) const {
   Operations answer;
   answer.set_sampled_ns(static_cast<std::uint64_t>(monotonic_ns()));
   std::vector<RankProcess> ranks;
   for (const auto& worker : workers_)
     if (is_alive(worker->state())) ranks.emplace_back(worker->rank(), worker->pid());
-  add_usage(ranks, read_all_processes(), answer);
+  add_usage(ranks, read_all_processes(), held, answer);
   return answer;
 }
 

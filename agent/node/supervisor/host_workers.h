@@ -76,7 +76,7 @@ class HostWorkers {
   pid_t process_of(std::uint32_t rank) const;
 
   // What the processes of the ranks use.
-  Operations usage() const;
+  Operations usage(const std::vector<HeldMemory>& held) const;
 
   std::uint32_t generation() const { return plan_.generation(); }
   const HostPlan& plan() const { return plan_; }  // The one that was started last.

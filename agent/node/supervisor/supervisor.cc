@@ -366,9 +366,12 @@ void Supervisor::on_order(const Command& command) {
     case Command::kNews:
       return control_.status().take(command.news());
     case Command::kReadOperations:
-      return control_.tell_operations(
-          command.read_operations().number(),
-          command.read_operations().usage() ? workers_.usage() : Operations());
+      if (!command.read_operations().usage())
+        return control_.tell_operations(command.read_operations().number(), Operations());
+      // What the devices say now is for the next answer: nobody waits for a driver here.
+      devices_.watch.sample();
+      return control_.tell_operations(command.read_operations().number(),
+                                      workers_.usage(devices_.watch.held()));
     case Command::kCollectStacks:
       return stacks_.collect(command.collect_stacks(), workers_.all(), workers_.group());
     case Command::kHello:
