@@ -262,7 +262,8 @@ Result<void> take_words(const Verb& verb, std::vector<std::string> words, CtlOpt
     words.pop_back();
     options.signal = signal_number(name);
     if (options.signal == 0)
-      return usage_error("\"" + name + "\" is not a signal", "such as USR1, TERM or 10");
+      return usage_error("\"" + name + "\" is not a signal",
+                         "ivyctl signal [JOB] SIGNAL, such as USR1, TERM or 10");
   }
   if (verb.run != ctl_ps && verb.run != ctl_config && !words.empty()) {
     options.job = words.front();

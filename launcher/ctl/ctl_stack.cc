@@ -18,9 +18,6 @@ constexpr milliseconds kHostsPatience{40'000};
 constexpr milliseconds kAnswerPatience{45'000};
 
 Result<std::string> ask_stacks(const CtlOptions& options) {
-  if (options.ranks.first_per_host)
-    return Error{Code::kInvalidArgument, "--ranks first-per-host is for logs",
-                 "name the ranks: --ranks 0,8-15"};
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
@@ -52,9 +49,11 @@ std::vector<std::string> lines_in(std::string_view text) {
 }  // namespace
 
 int ctl_stack(const CtlOptions& options) {
+  if (options.ranks.first_per_host)
+    return ctl_complain(
+        usage_error("--ranks first-per-host is for logs", "name the ranks: --ranks 0,8-15"),
+        kExitUsage);
   const Result<std::string> text = ask_stacks(options);
-  if (!text.ok() && text.error().code == Code::kInvalidArgument)
-    return ctl_complain(text.error(), kExitUsage);
   if (options.json && text.ok())
     return ctl_print(json_line(
         boost::json::object{{"schema", kMachineSchema}, {"stacks", json_list(lines_in(*text))}}));

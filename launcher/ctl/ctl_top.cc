@@ -132,6 +132,12 @@ std::size_t terminal_lines() {
   return is_known ? size.ws_row : kUsualLines;
 }
 
+Error no_such_rank(const ctl::RanksDescription& ranks) {
+  const std::string last = std::to_string(std::max(0, ranks.ranks_size() - 1));
+  return {Code::kNotFound, "this job has none of these ranks",
+          "--ranks with numbers from 0 to " + last};
+}
+
 int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> before = ask_ranks(job);
   if (!before.ok()) return ctl_complain(before.error());
@@ -139,6 +145,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> now = ask_ranks(job);
   if (!now.ok()) return ctl_complain(now.error());
   const RankTable table = rank_table(*before, *now, options);
+  if (table.rows.empty() && !options.ranks.all) return ctl_complain(no_such_rank(*now));
   if (!options.json) {
     std::string text = job_line(*now) + table_text(table, table.rows.size());
     text.pop_back();  // ctl_print() ends the last line.

@@ -271,8 +271,12 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
       : is_carried_by_slurm(job_.options, *host.host)
           ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
             "awaited\nor allow more: --start-timeout"
+      : host.on_this_host
+          ? "allow more time: --start-timeout"
           : "try: ssh -o BatchMode=yes " + host.name() + " true, or allow more: --start-timeout";
-  return LinkDown{LinkFailure::kUnreachable, "no answer yet, still at: " + host.doing, fix};
+  const RemoteText cause =
+      host.doing.empty() ? RemoteText("no answer yet") : "no answer yet, still at: " + host.doing;
+  return LinkDown{LinkFailure::kUnreachable, cause, fix};
 }
 
 void BringUp::hosts_did_not_come_up(const std::string& when) {

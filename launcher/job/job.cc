@@ -1,8 +1,10 @@
 #include "launcher/job/job.h"
 
 #include <algorithm>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <exception>
 #include <limits>
 
@@ -12,6 +14,7 @@
 #include "launcher/links/carrier_context.h"
 #include "launcher/screen/control_filter.h"
 #include "launcher/slurm/allocation_watch.h"
+#include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
@@ -200,8 +203,12 @@ void Job::start_workers() {
   if (job_.options.dry_run) {
     const Result<std::string> text = planner_.dry_run();
     if (!text.ok()) return job_.refuse_input(text.error());
-    std::fputs(escape_control(*text).c_str(), stdout);
-    std::fflush(stdout);
+    if (std::fputs(escape_control(*text).c_str(), stdout) < 0 || std::fflush(stdout) != 0)
+      return job_.refuse(
+          {Diagnostic{.id = "IVY-O003",
+                      .what = std::string("standard output: ") + std::strerror(errno),
+                      .exit_code = kExitInternal}},
+          LauncherReason::kRefused);
     return job_.phase.apply_later(JobEvent::kRefused);
   }
   job_.events.planned(job_.plan);

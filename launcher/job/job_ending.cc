@@ -142,6 +142,14 @@ void JobEnding::conclude() {
   summary_follows_ = true;
 }
 
+// The summary has told of what went wrong before the last text.
+void JobEnding::end_state(StateFile& file, const std::string& text) {
+  const bool was_well = file.complaint().empty();
+  file.end(text);
+  if (const std::string missing = file.complaint(); was_well && !missing.empty())
+    write_at_once("ivyrun: warning: " + missing + "\n");
+}
+
 // The last text of --metrics-file and --page.
 void JobEnding::write_state(int exit_code) {
   if (!job_.events.metrics().is_wanted() && !job_.events.page().is_wanted()) return;
@@ -150,8 +158,8 @@ void JobEnding::write_state(int exit_code) {
   PageInputs inputs = job_.page_inputs({});
   inputs.job.exit_code = exit_code;
   inputs.summary = summary_;
-  job_.events.metrics().end(metrics_text(inputs.job, ranks));
-  job_.events.page().end(page_text(inputs, {}, ranks));
+  end_state(job_.events.metrics(), metrics_text(inputs.job, ranks));
+  end_state(job_.events.page(), page_text(inputs, {}, ranks));
 }
 
 void JobEnding::say_over(const Outcome& outcome) {

@@ -83,6 +83,7 @@ bool RankLosses::goes_on_after(WorkerRecord& worker, bool is_preempted) {
       if (!decision.why_not.empty())
         job_.say("rank " + std::to_string(worker.end.rank) +
                  " has failed, and the job ends: " + decision.why_not);
+      forgo(worker);
       return false;
   }
   return false;

@@ -1,6 +1,7 @@
 #include "launcher/job/state_file.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -44,7 +45,8 @@ void StateFile::schedule(std::chrono::seconds time) {
 }
 
 // A reader of the file sees the whole of the old text or of the new one. The name changes on the
-// writer's thread, behind what was written before: an opener is what runs there.
+// writer's thread, behind what was written before: an opener is what runs there. What could not be
+// written whole, on a full disk, does not take the name.
 void StateFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());
   const FileWriter::File file = writer_.open([fresh, mode = kind_.mode] {
@@ -54,7 +56,13 @@ void StateFile::replace(std::string_view text) {
   });
   writer_.write(file, text);
   writer_.close(file);
-  const FileWriter::File renamed = writer_.open([fresh, path = path_] {
+  const FileWriter::File renamed = writer_.open([fresh, path = path_, bytes = text.size()] {
+    struct stat written = {};
+    if (stat(fresh.c_str(), &written) != 0) return -errno;
+    if (static_cast<std::size_t>(written.st_size) != bytes) {
+      unlink(fresh.c_str());
+      return -ENOSPC;
+    }
     if (std::rename(fresh.c_str(), path.c_str()) != 0) return -errno;
     return ::open("/dev/null", O_WRONLY | O_CLOEXEC);
   });

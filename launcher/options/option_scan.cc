@@ -86,7 +86,11 @@ Result<void> add_setting(const OptionSpelling& spelling, const std::string& type
     } else if (joined && spelling.entry->kind == OptionKind::kHonoured) {
       const Result<bool> on = parse_switch(*joined);
       if (!on.ok())
-        return usage_error(typed + " takes no value: " + on.error().message, "write " + typed);
+        return joinable.empty()
+                   ? usage_error(typed + " takes no value: " + on.error().message, "write " + typed)
+                   : usage_error(typed + "=" + *joined + ": " + typed + " takes nothing or " +
+                                     std::string(joinable),
+                                 typed + "=" + std::string(joinable));
       if (!on.value()) {
         out.switched_off.push_back({spelling.entry, ""});
         return {};

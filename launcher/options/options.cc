@@ -605,7 +605,7 @@ Result<void> settle_output(const Binder& binder, Options& options) {
     return usage_error(binder.shown("log-to") + " needs --log-dir DIR");
   if (!options.output.empty()) return {};
   if (options.redirects.has_any())
-    return usage_error(binder.shown("redirects") + " needs --log-dir DIR for the files");
+    return usage_error(binder.shown("redirects") + " needs --log-dir DIR or --output PATTERN");
   if (options.tee.has_any())
     options.notes.push_back(
         binder.shown("tee") +

@@ -185,10 +185,9 @@ std::string absent_text(const std::vector<int>& ranks) {
   return (ranks.size() == 1 ? "there is no rank " : "there are no ranks ") + text;
 }
 
-// --show-ranks with ranks that this job does not have: nothing at all would be shown, or less than
-// is hoped for.
-void check_shown_ranks(PlanContext& context) {
-  const ShowRanks& shown = context.options.show_ranks;
+// Ranks that this job does not have: nothing at all would be shown or wrapped, or less than is
+// hoped for.
+void check_named_ranks(PlanContext& context, const ShowRanks& shown, const std::string& flag) {
   std::size_t count = static_cast<std::size_t>(context.plan.world_size);
   if (shown.local) count = 0;
   for (const PlannedHost& host : context.plan.hosts)
@@ -196,7 +195,6 @@ void check_shown_ranks(PlanContext& context) {
   const auto absent =
       std::lower_bound(shown.ranks.begin(), shown.ranks.end(), static_cast<int>(count));
   if (shown.all || absent == shown.ranks.end()) return;
-  const std::string flag = shown.local ? "--local-ranks-filter" : "--show-ranks";
   const std::string last = std::to_string(count - 1);
   const std::string what = flag + ": " + absent_text({absent, shown.ranks.end()});
   const std::string fix = flag + (count == 1 ? " 0" : " with ranks from 0 to " + last);
@@ -236,7 +234,9 @@ void check_plan(PlanContext& context) {
   check_interpreter(context);
   check_script(context);
   check_arguments(context);
-  check_shown_ranks(context);
+  const ShowRanks& shown = context.options.show_ranks;
+  check_named_ranks(context, shown, shown.local ? "--local-ranks-filter" : "--show-ranks");
+  check_named_ranks(context, context.options.wrap_ranks, "--wrap-ranks");
   check_worker_ports(context);
   check_app_plan(context);
 }

@@ -9,6 +9,7 @@ import re
 import shutil
 import socket
 import struct
+import subprocess
 import sys
 import threading
 
@@ -169,9 +170,38 @@ def test_a_page_for_browsers(local):
     assert sorted(os.listdir(local.directory)) == ["go", "job.html"]
 
 
-def test_a_page_that_cannot_be_written_is_said(local):
-    done = local.run("--page", "/dev/full/job.html", "-n", "1", "sh", "-c", "sleep 1.5; exit 3")
-    assert done.code == 3 and "--page /dev/full/job.html: Not a directory" in done.err_text, done
+@pytest.mark.parametrize("seconds", [0, 1.5], ids=["the last text alone", "the first one too"])
+@pytest.mark.parametrize("flag", ["--page", "--metrics-file"])
+def test_a_page_that_cannot_be_written_is_said(local, flag, seconds):
+    done = local.run(flag, "/dev/full/job", "-n", "1", "sh", "-c", f"sleep {seconds}; exit 3")
+    assert done.code == 3 and done.err_text.count(f"warning: {flag} /dev/full/job: Not a directory") == 1, done
+
+
+def test_a_full_disk_leaves_the_figures_of_before(local, tmp_path):
+    folder = tmp_path / "small"
+    folder.mkdir()
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "ivy-test", str(folder)], capture_output=True).returncode:
+        pytest.skip("a small disk cannot be mounted")
+    try:
+        place = folder / "job.prom"
+        assert local.run("--metrics-file", str(place), "-n", "1", "true").code == 0
+        before = place.read_text()
+        assert "ivyrun_job_exit_code" in before, before
+        with contextlib.suppress(OSError), open(folder / "other", "wb", buffering=0) as other:
+            while True:
+                other.write(b"x" * 4096)
+        done = local.run("--metrics-file", str(place), "-n", "1", "sleep", "1.5")
+        assert done.code == 0 and f"warning: --metrics-file {place}: No space left on device" in done.err_text, done
+        assert place.read_text() == before and sorted(os.listdir(folder)) == ["job.prom", "other"]
+    finally:
+        subprocess.run(["umount", "-l", str(folder)], check=True)
+
+
+def test_a_plan_that_cannot_be_written_is_a_failure(local):
+    for flag in ("--dry-run=json", "--dry-run"):
+        with open("/dev/full", "wb") as full:
+            done = local.run(flag, "-n", "1", "true", stdout=full)
+        assert done.code == 125 and "standard output: No space left on device" in done.own_text(), done
 
 
 # What sets the clipboard or the title, in every writing of a control; the last word shows that the text has arrived.
@@ -249,6 +279,8 @@ def test_top_says_what_each_rank_does(local):
         lines = local.run_program(IVYCTL, "top", "topped", "--once", "--ranks", "1").out_lines
         assert lines[1].split() == ["RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS", "OUTPUT", "IN"]
         assert len(lines) == 3 and lines[2].startswith("1 "), lines
+        none = local.run_program(IVYCTL, "top", "topped", "--once", "--ranks", "9")
+        assert none.code == 1 and "this job has none of these ranks" in none.err_text, none
         run.signal(15)
         run.finish()
 
@@ -296,6 +328,8 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
 @pytest.mark.parametrize("words, fix", [
     (("--include", "a", "--exclude", "b"), "keep one of them"),
     (("--wrap-ranks", "0"), "--wrap COMMAND"),
+    (("-n", "2", "--wrap", "env", "--wrap-ranks", "7"), "--wrap-ranks: there is no rank 7"),
+    (("--dry-run=xml",), "--dry-run takes nothing or json"),
     (("--check-module", "torch"), "--doctor"),
     (("--env", "none", "--activate", "x"), "--python PATH"),
     (("--show-ranks", "failed", "--detach"), "--log-dir DIR")])

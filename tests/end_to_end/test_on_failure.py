@@ -122,6 +122,15 @@ def test_two_at_once_are_replaced_and_a_failure_by_exit_too(local):
     assert re.search(r"lost rank 3 .* with exit 9", done.err_text), done
 
 
+@pytest.mark.parametrize("hosts", [["-n", "1"], ["-n", "2"], ["--fake-hosts", "2"]],
+                         ids=["one-rank", "the-last-of-two", "the-last-of-two-hosts"])
+def test_a_job_whose_last_worker_fails_ends(local, hosts):
+    """Nobody keeps a place for it: there is no other worker to go on with."""
+    done = local.run(*hosts, "--on-failure", "replace", "sh", "-c", "[ $RANK = 0 ] && [ $WORLD_SIZE = 2 ] && exit 0; "
+                     "sleep 0.5; exit 3", limit=20)
+    assert done.code == 3 and "the job ends: no other worker is left" in done.err_text, done
+
+
 def test_after_the_last_replacement_the_job_fails(local):
     script = SAY + "[ $RANK = 1 ] && exit 6; " + WAIT
     done = local.run("-n", "3", "--on-failure", "replace", "--max-restarts", "2", "bash", "-c", script, env=QUICKLY)
