@@ -73,32 +73,46 @@ def test_under_torchrun(local, backend):
     assert done.code == 0 and done.out_lines == ["all equal"] * 2, done
 
 
-def told(local, *arguments):
-    done = local.run("-n", "3", *CALM, "--python", TORCH, local.script("torch_backend_deaths.py"), *arguments,
+both_torches = pytest.mark.parametrize("python, kind", [pytest.param(TORCH, "DistBackendError", marks=has_torch, id="newest"),
+                                                        pytest.param(DEBIAN, "RuntimeError", marks=has_debians, id="debians")])
+
+
+def told(local, python, *arguments):
+    done = local.run("-n", "3", *CALM, "--python", python, local.script("torch_backend_deaths.py"), *arguments,
                      limit=LIMIT)
     return {rank: [json.loads(text) for text in lines] for rank, lines in done.texts_by_rank().items()}, done
 
 
-@has_torch
-def test_a_death_is_told_to_every_rank(local):
-    said, done = told(local, "killed")
+@both_torches
+def test_a_death_is_told_to_every_rank(local, python, kind):
+    said, done = told(local, python, "killed")
     future = said[0].pop(0)
     assert future["kind"] == "RuntimeError" and "was killed by signal 9" in future["text"], done
     for rank in (0, 2):
         for each in said[rank]:
-            assert (each["kind"], each["cause"], each["blamed"]) == ("DistBackendError", "RankDied", 1), done
+            assert (each["kind"], each["cause"], each["blamed"]) == (kind, "RankDied", 1), done
             assert "rank 1 (" in each["text"] and "was killed by signal 9" in each["text"], done
         assert said[rank][0]["after"] < 0.5 + seconds(1) and said[rank][1]["after"] < seconds(0.2), done
 
 
 @pytest.mark.long
-@has_torch
-def test_the_timeout_of_init_process_group(local):
-    said, done = told(local, "timeout")
+@both_torches
+def test_the_timeout_of_init_process_group(local, python, kind):
+    said, done = told(local, python, "timeout")
     for rank in (0, 2):
         for each in said[rank]:
-            assert (each["kind"], each["cause"], each["blamed"]) == ("DistBackendError", "Timeout", 1), done
+            assert (each["kind"], each["cause"], each["blamed"]) == (kind, "Timeout", 1), done
         assert 3 <= said[rank][0]["after"] < 3 + seconds(1), done
+
+
+@both_torches
+def test_what_ranks_call_differently_is_an_error_on_both(local, python, kind):
+    said, done = told(local, python, "mismatch")
+    for rank in (0, 2):
+        first, second, after = said[rank]
+        assert (first["kind"], first["cause"]) == (kind, "Mismatch") and "of 100000 f32" in first["text"], done
+        assert second["kind"] == kind, done
+        assert after["kind"] == kind or python == TORCH, done  # What C++ calls is refused where its error would be lost.
 
 
 # ---- the order of a group's operations: without torch ------------------------------------------------

@@ -14,7 +14,7 @@ if torch.__version__.startswith("1."):
     import ivycomm.torch  # noqa: F401
 
 CASE = sys.argv[1]
-TIMEOUT = 3 if CASE == "timeout" else 60
+TIMEOUT = {"timeout": 3, "mismatch": 10}.get(CASE, 60)
 
 
 def told(call):
@@ -34,15 +34,19 @@ rank = dist.get_rank()
 x = torch.ones(100_000)
 dist.all_reduce(x)
 if rank == 1:
+    if CASE == "mismatch":
+        told(lambda: dist.all_reduce(x[1:]))
     if CASE == "killed":
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(TIMEOUT + 4)
+    time.sleep(1 if CASE == "mismatch" else TIMEOUT + 4)
     os._exit(0)
 if CASE == "killed" and rank == 0:
     work = dist.all_reduce(x, async_op=True)
     told(lambda: work.get_future().wait())  # torch puts the text of an error into one of its own.
 told(lambda: dist.all_reduce(x))
 told(lambda: dist.all_reduce(x))  # The group is broken, which costs no time again.
+if CASE == "mismatch":  # As C++ calls it, for DDP.
+    told(lambda: dist._broadcast_coalesced(dist.distributed_c10d._get_default_group(), [x], 1 << 20, 0))
 time.sleep(1)
 os._exit(0)

@@ -10,6 +10,7 @@ from ctypes import c_void_p
 import torch
 
 from ..counts import counts_of
+from ..errors import IvyError
 from ..library import ANY, IN_PLACE, load
 from ..messages import together
 from ..work import start
@@ -71,7 +72,11 @@ class Calls:
             keep.append(each)
 
         def carry_out():
-            body(keep, timeout)
+            try:
+                body(keep, timeout)
+            except IvyError as error:
+                channel.note(error)
+                raise
             for each in copied:
                 each.take_back()
 
@@ -111,9 +116,10 @@ class Calls:
 
     # One after the other as one piece of work; the library's own coalescing wants one type.
     def _begin_each(self, opts, pieces):
+        channel = self._channel
         if len(pieces) == 1:
-            return handed(self._begin(opts, *pieces[0]))
-        return handed(JoinedWork([self._begin(opts, *piece) for piece in pieces]))
+            return handed(self._begin(opts, *pieces[0]), channel)
+        return handed(JoinedWork([self._begin(opts, *piece) for piece in pieces]), channel)
 
     def start_coalescing(self, _device=None):
         """From here to end_coalescing() the works are put together."""
@@ -124,7 +130,7 @@ class Calls:
         messages, self._messages = getattr(self, "_messages", None) or [], None
         with together(bool(messages)):  # GPUs may send to each other.
             works += [begin() for begin in messages]
-        return handed(JoinedWork(works))
+        return handed(JoinedWork(works), self._channel)
 
     def _call(self, function, *arguments, factor=0.0):
         """The body that makes this call of the library."""

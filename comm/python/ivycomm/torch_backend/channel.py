@@ -6,10 +6,11 @@ import threading
 import torch
 
 from .. import groups
-from ..errors import IvyError, NotInitialized
+from ..errors import Aborted, HostLost, IvyError, Mismatch, NotInitialized, RankDied, Timeout, TransportError
 from .errors import torch_error
 from .turns import Turns
 
+_BREAKING = (RankDied, HostLost, Mismatch, Timeout, Aborted, TransportError)  # After these no operation goes well.
 _DRAIN_SECONDS = 10.0  # How long destroy_process_group() waits for collectives that nobody has waited for.
 
 
@@ -30,6 +31,7 @@ class Channel:
         self.turns, self.followers = Turns(group.name), Followers
         self.rank, self.size, self.handle = group.rank, group.size, group.handle
         self.is_open, self._streams = True, {}
+        self.failure = None  # What has broken the group.
 
     @property
     def name(self):
@@ -53,6 +55,11 @@ class Channel:
             raise torch_error(NotInitialized(f"process group {self.name} was destroyed"))
         if self._pid != os.getpid():
             raise torch_error(NotInitialized("this process was forked from a rank, and has no place in the job"))
+
+    def note(self, error):
+        """An operation has failed with it."""
+        if self.failure is None and isinstance(error, _BREAKING):
+            self.failure = error
 
     def set_timeout(self, seconds):
         self._timeout = seconds

@@ -1,6 +1,7 @@
 """What torch gets for an operation: subclasses of c10d's Work."""
 
 import contextlib
+import sys
 import time
 
 import torch
@@ -24,16 +25,34 @@ MAY_BE_OF_PYTHON = tuple(int(part) for part in torch.__version__.split("+")[0].s
 _done = None  # A work of C++ that has ended well; one for all, since a future costs more than a small operation.
 
 
-def handed(work):
-    """The work as torch gets it: where it must not be of Python's, one of C++ that ends with the same future."""
+def handed(work, channel):
+    """The work as torch gets it: where it must not be of Python's, one of C++ that ends with the same future.
+
+    Such a work's wait() tells nothing of what its operation failed with. So it goes to C++ alone, which reads the value
+    of the future where it needs one, and what is known of a failure by then is raised here.
+    """
     global _done
     if MAY_BE_OF_PYTHON:
         return work
+    if _is_called_by_python():
+        work.mark_for_python()
+        return work
+    error = channel.failure or work.known_error()
+    if error is not None:
+        raise torch_error(error)
     if not work.is_of_blocking_call:
         return _create_work_from_future(work.get_future())
     if _done is None:
         _done = _create_work_from_future(_ended_future())
     return _done
+
+
+# torch.distributed's functions call a group of Python's directly; all others may be C++.
+def _is_called_by_python():
+    frame = sys._getframe(2)
+    while frame is not None and frame.f_globals.get("__name__") == "ivycomm.torch_backend.calls":
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__") == "torch.distributed.distributed_c10d"
 
 
 def _ended_future():
@@ -53,6 +72,13 @@ class _IvyWork(Work):
     def is_of_blocking_call(self):
         """Has it ended well before its caller got it, who asks for nothing but that?"""
         return False
+
+    def known_error(self):
+        """What it has failed with by now; None also while it runs."""
+        return self.exception()
+
+    def mark_for_python(self):
+        """Python gets this work itself."""
 
     def result(self):
         """The output tensors; waits for nothing."""
@@ -141,8 +167,12 @@ class StreamWork(_IvyWork):
     def mark(self, stream):
         """The operation is on that stream."""
         self._stream = stream
-        if MAY_BE_OF_PYTHON:  # Else torch gets a future, which has an event of its own.
-            self._event = stream.record_event()
+        if MAY_BE_OF_PYTHON:  # Else torch may get a future, which has an event of its own.
+            self.mark_for_python()
+
+    def mark_for_python(self):
+        if self._stream is not None:
+            self._end()
 
     def wait(self, timeout=None):
         """What is put on the current stream from now on finds the result. With a timeout the processor waits, too."""
@@ -227,6 +257,10 @@ class JoinedWork(_IvyWork):
     def __init__(self, works):
         super().__init__([tensor for work in works for tensor in work.result()])
         self._works = works
+
+    def mark_for_python(self):
+        for work in self._works:
+            work.mark_for_python()
 
     def wait(self, timeout=None):
         for work in self._works:
