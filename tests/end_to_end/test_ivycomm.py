@@ -9,6 +9,8 @@ import zipfile
 import pytest
 
 from launching import BIN, REPOSITORY, SLOW, seconds
+from test_torch_backend import TORCH
+from test_torch_backend import has_torch as needs_newest_torch
 
 has_numpy = os.path.isdir("/usr/lib/python3/dist-packages/numpy")
 has_torch = os.path.isdir("/usr/lib/python3/dist-packages/torch")
@@ -75,7 +77,8 @@ def test_the_originals_names(local, flags):
 
 
 @needs_torch
-@pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"]], ids=["two", "hosts"])
+@pytest.mark.parametrize("flags", [ONE_HOST["two"], TWO_HOSTS["hosts"], pytest.param(("-n", "2", "--python", TORCH), marks=needs_newest_torch)],
+                         ids=["two", "hosts", "newest"])
 def test_torch_tensors(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_torch.py"), limit=LIMIT), ranks_of(flags))
 

@@ -246,7 +246,13 @@ class TorchArrays:
         number = cls._numbers.get(x.dtype)
         if number is None:
             number = cls._numbers[x.dtype] = dtype_number(cls.dtype_name(x))
-        return Memory(x, x.data_ptr(), x.numel(), number, x.element_size(), stream)
+        try:
+            pointer = x.data_ptr()
+        except RuntimeError as error:  # As torch.func's transforms make them.
+            raise TypeError(f"this tensor has no memory that can be sent: {error}") from None
+        if pointer == 0 and x.numel() > 0:
+            raise TypeError(f"a {type(x).__name__} has no memory that can be sent")
+        return Memory(x, pointer, x.numel(), number, x.element_size(), stream)
 
     @classmethod
     def input(cls, x):

@@ -14,7 +14,7 @@ from ctypes import byref, c_int32, c_void_p
 
 from . import calls, errors
 from .errors import IvyError, NotInitialized, check
-from .library import Call, Members, Options, find_world_by, load, places
+from .library import Call, Members, Options, find_world_by, load, places, whole_number
 from .waiting import call_in_slices, calling, count_inside
 from .work import milliseconds, sweep
 
@@ -473,7 +473,7 @@ def new_group(ranks, *, group=None):
     Every rank of `group` calls it, in the same order among its other operations.
     """
     parent = resolve(group)
-    ranks = [int(rank) for rank in ranks]
+    ranks = [whole_number(rank, "rank") for rank in ranks]
     if not parent.is_member:
         return Group(None, [])
     numbers = (c_int32 * max(1, len(ranks)))(*ranks)
@@ -490,7 +490,7 @@ def group_of_members(name, ranks, *, group=None, timeout=None):
     Timeout: it names who did not come.
     """
     parent = resolve(group)
-    ranks = [int(rank) for rank in ranks]
+    ranks = [whole_number(rank, "rank") for rank in ranks]
     numbers = (c_int32 * max(1, len(ranks)))(*ranks)
     members = Members(ctypes.sizeof(Members), name.encode(), numbers, milliseconds(timeout), len(ranks))
     handle = _make(parent, lambda made: load().ivy_comm_group_of_members(parent.handle, byref(members), byref(made)),
@@ -503,8 +503,8 @@ def split(color, key=0, *, group=None):
     parent = resolve(group)
     if not parent.is_member:
         return Group(None, [])
-    number = -1 if color is None else int(color)
-    return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, int(key), byref(made))))
+    number, key = -1 if color is None else whole_number(color, "color"), whole_number(key, "key")
+    return Group(_make(parent, lambda made: load().ivy_comm_split(parent.handle, number, key, byref(made))))
 
 
 def _make(parent, call, may_abort=True):

@@ -11,7 +11,7 @@ from ctypes import byref, c_char_p, c_int, c_int64, c_size_t, c_uint64, c_void_p
 
 from .errors import InvalidArgument, NotFound, NotInitialized, Timeout, check
 from .groups import is_initialized, world
-from .library import Bytes, Meeting, Swap, load
+from .library import Bytes, Meeting, Swap, load, whole_number
 from .store_calls import seconds as _seconds
 from .store_calls import taken as _taken
 from .store_calls import wait_in_slices
@@ -81,7 +81,7 @@ class Store:
 
     def add(self, key, delta=1):
         """Adds to a counter, which begins at 0; the new value. InvalidArgument if the value is no number."""
-        return self._answer(load().ivy_store_add, c_int64(), _name(key), delta).value
+        return self._answer(load().ivy_store_add, c_int64(), _name(key), whole_number(delta, "delta", 64)).value
 
     def append(self, key, value):
         """Adds to the end of a value, which begins empty; its length afterwards."""
@@ -203,6 +203,7 @@ class StoreOfOne(Store):
             return all(name in self._values for name in names)
 
     def add(self, key, delta=1):
+        delta = whole_number(delta, "delta", 64)
         with self._changed:
             before = self._values.get(_name(key), b"0")
             try:

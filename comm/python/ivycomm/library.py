@@ -5,6 +5,7 @@ during every call.
 """
 
 import ctypes
+import operator
 import os
 import sys
 import threading
@@ -26,6 +27,20 @@ class Failure(ctypes.Structure):
 class Options(ctypes.Structure):
     _fields_ = [("struct_bytes", c_size_t), ("init_method", c_char_p), ("rank", c_int32),
                 ("world_size", c_int32), ("timeout_ms", c_int64)]
+
+
+def whole_number(value, what, bits=32):
+    """The value as a number of the C interface, of so many bits: ctypes would cut what does not fit.
+
+    TypeError: it is no whole number. ValueError: it does not fit.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        raise TypeError(f"{what} must be a whole number, not a {type(value).__name__}") from None
+    if not -1 << bits - 1 <= number < 1 << bits - 1:
+        raise ValueError(f"{what} {number} does not fit into {bits} bits")
+    return number
 
 
 class Members(ctypes.Structure):

@@ -16,7 +16,7 @@ from . import arrays, calls, docstrings, gradients
 from .arrays import Memory
 from .collectives import _in_place, _nothing, _Operands, _written
 from .errors import check
-from .library import ANY, load
+from .library import ANY, load, whole_number
 from .work import start
 from .groups import _root, resolve
 
@@ -26,6 +26,13 @@ TAG_MAX = 2**30
 
 def _peer(group, rank):
     return ANY if rank is None else _root(group, rank)
+
+
+def _tag(tag):
+    number = whole_number(tag, "tag")
+    if not 0 <= number <= TAG_MAX:
+        raise ValueError(f"tag {number} is not possible: 0 to {TAG_MAX}")
+    return number
 
 
 def send(x, dst, tag=0, *, group=None, timeout=None):
@@ -48,7 +55,7 @@ def _send(x, dst, tag, group, async_op, timeout):
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
     return start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
-                                   tag),
+                                   _tag(tag)),
                  (array, memory), None, async_op, timeout)
 
 
@@ -95,7 +102,7 @@ def _recv(group, memory, src, tag, keep, finish, async_op, timeout, with_message
         return result if async_op else (result, message)
 
     return start(load().ivy_recv, (group.handle, memory.pointer, memory.count, memory.dtype,
-                                   _peer(group, src), ANY if tag is None else tag, None),
+                                   _peer(group, src), ANY if tag is None else _tag(tag), None),
                  keep, finish_with_message if with_message else finish, async_op, timeout,
                  has_message=with_message)
 
@@ -161,10 +168,8 @@ def _check_message(op, x, peer, tag, group):
         kind, array = arrays.adopt(x)
         kind.input(array)
         _root(group, peer)
-    if tag is None and op is irecv:
-        return
-    if not isinstance(tag, int) or not 0 <= tag <= TAG_MAX:
-        raise ValueError(f"tag {tag!r} is not possible: 0 to {TAG_MAX}")
+    if tag is not None or op is not irecv:
+        _tag(tag)
 
 
 def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=None, out=None, timeout=None):
@@ -177,7 +182,7 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
                                                 out=out, timeout=timeout)
     kind, array = arrays.adopt(x)
     memory = kind.input(array)
-    _root(group, dst)  # Before the receive is under way.
+    dst, send_tag = _root(group, dst), _tag(send_tag)  # Before the receive is under way.
     with_ = _Operands(x if like is None else like, out, lambda shape: shape, is_form=True)
     if with_.output.overlaps(memory):
         raise ValueError("out must not share memory with x")
@@ -185,7 +190,7 @@ def sendrecv(x, dst, like=None, src=None, *, send_tag=0, recv_tag=None, group=No
     try:
         with together(memory.stream is not None):
             under_way.append(_recv(group, with_.output, src, recv_tag, with_.keep, with_.finish(), True, timeout, False))
-            sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, _root(group, dst),
+            sending = start(load().ivy_send, (group.handle, memory.pointer, memory.count, memory.dtype, dst,
                                               send_tag), (array, memory), None, memory.is_borrowed, timeout)
             under_way.extend([sending] if sending is not None else [])
         return [work.wait() for work in under_way][0]

@@ -47,7 +47,38 @@ def main():
     many = ic.all_reduce_coalesced([np.ones(3), np.ones((2, 2)) * r])
     assert (many[0] == n).all() and (many[1] == sum(range(n))).all() and many[1].shape == (2, 2)
     ic.barrier()
+    check_numbers(right)
     leave("all equal")
+
+
+def refused(kind, call, words):
+    try:
+        call()
+    except kind as error:
+        assert words in str(error), error
+        return
+    raise AssertionError(f"no {kind.__name__}: {words}")
+
+
+def check_numbers(right):
+    """Numbers that the C interface cannot hold are refused before anything is sent, and not cut."""
+    x, store, too_large = np.arange(3.0), ic.store(), 2**32
+    for tag in (too_large + 7, -1, 2**30 + 1):
+        for call in (lambda: ic.send(x, right, tag), lambda: ic.isend(x, right, tag), lambda: ic.recv(x, right, tag),
+                     lambda: ic.sendrecv(x, right, send_tag=tag), lambda: ic.sendrecv(x, right, recv_tag=tag),
+                     lambda: ic.batch_isend_irecv([ic.P2POp(ic.isend, x, right, tag)])):
+            refused(ValueError, call, f"tag {tag}")
+    for tag in ("a", 1.0):
+        refused(TypeError, lambda: ic.send(x, right, tag), "tag must be a whole number")
+    refused(TypeError, lambda: ic.send(x, right, None), "tag must be a whole number, not a NoneType")
+    refused(ValueError, lambda: ic.split(too_large), f"color {too_large} does not fit into 32 bits")
+    refused(ValueError, lambda: ic.split(0, key=-too_large), f"key -{too_large} does not fit")
+    refused(TypeError, lambda: ic.split("red"), "color must be a whole number, not a str")
+    refused(ValueError, lambda: ic.new_group([too_large]), f"rank {too_large} does not fit")
+    refused(ValueError, lambda: ic.group_of_members("numbers", [too_large]), f"rank {too_large} does not fit")
+    refused(ValueError, lambda: store.add("numbers", 2**63), "delta 9223372036854775808 does not fit into 64 bits")
+    refused(TypeError, lambda: store.add("numbers", 1.5), "delta must be a whole number")
+    assert ic.split(np.int64(1), key=np.int8(ic.rank())).size == ic.world_size()
 
 
 if __name__ == "__main__":

@@ -45,6 +45,11 @@ def let_end():
 
 
 @rpc.register
+def leave_by(name):
+    raise {"SystemExit": SystemExit(3), "KeyboardInterrupt": KeyboardInterrupt}[name]
+
+
+@rpc.register
 def stop(seconds):
     """All of this process stands still for so long; somebody else has to wake it."""
     pid = os.getpid()
@@ -200,6 +205,10 @@ def check_threads(to):
 
 
 def check_bad_input(to):
+    # More than there are threads: what ends a program ends none of those that serve.
+    for name in ["SystemExit", "KeyboardInterrupt"] * 40:
+        error = raises(rpc.RemoteError, lambda: rpc.rpc_sync(to, "leave_by", name, timeout=60))
+        assert f"builtins.{name}" in str(error), error
     assert "cannot be called" not in str(raises(rpc.UnknownFunction, lambda: rpc.rpc_sync(to, lambda: 1)))
     with_lock = raises(TypeError, lambda: rpc.rpc_sync(to, "add", threading.Lock(), 1))
     assert "pickle" in str(with_lock), with_lock

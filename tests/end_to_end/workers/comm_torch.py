@@ -38,6 +38,20 @@ def forms(r, n):
         assert torch.equal(ic.broadcast(x), plain)
 
 
+def no_memory(r, n):
+    """Tensors that stand for others while torch looks at a function."""
+    from torch._subclasses.fake_tensor import FakeTensorMode
+    with FakeTensorMode():
+        fake = torch.ones(2)
+    for wrong in (lambda: ic.all_reduce(fake), lambda: torch.func.vmap(lambda x: ic.all_reduce(x))(torch.ones(2, 3))):
+        try:
+            wrong()
+        except TypeError as error:
+            assert "no memory that can be sent" in str(error), error
+        else:
+            raise AssertionError("not refused")
+
+
 def main():
     ic.init()
     r, n = ic.rank(), ic.world_size()
@@ -92,6 +106,8 @@ def main():
         else:
             raise AssertionError(f"not refused: {word}")
 
+    if hasattr(torch, "func"):
+        no_memory(r, n)
     import numpy  # One rank with another framework than the rest.
     mixed = numpy.ones(4, "float32") if r == 0 else torch.ones(4)
     assert float(ic.all_reduce(mixed)[0]) == n

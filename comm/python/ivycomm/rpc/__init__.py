@@ -452,7 +452,7 @@ class _Service:
                 kind, reply = frames.CANCELLED, []
             else:
                 kind, reply = frames.REPLY, frames.dump(self._run(*frames.load(parts)))
-        except Exception as error:  # noqa: B902: raised by the call.
+        except BaseException as error:  # noqa: B902: raised by the call. What ends a program ends no thread that serves.
             kind, reply = frames.RAISED, _as_reply(error)
         self._send(source, _reply_tag(call), _reply_tag(call), kind, call, reply)
 
@@ -506,6 +506,8 @@ class _Service:
 def _as_reply(error):
     text = "".join(traceback.format_exception(type(error), error, error.__traceback__)).rstrip()
     kind = f"{type(error).__module__}.{type(error).__qualname__}: {error}"
+    if not isinstance(error, Exception):  # SystemExit would end the caller as well.
+        return frames.dump((None, kind, text))
     try:
         parts = frames.dump((error, kind, text))
         frames.load([bytes(part) for part in parts])  # Some exceptions can be pickled, but not read again.
