@@ -1,6 +1,7 @@
 """What the calls of the job's store share: how they wait, and what they give back."""
 
 import ctypes
+import re
 import time
 
 from .errors import DEADLINE_EXCEEDED, Timeout, last_error
@@ -44,5 +45,7 @@ def wait_in_slices(function, behind, timeout, what):
             continue
         error = last_error(code)
         if isinstance(error, Timeout):
-            raise Timeout(f"{what} within {limit:g} s: {error}") from None
+            # The store knows of the last slice alone.
+            waited = re.sub(r"^waited \S+ s", f"waited {limit:.1f} s", str(error))
+            raise Timeout(f"{what} within {limit:g} s: {waited}") from None
         raise error

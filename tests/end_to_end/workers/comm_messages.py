@@ -78,6 +78,7 @@ def check_numbers(right):
     refused(ValueError, lambda: ic.group_of_members("numbers", [too_large]), f"rank {too_large} does not fit")
     refused(ValueError, lambda: store.add("numbers", 2**63), "delta 9223372036854775808 does not fit into 64 bits")
     refused(TypeError, lambda: store.add("numbers", 1.5), "delta must be a whole number")
+    refused(ic.Timeout, lambda: store.get("never", timeout=0.5), "key 'never' was not set within 0.5 s: waited 0.5 s for key never")
     assert ic.split(np.int64(1), key=np.int8(ic.rank())).size == ic.world_size()
 
 
