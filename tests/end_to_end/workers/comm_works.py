@@ -153,7 +153,7 @@ def batches(r, n):
     raises(TypeError, lambda: ic.batch_isend_irecv([(ic.send, gifts[0], 0)]), "operation 0", "isend")
     raises(ValueError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0), (ic.isend, gifts[0], n)]), "operation 1")
     raises(ValueError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0, -1)]), "operation 0", "-1")
-    raises(ValueError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0, None)]), "tag None")
+    raises(TypeError, lambda: ic.batch_isend_irecv([(ic.isend, gifts[0], 0, None)]), "tag must be a whole number")
     assert ic.batch_isend_irecv([]) == []
 
 
