@@ -328,6 +328,7 @@ void DeviceWatch::close() {
   if (output_.is_open()) output_.close(ignored);
   words_.reset();
   text_.clear();
+  held_.clear();
   answer_.is_ready = false;
   if (const pid_t ended = std::exchange(pid_, 0); ended != 0) kill(ended, SIGKILL);
 }

@@ -62,7 +62,7 @@ class DeviceWatch {
   void await_memory(Start next);
   // Asks who holds memory of the devices, if there is anybody to ask; held() has it later.
   void sample();
-  // As of the last answer.
+  // As of the last answer; empty where nobody answers any more.
   const std::vector<HeldMemory>& held() const { return held_; }
   // A stop has come: what waits is refused.
   void give_up();
