@@ -155,6 +155,16 @@ Result<ctl::JobDescription> describe_job(const JobPlace& place) {
   return IVY_TRY(ask_once(place, request)).description();
 }
 
+Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
+  const bool has_one = std::any_of(wanted.ranks.begin(), wanted.ranks.end(), [&](int rank) {
+    return static_cast<std::uint32_t>(rank) < world_size;
+  });
+  // A job whose plan is not made yet has none at all.
+  if (wanted.all || wanted.first_per_host || has_one || world_size == 0) return {};
+  return Error{Code::kNotFound, "this job has none of these ranks",
+               "--ranks with numbers from 0 to " + std::to_string(world_size - 1)};
+}
+
 std::string ended_text(const EndedJob& ended) {
   return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(ended);
 }

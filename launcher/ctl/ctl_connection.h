@@ -11,6 +11,7 @@
 #include "launcher/job/ctl_wire.h"
 #include "launcher/job/job_end.h"
 #include "launcher/job/job_place.h"
+#include "launcher/options/option_types.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
 #include "proto/wire/ctl.pb.h"
@@ -57,6 +58,9 @@ Result<ctl::Reply> parse_reply(const std::string& message);
 Result<ctl::Reply> ask_once(const JobPlace& place, const ctl::Request& request,
                             std::chrono::milliseconds patience = CtlConnection::kPatience);
 Result<ctl::JobDescription> describe_job(const JobPlace& place);
+
+// NotFound: this job, of so many ranks, has none of those that are wanted.
+Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
 
 // "job 3f2a has ended: every rank ended well (exit code 0)"
 std::string ended_text(const EndedJob& ended);

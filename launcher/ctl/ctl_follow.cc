@@ -307,6 +307,9 @@ Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace&
   return follow;
 }
 
-Followed follow_job(FollowRequest request) { return Follower(std::move(request)).run(); }
+Result<Followed> follow_job(FollowRequest request) {
+  IVY_CHECK(check_ranks(request.options->ranks, request.job.world_size()));
+  return Follower(std::move(request)).run();
+}
 
 }  // namespace ivy

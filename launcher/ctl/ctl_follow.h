@@ -39,6 +39,7 @@ struct Followed {
 Result<FollowRequest> begin_to_follow(const CtlOptions& options, const JobPlace& place,
                                       bool shows_messages);
 
-Followed follow_job(FollowRequest request);
+// Until the job ends, or what was asked for is shown. NotFound: no rank that is wanted is there.
+Result<Followed> follow_job(FollowRequest request);
 
 }  // namespace ivy

@@ -19,6 +19,10 @@ constexpr milliseconds kAnswerPatience{45'000};
 
 Result<std::string> ask_stacks(const CtlOptions& options) {
   const FoundJob job = IVY_TRY(choose_living_job(options.job));
+  if (!options.ranks.all) {
+    const ctl::JobDescription description = IVY_TRY(describe_job(job.place));
+    IVY_CHECK(check_ranks(options.ranks, description.world_size()));
+  }
   ctl::Request request;
   ctl::DescribeStacks& stacks = *request.mutable_describe_stacks();
   stacks.set_native(options.native);

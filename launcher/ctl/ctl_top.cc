@@ -132,12 +132,6 @@ std::size_t terminal_lines() {
   return is_known ? size.ws_row : kUsualLines;
 }
 
-Error no_such_rank(const ctl::RanksDescription& ranks) {
-  const std::string last = std::to_string(std::max(0, ranks.ranks_size() - 1));
-  return {Code::kNotFound, "this job has none of these ranks",
-          "--ranks with numbers from 0 to " + last};
-}
-
 int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> before = ask_ranks(job);
   if (!before.ok()) return ctl_complain(before.error());
@@ -145,7 +139,8 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> now = ask_ranks(job);
   if (!now.ok()) return ctl_complain(now.error());
   const RankTable table = rank_table(*before, *now, options);
-  if (table.rows.empty() && !options.ranks.all) return ctl_complain(no_such_rank(*now));
+  if (const Result<void> there = check_ranks(options.ranks, now->job().world_size()); !there.ok())
+    return ctl_complain(there.error());
   if (!options.json) {
     std::string text = job_line(*now) + table_text(table, table.rows.size());
     text.pop_back();  // ctl_print() ends the last line.
@@ -165,6 +160,9 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
   for (bool is_first = true;; is_first = false) {
     Result<ctl::RanksDescription> now = ask_ranks(job);
     if (!now.ok() && is_first) return ctl_complain(now.error());
+    const Result<void> there =
+        now.ok() ? check_ranks(options.ranks, now->job().world_size()) : Result<void>();
+    if (!there.ok()) return ctl_complain(there.error());
     if (!now.ok()) {
       ctl_say("job " + short_id(job.place.job_id) + " has ended");
       return 0;

@@ -279,8 +279,10 @@ def test_top_says_what_each_rank_does(local):
         lines = local.run_program(IVYCTL, "top", "topped", "--once", "--ranks", "1").out_lines
         assert lines[1].split() == ["RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS", "OUTPUT", "IN"]
         assert len(lines) == 3 and lines[2].startswith("1 "), lines
-        none = local.run_program(IVYCTL, "top", "topped", "--once", "--ranks", "9")
-        assert none.code == 1 and "this job has none of these ranks" in none.err_text, none
+        for verb in (["top", "topped", "--once"], ["top", "topped", "--json"], ["stack", "topped"], ["logs", "-f", "topped"],
+                     ["attach", "topped"]):
+            none = local.run_program(IVYCTL, *verb, "--ranks", "9")
+            assert none.code == 1 and "this job has none of these ranks" in none.err_text, none
         run.signal(15)
         run.finish()
 
