@@ -37,7 +37,7 @@ def handed(work, channel):
     if _is_called_by_python():
         work.mark_for_python()
         return work
-    error = channel.failure or work.known_error()
+    error = channel.failure or work.exception()
     if error is not None:
         raise torch_error(error)
     if not work.is_of_blocking_call:
@@ -72,10 +72,6 @@ class _IvyWork(Work):
     def is_of_blocking_call(self):
         """Has it ended well before its caller got it, who asks for nothing but that?"""
         return False
-
-    def known_error(self):
-        """What it has failed with by now; None also while it runs."""
-        return self.exception()
 
     def mark_for_python(self):
         """Python gets this work itself."""
