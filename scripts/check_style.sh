@@ -8,9 +8,9 @@ code=0
 /usr/bin/env python3 scripts/style_rules.py || code=1
 
 if ctags --version 2>/dev/null | grep -q Universal; then
-  /usr/bin/env python3 scripts/house.py --ratchet || code=1
+  /usr/bin/env python3 scripts/house.py --check || code=1
 else
-  echo "check_style: the ratchet SKIPPED, universal-ctags is not installed (scripts/setup test)" >&2
+  echo "check_style: circles SKIPPED, universal-ctags is not installed (scripts/setup test)" >&2
 fi
 
 if command -v clang-format >/dev/null; then

@@ -3,11 +3,11 @@
 
     scripts/house.py                 the table for tests/README.md
     scripts/house.py --circles       each circle with the includes that close it
-    scripts/house.py --classes       every class over the limits
+    scripts/house.py --classes       every class with more than 30 methods or 20 members
     scripts/house.py --twice         names of unnamed namespaces that stand twice in a folder
-    scripts/house.py --ratchet       compares with scripts/house_ratchet.json; exit code 1 if worse
+    scripts/house.py --check         fails if files, folders or Python modules include each other in a circle, or if a
+                                     name of an unnamed namespace stands twice in a folder (a unity build needs that)
     scripts/house.py --subtracted    commits since the floors were begun that left fewer lines of product, and their sum
-    scripts/house.py --ratchet-write writes today's figures there, where they are lower
 
 A room is a header together with its source: an include of either counts. Classes and functions come from
 universal-ctags (scripts/setup test), lambdas are not functions. Product is everything outside tests/.
@@ -27,7 +27,6 @@ PRODUCT = ("proto", "rendezvous", "comm", "agent", "launcher")
 MOST_METHODS, MOST_MEMBERS, LONG_FUNCTION, MANY_PARAMETERS = 30, 20, 40, 4
 LONG_README, WIDE_LINE = 150, 120
 BEFORE_THE_FLOORS = "1594dea3"
-RATCHET = os.path.join(os.path.dirname(os.path.abspath(__file__)), "house_ratchet.json")
 TO_A_TOOL = re.compile(r"NOLINT|clang-format (off|on)$")  # An order to a program is no comment.
 BAD_OPENING = re.compile(r"(Of|Who|Whom|Whose|Whoever|Nobody|Somebody|Was)\b")
 
@@ -274,59 +273,17 @@ def all_circles():
     return {"files": circles(arrows), "folders": circles(folders_of(arrows)), "Python": circles(python)}
 
 
-def figures():
-    """What the ratchet holds; less is better in each."""
-    tags = tags_of(cxx_files())
-    comment = comment_figures(cxx_files())
-    functions = functions_of(tags)
-    large = {name: figure for name, figure in sorted(classes_of(tags).items())
-             if figure[0] > MOST_METHODS or figure[1] > MOST_MEMBERS}
-    outside = strays(cxx_files())
-    return {
-        **{f"{name} outside proto/os": outside[name] for name in style_rules.OWNED_BY_OS},
-        "classes": large,
-        "comment openings": comment["openings"],
-        "comments of four words": comment["short"],
-        "rulers": comment["rulers"],
-        "functions over 40 lines": sum(1 for one in functions if one[0] > LONG_FUNCTION),
-        "functions over 4 parameters": sum(1 for one in functions if one[1] > MANY_PARAMETERS),
-        "names twice in a folder": len(twice_in_a_folder(cxx_files())),
-        "files in a circle": sum(len(circle) for circle in all_circles()["files"]),
-        "folders in a circle": sum(len(circle) for circle in all_circles()["folders"]),
-        "Python modules in a circle": sum(len(circle) for circle in all_circles()["Python"]),
-        **readme_figures(),
-    }
+def large_classes():
+    return {name: figure for name, figure in sorted(classes_of(tags_of(cxx_files())).items())
+            if figure[0] > MOST_METHODS or figure[1] > MOST_MEMBERS}
 
 
-def worse_than_ratchet():
-    """One sentence for each figure that has grown."""
-    with open(RATCHET, encoding="utf-8") as stream:
-        held = json.load(stream)
-    found = []
-    for name, today in figures().items():
-        if name != "classes":
-            if today > held.get(name, today):  # A new figure is held once it is written.
-                found.append(f"{name}: {today}, and it may only fall from {held[name]}")
-            continue
-        for one, (methods, members) in today.items():
-            most = held[name].get(one, [MOST_METHODS, MOST_MEMBERS])
-            if methods > max(most[0], MOST_METHODS) or members > max(most[1], MOST_MEMBERS):
-                found.append(f"{one} has {methods} methods and {members} data members; the limit is {most[0]} and "
-                             f"{most[1]}: find the noun that is missing")
+def broken_structure():
+    """One sentence for each circle, and for each name that would collide in a unity build."""
+    found = [f"{kind} in a circle: {' '.join(circle)}" for kind, some in all_circles().items() for circle in some]
+    found += [f"{name} is defined in the unnamed namespaces of {' and '.join(paths)}"
+              for (_, name), paths in twice_in_a_folder(cxx_files()).items()]
     return found
-
-
-def write_ratchet():
-    today = figures()
-    if os.path.exists(RATCHET):
-        with open(RATCHET, encoding="utf-8") as stream:
-            held = json.load(stream)
-        for name, value in today.items():
-            if name != "classes":
-                today[name] = min(value, held.get(name, value))
-    with open(RATCHET, "w", encoding="utf-8") as stream:
-        json.dump(today, stream, indent=1, sort_keys=True)
-        stream.write("\n")
 
 
 def print_table():
@@ -404,17 +361,15 @@ def main():
     if verb == "--circles":
         print_circles()
     elif verb == "--classes":
-        for name, (methods, members) in figures()["classes"].items():
+        for name, (methods, members) in large_classes().items():
             print(f"{name}: {methods} methods, {members} data members")
     elif verb == "--twice":
         for (_, name), paths in twice_in_a_folder(cxx_files()).items():
             print(f"{name}: {' '.join(paths)}")
     elif verb == "--subtracted":
         print_subtracted()
-    elif verb == "--ratchet-write":
-        write_ratchet()
-    elif verb == "--ratchet":
-        found = worse_than_ratchet()
+    elif verb == "--check":
+        found = broken_structure()
         print("\n".join(found), end="\n" if found else "")
         return 1 if found else 0
     elif verb:

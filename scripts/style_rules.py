@@ -1,4 +1,4 @@
-"""The style rules that need no compiler: arrows, homes of headers, pure files, sizes, coroutines.
+"""The style rules that need no compiler: arrows, homes of headers, pure files, coroutines.
 
 Prints one line per finding, "file:line: what", and exits 1 when there is one. The rules and their
 reasons are in scripts/README.md.
@@ -105,7 +105,6 @@ MAY_CALL_THE_OS = {
     "comm/transports/registered_memory.cc": "a region gives its descriptor up before its memory",
 }
 
-FUNCTION_LINES = 70
 FORBIDDEN_NAMES = {
     "util", "utils", "common", "manager", "manage", "helper", "helpers", "base", "impl", "misc",
 }
@@ -232,49 +231,6 @@ def matching_braces(code):
     return pairs
 
 
-def without_preprocessor(code):
-    """Blanks out directives with their continued lines: their braces need not be balanced."""
-    return re.sub(
-        r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*",
-        lambda match: re.sub(r"[^\n]", " ", match.group(0)), code, flags=re.MULTILINE,
-    )
-
-
-def functions(code):
-    """Yields (start, end) of every function body outside of other functions."""
-    code = without_preprocessor(code)
-    pairs = matching_braces(code)
-    position, head = 0, 0
-    while position < len(code):
-        character = code[position]
-        if character in ";}":
-            head = position + 1
-        elif character == "(" or character == "[":
-            position = pairs.get(position, position)
-        elif character == "{":
-            end = pairs.get(position, len(code) - 1)
-            before = code[head:position]
-            following = code[end + 1:].lstrip()[:1]
-            if re.search(r"\b(namespace|class|struct|union|enum|extern)\b[^()=]*$", before):
-                head = position + 1  # Look inside.
-            elif "(" in before and following in {",", "{"}:
-                position = end  # A member's initializer; the body comes later.
-            else:
-                if "(" in before and not re.search(r"(?<![=!<>])=(?!=)", before.split("(")[0]):
-                    yield position, end
-                position = end
-                head = end + 1
-        position += 1
-
-
-def check_sizes(path, code, findings):
-    for start, end in functions(code):
-        length = line_of(code, end) - line_of(code, start) + 1
-        if length > FUNCTION_LINES:
-            findings.add(path, line_of(code, start),
-                         f"a function of {length} lines, the limit is {FUNCTION_LINES}")
-
-
 def awaited_expressions(code):
     """Yields (start, end) of what follows each co_await, up to the end of its expression."""
     pairs = matching_braces(code)
@@ -320,18 +276,11 @@ def check_trying_new(path, code, findings):
         findings.add(path, line_of(code, match.start()), "IVY_TRY among the arguments of new: name the value first")
 
 
-def check_python_functions(path, text, findings):
+def check_python(path, text, findings):
     try:
-        tree = ast.parse(text)
+        ast.parse(text)
     except SyntaxError as error:
         findings.add(path, error.lineno or 1, f"not Python 3: {error.msg}")
-        return
-    for node in ast.walk(tree):
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            length = node.end_lineno - node.lineno + 1
-            if length > FUNCTION_LINES:
-                findings.add(path, node.lineno,
-                             f"a function of {length} lines, the limit is {FUNCTION_LINES}")
 
 
 def check_text(path, text, findings):
@@ -369,30 +318,6 @@ def check_readmes(files, findings):
         findings.add("README.md", 1, "missing")
 
 
-PICTURE = re.compile(r"^(?:    )?[^|\n].*[─│▶◀]", re.MULTILINE)
-TO_ADD = re.compile(r"\bto add\b", re.IGNORECASE)
-SOURCES = CXX + (".def", ".proto", ".py")
-
-
-def check_rooms(files, findings):
-    """The README of a folder with sources has a picture and says what to touch, and in the product names each file."""
-    for path in sorted(file for file in files if file.endswith("/README.md")):
-        folder = os.path.dirname(path)
-        names = {os.path.basename(file).rsplit(".", 1)[0] for file in files
-                 if os.path.dirname(file) == folder and file.endswith(SOURCES)}
-        if not names:
-            continue
-        text = read(path)
-        if not PICTURE.search(text):
-            findings.add(path, 1, "no picture of how the files call one another (an indented block)")
-        if not TO_ADD.search(text):
-            findings.add(path, 1, 'no "To add X, touch Y"')
-        if not folder.startswith(("tests/", "scripts/")):
-            for name in sorted(names - {"__init__"}):
-                if not re.search(rf"(?<!\w){re.escape(name)}(?!\w)", text):
-                    findings.add(path, 1, f"does not name {name}")
-
-
 def check_named_files(files, findings):
     """A README names no header or source that is not there, nor does the page of walks and changes."""
     for path in sorted(file for file in files if file.endswith("/README.md") or file == "docs/structure.md"):
@@ -427,7 +352,6 @@ def check_cxx(path, text, findings):
     check_includes(path, text, findings)
     check_purity(path, code, findings)
     check_os_floor(path, code, findings)
-    check_sizes(path, code, findings)
     check_coroutines(path, code, findings)
     check_trying_new(path, code, findings)
     if path.endswith((".h", ".hpp")) and not re.search(r"^#pragma once$", text, re.MULTILINE):
@@ -448,7 +372,7 @@ def check_file(path, findings):
     if path.endswith(CXX):
         check_cxx(path, text, findings)
     elif path.endswith(".py") or (text.startswith("#!") and "python" in text.split("\n", 1)[0]):
-        check_python_functions(path, text, findings)
+        check_python(path, text, findings)
 
 
 def main():
@@ -460,7 +384,6 @@ def main():
     for path in files:
         check_file(path, findings)
     check_readmes(set(files), findings)
-    check_rooms(set(files), findings)
     check_named_files(set(files), findings)
     for path, line, what in sorted(findings.lines):
         print(f"{path}:{line}: {what}")
