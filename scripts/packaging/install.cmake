@@ -108,5 +108,9 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/agent-alice.conf.example
   DESTINATION share/doc/ivyrun/examples/systemd COMPONENT ivyrun)
 if(NOT CMAKE_CROSSCOMPILING)
   install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/packaging/pages ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
-    \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ivyrun)
+    \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)
+  # Pages that the programs print.
+  set(ENV{IVY_BIN} ${CMAKE_RUNTIME_OUTPUT_DIRECTORY})
+  execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/docs pages \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share/doc/ivyrun/docs
+    COMMAND_ERROR_IS_FATAL ANY)" COMPONENT ivyrun)
 endif()

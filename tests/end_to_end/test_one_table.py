@@ -90,13 +90,15 @@ complete -C "ivyrun --nproc"; complete -C "ivyrun --transport s"; complete -C "i
     assert {"--nproc-per-node", "ssh", "slurm", "logs", "--now"} <= offered, done
 
 
-def test_pages_of_the_documentation_are_those_of_the_table():
-    done = call(os.path.join(REPOSITORY, "scripts/docs"), "check-pages", env={"IVY_BIN": BIN})
+def test_printed_pages_name_flags_launchers_and_messages(tmp_path):
+    done = call(os.path.join(REPOSITORY, "scripts/docs"), "pages", str(tmp_path), env={"IVY_BIN": BIN})
     assert done.returncode == 0, done.stdout + done.stderr
+    for page, word in (("flags.md", "--nproc-per-node"), ("coming-from.md", "## torchrun"), ("when-it-fails.md", "IVY-R001")):
+        assert word in (tmp_path / page).read_text(encoding="utf-8"), page
 
 
 def test_links_of_the_documentation_lead_somewhere():
-    done = call(os.path.join(REPOSITORY, "scripts/docs"), "links")
+    done = call(os.path.join(REPOSITORY, "scripts/docs"), "links", env={"IVY_BIN": BIN})
     assert done.returncode == 0, done.stdout + done.stderr
 
 
