@@ -25,7 +25,7 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b)\w+\.h"
+    r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b|blocking\b)\w+\.h"
     r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h|proto/wire/operations\.def"
     r"|rendezvous/client/client\.h)$"
 )

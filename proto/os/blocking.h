@@ -1,0 +1,127 @@
+// Runs calls that may block (files of a user, name look-ups, logins, waiting for an exec) on a
+// small pool of threads and hands each result back to the owner's loop, so that a file system or a
+// process that stopped answering never stops the loop.
+//
+//   pool.run("the file system of " + directory, 30s,
+//            [directory] { return look_at(directory); },                     // On a pool thread.
+//            [this](Result<Facts> facts) { on_facts(std::move(facts)); });   // On the loop.
+//
+// A call that never returns keeps its thread. Such a thread is counted as stuck and replaced, up to
+// Limits::stuck_threads, so that other tasks go on. Thread: the owner's loop thread, except where
+// noted. Threads are started when they are needed.
+#pragma once
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include "proto/contract/status.h"
+
+namespace ivy {
+
+class BlockingPool {
+ public:
+  using Duration = std::chrono::nanoseconds;
+  using TaskId = std::uint64_t;
+  // Queues a function to run on the owner's loop, as boost::asio::post() does. Called from the
+  // pool's threads and from run(); must neither run the function itself nor block.
+  using Post = std::function<void(std::function<void()>)>;
+
+  struct Limits {
+    int threads = 4;           // Tasks that run at the same time, stuck ones not counted.
+    int stuck_threads = 28;    // Threads that may hang in a call before others have to wait.
+    std::size_t queued = 256;  // Tasks waiting for a thread; one more fails at once.
+    Duration overdue = std::chrono::seconds(2);  // From this age on a task is reported.
+  };
+
+  // The oldest task that is late: what the process waits for.
+  struct Overdue {
+    std::string name;
+    Duration age{};
+  };
+
+  // For a task that somebody else bounds, such as the launcher's --start-timeout.
+  static constexpr Duration kNoDeadline = Duration::max();
+
+  explicit BlockingPool(Post post);
+  BlockingPool(Post post, const Limits& limits);
+  // Never waits. No `done` is called afterwards; a thread that hangs in a call is abandoned.
+  ~BlockingPool();
+  BlockingPool(const BlockingPool&) = delete;
+  BlockingPool& operator=(const BlockingPool&) = delete;
+
+  // Calls work() on a pool thread and then done(its result) on the loop, exactly once and never
+  // before run() returns. `done` gets kDeadlineExceeded if the result is not there in time (work()
+  // goes on, and its late result is destroyed on its thread), kResourceExhausted if too many tasks
+  // wait or no thread can be started. `name` says what is waited for: "the file system of /home".
+  //
+  // work() returns a Result<T> and owns everything it uses: it may outlive the caller and the pool.
+  // It must not start a process that asks for PR_SET_PDEATHSIG, since pool threads may exit.
+  template <class Work, class Done>
+  TaskId run(std::string name, Duration deadline, Work work, Done done) {
+    return add(std::make_shared<Call<Work, Done>>(std::move(work), std::move(done)),
+               std::move(name), deadline);
+  }
+  // Drops `done` of a task that is no longer needed; it is never called. Does nothing if it was.
+  void forget(TaskId id);
+
+  // The oldest task whose result is awaited and overdue. If it still waits for a thread, the name
+  // is that of the task which has held a thread for longest. Thread: any.
+  std::optional<Overdue> overdue() const;
+  // Threads that hang in a call for longer than Limits::overdue. Thread: any.
+  int stuck_threads() const;
+
+ private:
+  struct State;
+
+  // Lives in the queue, on its thread and in the loop's queue at once. `done` is used and destroyed
+  // on the loop only.
+  struct Task {
+    virtual ~Task() = default;
+    virtual void perform() = 0;  // Pool thread.
+    virtual void deliver() = 0;  // Loop.
+    virtual void drop() = 0;     // Loop.
+
+    TaskId id = 0;
+    std::string name;
+    std::int64_t since_ns = 0;     // When it was asked for.
+    std::int64_t begun_ns = 0;     // 0: it waits for a thread.
+    std::int64_t end_ns = 0;       // The deadline; INT64_MAX: none.
+    bool is_stuck = false;         // Its thread is counted as stuck.
+    bool is_awaited = true;        // Neither answered nor forgotten.
+    std::optional<Error> failure;  // Given instead of a result.
+  };
+
+  template <class Work, class Done>
+  struct Call final : Task {
+    using Answer = std::invoke_result_t<Work&>;
+    Call(Work&& its_work, Done&& its_done) : work(std::move(its_work)), done(std::move(its_done)) {}
+    void perform() override {
+      answer.emplace((*work)());
+      work.reset();
+    }
+    void deliver() override {
+      if (!done) return;
+      Done called = std::move(*done);
+      done.reset();
+      called(failure ? Answer(std::move(*failure)) : std::move(*answer));
+    }
+    void drop() override { done.reset(); }
+
+    std::optional<Work> work;
+    std::optional<Done> done;
+    std::optional<Answer> answer;
+  };
+
+  TaskId add(std::shared_ptr<Task> task, std::string name, Duration deadline);
+
+  const std::shared_ptr<State> state_;  // Shared with the threads, which may outlive this object.
+};
+
+}  // namespace ivy
