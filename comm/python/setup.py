@@ -22,7 +22,6 @@ NAME = "libivycomm.so.1"
 JAX_NAME = "libivycomm_jax.so"  # What ivycomm.jax loads.
 STORE = "ivy-rendezvous"
 CALLS = "ivycomm_calls.abi3.so"
-ORIGINALS = "ivycomm_originals.pth"  # Python reads it where site-packages begins.
 
 
 def built_library():
@@ -45,7 +44,6 @@ def built_store(library):
 class WithLibrary(build_py):
     def run(self):
         super().run()
-        shutil.copyfile(os.path.join(HERE, ORIGINALS), os.path.join(self.build_lib, ORIGINALS))
         library = built_library()
         shutil.copyfile(library, os.path.join(self.build_lib, "ivycomm", NAME))
         # Where the build had no header of Python the package goes without it, by ctypes.

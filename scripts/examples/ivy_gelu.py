@@ -16,7 +16,8 @@ import importlib.util
 import math
 import sys
 
-import ivy.distributed as i_dist
+import ivycomm  # noqa: F401  Serves ivy.distributed where ivyrun is not the launcher.
+import ivy.distributed as i_dist  # isort: skip
 
 ROWS, COLUMNS = 24, 5
 

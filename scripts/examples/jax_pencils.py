@@ -1,8 +1,8 @@
-"""Rank 0 has an array, and JAX's processes share it in pencils: cut by hand and sent as mpi4py sends objects, and at once.
+"""Rank 0 has an array, and JAX's processes share it in pencils: cut by hand and sent as objects, and in one call.
 
     ivyrun -n 2 jax_pencils.py
     torchrun --nproc_per_node 2 jax_pencils.py
-    mpirun -n 2 python3 jax_pencils.py      # No mpi4py is needed.
+    mpirun -n 2 python3 jax_pencils.py
 
 Every process has one device of the CPU. Without ivyrun, install the package first: pip install comm/python
 """
@@ -14,11 +14,8 @@ os.environ["XLA_FLAGS"] = "--xla_force_host_platform_device_count=1"
 import ivycomm as ic  # noqa: E402
 import jax  # noqa: E402
 import numpy as np  # noqa: E402
-from ivycomm.compat import mpi as MPI  # noqa: E402
 from jax.experimental import multihost_utils  # noqa: E402
 from jax.sharding import Mesh, NamedSharding, PartitionSpec  # noqa: E402
-
-comm = MPI.COMM_WORLD
 
 
 def start():
@@ -40,8 +37,8 @@ def split(array, rows, columns):
 
 def by_hand(whole, grid):
     """Each rank's block travels to it alone; `callback` is asked for that block by its place in the whole array."""
-    blocks = split(whole, *grid) if comm.Get_rank() == 0 else None
-    block, shape = comm.scatter(blocks, root=0), comm.bcast(whole.shape if blocks else None, root=0)
+    blocks = split(whole, *grid) if ic.rank() == 0 else None
+    block, shape = ic.scatter_object(blocks), ic.broadcast_object(whole.shape if blocks else None)
     sharding = NamedSharding(Mesh(np.array(jax.devices()).reshape(grid), ("a", "b")), PartitionSpec("a", "b"))
     return jax.make_array_from_callback(shape, sharding, lambda index: block)
 
@@ -49,22 +46,22 @@ def by_hand(whole, grid):
 def main():
     ic.init()
     start()
-    grid = (comm.Get_size(), 1)
+    grid = (ic.world_size(), 1)
     whole = np.random.default_rng(42).normal(size=(64, 32)).astype("f4")
-    pencils = by_hand(whole if comm.rank == 0 else None, grid)
+    pencils = by_hand(whole if ic.rank() == 0 else None, grid)
     for spec, wanted in (("a", "b"), pencils), (("b", "a"), None):
         # The transposed pencils need other blocks, which scatter_to_sharding sends by itself.
         sharding = NamedSharding(Mesh(np.array(jax.devices()).reshape(grid), ("a", "b")), PartitionSpec(*spec))
-        array = ic.scatter_to_sharding(whole if comm.rank == 0 else None, sharding)
+        array = ic.scatter_to_sharding(whole if ic.rank() == 0 else None, sharding)
         for shard in array.addressable_shards:
             assert np.array_equal(shard.data, whole[shard.index])
             assert wanted is None or np.array_equal(shard.data, wanted.addressable_shards[0].data)
-    rows = multihost_utils.host_local_array_to_global_array(np.full((1, 2), comm.rank), pencils.sharding.mesh, PartitionSpec("a"))
+    rows = multihost_utils.host_local_array_to_global_array(np.full((1, 2), ic.rank()), pencils.sharding.mesh, PartitionSpec("a"))
     gathered = multihost_utils.process_allgather(rows, tiled=True)
-    assert gathered[:, 0].tolist() == list(range(comm.size)) and not rows.is_fully_addressable
+    assert gathered[:, 0].tolist() == list(range(ic.world_size())) and not rows.is_fully_addressable
     multihost_utils.sync_global_devices("the end")
-    if comm.rank == 0:
-        print(f"{comm.size} processes share an array of {array.shape} in pencils of {pencils.addressable_shards[0].data.shape}"
+    if ic.rank() == 0:
+        print(f"{ic.world_size()} processes share an array of {array.shape} in pencils of {pencils.addressable_shards[0].data.shape}"
               f" and {array.addressable_shards[0].data.shape}")
 
 

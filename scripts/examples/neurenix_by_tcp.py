@@ -7,6 +7,7 @@ Install the package first: pip install comm/python
 
 import sys
 
+import ivycomm  # noqa: F401  Serves the name neurenix where ivyrun is not the launcher.
 import neurenix
 from neurenix.distributed import barrier, get_rank, get_world_size, init_distributed, is_main_process
 

@@ -5,6 +5,7 @@
 Where Neurenix is not installed, torch's modules stand in for its layers.
 """
 
+import ivycomm  # noqa: F401  Serves the name neurenix where ivyrun is not the launcher.
 import neurenix
 from neurenix.distributed import DataParallel, get_rank, get_world_size, init_distributed, is_main_process
 from neurenix.nn import Linear, Module, functional

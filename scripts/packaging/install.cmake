@@ -67,11 +67,8 @@ if(TARGET ivycomm_calls)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
-# torch and torchrun find them there: init_process_group("ivy"), --rdzv-backend ivy. The originals' names are for packages
-# that put this folder where Python looks for its own.
-install(FILES ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torchrun.py ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torch_entry.py
-  ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_originals.py ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_originals.pth
-  DESTINATION lib/ivyrun/python COMPONENT comm)
+# The entry point by which torch finds init_process_group("ivy").
+install(FILES ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_torch_entry.py DESTINATION lib/ivyrun/python COMPONENT comm)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm_entry_points.dist-info DESTINATION lib/ivyrun/python
   COMPONENT comm)
 

@@ -77,7 +77,7 @@ def add_tree(writer, tree, data, shim):
 
 def add_package(writer):
     for name in trees.files_below(PYTHON):
-        belongs = name.startswith("ivycomm/") or re.match(r"^ivycomm_\w+\.(py|pth)$", name)
+        belongs = name.startswith("ivycomm/") or name == "ivycomm_torch_entry.py"
         if belongs and "__pycache__" not in name:
             writer.add(name, read(os.path.join(PYTHON, name)))
 

@@ -111,9 +111,7 @@ def test_the_wheel_holds_the_library(local, prefix):
                              "from ivycomm import library; print(library.load()._name)",
                              env={"PYTHONPATH": place})
     assert done.out_lines == [os.path.join(place, "ivycomm/libivycomm.so.1")], done
-    done = local.run_program("/usr/bin/python3", "-B", "-c", f"import site; site.addsitedir({place!r})\n"
-                             "import ivy.distributed as i_dist; print(i_dist.all_reduce.__module__)")
-    assert done.out_lines == ["ivycomm.i_dist.calls"], done  # By the .pth file, as in an environment's site-packages.
+    assert not [name for name in os.listdir(place) if name.endswith(".pth")]
     # Rank 0 starts the store that came with it.
     words = ("/usr/bin/python3", "-B", "-c", "import sys, ivycomm as ic\n"
              f"ic.init('file://{local.directory}/meet', rank=int(sys.argv[1]), world_size=2, timeout=60)\n"

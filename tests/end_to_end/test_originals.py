@@ -62,12 +62,6 @@ def test_a_program_of_neurenix_runs_unchanged(local, flags):
 
 
 @needs_numpy
-@two_places
-def test_a_program_of_mpi4py_runs_without_an_mpi(local, flags):
-    check_all_equal(local.run(*flags, *CALM, local.script("comm_mpi_facade.py"), limit=LIMIT), ranks_of(flags))
-
-
-@needs_numpy
 def test_a_simulated_world():
     said = python("""
         import numpy as np
@@ -208,9 +202,16 @@ def test_documented_names_and_signatures():
 
 
 @needs_numpy
-@two_places
-def test_functions_of_torch_distributed_without_torch(local, flags):
-    check_all_equal(local.run(*flags, *CALM, local.script("comm_torchdist.py"), limit=LIMIT), ranks_of(flags))
+@pytest.mark.parametrize("name, instead", [("mpi", "pip install mpi4py mpich"), ("mpi4jax", "ivycomm.jax"),
+                                           ("torchdist", "torch.distributed")])
+def test_a_removed_stand_in_says_what_to_use(name, instead):
+    said = python(f"""
+        try:
+            from ivycomm.compat import {name}
+        except ImportError as error:
+            print(error)
+        """, PYTHONPATH=PACKAGE)
+    assert f"ivycomm.compat.{name} has been removed" in said and instead in said, said
 
 
 EXAMPLES = os.path.join(REPOSITORY, "scripts", "examples")

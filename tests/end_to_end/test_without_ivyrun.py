@@ -185,12 +185,12 @@ def test_an_example_of_each_original(local, environment, launcher, name):
     check_examples(run_installed(local, environment, launcher, local.script("each_original.py")))
 
 
-# They import neurenix and ivy.distributed before anything of ours.
 @needs_torch
 @under_each_kind
 @pytest.mark.parametrize("program", ["neurenix_program.py", "comm_original_names.py", "comm_parallel.py"])
-def test_the_originals_programs_run_unchanged(local, environment, launcher, name, program):
-    done = run_installed(local, environment, launcher, local.script(program))
+def test_the_originals_programs_run_after_import_ivycomm(local, environment, launcher, name, program):
+    script = local.file("after.py", f"import ivycomm, runpy\nrunpy.run_path({local.script(program)!r}, run_name='__main__')\n")
+    done = run_installed(local, environment, launcher, script)
     assert done.code == 0 and done.out.count(b"all equal") == 4, done
 
 
@@ -221,13 +221,15 @@ def test_a_program_of_neurenix_by_tcp(local, environment):
     assert all(done.code == 0 for done in finished) and finished[0].out_lines == ["4 ranks have met by tcp"], finished
 
 
-def test_python_starts_without_the_package(local, environment):
-    """Every Python reads the .pth file: it costs an import of nothing, and what is installed is found first."""
-    done = local.run_program(environment, "-c", "import sys; print(sorted(name for name in sys.modules if 'ivy' in name))",
-                             env=ENVIRONMENT)
-    assert done.out_lines == ["['ivycomm_originals']"], done
+def test_installing_the_package_changes_no_import(local, environment):
+    """`try: import ivy` in another package must fail where neither Ivy nor ivycomm has been imported."""
+    done = local.run_program(environment, "-c", "import importlib.util, sys\n"
+                             "print(importlib.util.find_spec('ivy'), importlib.util.find_spec('neurenix'))\n"
+                             "print([name for name in sys.modules if 'ivy' in name])\n"
+                             "import ivycomm, ivy.distributed, neurenix", env=without(ENVIRONMENT, "PYTHONPATH"))
+    assert done.code == 0 and done.out_lines == ["None None", "[]"], done
     local.file("neurenix.py", "print('the real one')")
-    done = local.run_program(environment, "-c", "import neurenix", env={"PYTHONPATH": local.directory})
+    done = local.run_program(environment, "-c", "import ivycomm, neurenix", env={"PYTHONPATH": local.directory})
     assert done.out_lines == ["the real one"], done
 
 

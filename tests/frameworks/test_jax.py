@@ -77,25 +77,9 @@ def test_training_on_devices_of_the_cpu(local):
     assert done.code == 0 and done.out.count(b"3 of 6 devices, loss 0.0") == 2, done
 
 
-def test_collectives_by_mpi_are_libivycomms(local, python):
-    """jaxlib asks for an MPI, and none is installed in its environment."""
-    done = run(local, python, "jax_cpu_mpi.py", *TWO_BY_TWO, "-x", "JAX_CPU_COLLECTIVES_IMPLEMENTATION=mpi")
+def test_every_kind_of_collective_on_the_cpu(local, python):
+    done = run(local, python, "jax_cpu_collectives.py", *TWO_BY_TWO)
     assert done.code == 0 and ranks_of(done) == world_of(4), done
-    assert done.out.count(b"by libivycomm") == 4, done
-
-
-TWO_DEVICES = """
-import jax, jax.numpy as jnp
-jax.distributed.initialize()
-print(jax.pmap(lambda x: jax.lax.psum(x, "i"), "i")(jnp.ones(jax.local_device_count())))
-"""
-
-
-@pytest.mark.long
-def test_collectives_by_mpi_refuse_two_devices_of_a_process(local):
-    done = local.run("--fake-hosts", "2", "--cpu-devices", "2", "-x", "JAX_CPU_COLLECTIVES_IMPLEMENTATION=mpi",
-                     "--python", python_of("jax"), local.file("two.py", TWO_DEVICES), limit=90)
-    assert done.code == 1 and "want one device in each process" in done.err_text, done
 
 
 def test_a_stop_does_not_wait_out_its_grace(local, python):

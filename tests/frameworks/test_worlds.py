@@ -74,14 +74,6 @@ def test_cupyxs_store(local):
 
 
 @pytest.mark.long
-def test_mxnet(local):
-    """Its ps-lite: the scheduler and the servers are the script too."""
-    done = run(local, python_of("mxnet"), script(local, "mxnet_kvstore.py"), "--app", "ps-lite", *TWO_BY_TWO)
-    ends = sorted(re.findall(r"worker (\d) of 4: weights 61.0", done.out.decode()))
-    assert done.code == 0 and ends == ["0", "1", "2", "3"], done
-
-
-@pytest.mark.long
 def test_tensorflow_alone_is_said(local):
     done = run(local, python_of("tensorflow"), example("tf_workers.py"), "-n", "2")
     assert done.code == 0 and done.err.count(b"IVY-P036") == 1 and b"-B tensorflow" in done.err, done

@@ -389,8 +389,6 @@ def _end_mpi_late(module):
                 return atexit.register(function, *values, **named)
             import ctypes
             library = ctypes.CDLL(os.environ["MPITRAMPOLINE_LIB"])
-            if not hasattr(library, "MPI_Finalize"):  # Ours, which does not mind.
-                return atexit.register(function, *values, **named)
             getattr(ctypes.CDLL(None), "__cxa_atexit")(library.MPI_Finalize, None, None)
             return function
     module.atexit = Late()
@@ -411,24 +409,10 @@ def _answer_without_service(module):
     module.reached_preemption_sync_point = reached_preemption_sync_point
 
 
-# For jax_cpu_collectives_implementation=mpi jaxlib wants a library with MPI in it. Ours carries it out by libivycomm.
-def _give_jax_an_mpi():
-    import os
-    if os.environ.get("JAX_CPU_COLLECTIVES_IMPLEMENTATION") != "mpi" or "MPITRAMPOLINE_LIB" in os.environ:
-        return
-    here = os.path.dirname(os.path.abspath(__file__))
-    for folder in here, os.path.dirname(os.path.dirname(here)):
-        path = os.path.join(folder, "libivycomm_jax.so")
-        if os.path.exists(path):
-            os.environ["MPITRAMPOLINE_LIB"] = path
-            return
-
-
 def _arm_jax():
     import os
     import sys
     if "IVY_RANK" in os.environ and "JAX_COORDINATOR_ADDRESS" in os.environ:
-        _give_jax_an_mpi()
         # jaxlib loads an MPI with the wrapper, and UCX of Debian's MPICH fails there when it reads its variables.
         if "MPITRAMPOLINE_LIB" in os.environ:
             os.environ.setdefault("UCX_WARN_UNUSED_ENV_VARS", "n")

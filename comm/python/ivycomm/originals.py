@@ -1,7 +1,7 @@
 """ivy.distributed and neurenix, importable by their own names where they are not installed.
 
-A finder at the end of sys.meta_path: whatever is installed is found before it. `import ivycomm` puts it there; in
-ivyrun's workers, and where the wheel is installed (ivycomm_originals.py), it is there from the beginning. Real Ivy without a `distributed` keeps its own modules and gets that one.
+A finder at the end of sys.meta_path, so that installed packages win. `import ivycomm` adds it; ivyrun's workers have it
+from the start, by ivyrun's Python hook. Real Ivy without a `distributed` keeps its own modules and gets that one.
 """
 
 import importlib

@@ -288,11 +288,9 @@ def what_is_wrong_on_one_rank_is_told_on_all(context, r, n):
 
 @check
 def names_that_are_not_there(context, r, n):
-    import ivycomm.compat.mpi
     import neurenix.distributed
     raises(AttributeError, lambda: i_dist.all_gahter, "did you mean all_gather?")
     raises(AttributeError, lambda: neurenix.distributed.init_distribted, "did you mean init_distributed?")
-    raises(AttributeError, lambda: ivycomm.compat.mpi.COMM_WORD, "did you mean COMM_WORLD?")
     raises(AttributeError, lambda: ic.sim.Wrld, "did you mean World?")
     raises(AttributeError, lambda: ic.size, "did you mean world_size?")
     raises(AttributeError, lambda: ic.init_process_group, "did you mean init?")

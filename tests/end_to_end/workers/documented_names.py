@@ -101,93 +101,7 @@ tensor_to_gpu(tensor)
 gpu_to_tensor(gpu_array)
 """
 
-NEURENIX_WITH_TORCH = """
-DataParallel(module, device_ids=None)
-DataParallel.forward(*args, **kwargs)
-DataParallel.parameters()
-DataParallel.to
-DataParallel.train(mode=True)
-DataParallel.eval()
-SyncBatchNorm(num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True)
-SyncBatchNorm.forward(x)
-"""
-
-TORCH = """
-init_process_group(backend=None, init_method=None, timeout=None, world_size=-1, rank=-1, store=None, group_name="",
- pg_options=None, device_id=None)
-destroy_process_group()
-is_initialized()
-get_backend()
-get_rank(group=None)
-get_world_size(group=None)
-new_group(ranks=None)
-all_reduce(tensor, op=ANY, group=None, async_op=False)
-broadcast(tensor, src, group=None, async_op=False)
-all_gather(tensor_list, tensor, group=None, async_op=False)
-reduce_scatter(output, input_list, op=ANY, group=None, async_op=False)
-barrier(group=None, async_op=False, device_ids=None)
-send(tensor, dst, group=None, tag=0)
-recv(tensor, src=None, group=None, tag=0)
-isend(tensor, dst, group=None, tag=0)
-irecv(tensor, src=None, group=None, tag=0)
-reduce(tensor, dst, op=ANY, group=None, async_op=False)
-all_gather_into_tensor(output_tensor, input_tensor, group=None, async_op=False)
-gather(tensor, gather_list=None, dst=0, group=None, async_op=False)
-scatter(tensor, scatter_list=None, src=0, group=None, async_op=False)
-reduce_scatter_tensor(output, input, op=ANY, group=None, async_op=False)
-all_to_all(output_tensor_list, input_tensor_list, group=None, async_op=False)
-all_to_all_single(output, input, output_split_sizes=None, input_split_sizes=None, group=None, async_op=False)
-monitored_barrier(group=None, timeout=None, wait_all_ranks=False)
-batch_isend_irecv(p2p_op_list)
-P2POp
-broadcast_object_list(object_list, src=0, group=None, device=None)
-all_gather_object(object_list, obj, group=None)
-gather_object(obj, object_gather_list=None, dst=0, group=None)
-scatter_object_list(scatter_object_output_list, scatter_object_input_list, src=0, group=None)
-get_group_rank(group, global_rank)
-get_global_rank(group, group_rank)
-get_process_group_ranks(group)
-is_available()
-is_gloo_available()
-is_nccl_available()
-is_torchelastic_launched()
-ReduceOp.SUM
-ReduceOp.AVG
-ReduceOp.PRODUCT
-ReduceOp.MIN
-ReduceOp.MAX
-ReduceOp.BAND
-ReduceOp.BOR
-ReduceOp.BXOR
-ReduceOp.PREMUL_SUM
-"""
-
-MPI = """
-COMM_WORLD.Get_rank()
-COMM_WORLD.Get_size()
-COMM_WORLD.Barrier()
-COMM_WORLD.Split(color=0, key=0)
-COMM_WORLD.Split_type(split_type, key=0)
-COMM_WORLD.scatter(sendobj, root=0)
-COMM_WORLD.bcast(obj, root=0)
-COMM_WORLD.gather(sendobj, root=0)
-COMM_WORLD.allgather(sendobj)
-COMM_WORLD.allreduce(sendobj, op=ANY)
-COMM_WORLD.send(obj, dest, tag=0)
-COMM_WORLD.recv(buf=None, source=ANY, tag=ANY, status=None)
-COMM_WORLD.Scatter(sendbuf, recvbuf, root=0)
-COMM_WORLD.Bcast(buf, root=0)
-COMM_WORLD.Gather(sendbuf, recvbuf, root=0)
-COMM_WORLD.Allgather(sendbuf, recvbuf)
-COMM_WORLD.Allreduce(sendbuf, recvbuf, op=ANY)
-COMM_WORLD.Send(buf, dest, tag=0)
-COMM_WORLD.Recv(buf, source=ANY, tag=ANY, status=None)
-COMM_TYPE_SHARED
-SUM
-MAX
-"""
-
-TUTORIALS = """
+NEURENIX_WITH_TUTORIALS = """
 scatter_to_sharding(array, sharding, src=0)
 shard_indices(length, *, seed=0, epoch=0, drop_last=False)
 spawn(function, size, args=())
@@ -208,9 +122,8 @@ sim.World.run(function, *args, **kwargs)
 """
 
 MODULES = {"ivycomm.i_dist": I_DIST, "ivy.distributed": I_DIST,
-           "ivycomm": NEURENIX + TUTORIALS + "i_dist\nsim\nrpc\ncompat\n",
-           "neurenix.distributed": NEURENIX + 'init_rpc(backend="tensorpipe", init_method=None, world_size=-1, rank=-1)\n',
-           "ivycomm.compat.torchdist": TORCH, "ivycomm.compat.mpi": MPI}
+           "ivycomm": NEURENIX + TUTORIALS + "i_dist\nsim\nrpc\n",
+           "neurenix.distributed": NEURENIX + 'init_rpc(backend="tensorpipe", init_method=None, world_size=-1, rank=-1)\n'}
 WITH_TORCH = {"ivycomm": NEURENIX_WITH_TORCH, "neurenix.distributed": NEURENIX_WITH_TORCH}
 ANY = object()
 

@@ -8,8 +8,6 @@ import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import ivy.distributed as i_dist
-from ivycomm.compat import mpi as MPI
-from ivycomm.compat import mpi4jax
 
 CLOSE = {"rtol": 1e-6, "atol": 1e-6}
 
@@ -103,36 +101,6 @@ def calls_with_buffers(rank, size):
     close(i_dist.dp_pipeline(gradient, batch_axis=(None, 0))(2.0, uneven), gradient(2.0, uneven))
 
 
-def calls_of_mpi4jax(rank, size):
-    """Compiled, and with mpi4jax's results: stacked, and x itself where there is nothing else."""
-    comm, x = MPI.COMM_WORLD, jnp.arange(3.0) + 10 * rank
-    every = np.stack([np.arange(3.0) + 10 * each for each in range(size)])
-
-    @jax.jit
-    def program(x):
-        total = mpi4jax.allreduce(x, op=MPI.SUM, comm=comm)
-        stacked, token = mpi4jax.allgather(x, comm=comm, token="as before 0.8")
-        assert token == "as before 0.8" and mpi4jax.barrier(comm=comm, token=5) == 5
-        there = mpi4jax.gather(x, 0, comm=comm)
-        mine = mpi4jax.scatter(stacked + 1 if rank == 0 else x, 0, comm=comm)
-        left = mpi4jax.sendrecv(x, x, source=(rank - 1) % size, dest=(rank + 1) % size, comm=comm)
-        return (total, stacked, there, mine, left, mpi4jax.scan(x, MPI.SUM), mpi4jax.bcast(x, size - 1),
-                mpi4jax.alltoall(stacked), mpi4jax.reduce(x, MPI.MAX, 0))
-
-    close(program(x), (every.sum(0), every, every if rank == 0 else x, every[rank] + 1, every[rank - 1],
-                       every[:rank + 1].sum(0), every[-1], np.tile(every[rank], (size, 1)), every[-1] if rank == 0 else x))
-    if rank == 0:
-        mpi4jax.send(x + 5, 1)
-    elif rank == 1:
-        close(mpi4jax.recv(x, 0), every[0] + 5)
-    for wrong in (lambda: mpi4jax.alltoall(jnp.ones(size + 1)), lambda: mpi4jax.allreduce(x, MPI.MAXLOC)):
-        try:
-            wrong()
-        except ValueError:
-            continue
-        raise AssertionError("no ValueError")
-
-
 def pencils(rank, size):
     """Rank 0's array over all devices in two ways, as the mesh's axes and transposed, beside NumPy's slices."""
     whole = np.random.default_rng(42).normal(size=(32, 16)).astype("f4")
@@ -162,7 +130,7 @@ def pencils(rank, size):
 def main():
     jax.distributed.initialize()
     ic.init()
-    for part in (pmap_beside_vmap, reductions, moments_beside_one_process, calls_with_buffers, calls_of_mpi4jax, pencils):
+    for part in (pmap_beside_vmap, reductions, moments_beside_one_process, calls_with_buffers, pencils):
         part(ic.rank(), ic.world_size())
         print(f"{part.__name__}: right", flush=True)
 

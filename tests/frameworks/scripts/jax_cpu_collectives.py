@@ -1,4 +1,4 @@
-"""Every kind of collective that XLA has for the CPU, by the implementation that the environment chooses."""
+"""Every kind of collective that XLA has for the CPU."""
 
 from functools import partial
 
@@ -42,6 +42,4 @@ turn = partial(jax.lax.ppermute, axis_name="i", perm=[(r, (r + 1) % size) for r 
 assert (over_ranks(turn, own)[0] == 10 * ((rank - 1) % size)).all()
 assert over_ranks(lambda x: jax.lax.psum(x, "i"), own, square)[0] == 10 * sum(r for r in range(size) if r // 2 == rank // 2)
 multihost_utils.sync_global_devices("end")
-with open("/proc/self/maps") as maps:
-    is_ours = "libivycomm" in maps.read()
-print(f"process {rank} of {size}: by {'libivycomm' if is_ours else 'another library'}", flush=True)
+print(f"process {rank} of {size}", flush=True)

@@ -1,0 +1,13 @@
+"""Only messages: the stand-ins for mpi4py, mpi4jax and torch.distributed that were here have been removed."""
+
+_INSTEAD = {
+    "mpi": "use mpi4py with a real MPI under ivyrun: pip install mpi4py mpich, then `from mpi4py import MPI`",
+    "mpi4jax": "use mpi4jax with a real MPI under ivyrun (pip install mpi4jax mpi4py mpich), or ivycomm.jax inside jax.jit",
+    "torchdist": "use torch.distributed for torch's tensors, and ivycomm's own functions for other arrays",
+}
+
+
+def __getattr__(name):
+    if name in _INSTEAD:
+        raise ImportError(f"ivycomm.compat.{name} has been removed: {_INSTEAD[name]}")
+    raise AttributeError(f"ivycomm.compat has no {name}")
