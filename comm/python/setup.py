@@ -46,14 +46,11 @@ class WithLibrary(build_py):
         super().run()
         library = built_library()
         shutil.copyfile(library, os.path.join(self.build_lib, "ivycomm", NAME))
-        # Where the build had no header of Python the package goes without it, by ctypes.
         folder = os.path.dirname(os.path.realpath(library))
-        for calls in (os.path.join(folder, CALLS), os.path.join(folder, "ivyrun", CALLS)):
-            if os.path.exists(calls):
-                shutil.copyfile(calls, os.path.join(self.build_lib, "ivycomm", CALLS))
-                break
-        else:
-            print(f"There is no {CALLS} beside {library}: the wheel's calls go by ctypes.")
+        calls = next(filter(os.path.exists, (os.path.join(folder, CALLS), os.path.join(folder, "ivyrun", CALLS))), None)
+        if calls is None:
+            raise SystemExit(f"there is no {CALLS} beside {library}: build it (cmake --build build --target ivycomm_calls)")
+        shutil.copyfile(calls, os.path.join(self.build_lib, "ivycomm", CALLS))
         for_jax = os.path.join(os.path.dirname(library), JAX_NAME)
         if not os.path.exists(for_jax):
             raise SystemExit(f"{for_jax} is not there: build it (cmake --build build --target ivycomm_jax)")

@@ -19,10 +19,6 @@ if(TARGET ivy-node)
     WORKING_DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python
     DEPENDS ${IVY_PYTHON_PATHS} ${CMAKE_CURRENT_SOURCE_DIR}/make_archive.py VERBATIM)
   set(IVY_SENT_LIBRARY ${CMAKE_BINARY_DIR}/lib/ivyrun/libivycomm.so.1)  # The target ivycomm makes it.
-  set(IVY_SENT_CALLS)
-  if(TARGET ivycomm_calls)
-    set(IVY_SENT_CALLS $<TARGET_FILE:ivycomm_calls>)
-  endif()
   # What decompresses it on hosts without zstd.
   find_library(IVY_ZSTD_ARCHIVE NAMES libzstd.a REQUIRED)
   find_program(IVY_ZSTD zstd REQUIRED)
@@ -37,8 +33,8 @@ if(TARGET ivy-node)
   set(IVY_BUNDLE ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)
   add_custom_command(OUTPUT ${IVY_BUNDLE} ${IVY_BUNDLE}.sha256
     COMMAND ${CMAKE_COMMAND} -DOUT=${IVY_BUNDLE} -DUNPACK=$<TARGET_FILE:ivy_unpack>
-            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};${IVY_SENT_CALLS};$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
+            -DZSTD=${IVY_ZSTD} -DLEVEL=${IVY_BUNDLE_LEVEL} "-DFILES=$<TARGET_FILE:ivy-node>;$<TARGET_FILE:ivy-probe>;$<TARGET_FILE:ivy-pmix>;${IVY_SENT_LIBRARY};$<TARGET_FILE:ivycomm_calls>;$<TARGET_FILE:ivycomm_jax>;$<TARGET_FILE:ivy_nccl_profiler>;${IVY_PYTHON_ARCHIVE};${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py"
             -P ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake
-    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} ${IVY_SENT_CALLS} ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
+    DEPENDS ivy_unpack ivy-node ivy-probe ivy-pmix ivycomm ivycomm_jax ivy_nccl_profiler ${IVY_SENT_LIBRARY} $<TARGET_FILE:ivycomm_calls> ${IVY_PYTHON_ARCHIVE} ${CMAKE_CURRENT_SOURCE_DIR}/make_bundle.cmake VERBATIM)
   add_custom_target(ivy_bundle ALL DEPENDS ${IVY_BUNDLE})
 endif()

@@ -93,7 +93,6 @@ constexpr EnvEntry kVariables[] = {
     {"IVY_TUNING_FILE", kAllow, "libivycomm: the table of algorithms, on every host"},
     {"IVY_TCP_STREAMS", kAllow, "libivycomm: connections between two hosts' ranks"},
     {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
-    {"IVY_PYTHON_CALLS", kInherit, "the Python package: ctypes: without its extension"},
     {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},
     {"IVY_CUDA_LIB", kInherit, "libivycomm: which driver of GPUs"},
     {"IVY_NCCL_PROFILER", kAllow, "NCCL's profiler plug-in of ivyrun: what it records"},

@@ -5,7 +5,7 @@
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
 #   lib/ivyrun/bundle-ARCH.run(.sha256)   what is sent to hosts without this build
-#   lib/ivyrun/ivycomm_calls.abi3.so      Python's calls in one step
+#   lib/ivyrun/ivycomm_calls.abi3.so      the Python package's extension
 #   lib/ivyrun/libivy_nccl_profiler.so    what NCCL tells ivyctl by
 #   lib/ivyrun/python/ivycomm             what ivy-node appends to the workers' PYTHONPATH, and
 #   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
@@ -62,9 +62,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/comm/contract/ivycomm.h ${CMAKE_SOURCE_DIR}/co
 install(FILES ${CMAKE_SOURCE_DIR}/proto/wire/operations.def RENAME ivycomm_operations.def
   DESTINATION include COMPONENT comm-dev)
 install(TARGETS ivy_nccl_profiler LIBRARY DESTINATION lib/ivyrun COMPONENT ivyrun)
-if(TARGET ivycomm_calls)
-  install(TARGETS ivycomm_calls LIBRARY DESTINATION lib/ivyrun COMPONENT comm)
-endif()
+install(TARGETS ivycomm_calls LIBRARY DESTINATION lib/ivyrun COMPONENT comm)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/comm/python/ivycomm DESTINATION lib/ivyrun/python
   COMPONENT comm FILES_MATCHING PATTERN "*.py" PATTERN __pycache__ EXCLUDE)
 # The entry point by which torch finds init_process_group("ivy").

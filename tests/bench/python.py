@@ -28,9 +28,8 @@ def python_of(name):
     return os.path.join(FRAMEWORKS, name, "bin/python3")
 
 
-def ours(calls):
-    return [IVYRUN, "-n", "2", "-x", f"IVY_PYTHON_CALLS={calls}", "-x", "OMP_NUM_THREADS=1",
-            "--python", python_of("mpich"), RANK, "ivycomm"]
+def ours():
+    return [IVYRUN, "-n", "2", "-x", "OMP_NUM_THREADS=1", "--python", python_of("mpich"), RANK, "ivycomm"]
 
 
 def mpi(name, *flags):
@@ -38,8 +37,7 @@ def mpi(name, *flags):
 
 
 WAYS = {
-    "ivycomm": ours("extension"),
-    "ivycomm, ctypes": ours("ctypes"),
+    "ivycomm": ours(),
     "MPICH": mpi("mpich"),
     "Open MPI": mpi("openmpi", "--allow-run-as-root", "--oversubscribe"),
 }

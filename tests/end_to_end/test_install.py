@@ -81,7 +81,7 @@ def test_cplusplus_by_pkg_config(local, prefix):
 
 
 def test_workers_find_the_installed_package(local, prefix):
-    done = run_installed(local, prefix, "-n", "1", "-x", "IVY_PYTHON_CALLS=extension", "/usr/bin/python3", "-B", "-c",
+    done = run_installed(local, prefix, "-n", "1", "/usr/bin/python3", "-B", "-c",
                          "import ivycomm; from ivycomm import library\n"
                          "print(ivycomm.__file__, library.load()._name, ivycomm.init().size)")
     assert done.code == 0, done
@@ -105,7 +105,7 @@ def test_the_wheel_holds_the_library(local, prefix):
     call("/usr/bin/python3", "-m", "pip", "install", "--no-deps", "--no-index", "--quiet", "--disable-pip-version-check",
          "--target", place, os.path.join(local.directory, made), cwd=local.directory)
     done = local.run_program("/usr/bin/python3", "-B", local.script("comm_world.py"),
-                             env={"PYTHONPATH": place, "IVY_PYTHON_CALLS": "extension"})
+                             env={"PYTHONPATH": place})
     assert done.code == 0 and done.out_lines[-1:] == ["all equal"], done
     done = local.run_program("/usr/bin/python3", "-B", "-c",
                              "from ivycomm import library; print(library.load()._name)",

@@ -65,12 +65,6 @@ def test_collectives_on_numpy_arrays(local, flags):
 
 
 @needs_numpy
-def test_collectives_by_ctypes_alone(local):
-    done = local.run("-n", "2", "-x", "IVY_PYTHON_CALLS=ctypes", *CALM, local.script("comm_collectives.py"), limit=LIMIT)
-    check_all_equal(done, 2)
-
-
-@needs_numpy
 @places
 def test_the_originals_names(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_i_dist.py"), limit=LIMIT), ranks_of(flags))
@@ -188,7 +182,7 @@ def test_on_hosts_without_this_build(hosts):
         assert "ivycomm.zip" in package and os.path.dirname(library) in package, done
     assert len(done.labelled()) == 3, done
     user = hosts.as_user("ivyuser")
-    check_all_equal(user.run("-H", "node2,node3", "--nproc_per_node", "2", *CALM, "-x", "IVY_PYTHON_CALLS=extension",
+    check_all_equal(user.run("-H", "node2,node3", "--nproc_per_node", "2", *CALM,
                              user.script("comm_collectives.py"), limit=LIMIT), 4)
 
 
@@ -283,15 +277,9 @@ def test_an_uncaught_exception_is_read_by_its_peers(local, flags, scenario):
         assert "ValueError: the data of epoch 3 are missing" in error["text"], done
 
 
-# Without its extension the package leaves a call that blocks to a thread of its own.
-BY_CTYPES = ("-n", "3", "-x", "IVY_PYTHON_CALLS=ctypes")
-
-
-@pytest.mark.parametrize("scenario, flags", [("interrupted", ()), ("interrupted", BY_CTYPES),
-                                             ("interrupted_before_the_work", BY_CTYPES), ("interrupted_group", ())],
-                         ids=["call", "call-by-ctypes", "before-the-work-by-ctypes", "group"])
-def test_ctrl_c_wakes_a_waiting_call(local, scenario, flags):
-    done = fail(local, scenario, *flags)
+@pytest.mark.parametrize("scenario", ["interrupted", "interrupted_before_the_work", "interrupted_group"])
+def test_ctrl_c_wakes_a_waiting_call(local, scenario):
+    done = fail(local, scenario)
     assert done.code == 0, done
     assert done.texts_by_rank()[0][0] == "interrupted", done
     for error in told(done, range(3)).values():

@@ -19,12 +19,9 @@ long = pytest.mark.long
 
 
 @needs_numpy
-@pytest.mark.parametrize("flags, lane", [(ONE_HOST["alone"], "extension"), (("-n", "3"), "extension"),
-                                         (TWO_HOSTS["hosts"], "extension"), (ONE_HOST["two"], "ctypes")],
-                         ids=["alone", "three", "hosts", "by-ctypes"])
-def test_works_groups_and_store(local, flags, lane):
-    check_all_equal(local.run(*flags, *CALM, "-x", f"IVY_PYTHON_CALLS={lane}", local.script("comm_works.py"), limit=LIMIT),
-                    ranks_of(flags))
+@pytest.mark.parametrize("flags", [ONE_HOST["alone"], ("-n", "3"), TWO_HOSTS["hosts"]], ids=["alone", "three", "hosts"])
+def test_works_groups_and_store(local, flags):
+    check_all_equal(local.run(*flags, *CALM, local.script("comm_works.py"), limit=LIMIT), ranks_of(flags))
 
 
 @needs_numpy

@@ -88,7 +88,7 @@ def test_a_wheel_of_another_system_is_refused(environment, packages, tmp_path, t
 
 def test_a_job_of_the_wheel(local, environment):
     done = local.run_program(f"{environment}/bin/ivyrun", "--fake-hosts", "2", "--nproc-per-node", "1", "-x",
-                             "IVY_PYTHON_CALLS=extension", f"{environment}/bin/python", "-B", "-c", WORLD, limit=60)
+                             f"{environment}/bin/python", "-B", "-c", WORLD, limit=60)
     assert done.code == 0 and sorted(done.texts_by_rank()) == [0, 1], done
     assert b"[0, 1] " + environment.encode() in done.out, done
 
@@ -108,7 +108,7 @@ def test_the_programs_of_the_wheel(local, environment):
 
 
 def test_the_wheels_package_without_ivyrun(local, environment):
-    done = local.run_program(f"{environment}/bin/python", "-B", "-c", WORLD, env={"IVY_PYTHON_CALLS": "extension"})
+    done = local.run_program(f"{environment}/bin/python", "-B", "-c", WORLD)
     assert done.code == 0 and done.out_lines[0].startswith(f"[0] {environment}/lib/python3"), done
 
 

@@ -11,7 +11,7 @@
 
 namespace ivy::python {
 
-inline PyObject* not_usual() { return Py_NewRef(Py_NotImplemented); }
+inline PyObject* not_usual() { return new_reference(Py_NotImplemented); }
 
 inline PyObject* reduction_numbers = nullptr;  // A dict, from the names to the numbers.
 inline PyObject* reduction_type = nullptr;     // ReduceOp, whose members stand in the dict as well.
@@ -50,7 +50,7 @@ struct Result {
   ~Result() { Py_XDECREF(array); }
   bool make(PyObject* made) {
     array = made;
-    return array != nullptr && view.take_any(array, PyBUF_WRITABLE);
+    return array != nullptr && view.take_any(array, kBufferWritable);
   }
   PyObject* give() { return std::exchange(array, nullptr); }
 };

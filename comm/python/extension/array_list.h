@@ -21,18 +21,24 @@ class ArrayList {
     PyMem_Free(parts_);
     PyMem_Free(columns_);
     Py_XDECREF(results_);
+    Py_XDECREF(arrays_);
   }
   ArrayList(const ArrayList&) = delete;
   ArrayList& operator=(const ArrayList&) = delete;
 
   // Takes the arrays of a list, and makes as many results unless they are the same. False, without
   // an exception: one of them is not usual, or they are not of one type and device.
+  //
+  // Other threads may change the list as soon as Python code runs or the interpreter's lock is
+  // given away, so a tuple of this object's own holds the arrays until the end.
   bool take(PyObject* list, bool is_in_place) {
-    const Py_ssize_t length = PyList_Size(list);
+    arrays_ = without_exception(PyList_AsTuple(list));
+    if (arrays_ == nullptr) return false;
+    const Py_ssize_t length = PyTuple_Size(arrays_);
     if (length <= 0 || !allocate(static_cast<std::size_t>(length))) return false;
-    results_ = is_in_place ? PyList_GetSlice(list, 0, length) : PyList_New(length);
+    results_ = is_in_place ? PySequence_List(arrays_) : PyList_New(length);
     for (Py_ssize_t part = 0; results_ != nullptr && part < length; ++part) {
-      if (!take_part(part, PyList_GetItem(list, part), is_in_place)) return false;
+      if (!take_part(part, PyTuple_GetItem(arrays_, part), is_in_place)) return false;
     }
     return without_exception(results_) != nullptr;
   }
@@ -50,7 +56,7 @@ class ArrayList {
   // False: an exception is set.
   bool tell_all_changed() const {
     for (std::size_t part = 0; part < count_; ++part) {
-      if (!tell_changed(PyList_GetItem(results_, static_cast<Py_ssize_t>(part)))) return false;
+      if (!tell_changed(parts_[part].written)) return false;
     }
     return true;
   }
@@ -59,6 +65,7 @@ class ArrayList {
   struct Part {
     ArrayView input;
     ArrayView output;
+    PyObject* written = nullptr;  // Held by arrays_ or results_.
   };
 
   bool allocate(std::size_t count) {
@@ -70,16 +77,18 @@ class ArrayList {
 
   bool take_part(Py_ssize_t index, PyObject* array, bool is_in_place) {
     const auto part = static_cast<std::size_t>(index);
-    auto& [input, output] = *::new (&parts_[part]) Part;
+    auto& [input, output, written] = *::new (&parts_[part]) Part;
     viewed_ = part + 1;
-    if (!input.take_any(array, is_in_place ? PyBUF_WRITABLE : 0)) return false;
+    if (!input.take_any(array, is_in_place ? kBufferWritable : 0)) return false;
     if (!input.goes_with(parts_[0].input)) return false;
     const void* send = IVY_IN_PLACE;
     void* receive = input.data();
+    written = array;
     if (!is_in_place) {
       PyObject* const made = empty_like(array);  // The list takes it over.
       if (made == nullptr || PyList_SetItem(results_, index, made) != 0) return false;
-      if (!output.take_any(made, PyBUF_WRITABLE)) return false;
+      if (!output.take_any(made, kBufferWritable)) return false;
+      written = made;
       send = input.data();
       receive = output.data();
     }
@@ -93,6 +102,7 @@ class ArrayList {
   std::size_t viewed_ = 0;    // How many of the parts were made.
   void** columns_ = nullptr;  // What is sent, where it is received, and the counts of elements.
   std::size_t count_ = 0;
+  PyObject* arrays_ = nullptr;  // A tuple.
   PyObject* results_ = nullptr;
 };
 

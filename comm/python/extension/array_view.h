@@ -21,10 +21,10 @@ inline PyObject* teach(PyObject*, PyObject* arguments) {
   PyObject* empty = nullptr;
   PyObject* like = nullptr;
   if (PyArg_ParseTuple(arguments, "OOO", &type, &empty, &like) == 0) return nullptr;
-  keep(array_type, Py_NewRef(type));
-  keep(make_empty, Py_NewRef(empty));
-  keep(make_empty_like, Py_NewRef(like));
-  return Py_NewRef(Py_None);
+  keep(array_type, new_reference(type));
+  keep(make_empty, new_reference(empty));
+  keep(make_empty_like, new_reference(like));
+  return new_reference(Py_None);
 }
 
 // The element type of a native format of the struct module, as NumPy writes it; -1: none of ours.
@@ -88,11 +88,13 @@ class ArrayView {
   }
   bool take(PyObject* array, int flags) {
     if (reinterpret_cast<PyObject*>(Py_TYPE(array)) != array_type) return false;
-    if (PyObject_GetBuffer(array, &buffer_, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT | flags) != 0) {
+    if (PyObject_GetBuffer(array, &buffer_, kBufferCContiguous | kBufferFormat | flags) != 0) {
       PyErr_Clear();
       return false;
     }
     is_taken_ = true;
+    // Types without bytes, such as an empty structure, have no elements to count.
+    if (buffer_.format == nullptr || buffer_.itemsize <= 0) return false;
     memory_.dtype = dtype_of(buffer_.format, buffer_.itemsize);
     memory_.data = buffer_.buf;
     memory_.count =
@@ -135,7 +137,7 @@ class ArrayView {
   }
 
  private:
-  Py_buffer buffer_;
+  IvyPyBuffer buffer_;
   DenseMemory memory_;
   Py_ssize_t rows_ = kNoAxis;
   bool is_taken_ = false;

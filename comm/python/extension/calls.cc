@@ -1,10 +1,10 @@
-// ivycomm_calls: the usual collectives and messages on NumPy's arrays and torch's tensors, from the
-// interpreter to the C interface in one step. Each function takes all arguments of the Python
-// function of its name, by position, and returns NotImplemented for all that is not usual: the
-// Python function then does it its own way.
+// ivycomm_calls: Python's way to the operations of the C interface. The usual collectives and
+// messages on NumPy's arrays and torch's tensors take one step. Each function takes all arguments
+// of the Python function of its name, by position, and returns NotImplemented for all that is not
+// usual: the Python function then does it its own way.
 //
 // It links neither libivycomm nor NumPy: connect() tells the library's functions, teach() NumPy's.
-// CPython's limited API, so that one file serves every Python from 3.11 on.
+// CPython's limited API, so that one file serves every Python from 3.9 on.
 //
 // Thread: any that holds the interpreter's lock, which is given away during every call.
 #include "comm/python/extension/arguments.h"
@@ -24,15 +24,17 @@ namespace {
 // Takes x, src, group, async_op and timeout.
 PyObject* broadcast_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 5 || !are_usual(given[3], given[4])) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
+  const Seat seat = seat_of(given[2]);
   const int root = small_number(given[1]);
-  if (seat == nullptr || root < 0 || root >= seat->size) return not_usual();
+  if (!seat || root < 0 || root >= seat.size) return not_usual();
   ArrayView array;
-  if (!array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
+  if (!array.take_any(given[0], kBufferWritable)) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return library.broadcast(seat->comm, array.data(), array.count(), array.dtype(), root, how);
+    return library.broadcast(seat.comm, array.data(), array.count(), array.dtype(), root, how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(seat.comm, call, array.memory()) && tell_changed(given[0])
+             ? new_reference(given[0])
+             : nullptr;
 }
 
 // Takes x, axis, uneven, group, out, async_op and timeout.
@@ -41,63 +43,64 @@ PyObject* all_gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (small_number(given[1]) != 0 || given[2] != Py_False || given[4] != Py_None) {
     return not_usual();
   }
-  const Seat* const seat = seat_of(given[3]);
+  const Seat seat = seat_of(given[3]);
   ArrayView input;
-  if (seat == nullptr || !input.take_with_rows(given[0], 0)) return not_usual();
-  const Py_ssize_t rows = input.rows_or_one() * seat->size;
+  if (!seat || !input.take_with_rows(given[0], 0)) return not_usual();
+  const Py_ssize_t rows = input.rows_or_one() * seat.size;
   Result result;
   if (!result.make(empty_of_rows(given[0], input, rows))) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return library.all_gather(seat->comm, input.data(), result.view.data(), input.count(),
+    return library.all_gather(seat.comm, input.data(), result.view.data(), input.count(),
                               input.dtype(), how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes x, op, split, group, out, async_op, timeout and factor.
 PyObject* reduce_scatter(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
   if (given[2] != Py_None || given[4] != Py_None) return not_usual();
-  const Seat* const seat = seat_of(given[3]);
+  const Seat seat = seat_of(given[3]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (seat == nullptr || op < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
+  if (!seat || op < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
   if (!is_divisible(input, seat)) return not_usual();
   Result result;
-  if (!result.make(empty_of_rows(given[0], input, input.rows() / seat->size))) {
+  if (!result.make(empty_of_rows(given[0], input, input.rows() / seat.size))) {
     return not_usual();
   }
   const auto call = [&](const ivy_call* how) {
-    return library.reduce_scatter(seat->comm, input.data(), result.view.data(), result.view.count(),
+    return library.reduce_scatter(seat.comm, input.data(), result.view.data(), result.view.count(),
                                   input.dtype(), op, how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
 }
 
 // Takes xs, op, group, async_op, timeout, factor and whether it works in place.
 PyObject* all_reduce_coalesced(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
+  const Seat seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
-  if (seat == nullptr || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
+  if (!seat || op < 0 || !PyList_CheckExact(given[0])) return not_usual();
   ArrayList arrays;
   if (!arrays.take(given[0], given[6] == Py_True)) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return library.all_reduce_coalesced(seat->comm, arrays.count(), arrays.sends(),
+    return library.all_reduce_coalesced(seat.comm, arrays.count(), arrays.sends(),
                                         arrays.receives(), arrays.counts(), arrays.dtype(), op,
                                         how);
   };
-  return carry_out(call, arrays.memory()) && arrays.tell_all_changed() ? Py_NewRef(arrays.results())
-                                                                       : nullptr;
+  return carry_out(seat.comm, call, arrays.memory()) && arrays.tell_all_changed()
+             ? new_reference(arrays.results())
+             : nullptr;
 }
 
 // Takes group, async_op and timeout alone.
 PyObject* barrier(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 3 || !are_usual(given[1], given[2])) return not_usual();
-  const Seat* const seat = seat_of(given[0]);
-  if (seat == nullptr) return not_usual();
-  const auto call = [&](const ivy_call* how) { return library.barrier(seat->comm, how); };
-  return carry_out(call) ? Py_NewRef(Py_None) : nullptr;
+  const Seat seat = seat_of(given[0]);
+  if (!seat) return not_usual();
+  const auto call = [&](const ivy_call* how) { return library.barrier(seat.comm, how); };
+  return carry_out(seat.comm, call) ? new_reference(Py_None) : nullptr;
 }
 
 // Takes the library's functions by name, the numbers of the reductions by name and member, the type
@@ -111,11 +114,11 @@ PyObject* connect(PyObject*, PyObject* arguments) {
     return nullptr;
   }
   if (!library.take(addresses)) return nullptr;
-  keep(reduction_numbers, Py_NewRef(reductions));
-  keep(reduction_type, Py_NewRef(type));
-  keep(raise_error, Py_NewRef(raise));
+  keep(reduction_numbers, new_reference(reductions));
+  keep(reduction_type, new_reference(type));
+  keep(raise_error, new_reference(raise));
   keep(usual_reduction, PyUnicode_InternFromString("sum"));
-  return Py_NewRef(Py_None);
+  return new_reference(Py_None);
 }
 
 PyMethodDef methods[] = {
@@ -129,32 +132,32 @@ PyMethodDef methods[] = {
     {"set_world", set_world, METH_VARARGS,
      "set_world(seat, main_thread): None ends the world and every other seat"},
     {"close", close_seat, METH_O, "close(seat): its communicator is gone"},
-    {"inside", count_inside, METH_NOARGS, "How many threads are inside a call of this module."},
-    {"settle", settle, METH_O, "settle(code): raises what a call that returned it ended with"},
-    {"call_library", fast(call_library), METH_FASTCALL,
-     "call_library(name, arguments, timeout_ms, factor, stream): any collective of the C "
+    {"inside", count_inside, METH_O,
+     "inside(communicator): how many threads are inside a call on it; 0: on any"},
+    {"call_library", fast(call_library), kMethodFastCall,
+     "call_library(name, arguments, timeout_ms, factor, stream, work): any operation of the C "
      "interface"},
-    {"all_reduce", fast(combined<&Library::all_reduce>), METH_FASTCALL, nullptr},
-    {"all_reduce_", fast(combined_in_place<&Library::all_reduce>), METH_FASTCALL, nullptr},
-    {"all_reduce_coalesced", fast(all_reduce_coalesced), METH_FASTCALL, nullptr},
-    {"broadcast_", fast(broadcast_in_place), METH_FASTCALL, nullptr},
-    {"all_gather", fast(all_gather), METH_FASTCALL, nullptr},
-    {"reduce_scatter", fast(reduce_scatter), METH_FASTCALL, nullptr},
-    {"barrier", fast(barrier), METH_FASTCALL, nullptr},
-    {"broadcast", fast(broadcast), METH_FASTCALL, nullptr},
-    {"reduce", fast(reduce), METH_FASTCALL, nullptr},
-    {"reduce_", fast(reduce_in_place), METH_FASTCALL, nullptr},
-    {"scan", fast(combined<&Library::scan>), METH_FASTCALL, nullptr},
-    {"scan_", fast(combined_in_place<&Library::scan>), METH_FASTCALL, nullptr},
-    {"exscan", fast(combined<&Library::exscan>), METH_FASTCALL, nullptr},
-    {"exscan_", fast(combined_in_place<&Library::exscan>), METH_FASTCALL, nullptr},
-    {"gather", fast(gather), METH_FASTCALL, nullptr},
-    {"all_gather_", fast(all_gather_in_place), METH_FASTCALL, nullptr},
-    {"all_to_all", fast(all_to_all), METH_FASTCALL, nullptr},
-    {"all_to_all_", fast(all_to_all_in_place), METH_FASTCALL, nullptr},
-    {"send", fast(send), METH_FASTCALL, nullptr},
-    {"recv", fast(recv), METH_FASTCALL, nullptr},
-    {"recv_", fast(recv_in_place), METH_FASTCALL, nullptr},
+    {"all_reduce", fast(combined<&Library::all_reduce>), kMethodFastCall, nullptr},
+    {"all_reduce_", fast(combined_in_place<&Library::all_reduce>), kMethodFastCall, nullptr},
+    {"all_reduce_coalesced", fast(all_reduce_coalesced), kMethodFastCall, nullptr},
+    {"broadcast_", fast(broadcast_in_place), kMethodFastCall, nullptr},
+    {"all_gather", fast(all_gather), kMethodFastCall, nullptr},
+    {"reduce_scatter", fast(reduce_scatter), kMethodFastCall, nullptr},
+    {"barrier", fast(barrier), kMethodFastCall, nullptr},
+    {"broadcast", fast(broadcast), kMethodFastCall, nullptr},
+    {"reduce", fast(reduce), kMethodFastCall, nullptr},
+    {"reduce_", fast(reduce_in_place), kMethodFastCall, nullptr},
+    {"scan", fast(combined<&Library::scan>), kMethodFastCall, nullptr},
+    {"scan_", fast(combined_in_place<&Library::scan>), kMethodFastCall, nullptr},
+    {"exscan", fast(combined<&Library::exscan>), kMethodFastCall, nullptr},
+    {"exscan_", fast(combined_in_place<&Library::exscan>), kMethodFastCall, nullptr},
+    {"gather", fast(gather), kMethodFastCall, nullptr},
+    {"all_gather_", fast(all_gather_in_place), kMethodFastCall, nullptr},
+    {"all_to_all", fast(all_to_all), kMethodFastCall, nullptr},
+    {"all_to_all_", fast(all_to_all_in_place), kMethodFastCall, nullptr},
+    {"send", fast(send), kMethodFastCall, nullptr},
+    {"recv", fast(recv), kMethodFastCall, nullptr},
+    {"recv_", fast(recv_in_place), kMethodFastCall, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 PyModuleDef definition = {PyModuleDef_HEAD_INIT,
@@ -174,12 +177,7 @@ PyMODINIT_FUNC PyInit_ivycomm_calls() {
   using namespace ivy::python;
   PyObject* const module = PyModule_Create(&definition);
   if (module == nullptr) return nullptr;
-  // ivy_call.interrupt and the size of the struct that has it, for calls that ctypes makes.
-  PyObject* const ask = PyLong_FromVoidPtr(reinterpret_cast<void*>(&ask_for_signals));
-  const int failed = PyModule_AddObjectRef(module, "ask_for_signals", ask) |
-                     PyModule_AddIntConstant(module, "INTERFACE", kInterface);
-  Py_XDECREF(ask);
-  if (failed != 0) {
+  if (PyModule_AddIntConstant(module, "INTERFACE", kInterface) != 0) {
     Py_DECREF(module);
     return nullptr;
   }

@@ -12,43 +12,75 @@
 
 namespace ivy::python {
 
-// What a handler has raised; all null: nothing. Under the interpreter's lock.
+// The exception that a signal handler raised during one call; null if none did.
 struct Raised {
   PyObject* type = nullptr;
   PyObject* value = nullptr;
   PyObject* trace = nullptr;
+
+  ~Raised() {
+    Py_XDECREF(type);
+    Py_XDECREF(value);
+    Py_XDECREF(trace);
+  }
 };
-inline Raised raised;
 
 inline PyObject* raise_error = nullptr;  // Called with a code, raises the exception for it.
-inline Py_ssize_t calls_under_way = 0;
 inline unsigned long main_thread = 0;
 
-// The function that ivy_call.interrupt points to.
-inline int ask_for_signals(void*) {
+// A call that a thread is inside of. They form a list, under the interpreter's lock.
+struct ActiveCall {
+  const ivy_comm* comm;
+  ActiveCall* next;
+  ActiveCall* previous = nullptr;
+
+  explicit ActiveCall(const ivy_comm* of);
+  ~ActiveCall();
+  ActiveCall(const ActiveCall&) = delete;
+  ActiveCall& operator=(const ActiveCall&) = delete;
+};
+inline ActiveCall* first_call = nullptr;
+
+inline ActiveCall::ActiveCall(const ivy_comm* of) : comm(of), next(first_call) {
+  if (next != nullptr) next->previous = this;
+  first_call = this;
+}
+inline ActiveCall::~ActiveCall() {
+  (previous != nullptr ? previous->next : first_call) = next;
+  if (next != nullptr) next->previous = previous;
+}
+
+// Implements inside(communicator), for 0 of all communicators.
+inline PyObject* count_inside(PyObject*, PyObject* communicator) {
+  const void* const comm = PyLong_AsVoidPtr(communicator);
+  if (PyErr_Occurred() != nullptr) return nullptr;
+  Py_ssize_t count = 0;
+  for (const ActiveCall* call = first_call; call != nullptr; call = call->next) {
+    count += comm == nullptr || call->comm == comm ? 1 : 0;
+  }
+  return PyLong_FromSsize_t(count);
+}
+
+// ivy_call.interrupt. `context` is the call's Raised.
+inline int ask_for_signals(void* context) {
   const PyGILState_STATE state = PyGILState_Ensure();
   const bool has_raised = PyErr_CheckSignals() != 0;
   if (has_raised) {
-    Py_CLEAR(raised.type);
-    Py_CLEAR(raised.value);
-    Py_CLEAR(raised.trace);
-    PyErr_Fetch(&raised.type, &raised.value, &raised.trace);
+    auto* const raised = static_cast<Raised*>(context);
+    Py_CLEAR(raised->type);
+    Py_CLEAR(raised->value);
+    Py_CLEAR(raised->trace);
+    PyErr_Fetch(&raised->type, &raised->value, &raised->trace);
   }
   PyGILState_Release(state);
   return has_raised ? 1 : 0;
 }
 
-inline constexpr ivy_call kInMainThread = {sizeof(ivy_call), 0,       nullptr, 1.0, nullptr, 0,
-                                           ask_for_signals,  nullptr, 0};
-inline constexpr ivy_call kElsewhere = {sizeof(ivy_call), 0,       nullptr, 1.0, nullptr, 0,
-                                        nullptr,          nullptr, 0};
-
-// False, and an exception set, where the call that returned this code did not end well.
-inline bool ended_well(int code) {
-  const bool is_main = PyThread_get_thread_ident() == main_thread;
-  if (is_main && raised.type != nullptr) {
-    const Raised now = std::exchange(raised, {});
-    PyErr_Restore(now.type, now.value, now.trace);
+// False, and an exception set, if the call that returned this code failed or was interrupted.
+inline bool ended_well(int code, Raised& raised) {
+  if (raised.type != nullptr) {
+    PyErr_Restore(std::exchange(raised.type, nullptr), std::exchange(raised.value, nullptr),
+                  std::exchange(raised.trace, nullptr));
     return false;
   }
   if (code == IVY_OK) return true;
@@ -62,30 +94,31 @@ inline bool ended_well(int code) {
 
 // Calls the library without the interpreter's lock; an operation on a device returns when it is on
 // the stream. False: an exception is set.
+//
+// Only the main thread runs signal handlers. An asynchronous call (`work` is set) returns without
+// waiting, and must not leave a pointer to this frame behind.
 template <class Call>
-bool carry_out(const Call& call, const DenseMemory& memory = {}) {
-  const bool is_main = PyThread_get_thread_ident() == main_thread;
-  ivy_call how = is_main ? kInMainThread : kElsewhere;
+bool carry_out(const ivy_comm* comm, const Call& call, const DenseMemory& memory = {},
+               ivy_work** work = nullptr) {
+  Raised raised;
+  ivy_call how = {};
+  how.struct_bytes = sizeof how;
+  how.factor = 1.0;
+  how.work = work;
+  if (work == nullptr && PyThread_get_thread_ident() == main_thread) {
+    how.interrupt = ask_for_signals;
+    how.interrupt_context = &raised;
+  }
   if (memory.device >= 0) {
     how.stream = memory.stream;
     how.flags = (memory.is_told ? IVY_ON_DEVICE : IVY_DEVICE_MEMORY) | IVY_ENQUEUE;
     how.device = memory.device;
   }
-  ++calls_under_way;
+  const ActiveCall active(comm);
   PyThreadState* const state = PyEval_SaveThread();
   const int code = call(&how);
   PyEval_RestoreThread(state);
-  --calls_under_way;
-  return (code == IVY_OK && raised.type == nullptr) || ended_well(code);
+  return (code == IVY_OK && raised.type == nullptr) || ended_well(code, raised);
 }
-
-// Implements settle(code), for calls that ctypes has made.
-inline PyObject* settle(PyObject*, PyObject* code) {
-  const long number = PyLong_AsLong(code);
-  if (number == -1 && PyErr_Occurred() != nullptr) return nullptr;
-  return ended_well(static_cast<int>(number)) ? Py_NewRef(Py_None) : nullptr;
-}
-
-inline PyObject* count_inside(PyObject*, PyObject*) { return PyLong_FromSsize_t(calls_under_way); }
 
 }  // namespace ivy::python

@@ -10,15 +10,14 @@
 namespace ivy::python {
 
 // Raised where the Python package knows another one: both must come from one build.
-inline constexpr int kInterface = 5;
+inline constexpr int kInterface = 6;
 
-// Collectives, whose last argument is an ivy_call.
-#define IVY_PLAIN_FUNCTIONS(each)                                                                 \
+// Operations, whose last argument is an ivy_call.
+#define IVY_CALLED_FUNCTIONS(each)                                                                \
   each(all_reduce) each(all_reduce_coalesced) each(broadcast) each(all_gather)                    \
       each(reduce_scatter) each(barrier) each(reduce) each(scan) each(exscan) each(gather)        \
           each(all_to_all) each(scatter) each(all_gather_v) each(reduce_scatter_v) each(gather_v) \
-              each(scatter_v) each(all_to_all_v)
-#define IVY_CALLED_FUNCTIONS(each) IVY_PLAIN_FUNCTIONS(each) each(send) each(recv)
+              each(scatter_v) each(all_to_all_v) each(send) each(recv)
 
 struct Library {
 #define IVY_POINTER(name) decltype(&ivy_##name) name = nullptr;

@@ -25,21 +25,21 @@ inline int number_or_any(PyObject* given, int any) {
 // Takes x, dst, tag, group, async_op and timeout.
 inline PyObject* send(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[4], given[5])) return not_usual();
-  const Seat* const seat = seat_of(given[3]);
+  const Seat seat = seat_of(given[3]);
   const int to = small_number(given[1]);
   const int tag = small_number(given[2]);
   ArrayView array;
-  if (seat == nullptr || to < 0 || to >= seat->size || tag < 0) return not_usual();
+  if (!seat || to < 0 || to >= seat.size || tag < 0) return not_usual();
   if (!array.take_of_host(given[0], 0)) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return library.send(seat->comm, array.data(), array.count(), array.dtype(), to, tag, how);
+    return library.send(seat.comm, array.data(), array.count(), array.dtype(), to, tag, how);
   };
-  return carry_out(call) ? Py_NewRef(Py_None) : nullptr;
+  return carry_out(seat.comm, call) ? new_reference(Py_None) : nullptr;
 }
 
 // The rank and the tag that a call waits for.
 struct Awaited {
-  const Seat* seat = nullptr;
+  Seat seat;
   int from = kNoNumber;
   int tag = kNoNumber;
 
@@ -48,12 +48,12 @@ struct Awaited {
     seat = seat_of(group);
     from = number_or_any(src, IVY_ANY_SOURCE);
     tag = number_or_any(given_tag, IVY_ANY_TAG);
-    return seat != nullptr && from != kNoNumber && from < seat->size && tag != kNoNumber;
+    return seat && from != kNoNumber && from < seat.size && tag != kNoNumber;
   }
   // False: an exception is set.
   bool receive(const ArrayView& into) const {
-    return carry_out([&](const ivy_call* how) {
-      return library.recv(seat->comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
+    return carry_out(seat.comm, [&](const ivy_call* how) {
+      return library.recv(seat.comm, into.data(), into.count(), into.dtype(), from, tag, nullptr,
                           how);
     });
   }
@@ -64,9 +64,9 @@ inline PyObject* recv_in_place(PyObject*, PyObject* const* given, Py_ssize_t cou
   if (count != 7 || !are_usual(given[4], given[5]) || given[6] != Py_False) return not_usual();
   Awaited awaited;
   ArrayView array;
-  if (!awaited.take(given[1], given[2], given[3]) || !array.take_of_host(given[0], PyBUF_WRITABLE))
+  if (!awaited.take(given[1], given[2], given[3]) || !array.take_of_host(given[0], kBufferWritable))
     return not_usual();
-  return awaited.receive(array) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return awaited.receive(array) && tell_changed(given[0]) ? new_reference(given[0]) : nullptr;
 }
 
 // Takes like, src, tag, group, out, timeout and with_message.

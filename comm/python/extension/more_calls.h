@@ -14,106 +14,109 @@
 namespace ivy::python {
 
 // A rank of the group; -1: there is no such rank, which the Python way says.
-inline int root_of(PyObject* given, const Seat* seat) {
+inline int root_of(PyObject* given, const Seat& seat) {
   const int root = small_number(given);
-  return seat != nullptr && root < seat->size ? root : -1;
+  return seat && root < seat.size ? root : -1;
 }
 
 // An array whose rows can be divided equally among the group's ranks.
-inline bool is_divisible(const ArrayView& array, const Seat* seat) {
-  return array.rows() != kNoAxis && array.rows() % seat->size == 0;
+inline bool is_divisible(const ArrayView& array, const Seat& seat) {
+  return array.rows() != kNoAxis && array.rows() % seat.size == 0;
 }
 
 // Takes x, src, group, out, async_op and timeout.
 inline PyObject* broadcast(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[4], given[5]) || given[3] != Py_None) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
+  const Seat seat = seat_of(given[2]);
   const int root = root_of(given[1], seat);
   ArrayView input;
   if (root < 0 || !input.take(given[0], 0)) return not_usual();
   Result result;
   if (!result.make(empty_like(given[0]))) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    if (seat->rank == root && input.bytes() > 0)
+    if (seat.rank == root && input.bytes() > 0)
       std::memcpy(result.view.data(), input.data(), input.bytes());
-    return library.broadcast(seat->comm, result.view.data(), input.count(), input.dtype(), root,
+    return library.broadcast(seat.comm, result.view.data(), input.count(), input.dtype(), root,
                              how);
   };
-  return carry_out(call) ? result.give() : nullptr;
+  return carry_out(seat.comm, call) ? result.give() : nullptr;
 }
 
 // Takes x, dst, op, group, out, async_op, timeout and factor.
 inline PyObject* reduce(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[5], given[6]) || !is_one(given[7])) return not_usual();
-  const Seat* const seat = seat_of(given[3]);
+  const Seat seat = seat_of(given[3]);
   const int op = reduction_of(given[2]);
   const int root = root_of(given[1], seat);
   ArrayView input;
   if (root < 0 || op < 0 || given[4] != Py_None || !input.take_any(given[0], 0)) return not_usual();
-  const bool is_root = seat->rank == root;
+  const bool is_root = seat.rank == root;
   Result result;
   if (is_root && !result.make(empty_like(given[0]))) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return library.reduce(seat->comm, input.data(), is_root ? result.view.data() : nullptr,
+    return library.reduce(seat.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), op, root, how);
   };
-  if (!carry_out(call, input.memory())) return nullptr;
-  return is_root ? result.give() : Py_NewRef(Py_None);
+  if (!carry_out(seat.comm, call, input.memory())) return nullptr;
+  return is_root ? result.give() : new_reference(Py_None);
 }
 
 // Takes x, dst, op, group, async_op, timeout and factor.
 inline PyObject* reduce_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat* const seat = seat_of(given[3]);
+  const Seat seat = seat_of(given[3]);
   const int op = reduction_of(given[2]);
   const int root = root_of(given[1], seat);
   ArrayView array;
-  if (root < 0 || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
-  const bool is_root = seat->rank == root;
+  if (root < 0 || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_usual();
+  const bool is_root = seat.rank == root;
   const auto call = [&](const ivy_call* how) {
-    return library.reduce(seat->comm, is_root ? IVY_IN_PLACE : array.data(),
+    return library.reduce(seat.comm, is_root ? IVY_IN_PLACE : array.data(),
                           is_root ? array.data() : nullptr, array.count(), array.dtype(), op, root,
                           how);
   };
-  if (!carry_out(call, array.memory()) || (is_root && !tell_changed(given[0]))) return nullptr;
-  return Py_NewRef(given[0]);
+  if (!carry_out(seat.comm, call, array.memory()) || (is_root && !tell_changed(given[0])))
+    return nullptr;
+  return new_reference(given[0]);
 }
 
 // all_reduce, scan and exscan. Takes x, op, group, out, async_op, timeout and factor.
 template <auto Function>
 PyObject* combined(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[4], given[5]) || !is_one(given[6])) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
+  const Seat seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView input;
-  if (seat == nullptr || op < 0 || !input.take_any(given[0], 0)) return not_usual();
+  if (!seat || op < 0 || !input.take_any(given[0], 0)) return not_usual();
   Result result;
   PyObject* const out = given[3];
   if (out != Py_None && (is_tensor(given[0]) || is_tensor(out))) return not_usual();
-  if (!result.make(out == Py_None ? empty_like(given[0]) : Py_NewRef(out))) return not_usual();
+  if (!result.make(out == Py_None ? empty_like(given[0]) : new_reference(out))) return not_usual();
   const bool is_in_place = out != Py_None && result.view.data() == input.data();
   if (out != Py_None && !result.view.can_take(input, is_in_place)) return not_usual();
   const void* const send = is_in_place ? IVY_IN_PLACE : input.data();
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat->comm, send, result.view.data(), input.count(), input.dtype(),
+    return (library.*Function)(seat.comm, send, result.view.data(), input.count(), input.dtype(),
                                op, how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
 }
 
 // all_reduce_, scan_ and exscan_. Takes x, op, group, async_op, timeout and factor.
 template <auto Function>
 PyObject* combined_in_place(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 6 || !are_usual(given[3], given[4]) || !is_one(given[5])) return not_usual();
-  const Seat* const seat = seat_of(given[2]);
+  const Seat seat = seat_of(given[2]);
   const int op = reduction_of(given[1]);
   ArrayView array;
-  if (seat == nullptr || op < 0 || !array.take_any(given[0], PyBUF_WRITABLE)) return not_usual();
+  if (!seat || op < 0 || !array.take_any(given[0], kBufferWritable)) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat->comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
+    return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), array.count(), array.dtype(),
                                op, how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given[0]) ? Py_NewRef(given[0]) : nullptr;
+  return carry_out(seat.comm, call, array.memory()) && tell_changed(given[0])
+             ? new_reference(given[0])
+             : nullptr;
 }
 
 // Takes x, dst, axis, uneven, group, out, async_op and timeout.
@@ -121,34 +124,35 @@ inline PyObject* gather(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 8 || !are_usual(given[6], given[7])) return not_usual();
   if (small_number(given[2]) != 0 || given[3] != Py_False || given[5] != Py_None)
     return not_usual();
-  const Seat* const seat = seat_of(given[4]);
+  const Seat seat = seat_of(given[4]);
   const int root = root_of(given[1], seat);
   ArrayView input;
   if (root < 0 || !input.take_with_rows(given[0], 0)) return not_usual();
-  const bool is_root = seat->rank == root;
-  const Py_ssize_t rows = input.rows_or_one() * seat->size;
+  const bool is_root = seat.rank == root;
+  const Py_ssize_t rows = input.rows_or_one() * seat.size;
   Result result;
   if (is_root && !result.make(empty_of_rows(given[0], input, rows))) return not_usual();
   const auto call = [&](const ivy_call* how) {
-    return library.gather(seat->comm, input.data(), is_root ? result.view.data() : nullptr,
+    return library.gather(seat.comm, input.data(), is_root ? result.view.data() : nullptr,
                           input.count(), input.dtype(), root, how);
   };
-  if (!carry_out(call, input.memory())) return nullptr;
-  return is_root ? result.give() : Py_NewRef(Py_None);
+  if (!carry_out(seat.comm, call, input.memory())) return nullptr;
+  return is_root ? result.give() : new_reference(Py_None);
 }
 
 // An array that has one part for each rank, in place.
 template <auto Function>
 PyObject* exchanged_in_place(PyObject* given, PyObject* group) {
-  const Seat* const seat = seat_of(group);
+  const Seat seat = seat_of(group);
   ArrayView array;
-  if (seat == nullptr || !array.take_with_rows(given, PyBUF_WRITABLE) || !is_divisible(array, seat))
+  if (!seat || !array.take_with_rows(given, kBufferWritable) || !is_divisible(array, seat))
     return not_usual();
-  const std::size_t each = array.count() / static_cast<std::size_t>(seat->size);
+  const std::size_t each = array.count() / static_cast<std::size_t>(seat.size);
   const auto call = [&](const ivy_call* how) {
-    return (library.*Function)(seat->comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
+    return (library.*Function)(seat.comm, IVY_IN_PLACE, array.data(), each, array.dtype(), how);
   };
-  return carry_out(call, array.memory()) && tell_changed(given) ? Py_NewRef(given) : nullptr;
+  return carry_out(seat.comm, call, array.memory()) && tell_changed(given) ? new_reference(given)
+                                                                           : nullptr;
 }
 
 // Takes x, split, group, async_op and timeout.
@@ -167,18 +171,17 @@ inline PyObject* all_to_all_in_place(PyObject*, PyObject* const* given, Py_ssize
 inline PyObject* all_to_all(PyObject*, PyObject* const* given, Py_ssize_t count) {
   if (count != 7 || !are_usual(given[5], given[6])) return not_usual();
   if (given[1] != Py_None || given[2] != Py_None || given[4] != Py_None) return not_usual();
-  const Seat* const seat = seat_of(given[3]);
+  const Seat seat = seat_of(given[3]);
   ArrayView input;
-  if (seat == nullptr || !input.take_with_rows(given[0], 0) || !is_divisible(input, seat))
-    return not_usual();
+  if (!seat || !input.take_with_rows(given[0], 0) || !is_divisible(input, seat)) return not_usual();
   Result result;
   if (!result.make(empty_like(given[0]))) return not_usual();
-  const std::size_t each = input.count() / static_cast<std::size_t>(seat->size);
+  const std::size_t each = input.count() / static_cast<std::size_t>(seat.size);
   const auto call = [&](const ivy_call* how) {
-    return library.all_to_all(seat->comm, input.data(), result.view.data(), each, input.dtype(),
+    return library.all_to_all(seat.comm, input.data(), result.view.data(), each, input.dtype(),
                               how);
   };
-  return carry_out(call, input.memory()) ? result.give() : nullptr;
+  return carry_out(seat.comm, call, input.memory()) ? result.give() : nullptr;
 }
 
 }  // namespace ivy::python

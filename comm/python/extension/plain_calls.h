@@ -1,5 +1,5 @@
-// A call of the library with its arguments as the C interface has them: what the Python package
-// calls where the usual functions do not fit (work.start), by another way than ctypes.
+// Any operation of the library with its arguments as the C interface has them: the package calls it
+// (work.start) for arguments that the functions of calls.cc do not take.
 //
 // Thread: any that holds the interpreter's lock, which is given away during the call.
 #pragma once
@@ -23,19 +23,19 @@ class PlainArguments {
   explicit PlainArguments(PyObject* tuple) : tuple_(tuple) {}
   Py_ssize_t count() const { return PyTuple_Size(tuple_); }
 
-  // False, without an exception: the argument is of another kind.
+  // False, and an exception set: the argument is of another kind, or does not fit.
   bool take(Py_ssize_t index, int& out) const {
-    PyObject* const given = PyTuple_GetItem(tuple_, index);
-    if (!PyLong_Check(given)) return false;
-    const long number = PyLong_AsLong(given);
+    const long number = PyLong_AsLong(PyTuple_GetItem(tuple_, index));
+    if (PyErr_Occurred() != nullptr) return false;
     out = static_cast<int>(number);
-    return has_no_exception() && out == number;
+    if (out == number) return true;
+    PyErr_Format(PyExc_OverflowError, "argument %zd, %ld, does not fit into 32 bits", index,
+                 number);
+    return false;
   }
   bool take(Py_ssize_t index, std::size_t& out) const {
-    PyObject* const given = PyTuple_GetItem(tuple_, index);
-    if (!PyLong_Check(given)) return false;
-    out = PyLong_AsSize_t(given);
-    return has_no_exception();
+    out = PyLong_AsSize_t(PyTuple_GetItem(tuple_, index));
+    return PyErr_Occurred() == nullptr;
   }
   template <class Target>
   bool take(Py_ssize_t index, Target*& out) const {
@@ -43,58 +43,54 @@ class PlainArguments {
     void* address = nullptr;
     if (PyLong_Check(given)) {
       address = PyLong_AsVoidPtr(given);
-      if (!has_no_exception()) return false;
-    } else if (given != Py_None && !take_object(given, address)) {
-      return false;
+    } else if (given != Py_None) {
+      take_object(index, given, address);
     }
     out = static_cast<Target*>(address);
-    return true;
+    return PyErr_Occurred() == nullptr;
   }
 
  private:
-  static bool has_no_exception() {
-    if (PyErr_Occurred() == nullptr) return true;
-    PyErr_Clear();
-    return false;
-  }
-  // An array of ctypes is its memory; a c_void_p, which has no axes, is the address in its memory.
-  static bool take_object(PyObject* given, void*& address) {
-    Py_buffer view;
-    if (PyObject_GetBuffer(given, &view, PyBUF_FORMAT | PyBUF_ND) != 0) {
-      PyErr_Clear();
-      return false;
-    }
+  // An array of ctypes stands for its memory; a c_void_p, which has no axes, for the address in it.
+  static void take_object(Py_ssize_t index, PyObject* given, void*& address) {
+    IvyPyBuffer view;
+    if (PyObject_GetBuffer(given, &view, kBufferFormat | kBufferShape) != 0) return;
     const bool is_pointer =
         view.ndim == 0 && view.format != nullptr && std::strchr(view.format, 'P') != nullptr;
     if (is_pointer) std::memcpy(&address, view.buf, sizeof address);
     if (view.ndim == 1) address = view.buf;
     const bool is_taken = is_pointer || view.ndim == 1;
     PyBuffer_Release(&view);
-    return is_taken;
+    if (!is_taken) PyErr_Format(PyExc_TypeError, "argument %zd is no pointer", index);
   }
 
   PyObject* const tuple_;
 };
 
-// What a call has beside its arguments.
+// The fields of ivy_call that the package sets.
 struct PlainCall {
   std::int64_t timeout_ms = 0;
   double factor = 1;
-  DenseMemory memory;  // Only its device and stream count.
+  DenseMemory memory;         // Only its device and stream count.
+  ivy_work** work = nullptr;  // Null: the call blocks.
 };
 
 template <class... All, std::size_t... Index>
 PyObject* call_plainly(int (*function)(All...), const PlainArguments& given, const PlainCall& with,
                        std::index_sequence<Index...>) {
   std::tuple<std::tuple_element_t<Index, std::tuple<All...>>...> values;
-  if (given.count() != sizeof...(Index)) return not_usual();
-  if (!(given.take(Index, std::get<Index>(values)) && ...)) return not_usual();
+  if (given.count() != sizeof...(Index)) {
+    return PyErr_Format(PyExc_TypeError, "%zd arguments, not %zd", given.count(),
+                        static_cast<Py_ssize_t>(sizeof...(Index)));
+  }
+  if (!(given.take(Index, std::get<Index>(values)) && ...)) return nullptr;
   const auto call = [&](ivy_call* how) {
     how->timeout_ms = with.timeout_ms;
     how->factor = with.factor;
     return function(std::get<Index>(values)..., how);
   };
-  return carry_out(call, with.memory) ? Py_NewRef(Py_None) : nullptr;
+  return carry_out(std::get<0>(values), call, with.memory, with.work) ? new_reference(Py_None)
+                                                                      : nullptr;
 }
 
 template <class... All>
@@ -104,11 +100,14 @@ PyObject* call_plainly(int (*function)(All...), const PlainArguments& given,
 }
 
 // Takes the function's name in C, its arguments but the last, the timeout in milliseconds, the
-// factor, and the stream or None.
+// factor, the stream or None, and the address where an asynchronous call's work goes or None.
 inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t count) {
-  if (count != 5 || !PyTuple_CheckExact(given[1])) return not_usual();
+  if (count != 6 || !PyTuple_Check(given[1])) {
+    return PyErr_Format(PyExc_TypeError, "call_library takes a name, a tuple and four more");
+  }
   Py_ssize_t length = 0;
   const char* const name = PyUnicode_AsUTF8AndSize(given[0], &length);
+  if (name == nullptr) return nullptr;
   PlainCall with;
   with.timeout_ms = PyLong_AsLongLong(given[2]);
   with.factor = PyFloat_AsDouble(given[3]);
@@ -116,14 +115,15 @@ inline PyObject* call_library(PyObject*, PyObject* const* given, Py_ssize_t coun
     with.memory.device = 0;
     with.memory.stream = PyLong_AsVoidPtr(given[4]);
   }
+  if (given[5] != Py_None) with.work = static_cast<ivy_work**>(PyLong_AsVoidPtr(given[5]));
   if (PyErr_Occurred() != nullptr) return nullptr;
   const PlainArguments arguments(given[1]);
 #define IVY_CALLED(function)                    \
   if (std::strcmp(name, "ivy_" #function) == 0) \
     return call_plainly(library.function, arguments, with);
-  IVY_PLAIN_FUNCTIONS(IVY_CALLED)
+  IVY_CALLED_FUNCTIONS(IVY_CALLED)
 #undef IVY_CALLED
-  return not_usual();
+  return PyErr_Format(PyExc_ValueError, "the library has no operation %s", name);
 }
 
 }  // namespace ivy::python

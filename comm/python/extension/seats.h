@@ -16,6 +16,8 @@ struct Seat {
   int rank = 0;
   int size = 0;
   long world = 0;  // The number of the world that it belongs to.
+
+  explicit operator bool() const { return comm != nullptr; }
 };
 
 inline constexpr const char* kSeatName = "ivycomm.seat";
@@ -29,17 +31,22 @@ inline Seat* open_seat(PyObject* capsule) {
   return seat != nullptr && seat->comm != nullptr && seat->world == world_number ? seat : nullptr;
 }
 
-// The seat of a call's `group`; null where it has none here. It lives as long as its Group, which
-// the caller holds.
-inline const Seat* seat_of(PyObject* group) {
-  if (group == Py_None) return world_seat != nullptr ? open_seat(world_seat) : nullptr;
+inline Seat copy_of_seat(PyObject* capsule) {
+  const Seat* const seat = capsule != nullptr ? open_seat(capsule) : nullptr;
+  return seat != nullptr ? *seat : Seat{};
+}
+
+// Returns the seat of a call's `group`, false if it has none here. It is a copy, because another
+// thread may free the Group while the call has given the interpreter's lock away.
+inline Seat seat_of(PyObject* group) {
+  if (group == Py_None) return copy_of_seat(world_seat);
   if (name_of_seat == nullptr) name_of_seat = PyUnicode_InternFromString("_seat");
   PyObject* const capsule = PyObject_GetAttr(group, name_of_seat);
   if (capsule == nullptr) {
     PyErr_Clear();
-    return nullptr;
+    return Seat{};
   }
-  const Seat* const seat = open_seat(capsule);
+  const Seat seat = copy_of_seat(capsule);
   Py_DECREF(capsule);
   return seat;
 }
@@ -63,13 +70,13 @@ inline PyObject* set_world(PyObject*, PyObject* arguments) {
   PyObject* seat = nullptr;
   if (PyArg_ParseTuple(arguments, "Ok", &seat, &main_thread) == 0) return nullptr;
   if (seat == Py_None) ++world_number;
-  keep(world_seat, seat == Py_None ? nullptr : Py_NewRef(seat));
-  return Py_NewRef(Py_None);
+  keep(world_seat, seat == Py_None ? nullptr : new_reference(seat));
+  return new_reference(Py_None);
 }
 
 inline PyObject* close_seat(PyObject*, PyObject* capsule) {
   if (Seat* const seat = open_seat(capsule)) seat->comm = nullptr;
-  return Py_NewRef(Py_None);
+  return new_reference(Py_None);
 }
 
 }  // namespace ivy::python

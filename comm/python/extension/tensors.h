@@ -63,13 +63,13 @@ inline PyObject* teach_torch(PyObject*, PyObject* arguments) {
   for (int name = 0; name <= kNewEmpty; ++name) {
     keep(tensors.names[name], PyUnicode_InternFromString(kNames[name]));
   }
-  keep(tensors.layout, Py_NewRef(given[1]));
-  keep(tensors.dtypes, Py_NewRef(given[2]));
-  keep(tensors.empty_like, Py_NewRef(given[3]));
-  keep(tensors.increment_version, Py_NewRef(given[4]));
-  keep(tensors.current_stream, Py_NewRef(given[5]));
-  keep(tensors.type, Py_NewRef(given[0]));
-  return Py_NewRef(Py_None);
+  keep(tensors.layout, new_reference(given[1]));
+  keep(tensors.dtypes, new_reference(given[2]));
+  keep(tensors.empty_like, new_reference(given[3]));
+  keep(tensors.increment_version, new_reference(given[4]));
+  keep(tensors.current_stream, new_reference(given[5]));
+  keep(tensors.type, new_reference(given[0]));
+  return new_reference(Py_None);
 }
 
 inline bool is_tensor(PyObject* value) {
@@ -167,7 +167,7 @@ inline PyObject* new_of_rows(PyObject* tensor, Py_ssize_t rows) {
   PyObject* const wanted = PyTuple_New(axes > 0 ? axes : 1);
   bool is_made = wanted != nullptr && PyTuple_SetItem(wanted, 0, PyLong_FromSsize_t(rows)) == 0;
   for (Py_ssize_t axis = 1; is_made && axis < axes; ++axis) {
-    is_made = PyTuple_SetItem(wanted, axis, Py_NewRef(PyTuple_GetItem(shape, axis))) == 0;
+    is_made = PyTuple_SetItem(wanted, axis, new_reference(PyTuple_GetItem(shape, axis))) == 0;
   }
   PyObject* const made =
       is_made ? PyObject_CallMethodObjArgs(tensor, tensors.names[kNewEmpty], wanted, nullptr)

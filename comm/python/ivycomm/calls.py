@@ -1,9 +1,7 @@
-"""The usual calls in one step, by the extension ivycomm_calls (comm/python/extension).
+"""The operations, by the extension ivycomm_calls (comm/python/extension).
 
-Each function takes all arguments of the one that it belongs to, by position, and returns NotImplemented where
-those are not usual. Without the extension none is: then ctypes makes every call, and the main thread leaves an
-operation to a thread of its own, so that it can look for signals meanwhile. IVY_PYTHON_CALLS=ctypes asks for
-that; =extension makes it an error that there is none.
+Each function of _FUNCTIONS takes all arguments of the Python function of its name, by position, and returns
+NotImplemented if they are not usual. `call_library` takes any operation with the C interface's arguments.
 """
 
 import os
@@ -12,7 +10,7 @@ import threading
 
 from .element_types import DTYPES, ReduceOp, reductions
 
-INTERFACE = 5  # Both must come from one build.
+INTERFACE = 6  # Both must come from one build.
 FILE_NAME = "ivycomm_calls.abi3.so"
 
 _extension = None
@@ -20,7 +18,7 @@ _is_numpy_taught = _is_torch_taught = False
 
 
 def _not_usual(*_):
-    return NotImplemented
+    return NotImplemented  # Before init(): the Python function says that there is no world.
 
 
 all_reduce = all_reduce_ = all_reduce_coalesced = broadcast = broadcast_ = reduce = reduce_ = _not_usual
@@ -35,25 +33,16 @@ _LIBRARY = ("all_reduce", "all_reduce_coalesced", "broadcast", "all_gather", "re
 
 
 def connect(library, places, raise_error):
-    """Looks for the extension beside `library` and in the places where that is looked for; once.
+    """Loads the extension from the directory of `library` or one of the places in which that is searched for; once.
 
-    raise_error: called with a code, raises its exception.
+    raise_error: called with a code, raises its exception. ImportError: the extension cannot be loaded.
     """
     global _extension
     if _extension is not None:
         return
-    wanted = os.environ.get("IVY_PYTHON_CALLS", "")
-    if wanted not in ("", "ctypes", "extension"):
-        raise ImportError(f"IVY_PYTHON_CALLS is {wanted!r}; it must be ctypes, extension or nothing")
-    if wanted == "ctypes":
-        return
-    # Below the lib of an installation it has a folder of its own.
-    found, reason = _load([folder for place in [os.path.dirname(library._name), *places] if place
-                           for folder in (place, os.path.join(place, "ivyrun"))])
-    if found is None:
-        if wanted == "extension":
-            raise ImportError(f"IVY_PYTHON_CALLS=extension: {reason}")
-        return
+    # An installation keeps it in lib/ivyrun.
+    found = _load([folder for place in [os.path.dirname(library._name), *places] if place
+                   for folder in (place, os.path.join(place, "ivyrun"))])
     from ctypes import c_void_p, cast
 
     addresses = {f"ivy_{name}": cast(getattr(library, f"ivy_{name}"), c_void_p).value for name in _LIBRARY}
@@ -64,36 +53,29 @@ def connect(library, places, raise_error):
 
 
 def _load(places):
-    """(extension, why there is none)."""
-    # Without the lock of the interpreter there is no limited API yet.
-    if sys.implementation.name != "cpython" or sys.version_info < (3, 11) or "t" in getattr(sys, "abiflags", ""):
-        return None, "the extension is for CPython from 3.11 on, with its global lock"
+    if sys.implementation.name != "cpython" or "t" in getattr(sys, "abiflags", ""):
+        raise ImportError(f"ivycomm needs CPython 3.9 or later with its global lock, not {sys.version.split()[0]} of "
+                          f"{sys.implementation.name}{' without it' if sys.implementation.name == 'cpython' else ''}: "
+                          f"its extension {FILE_NAME} uses the limited API")
     path = next(filter(os.path.exists, [os.path.join(place, FILE_NAME) for place in places]), None)
     if path is None:
-        return None, f"there is no {FILE_NAME} in " + ", ".join(places)
+        raise ImportError(f"ivycomm's extension {FILE_NAME} is missing: it belongs next to libivycomm, and is in none of "
+                          + ", ".join(dict.fromkeys(map(os.path.normpath, places))) + "; install ivycomm again, or build "
+                          "it (cmake --build build --target ivycomm, which needs python3-dev)")
     from importlib.machinery import ExtensionFileLoader, ModuleSpec
-    try:
-        loader = ExtensionFileLoader("ivycomm_calls", path)
-        module = loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path))
-        loader.exec_module(module)
-    except ImportError as error:
-        return None, str(error)
+    loader = ExtensionFileLoader("ivycomm_calls", path)
+    module = loader.create_module(ModuleSpec("ivycomm_calls", loader, origin=path))
+    loader.exec_module(module)
     if module.INTERFACE != INTERFACE:
-        return None, f"{path} is of another build"
-    return module, None
-
-
-def is_there():
-    """Does the extension make the calls?"""
-    return _extension is not None
+        raise ImportError(f"{path} is of another build than {os.path.dirname(os.path.abspath(__file__))}: both must come "
+                          "from one build")
+    return module
 
 
 def teach():
     """Tells the extension of NumPy and torch, once they are imported."""
     global _is_numpy_taught, _is_torch_taught
-    if _extension is None:
-        return
-    if _is_numpy_taught and _is_torch_taught:
+    if _extension is None or _is_numpy_taught and _is_torch_taught:
         return
     numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
     if not _is_numpy_taught and numpy is not None and hasattr(numpy, "empty_like"):
@@ -112,34 +94,20 @@ def teach():
                                    current_stream)
 
 
-def interrupt():
-    """ivy_call.interrupt for a call of this thread; 0: only ctypes is there, or no handler would run here."""
-    if _extension is None or threading.get_ident() != threading.main_thread().ident:
-        return 0
-    return _extension.ask_for_signals
-
-
-def settle(code):
-    """Raises what a call that had interrupt() ended with: what a handler raised, or the code's exception."""
-    _extension.settle(code)
-
-
-def inside():
-    """How many threads are inside a call of the extension."""
-    return _extension.inside() if _extension is not None else 0
+def inside(communicator=0):
+    """How many threads are inside a call of the extension on a communicator, given by its address; 0: on any."""
+    return _extension.inside(communicator) if _extension is not None else 0
 
 
 def seat(handle, rank, size):
     """What a Group keeps as _seat."""
-    return _extension.seat(handle, rank, size) if _extension is not None else None
+    return _extension.seat(handle, rank, size)
 
 
 def close(seat_):
-    if seat_ is not None:
-        _extension.close(seat_)
+    _extension.close(seat_)
 
 
 def set_world(seat_):
     """The world begins, or (None) ends with all its groups."""
-    if _extension is not None:
-        _extension.set_world(seat_, threading.main_thread().ident)
+    _extension.set_world(seat_, threading.main_thread().ident)

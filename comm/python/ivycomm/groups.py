@@ -116,12 +116,19 @@ class Group:
             check(load().ivy_comm_abort(self.handle, reason.encode()))
 
     def free(self):
-        """Ends the group here; waits for nobody. The world ends with finalize(), and its groups with it."""
+        """Ends the group here; waits for no other rank. The world ends with finalize(), and its groups with it.
+
+        If another thread is inside a call on the group, the group is aborted, so that the call ends.
+        FailedPrecondition: the call has not ended (a signal handler that frees the group of the call that it interrupted).
+        """
         if not self._is_open() or self is _world:
             return
         handle, self._handle = self._handle, None
         handle.is_freed = True
         calls.close(self._seat)
+        if calls.inside(handle.value):
+            load().ivy_comm_abort(handle, b"another thread has freed the group")
+            _wait_until_none(lambda: calls.inside(handle.value), "are inside this group, which stays until finalize()")
         check(load().ivy_comm_free(handle))
 
     def __enter__(self):
@@ -267,12 +274,16 @@ def _end_calls():
     if not under_way():
         return
     _abort_all("another thread repairs the world")
+    _wait_until_none(under_way, "are under way; join them first")
+
+
+def _wait_until_none(count, what):
+    """Waits until the calls that were aborted have ended. FailedPrecondition: they have not."""
     end = time.monotonic() + _LEAVE_SECONDS
-    while under_way() and time.monotonic() < end:
+    while count():
+        if time.monotonic() >= end:
+            raise IvyError(f"{count()} calls of other threads {what}", code="FailedPrecondition")
         time.sleep(0.001)
-    if under_way():
-        raise IvyError(f"{under_way()} calls of other threads are under way; join them first",
-                       code="FailedPrecondition")
 
 
 def prepare_device(device=None, *, group=None, timeout=None):

@@ -5,7 +5,7 @@ import threading
 import time
 import weakref
 from ctypes import byref, c_uint32
-from typing import NamedTuple
+from typing import NamedTuple, Optional
 
 from .errors import NotInitialized, Timeout, check
 from .library import StoreChange, load
@@ -21,8 +21,8 @@ class Change(NamedTuple):
     """
 
     what: str
-    key: str | None = None
-    value: bytes | None = None
+    key: Optional[str] = None
+    value: Optional[bytes] = None
 
 
 class Watch:

@@ -1,18 +1,17 @@
 """Work: an operation under way, and the one way in which all operations are started."""
 
 import ctypes
-import sys
 import threading
 import time
 from collections import namedtuple
-from ctypes import POINTER, byref, c_double, c_int, c_void_p
+from ctypes import byref, c_double, c_int, c_void_p
 
 from . import calls
 from .arrays import current_stream, find_stream, let_borrowed_end
 from .errors import DEADLINE_EXCEEDED, OK, StillRunning, check, last_error
 from .futures import Future
-from .library import DEVICE_MEMORY, ENQUEUE, FOREVER, Call, MessageHeader, load
-from .waiting import SLICE_MS, inside, must_slice
+from .library import FOREVER, MessageHeader, load
+from .waiting import SLICE_MS, must_slice
 
 Timing = namedtuple("Timing", "queued ran")
 Timing.__doc__ = "Seconds from the call to its start, and from its start to its end."
@@ -235,7 +234,7 @@ def milliseconds(timeout):
 
 def start(function, arguments, keep, finish=None, async_op=False, timeout=None, factor=0.0,
           has_message=False):
-    """Calls function(*arguments, &call) and returns finish(work), or a Work when it is asynchronous.
+    """Starts the operation `function`(*arguments) and returns finish(work), or a Work when it is asynchronous.
 
     keep: everything whose memory the operation uses. A signal handler that raises during a blocking
     call aborts the communicator: its memory could not be given back otherwise.
@@ -244,35 +243,16 @@ def start(function, arguments, keep, finish=None, async_op=False, timeout=None, 
     calls.teach()
     stream, limit = find_stream(keep), milliseconds(timeout)
     is_borrowed = stream is not None and let_borrowed_end(keep, stream)  # Waited for here, as no stream can.
-    # What is only put on a stream waits for the other ranks' calls at most: no slices for Ctrl-C.
-    is_one_call = not (async_op or has_message or is_borrowed)
-    if is_one_call and calls.call_library(function.__name__, arguments, limit, factor, stream) is not NotImplemented:
-        return finish(None) if finish else None
-    call = Call(struct_bytes=ctypes.sizeof(Call), timeout_ms=limit, factor=factor)
-    if stream is not None:
-        call.stream, call.flags = stream, DEVICE_MEMORY | ENQUEUE
-    call.interrupt = interrupt = calls.interrupt() if is_one_call else 0
-    if is_one_call and (stream is not None or interrupt or not must_slice()):
-        inside.append(sys._getframe())  # As `calling`, which costs more than a small operation.
-        try:
-            code = function(*arguments, byref(call))
-            if interrupt:
-                calls.settle(code)
-            else:
-                check(code)
-        finally:
-            inside.remove(sys._getframe())
+    if not (async_op or has_message or is_borrowed):
+        calls.call_library(function.__name__, arguments, limit, factor, stream, None)
         return finish(None) if finish else None
     operation = _Operation((keep, arguments[0]))  # The communicator's handle: a dropped group ends after it.
     _operations.add(operation)
     work = Work(operation, finish)
-    call.work = ctypes.cast(byref(operation.handle), POINTER(c_void_p))
-    if async_op:
-        check(function(*arguments, byref(call)))
-        return work
     try:
-        check(function(*arguments, byref(call)))
-        return work.wait()
+        calls.call_library(function.__name__, arguments, limit, factor, stream, ctypes.addressof(operation.handle))
+        return work if async_op else work.wait()
     except BaseException:
-        work.give_up()  # Nothing of a call that blocks runs on when a signal handler raises.
+        if not async_op:
+            work.give_up()  # Nothing of a call that blocks runs on when a signal handler raises.
         raise

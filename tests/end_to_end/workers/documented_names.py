@@ -101,7 +101,18 @@ tensor_to_gpu(tensor)
 gpu_to_tensor(gpu_array)
 """
 
-NEURENIX_WITH_TUTORIALS = """
+NEURENIX_WITH_TORCH = """
+DataParallel(module, device_ids=None)
+DataParallel.forward(*args, **kwargs)
+DataParallel.parameters()
+DataParallel.to
+DataParallel.train(mode=True)
+DataParallel.eval()
+SyncBatchNorm(num_features, eps=1e-5, momentum=0.1, affine=True, track_running_stats=True)
+SyncBatchNorm.forward(x)
+"""
+
+TUTORIALS = """
 scatter_to_sharding(array, sharding, src=0)
 shard_indices(length, *, seed=0, epoch=0, drop_last=False)
 spawn(function, size, args=())

@@ -11,10 +11,9 @@ import time
 from .. import calls
 from ..element_types import U8
 from ..errors import check
-from ..library import ANY, Call, MessageHeader, load
+from ..library import ANY, MessageHeader, load
 from ..modules import imported
 from ..waiting import SLICE_MS, inside
-from ..work import start
 from .warm_memory import LEAST_BYTES, WarmMemory
 
 _WITHOUT_LIMIT = -1
@@ -68,36 +67,15 @@ class Messages:
     def __init__(self, group):
         library = load()
         calls.teach()
-        self.group, self._send, self._receive = group, library.ivy_send, library.ivy_recv_within
+        self.group, self._receive = group, library.ivy_recv_within
         self._main = threading.main_thread().ident
-        self._call = Call(struct_bytes=ctypes.sizeof(Call))
-        self._place = ctypes.byref(self._call)
-        self._open_call = self._open_place = None  # For the main thread: asks for signals.
 
     def send(self, part, to, tag):
         """Sends a part's bytes; returns when its memory may be changed."""
         address, owner = _address(part)
         length = len(part) if part is address else memoryview(part).nbytes
-        place, settle = self._place, check
-        if threading.get_ident() == self._main:
-            place, settle = self._place_for_signals(), calls.settle
-            if place is None:
-                start(self._send, (self.group.handle, address, length, U8, to, tag), owner)
-                return
-        inside.append(sys._getframe())
-        try:
-            code = self._send(self.group.handle, address, length, U8, to, tag, place)
-        finally:
-            inside.remove(sys._getframe())
-        if code or settle is not check:
-            settle(code)
-
-    def _place_for_signals(self):
-        if self._open_place is None and calls.is_there():
-            interrupt = calls.interrupt()
-            self._open_call = Call(struct_bytes=ctypes.sizeof(Call), interrupt=interrupt)
-            self._open_place = ctypes.byref(self._open_call)
-        return self._open_place
+        calls.call_library("ivy_send", (self.group.handle, address, length, U8, to, tag), 0, 0.0, None, None)
+        del owner  # It kept the memory.
 
     def receive(self, room, source, tag, timeout=None):
         """Receives at most as many bytes as `room` has. False: nothing has come within `timeout` seconds.
