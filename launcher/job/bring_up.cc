@@ -298,12 +298,11 @@ void BringUp::check_addresses() {
   if (!planner_.plan()) return;
   if (!job_.options.dry_run) store_.open();
   ask_for_checks();
-  // On one host Start follows OpenStore on the same way, so its answer need not be waited for: a
-  // port that was reserved can be listened on. A log's directory may be unusable.
-  const bool waits_for_store = !job_.options.wal.empty() && !job_.options.dry_run;
+  // On one host Start follows OpenStore on the same connection, so its answer need not be awaited: a
+  // port that was reserved can be listened on.
   const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
                                [](const HostRecord& host) { return host.checked; });
-  if (all && !waits_for_store) job_.phase.apply(JobEvent::kAllChecked);
+  if (all) job_.phase.apply(JobEvent::kAllChecked);
 }
 
 void BringUp::ask_for_checks() {

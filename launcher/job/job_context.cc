@@ -63,9 +63,9 @@ bool JobContext::end_because(LauncherReason reason, Diagnostic diagnostic, int s
   return true;
 }
 
-void JobContext::take_stall_as_reason() {
-  const std::optional<LauncherEnd>& stall = workers.stall();
-  if (stall && end_because(stall->reason, stall->diagnostic)) launcher_end.at_ns = stall->at_ns;
+void JobContext::take_attempt_end_as_reason() {
+  const std::optional<LauncherEnd>& end = workers.attempt_end();
+  if (end && end_because(end->reason, end->diagnostic)) launcher_end.at_ns = end->at_ns;
 }
 
 void JobContext::refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason) {

@@ -54,8 +54,8 @@ struct JobContext {
   // The first reason is the cause; what follows from it is not. True: this was the first.
   bool end_because(LauncherReason reason, Diagnostic diagnostic, int signal = 0);
   bool has_reason() const { return launcher_end.reason != LauncherReason::kNone; }
-  // The stall of this attempt, if it has stalled, ends the job.
-  void take_stall_as_reason();
+  // If a stall or a lost store ended this attempt, it ends the job.
+  void take_attempt_end_as_reason();
   // No worker starts any more. The last of them ends the job, the others are said before it.
   void refuse(std::vector<Diagnostic> diagnostics, LauncherReason reason);
   void refuse_input(const Error& error);

@@ -47,7 +47,7 @@ void JobEnding::stop(milliseconds grace) {
   Stop& stop = *command.mutable_stop();
   stop.set_grace_ms(static_cast<std::uint32_t>(grace.count()));
   // By then their workers on the control socket know who failed.
-  stop.set_after_failure((!job_.has_reason() && !job_.workers.stall()) ||
+  stop.set_after_failure((!job_.has_reason() && !job_.workers.attempt_end()) ||
                          why == LauncherReason::kHostLost ||
                          why == LauncherReason::kSupervisorLost);
   stop.set_interrupt(why == LauncherReason::kInterrupted && job_.launcher_end.signal == SIGINT);
@@ -60,7 +60,7 @@ void JobEnding::stop(milliseconds grace) {
   }
   // A kill, a timeout and a stall end the job in time, even if the output has no reader.
   if (job_.phase.state() == JobState::kKilling || why == LauncherReason::kTimeout ||
-      job_.workers.stall()) {
+      job_.workers.has_stalled()) {
     drain_timer_.expires_after(grace + JobScreen::kDrainAfterKill);
     drain_timer_.async_wait([this](const boost::system::error_code& error) {
       if (!error) give_up_output();

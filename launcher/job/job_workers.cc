@@ -14,7 +14,7 @@ void JobWorkers::begin(const JobPlan& plan) {
   workers_.assign(static_cast<std::size_t>(plan.world_size), WorkerRecord());
   running_ = workers_.size();
   started_ = 0;
-  stall_.reset();
+  attempt_end_.reset();
   for (const PlannedHost& planned : plan.hosts)
     for (const PlannedWorker& worker : planned.workers) {
       WorkerRecord& record = workers_[static_cast<std::size_t>(worker.rank)];

@@ -37,11 +37,17 @@ class JobWorkers {
   // Between two generations there are none: what hosts still say belongs to no worker.
   void clear() {
     workers_.clear();
-    stall_.reset();
+    attempt_end_.reset();
   }
-  // They have stalled, and are stopped for it (--on-stall stop).
-  void stalled(LauncherEnd end) { stall_ = std::move(end); }
-  const std::optional<LauncherEnd>& stall() const { return stall_; }
+  // Something other than a rank ended this attempt, and another attempt may follow: the ranks
+  // stalled (--on-stall stop), or the store was lost. The first reason stays.
+  void attempt_ends(LauncherEnd end) {
+    if (!attempt_end_) attempt_end_ = std::move(end);
+  }
+  const std::optional<LauncherEnd>& attempt_end() const { return attempt_end_; }
+  bool has_stalled() const {
+    return attempt_end_ && attempt_end_->reason == LauncherReason::kStalled;
+  }
 
   auto begin() const { return workers_.begin(); }
   auto end() const { return workers_.end(); }
@@ -76,7 +82,7 @@ class JobWorkers {
   std::vector<WorkerRecord> workers_;  // The index is the rank.
   std::size_t running_ = 0;
   std::size_t started_ = 0;
-  std::optional<LauncherEnd> stall_;
+  std::optional<LauncherEnd> attempt_end_;
 };
 
 }  // namespace ivy

@@ -76,8 +76,8 @@ void RankEvents::end_stalled() {
       .fix = "where they were, and whom they waited for, stands above; see docs/hangs.md",
       .exit_code = kExitStalled};
   job_.say("the ranks have stalled: " + job_.stopping_text() + " (--on-stall stop)");
-  job_.workers.stalled(std::move(end));
-  if (job_.options.max_restarts == 0) job_.take_stall_as_reason();
+  job_.workers.attempt_ends(std::move(end));
+  if (job_.options.max_restarts == 0) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kTimeUp);
 }
 

@@ -62,8 +62,9 @@ bool Restarts::decide(bool is_preempted) {
   AttemptFacts facts;
   facts.restarts = counted_;
   facts.host_lost = first == nullptr && has_lost;
-  facts.worker_failed = first != nullptr || (job_.workers.stall() && !has_lost);
-  if (first != nullptr || has_lost || job_.workers.stall())
+  const std::optional<LauncherEnd>& attempt_end = job_.workers.attempt_end();
+  facts.worker_failed = first != nullptr || (attempt_end && !has_lost);
+  if (first != nullptr || has_lost || attempt_end)
     facts.lived = std::chrono::duration_cast<milliseconds>(std::chrono::nanoseconds(
         (first != nullptr ? first->at_ns : reason.at_ns) - job_.started_at_ns));
   facts.could_not_start = std::any_of(
@@ -82,19 +83,21 @@ bool Restarts::decide(bool is_preempted) {
   keep_attempt(ends, reason, outcome);
   say_failed(first != nullptr  ? cause_with_device(*first, job_)
              : facts.host_lost ? lost_text(losses_.members())
-                               : "its ranks had stalled (--on-stall stop)");
+             : job_.workers.has_stalled()
+                 ? "its ranks had stalled (--on-stall stop)"
+                 : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
   return true;
 }
 
 const LauncherEnd& Restarts::ending_reason() const {
   if (job_.has_reason()) return job_.launcher_end;
   if (!losses_.members().empty()) return losses_.members().front().end;
-  return job_.workers.stall() ? *job_.workers.stall() : job_.launcher_end;
+  return job_.workers.attempt_end() ? *job_.workers.attempt_end() : job_.launcher_end;
 }
 
 bool Restarts::gives_up(bool host_lost) {
   if (host_lost) losses_.take_as_reason();
-  job_.take_stall_as_reason();
+  job_.take_attempt_end_as_reason();
   return false;
 }
 

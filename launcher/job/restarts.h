@@ -41,7 +41,8 @@ class Restarts {
  private:
   RestartLimits limits(int max_restarts) const;
   std::string missing() const;
-  // What ends the attempt besides its workers, or would: the job's own reason, a host, a stall.
+  // What ends the attempt besides its workers, or would: the job's own reason, a host, a stall, the
+  // store.
   const LauncherEnd& ending_reason() const;
   bool gives_up(bool host_lost);
   void say_failed(const std::string& cause);

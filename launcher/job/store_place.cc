@@ -4,6 +4,8 @@
 #include <set>
 #include <utility>
 
+#include "proto/os/clock.h"
+
 namespace ivy {
 namespace {
 
@@ -20,9 +22,6 @@ Advice advice_for(Code code, const std::string& host) {
               "--master-addr with an address that " + host + " has, or leave it out"};
     case Code::kAlreadyExists:
       return {cannot_listen, "--master-port with a port that is free there, or leave it out"};
-    case Code::kPermissionDenied:
-      return {"the job's store cannot keep a log",
-              "name a directory that can be written on the first host: --wal DIR"};
     default:
       return {cannot_listen, "--no-store: rank 0's framework then listens on MASTER_PORT"};
   }
@@ -65,9 +64,6 @@ Command StorePlace::open_command(std::uint32_t generation) const {
     most_workers = std::max(most_workers, host.workers.size());
   open.set_world_size(static_cast<std::uint32_t>(most_workers * job_.hosts.size()));
   open.set_stall_seconds(static_cast<std::uint32_t>(job_.options.stall_timeout.count()));
-  const std::string& log = job_.options.wal;
-  if (!log.empty())
-    open.set_wal_directory(log.starts_with('/') ? log : job_.options.working_directory + "/" + log);
   open.set_generation(generation);
   return command;
 }
@@ -94,24 +90,37 @@ bool StorePlace::opened(std::size_t index, const StoreOpened& opened) {
 }
 
 void StorePlace::lost(std::size_t index, const StoreLost& lost) {
+  if (index != host_) return;  // The store of an earlier first host.
+  host_.reset();
+  const JobState state = job_.phase.state();
+  // Between two attempts only an idle store is lost.
+  if (state == JobState::kRestarting) return open();
+  const bool all_ended_well =
+      state == JobState::kConfirming &&
+      std::all_of(job_.workers.begin(), job_.workers.end(),
+                  [](const WorkerRecord& worker) { return worker.end.status.success(); });
+  if (state == JobState::kDone || all_ended_well) return;
   const std::string& name = job_.hosts[index].name();
-  const std::string what = "the job's store on host " + name + " was lost";
-  if (!job_.has_reason() && job_.phase.state() != JobState::kDone)
-    job_.say(what + ": " + RemoteText(lost.why()).line());
-  job_.end_because(
-      LauncherReason::kStoreLost,
-      Diagnostic{.id = "IVY-R008",
-                 .what = what,
-                 .where = name,
-                 .cause = lost.why(),
-                 .fix = "the kernel log of the host may say who ended it;\n"
-                        "--no-store runs without one: rank 0's framework then serves on "
-                        "MASTER_PORT",
-                 .exit_code = kExitHostLost});
+  LauncherEnd end;
+  end.reason = LauncherReason::kStoreLost;
+  end.at_ns = monotonic_ns();
+  end.diagnostic = {.id = "IVY-R008",
+                    .what = "the job's store on host " + name + " was lost",
+                    .where = name,
+                    .cause = RemoteText(lost.why()).lines(),
+                    .fix = "the kernel log of the host may say who ended it;\n"
+                           "--no-store runs without one: rank 0's framework then serves on "
+                           "MASTER_PORT",
+                    .exit_code = kExitHostLost};
+  if (!job_.has_reason())
+    job_.say(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
+  job_.workers.attempt_ends(std::move(end));
+  if (job_.options.max_restarts == 0 || is_before_start(state)) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kHostLost);
 }
 
 void StorePlace::begin_generation(std::uint32_t generation) {
+  open();
   if (host_ == job_.plan.hosts.front().host_index && generation_ == generation) return;
   begins_ = true;
   Command command;

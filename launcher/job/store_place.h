@@ -1,5 +1,6 @@
-// The place of a job's store: the first host's supervisor opens it, and opens it anew where another
-// host becomes the first one. Every generation is begun there once. Thread: the loop's.
+// The host of a job's store: the first host's supervisor opens it. A new one is opened when another
+// host becomes the first, and for the attempt after a store was lost. Every generation is begun
+// there once. Thread: the loop's.
 #pragma once
 
 #include <cstddef>
@@ -14,10 +15,11 @@ class StorePlace {
  public:
   explicit StorePlace(JobContext& job) : job_(job) {}
 
-  // Has the first host of the plan listen, if it has not been asked to before.
+  // Has the first host of the plan listen, unless its store is open already.
   void open();
   // False: it cannot listen, and the job has been refused.
   bool opened(std::size_t index, const StoreOpened& opened);
+  // Ends the attempt; --max-restarts may start another one, which has a new store.
   void lost(std::size_t index, const StoreLost& lost);
   // The hosts have proved that no worker is left that could still write to the store. No worker may
   // start before it has forgotten what the last ones wrote.

@@ -86,6 +86,7 @@ constexpr OptionEntry kTable[] = {
     refused("gpu-bind", "", "--visible own shows each worker its own accelerators, --gpus-per-proc K gives it "
      "several"),
     refused("rankfile", "-rankfile --rf -rf", "the order of -H or of the hostfile is the order of ranks"),
+    refused("wal", "--store-wal", "the store keeps nothing on disk: --max-restarts N starts the job again, with a new store, if it is lost"),
     refused("gpu-ids", "", "set CUDA_VISIBLE_DEVICES with -x"),
     refused("workers", "--num-workers --nprocs --ranks --processes --gpus",
      "-n N starts N workers in all, --nproc-per-node N starts N on each host"),
@@ -287,9 +288,6 @@ constexpr OptionEntry kTable[] = {
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
     {"no-store", "", "", kNetwork, kHonoured, kOurs,
      "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
-    {"wal", "--store-wal", "DIR", kNetwork, kHonoured, kOurs,
-     "keep what the store has acknowledged in a log below DIR on the first host: a store that is "
-     "killed is started again, and the job goes on"},
     {"store-proxy", "", "", kNetwork, kHonoured, kOurs,
      "on hosts with several workers torch speaks to the store through one process of its own host: "
      "MASTER_ADDR is 127.0.0.1 there and MASTER_PORT differs from host to host"},

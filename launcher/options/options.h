@@ -131,7 +131,6 @@ struct NetworkOptions {
   std::vector<std::string> master_addresses;
   std::string master_addr_error;
   bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.
-  std::string wal;           // --wal: where the store keeps its log; empty: it keeps none.
   bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.
 };
 

@@ -146,8 +146,6 @@ std::string listening_lines(const Options& options, const JobPlan& plan) {
       out += "         and 127.0.0.1, the same ports\n";
     out += "listens: " + with_port(plan.master_address, plan.store_port) +
            " (the store, for clients that know the job's token)\n";
-    if (!options.wal.empty())
-      out += "log of the store: below " + options.wal + " on " + first + "\n";
   }
   for (const PlannedHost& host : plan.hosts) {
     if (!host.has_leaf) continue;

@@ -27,11 +27,12 @@ struct RestartLimits {
 struct AttemptFacts {
   int restarts = 0;                    // Restarts before it, less those after a lost host.
   std::chrono::milliseconds lived{0};  // From its start to its first failure.
-  bool worker_failed = false;          // A worker is the first cause: exit, signal, out of memory.
-  bool host_lost = false;              // A lost host is the first cause, and the others are enough.
-  bool could_not_start = false;        // Some worker's program was never executed.
-  bool has_leftovers = false;          // A process of it could not be ended.
-  bool job_is_ending = false;  // Ctrl-C, --timeout, a lost host: the launcher has its own reason.
+  // A worker is the first cause (exit, signal, out of memory), or a stall, or the lost store.
+  bool worker_failed = false;
+  bool host_lost = false;        // A lost host is the first cause, and the others are enough.
+  bool could_not_start = false;  // Some worker's program was never executed.
+  bool has_leftovers = false;    // A process of it could not be ended.
+  bool job_is_ending = false;    // Ctrl-C, --timeout, a lost host: the launcher has its own reason.
 };
 
 struct RestartDecision {

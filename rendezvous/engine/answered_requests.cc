@@ -1,6 +1,6 @@
 #include "rendezvous/engine/answered_requests.h"
 
-#include <algorithm>
+#include <utility>
 
 namespace ivy::store {
 
@@ -81,41 +81,8 @@ void AnsweredRequests::forget(Sessions::iterator session) {
 void AnsweredRequests::forget_ended() {
   while (!ended_.empty()) {
     const auto [ended_ns, session] = *ended_.begin();
-    if (now_ns_ - std::max(ended_ns, started_ns_) < limits_.kept_ns) return;
+    if (now_ns_ - ended_ns < limits_.kept_ns) return;
     forget(sessions_.find(session));
-  }
-}
-
-std::optional<AnsweredRequests::Kept> AnsweredRequests::kept(SessionId session,
-                                                             const Numbered& request,
-                                                             const Answer& answer) {
-  const auto* number = std::get_if<Number>(&answer);
-  if (std::holds_alternative<Error>(answer) || (number != nullptr && number->value != 1))
-    return std::nullopt;
-  return Kept{session, request.number, request.lowest, number != nullptr};
-}
-
-void AnsweredRequests::restore(const Kept& kept) {
-  if (kept.session == 0) {
-    forgot_early_ = true;
-    return;
-  }
-  Session& known = session_of(kept.session);
-  raise_lowest(known, kept.lowest);
-  // The session has no connection yet.
-  ended_.insert({known.ended_ns, kept.session});
-  if (kept.number < known.lowest) return;
-  remember(kept.session, kept.number, kept.is_number ? Answer(Number{1}) : Answer(Done{}));
-  while (answers_ > limits_.answers) forget_early();
-}
-
-void AnsweredRequests::each(const std::function<void(const Kept&)>& visit) const {
-  if (forgot_early_) visit({});
-  for (const auto& [id, session] : sessions_) {
-    for (const auto& [number, answer] : session.answers) {
-      const std::optional<Kept> one = kept(id, {number, session.lowest, false}, answer);
-      if (one) visit(*one);
-    }
   }
 }
 

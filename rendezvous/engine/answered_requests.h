@@ -16,9 +16,7 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <map>
-#include <optional>
 #include <set>
 #include <utility>
 #include <variant>
@@ -56,7 +54,6 @@ class AnsweredRequests {
   void end(SessionId session);
   // Forgets expired sessions. end() uses the time of the last call.
   void advance(std::uint64_t now_ns) {
-    if (started_ns_ == 0) started_ns_ = now_ns;
     now_ns_ = now_ns;
     if (!ended_.empty()) forget_ended();
   }
@@ -66,20 +63,6 @@ class AnsweredRequests {
   void remember(SessionId session, std::uint64_t number, Answer answer);
   // Forgets everything for a new generation: clients of the one before are not served any more.
   void clear();
-
-  // An answer to a request that has changed something, as the log keeps it. Session 0 says that
-  // sessions were forgotten early.
-  struct Kept {
-    SessionId session = 0;
-    std::uint64_t number = 0;
-    std::uint64_t lowest = 0;
-    bool is_number = false;  // The answer is the number 1; otherwise Done.
-  };
-  // Returns nothing if this answer need not be kept, because doing the request anew gives the same.
-  static std::optional<Kept> kept(SessionId session, const Numbered& request, const Answer& answer);
-  void restore(const Kept& kept);
-  // In the order of sessions and numbers.
-  void each(const std::function<void(const Kept&)>& visit) const;
 
   std::size_t sessions() const { return sessions_.size(); }
   std::size_t answers() const { return answers_; }
@@ -107,7 +90,6 @@ class AnsweredRequests {
   std::size_t answers_ = 0;
   bool forgot_early_ = false;
   std::uint64_t now_ns_ = 0;
-  std::uint64_t started_ns_ = 0;  // The time at which restored sessions ended.
 };
 
 }  // namespace ivy::store

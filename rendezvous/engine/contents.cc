@@ -19,10 +19,6 @@ Error too_long(const char* what, std::size_t bytes, std::size_t limit) {
                                            " bytes is longer than " + std::to_string(limit)};
 }
 
-Error unlike(const char* what) {
-  return Error{Code::kDataLoss, std::string("these effects belong to other contents: ") + what};
-}
-
 std::size_t cost_of(std::string_view key, std::string_view value) {
   return key.size() + value.size() + kKeyOverheadBytes;
 }
@@ -72,7 +68,6 @@ Result<void> Contents::room_for(std::size_t more_keys, std::size_t more_bytes) c
 Result<void> Contents::put(Space space, const std::string& key, std::string value,
                            bool is_set_once) {
   IVY_CHECK(check_entry(key, value));
-  IVY_CHECK(record_.room_for(key.size() + value.size()));
   auto& values = change(space).values;
   const auto found = values.find(key);
   const bool is_new = found == values.end();
@@ -82,7 +77,6 @@ Result<void> Contents::put(Space space, const std::string& key, std::string valu
   bytes_ = bytes_ - before + after;
   keys_ += is_new ? 1 : 0;
   changes_ += 1;
-  record_.note({EffectKind::kPut, space, key, value});
   if (is_new) {
     values.emplace(key, Entry{std::move(value), is_set_once});
   } else {
@@ -97,11 +91,9 @@ Result<void> Contents::put_all(Space space,
                                std::vector<std::pair<std::string, std::string>>& entries) {
   std::size_t more_bytes = 0;
   std::size_t more_keys = 0;
-  std::size_t record_bytes = 0;
   IVY_CHECK(check_key_count(entries.size()));
   for (const auto& [key, value] : entries) {
     IVY_CHECK(check_entry(key, value));
-    record_bytes += cost_of(key, value);
     const Entry* present = find(space, key);
     if (present == nullptr) {
       more_keys += 1;
@@ -111,7 +103,6 @@ Result<void> Contents::put_all(Space space,
     }
   }
   IVY_CHECK(room_for(more_keys, more_bytes));
-  IVY_CHECK(record_.room_for(record_bytes));
   for (auto& [key, value] : entries) IVY_ASSERT(put(space, key, std::move(value)).ok());
   return {};
 }
@@ -135,24 +126,20 @@ Result<void> Contents::append(Space space, const std::string& key, const std::st
   const std::size_t length = entry.value.size() + more.size();
   if (length > kMaxValueBytes) return too_long("a value", length, kMaxValueBytes);
   IVY_CHECK(room_for(0, more.size()));
-  IVY_CHECK(record_.room_for(key.size() + more.size()));
   bytes_ += more.size();
   changes_ += 1;
-  record_.note({EffectKind::kAppend, space, key, more});
   entry.is_set_once = false;
   entry.value += more;
   return {};
 }
 
-Result<bool> Contents::erase(Space space, const std::string& key) {
+bool Contents::erase(Space space, const std::string& key) {
   auto& values = change(space).values;
   const auto found = values.find(key);
   if (found == values.end()) return false;
-  IVY_CHECK(record_.room_for(key.size(), Journal::Use::kLess));
   bytes_ -= cost_of(key, found->second.value);
   keys_ -= 1;
   changes_ += 1;
-  record_.note({EffectKind::kErase, space, key});
   values.erase(found);
   return true;
 }
@@ -161,9 +148,6 @@ Result<std::size_t> Contents::push(Space space, const std::string& key, std::str
   IVY_CHECK(check_entry(key, item));
   const std::size_t cost = cost_of(key, item);
   IVY_CHECK(room_for(1, cost));
-  // A client may wait for the item: then the same record also holds the pop.
-  IVY_CHECK(record_.room_for(cost + cost_of(key, {})));
-  record_.note({EffectKind::kPush, space, key, item});
   bytes_ += cost;
   keys_ += 1;
   changes_ += 1;
@@ -172,12 +156,7 @@ Result<std::size_t> Contents::push(Space space, const std::string& key, std::str
   return queue.size();
 }
 
-Result<std::string> Contents::pop(Space space, const std::string& key) {
-  IVY_CHECK(record_.room_for(key.size(), Journal::Use::kLess));
-  return take_front(space, key);
-}
-
-std::string Contents::take_front(Space space, const std::string& key) {
+std::string Contents::pop(Space space, const std::string& key) {
   auto& queues = change(space).queues;
   const auto queue = queues.find(key);
   std::string item = std::move(queue->second.front());
@@ -185,7 +164,6 @@ std::string Contents::take_front(Space space, const std::string& key) {
   bytes_ -= cost_of(key, item);
   keys_ -= 1;
   changes_ += 1;
-  record_.note({EffectKind::kPop, space, key});
   if (queue->second.empty()) queues.erase(queue);
   return item;
 }
@@ -202,14 +180,11 @@ Result<Contents::Barrier*> Contents::barrier_for(Space space, const store::Barri
   const std::size_t cost = barrier_cost(request.name, request.size);
   const std::size_t before = is_new ? 0 : known->cost_bytes;
   IVY_CHECK(room_for(is_new ? 1 : 0, cost > before ? cost - before : 0));
-  // The record of the round holds the calls of the round before.
-  IVY_CHECK(record_.room_for(std::max(cost, before)));
   bytes_ = bytes_ - before + cost;
   keys_ += is_new ? 1 : 0;
   Barrier& barrier = is_new ? change(space).barriers[request.name] : *known;
   barrier.size = request.size;
   barrier.cost_bytes = cost;
-  note_barrier(space, request.name, barrier);
   return &barrier;
 }
 
@@ -219,137 +194,10 @@ Contents::Barrier* Contents::find_barrier(Space space, std::string_view name) {
   return found == barriers.end() ? nullptr : &found->second;
 }
 
-Result<void> Contents::room_for_round(const Barrier& barrier) const {
-  return record_.room_for(barrier.cost_bytes, Journal::Use::kLess);
-}
-
-void Contents::begin_next_round(Space space, const std::string& name, Barrier& barrier) {
-  barrier.arrived.clear();
-  barrier.round += 1;
-  note_barrier(space, name, barrier);
-}
-
 void Contents::clear() {
   spaces_ = {};
   bytes_ = 0;
   keys_ = 0;
-}
-
-Result<void> Contents::redo_value(const Effect& effect, KeySpace& space) {
-  const auto found = space.values.find(effect.key);
-  if (effect.kind == EffectKind::kPut && found == space.values.end()) {
-    space.values.emplace(effect.key, Entry{std::string(effect.value)});
-    bytes_ += cost_of(effect.key, effect.value);
-    keys_ += 1;
-    return {};
-  }
-  if (found == space.values.end()) return unlike("a key that is missing");
-  std::string& value = found->second.value;
-  if (effect.kind == EffectKind::kPut) {
-    bytes_ = bytes_ - value.size() + effect.value.size();
-    value = effect.value;
-  } else if (effect.kind == EffectKind::kAppend) {
-    if (value.size() + effect.value.size() > kMaxValueBytes)
-      return unlike("a value that is too long");
-    bytes_ += effect.value.size();
-    value += effect.value;
-  } else {
-    bytes_ -= cost_of(found->first, value);
-    keys_ -= 1;
-    space.values.erase(found);
-  }
-  return {};
-}
-
-Result<void> Contents::redo_queue(const Effect& effect, KeySpace& space) {
-  const std::string key(effect.key);
-  if (effect.kind == EffectKind::kPush) {
-    space.queues[key].emplace_back(effect.value);
-    bytes_ += cost_of(effect.key, effect.value);
-    keys_ += 1;
-    return {};
-  }
-  if (!space.queues.contains(key)) return unlike("a queue that is missing");
-  take_front(effect.space, key);
-  return {};
-}
-
-void Contents::redo_barrier(const Effect& effect, KeySpace& space) {
-  const auto [found, is_new] = space.barriers.try_emplace(std::string(effect.key));
-  Barrier& barrier = found->second;
-  bytes_ -= barrier.cost_bytes;
-  keys_ += is_new ? 1 : 0;
-  barrier.size = effect.number;
-  barrier.round = effect.round;
-  barrier.last_calls.clear();
-  barrier.last_calls.insert(effect.calls.begin(), effect.calls.end());
-  barrier.cost_bytes = barrier_cost(effect.key, effect.number);
-  bytes_ += barrier.cost_bytes;
-}
-
-Result<void> Contents::redo(const Effect& effect) {
-  KeySpace& space = change(effect.space);
-  if (effect.kind == EffectKind::kPush || effect.kind == EffectKind::kPop)
-    return redo_queue(effect, space);
-  if (effect.kind != EffectKind::kBarrier) return redo_value(effect, space);
-  redo_barrier(effect, space);
-  return {};
-}
-
-namespace {
-
-Effect effect_of(Space space, std::string_view name, const Contents::Barrier& barrier) {
-  Effect effect{EffectKind::kBarrier, space, name, {}, barrier.size, barrier.round};
-  effect.calls.assign(barrier.last_calls.begin(), barrier.last_calls.end());
-  return effect;
-}
-
-// Writes the entries after the cursor's key. Returns true at the end of the section.
-template <class Map, class Write>
-bool pass(const Map& map, SnapshotCursor& cursor, const EffectWriter& writer,
-          std::size_t most_bytes, const Write& write) {
-  auto at = cursor.last_key ? map.upper_bound(*cursor.last_key) : map.begin();
-  for (; at != map.end() && writer.bytes() < most_bytes; ++at) {
-    write(at->first, at->second);
-    cursor.last_key = at->first;
-  }
-  return at == map.end();
-}
-
-}  // namespace
-
-void Contents::note_barrier(Space space, std::string_view name, const Barrier& barrier) {
-  if (record_.is_kept()) record_.note(effect_of(space, name, barrier));
-}
-
-void Contents::write_snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
-                              EffectWriter& writer) const {
-  while (!cursor.done() && writer.bytes() < most_bytes) {
-    const auto space = static_cast<Space>(cursor.space);
-    const KeySpace& there = of(space);
-    const auto put = [&](const std::string& key, const Entry& entry) {
-      writer.write({EffectKind::kPut, space, key, entry.value});
-    };
-    const auto push = [&](const std::string& key, const Queue& items) {
-      for (const std::string& item : items) writer.write({EffectKind::kPush, space, key, item});
-    };
-    const auto meet = [&](const std::string& name, const Barrier& barrier) {
-      writer.write(effect_of(space, name, barrier));
-    };
-    bool is_over = false;
-    switch (cursor.section) {
-      case SnapshotCursor::Section::kValues:
-        is_over = pass(there.values, cursor, writer, most_bytes, put);
-        break;
-      case SnapshotCursor::Section::kQueues:
-        is_over = pass(there.queues, cursor, writer, most_bytes, push);
-        break;
-      case SnapshotCursor::Section::kBarriers:
-        is_over = pass(there.barriers, cursor, writer, most_bytes, meet);
-        break;
-    }
-    if (is_over) cursor.next_section();
-  }
 }
 
 }  // namespace ivy::store

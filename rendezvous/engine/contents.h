@@ -1,6 +1,6 @@
 // What the store holds: values, queues and barriers of each space, within the store's limits. Every
-// change is refused as a whole or made, counted, and noted for the journal; the bytes and keys that
-// it counts are always those that are there.
+// change is refused as a whole or made and counted; the bytes and keys that it counts are always
+// those that are there.
 //
 // Pure. Thread: one at a time.
 #pragma once
@@ -18,8 +18,6 @@
 #include <vector>
 
 #include "proto/contract/status.h"
-#include "rendezvous/engine/effect.h"
-#include "rendezvous/engine/journal.h"
 #include "rendezvous/engine/requests.h"
 #include "rendezvous/engine/waiters.h"
 
@@ -54,7 +52,7 @@ class Contents {
     std::map<std::uint32_t, std::set<WaiterId>> arrived = {};
     std::map<std::uint32_t, std::uint64_t> last_calls = {};  // Calls of the round before.
     std::size_t cost_bytes = 0;
-    // Both are for barriers that end with a loss, and are not in the log.
+    // Both are for barriers that end with a loss.
     bool ends_with_a_loss = false;
     std::optional<std::uint32_t> lost_member = {};
     // The answer to everybody once a member is lost.
@@ -88,20 +86,15 @@ class Contents {
   // Appends to the value, which exists.
   Result<void> append(Space space, const std::string& key, const std::string& more);
   // Returns whether the key was there.
-  Result<bool> erase(Space space, const std::string& key);
+  bool erase(Space space, const std::string& key);
   // Returns how many items are in the queue then.
   Result<std::size_t> push(Space space, const std::string& key, std::string item);
   // Takes the oldest item of a queue that exists, which is removed with its last one.
-  Result<std::string> pop(Space space, const std::string& key);
-  // The same for a waiting pop, whose record push() has made sure of.
-  std::string take_front(Space space, const std::string& key);
+  std::string pop(Space space, const std::string& key);
   // Returns the barrier of that name; creates it if needed. Its size may change between rounds
   // only.
   Result<Barrier*> barrier_for(Space space, const store::Barrier& request);
   Barrier* find_barrier(Space space, std::string_view name);
-  // Whether the record of the round that would be complete now has room.
-  Result<void> room_for_round(const Barrier& barrier) const;
-  void begin_next_round(Space space, const std::string& name, Barrier& barrier);
 
   void clear();
   std::size_t bytes() const { return bytes_; }
@@ -110,27 +103,15 @@ class Contents {
   // Waits that are satisfied and members that arrive are progress, too.
   void count_change() { changes_ += 1; }
 
-  // The record of the request that is being served.
-  EffectRecord& record() { return record_; }
-  // Makes the change of an effect again, before any client has joined. DataLoss: it does not fit.
-  Result<void> redo(const Effect& effect);
-  // Writes the next piece of a snapshot, up to most_bytes.
-  void write_snapshot(SnapshotCursor& cursor, std::size_t most_bytes, EffectWriter& writer) const;
-
  private:
   KeySpace& change(Space space) { return spaces_[static_cast<std::size_t>(space)]; }
   Result<void> room_for(std::size_t more_keys, std::size_t more_bytes) const;
-  void note_barrier(Space space, std::string_view name, const Barrier& barrier);
-  Result<void> redo_value(const Effect& effect, KeySpace& space);
-  Result<void> redo_queue(const Effect& effect, KeySpace& space);
-  void redo_barrier(const Effect& effect, KeySpace& space);
 
   const EngineLimits limits_;
   std::array<KeySpace, kSpaces> spaces_;
   std::size_t bytes_ = 0;
   std::size_t keys_ = 0;
   std::uint64_t changes_ = 0;
-  EffectRecord record_;
 };
 
 }  // namespace ivy::store

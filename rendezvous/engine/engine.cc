@@ -112,7 +112,6 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   } else {
     serve_now(std::move(body), here);
   }
-  contents_.record().end();
 }
 
 // Serves a numbered request. Such a request does not wait, so its own answer is the first reply.
@@ -141,13 +140,6 @@ void Engine::serve(const Numbered& numbered, SessionId session, Request request,
   AnsweredRequests::Answer given = Done{};
   if (const auto* number = std::get_if<Number>(&body)) given = *number;
   if (const auto* error = std::get_if<Error>(&body)) given = *error;
-  // The log keeps only answers to requests that changed something; any other may be done again when
-  // it is repeated to another process.
-  if (!contents_.record().empty()) {
-    const std::optional<AnsweredRequests::Kept> kept =
-        AnsweredRequests::kept(session, numbered, given);
-    if (kept) contents_.record().note(effect_of(*kept));
-  }
   answered_.remember(session, numbered.number, std::move(given));
 }
 
@@ -215,13 +207,6 @@ void Engine::answer_lost_barriers(Replies& out) {
   }
 }
 
-void Engine::forget_everything(std::uint32_t next_generation) {
-  contents_.clear();
-  watches_.clear();
-  answered_.clear();
-  generation_ = next_generation;
-}
-
 void Engine::begin_generation(std::uint32_t generation, Replies& out) {
   const Error ended{Code::kAborted, "generation " + std::to_string(generation_) + " has ended"};
   for (const WaiterId id : waiters_.all()) {
@@ -229,9 +214,10 @@ void Engine::begin_generation(std::uint32_t generation, Replies& out) {
     answer_to(waiter.client, waiter.request, ended, out);
     waiters_.remove(id);
   }
-  forget_everything(generation);
-  contents_.record().note({.kind = EffectKind::kGeneration, .number = generation});
-  contents_.record().end();
+  contents_.clear();
+  watches_.clear();
+  answered_.clear();
+  generation_ = generation;
 }
 
 const std::string* Engine::lasting_value(Space space, const std::string& key) const {
@@ -244,31 +230,6 @@ const std::string* Engine::lasting_value(Space space, const std::string& key) co
 void Engine::set_companions(ClientId client, RequestId request, std::vector<Companion> companions) {
   if (const WaiterId waiting = waiters_.find(client, request); waiting != 0)
     waiters_.find(waiting)->companions = std::move(companions);
-}
-
-Result<void> Engine::replay(std::string_view effects) {
-  PayloadReader in(effects);
-  while (!in.done()) {
-    const Effect effect = IVY_TRY(read_effect(in));
-    if (effect.kind == EffectKind::kGeneration) {
-      forget_everything(effect.number);
-    } else if (effect.kind == EffectKind::kAnswered) {
-      answered_.restore(effect.answered);
-    } else {
-      IVY_CHECK(contents_.redo(effect));
-    }
-  }
-  return {};
-}
-
-void Engine::write_snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
-                            std::vector<std::string>& records) const {
-  EffectWriter writer(records);
-  if (!std::exchange(cursor.has_begun, true)) {
-    writer.write({.kind = EffectKind::kGeneration, .number = generation_});
-    answered_.each([&](const AnsweredRequests::Kept& kept) { writer.write(effect_of(kept)); });
-  }
-  contents_.write_snapshot(cursor, most_bytes, writer);
 }
 
 }  // namespace ivy::store

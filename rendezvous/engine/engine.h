@@ -24,7 +24,6 @@
 #include "proto/contract/status.h"
 #include "rendezvous/engine/answered_requests.h"
 #include "rendezvous/engine/contents.h"
-#include "rendezvous/engine/journal.h"
 #include "rendezvous/engine/requests.h"
 #include "rendezvous/engine/wait_graph.h"
 #include "rendezvous/engine/waiters.h"
@@ -105,25 +104,12 @@ class Engine : public StoreFront {
   std::uint64_t requests() const { return requests_; }
   void count_request() { requests_ += 1; }
 
-  // Records every change in this journal from now on; nullptr: in none. The journal must outlive
-  // the engine, or be replaced by nullptr.
-  void journal_to(Journal* journal) { contents_.record().keep_in(journal); }
-  // Replays one record, before any client has joined. DataLoss: these are no effects, or do not fit
-  // the contents; the engine is unusable then.
-  Result<void> replay(std::string_view effects);
-  // Adds the next piece, of about most_bytes, of the whole contents to `records`, whose replay in a
-  // new engine gives the same contents. For changes between two pieces see covered_effects
-  // (effect.h).
-  void write_snapshot(SnapshotCursor& cursor, std::size_t most_bytes,
-                      std::vector<std::string>& records) const;
-
  private:
   void serve(const Numbered& numbered, SessionId session, Request request, Serving& here);
   std::string overdue_text(const Waiting& overdue, std::uint64_t now_ns);
   bool may_explain(std::uint64_t now_ns);
   void note_loss(const Waiter& waiter);
   void answer_lost_barriers(Replies& out);
-  void forget_everything(std::uint32_t next_generation);
 
   const EngineLimits limits_;
   std::uint32_t generation_ = 0;

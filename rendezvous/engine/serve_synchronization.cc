@@ -16,14 +16,14 @@ void tell_pushed(Serving& here, const std::string& key) {
     const Waiter& waiter = *here.waiters.find(id);
     if (waiter.kind != WaitKind::kItem) continue;
     if (!queues.contains(key)) return;
-    here.answer(waiter, Value{here.contents.take_front(here.space, key)});
+    here.answer(waiter, Value{here.contents.pop(here.space, key)});
     here.waiters.remove(id);
   }
   if (!queues.contains(key)) return;
   for (const WaiterId id : here.waiters.missing(here.space, key)) here.settle(id, key);
 }
 
-void complete(Serving& here, const std::string& name, Contents::Barrier& barrier) {
+void complete(Serving& here, Contents::Barrier& barrier) {
   barrier.last_calls.clear();
   for (const auto& [member, ids] : barrier.arrived) {
     for (const WaiterId id : ids) {
@@ -33,7 +33,8 @@ void complete(Serving& here, const std::string& name, Contents::Barrier& barrier
       here.waiters.remove(id);
     }
   }
-  here.contents.begin_next_round(here.space, name, barrier);
+  barrier.arrived.clear();
+  barrier.round += 1;
 }
 
 void cancel(Serving& here, RequestId request) {
@@ -66,10 +67,9 @@ void QueuePop::serve(Serving& here) && {
     return here.begin_wait(here.waiter(WaitKind::kItem, {std::move(key)}, *wait_until_ns));
   }
   const auto length = static_cast<std::int64_t>(queue->second.size());
-  Result<std::string> item = here.contents.pop(here.space, key);
-  if (!item.ok()) return here.answer(item.error());
-  if (counted) return here.answer(Popped{length, std::move(*item)});
-  here.answer(Value{std::move(*item)});
+  std::string item = here.contents.pop(here.space, key);
+  if (counted) return here.answer(Popped{length, std::move(item)});
+  here.answer(Value{std::move(item)});
 }
 
 void QueueLength::serve(Serving& here) && {
@@ -100,18 +100,13 @@ void Barrier::serve(Serving& here) && {
   Contents::Barrier& barrier = **found;
   barrier.ends_with_a_loss |= ends_with_a_loss;
   if (barrier.lost_member) return here.answer(barrier.loss());
-  // If the log has no room, only the last member is refused and may retry: the others keep waiting.
-  if (barrier.arrived.size() + (barrier.arrived.contains(member) ? 0 : 1) == barrier.size) {
-    const Result<void> room = here.contents.room_for_round(barrier);
-    if (!room.ok()) return here.answer(room.error());
-  }
   Waiter waiter = here.waiter(WaitKind::kBarrier, {name}, deadline_ns);
   waiter.member = member;
   waiter.at_least = static_cast<std::int64_t>(call);
   barrier.arrived[member].insert(
       here.waiters.add(std::move(waiter), [](const std::string&) { return false; }));
   here.contents.count_change();
-  if (barrier.arrived.size() == barrier.size) complete(here, name, barrier);
+  if (barrier.arrived.size() == barrier.size) complete(here, barrier);
 }
 
 void AddAndWait::serve(Serving& here) && {

@@ -72,10 +72,9 @@ void Append::serve(Serving& here) && {
 }
 
 void Delete::serve(Serving& here) && {
-  const Result<bool> erased = here.contents.erase(here.space, key);
-  if (!erased.ok()) return here.answer(erased.error());
-  here.answer(Number{*erased ? 1 : 0});
-  if (*erased) here.tell_watches(key, Changed::What::kDeleted, {});
+  const bool was_there = here.contents.erase(here.space, key);
+  here.answer(Number{was_there ? 1 : 0});
+  if (was_there) here.tell_watches(key, Changed::What::kDeleted, {});
 }
 
 void MultiGet::serve(Serving& here) && {

@@ -3,7 +3,7 @@
 // (job_process.h), which authenticates the client. Any other connection is closed.
 //
 // Nothing is kept of a job whose token file is gone. The process of a job without connections is
-// stopped after a while: its memory is freed, and its contents are lost unless it keeps a log.
+// stopped after a while: its memory is freed, and its contents are lost.
 //
 // Thread: the loop's. Lifetime: until stop() and one more turn of the loop.
 #pragma once
@@ -30,7 +30,6 @@
 namespace ivy::store {
 
 struct JobServerOptions {
-  std::string wal;         // Directory of the jobs' logs; empty: none.
   std::size_t jobs = 256;  // At a time; bounds all memory to jobs x memory_bytes.
   std::uint64_t memory_bytes = 256ull << 20;  // Each job's process may use as much.
   std::uint64_t connections = 4096;           // Each job may have so many.

@@ -83,7 +83,6 @@ class RendezvousProcess {
       : options_(std::move(options)), server_(loop_, server_options(token)) {}
 
   Result<void> listen() {
-    if (!options_.wal.empty()) IVY_CHECK(server_.keep_in(options_.wal));
     IVY_CHECK(listen_on_addresses(options_));
     for (const int fd : options_.native_fds) server_.listen(fd, Dialect::kNative);
     for (const int fd : options_.torch_fds) server_.listen(fd, Dialect::kTorch);
@@ -121,7 +120,7 @@ class RendezvousProcess {
       std::_Exit(kExitInternal);  // Memory must not be allocated any more.
     }
     server_.stop();
-    return exit_code_;
+    return 0;
   }
 
  private:
@@ -146,11 +145,6 @@ class RendezvousProcess {
       server.engine.waiting_bytes = std::min<std::uint64_t>(server.engine.waiting_bytes, bytes / 8);
     }
     server.log = [this](const std::string& text) { say("log " + text); };
-    server.log_lost = [this](const std::string& text) {
-      say("end " + text);
-      exit_code_ = kExitInternal;
-      loop_.stop();
-    };
     return server;
   }
 
@@ -286,7 +280,6 @@ class RendezvousProcess {
   boost::asio::steady_timer rest_timer_{loop_};
   std::optional<std::uint64_t> idle_since_ns_;
   std::uint64_t said_at_ = 0;
-  int exit_code_ = 0;
 };
 
 int complain(const Error& error) {
@@ -308,7 +301,6 @@ int serve_many(const ServeOptions& options) {
   jobs.jobs = options.jobs;
   jobs.connections = options.job_connections;
   jobs.idle_seconds = options.idle_seconds;
-  jobs.wal = options.wal;
   if (options.job_memory_mib > 0) jobs.memory_bytes = options.job_memory_mib << 20;
   jobs.log = [&say](const std::string& text) { say("log " + text); };
   boost::asio::io_context loop{1};

@@ -12,8 +12,7 @@
 //   by the latter, per job   --job HEX --token-file PATH --adopt-fd N --idle-seconds N
 //                            --job-memory MIB
 //
-// torch cannot authenticate: its socket is for loopback and the listed addresses only. With --wal
-// DIRECTORY, in each of these ways, acknowledged changes outlive the process (wal_file.h).
+// torch cannot authenticate: its socket is for loopback and the listed addresses only.
 //
 // The role `ivy-rendezvous leaf` (leaf_serve.h) takes the same options, and --root ADDRESS:PORT,
 // the store's native socket. On SIGUSR1 either says how many requests it has served.

@@ -25,10 +25,6 @@ struct Option {
 
 const Option kCommonOptions[] = {
     {"--listen", &ServeOptions::listen, "ADDRESS:PORT", "numeric; port 0: any"},
-    {"--wal", &ServeOptions::wal, "DIR",
-     "keep what was acknowledged in DIR/JOB.wal: it outlives kill -9. Without it a store that ends "
-     "has lost "
-     "everything, and its clients are told so (EpochLost)"},
     {"--token-fd", &ServeOptions::token_fd},
     {"--owner-fd", &ServeOptions::owner_fd},
     {"--control-fd", &ServeOptions::control_fd},
@@ -97,6 +93,7 @@ bool take(std::string_view text, std::vector<std::string>& field) {
 }
 
 Result<void> take_option(std::string_view name, std::string_view value, ServeOptions& options) {
+  if (name == "--wal") return wrong_option("--wal is gone: a store keeps nothing on disk");
   for (const Group& group : kGroups) {
     for (const Option& option : group.options) {
       if (option.name != name) continue;

@@ -35,7 +35,6 @@ struct ServeOptions : JobsOptions {
   std::string listen;                   // An ADDRESS:PORT for the native dialect.
   std::string torch;
   std::uint32_t stall_seconds = 0;
-  std::string wal;  // The directory of the log.
 };
 
 // What --help says, made from the table of options.

@@ -52,13 +52,6 @@ Server::Server(boost::asio::io_context& loop, ServerOptions options)
       log_(options_.log),
       admission_(options_.torch_peers, log_),
       listeners_(loop, log_),
-      durable_(loop, {[this](Replies& released, bool has_caught_up) {
-                        hand_out(released);
-                        if (has_caught_up) return go_on();
-                        end_turn();
-                      },
-                      [this](const Error& error, Replies& failed) { lose_log(error, failed); },
-                      [this](const std::string& line) { log_(line); }}),
       buffer_(std::make_unique<char[]>(kReadBytes)),
       ready_(loop, dup(readiness_.descriptor())),
       timer_(loop) {
@@ -71,13 +64,6 @@ Server::Server(boost::asio::io_context& loop, ServerOptions options)
 
 Server::~Server() { stop(); }
 
-Result<void> Server::keep_in(const std::string& directory) {
-  IVY_CHECK(durable_.keep_in(directory, options_.job_id, engine_, options_.generation));
-  identity_.epoch = durable_.epoch();
-  end_turn();
-  return {};
-}
-
 void Server::listen(int listening_fd, Dialect dialect) {
   listeners_.add(listening_fd, [this, dialect](Descriptor socket, const sockaddr_storage& from) {
     take_client(std::move(socket), from, dialect);
@@ -85,7 +71,7 @@ void Server::listen(int listening_fd, Dialect dialect) {
 }
 
 void Server::answer(Replies& replies) {
-  if (!durable_.hold(replies)) hand_out(replies);
+  hand_out(replies);
   end_turn();
 }
 
@@ -171,8 +157,7 @@ bool Server::reads_its_replies(const Session& session) const {
 // Reads no more before earlier requests are served and replies are sent.
 void Server::wait_readable(const SessionPointer& session) {
   if (session->closed) return;
-  session->wanted.read =
-      !session->connection->has_more() && reads_its_replies(*session) && !durable_.is_behind();
+  session->wanted.read = !session->connection->has_more() && reads_its_replies(*session);
   if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
 }
 
@@ -191,7 +176,7 @@ void Server::receive(const SessionPointer& session, std::string_view bytes) {
   sessions_.update(*session);
   touch(session);
   sessions_.count_bytes(*session);
-  if (!durable_.hold(replies)) hand_out(replies);
+  hand_out(replies);
   if (!served.ok()) {
     send_some(session);
     disconnect(session, served.error().message);
@@ -234,10 +219,9 @@ void Server::end_turn() {
   Replies due;
   const std::uint64_t now_ns = monotonic_ns();
   const std::uint64_t next_ns = front_.advance(now_ns, due);
-  if (!durable_.hold(due)) hand_out(due);
+  hand_out(due);
   if (const std::uint64_t changes = front_.changes(); changes != progress_.changes)
     progress_ = {changes, now_ns};
-  durable_.commit();
   serve_touched();
   while (sessions_.torch_bytes() > options_.limits.torch_bytes) {
     const SessionPointer most = sessions_.heaviest_torch();
@@ -262,7 +246,7 @@ void Server::serve_touched() {
     session->touched = false;
     if (!session->closed) send_some(session);
     if (session->closed) continue;
-    if (session->connection->has_more() && reads_its_replies(*session) && !durable_.is_behind()) {
+    if (session->connection->has_more() && reads_its_replies(*session)) {
       receive(session, {});
     } else {
       wait_readable(session);
@@ -281,14 +265,6 @@ void Server::send_some(const SessionPointer& session) {
   if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
 }
 
-// Ends the service: changes that are only in memory must not be seen any more.
-void Server::lose_log(const Error& error, Replies& failed) {
-  hand_out(failed);
-  for (const SessionPointer& session : sessions_.all()) send_some(session);
-  stop();
-  if (options_.log_lost) options_.log_lost(error.message);
-}
-
 void Server::disconnect(const SessionPointer& held, const std::string& because) {
   const SessionPointer session = held;  // `held` may be the list's own.
   if (session->closed) return;
@@ -304,7 +280,7 @@ void Server::disconnect(const SessionPointer& held, const std::string& because) 
 void Server::begin_generation(std::uint32_t generation) {
   Replies replies;
   front_.begin_generation(generation, replies);
-  hand_out(replies);  // They depend on nothing on the disk.
+  hand_out(replies);
   end_turn();
   const std::vector<SessionPointer> former = sessions_.all();
   for (const SessionPointer& session : former) disconnect(session, {});
@@ -319,7 +295,6 @@ void Server::stop() {
   timer_.cancel();
   boost::system::error_code ignored;
   ready_.close(ignored);
-  durable_.close();
   listeners_.close();
   for (const SessionPointer& session : sessions_.all()) disconnect(session, {});
 }

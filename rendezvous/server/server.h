@@ -29,7 +29,6 @@
 #include "rendezvous/engine/engine.h"
 #include "rendezvous/server/admission.h"
 #include "rendezvous/server/alive.h"
-#include "rendezvous/server/durable_replies.h"
 #include "rendezvous/server/limited_log.h"
 #include "rendezvous/server/listeners.h"
 #include "rendezvous/server/readiness.h"
@@ -62,9 +61,6 @@ struct ServerOptions {
   EngineLimits engine;
   ServerLimits limits;
   std::function<void(const std::string&)> log;
-  // Called when the log on the disk (keep_in) cannot be written any more. Every request that it
-  // would have made durable has been answered with an error, and no client is served any more.
-  std::function<void(const std::string&)> log_lost;
   // For a leaf's server (leaf_serve.cc): its clients' requests go to this front, not to an engine
   // of the server's own, and they are greeted with `epoch`, that of the store behind it. The front
   // outlives the server.
@@ -80,10 +76,6 @@ class Server {
   ~Server();
 
   using Dialect = store::Dialect;
-  // Call it before listen(): replays the log in this directory (wal_file.h) and takes its epoch;
-  // changes that are acknowledged from now on are in the log and outlive this process.
-  // FailedPrecondition: the log is of a later generation than ServerOptions.
-  Result<void> keep_in(const std::string& directory);
   // Takes a listening socket over.
   void listen(int listening_fd, Dialect dialect);
   // Takes over a connection of the native dialect, and the bytes that were already read from it.
@@ -122,7 +114,6 @@ class Server {
   void tick();
   void set_timer(std::uint64_t next_ns);
   bool reads_its_replies(const Session& session) const;
-  void lose_log(const Error& error, Replies& failed);
 
   struct Progress {
     std::uint64_t changes = 0;  // The front's, at the end of the last turn.
@@ -138,7 +129,6 @@ class Server {
   Admission admission_;
   Listeners listeners_;
   Sessions sessions_;
-  DurableReplies durable_;
   const std::unique_ptr<char[]> buffer_;
   Readiness readiness_;
   boost::asio::posix::stream_descriptor ready_;

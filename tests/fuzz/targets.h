@@ -17,7 +17,6 @@ void native_dialect(std::string_view bytes);
 void torch_dialect_a(std::string_view bytes);
 void torch_dialect_c(std::string_view bytes);
 void store_client(std::string_view bytes);
-void write_ahead_log(std::string_view bytes);
 void control_wire(std::string_view bytes);
 void peer_greeting(std::string_view bytes);
 void peer_frames(std::string_view bytes);
@@ -49,9 +48,6 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"stack_text", stack_text},
     {"tuning_table", tuning_table},
     {"pmi", pmi},
-#ifdef IVY_FUZZ_LOG
-    {"write_ahead_log", write_ahead_log},
-#endif
 });
 
 // Reads an input as a script; behind its end everything is zero.

@@ -673,7 +673,6 @@ struct StoreTrouble {
 const StoreTrouble kStoreTroubles[] = {
     {Code::kNotFound, "--master-addr with an address that node1 has"},
     {Code::kAlreadyExists, "--master-port with a port that is free there"},
-    {Code::kPermissionDenied, "name a directory that can be written on the first host: --wal DIR"},
     {Code::kInternal, "--no-store: rank 0's framework then listens on MASTER_PORT"},
 };
 

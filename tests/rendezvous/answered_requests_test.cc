@@ -144,46 +144,5 @@ TEST(AnsweredRequestsTest, BeyondTheLimitTheLongestGoneIsForgottenAndThatIsSaid)
   EXPECT_EQ(memory.ask(7, 3, 1, true), "done");
 }
 
-TEST(AnsweredRequestsTest, WhatIsKeptIsRestoredAndEndsWithTheStart) {
-  Memory before({4, 3, 10 * kMinute});
-  before.answered.begin(7);
-  EXPECT_EQ(before.ask(7, 1, 1), "new");
-  EXPECT_EQ(before.ask(7, 2, 1), "new");
-  EXPECT_EQ(before.ask(7, 3, 1), "new");
-  ASSERT_EQ(before.answered.find(7, {4, 2, false}).known, Known::kNew);
-  before.answered.remember(7, 4, Number{1});
-  AnsweredRequests after;
-  std::size_t kept = 0;
-  before.answered.each([&](const AnsweredRequests::Kept& one) {
-    ++kept;
-    after.restore(one);
-  });
-  EXPECT_EQ(kept, 2u) << "what has changed nothing (a number that is not 1) is not kept";
-  after.advance(1000 * kMinute);
-  after.advance(1009 * kMinute);
-  after.begin(7);
-  EXPECT_EQ(after.find(7, {1, 1, true}).known, Known::kPast);
-  EXPECT_EQ(after.find(7, {2, 1, true}).known, Known::kNew);
-  EXPECT_EQ(after.find(7, {3, 1, true}).known, Known::kAnswered);
-  const AnsweredRequests::Finding found = after.find(7, {4, 1, true});
-  ASSERT_EQ(found.known, Known::kAnswered);
-  EXPECT_EQ(std::get<Number>(*found.answer).value, 1);
-  after.end(7);
-  after.advance(1019 * kMinute);
-  EXPECT_EQ(after.sessions(), 0u);
-}
-
-// That something was forgotten early is known after a start as well.
-TEST(AnsweredRequestsTest, GapsAreKept) {
-  AnsweredRequests after({1, 1, 10 * kMinute});
-  after.restore({7, 1, 1, false});
-  after.restore({8, 1, 1, false});
-  EXPECT_EQ(after.answers(), 1u);
-  AnsweredRequests next;
-  after.each([&](const AnsweredRequests::Kept& one) { next.restore(one); });
-  next.begin(7);
-  EXPECT_EQ(next.find(7, {1, 1, true}).known, Known::kUnclear);
-}
-
 }  // namespace
 }  // namespace ivy::store

@@ -415,11 +415,6 @@ bool SimulatedClient::may_dial_again() const {
          });
 }
 
-void SimulatedClient::cut() {
-  if (line_ != nullptr) end(*line_);
-  for (const auto& line : lost_) end(*line);
-}
-
 void SimulatedClient::lose_connection(std::uint64_t late_ns) {
   line_->late_ns = late_ns;
   lost_.push_back(line_);
@@ -456,7 +451,8 @@ void SimulatedClient::hang_up() {
     network_.left(engine_client_);
     network_.engine().leave(engine_client_);
   }
-  cut();
+  if (line_ != nullptr) end(*line_);
+  for (const auto& line : lost_) end(*line);
   if (torch_ != nullptr && torch_->client() != 0) network_.left(torch_->client());
   torch_.reset();
 }

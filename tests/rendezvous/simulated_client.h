@@ -64,7 +64,6 @@ class SimulatedClient {
   // Its connection is lost, natively: it dials again and repeats what it may. What is on its way
   // arrives so much later, at the server's end of the old one.
   void lose_connection(std::uint64_t late_ns);
-  void cut();  // The server's end of all its connections has ended.
   // Natively, and nothing is open of which it would not be known whether it was done: the search
   // for an order grows with those.
   bool may_dial_again() const;

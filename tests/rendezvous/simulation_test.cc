@@ -4,11 +4,8 @@
 // - what they saw of each object of each generation is linearizable (history.h),
 // - every wait has an answer, or what it waits for is missing,
 // - members of a barrier's round had all come before one of them went on,
-// - the engine's counters are back at zero,
-// - what its journal says, done again in another engine, gives the same contents; and so does a
-//   snapshot that was written piece by piece while things went on.
-// Native clients lose their connections, and the store its process, of which the journal is left:
-// what they then repeat is done once.
+// - the engine's counters are back at zero.
+// Native clients lose their connections: what they then repeat is done once.
 //
 //   IVY_SIM_SEED=17 bin/ivy_store_test --gtest_filter='SimulationTest.*'      one life again
 //   IVY_SIM_SEEDS=1000000 bin/ivy_store_test --gtest_filter='SimulationTest.*'
@@ -22,8 +19,6 @@
 #include <queue>
 #include <random>
 
-#include "rendezvous/engine/effect.h"
-#include "tests/rendezvous/journal_book.h"
 #include "tests/rendezvous/simulated_client.h"
 
 namespace ivy::store {
@@ -35,10 +30,9 @@ using test::SimulatedClient;
 
 constexpr std::uint64_t kMilli = 1'000'000;
 
-class Life : public Network, public Journal {
+class Life : public Network {
  public:
-  explicit Life(std::uint64_t seed) : random_(seed) { engine_->journal_to(this); }
-  ~Life() override { engine_->journal_to(nullptr); }
+  explicit Life(std::uint64_t seed) : random_(seed) {}
   Life(const Life&) = delete;
   Life& operator=(const Life&) = delete;
 
@@ -49,10 +43,8 @@ class Life : public Network, public Journal {
     for (std::size_t i = 0; i < steps && trouble_.empty(); ++i) step();
     settle();
     check_waiters();
-    check_journal();
     check_histories();
     check_counters();
-    check_journal();
     return trouble_;
   }
 
@@ -75,21 +67,8 @@ class Life : public Network, public Journal {
   void fail(const std::string& what) override {
     if (trouble_.empty()) trouble_ = what;
   }
-  Engine& engine() override { return *engine_; }
+  Engine& engine() override { return engine_; }
 
-  // ---- Journal ----
-  bool has_room(std::size_t, Use) override { return true; }
-  void record(std::string effects) override {
-    if (snapshot_) {
-      std::optional<std::string> covered = covered_effects(effects, *snapshot_);
-      if (!covered) {
-        snapshot_.reset();
-      } else if (!covered->empty()) {
-        anew_.push_back(std::move(*covered));
-      }
-    }
-    journal_.push_back(std::move(effects));
-  }
   History& history() override { return history_; }
 
  private:
@@ -113,10 +92,6 @@ class Life : public Network, public Journal {
     } else if (what < 70) {
       SimulatedClient& client = *clients_[pick(clients_.size())];
       if (client.may_dial_again()) client.lose_connection(pick(20) * kMilli);
-    } else if (what < 71 && pick(8) == 0) {
-      start_anew();
-    } else if (what < 75) {
-      write_anew();
     } else {
       pass(pick(20) * kMilli / 4);
     }
@@ -132,10 +107,9 @@ class Life : public Network, public Journal {
   // between must not do anything.
   void begin_generation() {
     Replies replies;
-    engine_->begin_generation(engine_->generation() + 1, replies);
+    engine_.begin_generation(engine_.generation() + 1, replies);
     deliver(replies);
-    if (engine_->key_count() != 0 || engine_->bytes() != 0)
-      fail("a generation began with something");
+    if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a generation began with something");
     for (std::size_t i = 0; i < clients_.size(); ++i) {
       if (pick(2) == 0) clients_[i]->ask();
     }
@@ -143,30 +117,6 @@ class Life : public Network, public Journal {
     const std::size_t count = clients_.size();
     for (std::size_t i = count; i-- > 0;) hang_up(i);
     for (std::size_t i = 0; i < count; ++i) connect();
-  }
-
-  // As after a kill: what is left of the engine is its journal.
-  void start_anew() {
-    // What others have asked is answered first, or their histories would be mostly guesses.
-    pass(5 * kMilli);
-    for (int i = 0; i < 4; ++i)
-      if (SimulatedClient& client = *clients_[pick(clients_.size())]; client.may_dial_again())
-        client.ask();
-    pass(pick(5) * kMilli / 2);
-    if (pick(2) == 0) {
-      do write_anew();
-      while (snapshot_);
-    }
-    auto after = std::make_unique<Engine>();
-    for (const std::string& record : journal_)
-      if (!after->replay(record).ok()) return fail("the journal cannot be done again");
-    engine_->journal_to(nullptr);
-    former_.push_back(std::exchange(engine_, std::move(after)));
-    engine_->journal_to(this);
-    snapshot_.reset();
-    for (std::size_t i = clients_.size(); i-- > 0;)
-      clients_[i]->may_dial_again() ? clients_[i]->cut() : hang_up(i);
-    for (const auto& client : clients_) client->lose_connection(0);
   }
 
   void pass(std::uint64_t ns) {
@@ -183,7 +133,7 @@ class Life : public Network, public Journal {
   }
   void advance() {
     Replies replies;
-    const std::uint64_t next = engine_->advance(now_ns_, replies);
+    const std::uint64_t next = engine_.advance(now_ns_, replies);
     if (next <= now_ns_) fail("something is due and was not answered");
     deliver(replies);
   }
@@ -193,7 +143,7 @@ class Life : public Network, public Journal {
 
   // What is still open must miss something. A client of our own looks.
   void check_waiters() {
-    for (const Waiting& waiting : engine_->wait_graph().waiting) {
+    for (const Waiting& waiting : engine_.wait_graph().waiting) {
       if (waiting.missing_count == 0 && waiting.absent.empty())
         fail("forgotten: a wait for " + waiting.what + " that misses nothing");
       for (const std::string& key : waiting.missing) {
@@ -206,27 +156,11 @@ class Life : public Network, public Journal {
     Replies replies;
     ClientInfo info;
     info.space = space;
-    info.generation = engine_->generation();
-    const ClientId probe = *engine_->join(info, now_ns_);
-    engine_->apply(probe, 1, Get{key, std::nullopt}, now_ns_, replies);
-    engine_->leave(probe);
+    info.generation = engine_.generation();
+    const ClientId probe = *engine_.join(info, now_ns_);
+    engine_.apply(probe, 1, Get{key, std::nullopt}, now_ns_, replies);
+    engine_.leave(probe);
     return std::holds_alternative<Value>(replies.at(0).body);
-  }
-
-  // As the log is: a piece now and then, changes of what was passed behind it.
-  void write_anew() {
-    if (!snapshot_) {
-      snapshot_.emplace();
-      anew_.clear();
-    }
-    engine_->write_snapshot(*snapshot_, 1 + pick(64), anew_);
-    if (!snapshot_->done()) return;
-    snapshot_.reset();
-    journal_ = std::move(anew_);
-  }
-  void check_journal() {
-    if (test::contents_after(journal_) != test::contents_of(*engine_))
-      fail("what the journal says gives other contents");
   }
 
   void check_histories() {
@@ -241,35 +175,34 @@ class Life : public Network, public Journal {
   }
 
   void check_counters() {
-    if (engine_->open_requests() != 0) fail("waiters of clients that are gone are left");
-    if (engine_->waiting_bytes() != 0) fail("bytes of waiters that are gone are left");
-    if (!engine_->wait_graph().clients.empty()) fail("clients that are gone are left");
+    if (engine_.open_requests() != 0) fail("waiters of clients that are gone are left");
+    if (engine_.waiting_bytes() != 0) fail("bytes of waiters that are gone are left");
+    if (!engine_.wait_graph().clients.empty()) fail("clients that are gone are left");
     Replies replies;
     ClientInfo info;
-    info.generation = engine_->generation();
+    info.generation = engine_.generation();
     for (const Space space : {Space::kNative, Space::kTorch}) {
       info.space = space;
-      const ClientId cleaner = *engine_->join(info, now_ns_);
+      const ClientId cleaner = *engine_.join(info, now_ns_);
       for (const std::string& key : SimulatedClient::all_keys()) {
-        engine_->apply(cleaner, 1, Delete{key}, now_ns_, replies);
+        engine_.apply(cleaner, 1, Delete{key}, now_ns_, replies);
         do {
           replies.clear();
-          engine_->apply(cleaner, 1, QueuePop{key, std::nullopt}, now_ns_, replies);
+          engine_.apply(cleaner, 1, QueuePop{key, std::nullopt}, now_ns_, replies);
         } while (std::holds_alternative<Value>(replies.at(0).body));
       }
-      engine_->leave(cleaner);
+      engine_.leave(cleaner);
     }
     // One barrier may be left, for as long as its generation.
-    if (engine_->key_count() > 1) fail("keys are left: " + std::to_string(engine_->key_count()));
-    if (engine_->key_count() == 0 && engine_->bytes() != 0)
-      fail("bytes are left: " + std::to_string(engine_->bytes()));
-    engine_->begin_generation(engine_->generation() + 1, replies);
-    if (engine_->key_count() != 0 || engine_->bytes() != 0) fail("a barrier is left");
+    if (engine_.key_count() > 1) fail("keys are left: " + std::to_string(engine_.key_count()));
+    if (engine_.key_count() == 0 && engine_.bytes() != 0)
+      fail("bytes are left: " + std::to_string(engine_.bytes()));
+    engine_.begin_generation(engine_.generation() + 1, replies);
+    if (engine_.key_count() != 0 || engine_.bytes() != 0) fail("a barrier is left");
   }
 
   std::mt19937_64 random_;
-  std::unique_ptr<Engine> engine_ = std::make_unique<Engine>();
-  std::vector<std::unique_ptr<Engine>> former_;  // Killed; connections that end late name them.
+  Engine engine_;
   History history_;
   std::uint64_t now_ns_ = 1;
   std::map<std::pair<std::uint64_t, std::uint64_t>, std::function<void()>> events_;
@@ -278,9 +211,6 @@ class Life : public Network, public Journal {
   std::vector<std::unique_ptr<SimulatedClient>> past_;  // Events may still name them.
   std::map<ClientId, SimulatedClient*> by_id_;
   std::uint32_t next_rank_ = 0;
-  std::vector<std::string> journal_;
-  std::optional<SnapshotCursor> snapshot_;
-  std::vector<std::string> anew_;
   std::string trouble_;
 };
 

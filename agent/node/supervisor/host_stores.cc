@@ -40,7 +40,6 @@ void HostStores::open_store(const OpenStore& request, const std::string& job_id,
   store.torch_peers.assign(request.torch_peers().begin(), request.torch_peers().end());
   store.torch_connections = torch_connections_for(request.world_size());
   store.stall_seconds = request.stall_seconds();
-  store.wal_directory = request.wal_directory();
   store.in_step = in_step_;
   Result<std::shared_ptr<StoreProcess>> opened =
       StoreProcess::listen(loop_, std::move(store), handlers());

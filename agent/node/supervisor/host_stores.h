@@ -27,7 +27,8 @@ class HostStores {
              std::function<void(pid_t)> spare, bool in_step)
       : loop_(loop), send_(std::move(send)), spare_(std::move(spare)), in_step_(in_step) {}
 
-  bool has_store() const { return store_ != nullptr; }
+  // A lost store may be replaced by another.
+  bool has_store() const { return store_ != nullptr && !store_->is_lost(); }
   // The launcher is answered by the event StoreOpened.
   void open_store(const OpenStore& request, const std::string& job_id,
                   const JobDirectory& directory, std::uint16_t port, std::uint16_t torch_port);

@@ -1,8 +1,6 @@
 #include "agent/node/supervisor/store_process.h"
 
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -11,7 +9,6 @@
 
 #include "agent/node/spawn/server_child.h"
 #include "proto/contract/text.h"
-#include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/own_program.h"
@@ -19,15 +16,6 @@
 namespace ivy {
 namespace {
 
-// A store that is killed more often than this is not started any more.
-constexpr std::size_t kMostRestarts = 5;
-constexpr std::chrono::seconds kRestartsWithin{60};
-// The part of the error text that tells workers of the restart; ivyrun's own clients do not notice
-// it.
-constexpr const char* kAfterRestart =
-    "; it has been started again from its log (--wal). torch's own client cannot dial again: a "
-    "rank that uses a TCPStore from before fails with \"Broken pipe\" or \"Connection reset\", "
-    "unless it makes another one";
 // Usually more connections than the kernel lets wait at a socket (net.core.somaxconn).
 constexpr int kMaxRefused = 16'384;
 
@@ -52,17 +40,6 @@ void refuse_backlog(int listening_fd) {
   }
 }
 
-// Checked before the workers start, not when the first of them needs the store.
-Result<void> check_wal_directory(const std::string& path) {
-  if (path.empty()) return {};
-  if (mkdir(path.c_str(), 0700) != 0 && errno != EEXIST)
-    return errno_error(Code::kPermissionDenied, "the store's log: make directory " + path, errno);
-  if (access((path + "/.").c_str(), W_OK | X_OK) != 0)
-    return errno_error(Code::kPermissionDenied, "the store's log: write to directory " + path,
-                       errno);
-  return {};
-}
-
 }  // namespace
 
 StoreProcess::StoreProcess(boost::asio::io_context& loop, StoreRequest request, Handlers handlers)
@@ -84,15 +61,11 @@ Result<std::shared_ptr<StoreProcess>> StoreProcess::listen(boost::asio::io_conte
 
 StoreProcess::~StoreProcess() {
   stop_listening();
-  // It holds nothing of value, and no other job reads its log.
+  // It holds nothing of value.
   if (pid_ != 0) kill(pid_, SIGKILL);
-  if (request_.wal_directory.empty()) return;
-  const std::string log = request_.wal_directory + "/" + request_.job_id + ".wal";
-  for (const std::string& path : {log, log + ".new"}) unlink(path.c_str());
 }
 
 Result<void> StoreProcess::listen() {
-  IVY_CHECK(check_wal_directory(request_.wal_directory));
   if (!request_.unix_path.empty()) add_listener(IVY_TRY(listen_at_path(request_.unix_path)), false);
   for (const std::string& address : request_.addresses) {
     if (request_.port != 0) add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
@@ -146,11 +119,6 @@ void StoreProcess::ended(int wait_status) {
   control_.read_some();
   const std::string how = server_end(
       request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
-  if (WIFSIGNALED(wait_status) && may_start_again()) {
-    spawn();
-    if (pid_ != 0) handlers_.note(how + kAfterRestart, false);
-    return;
-  }
   over_ = true;
   handlers_.lost(last_words_.empty() ? how : how + ": " + last_words_);
 }
@@ -175,7 +143,6 @@ std::vector<std::string> StoreProcess::arguments(int control_fd) {
   // Without a list only this host's loopback would be admitted.
   std::vector<std::string> peers = request_.torch_peers;
   peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
-  if (!request_.wal_directory.empty()) words.insert(words.end(), {"--wal", request_.wal_directory});
   words.push_back("--torch-peers");
   words.push_back(joined(peers, ","));
   return words;
@@ -195,9 +162,8 @@ void StoreProcess::spawn() {
   handlers_.born(child);
   control_.open(std::move(ends.ours), weak_from_this());
   for (const auto& [key, value] : puts_) send_put(key, value);
-  // The store has the sockets now; our copies would keep them open after its death. With a log
-  // they are to stay open.
-  if (request_.wal_directory.empty()) stop_listening();
+  // The store has the sockets now; our copies would keep them open after its death.
+  stop_listening();
 }
 
 void StoreProcess::send_line(const std::string& line) {
@@ -207,19 +173,6 @@ void StoreProcess::send_line(const std::string& line) {
 
 void StoreProcess::send_put(const std::string& key, const std::string& value) {
   send_line("put " + key + " " + value);
-}
-
-bool StoreProcess::may_start_again() {
-  if (request_.wal_directory.empty()) return false;
-  const auto now = steady_now();
-  while (!restarts_.empty() && now - restarts_.front() > kRestartsWithin) restarts_.pop_front();
-  if (restarts_.size() >= kMostRestarts) {
-    last_words_ = "and that " + std::to_string(kMostRestarts + 1) + " times within " +
-                  std::to_string(kRestartsWithin.count()) + " s";
-    return false;
-  }
-  restarts_.push_back(now);
-  return true;
 }
 
 void StoreProcess::fail() {

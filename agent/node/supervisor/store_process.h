@@ -1,13 +1,9 @@
 // The job's store on host 0. Its sockets listen from before the workers start, and its process is
 // started by the first client: a job that does not use the store pays nothing for it.
 //
-//   listening --a client--> serving --ended by itself--> lost
-//                              ^---- killed, with a log ----'
+//   listening --a client--> serving --its process exits--> lost
 //
-// With a log (wal_directory) a store that was killed is started again: the supervisor keeps its
-// sockets, so new clients wait meanwhile, and connected clients dial again. A store that ends by
-// itself (its disk is full, its log damaged) is lost all the same, and so is one that is killed
-// again and again. The log is removed with the job.
+// A lost store ends the attempt: its contents exist nowhere else. The next attempt has a new one.
 //
 // A host's leaf is kept in the same way: `ivy-node rendezvous leaf`, started by its first client.
 //
@@ -21,9 +17,7 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
-#include <chrono>
 #include <cstdint>
-#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -45,7 +39,6 @@ struct StoreRequest {
   std::vector<std::string> torch_peers;  // Hosts besides this one that may use it.
   std::uint32_t torch_connections = 0;   // For all clients together; 0: the store's own limit.
   std::uint32_t stall_seconds = 0;       // 0: never reports by itself who waits for whom.
-  std::string wal_directory;             // Absolute; made when it is missing. Empty: no log.
   // For a leaf: the native address of the store behind it, and the leaf's Unix socket of the native
   // dialect. `port` is 0 then.
   std::string root;
@@ -62,12 +55,12 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
     std::function<void(pid_t)> born;
     // A line for the user: which ranks wait for which, or which client was refused.
     std::function<void(const std::string& text, bool is_stall)> note;
-    // The store ended by itself; the text says why.
+    // The store's process exited; the text says why.
     std::function<void(const std::string&)> lost;
   };
 
   // AlreadyExists names address and port when another program listens there; NotFound: this host
-  // has no such address; PermissionDenied: wal_directory cannot be written.
+  // has no such address.
   static Result<std::shared_ptr<StoreProcess>> listen(boost::asio::io_context& loop,
                                                       StoreRequest request, Handlers handlers);
   ~StoreProcess();
@@ -80,6 +73,7 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
   // and the key has no blank.
   void put(const std::string& key, const std::string& value);
   pid_t pid() const { return pid_; }  // 0 until it is started.
+  bool is_lost() const { return over_; }
   // The supervisor has reaped the process.
   void ended(int wait_status);
 
@@ -98,7 +92,6 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
   void stop_listening();
   void send_line(const std::string& line);
   void send_put(const std::string& key, const std::string& value);
-  bool may_start_again();
   void fail();
   void take_line(std::string line);
 
@@ -112,7 +105,6 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
   std::vector<Listener> listeners_;
   ServerLines control_;
   std::string last_words_;  // Why it ended by itself.
-  std::deque<std::chrono::steady_clock::time_point> restarts_;
   pid_t pid_ = 0;
   bool over_ = false;
 };
