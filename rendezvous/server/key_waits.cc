@@ -4,7 +4,7 @@
 #include <utility>
 
 #include "proto/os/process.h"
-#include "rendezvous/server/token_directory.h"
+#include "rendezvous/server/token_file.h"
 
 namespace ivy::store {
 namespace {
@@ -17,7 +17,7 @@ Result<std::unique_ptr<Client>> dial_as_worker() {
   to.job_id = own_variable("IVY_JOB_ID");
   to.generation =
       static_cast<std::uint32_t>(std::strtoul(own_variable("IVY_GENERATION").c_str(), nullptr, 10));
-  to.token = IVY_TRY(read_token(own_variable("IVY_TOKEN_FILE"), false));
+  to.token = IVY_TRY(read_token(own_variable("IVY_TOKEN_FILE")));
   return Client::connect(to);
 }
 

@@ -32,7 +32,7 @@
 #include "proto/wire/mpi_server_options.h"
 #include "rendezvous/client/host_fence.h"
 #include "rendezvous/dialects/pmi_host.h"
-#include "rendezvous/server/token_directory.h"
+#include "rendezvous/server/token_file.h"
 
 namespace ivy::store {
 namespace {
@@ -80,7 +80,7 @@ class Meetings {
     ClientOptions to;
     to.address = options_.store;
     to.job_id = options_.job_id;
-    to.token = IVY_TRY(read_token(options_.token_file, false));
+    to.token = IVY_TRY(read_token(options_.token_file));
     to.generation = options_.generation;
     std::unique_ptr<Client> client = IVY_TRY(Client::connect(to));
     const std::lock_guard lock(mutex_);

@@ -2,11 +2,9 @@
 
 #include <fcntl.h>
 #include <sys/prctl.h>
-#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -16,7 +14,6 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
-#include <cstring>
 #include <new>
 #include <optional>
 #include <string>
@@ -33,13 +30,11 @@
 #include "proto/os/process.h"
 #include "proto/wire/handshake.h"
 #include "rendezvous/engine/explanation.h"
-#include "rendezvous/server/job_process.h"
-#include "rendezvous/server/job_server.h"
 #include "rendezvous/server/leaf_serve.h"
 #include "rendezvous/server/serve_options.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/server/supervisor_socket.h"
-#include "rendezvous/server/token_directory.h"
+#include "rendezvous/server/token_file.h"
 
 namespace ivy::store {
 namespace {
@@ -92,10 +87,7 @@ class RendezvousProcess {
     return {};
   }
 
-  void say(std::string text) {
-    if (options_.adopt_fd >= 0) text = "job " + options_.job_id.substr(0, 12) + ": " + text;
-    supervisor_.say(std::move(text));
-  }
+  void say(std::string text) { supervisor_.say(std::move(text)); }
 
   int run() {
     signals_.async_wait([this](const boost::system::error_code& error, int) {
@@ -105,18 +97,13 @@ class RendezvousProcess {
     supervisor_.on_put(
         [this](std::string key, std::string value) { put(std::move(key), std::move(value)); });
     supervisor_.start();
-    if (options_.adopt_fd >= 0) {
-      adopted_.assign(options_.adopt_fd);
-      wait_for_knock();
-      watch_for_rest();
-    }
     if (options_.owner_fd >= 0) watch_owner();
     if (options_.stall_seconds > 0) watch_for_stalls();
-    if (options_.adopt_fd < 0) say("ready");
+    say("ready");
     try {
       loop_.run();
     } catch (const std::bad_alloc&) {
-      say("end it has used up its memory of " + std::to_string(options_.job_memory_mib) + " MiB");
+      say("end it has run out of memory (ulimit -v, or the memory limit of its cgroup)");
       std::_Exit(kExitInternal);  // Memory must not be allocated any more.
     }
     server_.stop();
@@ -139,11 +126,6 @@ class RendezvousProcess {
     server.generation = options_.generation;
     server.torch_peers = options_.torch_peers;
     server.limits = server_limits(options_.torch_connections);
-    if (options_.job_memory_mib > 0) {
-      const std::uint64_t bytes = options_.job_memory_mib << 20;
-      server.engine.store_bytes = std::min<std::uint64_t>(server.engine.store_bytes, bytes / 2);
-      server.engine.waiting_bytes = std::min<std::uint64_t>(server.engine.waiting_bytes, bytes / 8);
-    }
     server.log = [this](const std::string& text) { say("log " + text); };
     return server;
   }
@@ -190,61 +172,6 @@ class RendezvousProcess {
     });
   }
 
-  // Waits for connections from the server for many jobs (job_process.h), and for its question
-  // whether this process can rest.
-  void wait_for_knock() {
-    adopted_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
-                        [this](const boost::system::error_code& error) {
-                          if (error || !take_knock()) return loop_.stop();
-                          wait_for_knock();
-                        });
-  }
-
-  // Returns false at the end of the channel.
-  bool take_knock() {
-    std::array<char, kHelloBytes> bytes;
-    alignas(cmsghdr) std::array<char, CMSG_SPACE(sizeof(int))> room{};
-    iovec part{bytes.data(), bytes.size()};
-    msghdr message{};
-    message.msg_iov = &part;
-    message.msg_iovlen = 1;
-    message.msg_control = room.data();
-    message.msg_controllen = room.size();
-    const ssize_t count = recvmsg(options_.adopt_fd, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-    if (count < 0) return errno == EAGAIN || errno == EINTR;
-    if (count == 0) return false;
-    const std::string_view arrived(bytes.data(), static_cast<std::size_t>(count));
-    const cmsghdr* head = CMSG_FIRSTHDR(&message);
-    if (head != nullptr && head->cmsg_type == SCM_RIGHTS) {
-      int fd = -1;
-      std::memcpy(&fd, CMSG_DATA(head), sizeof fd);
-      server_.adopt(Descriptor(fd), arrived);
-    } else if (arrived == kRest) {
-      if (server_.connection_count() == 0) return false;
-      send(options_.adopt_fd, kBusy.data(), kBusy.size(), MSG_NOSIGNAL);
-      idle_since_ns_.reset();
-    }  // Else no descriptor was left for the connection, and it is closed.
-    return true;
-  }
-
-  void watch_for_rest() {
-    // With 0 seconds it rests almost at once.
-    rest_timer_.expires_after(std::chrono::milliseconds(options_.idle_seconds == 0 ? 20 : 1000));
-    rest_timer_.async_wait([this](const boost::system::error_code& error) {
-      if (error) return;
-      const std::uint64_t now_ns = monotonic_ns();
-      if (server_.connection_count() > 0) {
-        idle_since_ns_.reset();
-      } else if (!idle_since_ns_) {
-        idle_since_ns_ = now_ns;
-      } else if (now_ns - *idle_since_ns_ >= options_.idle_seconds * kSecond) {
-        send(options_.adopt_fd, kIdle.data(), kIdle.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
-        idle_since_ns_ = now_ns;
-      }
-      watch_for_rest();
-    });
-  }
-
   // Reports each stall once. A job may compute for hours without the store: it is stalled only if a
   // client has waited for as long, too.
   void watch_for_stalls() {
@@ -273,12 +200,9 @@ class RendezvousProcess {
   SupervisorSocket supervisor_{
       loop_, options_.control_fd, [this](std::uint32_t generation) { begin(generation); },
       [this] { end_of_control(); }, [this] { server_.refuse_joins(kComplete); }};
-  boost::asio::posix::stream_descriptor adopted_{loop_};
   boost::asio::posix::stream_descriptor owner_{loop_};
   boost::asio::steady_timer last_timer_{loop_};
   boost::asio::steady_timer stall_timer_{loop_};
-  boost::asio::steady_timer rest_timer_{loop_};
-  std::optional<std::uint64_t> idle_since_ns_;
   std::uint64_t said_at_ = 0;
 };
 
@@ -286,35 +210,6 @@ int complain(const Error& error) {
   std::fprintf(stderr, "ivy-rendezvous: %s\n", error.message.c_str());
   if (!error.fix.empty()) std::fprintf(stderr, "  %s\n", error.fix.c_str());
   return error.code == Code::kInvalidArgument ? kExitUsage : kExitInternal;
-}
-
-int serve_many(const ServeOptions& options) {
-  const Result<TokenDirectory> tokens = TokenDirectory::open(options.tokens);
-  if (!tokens.ok()) return complain(tokens.error());
-  const Result<int> listening = listen_on_text(options.listen);
-  if (!listening.ok()) return complain(listening.error());
-  const auto say = [](const std::string& text) {
-    std::printf("%s\n", text.c_str());
-    std::fflush(stdout);
-  };
-  JobServerOptions jobs;
-  jobs.jobs = options.jobs;
-  jobs.connections = options.job_connections;
-  jobs.idle_seconds = options.idle_seconds;
-  if (options.job_memory_mib > 0) jobs.memory_bytes = options.job_memory_mib << 20;
-  jobs.log = [&say](const std::string& text) { say("log " + text); };
-  boost::asio::io_context loop{1};
-  boost::asio::signal_set signals{loop, SIGTERM, SIGINT};
-  signals.async_wait([&loop](const boost::system::error_code& error, int) {
-    if (!error) loop.stop();
-  });
-  JobServer server(loop, *tokens, jobs);
-  say("listening on " + address_of(*listening));
-  server.listen(*listening);
-  say("ready");
-  loop.run();
-  server.stop();
-  return 0;
 }
 
 int run_as_leaf(ServeOptions options, const std::string& token) {
@@ -376,10 +271,9 @@ int run_rendezvous(int argc, char** argv) {
     const Result<void> left = leave_starter();
     if (!left.ok()) return complain(left.error());
   }
-  if (!options->tokens.empty()) return serve_many(*options);
   const Result<std::string> token = options->token_fd >= 0
                                         ? token_from(Descriptor(options->token_fd))
-                                        : read_token(options->token_file, options->adopt_fd >= 0);
+                                        : read_token(options->token_file);
   if (!token.ok()) return complain(token.error());
   if (!options->root.empty()) return run_as_leaf(*options, *token);
   RendezvousProcess process(*options, *token);

@@ -6,11 +6,8 @@
 //   by rank 0, without ivyrun
 //                            --job HEX --token-fd N --generation N --control-fd N --native-fd N
 //                            --owner-fd N
-//   by hand, for one job     --job HEX --token-file PATH --listen ADDRESS:PORT
+//   by hand                  --job HEX --token-file PATH --listen ADDRESS:PORT
 //                            [--torch ADDRESS:PORT [--torch-peers A,B...]]
-//   by hand, for many        --tokens DIRECTORY --listen ADDRESS:PORT; job_server.h
-//   by the latter, per job   --job HEX --token-file PATH --adopt-fd N --idle-seconds N
-//                            --job-memory MIB
 //
 // torch cannot authenticate: its socket is for loopback and the listed addresses only.
 //

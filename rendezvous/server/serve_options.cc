@@ -1,7 +1,6 @@
 #include "rendezvous/server/serve_options.h"
 
 #include <algorithm>
-#include <span>
 #include <utility>
 #include <variant>
 
@@ -23,18 +22,10 @@ struct Option {
   std::string_view text = {};
 };
 
-const Option kCommonOptions[] = {
-    {"--listen", &ServeOptions::listen, "ADDRESS:PORT", "numeric; port 0: any"},
-    {"--token-fd", &ServeOptions::token_fd},
-    {"--owner-fd", &ServeOptions::owner_fd},
-    {"--control-fd", &ServeOptions::control_fd},
-    {"--native-fd", &ServeOptions::native_fds},
-    {"--torch-fd", &ServeOptions::torch_fds},
-    {"--adopt-fd", &ServeOptions::adopt_fd},
-};
-const Option kJobOptions[] = {
+const Option kOptions[] = {
     {"--job", &ServeOptions::job_id, "HEX32", "the job's id"},
     {"--token-file", &ServeOptions::token_file, "FILE", "its secret: 32 bytes, mode 0400"},
+    {"--listen", &ServeOptions::listen, "ADDRESS:PORT", "numeric; port 0: any"},
     {"--torch", &ServeOptions::torch, "ADDRESS:PORT",
      "serve PyTorch's TCPStore there; it knows no token"},
     {"--torch-peers", &ServeOptions::torch_peers, "A,B",
@@ -46,29 +37,22 @@ const Option kJobOptions[] = {
      "say who waits for whom when nothing has moved for so long"},
     {"--root", &ServeOptions::root, "ADDRESS:PORT",
      "of leaf: the store that it stands for on its host"},
-};
-const Option kManyOptions[] = {
-    {"--tokens", &ServeOptions::tokens, "DIR",
-     "one token file per job, named by the job's id; a file that appears is served at once, a job "
-     "whose file goes "
-     "is over"},
-    {"--max-jobs", &ServeOptions::jobs, "N", "at a time (default 256)"},
-    {"--job-memory", &ServeOptions::job_memory_mib, "MIB",
-     "of each job (default 256); half of it for keys and values"},
-    {"--job-connections", &ServeOptions::job_connections, "N", "of each job (default 4096)"},
-    {"--idle-seconds", &ServeOptions::idle_seconds, "N",
-     "without a connection, until a job's memory is freed (default 600)"},
+    {"--token-fd", &ServeOptions::token_fd},
+    {"--owner-fd", &ServeOptions::owner_fd},
+    {"--control-fd", &ServeOptions::control_fd},
+    {"--native-fd", &ServeOptions::native_fds},
+    {"--torch-fd", &ServeOptions::torch_fds},
 };
 
-struct Group {
-  std::string_view topic;
-  std::string_view title;
-  std::span<const Option> options;
+// Options of earlier versions, and what to use instead.
+struct GoneOption {
+  std::string_view name;
+  std::string_view instead;
 };
-
-const Group kGroups[] = {{"common", "For one job and for many", kCommonOptions},
-                         {"job", "For one job", kJobOptions},
-                         {"jobs", "For many jobs", kManyOptions}};
+const GoneOption kGone[] = {
+    {"--wal", "a store keeps nothing on disk"},
+    {"--tokens", "every job has a store process of its own: --job and --token-file"},
+};
 
 bool take(std::string_view text, std::string& field) {
   field = text;
@@ -93,14 +77,14 @@ bool take(std::string_view text, std::vector<std::string>& field) {
 }
 
 Result<void> take_option(std::string_view name, std::string_view value, ServeOptions& options) {
-  if (name == "--wal") return wrong_option("--wal is gone: a store keeps nothing on disk");
-  for (const Group& group : kGroups) {
-    for (const Option& option : group.options) {
-      if (option.name != name) continue;
-      if (std::visit([&](auto field) { return take(value, options.*field); }, option.field))
-        return {};
-      return wrong_option(std::string(name) + " " + std::string(value) + ": a number is needed");
-    }
+  for (const GoneOption& gone : kGone)
+    if (gone.name == name)
+      return wrong_option(std::string(name) + " was removed: " + std::string(gone.instead));
+  for (const Option& option : kOptions) {
+    if (option.name != name) continue;
+    if (std::visit([&](auto field) { return take(value, options.*field); }, option.field))
+      return {};
+    return wrong_option(std::string(name) + " " + std::string(value) + ": a number is needed");
   }
   return wrong_option("unknown option " + std::string(name));
 }
@@ -113,24 +97,21 @@ CommandPage serve_page() {
   page.summary = "a store through which the ranks of a job share values";
   page.usages = {
       "ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]",
-      "ivy-rendezvous serve --tokens DIR --listen ADDRESS:PORT [options]",
       "ivy-rendezvous leaf --root ADDRESS:PORT and the options of one job",
       "ivy-rendezvous --version"};
   page.description =
-      "A store for one job, or for all jobs that have a token file in a directory. ivyrun starts "
-      "one by itself;\n"
-      "this is for jobs that are started without it.";
-  page.examples = {
-      {"ivy-rendezvous serve --tokens ./tokens --listen 0.0.0.0:7300", "for many jobs"}};
-  for (const Group& group : kGroups) {
-    PageSection& section = page.sections.emplace_back();
-    section.topic = group.topic;
-    section.title = group.title;
-    for (const Option& option : group.options)
-      if (!option.text.empty())
-        section.options.push_back(
-            {{std::string(option.name)}, std::string(option.value), std::string(option.text)});
-  }
+      "A store for one job. ivyrun starts one by itself; this is for jobs that are started without "
+      "it.";
+  page.examples = {{"ivy-rendezvous serve --job $(openssl rand -hex 16) --token-file ./token "
+                    "--listen 0.0.0.0:7300",
+                    "one job's store"}};
+  PageSection& section = page.sections.emplace_back();
+  section.topic = "options";
+  section.title = "Options";
+  for (const Option& option : kOptions)
+    if (!option.text.empty())
+      section.options.push_back(
+          {{std::string(option.name)}, std::string(option.value), std::string(option.text)});
   page.closing = "docs/store.md says more.\n";
   return page;
 }
@@ -147,16 +128,10 @@ Result<ServeOptions> parse_serve_options(int argc, char** argv) {
     if (i + 1 == argc) return wrong_option(std::string(argv[i]) + " needs a value");
     IVY_CHECK(take_option(argv[i], argv[i + 1], options));
   }
-  if (!options.tokens.empty()) {
-    if (options.listen.empty()) return wrong_option("--listen is missing");
-    if (!options.job_id.empty() || !options.token_file.empty() || !options.torch.empty())
-      return wrong_option("--tokens names the jobs: no --job, --token-file or --torch beside it");
-    return options;
-  }
   if (!is_job_id(options.job_id)) return wrong_option("--job needs 32 hexadecimal digits");
   if (options.token_file.empty() && options.token_fd < 0)
     return wrong_option("--token-file is missing");
-  if (options.listen.empty() && options.native_fds.empty() && options.adopt_fd < 0)
+  if (options.listen.empty() && options.native_fds.empty())
     return wrong_option("--listen is missing");
   if ((verb == "leaf") == options.root.empty())
     return wrong_option("--root, the store's address, belongs to leaf");

@@ -10,17 +10,7 @@
 
 namespace ivy::store {
 
-// Options of the server for many jobs, and of one job's process behind it.
-struct JobsOptions {
-  std::string tokens;  // A directory with one file per job.
-  std::uint64_t jobs = 256;
-  std::uint64_t job_connections = 4096;
-  std::uint64_t job_memory_mib = 0;  // 0: no limit; 256 for each of many jobs.
-  std::uint32_t idle_seconds = 600;
-  int adopt_fd = -1;
-};
-
-struct ServeOptions : JobsOptions {
+struct ServeOptions {
   std::string job_id;
   std::string token_file;
   int token_fd = -1;

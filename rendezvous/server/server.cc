@@ -116,14 +116,6 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
   return session;
 }
 
-void Server::adopt(Descriptor socket, std::string_view arrived) {
-  const SocketAddress from = peer_address(socket.get());
-  const SessionPointer session = take_client(std::move(socket), from.storage, Dialect::kNative);
-  if (session == nullptr) return;
-  receive(session, arrived);
-  end_turn();
-}
-
 void Server::wait_for_events() {
   ready_.async_wait(stream_descriptor::wait_read, alive_.guard([this] {
     closed_.clear();

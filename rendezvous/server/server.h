@@ -78,8 +78,6 @@ class Server {
   using Dialect = store::Dialect;
   // Takes a listening socket over.
   void listen(int listening_fd, Dialect dialect);
-  // Takes over a connection of the native dialect, and the bytes that were already read from it.
-  void adopt(Descriptor socket, std::string_view arrived);
   // Forgets everything of the generation before, and closes its connections.
   void begin_generation(std::uint32_t generation);
   // Sends replies of `front` that came later than their request.

@@ -65,33 +65,6 @@ TEST_F(StoreServerTest, GarbageIsHungUpOnAndNobodyElseNotices) {
   expect_served(server);
 }
 
-// A connection that came from the server of all jobs is open there too for a moment, and so is one
-// that a process just forked has inherited: closing it here does not take it out of an epoll set.
-TEST_F(StoreServerTest, AConnectionThatIsHeldElsewhereTooIsForgotten) {
-  ServerThread server;
-  const Descriptor listening(listen_tcp("127.0.0.1", 0).value());
-  const RawSocket peer(test::port_of(listening.get()));
-  ASSERT_EQ(fcntl(listening.get(), F_SETFL, 0), 0);
-  Descriptor accepted(accept4(listening.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
-  ASSERT_TRUE(accepted);
-  const Descriptor elsewhere(fcntl(accepted.get(), F_DUPFD_CLOEXEC, 0));
-  server.on_loop([&](Server& one) { one.adopt(std::move(accepted), "GET / HTTP/1.1\r\n\r\n"); });
-  EXPECT_EQ(server.connections(), 0u) << "it is no client";
-  peer.send("more");
-  const auto spent = [&] {
-    return server.on_loop([](Server&) {
-      timespec used{};
-      clock_gettime(CLOCK_THREAD_CPUTIME_ID, &used);
-      return std::chrono::seconds(used.tv_sec) + std::chrono::nanoseconds(used.tv_nsec);
-    });
-  };
-  expect_served(server);
-  const auto before = spent();
-  std::this_thread::sleep_for(300ms);
-  EXPECT_LT(spent() - before, 150ms) << "what it has not read wakes the loop again and again";
-  expect_served(server);
-}
-
 TEST_F(StoreServerTest, WrongProofsAreHungUpOn) {
   ServerThread server;
   const RawSocket stranger(server.native_port);

@@ -1,0 +1,16 @@
+// Reads a job's token from its file. Plain POSIX. Thread: any.
+#pragma once
+
+#include <cstddef>
+#include <string>
+
+#include "proto/contract/status.h"
+
+namespace ivy::store {
+
+inline constexpr std::size_t kTokenBytes = 32;
+
+// NotFound: the file cannot be opened; InvalidArgument: it does not hold 32 bytes.
+Result<std::string> read_token(const std::string& path);
+
+}  // namespace ivy::store
