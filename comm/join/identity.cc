@@ -58,7 +58,7 @@ Result<Identity> from_ivyrun(const EnvironmentLookup& environment, Asked asked) 
                  "start ivyrun without --no-store"};
   }
   identity.store_address = *store;
-  // The store's address may be this host's leaf, which tells nothing about the way to other hosts.
+  // The store may be reached by another address than the one that other hosts use.
   const std::optional<std::string> first_host = environment("IVY_MASTER_ADDR");
   identity.first_host_address = first_host ? with_port(*first_host, 1) : *store;
   identity.job_id = IVY_TRY(text_of(environment, "IVY_JOB_ID"));

@@ -14,8 +14,8 @@
 //   <key>/init/R      rank R has the ids and calls NCCL's init
 //   <key>/done/R      rank R's init has ended well
 //
-// R is a rank of the communicator. What several ranks read is set once (SET_ONCE, which may be
-// repeated with the same value), so that a host's leaf of the store fetches it once for all.
+// R is a rank of the communicator. Values that several ranks read are set once (SET_ONCE, which may
+// be repeated with the same value).
 //
 // Thread: one at a time.
 #pragma once

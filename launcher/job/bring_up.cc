@@ -107,7 +107,6 @@ Command BringUp::hello_for(std::size_t index) const {
   if (const std::string* path = find_variable(caller, "PATH")) hello.set_search_path(*path);
   // Any host may become the first one.
   hello.set_reserve_port(index == 0 || job_.hosts.may_shrink());
-  hello.set_reserve_leaf_port(options.store_proxy && job_.hosts.size() > 1);
   const PortWish wish = worker_port_wish(options);
   if (wish.each() + wish.more() > 0) *hello.mutable_worker_ports() = wish;
   hello.set_port_low(options.port_low);

@@ -202,8 +202,7 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   const MasterPlace master{plan.hosts.front().name, plan.master_address, plan.master_port,
                            plan.store_port != 0};
   std::string text;
-  // With --store-proxy a worker that looks for the store on its own host is right.
-  if (plan.hosts.size() > 1 && !job_.options.store_proxy) {
+  if (plan.hosts.size() > 1) {
     if (const auto hint = overwritten_master_address(ends, master)) text += render(*hint);
   }
   if (const auto hint = taken_master_port(ends, master)) text += render(*hint);

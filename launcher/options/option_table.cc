@@ -87,6 +87,7 @@ constexpr OptionEntry kTable[] = {
      "several"),
     refused("rankfile", "-rankfile --rf -rf", "the order of -H or of the hostfile is the order of ranks"),
     refused("wal", "--store-wal", "the store keeps nothing on disk: --max-restarts N starts the job again, with a new store, if it is lost"),
+    refused("store-proxy", "", "workers speak to the store itself: leave it out"),
     refused("gpu-ids", "", "set CUDA_VISIBLE_DEVICES with -x"),
     refused("workers", "--num-workers --nprocs --ranks --processes --gpus",
      "-n N starts N workers in all, --nproc-per-node N starts N on each host"),
@@ -288,9 +289,6 @@ constexpr OptionEntry kTable[] = {
     {"port-range", "", "A-B", kNetwork, kHonoured, kOurs, "ports that may be used, for firewalls"},
     {"no-store", "", "", kNetwork, kHonoured, kOurs,
      "do not start ivyrun's store; let rank 0's framework listen on MASTER_PORT"},
-    {"store-proxy", "", "", kNetwork, kHonoured, kOurs,
-     "on hosts with several workers torch speaks to the store through one process of its own host: "
-     "MASTER_ADDR is 127.0.0.1 there and MASTER_PORT differs from host to host"},
     {"transport", "--launcher", "auto|local|agent|ssh|slurm", kNetwork, kHonoured, kOurs,
      "how hosts are reached (default auto: inside a Slurm allocation by a srun step, elsewhere by "
      "their agents, else by ssh)"},

@@ -300,7 +300,6 @@ void bind_network(Binder& binder, NetworkOptions& options) {
   binder.text("iface", options.interface);
   binder.text("master-addr", options.master_addr);
   binder.on("no-store", options.no_store);
-  binder.on("store-proxy", options.store_proxy);
   binder.value("port-range", [&](const std::string& text) -> Result<void> {
     std::tie(options.port_low, options.port_high) = IVY_TRY(parse_port_range(text));
     return {};
@@ -576,7 +575,6 @@ constexpr Contradiction kContradictions[] = {
     {"module", "no-python", ""},
     {"show-ranks", "local-ranks-filter", ""},
     {"stall-timeout", "no-store", ": the store is who knows who waits"},
-    {"store-proxy", "no-store", ": without a store there is nothing to pass on to"},
     {"master-port", "port-range", ""},
     {"include", "exclude", ": what one leaves, the other need not name"},
 };

@@ -130,8 +130,7 @@ struct NetworkOptions {
   // plans.
   std::vector<std::string> master_addresses;
   std::string master_addr_error;
-  bool no_store = false;     // --no-store: rank 0's framework serves on MASTER_PORT.
-  bool store_proxy = false;  // --store-proxy: torch's clients speak to a leaf on their own host.
+  bool no_store = false;  // --no-store: rank 0's framework serves on MASTER_PORT.
 };
 
 // torchrun mode: every node has an ivyrun of its own, and that of node 0 is the job's launcher.

@@ -92,7 +92,7 @@ constexpr Reason kReasons[] = {
     {"IVY_GENERATION", "attempts before this one"},
     {"TORCHELASTIC_MAX_RESTARTS", "--max-restarts"},
     {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
-    {"IVY_STORE", "where the store, or this host's leaf of it, listens"},
+    {"IVY_STORE", "where the store listens"},
     // Only a default, set where no other source has set it.
     {"OMP_NUM_THREADS", "cores by workers, because nobody has set it"},
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},

@@ -41,10 +41,6 @@ struct PlannedHost {
   int node_rank = 0;
   std::vector<PlannedWorker> workers;  // At least one; hosts without workers are not in the plan.
   std::size_t host_index = 0;          // Index into Options::hosts and the answers.
-  // Its workers' native clients speak to the store through a leaf of their own host: where several
-  // workers are, and several hosts.
-  bool has_leaf = false;
-  std::uint16_t leaf_port = 0;  // --store-proxy: torch's clients too, there on 127.0.0.1.
   // Its accelerators: indices into HostFacts::devices. A pretended host has a part of its
   // machine's.
   std::vector<int> devices;

@@ -312,19 +312,6 @@ void choose_master(PlanContext& context, JobPlan& plan) {
                    {facts.reserved_port_error(), "another --port-range or --master-port"});
 }
 
-void choose_leaves(PlanContext& context, JobPlan& plan) {
-  if (plan.store_port == 0 || plan.hosts.size() < 2) return;
-  for (PlannedHost& host : plan.hosts) {
-    host.has_leaf = host.workers.size() > 1;
-    if (!host.has_leaf || !context.options.store_proxy) continue;
-    const HostFacts& facts = context.facts(host.host_index);
-    host.leaf_port = static_cast<std::uint16_t>(facts.leaf_port());
-    if (host.leaf_port == 0)
-      context.refuse("IVY-P009", "no port could be reserved for --store-proxy", host.name,
-                     {facts.reserved_port_error(), "another --port-range"});
-  }
-}
-
 }  // namespace
 
 std::vector<std::string> worker_arguments(const Options& options, const HostFacts& facts) {
@@ -372,7 +359,6 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
     check_plan(context);
     plan_mpi(context);
     choose_master(context, plan);
-    choose_leaves(context, plan);
     plan_jax_service(context);
     check_allocated_devices(context);
     plan_devices(context);

@@ -147,14 +147,6 @@ std::string listening_lines(const Options& options, const JobPlan& plan) {
     out += "listens: " + with_port(plan.master_address, plan.store_port) +
            " (the store, for clients that know the job's token)\n";
   }
-  for (const PlannedHost& host : plan.hosts) {
-    if (!host.has_leaf) continue;
-    out += "listens: a Unix socket in the job's directory on " + host.name;
-    if (host.leaf_port != 0)
-      out += " and 127.0.0.1:" + std::to_string(host.leaf_port) +
-             ", MASTER_ADDR and MASTER_PORT there (--store-proxy)";
-    out += ": the store's leaf\n";
-  }
   return out + "reserved: " + with_port(plan.master_address, plan.coordinator_port) +
          (options.app == App::kJaxService
               ? " (for JAX's coordination service: --app jax-service)\n"

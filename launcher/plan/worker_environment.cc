@@ -207,8 +207,7 @@ Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& 
   const std::string node = std::to_string(host.node_rank);
   const std::string nodes = std::to_string(plan.hosts.size());
   const std::string coordinator = address_and_port(plan, plan.coordinator_port);
-  const bool has_proxy = host.leaf_port != 0;
-  const std::string port = std::to_string(has_proxy ? host.leaf_port : plan.master_port);
+  const std::string port = std::to_string(plan.master_port);
   return {
       {"WORLD_SIZE", world},
       {"LOCAL_WORLD_SIZE", local_world},
@@ -217,7 +216,7 @@ Environment world_variables(const EnvironmentInputs& inputs, const PlannedHost& 
       {"GROUP_WORLD_SIZE", nodes},
       {"ROLE_NAME", "default"},
       {"ROLE_WORLD_SIZE", world},
-      {"MASTER_ADDR", has_proxy ? "127.0.0.1" : plan.master_address},
+      {"MASTER_ADDR", plan.master_address},
       {"MASTER_PORT", port},
       {"TORCHELASTIC_MAX_RESTARTS", std::to_string(inputs.options->on_failure == OnFailure::kReplace
                                                        ? inputs.options->max_replacements
@@ -256,10 +255,7 @@ void add_identity(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     set_variable(out, "IVY_NCCL_PROFILER", what);
   if (inputs.options->allocation) set_variables(out, slurm_host_variables(plan, host));
   if (plan.store_port == 0) return;
-  const HostFacts& facts = answer_of(inputs, host).facts;
-  set_variable(out, "IVY_STORE",
-               host.has_leaf ? "unix:" + facts.job_directory() + "/leaf.sock"
-                             : address_and_port(plan, plan.store_port));
+  set_variable(out, "IVY_STORE", address_and_port(plan, plan.store_port));
 }
 
 // One host of the plan, with the values of -x.
@@ -449,8 +445,6 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
     share.set_ranks(static_cast<std::uint32_t>(other.workers.size()));
   }
   plan.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
-  if (host.has_leaf) plan.set_leaf_root(address_and_port(*inputs.plan, inputs.plan->store_port));
-  plan.set_leaf_serves_torch(host.leaf_port != 0);
   add_mpi(*inputs.plan, plan);
   add_jax_service(inputs, host, plan);
   add_framework_files(inputs, plan);

@@ -26,7 +26,7 @@
 namespace ivy {
 
 inline constexpr std::string_view kHandshakeMagic = "IVYS";
-// The version covers what follows the greeting of the store's clients and leaves, too
+// The version covers what follows the greeting of the store's clients, too
 // (store_wire.h).
 inline constexpr std::uint16_t kHandshakeVersion = 2;
 inline constexpr std::size_t kNonceBytes = 32;
@@ -35,7 +35,7 @@ inline constexpr std::size_t kEpochBytes = 16;
 inline constexpr std::uint32_t kNoRank = ~std::uint32_t{0};
 
 struct HandshakeHello {
-  std::string purpose;  // "store", "leaf", "why": at most 16 characters of [a-z].
+  std::string purpose;  // "store", "why": at most 16 characters of [a-z].
   std::string job_id;
   std::uint32_t generation = 0;
   std::uint32_t rank = kNoRank;

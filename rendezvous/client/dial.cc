@@ -68,7 +68,7 @@ class Attempt {
 
   std::string hello_bytes() const {
     HandshakeHello hello;
-    hello.purpose = target_.purpose;
+    hello.purpose = "store";
     hello.job_id = target_.job_id;
     hello.generation = target_.generation;
     hello.rank = target_.rank.value_or(kNoRank);

@@ -21,7 +21,6 @@ struct DialTarget {
   std::string token;
   std::uint32_t generation = 0;
   std::optional<std::uint32_t> rank;
-  std::string purpose = "store";  // A host's leaf says "leaf".
   std::uint64_t session = 0;
 };
 

@@ -1,5 +1,4 @@
-// A Writer and a Reader visit the fields that each kind lists. What the two forms do differently
-// stands in these two structs and nowhere else.
+// A Writer and a Reader visit the fields that each kind lists.
 #include "rendezvous/dialects/codec.h"
 
 #include <array>
@@ -13,13 +12,9 @@ namespace ivy::store {
 namespace {
 
 constexpr std::uint64_t kNanosPerMilli = 1'000'000;
-enum class Form { kNative, kLeaf };
 
-template <Form form>
 struct Writer {
-  static constexpr bool kIsLeaf = form == Form::kLeaf;
   std::string& out;
-  std::uint64_t now_ns = 0;
   bool is_yes_no = false;    // The command's property of that name.
   bool is_other_op = false;  // The outcome for a native request: it has the command's other number.
 
@@ -37,56 +32,32 @@ struct Writer {
     count(many.size());
     for (const auto& [key, value] : many) put_text(out, key), put_text(out, value);
   }
-  void numbers(const std::vector<std::uint64_t>& many) {
-    count(many.size());
-    for (const std::uint64_t one : many) put_u64(out, one);
-  }
   void optional_text(const std::optional<std::string>& value) {
     flag(value.has_value());
-    if (value || !kIsLeaf) put_text(out, value ? std::string_view(*value) : std::string_view());
-  }
-  void inner(bool value) {
-    if (kIsLeaf) flag(value);
+    put_text(out, value ? std::string_view(*value) : std::string_view());
   }
   void last_flag(bool value) {
-    if (kIsLeaf || value) flag(value);
+    if (value) flag(value);
   }
-  void by_op(bool value) {
-    inner(value);
-    is_other_op = value;
-  }
-  void deadline(std::uint64_t at_ns) {
-    if (kIsLeaf) put_u64(out, at_ns == kNever ? kNever : at_ns > now_ns ? at_ns - now_ns : 0);
-  }
-  void optional_deadline(const std::optional<std::uint64_t>& at_ns) {
-    by_op(at_ns.has_value());
-    if (at_ns) deadline(*at_ns);
-  }
-  void numbered(const Numbered& value) {
-    if (kIsLeaf) put_numbered(out, value);
-  }
-  void answer(std::int64_t value) { kIsLeaf || !is_yes_no ? number(value) : flag(value != 0); }
+  void by_op(bool value) { is_other_op = value; }
+  // A timeout stands before the fields (requests.h).
+  void deadline(std::uint64_t) {}
+  void optional_deadline(const std::optional<std::uint64_t>& at_ns) { by_op(at_ns.has_value()); }
+  void answer(std::int64_t value) { is_yes_no ? flag(value != 0) : number(value); }
   void values(const std::vector<std::string>& many) {
-    if (kIsLeaf) return keys(many);
     for (const std::string& one : many) put_text(out, one);
   }
   void page(const std::vector<std::string>& names, bool more) {
-    if (!kIsLeaf) flag(more);
+    flag(more);
     keys(names);
-    inner(more);
   }
-  void kind(Changed::What what) {
-    kIsLeaf ? put_u32(out, static_cast<std::uint32_t>(what))
-            : put_u8(out, static_cast<std::uint8_t>(what));
-  }
+  void kind(Changed::What what) { put_u8(out, static_cast<std::uint8_t>(what)); }
 
  private:
   void count(std::size_t have) { put_u32(out, static_cast<std::uint32_t>(have)); }
 };
 
-template <Form form>
 struct Reader {
-  static constexpr bool kIsLeaf = form == Form::kLeaf;
   PayloadReader& in;
   std::size_t most;  // A longer list is damaged.
   std::uint64_t now_ns = 0;
@@ -113,45 +84,26 @@ struct Reader {
       value = in.text();
     }
   }
-  void numbers(std::vector<std::uint64_t>& many) {
-    for (std::uint32_t left = count(); left > 0 && in.ok(); --left) many.push_back(in.u64());
-  }
   void optional_text(std::optional<std::string>& value) {
     const bool is_there = in.u8() != 0;
-    const std::string_view read = is_there || !kIsLeaf ? in.text() : std::string_view();
+    const std::string_view read = in.text();
     if (is_there) value.emplace(read);
   }
-  void inner(bool& value) {
-    if (kIsLeaf) flag(value);
-  }
   void last_flag(bool& value) {
-    if (kIsLeaf || !in.done()) flag(value);
+    if (!in.done()) flag(value);
   }
-  void by_op(bool& value) { kIsLeaf ? flag(value) : void(value = is_other_op); }
-  void deadline(std::uint64_t& at_ns) { at_ns = kIsLeaf ? after(in.u64()) : *wait_until_ns; }
-  void optional_deadline(std::optional<std::uint64_t>& at_ns) {
-    if (!kIsLeaf) {
-      at_ns = wait_until_ns;
-    } else if (in.u8() != 0) {
-      at_ns = after(in.u64());
-    }
-  }
-  void numbered(Numbered& value) {
-    if (kIsLeaf) number(value.number), number(value.lowest), flag(value.again);
-  }
-  void answer(std::int64_t& value) { value = kIsLeaf || !is_yes_no ? in.i64() : in.u8(); }
+  void by_op(bool& value) { value = is_other_op; }
+  void deadline(std::uint64_t& at_ns) { at_ns = *wait_until_ns; }
+  void optional_deadline(std::optional<std::uint64_t>& at_ns) { at_ns = wait_until_ns; }
+  void answer(std::int64_t& value) { value = is_yes_no ? in.u8() : in.i64(); }
   void values(std::vector<std::string>& many) {
-    if (kIsLeaf) return keys(many);
     while (many.size() < values_asked && in.ok()) many.emplace_back(in.text());
   }
   void page(std::vector<std::string>& names, bool& more) {
-    if (!kIsLeaf) flag(more);
+    flag(more);
     keys(names);
-    inner(more);
   }
-  void kind(Changed::What& what) {
-    what = static_cast<Changed::What>(kIsLeaf ? in.u32() : std::uint32_t{in.u8()});
-  }
+  void kind(Changed::What& what) { what = static_cast<Changed::What>(in.u8()); }
   std::uint64_t after(std::uint64_t from_now_ns) const {
     return from_now_ns >= kNever - now_ns ? kNever : now_ns + from_now_ns;
   }
@@ -167,17 +119,15 @@ struct Reader {
   }
 };
 
-// For each alternative of a variant, a function that makes it from a Reader.
-template <class Variant, Form form, std::size_t... kIndex>
+// For each kind of request, a function that makes it from a Reader.
+template <std::size_t... kIndex>
 constexpr auto readers_of(std::index_sequence<kIndex...>) {
-  return std::array{+[](Variant& out, Reader<form>& reader) {
+  return std::array{+[](Request& out, Reader& reader) {
     auto& kind = out.template emplace<kIndex>();
-    if constexpr (!std::is_same_v<std::decay_t<decltype(kind)>, Error>) kind.fields(reader, kind);
+    kind.fields(reader, kind);
   }...};
 }
-template <class Variant, Form form>
-constexpr auto kReaders =
-    readers_of<Variant, form>(std::make_index_sequence<std::variant_size_v<Variant>>());
+constexpr auto kReaders = readers_of(std::make_index_sequence<std::variant_size_v<Request>>());
 
 template <std::size_t... kIndex>
 constexpr auto commands_of(std::index_sequence<kIndex...>) {
@@ -217,8 +167,7 @@ bool is_code(std::uint8_t kind) {
 }
 
 // Error{} has no fields: it travels as its code and text.
-template <Form form>
-void put_body(Writer<form> writer, const ReplyBody& body) {
+void put_body(Writer writer, const ReplyBody& body) {
   std::visit(
       [&](const auto& kind) {
         if constexpr (!std::is_same_v<std::decay_t<decltype(kind)>, Error>)
@@ -234,7 +183,7 @@ Error bad_request(std::uint8_t op, const char* how) {
 }  // namespace
 
 Op put_native(std::string& out, const Request& request) {
-  Writer<Form::kNative> writer{out};
+  Writer writer{out};
   std::visit([&](const auto& kind) { kind.fields(writer, kind); }, request);
   const Command& command = command_of(request);
   return writer.is_other_op && command.other != Op::kNone ? command.other : command.op;
@@ -252,12 +201,14 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
   if (index == kCommands.size()) return bad_request(op, "unknown");
   Numbered numbered;
   if ((kind & kNumberedOp) != 0) {
-    Reader<Form::kLeaf>{in, 0}.numbered(numbered);
+    numbered.number = in.u64();
+    numbered.lowest = in.u64();
+    numbered.again = in.u8() != 0;
     if (numbered.lowest == 0 || numbered.lowest > numbered.number)
       return bad_request(op, "numbered wrongly");
   }
   const Command& command = kCommands[index];
-  Reader<Form::kNative> reader{in, kMaxKeysPerRequest, now_ns};
+  Reader reader{in, kMaxKeysPerRequest, now_ns};
   reader.is_other_op = static_cast<Op>(op) == command.other;
   if (static_cast<Op>(op) == command.timed) {
     const std::uint64_t timeout_ms = in.u64();
@@ -265,7 +216,7 @@ Result<Request> take_native(std::uint8_t kind, PayloadReader& in, std::uint64_t 
         timeout_ms >= kNever / kNanosPerMilli ? kNever : reader.after(timeout_ms * kNanosPerMilli);
   }
   Result<Request> request = Request();
-  kReaders<Request, Form::kNative>[index](*request, reader);
+  kReaders[index](*request, reader);
   if (reader.too_many != 0) {
     return Error{Code::kInvalidArgument, "a request with " + std::to_string(reader.too_many) +
                                              " keys; at most " +
@@ -289,11 +240,11 @@ std::optional<Error> take_error(std::uint8_t status, PayloadReader& in) {
 void put_native_reply(std::string& out, Op op, const ReplyBody& body) {
   const std::size_t index = kRequestOfOp[static_cast<std::uint8_t>(op)];
   const bool is_yes_no = index < kCommands.size() && kCommands[index].is_yes_no;
-  put_body(Writer<Form::kNative>{out, 0, is_yes_no}, body);
+  put_body(Writer{out, is_yes_no}, body);
 }
 
 Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in) {
-  Reader<Form::kNative> reader{in, kMaxKeys};
+  Reader reader{in, kMaxKeys};
   reader.is_yes_no = command_of(request).is_yes_no;
   if (const auto* many = std::get_if<MultiGet>(&request)) reader.values_asked = many->keys.size();
   ReplyBody body;
@@ -308,49 +259,13 @@ Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in) 
 }
 
 std::optional<Changed> take_change(PayloadReader& in) {
-  Reader<Form::kNative> reader{in, kMaxKeys};
+  Reader reader{in, kMaxKeys};
   Changed change;
   change.fields(reader, change);
   const bool is_known =
       change.what >= Changed::What::kSet && change.what <= Changed::What::kOverflow;
   if (!is_known || !in.done()) return std::nullopt;
   return change;
-}
-
-void put_leaf_request(std::string& out, const Request& request, std::uint64_t now_ns) {
-  Writer<Form::kLeaf> writer{out, now_ns};
-  std::visit([&](const auto& kind) { kind.fields(writer, kind); }, request);
-}
-
-Result<Request> take_leaf_request(std::size_t index, PayloadReader& in, std::uint64_t now_ns) {
-  // The engine refuses the one key too many.
-  Reader<Form::kLeaf> reader{in, kMaxKeysPerRequest + 1, now_ns};
-  Result<Request> request = Request();
-  if (index < kCommands.size()) kReaders<Request, Form::kLeaf>[index](*request, reader);
-  if (index < kCommands.size() && in.done()) return request;
-  return Error{Code::kDataLoss,
-               "a leaf's request of kind " + std::to_string(index) + " is damaged"};
-}
-
-void put_leaf_reply(std::string& out, const ReplyBody& body) {
-  if (const auto* error = std::get_if<Error>(&body)) return put_text(out, error->message);
-  put_u8(out, static_cast<std::uint8_t>(body.index()));
-  put_body(Writer<Form::kLeaf>{out}, body);
-}
-
-Result<ReplyBody> take_leaf_reply(std::uint8_t status, PayloadReader& in) {
-  if (status != 0) {
-    std::optional<Error> error = take_error(status, in);
-    if (!error) return Error{Code::kDataLoss, "a damaged refusal"};
-    return ReplyBody(std::move(*error));
-  }
-  Result<ReplyBody> body = ReplyBody();
-  Reader<Form::kLeaf> reader{in, kMaxKeys};
-  const std::size_t kind = in.u8();
-  if (kind < std::variant_size_v<ReplyBody>) kReaders<ReplyBody, Form::kLeaf>[kind](*body, reader);
-  if (kind < std::variant_size_v<ReplyBody> && in.ok() && !std::holds_alternative<Error>(*body))
-    return body;
-  return Error{Code::kDataLoss, "a damaged reply"};
 }
 
 }  // namespace ivy::store

@@ -1,6 +1,5 @@
-// Requests and replies as bytes and back, in both of their forms (engine/requests.h): the native
-// one between a client and the store, and the one between a leaf and the store. No other code
-// encodes or decodes them. Whoever reads checks that nothing is left in `in` where that matters.
+// Requests and replies of the native dialect as bytes and back (engine/requests.h). No other code
+// encodes or decodes them.
 //
 // Pure. Thread: any.
 #pragma once
@@ -29,16 +28,7 @@ void put_native_reply(std::string& out, Op op, const ReplyBody& body);
 Result<ReplyBody> take_native_answer(const Request& request, PayloadReader& in);
 // Reads the whole of what a watch reports; nothing if it is damaged.
 std::optional<Changed> take_change(PayloadReader& in);
-// Reads a reply that is an error, in either form; nothing if it is damaged.
+// Reads a reply that is an error; nothing if it is damaged.
 std::optional<Error> take_error(std::uint8_t status, PayloadReader& in);
-
-// Appends every field; the index in Request travels in the frame's head.
-void put_leaf_request(std::string& out, const Request& request, std::uint64_t now_ns);
-// Reads a whole payload; fails with DataLoss if it is no request of ours.
-Result<Request> take_leaf_request(std::size_t index, PayloadReader& in, std::uint64_t now_ns);
-// An Error is put by its code and text, anything else by its kind.
-void put_leaf_reply(std::string& out, const ReplyBody& body);
-// Reads the reply's body and leaves what follows it in `in`.
-Result<ReplyBody> take_leaf_reply(std::uint8_t status, PayloadReader& in);
 
 }  // namespace ivy::store

@@ -3,23 +3,19 @@
 #include <utility>
 
 #include "rendezvous/dialects/http_dialect.h"
-#include "rendezvous/dialects/leaf_dialect.h"
 
 namespace ivy::store {
 namespace {
 
 constexpr std::string_view kPurpose = "store";
-constexpr std::string_view kLeafPurpose = "leaf";
 
 class NativeConnection : public Connection {
  public:
-  NativeConnection(StoreFront& engine, const StoreIdentity& store, std::string address,
-                   Engine* for_leaves)
-      : engine_(engine), store_(store), address_(std::move(address)), for_leaves_(for_leaves) {}
+  NativeConnection(Engine& engine, const StoreIdentity& store, std::string address)
+      : engine_(engine), store_(store), address_(std::move(address)) {}
 
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, Replies& out) override {
     if (dialect_ != nullptr) return dialect_->receive(bytes, now_ns, out);
-    if (leaf_ != nullptr) return leaf_->receive(bytes, now_ns, out);
     greeting_.append(bytes);
     if (challenge_.empty()) IVY_CHECK(check_hello_begin(greeting_));
     if (challenge_.empty() && greeting_.size() >= kHelloBytes) IVY_CHECK(take_hello());
@@ -29,43 +25,28 @@ class NativeConnection : public Connection {
   }
 
   Result<void> reply(const Reply& reply) override {
-    if (leaf_ != nullptr) {
-      leaf_->reply(reply, unsent);
-    } else {
-      dialect_->reply(reply, unsent);
-    }
+    dialect_->reply(reply, unsent);
     return {};
   }
   bool has_more() const override {
-    if (leaf_ != nullptr) return leaf_->has_more();
     return dialect_ != nullptr && dialect_->has_more();
   }
   bool overflow(const Reply& reply) override {
-    if (leaf_ != nullptr) return false;
     engine_.end_watch(reply.client, reply.request);
     dialect_->reply({reply.client, reply.request, Changed{Changed::What::kOverflow, {}, {}}},
                     unsent);
     return true;
   }
   ClientId client() const override {
-    if (leaf_ != nullptr) return leaf_->client();
     return dialect_ == nullptr ? 0 : dialect_->client();
   }
-  bool is_authenticated() const override { return dialect_ != nullptr || leaf_ != nullptr; }
-  std::vector<ClientId> take_joined() override {
-    return leaf_ == nullptr ? std::vector<ClientId>() : leaf_->take_joined();
-  }
-  std::vector<ClientId> take_left() override {
-    return leaf_ == nullptr ? std::vector<ClientId>() : leaf_->take_left();
-  }
-  std::size_t client_count() const override { return leaf_ == nullptr ? 1 : leaf_->client_count(); }
+  bool is_authenticated() const override { return dialect_ != nullptr; }
 
  private:
   Result<void> take_hello() {
     hello_ = IVY_TRY(decode_hello(std::string_view(greeting_).substr(0, kHelloBytes)));
     // Another purpose has another key: do not answer a greeting that was meant for a peer.
-    const bool is_leaf = hello_.purpose == kLeafPurpose && for_leaves_ != nullptr;
-    if (hello_.purpose != kPurpose && !is_leaf) {
+    if (hello_.purpose != kPurpose) {
       return Error{Code::kUnauthenticated, "a greeting for '" + hello_.purpose + "'"};
     }
     if (hello_.job_id != store_.job_id) {
@@ -87,7 +68,6 @@ class NativeConnection : public Connection {
       put_welcome(&refusal);
       return refusal;
     }
-    if (hello_.purpose == kLeafPurpose) return welcome_leaf(now_ns, out);
     ClientInfo info;
     info.generation = hello_.generation;
     if (hello_.rank != kNoRank) info.rank = hello_.rank;
@@ -104,17 +84,6 @@ class NativeConnection : public Connection {
     return rest.empty() ? Result<void>() : dialect_->receive(rest, now_ns, out);
   }
 
-  Result<void> welcome_leaf(std::uint64_t now_ns, Replies& out) {
-    Result<std::unique_ptr<LeafDialect>> leaf =
-        LeafDialect::make(*for_leaves_, hello_.generation, address_, now_ns);
-    put_welcome(leaf.ok() ? nullptr : &leaf.error());
-    if (!leaf.ok()) return leaf.error();
-    leaf_ = std::move(*leaf);
-    const std::string rest = greeting_.substr(kHelloBytes + kProofBytes);
-    greeting_ = {};
-    return rest.empty() ? Result<void>() : leaf_->receive(rest, now_ns, out);
-  }
-
   // Sends reply number 0: the welcome, or the reason why there is none.
   void put_welcome(const Error* refusal) {
     std::string text;
@@ -124,21 +93,19 @@ class NativeConnection : public Connection {
     append_frame(unsent, {kind, 0}, text);
   }
 
-  StoreFront& engine_;
+  Engine& engine_;
   const StoreIdentity& store_;
   const std::string address_;
   std::string greeting_;  // At most what one read brings beyond hello and proof.
   HandshakeHello hello_;
   std::string challenge_;
   std::unique_ptr<NativeDialect> dialect_;
-  Engine* const for_leaves_;
-  std::unique_ptr<LeafDialect> leaf_;
 };
 
 // Clients of torch's store, and of Horovod's, which begin in words of HTTP.
 class TorchConnection : public Connection {
  public:
-  TorchConnection(StoreFront& engine, std::string address)
+  TorchConnection(Engine& engine, std::string address)
       : dialect_(engine, engine.generation(), address),
         engine_(engine),
         address_(std::move(address)) {}
@@ -162,7 +129,7 @@ class TorchConnection : public Connection {
 
  private:
   TorchDialect dialect_;
-  StoreFront& engine_;
+  Engine& engine_;
   const std::string address_;
   bool has_begun_ = false;
   std::unique_ptr<HttpDialect> http_;
@@ -170,12 +137,12 @@ class TorchConnection : public Connection {
 
 }  // namespace
 
-std::unique_ptr<Connection> make_native_connection(StoreFront& engine, const StoreIdentity& store,
-                                                   std::string address, Engine* for_leaves) {
-  return std::make_unique<NativeConnection>(engine, store, std::move(address), for_leaves);
+std::unique_ptr<Connection> make_native_connection(Engine& engine, const StoreIdentity& store,
+                                                   std::string address) {
+  return std::make_unique<NativeConnection>(engine, store, std::move(address));
 }
 
-std::unique_ptr<Connection> make_torch_connection(StoreFront& engine, std::string address) {
+std::unique_ptr<Connection> make_torch_connection(Engine& engine, std::string address) {
   return std::make_unique<TorchConnection>(engine, std::move(address));
 }
 

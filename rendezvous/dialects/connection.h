@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "proto/contract/status.h"
 #include "proto/wire/handshake.h"
@@ -42,19 +41,13 @@ class Connection {
   // Returns 0 until the connection is a client of the engine.
   virtual ClientId client() const = 0;
   virtual bool is_authenticated() const = 0;
-  // For a leaf: the other clients of the engine that it speaks for, as they come and go.
-  virtual std::vector<ClientId> take_joined() { return {}; }
-  virtual std::vector<ClientId> take_left() { return {}; }
-  virtual std::size_t client_count() const { return 1; }
 
   // Bytes for the client; the owner takes from the front what it has sent.
   std::string unsent;
 };
 
-// `for_leaves`: the engine that leaves speak to; null if no leaf may connect.
-std::unique_ptr<Connection> make_native_connection(StoreFront& engine, const StoreIdentity& store,
-                                                   std::string address,
-                                                   Engine* for_leaves = nullptr);
-std::unique_ptr<Connection> make_torch_connection(StoreFront& engine, std::string address);
+std::unique_ptr<Connection> make_native_connection(Engine& engine, const StoreIdentity& store,
+                                                   std::string address);
+std::unique_ptr<Connection> make_torch_connection(Engine& engine, std::string address);
 
 }  // namespace ivy::store

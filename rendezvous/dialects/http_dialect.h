@@ -25,7 +25,7 @@ bool begins_http(std::string_view bytes);
 
 class HttpDialect {
  public:
-  HttpDialect(StoreFront& engine, std::string address)
+  HttpDialect(Engine& engine, std::string address)
       : engine_(engine), address_(std::move(address)) {}
   ~HttpDialect();
   HttpDialect(const HttpDialect&) = delete;
@@ -54,7 +54,7 @@ class HttpDialect {
   Result<void> finish_member(const std::string& path, Turn turn);
   Result<ReplyBody> ask(Request request, Turn turn);
 
-  StoreFront& engine_;
+  Engine& engine_;
   const std::string address_;
   std::string buffer_;
   ClientId client_ = 0;

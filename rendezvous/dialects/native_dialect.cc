@@ -22,7 +22,7 @@ Cancel cancel_of(std::uint32_t id) {
 
 }  // namespace
 
-Result<std::unique_ptr<NativeDialect>> NativeDialect::make(StoreFront& engine, ClientInfo info,
+Result<std::unique_ptr<NativeDialect>> NativeDialect::make(Engine& engine, ClientInfo info,
                                                            std::uint64_t now_ns) {
   const ClientId client = IVY_TRY(engine.join(std::move(info), now_ns));
   return std::unique_ptr<NativeDialect>(new NativeDialect(engine, client));

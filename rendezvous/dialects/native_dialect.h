@@ -15,7 +15,7 @@ namespace ivy::store {
 
 class NativeDialect {
  public:
-  static Result<std::unique_ptr<NativeDialect>> make(StoreFront& engine, ClientInfo info,
+  static Result<std::unique_ptr<NativeDialect>> make(Engine& engine, ClientInfo info,
                                                      std::uint64_t now_ns);
   ~NativeDialect() { engine_.leave(client_); }
   NativeDialect(const NativeDialect&) = delete;
@@ -29,10 +29,10 @@ class NativeDialect {
   ClientId client() const { return client_; }
 
  private:
-  NativeDialect(StoreFront& engine, ClientId client) : engine_(engine), client_(client) {}
+  NativeDialect(Engine& engine, ClientId client) : engine_(engine), client_(client) {}
   Result<void> serve(const WireFrame& frame, std::uint64_t now_ns, Replies& out);
 
-  StoreFront& engine_;
+  Engine& engine_;
   const ClientId client_;
   WireDecoder decoder_{kMaxFrameBytes};
   bool turn_over_ = false;

@@ -308,7 +308,7 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
       validated_ = true;
       return {};
     case TorchOp::kPing:
-      engine_.describe(client_, static_cast<std::uint32_t>(incoming_.number), std::nullopt);
+      engine_.describe(client_, static_cast<std::uint32_t>(incoming_.number));
       // The engine has no ping: the answer to an empty check comes at the right place among others.
       apply(op, Check{}, now_ns, out);
       if (std::holds_alternative<Number>(out.back().body))
@@ -325,9 +325,7 @@ Result<void> TorchDialect::serve(std::uint64_t now_ns, Replies& out) {
   for (std::size_t i = before; i < out.size(); ++i) {
     if (out[i].client == client_ && out[i].request == id) return {};
   }
-  // A leaf answers writes later, too, but they hold up no other request: it passes them on in
-  // order.
-  if (!is_unanswered(op)) waiting_ = id;
+  waiting_ = id;
   return {};
 }
 

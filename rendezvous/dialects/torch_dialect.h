@@ -57,7 +57,7 @@ enum class TorchOp : std::uint8_t {
 class TorchDialect {
  public:
   // Joins the engine, as a client of the torch space, when the first request is there.
-  TorchDialect(StoreFront& engine, std::uint32_t generation, std::string address)
+  TorchDialect(Engine& engine, std::uint32_t generation, std::string address)
       : engine_(engine), generation_(generation), address_(std::move(address)) {}
   ~TorchDialect();  // Its client leaves the engine.
   TorchDialect(const TorchDialect&) = delete;
@@ -114,7 +114,7 @@ class TorchDialect {
   void give_up(std::uint64_t now_ns, Replies& out);
   bool next_is_cancel() const;
 
-  StoreFront& engine_;
+  Engine& engine_;
   const std::uint32_t generation_;
   const std::string address_;
   ClientId client_ = 0;

@@ -65,8 +65,7 @@ Result<void> Contents::room_for(std::size_t more_keys, std::size_t more_bytes) c
   return {};
 }
 
-Result<void> Contents::put(Space space, const std::string& key, std::string value,
-                           bool is_set_once) {
+Result<void> Contents::put(Space space, const std::string& key, std::string value) {
   IVY_CHECK(check_entry(key, value));
   auto& values = change(space).values;
   const auto found = values.find(key);
@@ -78,9 +77,9 @@ Result<void> Contents::put(Space space, const std::string& key, std::string valu
   keys_ += is_new ? 1 : 0;
   changes_ += 1;
   if (is_new) {
-    values.emplace(key, Entry{std::move(value), is_set_once});
+    values.emplace(key, Entry{std::move(value)});
   } else {
-    found->second = Entry{std::move(value), is_set_once};
+    found->second = Entry{std::move(value)};
   }
   return {};
 }
@@ -128,7 +127,6 @@ Result<void> Contents::append(Space space, const std::string& key, const std::st
   IVY_CHECK(room_for(0, more.size()));
   bytes_ += more.size();
   changes_ += 1;
-  entry.is_set_once = false;
   entry.value += more;
   return {};
 }

@@ -27,8 +27,7 @@ struct EngineLimits {
   std::size_t store_bytes = kMaxStoreBytes;
   std::size_t keys = kMaxKeys;
   std::size_t waits_per_client = 4096;
-  std::size_t watches_per_client = 1024;      // Every write looks at all of them.
-  std::size_t watches_per_leaf = 128u << 10;  // Exact ones: found by key.
+  std::size_t watches_per_client = 1024;  // Every write looks at all of them.
   // Keys that requests wait for, kept until they are answered.
   std::size_t waiting_bytes_per_client = 64u << 20;
   std::size_t waiting_bytes = 1u << 30;
@@ -44,7 +43,6 @@ class Contents {
  public:
   struct Entry {
     std::string value;
-    bool is_set_once = false;  // Never changes: Engine::lasting_value() may return it.
   };
   struct Barrier {
     std::uint32_t size = 0;
@@ -77,8 +75,7 @@ class Contents {
     return of(space).values.contains(key) || of(space).queues.contains(key);
   }
 
-  Result<void> put(Space space, const std::string& key, std::string value,
-                   bool is_set_once = false);
+  Result<void> put(Space space, const std::string& key, std::string value);
   Result<void> put_all(Space space, std::vector<std::pair<std::string, std::string>>& entries);
   // Adds to the number in the key's value (0 if it has none). InvalidArgument: it is no number, or
   // the sum has more than 64 bits.

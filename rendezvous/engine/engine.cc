@@ -6,7 +6,6 @@
 #include "rendezvous/engine/explanation.h"
 #include "rendezvous/engine/serving.h"
 #include "rendezvous/engine/shown_text.h"
-#include "rendezvous/engine/write_once.h"
 
 namespace ivy::store {
 namespace {
@@ -76,11 +75,9 @@ void Engine::leave(ClientId client) {
   clients_.erase(gone);
 }
 
-void Engine::describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) {
+void Engine::describe(ClientId client, std::uint32_t pid) {
   const auto found = clients_.find(client);
-  if (found == clients_.end()) return;
-  if (pid != 0) found->second.info.pid = pid;
-  if (rank) found->second.info.rank = rank;
+  if (found != clients_.end() && pid != 0) found->second.info.pid = pid;
 }
 
 void Engine::apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
@@ -88,8 +85,7 @@ void Engine::apply(ClientId client, RequestId request, Request body, std::uint64
   const auto found = clients_.find(client);
   IVY_ASSERT(found != clients_.end());
   KnownClient& known = found->second;
-  // Look-ups by a leaf's own connection do not count as requests.
-  requests_ += known.info.is_leaf ? 0 : 1;
+  requests_ += 1;
   // A client that only asks who waits takes no part in the job.
   if (!std::holds_alternative<Why>(body)) {
     const std::string* key = NamedKeys(body).first();
@@ -218,18 +214,6 @@ void Engine::begin_generation(std::uint32_t generation, Replies& out) {
   watches_.clear();
   answered_.clear();
   generation_ = generation;
-}
-
-const std::string* Engine::lasting_value(Space space, const std::string& key) const {
-  const Contents::Entry* entry = contents_.find(space, key);
-  if (entry == nullptr) return nullptr;
-  const bool lasts = space == Space::kTorch ? write_once_by_name(key) : entry->is_set_once;
-  return lasts ? &entry->value : nullptr;
-}
-
-void Engine::set_companions(ClientId client, RequestId request, std::vector<Companion> companions) {
-  if (const WaiterId waiting = waiters_.find(client, request); waiting != 0)
-    waiters_.find(waiting)->companions = std::move(companions);
 }
 
 }  // namespace ivy::store

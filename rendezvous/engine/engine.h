@@ -31,62 +31,34 @@
 
 namespace ivy::store {
 
-// The interface that connections send their requests to: the engine, or a leaf in front of one
-// (leaf.h), which answers later what an engine answers at once. Engine documents the functions.
-class StoreFront {
- public:
-  virtual ~StoreFront() = default;
-  virtual Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) = 0;
-  virtual void leave(ClientId client) = 0;
-  virtual void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) = 0;
-  virtual void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
-                     Replies& out) = 0;
-  virtual std::uint64_t advance(std::uint64_t now_ns, Replies& out) = 0;
-  virtual void end_watch(ClientId client, RequestId request) = 0;
-  virtual void begin_generation(std::uint32_t generation, Replies& out) = 0;
-  virtual std::uint32_t generation() const = 0;
-  virtual std::uint64_t changes() const = 0;
-  // Returns false while earlier requests have not been sent on yet; no client is read until then.
-  virtual bool takes_more() const { return true; }
-};
-
-class Engine : public StoreFront {
+class Engine {
  public:
   explicit Engine(EngineLimits limits = {}) : limits_(limits), contents_(limits) {}
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Adds a client. FailedPrecondition if its generation is not the present one.
-  Result<ClientId> join(ClientInfo info, std::uint64_t now_ns) override;
+  Result<ClientId> join(ClientInfo info, std::uint64_t now_ns);
   // Removes a client: its waits are forgotten, its watches end, its writes stay. Clients that must
   // be told of the loss are told at the next advance().
-  void leave(ClientId client) override;
-  // Adds what is learned later about a client (torch's ping tells a pid).
-  void describe(ClientId client, std::uint32_t pid, std::optional<std::uint32_t> rank) override;
+  void leave(ClientId client);
+  // Adds the pid of a client, which torch's ping tells.
+  void describe(ClientId client, std::uint32_t pid);
 
   // Serves a request. Adds every reply that it causes, its own and those of clients that waited for
   // it, to `out` in the order in which they must be sent. A client's requests are answered in order
   // unless they wait.
-  void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns,
-             Replies& out) override;
+  void apply(ClientId client, RequestId request, Request body, std::uint64_t now_ns, Replies& out);
   // Answers overdue waits with DeadlineExceeded, whose text names the missing keys and the time
   // waited, and the clients that do not wait for them and how long each has been silent (if very
   // many are due at once, only some texts do). Returns the next time at which a wait will be due,
   // or kNever.
-  std::uint64_t advance(std::uint64_t now_ns, Replies& out) override;
+  std::uint64_t advance(std::uint64_t now_ns, Replies& out);
 
   // Cancels a watch, without an answer.
-  void end_watch(ClientId client, RequestId request) override { watches_.end(client, request); }
-  void begin_generation(std::uint32_t generation, Replies& out) override;
-  std::uint32_t generation() const override { return generation_; }
-
-  // For leaves: the value of a key that was set once or is written once by its name
-  // (write_once_by_name()), so that it keeps its value until a client removes it or writes it in
-  // another way. Null if the key has no such value.
-  const std::string* lasting_value(Space space, const std::string& key) const;
-  // For leaves: tells which other clients wait for the same as this request, and since when.
-  // Replaces the companions that were set before; they are forgotten with the request.
-  void set_companions(ClientId client, RequestId request, std::vector<Companion> companions);
+  void end_watch(ClientId client, RequestId request) { watches_.end(client, request); }
+  void begin_generation(std::uint32_t generation, Replies& out);
+  std::uint32_t generation() const { return generation_; }
 
   // Returns who waits for what, without `asker` if that has only asked for this (wait_graph.h).
   WaitGraph wait_graph(ClientId asker = 0) const {
@@ -99,10 +71,9 @@ class Engine : public StoreFront {
   std::optional<std::uint64_t> longest_wait_since_ns() const { return waiters_.oldest_ns(); }
   std::size_t waiting_bytes() const { return waiters_.bytes(); }
   // Grows with every write and every satisfied wait, so it shows whether the job makes progress.
-  std::uint64_t changes() const override { return contents_.changes(); }
-  // Requests that were applied, those of leaves for themselves (FOLLOW) included.
+  std::uint64_t changes() const { return contents_.changes(); }
+  // Requests that were applied.
   std::uint64_t requests() const { return requests_; }
-  void count_request() { requests_ += 1; }
 
  private:
   void serve(const Numbered& numbered, SessionId session, Request request, Serving& here);

@@ -1,13 +1,10 @@
-// The store's requests and replies: values, the same for every dialect, for the engine, for a leaf
-// in front of it and for the client. engine.h has the rules.
+// The store's requests and replies: values, the same for every dialect, for the engine and for the
+// client. engine.h has the rules.
 //
 // A struct per request says once what everybody needs: its command (names and numbers), its answer,
 // its fields in the order in which they travel, and that the engine serves it. dialects/codec.h
-// turns the fields into bytes and back, in both forms:
-//
-//   native   after the frame's head (proto/wire/store_wire.h): for the op that is `timed` a u64
-//            timeout in milliseconds, then the fields. Fields marked "inner" are left out.
-//   leaf     between a leaf and the store (dialects/leaf_wire.h): every field
+// turns the fields into bytes and back: after the frame's head (proto/wire/store_wire.h), for the
+// op that is `timed` a u64 timeout in milliseconds, then the fields.
 //
 // Beside these the native dialect has PING (text, answered by the same text) and CANCEL (u32 id of
 // a request, which answers Cancelled first).
@@ -45,7 +42,6 @@ struct ClientInfo {
   std::optional<std::uint32_t> rank;
   std::uint32_t pid = 0;  // 0 if it is unknown.
   std::string address;    // Where it connected from, for messages.
-  bool is_leaf = false;   // A leaf's own client: left out of every wait graph.
   SessionId session = 0;
 };
 
@@ -142,7 +138,6 @@ struct Popped {  // `length` is the queue's before the pop.
   std::optional<std::string> item;
   IVY_FIELDS(f.number(self.length), f.optional_text(self.item))
 };
-// Between leaf and store a reply's kind is its index here: new ones go to the end.
 using ReplyBody = std::variant<Done, Value, Values, Number, Compared, Keys, Changed, Error, Popped>;
 struct Reply {
   ClientId client = 0;
@@ -170,8 +165,7 @@ struct Serving;  // serving.h: what the engine gives a request to serve itself w
 struct Set {
   static constexpr Command kCommand{
       .name = "set", .op = Op::kSet, .other = Op::kSetOnce, .writes = true};
-  IVY_REQUEST(Done, f.key(self.key), f.text(self.value), f.by_op(self.once),
-              f.numbered(self.numbered))
+  IVY_REQUEST(Done, f.key(self.key), f.text(self.value), f.by_op(self.once))
   std::string key, value;
   bool once = false;  // AlreadyExists unless the value is the same.
   Numbered numbered = {};
@@ -202,8 +196,7 @@ struct Add {
 };
 struct CompareSet {
   static constexpr Command kCommand{.name = "compare_set", .op = Op::kCompareSet, .writes = true};
-  IVY_REQUEST(Compared, f.key(self.key), f.optional_text(self.expected), f.text(self.desired),
-              f.inner(self.as_torch))
+  IVY_REQUEST(Compared, f.key(self.key), f.optional_text(self.expected), f.text(self.desired))
   std::string key;
   std::optional<std::string> expected;  // Nothing: the key must be missing.
   std::string desired;
@@ -219,7 +212,7 @@ struct Append {
 struct Delete {
   static constexpr Command kCommand{
       .name = "delete", .op = Op::kDelete, .writes = true, .is_yes_no = true};
-  IVY_REQUEST(Number, f.key(self.key), f.numbered(self.numbered))
+  IVY_REQUEST(Number, f.key(self.key))
   std::string key;
   Numbered numbered = {};
 };
@@ -230,7 +223,7 @@ struct MultiGet {
 };
 struct MultiSet {
   static constexpr Command kCommand{.name = "multi_set", .op = Op::kMultiSet, .writes = true};
-  IVY_REQUEST(Done, f.entries(self.entries), f.numbered(self.numbered))
+  IVY_REQUEST(Done, f.entries(self.entries))
   std::vector<std::pair<std::string, std::string>> entries;
   Numbered numbered = {};
 };
@@ -242,8 +235,7 @@ struct QueuePush {
 struct QueuePop {
   static constexpr Command kCommand{
       .name = "queue_pop", .op = Op::kQueuePop, .timed = Op::kQueuePop, .writes = true};
-  IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns),
-              f.inner(self.counted))
+  IVY_REQUEST(Value, f.key(self.key), f.optional_deadline(self.wait_until_ns))
   std::string key;
   std::optional<std::uint64_t> wait_until_ns;  // Without it the answer is NotFound at once.
   bool counted = false;                        // torch's rules: answered at once, with Popped.
@@ -286,14 +278,13 @@ struct AddAndWait {  // torch's BARRIER: add 1, answer when the number is at_lea
 };
 struct Watch {  // Answered with Done, then with one Changed per change.
   static constexpr Command kCommand{.name = "watch", .op = Op::kWatch};
-  IVY_REQUEST(Done, f.key(self.prefix), f.inner(self.exact), f.inner(self.one_shot))
+  IVY_REQUEST(Done, f.key(self.prefix))
   std::string prefix;
-  bool exact = false;     // This key only; answered with Compared: its present value.
-  bool one_shot = false;  // Ends with the first change. Exact ones only.
+  bool exact = false;  // This key only; answered with Compared: its present value.
 };
 struct Cancel {  // The native dialect names the request in another way.
   static constexpr Command kCommand{.name = "cancel"};
-  IVY_REQUEST(Done, f.number(self.request), f.numbers(self.or_these))
+  IVY_REQUEST(Done)
   RequestId request = 0;
   std::vector<RequestId> or_these = {};  // Cancels those of them that wait.
 };
@@ -301,7 +292,6 @@ struct Why {  // Answered with the wait graph as text.
   static constexpr Command kCommand{.name = "why", .op = Op::kWhy};
   IVY_REQUEST(Value)
 };
-// Between leaf and store a request's kind is its index here: new ones go to the end.
 using Request = std::variant<Set, Get, Wait, Check, Add, CompareSet, Append, Delete, MultiGet,
                              MultiSet, QueuePush, QueuePop, QueueLength, List, Count, Barrier,
                              AddAndWait, Watch, Cancel, Why>;
@@ -353,13 +343,10 @@ class NamedKeys {
   void text(const std::string&) {}
   void optional_text(const std::optional<std::string>&) {}
   void by_op(bool) {}
-  void inner(bool) {}
   void last_flag(bool) {}
   void number(std::int64_t) {}
   void number(std::uint64_t) {}
   void number(std::uint32_t) {}
-  void numbers(const std::vector<RequestId>&) {}
-  void numbered(const Numbered&) {}
   void deadline(std::uint64_t) {}
   void optional_deadline(const std::optional<std::uint64_t>&) {}
 
@@ -368,16 +355,6 @@ class NamedKeys {
   const std::vector<std::string>* many_ = nullptr;
   const std::vector<std::pair<std::string, std::string>>* pairs_ = nullptr;
 };
-
-// The keys whose values the answer to this request shows, which a leaf may keep if the store allows
-// it. The answer to a wait for one key is that the key has a value.
-inline std::vector<std::string> keys_shown(const Request& request) {
-  const auto* wait = std::get_if<Wait>(&request);
-  const bool shows = std::holds_alternative<Get>(request) ||
-                     std::holds_alternative<MultiGet>(request) ||
-                     (wait != nullptr && wait->keys.size() == 1);
-  return shows ? NamedKeys(request).all() : std::vector<std::string>();
-}
 
 // A connection's turn ends when its requests and replies have cost this much; it gets another one
 // (has_more) when its replies have left. So no client fills the memory or holds up the others by

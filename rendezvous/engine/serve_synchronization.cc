@@ -51,7 +51,6 @@ void QueuePush::serve(Serving& here) && {
   const Result<std::size_t> length = here.contents.push(here.space, key, std::move(value));
   if (!length.ok()) return here.answer(length.error());
   here.answer(Number{static_cast<std::int64_t>(*length)});
-  if (*length == 1) here.watches.tell_of_queue(here.space, key, here.out);
   tell_pushed(here, key);
 }
 
@@ -125,8 +124,7 @@ void AddAndWait::serve(Serving& here) && {
 void Watch::serve(Serving& here) && {
   const Result<void> sane = check_key(prefix);
   if (!sane.ok()) return here.answer(sane.error());
-  const bool is_leaf = here.clients.at(here.client).info.is_leaf;
-  const std::size_t limit = is_leaf ? here.limits.watches_per_leaf : here.limits.watches_per_client;
+  const std::size_t limit = here.limits.watches_per_client;
   if (here.watches.count(here.client) >= limit) {
     return here.answer(Error{Code::kResourceExhausted,
                              "this client has " + std::to_string(limit) + " watches, its limit"});
@@ -137,7 +135,7 @@ void Watch::serve(Serving& here) && {
   } else {
     here.answer(Done{});
   }
-  here.watches.add(here.space, {here.client, here.id, std::move(prefix), exact && one_shot}, exact);
+  here.watches.add(here.space, {here.client, here.id, std::move(prefix)}, exact);
 }
 
 void Cancel::serve(Serving& here) && {

@@ -14,7 +14,7 @@ void Set::serve(Serving& here) && {
     return here.answer(Error{Code::kAlreadyExists,
                              "key '" + shown_key(key) + "' was set before, to another value"});
   }
-  const Result<void> stored = here.contents.put(here.space, key, std::move(value), once);
+  const Result<void> stored = here.contents.put(here.space, key, std::move(value));
   if (!stored.ok()) return here.answer(stored.error());
   here.answer(Done{});
   here.tell_written(key);

@@ -46,18 +46,9 @@ Waiting describe(WaiterId id, Waiters& waiters, const Contents& contents, const 
 WaitGraph wait_graph_of(Waiters& waiters, const Contents& contents, const Clients& clients,
                         ClientId asker) {
   WaitGraph graph;
-  for (const WaiterId id : waiters.all()) {
+  for (const WaiterId id : waiters.all())
     graph.waiting.push_back(describe(id, waiters, contents, clients));
-    for (const Companion& companion : waiters.find(id)->companions) {
-      const auto found = clients.find(companion.client);
-      if (found == clients.end()) continue;
-      Waiting& same = graph.waiting.emplace_back(graph.waiting.back());
-      same.client = found->second.info;
-      same.since_ns = companion.since_ns;
-    }
-  }
   for (const auto& [id, client] : clients) {
-    if (client.info.is_leaf) continue;
     if (id == asker && client.last_op == std::string_view(KnownClient::kConnected)) continue;
     std::string last = client.last_op;
     if (!client.last_key.empty()) last += " " + client.last_key;

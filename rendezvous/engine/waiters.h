@@ -18,12 +18,6 @@
 
 namespace ivy::store {
 
-// Another client that waits for the same as a leaf's request.
-struct Companion {
-  ClientId client = 0;
-  std::uint64_t since_ns = 0;
-};
-
 using WaiterId = std::uint64_t;  // Increases: a smaller id has waited longer.
 
 enum class WaitKind {
@@ -45,7 +39,6 @@ struct Waiter {
   std::uint64_t deadline_ns = kNever;
   std::uint64_t since_ns = 0;
   std::unordered_set<std::string_view> missing;
-  std::vector<Companion> companions;
 };
 
 class Waiters {

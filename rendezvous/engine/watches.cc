@@ -46,25 +46,9 @@ void Watches::tell(Space space, const Changed& change, Replies& out) {
     if (!change.key.starts_with(watch.key)) continue;
     answer_to(watch.client, watch.request, change, out);
   }
-  tell_exact(space, change, false, out);
-}
-
-void Watches::tell_of_queue(Space space, const std::string& key, Replies& out) {
-  if (!counts_.empty()) tell_exact(space, {Changed::What::kSet, key, {}}, true, out);
-}
-
-void Watches::tell_exact(Space space, const Changed& change, bool only_one_shot, Replies& out) {
-  auto& watches = by_key_[static_cast<std::size_t>(space)];
-  for (auto [at, end] = watches.equal_range(change.key); at != end;) {
-    const Entry& watch = at->second;
-    if (watch.one_shot || !only_one_shot) answer_to(watch.client, watch.request, change, out);
-    if (watch.one_shot) {
-      count_down(watch.client, 1);
-      at = watches.erase(at);
-    } else {
-      ++at;
-    }
-  }
+  const auto [begin, end] = by_key_[static_cast<std::size_t>(space)].equal_range(change.key);
+  for (auto at = begin; at != end; ++at)
+    answer_to(at->second.client, at->second.request, change, out);
 }
 
 }  // namespace ivy::store

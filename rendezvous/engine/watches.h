@@ -17,8 +17,7 @@ class Watches {
   struct Entry {
     ClientId client = 0;
     RequestId request = 0;
-    std::string key;        // A prefix if the watch is not exact.
-    bool one_shot = false;  // It ends with the first change; only exact ones do.
+    std::string key;  // A prefix if the watch is not exact.
   };
 
   std::size_t count(ClientId client) const;
@@ -28,11 +27,8 @@ class Watches {
   void clear();
   bool empty() const { return counts_.empty(); }
   void tell(Space space, const Changed& change, Replies& out);
-  // Tells one-shot watches that the key exists now, though as a queue it has no value.
-  void tell_of_queue(Space space, const std::string& key, Replies& out);
 
  private:
-  void tell_exact(Space space, const Changed& change, bool only_one_shot, Replies& out);
   void count_down(ClientId client, std::size_t by);
 
   std::array<std::vector<Entry>, kSpaces> by_prefix_;

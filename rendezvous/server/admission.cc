@@ -15,14 +15,12 @@ namespace {
 // The shortest torch request: an opcode and the length of a key.
 constexpr ssize_t kLeastRequest = 9;
 
-bool is_this_host(const std::string& host) { return is_loopback(host) || host == "unix socket"; }
-
 }  // namespace
 
 std::optional<std::string> Admission::refuse_torch(int fd, const std::string& host) {
   const bool is_listed =
       std::find(torch_peers_.begin(), torch_peers_.end(), host) != torch_peers_.end();
-  if (!is_this_host(host) && !is_listed) return "it is no host of this job";
+  if (!is_loopback(host) && !is_listed) return "it is no host of this job";
   const PeerOwners::Owner owner = owners_.of(fd);
   std::array<char, kLeastRequest> begin;
   switch (owner.where) {

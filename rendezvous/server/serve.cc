@@ -30,7 +30,6 @@
 #include "proto/os/process.h"
 #include "proto/wire/handshake.h"
 #include "rendezvous/engine/explanation.h"
-#include "rendezvous/server/leaf_serve.h"
 #include "rendezvous/server/serve_options.h"
 #include "rendezvous/server/server.h"
 #include "rendezvous/server/supervisor_socket.h"
@@ -212,13 +211,6 @@ int complain(const Error& error) {
   return error.code == Code::kInvalidArgument ? kExitUsage : kExitInternal;
 }
 
-int run_as_leaf(ServeOptions options, const std::string& token) {
-  const Result<void> listening = listen_on_addresses(options);
-  if (!listening.ok()) return complain(listening.error());
-  const Result<int> code = run_leaf(std::move(options), token);
-  return code.ok() ? *code : complain(code.error());
-}
-
 // Reads the token from a pipe until its other end is closed.
 Result<std::string> token_from(Descriptor pipe) {
   const std::optional<std::string> token = read_from(pipe.get(), kMaxTokenText);
@@ -275,7 +267,6 @@ int run_rendezvous(int argc, char** argv) {
                                         ? token_from(Descriptor(options->token_fd))
                                         : read_token(options->token_file);
   if (!token.ok()) return complain(token.error());
-  if (!options->root.empty()) return run_as_leaf(*options, *token);
   RendezvousProcess process(*options, *token);
   const Result<void> listening = process.listen();
   if (!listening.ok()) {

@@ -11,8 +11,7 @@
 //
 // torch cannot authenticate: its socket is for loopback and the listed addresses only.
 //
-// The role `ivy-rendezvous leaf` (leaf_serve.h) takes the same options, and --root ADDRESS:PORT,
-// the store's native socket. On SIGUSR1 either says how many requests it has served.
+// On SIGUSR1 it says how many requests it has served.
 //
 // The control descriptor is a stream socket that carries lines. Down: "generation N", "quit", and
 // "complete": new clients are refused, connected ones are still served. Up: "ready", "log TEXT",

@@ -35,8 +35,6 @@ const Option kOptions[] = {
     {"--generation", &ServeOptions::generation, "N", "the attempt that is served (default 0)"},
     {"--stall-seconds", &ServeOptions::stall_seconds, "N",
      "say who waits for whom when nothing has moved for so long"},
-    {"--root", &ServeOptions::root, "ADDRESS:PORT",
-     "of leaf: the store that it stands for on its host"},
     {"--token-fd", &ServeOptions::token_fd},
     {"--owner-fd", &ServeOptions::owner_fd},
     {"--control-fd", &ServeOptions::control_fd},
@@ -97,7 +95,6 @@ CommandPage serve_page() {
   page.summary = "a store through which the ranks of a job share values";
   page.usages = {
       "ivy-rendezvous serve --job HEX32 --token-file FILE --listen ADDRESS:PORT [options]",
-      "ivy-rendezvous leaf --root ADDRESS:PORT and the options of one job",
       "ivy-rendezvous --version"};
   page.description =
       "A store for one job. ivyrun starts one by itself; this is for jobs that are started without "
@@ -123,7 +120,7 @@ Error wrong_option(std::string what) {
 Result<ServeOptions> parse_serve_options(int argc, char** argv) {
   ServeOptions options;
   const std::string_view verb = argc < 1 ? "" : argv[0];
-  if (verb != "serve" && verb != "leaf") return wrong_option("the verbs are serve and leaf");
+  if (verb != "serve") return wrong_option("the verb is serve");
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) return wrong_option(std::string(argv[i]) + " needs a value");
     IVY_CHECK(take_option(argv[i], argv[i + 1], options));
@@ -133,8 +130,6 @@ Result<ServeOptions> parse_serve_options(int argc, char** argv) {
     return wrong_option("--token-file is missing");
   if (options.listen.empty() && options.native_fds.empty())
     return wrong_option("--listen is missing");
-  if ((verb == "leaf") == options.root.empty())
-    return wrong_option("--root, the store's address, belongs to leaf");
   return options;
 }
 

@@ -1,4 +1,4 @@
-// The options of `ivy-rendezvous serve` and `ivy-rendezvous leaf` (serve.h). Pure.
+// The options of `ivy-rendezvous serve` (serve.h). Pure.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,6 @@ struct ServeOptions {
   std::vector<int> torch_fds;
   std::vector<std::string> torch_peers;
   std::uint64_t torch_connections = 0;  // 0: the server's own limits.
-  std::string root;                     // ADDRESS:PORT of the store; set: this is a leaf.
   std::string listen;                   // An ADDRESS:PORT for the native dialect.
   std::string torch;
   std::uint32_t stall_seconds = 0;

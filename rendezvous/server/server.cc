@@ -45,10 +45,8 @@ void set_options(int fd) {
 Server::Server(boost::asio::io_context& loop, ServerOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      identity_{options_.job_id, options_.token,
-                options_.epoch.empty() ? random_bytes(kEpochBytes) : options_.epoch},
+      identity_{options_.job_id, options_.token, random_bytes(kEpochBytes)},
       engine_(options_.engine),
-      front_(options_.front == nullptr ? engine_ : *options_.front),
       log_(options_.log),
       admission_(options_.torch_peers, log_),
       listeners_(loop, log_),
@@ -75,11 +73,6 @@ void Server::answer(Replies& replies) {
   end_turn();
 }
 
-void Server::go_on() {
-  for (const SessionPointer& session : sessions_.all()) touch(session);
-  end_turn();
-}
-
 // Adds an accepted connection; returns null if it is refused.
 SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& from,
                                    Dialect dialect) {
@@ -102,9 +95,8 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
   auto session = std::make_shared<Session>();
   session->socket = std::move(socket);
   session->connection =
-      is_torch ? make_torch_connection(front_, peer)
-               : make_native_connection(front_, identity_, peer,
-                                        options_.front == nullptr ? &engine_ : nullptr);
+      is_torch ? make_torch_connection(engine_, peer)
+               : make_native_connection(engine_, identity_, peer);
   session->address = peer;
   session->dialect = dialect;
   session->since_ns = monotonic_ns();
@@ -140,10 +132,6 @@ void Server::serve_event(const SessionPointer& session, const Readiness::Event& 
   // The peer's end is noticed at the next read; until then the set would report the broken socket
   // in every turn.
   if (event.broken) session->stop_watching(readiness_);
-}
-
-bool Server::reads_its_replies(const Session& session) const {
-  return session.unsent_bytes() <= options_.limits.unread_pause_bytes && front_.takes_more();
 }
 
 // Reads no more before earlier requests are served and replies are sent.
@@ -192,12 +180,9 @@ void Server::hand_out(Replies& replies) {
     if (is_change && !reads_its_replies(*session) && connection.overflow(reply)) continue;
     const Result<void> taken = connection.reply(reply);
     sessions_.count_bytes(*session);
-    // A leaf's limit is the sum of its clients' limits.
-    const std::size_t limit =
-        options_.limits.unread_close_bytes * std::max<std::size_t>(1, connection.client_count());
     if (!taken.ok()) {
       disconnect(session, taken.error().message);
-    } else if (session->unsent_bytes() > limit) {
+    } else if (session->unsent_bytes() > options_.limits.unread_close_bytes) {
       disconnect(session, "it does not read: " + std::to_string(session->unsent_bytes()) +
                               " bytes of replies wait for it");
     }
@@ -207,12 +192,12 @@ void Server::hand_out(Replies& replies) {
 // Finishes a turn of the loop: sends the replies it has made, and serves requests that had to wait
 // for that. A connection with more buffered requests gets another turn, behind all others.
 void Server::end_turn() {
-  if (alive_.has_ended()) return;  // The front may be gone by now.
+  if (alive_.has_ended()) return;
   Replies due;
   const std::uint64_t now_ns = monotonic_ns();
-  const std::uint64_t next_ns = front_.advance(now_ns, due);
+  const std::uint64_t next_ns = engine_.advance(now_ns, due);
   hand_out(due);
-  if (const std::uint64_t changes = front_.changes(); changes != progress_.changes)
+  if (const std::uint64_t changes = engine_.changes(); changes != progress_.changes)
     progress_ = {changes, now_ns};
   serve_touched();
   while (sessions_.torch_bytes() > options_.limits.torch_bytes) {
@@ -228,7 +213,6 @@ void Server::end_turn() {
       end_turn();
     }));
   }
-  if (options_.turn_ended) options_.turn_ended();
   // A wait of this turn may end before the next tick.
   if (next_ns < timer_ns_) set_timer(next_ns);
 }
@@ -271,7 +255,7 @@ void Server::disconnect(const SessionPointer& held, const std::string& because) 
 
 void Server::begin_generation(std::uint32_t generation) {
   Replies replies;
-  front_.begin_generation(generation, replies);
+  engine_.begin_generation(generation, replies);
   hand_out(replies);
   end_turn();
   const std::vector<SessionPointer> former = sessions_.all();

@@ -61,13 +61,6 @@ struct ServerOptions {
   EngineLimits engine;
   ServerLimits limits;
   std::function<void(const std::string&)> log;
-  // For a leaf's server (leaf_serve.cc): its clients' requests go to this front, not to an engine
-  // of the server's own, and they are greeted with `epoch`, that of the store behind it. The front
-  // outlives the server.
-  StoreFront* front = nullptr;
-  std::string epoch;
-  // Called after each turn, when `front` has got all requests of the turn.
-  std::function<void()> turn_ended;
 };
 
 class Server {
@@ -80,11 +73,8 @@ class Server {
   void listen(int listening_fd, Dialect dialect);
   // Forgets everything of the generation before, and closes its connections.
   void begin_generation(std::uint32_t generation);
-  // Sends replies of `front` that came later than their request.
+  // Sends the replies to requests that came from elsewhere than a connection.
   void answer(Replies& replies);
-  // Tells that `front` takes requests again.
-  void go_on();
-  // The server's own engine: unused if there is another front.
   Engine& engine() { return engine_; }
   // For the stall watchdog: when a reply was last sent to a client that had waited, or a request
   // last changed something, on the monotonic clock.
@@ -111,10 +101,12 @@ class Server {
   void disconnect(const SessionPointer& session, const std::string& because);
   void tick();
   void set_timer(std::uint64_t next_ns);
-  bool reads_its_replies(const Session& session) const;
+  bool reads_its_replies(const Session& session) const {
+    return session.unsent_bytes() <= options_.limits.unread_pause_bytes;
+  }
 
   struct Progress {
-    std::uint64_t changes = 0;  // The front's, at the end of the last turn.
+    std::uint64_t changes = 0;  // The engine's, at the end of the last turn.
     std::uint64_t last_ns = 0;
   };
 
@@ -122,7 +114,6 @@ class Server {
   const ServerOptions options_;
   StoreIdentity identity_;
   Engine engine_;
-  StoreFront& front_;
   LimitedLog log_;
   Admission admission_;
   Listeners listeners_;

@@ -64,7 +64,6 @@ void Sessions::remove(Session& session) {
   if (session.unauthenticated) unauthenticated_.erase(session.unauthenticated_place);
   session.unauthenticated = false;
   by_client_.erase(session.client);
-  for (const ClientId client : session.speaks_for) by_client_.erase(client);
   torch_count_ -= session.dialect == Dialect::kTorch ? 1 : 0;
   torch_bytes_ -= session.counted_bytes;
   session.counted_bytes = 0;
@@ -84,14 +83,6 @@ void Sessions::update(Session& session) {
   if (session.client == 0) {
     session.client = session.connection->client();
     if (session.client != 0) by_client_[session.client] = &session;
-  }
-  for (const ClientId joined : session.connection->take_joined()) {
-    by_client_[joined] = &session;
-    session.speaks_for.insert(joined);
-  }
-  for (const ClientId left : session.connection->take_left()) {
-    by_client_.erase(left);
-    session.speaks_for.erase(left);
   }
 }
 

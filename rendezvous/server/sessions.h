@@ -1,4 +1,4 @@
-// The connections of a server, and the clients that each speaks for. Thread: the loop's.
+// The connections of a server, and the client behind each. Thread: the loop's.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,6 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 #include <vector>
 
 #include "proto/os/descriptor.h"
@@ -40,9 +39,8 @@ struct Session {
   bool in_set = false;
   bool touched = false;  // It has replies to send or requests to serve.
   bool closed = false;
-  ClientId client = 0;                           // As the connection says it.
-  std::unordered_set<ClientId> speaks_for = {};  // The clients behind a leaf.
-  std::size_t counted_bytes = 0;                 // What it adds to Sessions::torch_bytes().
+  ClientId client = 0;            // As the connection says it.
+  std::size_t counted_bytes = 0;  // What it adds to Sessions::torch_bytes().
   std::list<std::shared_ptr<Session>>::iterator place = {};  // In the list of all.
   bool unauthenticated = false;
   std::list<Session*>::iterator unauthenticated_place = {};
@@ -55,9 +53,9 @@ class Sessions {
   void remove(Session& session);
   std::size_t size() const { return all_.size(); }
   std::vector<SessionPointer> all() const { return {all_.begin(), all_.end()}; }
-  // Returns null if no connection speaks for that client.
+  // Returns null if that client has no connection.
   SessionPointer find(ClientId client) const;
-  // Brings up to date which clients it speaks for, and whether it has authenticated.
+  // Brings up to date which client it is, and whether it has authenticated.
   void update(Session& session);
   std::size_t unauthenticated_count() const { return unauthenticated_.size(); }
   // Returns null if all have authenticated.

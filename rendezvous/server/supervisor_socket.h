@@ -1,4 +1,4 @@
-// The store's and the leaf's end of the socket to the supervisor that started them: event lines
+// The store's end of the socket to the supervisor that started it: event lines
 // upwards, orders downwards ("generation N", "put KEY VALUE", "complete",
 // "quit"). Without such a socket events go
 // to standard output. Thread: the loop's.

@@ -51,12 +51,6 @@ def test_a_launchers_own_store_is_left_to_it(local, python):
     meet(local, python, "launched", "-n", "1", ranks=1)
 
 
-def test_through_a_leaf(local, python):
-    """The port that is ivyrun's own then differs from host to host."""
-    for kind in ("given", "port"):
-        meet(local, python, kind, "--fake-hosts", "2", "--nproc_per_node", "2", "--store-proxy", ranks=4)
-
-
 def test_a_server_at_the_stores_port_is_told_so(local):
     script = "echo \"listen tcp :$MASTER_PORT: bind: address already in use\" >&2; exit 1"
     done = local.run("-n", "1", "sh", "-c", script)

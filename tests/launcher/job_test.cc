@@ -432,7 +432,6 @@ const EvilWord kEvilWords[] = {
      [](Options& options, Node& node) {
        options.dry_run = true;
        options.explain_env = true;
-       options.store_proxy = true;
        node.facts.set_interpreter(kEvil);
        node.facts.set_job_directory(kEvil);
        node.facts.set_accelerators(1);

@@ -524,9 +524,10 @@ TEST(OptionsTest, MasterPort) {
       contains(error_of({"--stall-timeout", "9", "--no-store", "x"}).message, "contradict"));
 }
 
-TEST(OptionsTest, LogOfTheStore) {
+TEST(OptionsTest, RemovedStoreFlagsNameTheirReplacement) {
   for (const char* gone : {"--wal=/var/tmp/logs", "--store-wal=here"})
     EXPECT_TRUE(contains(error_of({gone, "x"}).fix, "--max-restarts")) << gone;
+  EXPECT_TRUE(contains(error_of({"--store-proxy", "x"}).fix, "the store itself"));
 }
 
 // ---- Hosts
@@ -644,7 +645,7 @@ TEST(OptionsTest, HelpIsShortUnlessMoreIsWanted) {
   for (const Words& words :
        {Words{"--help"}, Words{"-h"}, Words{"-help"}, Words{"--help", "x.py"}}) {
     const std::string daily = parse(words)->text_to_print;
-    EXPECT_TRUE(contains(daily, "--nproc-per-node") && !contains(daily, "--store-proxy"));
+    EXPECT_TRUE(contains(daily, "--nproc-per-node") && !contains(daily, "--port-range"));
     EXPECT_LT(daily.size(), all.size() * 2 / 3);
   }
   EXPECT_TRUE(parse({"--help", "output"})->text_to_print.starts_with("Output:\n"));

@@ -397,23 +397,6 @@ TEST(WorkerEnvironmentTest, WithoutAStoreRankZeroServes) {
   EXPECT_EQ(value(job.worker(), "IVY_STORE"), "(unset)");
 }
 
-TEST(WorkerEnvironmentTest, ALeafIsWhatItsHostsWorkersAreTold) {
-  Job job;
-  job.answers[1].facts.set_job_directory("/tmp/ivyrun-0/0123-1");
-  job.plan.hosts[1].has_leaf = true;
-  EXPECT_EQ(value(job.worker(1), "IVY_STORE"), "unix:/tmp/ivyrun-0/0123-1/leaf.sock");
-  EXPECT_EQ(value(job.worker(1), "MASTER_ADDR"), "10.0.0.1") << "torch only with --store-proxy";
-  EXPECT_EQ(job.host_plan(1).leaf_root(), "10.0.0.1:29502");
-  EXPECT_FALSE(job.host_plan(1).leaf_serves_torch());
-  EXPECT_EQ(value(job.worker(0), "IVY_STORE"), "10.0.0.1:29502");
-  EXPECT_EQ(job.host_plan(0).leaf_root(), "");
-  job.plan.hosts[1].leaf_port = 4711;
-  EXPECT_EQ(value(job.worker(1), "MASTER_ADDR"), "127.0.0.1");
-  EXPECT_EQ(value(job.worker(1), "MASTER_PORT"), "4711");
-  EXPECT_EQ(value(job.worker(1), "JAX_COORDINATOR_ADDRESS"), "10.0.0.1:29501");
-  EXPECT_TRUE(job.host_plan(1).leaf_serves_torch());
-}
-
 TEST(WorkerEnvironmentTest, JaxIsToldItsDeviceOnlyWhereThereIsOneForEach) {
   Job job;
   EXPECT_EQ(value(job.worker(0, 1), "JAX_LOCAL_DEVICE_IDS"), "(unset)");

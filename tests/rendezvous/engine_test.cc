@@ -380,27 +380,6 @@ TEST(EngineWaitTest, TorchsWaitsLeaveRoomForOthers) {
   EXPECT_EQ(script.answer(script.join(std::nullopt, Space::kTorch), Wait{many, kNever}), "-");
 }
 
-TEST(EngineTest, AKeyThatWasSetOnceLastsUntilItIsWrittenInAnotherWay) {
-  EngineLimits limits;
-  limits.store_bytes = 1000;
-  EngineScript script(limits);
-  const ClientId client = script.join(0);
-  const auto lasts = [&] { return script.engine.lasting_value(Space::kNative, "k") != nullptr; };
-  EXPECT_EQ(script.answer(client, Set{"k", "v", true}), "done");
-  EXPECT_TRUE(lasts());
-  EXPECT_EQ(script.answer(client, Set{"k", std::string(2000, 'x')}), "!8");
-  EXPECT_EQ(script.answer(client, Append{"k", std::string(2000, 'x')}), "!8");
-  EXPECT_EQ(script.answer(client, Get{"k", std::nullopt}), "=v");
-  EXPECT_TRUE(lasts()) << "it was not written";
-  EXPECT_EQ(script.answer(client, Append{"k", "w"}), "#2");
-  EXPECT_FALSE(lasts());
-  EXPECT_EQ(script.answer(client, Delete{"k"}), "#1");
-  EXPECT_EQ(script.answer(client, Set{"k", "v", true}), "done");
-  EXPECT_TRUE(lasts());
-  EXPECT_EQ(script.answer(client, Set{"k", "w"}), "done");
-  EXPECT_FALSE(lasts());
-}
-
 TEST(EngineWaitTest, OneNumberWaitsOnce) {
   Engine engine;
   const ClientId client = *engine.join({}, 0);

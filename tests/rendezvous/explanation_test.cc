@@ -55,10 +55,10 @@ TEST(ExplanationTest, CountsWhatItDoesNotName) {
 TEST(ExplanationTest, KnowsClientsWithoutARankByTheirProcess) {
   EngineScript script;
   const ClientId torch = script.join(std::nullopt, Space::kTorch);
-  script.engine.describe(torch, 4321, std::nullopt);
+  script.engine.describe(torch, 4321);
   script.ask(torch, Wait{{"/default_pg/0//cuda//0"}, kNever});
   // Its other connection is the same process.
-  script.engine.describe(script.join(std::nullopt, Space::kTorch), 4321, std::nullopt);
+  script.engine.describe(script.join(std::nullopt, Space::kTorch), 4321);
   EXPECT_EQ(explain(script.engine.wait_graph(), script.now_ns),
             "key '/default_pg/0//cuda//0': pid 4321 at 10.0.0.1 has waited for 0.0 s; all "
             "connected clients are blocked on it");

@@ -1,5 +1,5 @@
 """An unmodified torch as a client of our store: every call of TCPStore that this torch has, at the
-store itself and through a host's leaf.
+store itself.
 
 Run with the interpreter whose torch is meant, Debian's or another: IVY_TORCH_PYTHON names it.
 """
@@ -81,39 +81,9 @@ class Store:
         assert "disconnected" not in self.process.stderr.read()
 
 
-class Leaf(Store):
-    """Torch's clients at a leaf, which is the store's only client."""
-
-    def __init__(self, torch, directory):
-        super().__init__(torch)
-        (directory / "token").write_bytes(b"t" * 32)
-        self.leaf = subprocess.Popen(
-            [NODE, "rendezvous", "leaf", "--job", "0" * 32, "--token-file", directory / "token",
-             "--root", self.native, "--listen", "127.0.0.1:0", "--torch", "[::]:0"],
-            stdout=subprocess.PIPE, text=True)
-        self.leaf.stdout.readline()
-        self.port = int(self.leaf.stdout.readline().rsplit(":", 1)[1])
-
-    def end(self):
-        self.leaf.terminate()
-        assert self.leaf.wait(10 * SLOW) == 0
-        said = self.leaf.stdout.read()
-        assert said == "ready\n", said
-        super().end()
-
-
 @pytest.fixture
 def store(torch):
     one = Store(torch)
-    yield one
-    one.end()
-
-
-@pytest.fixture(params=["store", "leaf"])
-def either(request, torch, tmp_path):
-    if request.param == "leaf" and not NODE.exists():
-        pytest.skip(f"{NODE} is not built")
-    one = Store(torch) if request.param == "store" else Leaf(torch, tmp_path)
     yield one
     one.end()
 
@@ -124,17 +94,17 @@ SCENES = ["set_get", "add", "compare_set", "delete", "count", "wait", "wait_time
 
 
 @pytest.mark.parametrize("scene", SCENES)
-def test_torch_is_served(either, scene):
-    said = either.client(scene)
+def test_torch_is_served(store, scene):
+    said = store.client(scene)
     if said[-1] == "lacking":
         pytest.skip(f"torch {said[0]} has no such call")
     assert said[-1] == scene
 
 
-def test_over_ipv6(either):
+def test_over_ipv6(store):
     if not os.path.exists("/proc/net/if_inet6"):
         pytest.skip("this machine has no IPv6")
-    either.client("set_get", host="::1")
+    store.client("set_get", host="::1")
 
 
 def test_a_generation_starts_empty(store):
@@ -143,13 +113,13 @@ def test_a_generation_starts_empty(store):
     store.client("find_no_key")
 
 
-def test_process_group(either):
+def test_process_group(store):
     """Four ranks of an unmodified script: gloo's full mesh over our store."""
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(either.port),
+    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(store.port),
                    "WORLD_SIZE": "4", "TORCHELASTIC_USE_AGENT_STORE": "True",
                    "TORCHELASTIC_RESTART_COUNT": "0", "GLOO_SOCKET_IFNAME": "lo"}
     ranks = [[["group"], {**environment, "RANK": str(rank)}] for rank in range(4)]
-    for code, output in either.torch.run(ranks):
+    for code, output in store.torch.run(ranks):
         assert code == 0, output
         assert "sum 6.0" in output
 

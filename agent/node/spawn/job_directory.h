@@ -10,14 +10,12 @@
 namespace ivy {
 
 // Path below the job directory; the launcher tells the workers.
-inline constexpr const char* kLeafSocket = "leaf.sock";
 
 struct JobDirectory {
   std::string path;  // Ends in ivyrun-UID/JOBID-HOST: jobs and hosts share a place.
   int lock_fd = -1;  // The maker holds it: locked while the warden or the supervisor lives.
   std::string command_socket() const { return path + "/command.sock"; }
   std::string control_socket() const { return path + "/control.sock"; }
-  std::string leaf_socket() const { return path + "/" + kLeafSocket; }
   std::string pmi_socket() const { return path + "/pmi.sock"; }
   std::string pmix_socket() const { return path + "/pmix.sock"; }
   std::string pmix_directory(std::uint32_t generation) const {

@@ -63,13 +63,6 @@ void add_ports(const Hello& hello, JobPorts& ports, HostFacts& facts) {
   facts.set_store_port(ports.store->port());
 }
 
-void add_leaf_port(const Hello& hello, JobPorts& ports, HostFacts& facts) {
-  const bool is_single = hello.port_low() == hello.port_high();
-  const std::uint32_t low = is_single ? 0 : hello.port_low();
-  const std::uint32_t high = is_single ? 0 : hello.port_high();
-  if (keep_port(low, high, ports.leaf, facts)) facts.set_leaf_port(ports.leaf->port());
-}
-
 // More than any host has cores; a descriptor is kept open for each.
 constexpr std::size_t kMaxWorkerPorts = 2048;
 
@@ -110,7 +103,6 @@ HelloOk answer_hello(const Hello& hello, const Containment& containment,
   facts = collect_host_facts();
   add_program(hello, facts);
   if (hello.reserve_port()) add_ports(hello, ports, facts);
-  if (hello.reserve_leaf_port()) add_leaf_port(hello, ports, facts);
   if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);

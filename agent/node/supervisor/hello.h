@@ -24,7 +24,6 @@ struct JobPorts {
   std::optional<ReservedPort> master;
   std::optional<ReservedPort> coordinator;
   std::optional<ReservedPort> store;
-  std::optional<ReservedPort> leaf;  // On every host, with --store-proxy: the leaf's torch dialect.
   std::vector<ReservedPort> workers;  // On every host, for frameworks whose ranks all listen.
 };
 

@@ -63,48 +63,18 @@ void HostStores::begin_generation(std::uint32_t generation) {
   store_->begin_generation(generation, begun);
 }
 
-void HostStores::open_leaf(const HostPlan& plan, const std::string& job_id,
-                           const JobDirectory& directory, std::uint16_t torch_port) {
-  // When the first host was lost, the new one has another store.
-  if (plan.leaf_root() != leaf_root_) leaf_.reset();
-  leaf_root_ = plan.leaf_root();
-  if (leaf_root_.empty()) return;
-  if (leaf_) return leaf_->begin_generation(plan.generation(), [] {});
-  StoreRequest leaf;
-  leaf.job_id = job_id;
-  leaf.token_file = directory.token_file();
-  leaf.generation = plan.generation();
-  leaf.root = leaf_root_;
-  leaf.unix_path = directory.leaf_socket();
-  leaf.in_step = in_step_;
-  leaf.torch_connections = torch_connections_for(plan.world_size());
-  if (plan.leaf_serves_torch() && torch_port != 0) {
-    leaf.addresses = {"127.0.0.1"};
-    leaf.torch_port = torch_port;
-  }
-  Result<std::shared_ptr<StoreProcess>> opened =
-      StoreProcess::listen(loop_, std::move(leaf), handlers());
-  if (!opened.ok()) return handlers().lost(opened.error().message);
-  leaf_ = std::move(*opened);
-}
-
 void HostStores::rank_gone(std::uint32_t rank, std::uint32_t rejoins) {
   if (store_) store_->put("ivy/gone/" + std::to_string(rank), std::to_string(rejoins));
 }
 
 void HostStores::reaped(pid_t pid, int wait_status) {
-  for (const auto* process : {&store_, &leaf_})
-    if (*process && pid == (*process)->pid()) (*process)->ended(wait_status);
+  if (store_ && pid == store_->pid()) store_->ended(wait_status);
 }
 
 void HostStores::spare_from(const std::function<void(pid_t)>& containment) const {
-  for (const auto* process : {&store_, &leaf_})
-    if (*process && (*process)->pid() != 0) containment((*process)->pid());
+  if (store_ && store_->pid() != 0) containment(store_->pid());
 }
 
-void HostStores::end() {
-  leaf_.reset();
-  store_.reset();
-}
+void HostStores::end() { store_.reset(); }
 
 }  // namespace ivy

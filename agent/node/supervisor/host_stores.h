@@ -1,7 +1,6 @@
-// The store processes of a host: the job's store, on the first host, and the host's leaf. Turns
-// what they report into events.
+// The job's store on its first host. Turns the process's reports into events.
 //
-// Thread: the supervisor's loop. Lifetime: ends both processes.
+// Thread: the supervisor's loop. Lifetime: ends the process.
 #pragma once
 
 #include <sys/types.h>
@@ -34,14 +33,10 @@ class HostStores {
                   const JobDirectory& directory, std::uint16_t port, std::uint16_t torch_port);
   // The store answers, and then GenerationBegun is sent.
   void begin_generation(std::uint32_t generation);
-  // Called before the workers of this plan start, which are given its address. A leaf that cannot
-  // listen counts as lost. `torch_port`: reserved; 0: none.
-  void open_leaf(const HostPlan& plan, const std::string& job_id, const JobDirectory& directory,
-                 std::uint16_t torch_port);
   // Where the job's store is: ivy/gone/RANK says from now on that this process of the rank has
   // ended.
   void rank_gone(std::uint32_t rank, std::uint32_t rejoins);
-  // Called when the supervisor has reaped a child; children other than the stores are ignored.
+  // Called when the supervisor has reaped a child; children other than the store are ignored.
   void reaped(pid_t pid, int wait_status);
   void spare_from(const std::function<void(pid_t)>& containment) const;
   void end();
@@ -54,8 +49,6 @@ class HostStores {
   const std::function<void(pid_t)> spare_;
   const bool in_step_;
   std::shared_ptr<StoreProcess> store_;  // Set when it was asked for.
-  std::shared_ptr<StoreProcess> leaf_;
-  std::string leaf_root_;  // The address of the store behind the leaf.
 };
 
 }  // namespace ivy

@@ -24,13 +24,6 @@ Result<int> listen_for_store(const std::string& address, std::uint16_t port) {
   return fd.ok() ? fd : fd.error().context("store");
 }
 
-// The job's directory is ours: a socket at this path is a dead leaf's.
-Result<int> listen_at_path(const std::string& path) {
-  unlink(path.c_str());
-  const Result<int> fd = listen_unix(path, SOCK_STREAM, SOMAXCONN);
-  return fd.ok() ? fd : fd.error().context("leaf");
-}
-
 // Refuses all waiting clients. No rank of the job is left that could redial, and the bound keeps
 // unknown peers from holding us here.
 void refuse_backlog(int listening_fd) {
@@ -66,9 +59,8 @@ StoreProcess::~StoreProcess() {
 }
 
 Result<void> StoreProcess::listen() {
-  if (!request_.unix_path.empty()) add_listener(IVY_TRY(listen_at_path(request_.unix_path)), false);
   for (const std::string& address : request_.addresses) {
-    if (request_.port != 0) add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
+    add_listener(IVY_TRY(listen_for_store(address, request_.port)), false);
     if (request_.torch_port != 0)
       add_listener(IVY_TRY(listen_for_store(address, request_.torch_port)), true);
   }
@@ -117,14 +109,13 @@ void StoreProcess::ended(int wait_status) {
   if (over_) return;
   // Its last line may have arrived already.
   control_.read_some();
-  const std::string how = server_end(
-      request_.root.empty() ? "the store" : "this host's leaf of the store", wait_status);
+  const std::string how = server_end("the store", wait_status);
   over_ = true;
   handlers_.lost(last_words_.empty() ? how : how + ": " + last_words_);
 }
 
 std::vector<std::string> StoreProcess::arguments(int control_fd) {
-  std::vector<std::string> words = {"ivy-rendezvous",  request_.root.empty() ? "serve" : "leaf",
+  std::vector<std::string> words = {"ivy-rendezvous",  "serve",
                                     "--job",           request_.job_id,
                                     "--token-file",    request_.token_file,
                                     "--generation",    std::to_string(generation_),
@@ -136,10 +127,6 @@ std::vector<std::string> StoreProcess::arguments(int control_fd) {
   }
   if (request_.torch_connections != 0)
     words.insert(words.end(), {"--torch-connections", std::to_string(request_.torch_connections)});
-  if (!request_.root.empty()) {
-    words.insert(words.end(), {"--root", request_.root});
-    return words;
-  }
   // Without a list only this host's loopback would be admitted.
   std::vector<std::string> peers = request_.torch_peers;
   peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());

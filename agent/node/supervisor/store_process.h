@@ -5,8 +5,6 @@
 //
 // A lost store ends the attempt: its contents exist nowhere else. The next attempt has a new one.
 //
-// A host's leaf is kept in the same way: `ivy-node rendezvous leaf`, started by its first client.
-//
 // The process is `ivy-node rendezvous`, a child of the supervisor outside the workers' containment,
 // so that a stop leaves it to the last worker; it dies with the supervisor.
 //
@@ -39,10 +37,6 @@ struct StoreRequest {
   std::vector<std::string> torch_peers;  // Hosts besides this one that may use it.
   std::uint32_t torch_connections = 0;   // For all clients together; 0: the store's own limit.
   std::uint32_t stall_seconds = 0;       // 0: never reports by itself who waits for whom.
-  // For a leaf: the native address of the store behind it, and the leaf's Unix socket of the native
-  // dialect. `port` is 0 then.
-  std::string root;
-  std::string unix_path;
   // Signals that a scheduler sends to the whole step are meant for the workers: the store ignores
   // them, because workers need it for their last reports.
   bool in_step = false;

@@ -496,7 +496,6 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
 void Supervisor::start_group(const HostPlan& plan) {
   open_control();
   if (has_listening_scripts(plan)) ports_.workers.clear();
-  stores_.open_leaf(plan, start_.job_id, start_.directory, ports_.leaf ? ports_.leaf->port() : 0);
   HostPlan with_places = plan;
   servers_.mpi.begin(with_places);
   rank_ends_.begin(with_places);
