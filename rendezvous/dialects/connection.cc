@@ -28,18 +28,14 @@ class NativeConnection : public Connection {
     dialect_->reply(reply, unsent);
     return {};
   }
-  bool has_more() const override {
-    return dialect_ != nullptr && dialect_->has_more();
-  }
+  bool has_more() const override { return dialect_ != nullptr && dialect_->has_more(); }
   bool overflow(const Reply& reply) override {
     engine_.end_watch(reply.client, reply.request);
     dialect_->reply({reply.client, reply.request, Changed{Changed::What::kOverflow, {}, {}}},
                     unsent);
     return true;
   }
-  ClientId client() const override {
-    return dialect_ == nullptr ? 0 : dialect_->client();
-  }
+  ClientId client() const override { return dialect_ == nullptr ? 0 : dialect_->client(); }
   bool is_authenticated() const override { return dialect_ != nullptr; }
 
  private:
@@ -117,6 +113,7 @@ class TorchConnection : public Connection {
   }
   Result<void> reply(const Reply& reply) override { return dialect_.reply(reply, unsent); }
   bool has_more() const override { return dialect_.has_more(); }
+  bool is_over() const override { return http_ != nullptr && http_->is_over(); }
   std::size_t kept_bytes() const override {
     return http_ == nullptr ? dialect_.kept_bytes() : http_->kept_bytes();
   }

@@ -36,6 +36,8 @@ class Connection {
   virtual bool overflow(const Reply&) { return false; }
   // True if requests have arrived that are left for another turn: call receive({}).
   virtual bool has_more() const { return false; }
+  // True if nothing more is read, and the connection ends once `unsent` has been sent.
+  virtual bool is_over() const { return false; }
   // The bytes that an unauthenticated client makes this process keep, besides `unsent`.
   virtual std::size_t kept_bytes() const { return 0; }
   // Returns 0 until the connection is a client of the engine.

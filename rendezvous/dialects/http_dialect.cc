@@ -1,9 +1,10 @@
 #include "rendezvous/dialects/http_dialect.h"
 
 #include <algorithm>
-#include <charconv>
 #include <set>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "proto/contract/text.h"
 
@@ -17,23 +18,38 @@ constexpr std::string_view kFinished = "http-finished:";
 
 Error bad_http(const std::string& what) { return Error{Code::kDataLoss, "HTTP: " + what}; }
 
-// The value of Content-Length; 0 where there is none.
-Result<std::size_t> body_bytes(std::string_view given) {
-  const std::string head = lower_case(given);
-  constexpr std::string_view kName = "\r\ncontent-length:";
-  const std::size_t at = head.find(kName);
-  if (at == std::string::npos) return std::size_t{0};
-  std::size_t begin = at + kName.size();
-  while (begin < head.size() && head[begin] == ' ') ++begin;
-  std::size_t length = 0;
-  const auto read = std::from_chars(head.data() + begin, head.data() + head.size(), length);
-  if (read.ec != std::errc() || length > kMaxValueBytes) return bad_http("a body that is too long");
-  return length;
-}
-
 std::string answer(std::string_view status, std::string_view body) {
   return "HTTP/1.1 " + std::string(status) + "\r\nContent-Length: " + std::to_string(body.size()) +
-         "\r\n\r\n" + std::string(body);
+         "\r\nConnection: close\r\n\r\n" + std::string(body);
+}
+
+std::string_view trimmed(std::string_view text) {
+  while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
+  while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
+  return text;
+}
+
+// The values of a header, by its name in lower case.
+std::vector<std::string> header_values(std::string_view head, std::string_view name) {
+  std::vector<std::string> values;
+  for (std::size_t at = head.find("\r\n"); at != std::string_view::npos;) {
+    const std::size_t begin = at + 2;
+    at = head.find("\r\n", begin);
+    const std::string_view line =
+        head.substr(begin, at == std::string_view::npos ? at : at - begin);
+    const std::size_t colon = line.find(':');
+    if (colon != std::string_view::npos && lower_case(line.substr(0, colon)) == name)
+      values.emplace_back(trimmed(line.substr(colon + 1)));
+  }
+  return values;
+}
+
+// "10.0.0.1", "10.0.0.1:80", "[fd00::1]:80", "localhost:80".
+bool is_address_or_localhost(std::string_view host) {
+  if (host.starts_with('[')) return host.find(']') != std::string_view::npos;
+  host = host.substr(0, host.find(':'));
+  return lower_case(host) == "localhost" ||
+         (!host.empty() && host.find_first_not_of("0123456789.") == std::string_view::npos);
 }
 
 // "/global/3" and "/global/3/x" are of member 3 of /global/.
@@ -51,6 +67,7 @@ HttpDialect::~HttpDialect() {
 
 Result<void> HttpDialect::receive(std::string_view bytes, std::uint64_t now_ns, std::string& unsent,
                                   Replies& out) {
+  if (is_over_) return {};
   buffer_.append(bytes);
   if (client_ == 0) {
     ClientInfo info;
@@ -59,46 +76,72 @@ Result<void> HttpDialect::receive(std::string_view bytes, std::uint64_t now_ns, 
     info.address = address_;
     client_ = IVY_TRY(engine_.join(std::move(info), now_ns));
   }
-  HttpRequest request;
-  while (IVY_TRY(read_request(request)))
-    IVY_CHECK(serve(std::exchange(request, {}), Turn{now_ns, out}, unsent));
-  return {};
+  if (!head_) {
+    const std::size_t end = buffer_.find(kHeadEnd);
+    if (end == std::string::npos && buffer_.size() <= kMaxHeadBytes) return {};
+    if (const std::optional<Refusal> refusal = read_head()) {
+      is_over_ = true;
+      unsent += answer(refusal->status, refusal->why + "\n");
+      return bad_http(refusal->why);
+    }
+  }
+  if (buffer_.size() < head_->body_at + head_->body_bytes) return {};
+  is_over_ = true;
+  std::string body = buffer_.substr(head_->body_at, head_->body_bytes);
+  buffer_ = {};
+  return serve(std::move(body), Turn{now_ns, out}, unsent);
 }
 
-Result<bool> HttpDialect::read_request(HttpRequest& request) {
+std::optional<HttpDialect::Refusal> HttpDialect::read_head() {
+  constexpr std::string_view kBad = "400 Bad Request";
   const std::size_t end = buffer_.find(kHeadEnd);
-  if (end == std::string::npos && buffer_.size() > kMaxHeadBytes) return bad_http("a long header");
-  if (end == std::string::npos) return false;
-  const std::string head = buffer_.substr(0, end);
-  const std::size_t length = IVY_TRY(body_bytes(head));
-  const std::size_t begin = end + kHeadEnd.size();
-  if (buffer_.size() < begin + length) return false;
-  const std::size_t path = head.find(' ') + 1;
-  request.method = head.substr(0, path == 0 ? 0 : path - 1);
-  request.path = head.substr(path, head.find(' ', path) - path);
-  request.body = buffer_.substr(begin, length);
-  buffer_.erase(0, begin + length);
-  if (!request.path.starts_with('/') || request.path.size() > kMaxKeyBytes / 2 ||
-      scope_of(request.path).size() < 2)
-    return bad_http("paths are /SCOPE/KEY");
-  return true;
+  if (end == std::string::npos || end > kMaxHeadBytes)
+    return Refusal{"431 Request Header Fields Too Large", "a long header"};
+  const std::string_view head = std::string_view(buffer_).substr(0, end);
+  const std::string_view line = head.substr(0, head.find("\r\n"));
+  const std::size_t path = line.find(' ') + 1;
+  const std::size_t version = line.find(' ', path);
+  if (path == 0 || version == std::string_view::npos) return Refusal{kBad, "no request line"};
+  Head read;
+  read.method = line.substr(0, path - 1);
+  read.path = line.substr(path, version - path);
+  read.body_at = end + kHeadEnd.size();
+  if (!read.path.starts_with('/') || read.path.size() > kMaxKeyBytes / 2 ||
+      scope_of(read.path).size() < 2)
+    return Refusal{kBad, "paths are /SCOPE/KEY"};
+  // Its body would be read as another length.
+  if (!header_values(head, "transfer-encoding").empty())
+    return Refusal{"501 Not Implemented", "Transfer-Encoding: send Content-Length"};
+  const std::vector<std::string> hosts = header_values(head, "host");
+  if (hosts.size() > 1 || (hosts.empty() && line.substr(version + 1) != "HTTP/1.0"))
+    return Refusal{kBad, "one Host header is needed"};
+  if (!hosts.empty() && !is_address_or_localhost(hosts.front()))
+    return Refusal{"421 Misdirected Request", "a Host header that is no numeric address"};
+  const std::vector<std::string> lengths = header_values(head, "content-length");
+  const std::optional<std::size_t> length =
+      lengths.empty() ? 0 : to_number<std::size_t>(lengths.front());
+  if (lengths.size() > 1 || !length) return Refusal{kBad, "a wrong Content-Length"};
+  if (*length > kMaxValueBytes) return Refusal{"413 Content Too Large", "a body that is too long"};
+  read.body_bytes = *length;
+  head_ = std::move(read);
+  return std::nullopt;
 }
 
-Result<void> HttpDialect::serve(HttpRequest request, Turn turn, std::string& unsent) {
-  const std::string key = std::string(kKeys) + request.path;
+Result<void> HttpDialect::serve(std::string given, Turn turn, std::string& unsent) {
+  const std::string key = std::string(kKeys) + head_->path;
   std::string status = "200 OK";
   std::string body;
-  if (request.method == "PUT") {
-    IVY_CHECK(ask(Set{key, std::move(request.body)}, turn));
-  } else if (request.method == "GET") {
+  if (head_->method == "PUT") {
+    IVY_CHECK(ask(Set{key, std::move(given)}, turn));
+  } else if (head_->method == "GET") {
     Result<ReplyBody> found = ask(Get{key, std::nullopt}, turn);
     if (!found.ok() && found.error().code != Code::kNotFound) return found.error();
     if (found.ok())
       body = std::move(std::get<Value>(*found).bytes);
     else
       status = "404 Not Found";
-  } else if (request.method == "DELETE") {
-    IVY_CHECK(finish_member(request.path, turn));
+  } else if (head_->method == "DELETE") {
+    IVY_CHECK(finish_member(head_->path, turn));
   } else {
     status = "405 Method Not Allowed";
   }
@@ -132,7 +175,7 @@ Result<ReplyBody> HttpDialect::ask(Request request, Turn turn) {
   const auto own = std::find_if(turn.out.begin(), turn.out.end(), [&](const Reply& reply) {
     return reply.client == client_ && reply.request == id;
   });
-  if (own == turn.out.end()) return bad_http("it is spoken by the store alone, not by its leaves");
+  IVY_ASSERT(own != turn.out.end());  // None of these requests waits.
   ReplyBody body = std::move(own->body);
   turn.out.erase(own);
   if (Error* const error = std::get_if<Error>(&body)) return std::move(*error);

@@ -4,14 +4,20 @@
 //   GET /SCOPE/KEY      its value; 404 while there is none, and the client asks again
 //   DELETE /SCOPE/KEY   a member has finished with the scope, which is emptied by the last of them
 //
-// A scope's members are the keys that it has: each rank sets one of its own, by its number. Only
-// the store itself speaks it, since every request must be answered at once. Keys are in torch's
-// space behind "http:". Clients do not authenticate: Admission decides, as for torch's.
+// A scope's members are the keys that it has: each rank sets one of its own, by its number. Keys
+// are in torch's space behind "http:". Clients do not authenticate: Admission decides, as for
+// torch's.
+//
+// A connection carries one request and is closed after the answer, as Horovod's client expects. So
+// a client costs at most one request and one value, and bytes after the request are never read as
+// another one. The Host header must be a numeric address or localhost: a web page whose name was
+// bound to this address in DNS (rebinding) could send requests here otherwise.
 //
 // Pure. Thread: one at a time. Lifetime: the engine outlives it.
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -31,17 +37,20 @@ class HttpDialect {
   HttpDialect(const HttpDialect&) = delete;
   HttpDialect& operator=(const HttpDialect&) = delete;
 
-  // Appends answers to `unsent`. An error ends the connection.
+  // Appends the answer to `unsent`, of a refusal too. An error ends the connection.
   Result<void> receive(std::string_view bytes, std::uint64_t now_ns, std::string& unsent,
                        Replies& out);
+  // The request has been answered: nothing more is read, and the connection ends.
+  bool is_over() const { return is_over_; }
   std::size_t kept_bytes() const { return buffer_.size(); }
   ClientId client() const { return client_; }
 
  private:
-  struct HttpRequest {
+  struct Head {
     std::string method;
     std::string path;
-    std::string body;
+    std::size_t body_at = 0;  // Where the body starts in buffer_.
+    std::size_t body_bytes = 0;
   };
   // The parts of a call of the engine that are the same for each.
   struct Turn {
@@ -49,14 +58,21 @@ class HttpDialect {
     Replies& out;
   };
 
-  Result<bool> read_request(HttpRequest& request);
-  Result<void> serve(HttpRequest request, Turn turn, std::string& unsent);
+  // The status of a refusal, and what is wrong.
+  struct Refusal {
+    std::string_view status;
+    std::string why;
+  };
+  std::optional<Refusal> read_head();
+  Result<void> serve(std::string body, Turn turn, std::string& unsent);
   Result<void> finish_member(const std::string& path, Turn turn);
   Result<ReplyBody> ask(Request request, Turn turn);
 
   Engine& engine_;
   const std::string address_;
   std::string buffer_;
+  std::optional<Head> head_;
+  bool is_over_ = false;
   ClientId client_ = 0;
   RequestId last_ = 0;
 };

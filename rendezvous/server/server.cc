@@ -94,9 +94,8 @@ SessionPointer Server::take_client(Descriptor socket, const sockaddr_storage& fr
   const std::string peer = address_text(from);
   auto session = std::make_shared<Session>();
   session->socket = std::move(socket);
-  session->connection =
-      is_torch ? make_torch_connection(engine_, peer)
-               : make_native_connection(engine_, identity_, peer);
+  session->connection = is_torch ? make_torch_connection(engine_, peer)
+                                 : make_native_connection(engine_, identity_, peer);
   session->address = peer;
   session->dialect = dialect;
   session->since_ns = monotonic_ns();
@@ -137,7 +136,8 @@ void Server::serve_event(const SessionPointer& session, const Readiness::Event& 
 // Reads no more before earlier requests are served and replies are sent.
 void Server::wait_readable(const SessionPointer& session) {
   if (session->closed) return;
-  session->wanted.read = !session->connection->has_more() && reads_its_replies(*session);
+  session->wanted.read = !session->connection->has_more() && reads_its_replies(*session) &&
+                         !session->connection->is_over();
   if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
 }
 
@@ -236,7 +236,10 @@ void Server::send_some(const SessionPointer& session) {
       store::send_some(session->socket.get(), session->connection->unsent, session->sent);
   if (sent == Sent::kBroken) return disconnect(session, {});
   sessions_.count_bytes(*session);
-  if (sent == Sent::kAll) return;
+  if (sent == Sent::kAll) {
+    if (session->connection->is_over()) disconnect(session, {});
+    return;
+  }
   session->wanted.write = true;
   if (!session->watch(readiness_)) disconnect(session, "the system watches no more sockets");
 }
