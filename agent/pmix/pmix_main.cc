@@ -21,6 +21,7 @@
 #include "agent/pmix/rank_socket.h"
 #include "agent/pmix/segment_directory.h"
 #include "agent/pmix/session_files.h"
+#include "proto/os/argument_file.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/wire/handshake.h"
@@ -136,8 +137,11 @@ int run(const MpiServerOptions& options, EventPipe& events) {
 }  // namespace ivy
 
 int main(int argc, char** argv) {
-  const ivy::Result<ivy::MpiServerOptions> options = ivy::parse_mpi_server_options(
-      std::vector<std::string>(argv + (argc > 0 ? 1 : 0), argv + argc));
+  const int first = argc > 0 ? 1 : 0;
+  const ivy::Result<std::vector<std::string>> words =
+      ivy::with_argument_file(argc - first, argv + first);
+  const ivy::Result<ivy::MpiServerOptions> options =
+      words.ok() ? ivy::parse_mpi_server_options(*words) : words.error();
   if (!options.ok()) {
     std::fprintf(stderr, "ivy-pmix: %s\nusage: ivy-pmix %s", options.error().message.c_str(),
                  ivy::kMpiServerUsage);

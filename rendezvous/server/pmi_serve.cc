@@ -23,6 +23,7 @@
 #include <vector>
 
 #include "proto/contract/exit_code.h"
+#include "proto/os/argument_file.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 #include "proto/os/peer_owner.h"
@@ -213,8 +214,9 @@ class PmiProcess {
 }  // namespace
 
 int run_pmi(int argc, char** argv) {
+  const Result<std::vector<std::string>> words = with_argument_file(argc, argv);
   const Result<MpiServerOptions> options =
-      parse_mpi_server_options(std::vector<std::string>(argv, argv + argc));
+      words.ok() ? parse_mpi_server_options(*words) : words.error();
   if (!options.ok()) {
     std::fprintf(stderr, "ivy-node pmi: %s\nusage: ivy-node pmi %s",
                  options.error().message.c_str(), kMpiServerUsage);

@@ -19,10 +19,12 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "proto/contract/build.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
+#include "proto/os/argument_file.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -253,7 +255,9 @@ int run_rendezvous(int argc, char** argv) {
   const std::string_view first = argc > 0 ? argv[0] : "";
   const std::string_view second = argc > 1 ? argv[1] : "";
   if (const std::optional<int> told = tell(first, second)) return *told;
-  const Result<ServeOptions> options = parse_serve_options(argc, argv);
+  const Result<std::vector<std::string>> words = with_argument_file(argc, argv);
+  if (!words.ok()) return complain(words.error());
+  const Result<ServeOptions> options = parse_serve_options(*words);
   if (!options.ok()) return complain(options.error());
   std::signal(SIGPIPE, SIG_IGN);
   // A process that was started through /proc/self/exe is called "exe" otherwise.

@@ -1,8 +1,8 @@
 // The role `ivy-rendezvous serve`: a store in a process of its own. Ways to start it:
 //
 //   by host 0's supervisor   --job HEX --token-file PATH --generation N --control-fd N
-//                            --native-fd N... [--torch-fd N... [--torch-peers A,B...]
-//                            [--torch-connections N]]
+//                            --native-fd N... [--torch-fd N... [--torch-connections N]]
+//                            --arguments-fd N, with --torch-peers A,B... (argument_file.h)
 //   by rank 0, without ivyrun
 //                            --job HEX --token-fd N --generation N --control-fd N --native-fd N
 //                            --owner-fd N

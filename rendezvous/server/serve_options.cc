@@ -99,9 +99,10 @@ CommandPage serve_page() {
   page.description =
       "A store for one job. ivyrun starts one by itself; this is for jobs that are started without "
       "it.";
-  page.examples = {{"ivy-rendezvous serve --job $(openssl rand -hex 16) --token-file ./token "
-                    "--listen 0.0.0.0:7300",
-                    "one job's store"}};
+  page.examples = {
+      {"ivy-rendezvous serve --job $(openssl rand -hex 16) --token-file ./token "
+       "--listen 0.0.0.0:7300",
+       "one job's store"}};
   PageSection& section = page.sections.emplace_back();
   section.topic = "options";
   section.title = "Options";
@@ -117,13 +118,13 @@ Error wrong_option(std::string what) {
   return Error{Code::kInvalidArgument, std::move(what), "ivy-rendezvous --help shows the options"};
 }
 
-Result<ServeOptions> parse_serve_options(int argc, char** argv) {
+Result<ServeOptions> parse_serve_options(const std::vector<std::string>& words) {
   ServeOptions options;
-  const std::string_view verb = argc < 1 ? "" : argv[0];
+  const std::string_view verb = words.empty() ? "" : std::string_view(words[0]);
   if (verb != "serve") return wrong_option("the verb is serve");
-  for (int i = 1; i < argc; i += 2) {
-    if (i + 1 == argc) return wrong_option(std::string(argv[i]) + " needs a value");
-    IVY_CHECK(take_option(argv[i], argv[i + 1], options));
+  for (std::size_t i = 1; i < words.size(); i += 2) {
+    if (i + 1 == words.size()) return wrong_option(words[i] + " needs a value");
+    IVY_CHECK(take_option(words[i], words[i + 1], options));
   }
   if (!is_job_id(options.job_id)) return wrong_option("--job needs 32 hexadecimal digits");
   if (options.token_file.empty() && options.token_fd < 0)

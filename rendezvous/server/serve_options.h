@@ -30,7 +30,7 @@ struct ServeOptions {
 CommandPage serve_page();
 
 // Takes the words from the verb on. InvalidArgument: they are wrong.
-Result<ServeOptions> parse_serve_options(int argc, char** argv);
+Result<ServeOptions> parse_serve_options(const std::vector<std::string>& words);
 // InvalidArgument, with what shows the options as the fix.
 Error wrong_option(std::string what);
 

@@ -10,6 +10,7 @@
 #include <cstring>
 
 #include "proto/contract/exit_code.h"
+#include "proto/os/argument_file.h"
 #include "proto/os/process.h"
 
 namespace ivy {
@@ -36,22 +37,42 @@ void reset_signals(bool in_step) {
 
 }  // namespace
 
-pid_t start_server(ServerChild server) {
+pid_t start_server(ServerChild server, Descriptor* exec_error) {
+  Descriptor arguments;
+  if (!server.long_arguments.empty()) {
+    // At a number that no other descriptor of the server has.
+    arguments.reset(
+        fcntl(make_argument_file(server.long_arguments).get(), F_DUPFD_CLOEXEC, kAside));
+    if (!arguments) return -1;
+    server.descriptors.emplace_back(arguments.get(), arguments.get());
+    server.arguments.insert(server.arguments.end(),
+                            {std::string(kArgumentsFd), std::to_string(arguments.get())});
+  }
+  DescriptorPair errors = make_pipe(O_NONBLOCK);
+  if (!errors) return -1;
   std::vector<char*> pointers = exec_words(server.arguments);
   std::vector<char*> variables = exec_words(server.environment);
   const pid_t parent = getpid();
   const pid_t child = fork();
+  if (child > 0 && exec_error != nullptr) *exec_error = std::move(errors.ours);
   if (child != 0) return child;
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(kExitInternal);
+  // place_descriptors() may put another descriptor in its place.
+  const int errors_fd = fcntl(errors.theirs.get(), F_DUPFD_CLOEXEC, kAside);
   place_descriptors(server.descriptors);
   reset_signals(server.in_step);
   execve(server.program.c_str(), pointers.data(),
          server.environment.empty() ? environ : variables.data());
-  _exit(errno == ENOENT ? kExitNotFound : kExitNotExecutable);
+  const int why = errno;
+  [[maybe_unused]] const ssize_t written = write(errors_fd, &why, sizeof why);
+  _exit(why == ENOENT ? kExitNotFound : kExitNotExecutable);
 }
 
-std::string server_end(const std::string& name, int wait_status) {
+std::string server_end(const std::string& name, int wait_status, const Descriptor& exec_error) {
+  int why = 0;
+  if (exec_error && read(exec_error.get(), &why, sizeof why) == sizeof why)
+    return name + " could not be executed: " + strerror(why);
   if (!WIFSIGNALED(wait_status))
     return name + " ended with exit code " + std::to_string(WEXITSTATUS(wait_status));
   const int signal = WTERMSIG(wait_status);

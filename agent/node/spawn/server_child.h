@@ -10,6 +10,8 @@
 #include <utility>
 #include <vector>
 
+#include "proto/os/descriptor.h"
+
 namespace ivy {
 
 struct ServerChild {
@@ -22,12 +24,18 @@ struct ServerChild {
   bool in_step = false;
   // As NAME=VALUE each; where it is empty, ours is inherited.
   std::vector<std::string> environment = {};
+  // Arguments that grow with the number of hosts: they follow the others in a file
+  // (argument_file.h).
+  std::vector<std::string> long_arguments = {};
 };
 
-// Its process; -1 sets errno. A program that cannot be executed ends with exit code 126 or 127.
-pid_t start_server(ServerChild server);
+// Its process; -1 sets errno. A program that cannot be executed ends with exit code 126 or 127, and
+// `exec_error`, if given, can be read for why (server_end()).
+pid_t start_server(ServerChild server, Descriptor* exec_error = nullptr);
 
-// "the store was killed by signal 9 (Killed)", "the store ended with exit code 3".
-std::string server_end(const std::string& name, int wait_status);
+// "the store was killed by signal 9 (Killed)", "the store ended with exit code 3", "the store could
+// not be executed: Argument list too long". Call it once the process has been reaped.
+std::string server_end(const std::string& name, int wait_status,
+                       const Descriptor& exec_error = Descriptor());
 
 }  // namespace ivy

@@ -56,7 +56,8 @@ void MpiServer::ended(int wait_status) {
   pid_ = 0;
   drain();
   notes_.read_some();
-  if (!std::exchange(over_, true)) handlers_.lost(server_end(start_.name, wait_status));
+  if (!std::exchange(over_, true))
+    handlers_.lost(server_end(start_.name, wait_status, exec_error_));
 }
 
 void MpiServer::wait_for_a_client(Listener& listener) {
@@ -75,6 +76,7 @@ void MpiServer::stop_listening() {
 
 ServerChild MpiServer::child_of(int in, int out, int err) {
   ServerChild child{start_.program, start_.arguments, {}, start_.in_step};
+  child.long_arguments = start_.long_arguments;
   child.descriptors = {{in, STDIN_FILENO}, {out, STDOUT_FILENO}, {err, STDERR_FILENO}};
   const auto give = [&](const char* word, Listener& listener, int number) {
     if (!listener.is_open()) return;
@@ -91,7 +93,8 @@ void MpiServer::spawn() {
   DescriptorPair err = make_pipe();
   DescriptorPair in = make_pipe();
   if (!out || !err || !in) return fail();
-  const pid_t child = start_server(child_of(in.ours.get(), out.theirs.get(), err.theirs.get()));
+  const pid_t child =
+      start_server(child_of(in.ours.get(), out.theirs.get(), err.theirs.get()), &exec_error_);
   if (child < 0) return fail();
   pid_ = child;
   life_ = std::move(in.theirs);

@@ -27,9 +27,10 @@
 namespace ivy {
 
 struct MpiServerStart {
-  std::string name;                    // For messages: "the PMI server".
-  std::string program;                 // The absolute path of its file.
-  std::vector<std::string> arguments;  // argv; those that number the sockets are added.
+  std::string name;                         // For messages: "the PMI server".
+  std::string program;                      // The absolute path of its file.
+  std::vector<std::string> arguments;       // argv; those that number the sockets are added.
+  std::vector<std::string> long_arguments;  // As in ServerChild.
   std::string socket;      // Its path; what is there already is removed. Empty: the port alone.
   bool tidies_up = false;  // It ends by itself when its standard input ends.
   bool in_step = false;    // A scheduler signals all processes of our step.
@@ -73,6 +74,7 @@ class MpiServer : public std::enable_shared_from_this<MpiServer> {
   std::uint16_t port_ = 0;
   ServerLines events_;
   ServerLines notes_;
+  Descriptor exec_error_;
   Descriptor life_;  // Its standard input, which ends when it is to end.
   pid_t pid_ = 0;
   bool over_ = false;

@@ -32,28 +32,24 @@ std::uint32_t place_of(const HostPlan& plan) {
   return place;
 }
 
-// What both servers are told.
-std::vector<std::string> job_words(const HostPlan& plan, const SupervisorStart& start) {
+// The lists of all hosts.
+std::vector<std::string> host_lists(const HostPlan& plan) {
   std::string ranks;
   std::string names;
   for (const HostShare& share : plan.hosts()) {
     ranks += (ranks.empty() ? "" : ",") + std::to_string(share.ranks());
     names += (names.empty() ? "" : ",") + share.name();
   }
-  std::vector<std::string> words = {"--job",
-                                    start.job_id,
-                                    "--generation",
-                                    std::to_string(plan.generation()),
-                                    "--host",
-                                    std::to_string(place_of(plan)),
-                                    "--hosts",
-                                    std::to_string(plan.hosts_size()),
-                                    "--ranks-on-hosts",
-                                    ranks,
-                                    "--host-names",
-                                    names,
-                                    "--directory",
-                                    start.directory.path};
+  return {"--ranks-on-hosts", ranks, "--host-names", names};
+}
+
+// The arguments that both servers have.
+std::vector<std::string> job_words(const HostPlan& plan, const SupervisorStart& start) {
+  std::vector<std::string> words = {"--job",        start.job_id,
+                                    "--generation", std::to_string(plan.generation()),
+                                    "--host",       std::to_string(place_of(plan)),
+                                    "--hosts",      std::to_string(plan.hosts_size()),
+                                    "--directory",  start.directory.path};
   words.insert(words.end(), {"--token-file", start.directory.token_file()});
   if (!plan.mpi().store().empty()) words.insert(words.end(), {"--store", plan.mpi().store()});
   return words;
@@ -65,6 +61,7 @@ MpiServerStart start_of(std::string name, std::vector<std::string> role, const H
   result.name = std::move(name);
   result.arguments = std::move(role);
   for (std::string& word : job_words(plan, start)) result.arguments.push_back(std::move(word));
+  result.long_arguments = host_lists(plan);
   result.in_step = start.step_task != 0;
   return result;
 }

@@ -7,7 +7,6 @@
 #include <csignal>
 #include <utility>
 
-#include "agent/node/spawn/server_child.h"
 #include "proto/contract/text.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/listening_socket.h"
@@ -109,18 +108,19 @@ void StoreProcess::ended(int wait_status) {
   if (over_) return;
   // Its last line may have arrived already.
   control_.read_some();
-  const std::string how = server_end("the store", wait_status);
+  const std::string how = server_end("the store", wait_status, exec_error_);
   over_ = true;
   handlers_.lost(last_words_.empty() ? how : how + ": " + last_words_);
 }
 
-std::vector<std::string> StoreProcess::arguments(int control_fd) {
-  std::vector<std::string> words = {"ivy-rendezvous",  "serve",
-                                    "--job",           request_.job_id,
-                                    "--token-file",    request_.token_file,
-                                    "--generation",    std::to_string(generation_),
-                                    "--control-fd",    std::to_string(control_fd),
-                                    "--stall-seconds", std::to_string(request_.stall_seconds)};
+void StoreProcess::add_arguments(int control_fd, ServerChild& server) {
+  std::vector<std::string>& words = server.arguments;
+  words = {"ivy-rendezvous",  "serve",
+           "--job",           request_.job_id,
+           "--token-file",    request_.token_file,
+           "--generation",    std::to_string(generation_),
+           "--control-fd",    std::to_string(control_fd),
+           "--stall-seconds", std::to_string(request_.stall_seconds)};
   for (Listener& listener : listeners_) {
     words.push_back(listener.torch ? "--torch-fd" : "--native-fd");
     words.push_back(std::to_string(listener.socket.native_handle()));
@@ -130,20 +130,19 @@ std::vector<std::string> StoreProcess::arguments(int control_fd) {
   // Without a list only this host's loopback would be admitted.
   std::vector<std::string> peers = request_.torch_peers;
   peers.insert(peers.end(), request_.addresses.begin(), request_.addresses.end());
-  words.push_back("--torch-peers");
-  words.push_back(joined(peers, ","));
-  return words;
+  server.long_arguments = {"--torch-peers", joined(peers, ",")};
 }
 
 void StoreProcess::spawn() {
   if (over_ || pid_ != 0) return;
   DescriptorPair ends = make_stream_pair();
   if (!ends) return fail();
-  ServerChild server{node_program(), arguments(ends.theirs.get()), {}, request_.in_step};
+  ServerChild server{node_program(), {}, {}, request_.in_step};
+  add_arguments(ends.theirs.get(), server);
   const auto keep = [&](int fd) { server.descriptors.emplace_back(fd, fd); };
   for (Listener& listener : listeners_) keep(listener.socket.native_handle());
   keep(ends.theirs.get());
-  const pid_t child = start_server(std::move(server));
+  const pid_t child = start_server(std::move(server), &exec_error_);
   if (child < 0) return fail();
   pid_ = child;
   handlers_.born(child);

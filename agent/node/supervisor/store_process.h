@@ -22,8 +22,10 @@
 #include <string>
 #include <vector>
 
+#include "agent/node/spawn/server_child.h"
 #include "agent/node/supervisor/server_lines.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -81,7 +83,7 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
   Result<void> listen();
   void add_listener(int fd, bool torch);
   void wait_for_a_client();
-  std::vector<std::string> arguments(int control_fd);
+  void add_arguments(int control_fd, ServerChild& server);
   void spawn();
   void stop_listening();
   void send_line(const std::string& line);
@@ -98,6 +100,7 @@ class StoreProcess : public std::enable_shared_from_this<StoreProcess> {
   std::map<std::string, std::string> puts_;
   std::vector<Listener> listeners_;
   ServerLines control_;
+  Descriptor exec_error_;
   std::string last_words_;  // Why it ended by itself.
   pid_t pid_ = 0;
   bool over_ = false;

@@ -1,0 +1,23 @@
+// Arguments of a child process that grow with the number of hosts. The kernel limits one argument
+// to 128 KiB, so such lists travel in a file in memory that the child inherits. Thread: any.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
+
+namespace ivy {
+
+// The child's option that names the descriptor; always the last one of its command line.
+inline constexpr std::string_view kArgumentsFd = "--arguments-fd";
+
+// Empty if the system has no memory or descriptor left: errno says why.
+Descriptor make_argument_file(const std::vector<std::string>& arguments);
+
+// Returns the arguments, followed by those of the file that kArgumentsFd names. Closes the file.
+Result<std::vector<std::string>> with_argument_file(int argc, char** argv);
+
+}  // namespace ivy
