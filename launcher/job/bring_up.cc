@@ -160,12 +160,16 @@ void BringUp::say_waiting() {
       failed.push_back(host.name());
     } else if (host.facts) {
       ++up;
+      if (job_.phase.state() == JobState::kChecking && !host.is_ready())
+        waiting.push_back(
+            {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
     } else {
       waiting.push_back({host.name(), host.up ? RemoteText("waiting for its answer") : host.doing});
     }
   }
   std::string line = waiting_line(up, job_.hosts.size(),
                                   std::chrono::seconds(elapsed_ns / 1'000'000'000), waiting);
+  if (looks_up_master_) line += "; looking up --master-addr " + job_.options.master_addr;
   if (!failed.empty()) line += "; failed: " + fold_host_names(failed);
   if (job_.screen.output().has_terminal()) {
     job_.screen.status_line(line);
@@ -262,6 +266,10 @@ void BringUp::time_is_up() {
 // Why a host is not up: what ended its way here, or where it still is.
 LinkDown BringUp::failure_of(const HostRecord& host) const {
   if (host.failure) return *host.failure;
+  if (job_.phase.state() == JobState::kChecking)
+    return LinkDown{LinkFailure::kBootstrap,
+                    host.opens_store ? awaited_store(host) : awaited_check(host),
+                    "allow more time: --start-timeout"};
   // Its connection works, but is slow.
   const bool is_sending = host.doing.find("sending ivy-node") != std::string::npos;
   const std::string fix =
@@ -278,13 +286,35 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
   return LinkDown{LinkFailure::kUnreachable, cause, fix};
 }
 
+std::string BringUp::awaited_store(const HostRecord& host) const {
+  return "its store has not answered whether it listens on " + job_.plan.master_address + " (" +
+         host.name() + ")";
+}
+
+std::string BringUp::awaited_check(const HostRecord& host) const {
+  return host.name() + " has not answered whether it reaches " + job_.plan.hosts.front().name +
+         " at " + job_.plan.master_address;
+}
+
+Diagnostic BringUp::name_was_not_found(const std::string& when) const {
+  Diagnostic late;
+  late.id = "IVY-H003";
+  late.what = "the address of " + job_.options.master_addr + " was not found" + when;
+  late.where = "--master-addr";
+  late.cause = "this machine's name service has not answered";
+  late.fix = "--master-addr with a numeric address, or allow more: --start-timeout";
+  late.exit_code = kExitHostsNotUp;
+  return late;
+}
+
 void BringUp::hosts_did_not_come_up(const std::string& when) {
   const bool is_checking = job_.phase.state() == JobState::kChecking;
   std::vector<FailedHost> failed;
   for (const HostRecord& host : job_.hosts)
-    if (host.failure || !(is_checking ? host.checked : host.facts.has_value()))
+    if (host.failure || !(is_checking ? host.is_ready() : host.facts.has_value()))
       failed.push_back({host.name(), failure_of(host)});
-  if (failed.empty()) return;
+  // Every host has answered: only the name is awaited.
+  if (failed.empty()) return job_.refuse({name_was_not_found(when)}, LauncherReason::kHostsNotUp);
   const std::string needed =
       job_.hosts.may_shrink()
           ? "; " + job_.hosts.range_text() + " needs " + std::to_string(job_.hosts.least_members())
@@ -297,8 +327,8 @@ void BringUp::check_addresses() {
   if (!planner_.plan()) return;
   if (!job_.options.dry_run) store_.open();
   ask_for_checks();
-  // On one host Start follows OpenStore on the same connection, so its answer need not be awaited: a
-  // port that was reserved can be listened on.
+  // On one host Start follows OpenStore on the same connection, so its answer need not be awaited:
+  // a port that was reserved can be listened on.
   const bool all = std::all_of(job_.hosts.begin(), job_.hosts.end(),
                                [](const HostRecord& host) { return host.checked; });
   if (all) job_.phase.apply(JobEvent::kAllChecked);

@@ -42,6 +42,10 @@ class BringUp {
   // Every host may have said that it reaches the first one, and the store that it listens.
   void check_ready();
 
+  // What a host that is not ready has not done yet.
+  std::string awaited_store(const HostRecord& host) const;
+  std::string awaited_check(const HostRecord& host) const;
+
  private:
   Command hello_for(std::size_t index) const;
   void look_up_master(const std::shared_ptr<CarrierContext>& carriers);
@@ -49,6 +53,7 @@ class BringUp {
   void say_waiting();
   void time_is_up();
   LinkDown failure_of(const HostRecord& host) const;
+  Diagnostic name_was_not_found(const std::string& when) const;
   void hosts_did_not_come_up(const std::string& when);
   void cannot_reach(std::size_t index, const RemoteText& error);
 

@@ -50,7 +50,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       takeover_(job_, service_, restarts_, takeover_handlers()),
       suspension_(job_),
       timeout_timer_(loop),
-      restart_timer_(loop) {
+      restart_timer_(loop),
+      restart_limit_timer_(loop) {
   job_.phase.begin({[this](JobAction action) { act(action); }, [this] { check_end(); }});
 }
 
@@ -180,6 +181,7 @@ void Job::act(JobAction action) {
     case JobAction::kFinish:
       timeout_timer_.cancel();
       restart_timer_.cancel();
+      restart_limit_timer_.cancel();
       if (stdin_feed_) stdin_feed_->stop();
       return ending_.finish();
     case JobAction::kLeave:
@@ -303,6 +305,33 @@ void Job::prepare_restart() {
     pause_is_over_ = true;
     check_restart();
   });
+  restart_limit_timer_.expires_after(restarts_.pause() + job_.options.start_timeout);
+  restart_limit_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && job_.phase.state() == JobState::kRestarting) restart_is_late();
+  });
+}
+
+// The restart has waited as long as a start may: ends the job and names what is awaited.
+void Job::restart_is_late() {
+  std::vector<std::string> awaited;
+  if (store_.is_beginning())
+    awaited.push_back("the job's store on " + store_.host_name() + " has not begun the attempt");
+  for (const HostRecord& host : job_.hosts) {
+    if (!host.is_planned()) continue;
+    if (host.opens_store) awaited.push_back(bring_up_.awaited_store(host));
+    if (!host.checked) awaited.push_back(bring_up_.awaited_check(host));
+  }
+  if (job_.screen.is_beginning())
+    awaited.push_back("the folder of --log-dir or --output does not answer");
+  Diagnostic late;
+  late.id = "IVY-R022";
+  late.what =
+      "attempt " + std::to_string(job_.generation + 2) + " could not start in " + "--start-timeout";
+  late.where = store_.host_name();
+  for (const std::string& one : awaited) late.cause += (late.cause.empty() ? "" : "\n") + one;
+  late.fix = "allow more: --start-timeout; the kernel log of the host may say what holds it up";
+  late.exit_code = kExitHostsNotUp;
+  job_.refuse({std::move(late)}, LauncherReason::kHostsNotUp);
 }
 
 void Job::check_restart() {
@@ -324,6 +353,7 @@ void Job::check_restart() {
 }
 
 void Job::restart_workers() {
+  restart_limit_timer_.cancel();
   ++job_.generation;
   losses_.begin_attempt();
   ranks_.begin();

@@ -58,6 +58,7 @@ class Job {
   void restart_workers();
   void check_end();
   void check_ready();
+  void restart_is_late();
 
   HostSession::Handlers session_handlers(std::size_t index);
   void on_event(std::size_t index, const Event& event);
@@ -86,7 +87,8 @@ class Job {
   // How often fail() and interrupt() were called.
   int failures_ = 0, interrupts_ = 0;
   bool pause_is_over_ = false;  // The pause before a restart.
-  boost::asio::steady_timer timeout_timer_, restart_timer_;
+  // The last one: for all that a restart waits for after its pause.
+  boost::asio::steady_timer timeout_timer_, restart_timer_, restart_limit_timer_;
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the

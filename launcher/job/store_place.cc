@@ -35,6 +35,8 @@ void StorePlace::open() {
   if (plan.store_port == 0 || host_ == first) return;
   const bool is_restarting = job_.phase.state() == JobState::kRestarting;
   const std::uint32_t generation = job_.generation + (is_restarting ? 1 : 0);
+  // An earlier first host's store does not answer any more.
+  begins_ = false;
   job_.hosts[first].opens_store = true;
   tell(generation, open_command(generation));
 }
@@ -74,6 +76,8 @@ void StorePlace::tell(std::uint32_t generation, const Command& command) {
   job_.hosts.send(*host_, command);
 }
 
+std::string StorePlace::host_name() const { return job_.hosts[host_.value_or(0)].name(); }
+
 bool StorePlace::opened(std::size_t index, const StoreOpened& opened) {
   HostRecord& host = job_.hosts[index];
   host.opens_store = false;
@@ -108,12 +112,12 @@ void StorePlace::lost(std::size_t index, const StoreLost& lost) {
                     .what = "the job's store on host " + name + " was lost",
                     .where = name,
                     .cause = RemoteText(lost.why()).lines(),
-                    .fix = "the kernel log of the host may say who ended it;\n"
-                           "--no-store runs without one: rank 0's framework then serves on "
-                           "MASTER_PORT",
+                    .fix =
+                        "the kernel log of the host may say who ended it;\n"
+                        "--no-store runs without one: rank 0's framework then serves on "
+                        "MASTER_PORT",
                     .exit_code = kExitHostLost};
-  if (!job_.has_reason())
-    job_.say(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
+  if (!job_.has_reason()) job_.say(end.diagnostic.what + ": " + RemoteText(lost.why()).line());
   job_.workers.attempt_ends(std::move(end));
   if (job_.options.max_restarts == 0 || is_before_start(state)) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kHostLost);

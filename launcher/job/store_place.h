@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 
 #include "launcher/job/job_context.h"
 
@@ -26,6 +27,8 @@ class StorePlace {
   void begin_generation(std::uint32_t generation);
   void begun(const GenerationBegun& begun);
   bool is_beginning() const { return begins_; }
+  // The host that is to begin a generation, or to open the store.
+  std::string host_name() const;
   // The launcher before us has opened it.
   void take_over();
 

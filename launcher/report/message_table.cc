@@ -174,7 +174,8 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R007", "the supervisor of a host was lost",
      "it was killed on that host (kill -9, memory)", "see that host's kernel log", "121"},
     {"IVY-R008", "the job's store was lost", "its process on the first host was killed",
-     "see that host's kernel log; `--max-restarts N` would start all again, with a new store", "121"},
+     "see that host's kernel log; `--max-restarts N` would start all again, with a new store",
+     "121"},
     {"IVY-R010", "a script seems to overwrite MASTER_ADDR or MASTER_PORT",
      "many scripts set them for the case that no launcher does",
      "os.environ.setdefault(...) in the script", ""},
@@ -214,6 +215,9 @@ constexpr MessageEntry kMessages[] = {
      "nothing had moved for `--stall-timeout`; where the ranks were, and whom they waited for, "
      "stands above the message",
      "see [hangs](hangs.md); `--max-restarts N` would start all again", "123"},
+    {"IVY-R022", "the next attempt could not start in `--start-timeout`",
+     "the job's store or a host did not answer; the message names it",
+     "see that host's kernel log; a longer `--start-timeout`", "120"},
     {"IVY-X001", "ivyrun itself has failed; the job was ended in order",
      "no memory or descriptors, or a fault of "
      "ivyrun's own",

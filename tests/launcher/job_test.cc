@@ -8,6 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <boost/asio/post.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -696,6 +697,119 @@ TEST_P(StoreTroubleTest, HasAdviceOfItsOwn) {
 }
 
 INSTANTIATE_TEST_SUITE_P(EachCode, StoreTroubleTest, ::testing::ValuesIn(kStoreTroubles));
+
+// ---- The store, and what a restart waits for
+// ---------------------------------------------------------------------------------
+
+class RestartTest : public JobTest {
+ protected:
+  void SetUp() override {
+    JobTest::SetUp();
+    options_.max_restarts = 2;
+  }
+  // Ctrl-C three times: at the third the launcher leaves.
+  void leave() {
+    for (int i = 0; i < 3; ++i) job_->interrupt(SIGTERM);
+    ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+    give_back();
+  }
+  // Starts the job, and has rank `rank` fail once every node has started.
+  void fail_rank(Node& node, std::uint32_t rank) {
+    start();
+    ASSERT_TRUE(run_until([&] {
+      return std::all_of(nodes_.begin(), nodes_.end(),
+                         [](const auto& each) { return !each.second->ranks.empty(); });
+    })) << text_;
+    node.end(rank, 1);
+  }
+  static bool ignores_new_attempts(const Command& command) {
+    return command.has_begin_generation();
+  }
+};
+
+TEST_F(RestartTest, ALostStoreEndsTheAttemptAndTheNextOneHasANewStore) {
+  Node& node = this->node("node1");
+  std::vector<std::uint32_t> opened;
+  bool started_again = false;
+  node.on_command = [&](const Command& command) {
+    if (command.has_open_store()) opened.push_back(command.open_store().generation());
+    started_again |= command.has_start_again();
+    return false;
+  };
+  node.on_started = [&] {
+    Event event;
+    event.mutable_store_lost()->set_why("the store was killed by signal 9 (Killed)");
+    node.host.send(event);
+  };
+  start();
+  ASSERT_TRUE(run_until([&] { return started_again; })) << text_;
+  EXPECT_EQ(opened, (std::vector<std::uint32_t>{0, 1}));
+  EXPECT_NE(text_.find("attempt 1 of 3 failed: the job's store on host node1 was lost: the store "
+                       "was killed by signal 9 (Killed)"),
+            std::string::npos)
+      << text_;
+  leave();
+}
+
+TEST_F(RestartTest, WithoutRestartsALostStoreEndsTheJobWithThatReason) {
+  options_.max_restarts = 0;
+  Node& node = this->node("node1");
+  node.on_started = [&] {
+    Event event;
+    event.mutable_store_lost()->set_why("the store was killed by signal 9 (Killed)");
+    node.host.send(event);
+  };
+  const std::string told = story();
+  EXPECT_EQ(exit_code_, kExitHostLost);
+  EXPECT_NE(told.find("IVY-R008"), std::string::npos) << told;
+}
+
+// The store of the first host has been told of the next attempt when that host is lost.
+TEST_F(RestartTest, GoesOnWhenTheFirstHostIsLostBeforeItsStoreHasAnswered) {
+  options_.min_nodes = 2;
+  Node& first = node("node1");
+  Node& second = node("node2");
+  Node& third = node("node3");
+  bool was_asked = false;
+  bool started_again = false;
+  first.on_command = [&](const Command& command) {
+    was_asked |= ignores_new_attempts(command);
+    return ignores_new_attempts(command);
+  };
+  third.on_command = [&](const Command& command) {
+    started_again |= command.has_start_again();
+    return false;
+  };
+  fail_rank(second, 1);
+  ASSERT_TRUE(run_until([&] { return was_asked; })) << text_;
+  first.host.answer = FakeHost::Answer::kNoSuchJob;
+  first.host.cut();
+  EXPECT_TRUE(run_until([&] { return started_again; }, std::chrono::seconds(20))) << text_;
+  leave();
+}
+
+TEST_F(RestartTest, NamesTheStoreThatDoesNotBeginTheAttemptInTime) {
+  options_.start_timeout = milliseconds(1'500);
+  Node& first = node("node1");
+  first.on_command = ignores_new_attempts;
+  fail_rank(first, 0);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); }, std::chrono::seconds(20))) << text_;
+  give_back();
+  EXPECT_EQ(exit_code_, kExitHostsNotUp);
+  EXPECT_NE(text_.find("attempt 2 could not start in --start-timeout"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("the job's store on node1 has not begun the attempt"), std::string::npos)
+      << text_;
+}
+
+TEST_F(JobTest, AStoreThatDoesNotOpenInTimeIsNamed) {
+  options_.start_timeout = milliseconds(1'500);
+  node("node1").on_command = [](const Command& command) { return command.has_open_store(); };
+  node("node2");
+  const std::string told = story();
+  EXPECT_EQ(exit_code_, kExitHostsNotUp);
+  EXPECT_NE(told.find("its store has not answered whether it listens on"), std::string::npos)
+      << told;
+}
 
 // ---- A take-over
 // ---------------------------------------------------------------------------------
