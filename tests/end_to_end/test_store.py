@@ -75,6 +75,47 @@ def test_killed_store_ends_the_job_with_its_own_reason(local):
     wait_until(lambda: not store_of(job_id), 10, "the store's end")
 
 
+def test_a_lost_store_is_replaced_for_the_next_attempt(local):
+    """Its death ends the attempt; --max-restarts starts another one, with a new store on the same ports."""
+    script = ('echo job $IVY_JOB_ID attempt $IVY_GENERATION at $MASTER_PORT; '
+              'if [ $IVY_GENERATION = 1 ]; then set -- "$1" "$2" first_leaves; fi; exec "$@"')
+    job = local.start("-n", "2", "--max-restarts", "1", "bash", "-c", script, "-",
+                      "/usr/bin/python3", local.script("torch_store.py"), "stay")
+    with job:
+        job.wait_for(rb"squares", limit=TORCH_LIMIT, count=2)
+        job_id = next(line for line in job.said().decode().split() if len(line) == 32)
+        [store] = store_of(job_id)
+        os.kill(store, signal.SIGKILL)
+        done = job.finish()
+    assert done.code == 0, done
+    assert "attempt 1 of 2 failed: the job's store on host" in done.err_text and "signal 9" in done.err_text, done
+    assert len(set(re.findall(r"attempt \d at (\d+)", done.out.decode()))) == 1, done
+    wait_until(lambda: not store_of(job_id), 10, "the store's end")
+
+
+TRAIN_THEN_EVALUATE = """
+import sys, torch, torch.distributed as dist
+dist.init_process_group("gloo")
+x = torch.full((1,), float(dist.get_rank() + 1))
+dist.all_reduce(x)
+print(sys.argv[1], x.item(), flush=True)
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.parametrize("ranks", [("-n", "3"), ("--fake-hosts", "2")], ids=["local", "hosts"])
+def test_two_programs_of_a_rank_meet_by_gloo_one_after_the_other(local, tmp_path, ranks):
+    script = tmp_path / "step.py"
+    script.write_text(TRAIN_THEN_EVALUATE)
+    done = local.run(*ranks, "bash", "-c",
+                     f"for step in train evaluate again; do /usr/bin/python3 {script} $step || exit; done",
+                     limit=3 * TORCH_LIMIT)
+    assert done.code == 0, done
+    total = "6.0" if ranks[0] == "-n" else "3.0"
+    for step in ("train", "evaluate", "again"):
+        assert done.out.decode().count(f"{step} {total}") == (3 if ranks[0] == "-n" else 2), done
+
+
 def test_without_a_store_rank_0_serves(local):
     done = local.run("--no-store", "-n", "2", "bash", "-c",
                      "echo [$TORCHELASTIC_USE_AGENT_STORE] [$IVY_STORE]")

@@ -130,11 +130,32 @@ class _Rendezvous(_AfterImport):
                     f"ivyrun: note: MASTER_PORT is {port} here, and the job's is "
                     f"{get('IVY_MASTER_PORT')}: rank 0 serves there, and all must look there\n")
             try:
-                return create(hostname, port, *rest, **named)
+                store = create(hostname, port, *rest, **named)
             finally:
                 if flag is not None:
                     os.environ["TORCHELASTIC_USE_AGENT_STORE"] = flag
+            rank = rest[0] if rest else named.get("rank")
+            is_jobs_store = (str(port) == get("IVY_MASTER_PORT") and get("TORCHELASTIC_RUN_ID") == get("IVY_JOB_ID")
+                             and get("TORCHELASTIC_USE_AGENT_STORE") == "True" and str(rank) == get("RANK"))
+            try:
+                return self.of_this_round(module, store, rank) if is_jobs_store else store
+            except Exception:
+                return store
         module._create_c10d_store = _create_c10d_store
+
+    # A rank may run several programs one after the other (train, then evaluate; a retry after a crash), and the job's
+    # store outlives each of them. So every call of init_process_group() has a round, and the keys of a later round a
+    # prefix: a process must not read the address of a peer's former process, which would hang or fail. Rank 0 starts
+    # a round; another rank takes the newest one that it has not joined, or the next, which rank 0 has yet to start.
+    @staticmethod
+    def of_this_round(module, store, rank):
+        if rank == 0:
+            number = store.add("ivy/round", 1)
+        else:
+            joined = store.add("ivy/joined/%d" % rank, 0)
+            number = max(store.add("ivy/round", 0), joined + 1)
+            store.add("ivy/joined/%d" % rank, number - joined)
+        return store if number == 1 else module.PrefixStore("ivy/round/%d" % number, store)
 
 
 # torch's own server of its flight record (2.11 and newer), on a Unix socket beside the file of the

@@ -26,19 +26,3 @@ if mode == "first_leaves":
     print("still there", store.get(f"late{rank}").decode(), flush=True)
 if mode == "stay":
     time.sleep(600)
-if mode == "outlive":
-    # The store is killed and comes back from its log: this client cannot dial again, a new one can.
-    while True:
-        try:
-            store.set(f"beat{rank}", str(time.monotonic()))
-            store.get(f"beat{rank}")
-            time.sleep(0.05)
-        except RuntimeError as error:
-            print("lost:", str(error).splitlines()[0], flush=True)
-            break
-    again = TCPStore(os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"]), world, False,
-                     datetime.timedelta(seconds=60))
-    print("again", [int(again.get(f"from{peer}")) for peer in range(world)], flush=True)
-    print("left", again.add("left", 1), flush=True)
-    again.set(f"bye{rank}", "x")
-    again.wait([f"bye{peer}" for peer in range(world)])
