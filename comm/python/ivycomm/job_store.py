@@ -23,7 +23,7 @@ def _name(key):
         raise TypeError(f"a key of the store is a str, not a {type(key).__name__}")
     if "\0" in key:
         raise ValueError(f"the key {key!r} has a NUL")
-    return key.encode()
+    return key.encode(errors="surrogateescape")
 
 
 def _names(keys):
@@ -143,8 +143,8 @@ class Store:
         return self._answer(load().ivy_store_queue_length, c_uint64(), _name(queue)).value
 
     def keys(self, prefix=""):
-        """The keys that begin so, sorted."""
-        return _taken(self._answer(load().ivy_store_list, Bytes(), _name(prefix))).decode().split("\0")[:-1]
+        """The keys that begin so, sorted. Bytes of other clients' keys that are no UTF-8 stand as surrogates."""
+        return _taken(self._answer(load().ivy_store_list, Bytes(), _name(prefix))).decode(errors="surrogateescape").split("\0")[:-1]
 
     def num_keys(self, prefix=""):
         """How many keys begin so."""
@@ -238,7 +238,7 @@ class StoreOfOne(Store):
         names = _names(keys)
         with self._changed:
             if not self._wait_for(lambda: all(name in self._values for name in names), timeout, f"keys {keys!r}"):
-                missing = ", ".join(repr(name.decode()) for name in names if name not in self._values)
+                missing = ", ".join(repr(name.decode(errors="surrogateescape")) for name in names if name not in self._values)
                 raise Timeout(f"key {missing} was not set within {_seconds(timeout):g} s")
             return [self._values[name] for name in names]
 
@@ -266,7 +266,7 @@ class StoreOfOne(Store):
 
     def keys(self, prefix=""):
         with self._changed:
-            return sorted(name.decode() for name in self._values if name.startswith(_name(prefix)))
+            return sorted(name.decode(errors="surrogateescape") for name in self._values if name.startswith(_name(prefix)))
 
     def num_keys(self, prefix=""):
         return len(self.keys(prefix))
@@ -305,7 +305,7 @@ class StoreOfOne(Store):
         values = {_name(key): _bytes(value) for key, value in values.items()}
         self._values.update(values)
         for name, value in values.items():
-            self._tell(Change("set", name.decode(), value))
+            self._tell(Change("set", name.decode(errors="surrogateescape"), value))
         self._changed.notify_all()
 
     def _tell(self, change):

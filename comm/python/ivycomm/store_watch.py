@@ -75,7 +75,7 @@ class WatchOfStore(Watch):
             raise
         key = taken(told.key) if told.key.data else None
         value = taken(told.value) if told.value.data else None
-        return Change(_WHAT[told.what], None if key is None else key.decode(errors="replace"), value)
+        return Change(_WHAT[told.what], None if key is None else key.decode(errors="surrogateescape"), value)
 
     def close(self):
         self._is_open = False
