@@ -6,7 +6,6 @@ add_library(ivy_job STATIC
   job/job_planner.cc job/job_screen.cc job/job_socket.cc job/mpi_world.cc job/preemption.cc job/rank_events.cc job/rank_losses.cc job/restarts.cc
   job/state_file.cc job/stdin_feed.cc job/store_place.cc job/suspension.cc job/takeover.cc
   plan/interpreter.cc
-  report/missing_module.cc
   slurm/allocation_watch.cc slurm/slurm_command.cc)
 target_link_libraries(ivy_job PUBLIC ivy_job_place ivy_launch_core ivy_links ivy_screen ivy_log ivy_asio)
 # An event that no case names would be ignored in silence.

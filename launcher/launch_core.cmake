@@ -1,15 +1,15 @@
 # ivy_launch_core: the launcher's pure part, and the one file that knows CLI11.
 set(IVY_LAUNCH_CORE_SOURCES
-  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/plain_json.cc hang/plain_pickle.cc hang/stack_lines.cc
+  hang/flight_analysis.cc hang/flight_record.cc hang/nccl_lines.cc hang/operation_lines.cc hang/stack_lines.cc
   hang/stack_text.cc
-  job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc job/news_board.cc job/page_text.cc job/rank_rows.cc
+  job/host_failures.cc job/job_state.cc job/job_workers.cc job/membership.cc job/metrics_text.cc job/news_board.cc job/rank_rows.cc
   options/activation.cc options/carrier_kind.cc options/config_files.cc options/early_look.cc options/env_files.cc options/exports.cc options/host_filter.cc options/hosts.cc options/option_help.cc options/option_scan.cc
-  options/app_table.cc options/option_table.cc options/option_values.cc options/options.cc options/other_launchers.cc
+  options/app_file.cc options/app_table.cc options/option_table.cc options/option_values.cc options/options.cc options/other_launchers.cc
   options/policy.cc options/tf_roles.cc options/toml_file.cc
   plan/allocation.cc plan/batch_hosts.cc plan/core_split.cc plan/device_checks.cc plan/device_plan.cc
   plan/app_plan.cc plan/explain_env.cc plan/framework_variables.cc plan/jax_variables.cc plan/master_address.cc plan/mpi_plan.cc plan/placement.cc plan/plan.cc
   plan/plan_checks.cc plan/plan_text.cc plan/failure_policy.cc plan/restart_policy.cc plan/topology_order.cc plan/worker_environment.cc plan/worker_ports.cc plan/worker_variables.cc
-  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc report/message_table.cc report/placeholders.cc report/verdict.cc
+  report/device_lines.cc report/diagnostic.cc report/host_findings.cc report/label.cc report/message_table.cc report/missing_module.cc report/placeholders.cc report/verdict.cc
   slurm/allocation.cc slurm/allocation_end.cc slurm/nodelist.cc slurm/step.cc)
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
@@ -18,4 +18,7 @@ ivy_small(ivy_launch_core)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE} ${IVY_TOMLPLUSPLUS_INCLUDE})
 # toml++ alone is as much as the rest of the folder.
-set_source_files_properties(options/toml_file.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+set_source_files_properties(options/app_file.cc options/toml_file.cc PROPERTIES SKIP_UNITY_BUILD_INCLUSION ON)
+# Where the programs look for it, as in an installed tree.
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/share/ivyrun)
+file(CREATE_LINK ${CMAKE_CURRENT_LIST_DIR}/apps ${CMAKE_BINARY_DIR}/share/ivyrun/apps SYMBOLIC)

@@ -350,7 +350,8 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
     return complain(found.error());
   std::unique_ptr<ivy::Detachment> detachment;
   if (request.options.detach && !request.options.dry_run) {
-    auto begun = ivy::Detachment::begin({request.identity.job_id, request.options.log_dir});
+    auto begun = ivy::Detachment::begin(
+        {request.identity.job_id, request.options.log_dir, request.options.name});
     if (!begun.ok()) return complain(begun.error());
     detachment = std::move(begun).value();
     request.detachment = detachment.get();

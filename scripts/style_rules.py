@@ -49,7 +49,7 @@ HOMES = (
     (r"^openssl/", r"^(proto/(wire/handshake|trust/)|agent/node/facts/program_facts|launcher/|agent/daemon/|tests/)",
      "OpenSSL has homes"),
     (r"^archive", r"^agent/daemon/bundle_tar\.cc$", "libarchive lives in bundle_tar"),
-    (r"^toml\+\+/", r"^(proto/trust/agent_config|launcher/options/toml_file)\.cc$", "toml++ has homes"),
+    (r"^toml\+\+/", r"^(proto/trust/agent_config|launcher/options/(app_file|toml_file))\.cc$", "toml++ has homes"),
     (r"^pmix", r"^(agent/pmix/|tests/(agent|end_to_end/workers)/)", "libpmix lives in agent/pmix"),
 )
 

@@ -302,6 +302,7 @@ CommandPage page_of(const CLI::App& app) {
                    {"ivy-agent cert node01 10.0.0.1 --serves alice", "the certificate of a host"},
                    {"ivy-agent serve --listen 7411", "on that host, as that user"}};
   add_verbs(app, "", page);
+  page.width = help_width();
   page.closing = "`ivy-agent VERB --help` says more. --version prints the version and the build.\n";
   return page;
 }
@@ -360,6 +361,9 @@ Result<AgentCommand> parse_agent_command(const std::vector<std::string>& argumen
   for (const auto add :
        {add_serving_verbs, add_watching_verbs, add_certificate_verbs, add_later_verbs})
     add(app, raw);
+  if (!arguments.empty() && arguments.front() == "--complete")
+    return AgentCommand(
+        TextCommand{completions(page_of(app), {arguments.begin() + 1, arguments.end()}) + "\n"});
   if (!arguments.empty() && arguments.front() == "--generate") {
     const std::optional<std::string> text =
         generated_page(page_of(app), arguments.size() > 1 ? arguments[1] : "");

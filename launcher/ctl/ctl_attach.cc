@@ -58,7 +58,7 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kJobEnded:
       return followed->end.exit_code();
     case FollowEnd::kInterrupted:
-      ctl_say("left job " + id + ", which goes on; `ivyctl stop " + id + "` ends it");
+      ctl_say("detached; job " + id + " keeps running (`ivyctl stop " + id + "` stops it)");
       return 130;
     case FollowEnd::kOutputClosed:
       return kExitOutputClosed;

@@ -17,20 +17,22 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::size_t kShortDigits = 12;
-// Ended jobs leave nothing but what they were told to write.
-constexpr char kEnded[] =
-    "of one that has ended, `ivyctl logs ID` shows the files of its --log-dir for a day";
+constexpr char kFinished[] = "finished jobs: ivyctl ps -a";
 // Candidates that a message lists.
 constexpr std::size_t kMaxListed = 16;
 // A launcher that has just started makes its socket a moment later.
 constexpr int kConnectTries = 20;
 constexpr useconds_t kConnectPauseMicroseconds = 50'000;
 
-std::string listed(const std::vector<FoundJob>& jobs) {
-  std::string text = jobs.size() == 1 ? "" : "one of ";
-  const std::size_t lead = text.size();
-  for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListed); ++i)
-    text += (text.size() == lead ? "" : ", ") + short_id(jobs[i].place.job_id);
+// "running jobs: 3f2a91c07d55 (bert), 77aa00112233", with names by id.
+std::string listed(const std::vector<FoundJob>& jobs, const JobNames& names = {}) {
+  std::string text = jobs.size() == 1 ? "running job:" : "running jobs:";
+  for (std::size_t i = 0; i < std::min(jobs.size(), kMaxListed); ++i) {
+    const std::string& id = jobs[i].place.job_id;
+    const auto name = names.find(id);
+    text += (i == 0 ? " " : ", ") + short_id(id) +
+            (name == names.end() || name->second.empty() ? "" : " (" + name->second + ")");
+  }
   if (jobs.size() > kMaxListed)
     text += " and " + std::to_string(jobs.size() - kMaxListed) + " more";
   return text;
@@ -56,44 +58,48 @@ Result<Descriptor> connect_to(const std::string& path) {
 
 std::string short_id(const std::string& job_id) { return job_id.substr(0, kShortDigits); }
 
-Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs) {
+Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs,
+                            const JobNames& names) {
   std::vector<FoundJob> matching;
   for (const FoundJob& job : jobs)
     if (job.place.job_id.starts_with(prefix)) matching.push_back(job);
   if (matching.size() == 1) return matching.front();
   if (jobs.empty())
     return Error{Code::kNotFound, "you have no running jobs on this host",
-                 std::string("a job is listed on the host where its ivyrun runs; ") + kEnded};
+                 std::string("a job is listed on the host where its ivyrun runs; ") + kFinished};
   if (prefix.empty())
     return Error{Code::kInvalidArgument, "which job? There are " + std::to_string(jobs.size()),
-                 listed(jobs)};
+                 listed(jobs, names)};
   if (matching.empty())
-    return Error{Code::kInvalidArgument,
-                 "you have no running job whose id begins with \"" + prefix + "\"; " + kEnded,
-                 listed(jobs)};
+    return Error{Code::kInvalidArgument, "no running job matches \"" + prefix + "\"",
+                 listed(jobs, names) + "; " + kFinished};
   return Error{Code::kInvalidArgument,
                std::to_string(matching.size()) + " jobs begin with \"" + prefix + "\"",
-               listed(matching)};
+               listed(matching, names)};
 }
 
 Result<FoundJob> choose_job(const std::string& prefix) {
   const std::vector<FoundJob> jobs = find_job_places();
-  Result<FoundJob> chosen = choose_job(prefix, jobs);
+  Result<FoundJob> chosen = choose_job(prefix, jobs, {});
   const bool is_id = std::any_of(jobs.begin(), jobs.end(), [&](const FoundJob& job) {
     return job.place.job_id.starts_with(prefix);
   });
-  if (chosen.ok() || is_id) return chosen;
+  if (chosen.ok() || (is_id && !prefix.empty())) return chosen;
   // By its --name, which only its launcher knows.
   std::vector<FoundJob> named;
+  JobNames names;
   for (const FoundJob& job : jobs) {
     if (!job.is_alive) continue;
     const Result<ctl::JobDescription> described = describe_job(job.place);
-    if (described.ok() && described->name() == prefix) named.push_back(job);
+    if (!described.ok()) continue;
+    names[job.place.job_id] = RemoteText(described->name()).line();
+    if (!prefix.empty() && described->name() == prefix) named.push_back(job);
   }
   if (named.size() == 1) return named.front();
-  if (named.empty()) return chosen;
+  if (named.empty()) return choose_job(prefix, jobs, names);
   return Error{Code::kInvalidArgument,
-               std::to_string(named.size()) + " jobs are called \"" + prefix + "\"", listed(named)};
+               std::to_string(named.size()) + " jobs are called \"" + prefix + "\"",
+               listed(named, names)};
 }
 
 Result<FoundJob> choose_living_job(const std::string& prefix) {
@@ -166,7 +172,11 @@ Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size) {
 }
 
 std::string ended_text(const EndedJob& ended) {
-  return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(ended);
+  EndedJob shown = ended;
+  // "note[IVY-R003]: stopped by ivyctl": the words without what the launcher puts before them.
+  if (const std::size_t at = shown.cause.find("]: "); at != std::string::npos)
+    if (shown.cause.find("[IVY-") < at) shown.cause.erase(0, at + 3);
+  return "job " + short_id(ended.job_id) + " has ended: " + how_it_ended(shown);
 }
 
 }  // namespace ivy

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <chrono>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -23,8 +24,10 @@ namespace ivy {
 Result<FoundJob> choose_job(const std::string& prefix);
 // The same, for verbs that need its launcher: FailedPrecondition when that is dead.
 Result<FoundJob> choose_living_job(const std::string& prefix);
-// Pure. The same among given jobs.
-Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs);
+// Pure. The same among given jobs; `names`, by id, are for the message.
+using JobNames = std::map<std::string, std::string>;
+Result<FoundJob> choose_job(const std::string& prefix, const std::vector<FoundJob>& jobs,
+                            const JobNames& names = {});
 
 // The first digits of a job's id, as people use them.
 std::string short_id(const std::string& job_id);

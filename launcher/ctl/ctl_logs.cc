@@ -13,8 +13,7 @@ namespace {
 
 Error nothing_is_kept() {
   return Error{Code::kFailedPrecondition,
-               "nothing is kept of what this job prints: it was started without --log-dir (or with "
-               "--log-to node)",
+               "this job keeps no logs here (started without --log-dir, or with --log-to node)",
                "ivyctl logs -f shows it from now on"};
 }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 #include <span>
 
+#include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/options/flag_values.h"
 #include "launcher/report/message_table.h"
@@ -64,46 +65,44 @@ constexpr CtlFlag json_flag(std::string_view text) {
 
 constexpr CtlFlag kPsFlags[] = {
     {"-a,--all", "",
-     "also the jobs of the last day that have ended, as far as they ran in the background or kept "
-     "log files",
+     "also jobs that finished in the last day, if they ran in the background or kept log files",
      add_switch<&CtlOptions::all>},
-    with_text(kHosts, "what the agents of these hosts know, wherever it was started"),
-    {"--all-hosts", "", "the same for every host of the jobs listed without it",
+    with_text(kHosts, "jobs that the agents of these hosts know, wherever they were started"),
+    {"--all-hosts", "", "the same for every host of your jobs here",
      add_switch<&CtlOptions::all_hosts>},
-    json_flag("for programs: one object per job")};
+    json_flag("print one JSON object per job")};
 constexpr CtlFlag kLogsFlags[] = {
-    {"-f,--follow", "", "go on until the job ends", add_switch<&CtlOptions::follow>},
+    {"-f,--follow", "", "follow the output until the job ends", add_switch<&CtlOptions::follow>},
     kRanks,
     kLabel,
     kColor};
 constexpr CtlFlag kStopFlags[] = {
-    with_text(kHosts, "of a job whose launcher is gone: asks the agents of these hosts"),
-    {"--grace", "TIME", "TERM to KILL, instead of the job's own time",
+    with_text(kHosts, "hosts of a job whose launcher has exited: ask their agents"),
+    {"--grace", "TIME", "time from SIGTERM to SIGKILL, instead of the job's own",
      add_value<&CtlOptions::grace, parse_duration>},
-    {"--now", "", "KILL at once", add_switch<&CtlOptions::now>}};
+    {"--now", "", "send SIGKILL at once", add_switch<&CtlOptions::now>}};
 constexpr CtlFlag kAttachFlags[] = {
     kRanks,
-    {"--tail", "N", "begin with the last N lines of each rank's files (default 10)",
+    {"--tail", "N", "start with the last N lines of each rank's files (default 10)",
      add_value<&CtlOptions::tail_lines, tail_number>},
     kLabel,
     kColor};
 constexpr CtlFlag kStackFlags[] = {
     kRanks,
-    {"--native", "", "frames of C and C++ too: py-spy --native or gdb, whichever is there",
+    {"--native", "", "also frames of C and C++, by py-spy --native or gdb",
      add_switch<&CtlOptions::native>},
     json_flag("for programs: one object")};
 
-constexpr CtlFlag kTopFlags[] = {
-    kRanks,
-    {"--once", "", "print one table and end, as it does without a terminal",
-     add_switch<&CtlOptions::once>},
-    json_flag("for programs: one object")};
+constexpr CtlFlag kTopFlags[] = {kRanks,
+                                 {"--once", "", "print one table and exit, as without a terminal",
+                                  add_switch<&CtlOptions::once>},
+                                 json_flag("for programs: one object")};
 
 constexpr CtlFlag kJsonFlags[] = {json_flag("for programs: one object")};
 constexpr CtlFlag kConfigFlags[] = {
-    {"--origin", "", "where each value comes from", add_switch<&CtlOptions::origin>},
+    {"--origin", "", "show where each value comes from", add_switch<&CtlOptions::origin>},
     {"--config", "FILE|none", "as for ivyrun", add_value<&CtlOptions::config_file, any_text>},
-    json_flag("for programs: flag, value and origin of each")};
+    json_flag("print JSON: flag, value and origin of each")};
 
 struct Verb {
   std::string_view name;
@@ -116,74 +115,74 @@ struct Verb {
 };
 
 constexpr Verb kVerbs[] = {
-    {"ps", ctl_ps, kPsFlags, "ps [-a] [-H HOSTS] [--json]", "your jobs on this host", "",
+    {"ps", ctl_ps, kPsFlags, "ps [-a] [-H HOSTS] [--json]", "list your jobs on this host", "",
      "ivyctl ps\nivyctl ps -a\nivyctl ps -H 'node[01-08]'\nivyctl ps --json | jq -r '.[].job'"},
     {"logs", ctl_logs, kLogsFlags, "logs [-f] [JOB] [--ranks LIST]",
-     "what the workers have printed",
-     "Reads the files of --log-dir. Without them nothing is kept, and only -f shows anything.",
+     "show the output of the workers",
+     "Reads the files of --log-dir. Without them no output is kept, and only -f shows any.",
      "ivyctl logs 3f2a --ranks 0\nivyctl logs -f"},
     {"signal",
      ctl_signal,
      {},
      "signal [JOB] SIGNAL",
-     "send a signal to each rank's own process",
+     "send a signal to the process of each rank",
      "",
      "ivyctl signal 3f2a USR1\nivyctl signal 3f2a STOP"},
     {"stop", ctl_stop, kStopFlags, "stop [JOB] [-H HOSTS] [--now] [--grace TIME]",
-     "stop a job gracefully and wait for its end",
-     "A job without a launcher on this host is ended on this host alone.\n"
-     "A host of an older version takes the job's own time, and is named.",
+     "stop a job gracefully and wait until it has exited",
+     "A job without a launcher on this host is stopped only on this host.\n"
+     "A host with an older version uses the job's own time, and is named.",
      "ivyctl stop 3f2a\nivyctl stop 3f2a --grace 60\nivyctl stop 3f2a -H 'node[01-08]' --now"},
     {"attach", ctl_attach, kAttachFlags, "attach [JOB] [--ranks LIST]",
-     "follow a job in the background and exit as it does",
-     "Ctrl-C leaves the job alone; `ivyctl stop` ends it.",
+     "follow a background job and exit with its exit code",
+     "Ctrl-C detaches and leaves the job running; `ivyctl stop` stops it.",
      "ivyrun --detach -n 4 train.py\nivyctl attach"},
     {"why", ctl_why, kJsonFlags, "why [JOB] [--json]",
      "diagnose a hang: which ranks wait, where, and for whom",
-     "Says who has not entered the operation or torch collective that others are in; who waits\n"
-     "in the job's store, where frameworks meet and a job that hangs often hangs; and where the\n"
-     "ranks are (`ivyctl stack` shows all their threads).\n"
-     "ivyrun --stall-timeout TIME says the same by itself.",
+     "Reports which ranks have not entered the operation or torch collective that others wait in, "
+     "which ranks wait in the job's store (where frameworks synchronize), and where the ranks are "
+     "(`ivyctl stack` shows all threads).\n"
+     "ivyrun --stall-timeout TIME prints the same report by itself.",
      "ivyctl why\nivyctl why 3f2a"},
     {"stack", ctl_stack, kStackFlags, "stack [JOB] [--ranks LIST] [--native] [--json]",
-     "where the workers are: their stacks, equal ones together",
-     "Python workers are asked themselves; others need gdb on their host. Whom a torch collective\n"
-     "waits for is said first, by torch's flight record (docs/hangs.md).",
+     "show the workers' stacks, equal ones once",
+     "Python workers print their own stacks; others need py-spy or gdb on their host. If a torch "
+     "collective waits for a rank, that comes first.",
      "ivyctl stack\nivyctl stack 3f2a --ranks 0-3 --native"},
     {"top", ctl_top, kTopFlags, "top [JOB] [--ranks LIST] [--once] [--json]",
-     "what each rank does, and what it uses",
+     "show what each rank does and uses",
      "CPU% counts one processor as 100, and a rank's children with it. IN is the operation of\n"
      "ivycomm that the rank has been in for the longest. On a terminal the table is shown again\n"
-     "every 2 s until Ctrl-C.",
+     "every 2 s until you press q.",
      "ivyctl top\nivyctl top 3f2a --ranks 0-7\nivyctl top --json | jq '.ranks[].cpu_percent'"},
     {"doctor",
      ctl_doctor,
      {},
      "doctor [-H HOSTS] [flags of ivyrun] [PROGRAM]",
-     "check hosts before a job: what is wrong on each, and what to do",
-     "The same as `ivyrun --doctor`: hosts are reached as a job reaches them, and nothing is\n"
-     "started. The exit code is 0 when no check has failed, 1 when one has.",
+     "check hosts before a job: problems of each, and fixes",
+     "The same as `ivyrun --doctor`: connects to the hosts as a job would, and starts nothing.\n"
+     "The exit code is 0 if no check failed, else 1.",
      "ivyctl doctor -H 'node[01-08]'\nivyctl doctor -H 'node[01-08]' --check-module torch\nivyctl "
      "doctor --json"},
     {"status", ctl_status, kJsonFlags, "status [JOB] [--json]",
-     "what is known of a job that runs or has ended", "",
-     "ivyctl status\nivyctl status bert-large --json"},
+     "describe a running or finished job", "", "ivyctl status\nivyctl status bert-large --json"},
     {"explain",
      ctl_explain,
      {},
      "explain [ID]",
-     "what a message such as IVY-H003 means, and what to do",
-     "Without an ID it lists every message.",
+     "explain a message such as IVY-H003 and what to do",
+     "Without an ID it lists all messages.",
      "ivyctl explain IVY-H003"},
     {"config", ctl_config, kConfigFlags, "config [--origin] [--config FILE] [--json]",
-     "the defaults of ivyrun's flags, as a config file",
+     "print the defaults of ivyrun's flags, as a config file",
      "Values come from IVY_<FLAG>, PET_<FLAG> (torchrun's flags), the file of --config,\n"
-     "~/.config/ivyrun/config.toml and /etc/ivyrun/config.toml; the first that has one counts.",
+     "~/.config/ivyrun/config.toml and /etc/ivyrun/config.toml; the first with a value wins.",
      "ivyctl config --origin\nivyctl config > ~/.config/ivyrun/config.toml"},
 };
 
 constexpr std::string_view kJobText =
-    "JOB is the beginning of a job's id, or its --name; the only job may be left out.";
+    "JOB is a job's --name or a unique prefix of its id; it may be omitted if you have only one "
+    "job.";
 
 PageOption page_option(const CtlFlag& flag) {
   PageOption option;
@@ -216,17 +215,31 @@ PageVerb page_verb(const Verb& verb) {
 CommandPage ctl_page() {
   CommandPage page;
   page.name = "ivyctl";
-  page.summary = "look after jobs of ivyrun";
+  page.summary = "manage jobs of ivyrun";
   page.usages = {"ivyctl VERB [JOB] [flags]"};
-  page.description =
-      "Looks after running jobs, and says what has become of those that have ended.\n" +
-      std::string(kJobText);
-  page.examples = {{"ivyctl ps", "your jobs"},
-                   {"ivyctl logs -f 3f2a", "what the workers print"},
+  page.description = "Manage running jobs and inspect finished ones.\n" + std::string(kJobText);
+  page.examples = {{"ivyctl ps", "list your jobs"},
+                   {"ivyctl logs -f 3f2a", "follow the output of the workers"},
                    {"ivyctl stop 3f2a", "stop a job"}};
+  page.width = help_width();
   for (const Verb& verb : kVerbs) page.verbs.push_back(page_verb(verb));
-  page.closing = "`ivyctl VERB --help` says more. --version prints the version.\n";
+  page.closing = "`ivyctl VERB --help` describes a verb. --version prints the version.\n";
   return page;
+}
+
+// For completions: jobs by name and id, and the ids of messages.
+std::vector<std::string> known_words(std::string_view value) {
+  std::vector<std::string> words;
+  if (value == "ID")
+    for (const MessageEntry& entry : message_table()) words.emplace_back(entry.id);
+  if (value != "JOB") return words;
+  for (const FoundJob& job : find_job_places()) {
+    words.push_back(short_id(job.place.job_id));
+    if (!job.is_alive) continue;
+    const Result<ctl::JobDescription> described = describe_job(job.place);
+    if (described.ok() && !described->name().empty()) words.push_back(described->name());
+  }
+  return words;
 }
 
 Result<const Verb*> find_verb(const std::string& typed) {
@@ -307,6 +320,11 @@ Result<ParsedCtl> parse_ctl_command_line(const std::vector<std::string>& argumen
   }
   if (first == "--version" || first == "-V" || first == "version") {
     parsed.text_to_print = "ivyctl " + std::string(version()) + "\n";
+    return parsed;
+  }
+  if (first == "--complete") {
+    parsed.text_to_print =
+        completions(ctl_page(), {arguments.begin() + 1, arguments.end()}, known_words) + "\n";
     return parsed;
   }
   if (first == "--generate") {

@@ -30,7 +30,7 @@ int ctl_ps(const CtlOptions& options) {
   if (options.all)
     for (const EndedJob& ended : find_ended_jobs())
       if (listed.insert(ended.job_id).second) rows.push_back(ended_row(ended));
-  print_list({"JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"}, rows, options.json);
+  print_list({"JOB", "PID", "STATE", "HOSTS", "RANKS", "TIME", "COMMAND"}, rows, options.json);
   if (rows.empty() && !options.json)
     ctl_say(options.all ? "you have no jobs on this host, running or remembered"
                         : "you have no running jobs on this host");

@@ -1,52 +1,101 @@
 // ivyctl status: one job, as its launcher describes it, or as it was when it ended.
-#include <cstdio>
+#include <optional>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_job_rows.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
+#include "proto/contract/host_ranges.h"
+#include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
 
-Result<ListRow> status_row(const std::string& prefix) {
+// A job as its launcher describes it, as it was when it ended, or only its id.
+struct Described {
+  ListRow row;
+  ctl::JobDescription job;
+  std::optional<EndedJob> ended;
+};
+
+Result<Described> described_job(const std::string& prefix) {
   const Result<FoundJob> found = choose_job(prefix);
+  Described described;
   if (!found.ok()) {
-    if (const std::optional<EndedJob> ended = find_ended_job(prefix)) return ended_row(*ended);
-    return found.error();
+    described.ended = find_ended_job(prefix);
+    if (!described.ended) return found.error();
+    described.row = ended_row(*described.ended);
+    described.job.ParseFromString(described.ended->description);
+    return described;
   }
   const std::string& id = found->place.job_id;
-  if (!found->is_alive) return silent_row(id, "no launcher");
-  return running_row(id, IVY_TRY(describe_job(found->place)));
+  described.row = silent_row(id, "no launcher");
+  if (found->is_alive) {
+    described.job = IVY_TRY(describe_job(found->place));
+    described.row = running_row(id, described.job);
+  }
+  described.job.set_job_id(id);
+  return described;
 }
 
-std::string value_line(const boost::json::value& value) {
-  if (value.is_string()) return std::string(value.as_string());
-  if (!value.is_array()) return json_line(value);
+std::string ranks_text(const Described& described) {
+  const ctl::JobDescription& job = described.job;
+  const std::string all = std::to_string(job.world_size());
+  if (job.world_size() == 0) return "";
+  std::string text =
+      described.ended ? all : std::to_string(job.running()) + " of " + all + " running";
+  for (const std::string& loss : job.losses()) text += "\n" + loss;
+  return text;
+}
+
+// For people: what they ask first comes first.
+std::string status_text(const Described& described) {
+  const ctl::JobDescription& job = described.job;
+  const std::string id = described.ended ? described.ended->job_id : job.job_id();
+  std::vector<std::string> hosts;
+  for (const ctl::HostPart& host : job.hosts()) hosts.push_back(host.name());
+  const std::string started =
+      job.since_unix_ms() == 0
+          ? ""
+          : moment_text(job.since_unix_ms()) +
+                (described.ended ? "" : " (" + elapsed_since(job.since_unix_ms()) + " ago)");
+  std::string state = described.row.cells[2];
+  if (described.ended) state = how_it_ended(*described.ended);
+  if (job.generation() > 0) state += ", attempt " + std::to_string(job.generation() + 1);
+  const std::pair<std::string_view, std::string> lines[] = {
+      {"job", short_id(id) + (job.name().empty() ? "" : " (" + job.name() + ")")},
+      {"state", state},
+      {"started", started},
+      {"ended", described.ended ? moment_text(described.ended->ended_unix_ms) : ""},
+      {"ranks", ranks_text(described)},
+      {"hosts", fold_host_names(hosts)},
+      {"command",
+       joined(std::vector<std::string>(job.command().begin(), job.command().end()), " ")},
+      {"directory", job.working_directory()},
+      {"logs", job.log_directory()},
+      {"launcher", job.pid() == 0 || described.ended ? "" : "pid " + std::to_string(job.pid())},
+      {"id", id}};
   std::string text;
-  for (const boost::json::value& word : value.as_array())
-    text += (text.empty() ? "" : " ") + value_line(word);
+  for (const auto& [name, value] : lines) {
+    std::string_view rest = value;
+    for (std::string lead(name); !rest.empty(); lead.clear()) {
+      lead.resize(11, ' ');
+      text +=
+          (text.empty() ? "" : "\n") + lead + table_cell(std::string(take_part(rest, '\n')), 200);
+    }
+  }
   return text;
 }
 
 }  // namespace
 
 int ctl_status(const CtlOptions& options) {
-  const Result<ListRow> row = status_row(options.job);
-  if (!row.ok()) return ctl_complain(row.error());
-  if (options.json) {
-    std::printf("%s\n", json_line(row->json).c_str());
-    return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
-  }
-  std::string text;
-  for (const auto& field : row->json) {
-    const std::string value = value_line(field.value());
-    if (field.key() == "schema" || value.empty()) continue;
-    std::string key(field.key());
-    key.resize(18, ' ');
-    text += (text.empty() ? "" : "\n") + key + " " + table_cell(value, 200);
-  }
-  return ctl_print(text);
+  const Result<Described> described = described_job(options.job);
+  if (!described.ok()) return ctl_complain(described.error());
+  return ctl_print(options.json ? json_line(described->row.json) : status_text(*described));
 }
 
 }  // namespace ivy

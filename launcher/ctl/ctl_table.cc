@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <ctime>
 #include <string_view>
 
 #include "proto/contract/text.h"
@@ -11,6 +12,19 @@ namespace ivy {
 
 std::string elapsed_since(std::int64_t unix_ms) {
   return clock_text(std::max<std::int64_t>(wall_ms() - unix_ms, 0) / 1000);
+}
+
+std::string moment_text(std::int64_t unix_ms) {
+  const std::time_t then = unix_ms / 1000;
+  const std::time_t now = wall_ms() / 1000;
+  std::tm parts{};
+  std::tm today{};
+  localtime_r(&then, &parts);
+  localtime_r(&now, &today);
+  const bool is_today = parts.tm_year == today.tm_year && parts.tm_yday == today.tm_yday;
+  char text[32];
+  std::strftime(text, sizeof text, is_today ? "%H:%M:%S" : "%Y-%m-%d %H:%M:%S", &parts);
+  return text;
 }
 
 std::string table_cell(const RemoteText& text, std::size_t columns) {

@@ -17,6 +17,8 @@ namespace ivy {
 std::string table_cell(const RemoteText& text, std::size_t columns);
 // The time since then on a clock: "00:12:34".
 std::string elapsed_since(std::int64_t unix_ms);
+// A moment of local time: "14:03:12", before today "2026-11-28 14:03:12".
+std::string moment_text(std::int64_t unix_ms);
 
 // One row of a list: for people, and with --json for programs.
 struct ListRow {

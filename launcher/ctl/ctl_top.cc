@@ -1,9 +1,12 @@
 // ivyctl top: what each rank does and uses, again and again.
+#include <poll.h>
 #include <sys/ioctl.h>
+#include <termios.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <map>
 #include <optional>
@@ -17,6 +20,7 @@
 #include "launcher/options/option_values.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -112,8 +116,8 @@ std::string job_line(const ctl::RanksDescription& ranks) {
   const ctl::JobDescription& job = ranks.job();
   return short_id(job.job_id()) + (job.name().empty() ? "" : " " + table_cell(job.name(), 24)) +
          ": " + table_cell(job.state(), 24) + ", " + std::to_string(job.running()) + " of " +
-         std::to_string(job.world_size()) + " ranks run, " + elapsed_since(job.since_unix_ms()) +
-         "\n";
+         std::to_string(job.world_size()) + " ranks running, " +
+         elapsed_since(job.since_unix_ms()) + "\n";
 }
 
 std::string table_text(const RankTable& table, std::size_t most) {
@@ -131,6 +135,58 @@ std::size_t terminal_lines() {
   const bool is_known = ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 0;
   return is_known ? size.ws_row : kUsualLines;
 }
+
+// Reads keys without waiting for a line, and restores the terminal at the end or at a signal that
+// ends this process.
+class Keys {
+ public:
+  Keys() {
+    if (isatty(STDIN_FILENO) == 0 || tcgetpgrp(STDIN_FILENO) != getpgrp() ||
+        tcgetattr(STDIN_FILENO, &before_) != 0)
+      return;
+    termios raw = before_;
+    raw.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT})
+      std::signal(signal, restore_and_end);
+    is_raw_ = tcsetattr(STDIN_FILENO, TCSANOW, &raw) == 0;
+  }
+  ~Keys() { restore(); }
+  Keys(const Keys&) = delete;
+  Keys& operator=(const Keys&) = delete;
+
+  // True: q was pressed within the time.
+  bool wants_to_leave(milliseconds time) {
+    if (!is_raw_) {
+      std::this_thread::sleep_for(time);
+      return false;
+    }
+    const std::int64_t deadline_ns = monotonic_ns() + std::chrono::nanoseconds(time).count();
+    for (;;) {
+      const std::int64_t left = (deadline_ns - monotonic_ns()) / 1'000'000;
+      pollfd keys{STDIN_FILENO, POLLIN, 0};
+      if (left <= 0 || poll(&keys, 1, static_cast<int>(left)) <= 0) return false;
+      char key = 0;
+      if (read(STDIN_FILENO, &key, 1) != 1) {
+        is_raw_ = false;  // The terminal was closed.
+        return false;
+      }
+      if (key == 'q' || key == 'Q') return true;
+    }
+  }
+
+ private:
+  static void restore() {
+    if (is_raw_) tcsetattr(STDIN_FILENO, TCSANOW, &before_);
+  }
+  static void restore_and_end(int signal) {
+    restore();
+    std::signal(signal, SIG_DFL);
+    raise(signal);
+  }
+  // Read by the signal handler.
+  static inline termios before_{};
+  static inline volatile bool is_raw_ = false;
+};
 
 int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> before = ask_ranks(job);
@@ -154,9 +210,10 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
                               {"ranks", std::move(ranks)}}));
 }
 
-// Until the job ends, or somebody presses Ctrl-C.
+// Until the job ends, or somebody presses q or Ctrl-C.
 int show_always(const FoundJob& job, const CtlOptions& options) {
   ctl::RanksDescription before;
+  Keys keys;
   for (bool is_first = true;; is_first = false) {
     Result<ctl::RanksDescription> now = ask_ranks(job);
     if (!now.ok() && is_first) return ctl_complain(now.error());
@@ -172,7 +229,7 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
         "\x1b[H\x1b[J" + job_line(*now) + table_text(rank_table(before, *now, options), lines);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
     before = std::move(now).value();
-    std::this_thread::sleep_for(is_first ? kSamplePause : kPicturePause);
+    if (keys.wants_to_leave(is_first ? kSamplePause : kPicturePause)) return 0;
   }
 }
 

@@ -28,22 +28,10 @@ std::string quoted(const FlightEntry& entry) {
 }
 
 // The first frame that is not torch's own: "train.py:41".
-std::string place_of(const FlightEntry& entry) {
-  if (!entry.place.empty()) return entry.place;
-  for (const FlightFrame& frame : entry.frames) {
-    if (frame.file.find("/torch/") != std::string::npos) continue;
-    const std::size_t slash = frame.file.rfind('/');
-    const std::string file = slash == std::string::npos ? frame.file : frame.file.substr(slash + 1);
-    return file + ":" + std::to_string(frame.line);
-  }
-  return "";
-}
-
 std::string details(const FlightEntry& entry) {
-  const std::string place = place_of(entry);
   std::string text = entry.sizes;
   if (!entry.types.empty()) text += (text.empty() ? "" : " ") + entry.types;
-  if (!place.empty()) text += (text.empty() ? "at " : ", at ") + place;
+  if (!entry.place.empty()) text += (text.empty() ? "at " : ", at ") + entry.place;
   return text.empty() ? "" : " (" + text + ")";
 }
 

@@ -1,97 +1,92 @@
 #include "launcher/hang/flight_record.h"
 
 #include <algorithm>
+#include <boost/json/parse.hpp>
+#include <boost/json/serialize.hpp>
 #include <cstdlib>
 #include <set>
 #include <tuple>
 #include <utility>
 
-#include "launcher/hang/plain_json.h"
-#include "launcher/hang/plain_pickle.h"
-
 namespace ivy {
 namespace {
 
-using Kind = PlainValue::Kind;
+using boost::json::object;
+using boost::json::value;
 
 // Sizes and names are shown to people.
 constexpr std::size_t kMaxShownBytes = 200;
-constexpr std::size_t kMaxFrames = 64;
 
-std::string text_of(const PlainValue& parent, std::string_view key) {
-  const PlainValue* value = parent.find(key);
-  if (value == nullptr || value->kind != Kind::kText) return "";
-  return value->text.substr(0, kMaxShownBytes);
+std::string cut(std::string_view text) { return std::string(text.substr(0, kMaxShownBytes)); }
+
+std::string text_of(const object& parent, std::string_view key) {
+  const value* found = parent.if_contains(key);
+  return found != nullptr && found->is_string() ? cut(found->as_string()) : "";
 }
 
-// Numbers stand in some places as text.
-std::int64_t number_of(const PlainValue& parent, std::string_view key) {
-  const PlainValue* value = parent.find(key);
-  if (value == nullptr) return 0;
-  if (value->kind == Kind::kInteger || value->kind == Kind::kBool) return value->integer;
-  return 0;
+std::int64_t number_of(const object& parent, std::string_view key) {
+  const value* found = parent.if_contains(key);
+  if (found == nullptr) return 0;
+  if (found->is_bool()) return found->as_bool() ? 1 : 0;
+  return found->is_int64() ? found->as_int64() : 0;
 }
 
-bool is_true(const PlainValue& parent, std::string_view key) { return number_of(parent, key) != 0; }
-
-std::string shown(const PlainValue& parent, std::string_view key) {
-  const PlainValue* value = parent.find(key);
-  return value == nullptr ? "" : value->shown(kMaxShownBytes);
+// "default_pg" or "[[1000],[2]]" as people read it: "[[1000], [2]]".
+std::string shown(const value& found) {
+  if (found.is_string()) return cut(found.as_string());
+  if (!found.is_array()) return cut(boost::json::serialize(found));
+  std::string all = "[";
+  for (const value& item : found.as_array()) {
+    if (all.size() > 1) all += ", ";
+    if (all.size() >= kMaxShownBytes) return all + "...]";
+    all += shown(item);
+  }
+  return all + "]";
 }
 
-std::string types_of(const PlainValue& entry) {
-  const PlainValue* types = entry.find("input_dtypes");
-  if (types == nullptr || types->items.empty()) return "";
-  // The type of the first tensor says enough.
-  return types->items.front()->shown(kMaxShownBytes);
+std::string shown_of(const object& parent, std::string_view key) {
+  const value* found = parent.if_contains(key);
+  return found == nullptr ? "" : shown(*found);
+}
+
+const boost::json::array* list_of(const object& parent, std::string_view key) {
+  const value* found = parent.if_contains(key);
+  return found == nullptr ? nullptr : found->if_array();
 }
 
 // "nccl:all_reduce" -> "nccl", "all_reduce"; "nccl:send 0->1" keeps its peers.
-void set_operation(const PlainValue& value, FlightEntry& entry) {
-  entry.operation = text_of(value, "profiling_name");
+void set_operation(const object& recorded, FlightEntry& entry) {
+  entry.operation = text_of(recorded, "profiling_name");
   const std::size_t colon = entry.operation.find(':');
   if (colon == std::string::npos) return;
   entry.backend = entry.operation.substr(0, colon);
   entry.operation.erase(0, colon + 1);
 }
 
-std::vector<FlightFrame> frames_of(const PlainValue& entry) {
-  std::vector<FlightFrame> frames;
-  const PlainValue* all = entry.find("frames");
-  if (all == nullptr || all->kind != Kind::kList) return frames;
-  for (const PlainPointer& frame : all->items) {
-    if (frames.size() == kMaxFrames) break;
-    frames.push_back(
-        {text_of(*frame, "name"), text_of(*frame, "filename"), number_of(*frame, "line")});
-  }
-  return frames;
-}
-
-FlightEntry entry_of(const PlainValue& value) {
+FlightEntry entry_of(const object& recorded) {
   FlightEntry entry;
   // (name, description); before version 2.2 the name alone.
-  const PlainValue* group = value.find("process_group");
-  if (group != nullptr && group->kind == Kind::kList && !group->items.empty()) {
-    entry.group = group->items.front()->shown(kMaxShownBytes);
-    if (group->items.size() > 1) entry.group_text = group->items[1]->shown(kMaxShownBytes);
+  const boost::json::array* group = list_of(recorded, "process_group");
+  if (group != nullptr && !group->empty()) {
+    entry.group = shown(group->front());
+    if (group->size() > 1) entry.group_text = shown((*group)[1]);
   } else {
-    entry.group = shown(value, "pg_id");
+    entry.group = shown_of(recorded, "pg_id");
   }
-  entry.is_point_to_point = is_true(value, "is_p2p");
-  const char* key = value.find("collective_seq_id") != nullptr ? "collective_seq_id" : "seq_id";
-  entry.sequence = number_of(value, entry.is_point_to_point ? "p2p_seq_id" : key);
-  set_operation(value, entry);
-  entry.sizes = shown(value, "input_sizes");
-  entry.types = types_of(value);
-  const std::string state = text_of(value, "state");
-  entry.is_over = state == "completed" || is_true(value, "retired");
+  entry.is_point_to_point = number_of(recorded, "is_p2p") != 0;
+  const char* key = recorded.contains("collective_seq_id") ? "collective_seq_id" : "seq_id";
+  entry.sequence = number_of(recorded, entry.is_point_to_point ? "p2p_seq_id" : key);
+  set_operation(recorded, entry);
+  entry.sizes = shown_of(recorded, "input_sizes");
+  // The type of the first tensor is enough.
+  const boost::json::array* types = list_of(recorded, "input_dtypes");
+  if (types != nullptr && !types->empty()) entry.types = shown(types->front());
+  const std::string state = text_of(recorded, "state");
+  entry.is_over = state == "completed" || number_of(recorded, "retired") != 0;
   entry.has_started = state != "scheduled";
-  entry.created_unix_ns = number_of(value, "time_created_ns");
-  entry.frames = frames_of(value);
+  entry.created_unix_ns = number_of(recorded, "time_created_ns");
   return entry;
 }
-
-constexpr PickleLimits kFlightLimits{kMaxFlightValues, kMaxFlightReferences, kMaxFlightDepth};
 
 // Reads the ranks from a text such as "[0, 1, 5]".
 std::set<std::uint32_t> ranks_of(std::string_view text) {
@@ -109,50 +104,30 @@ std::set<std::uint32_t> ranks_of(std::string_view text) {
 }
 
 // Members by the name of their group. Gloo makes its groups known before they have a name.
-void add_members(const PlainValue& root, FlightRecord& record) {
-  const PlainValue* groups = root.find("pg_config");
-  if (groups == nullptr || groups->kind != Kind::kDictionary) return;
-  for (std::size_t i = 1; i < groups->items.size(); i += 2) {
-    const std::string name = text_of(*groups->items[i], "name");
-    const PlainValue* ranks = groups->items[i]->find("ranks");
-    if (!name.empty() && ranks != nullptr && ranks->kind == Kind::kText)
-      record.members[name] = ranks_of(ranks->text);
+void add_members(const object& root, FlightRecord& record) {
+  const value* groups = root.if_contains("pg_config");
+  if (groups == nullptr || !groups->is_object()) return;
+  for (const auto& [number, group] : groups->as_object()) {
+    const object* described = group.if_object();
+    if (described == nullptr) continue;
+    const std::string name = text_of(*described, "name");
+    const value* ranks = described->if_contains("ranks");
+    if (!name.empty() && ranks != nullptr && ranks->is_string())
+      record.members[name] = ranks_of(ranks->as_string());
   }
 }
 
-// The number of a group is its own in each process, but for the default group's, which is the first
-// one everywhere.
-void add_last_of_default(const PlainValue& root, const std::string& backend, FlightRecord& record) {
-  const PlainValue* groups = root.find("pg_status");
-  if (groups == nullptr || groups->kind != Kind::kDictionary) return;
-  const PlainValue* status = groups->find("0");
-  if (status == nullptr) return;
-  const std::string last = text_of(*status, "last_enqueued_collective");
-  const std::int64_t number = number_of(*status, "last_enqueued_collective");
+// Each process numbers its groups itself; only the default group has the same number, 0, in all.
+void add_last_of_default(const object& root, const std::string& backend, FlightRecord& record) {
+  const value* groups = root.if_contains("pg_status");
+  if (groups == nullptr || !groups->is_object()) return;
+  const value* status = groups->as_object().if_contains("0");
+  if (status == nullptr || !status->is_object()) return;
+  const std::string last = text_of(status->as_object(), "last_enqueued_collective");
+  const std::int64_t number = number_of(status->as_object(), "last_enqueued_collective");
   // Entries know best what the backend calls itself.
   record.last_of_default[record.entries.empty() ? backend : record.entries.front().backend] =
       last.empty() ? number : std::strtoll(last.c_str(), nullptr, 10);
-}
-
-Result<FlightRecord> record_of(const PlainValue& root, const std::string& backend) {
-  const PlainValue* entries = root.find("entries");
-  if (root.kind != Kind::kDictionary || root.find("version") == nullptr)
-    return Error{Code::kInvalidArgument, "it is not a flight record of torch's"};
-  FlightRecord record;
-  record.version = text_of(root, "version");
-  const bool has_entries = entries != nullptr;
-  if (has_entries && (entries->kind != Kind::kList || entries->items.size() > kMaxFlightEntries))
-    return Error{Code::kInvalidArgument, "the entries of its flight record are no list"};
-  for (std::size_t i = 0; has_entries && i < entries->items.size(); ++i)
-    if (entries->items[i]->kind == Kind::kDictionary)
-      record.entries.push_back(entry_of(*entries->items[i]));
-  add_members(root, record);
-  add_last_of_default(root, backend, record);
-  return record;
-}
-
-Error too_large(std::string_view bytes) {
-  return Error{Code::kDataLoss, "a flight record of " + std::to_string(bytes.size()) + " bytes"};
 }
 
 auto identity_of(const FlightEntry& entry) {
@@ -162,14 +137,29 @@ auto identity_of(const FlightEntry& entry) {
 
 }  // namespace
 
-Result<FlightRecord> read_flight_record(std::string_view pickle) {
-  if (pickle.size() > kMaxFlightBytes) return too_large(pickle);
-  return record_of(*IVY_TRY(read_plain_pickle(pickle, kFlightLimits)), "");
-}
-
-Result<FlightRecord> read_flight_json(std::string_view json, const std::string& backend) {
-  if (json.size() > kMaxFlightBytes) return too_large(json);
-  return record_of(*IVY_TRY(read_plain_json(json, kFlightLimits)), backend);
+Result<FlightRecord> read_flight_record(std::string_view json, const std::string& backend) {
+  if (json.size() > kMaxFlightBytes)
+    return Error{Code::kDataLoss, "a flight record of " + std::to_string(json.size()) + " bytes"};
+  boost::json::parse_options options;
+  options.max_depth = kMaxFlightDepth;
+  options.allow_invalid_utf8 = true;
+  boost::system::error_code error;
+  const value parsed = boost::json::parse(json, error, {}, options);
+  if (error) return Error{Code::kDataLoss, "not JSON: " + error.message()};
+  const object* root = parsed.if_object();
+  if (root == nullptr || !root->contains("version"))
+    return Error{Code::kInvalidArgument, "not a flight record of torch"};
+  FlightRecord record;
+  record.version = text_of(*root, "version");
+  if (const value* entries = root->if_contains("entries"); entries != nullptr) {
+    if (!entries->is_array() || entries->as_array().size() > kMaxFlightEntries)
+      return Error{Code::kInvalidArgument, "its entries are not a list"};
+    for (const value& entry : entries->as_array())
+      if (entry.is_object()) record.entries.push_back(entry_of(entry.as_object()));
+  }
+  add_members(*root, record);
+  add_last_of_default(*root, backend, record);
+  return record;
 }
 
 void merge(FlightRecord& record, FlightRecord more) {

@@ -87,25 +87,23 @@ void add_health(const std::string& said, std::vector<std::string>& lines) {
   if (summary != kRasNoError) lines.push_back("NCCL's health service says: " + summary);
 }
 
-// What the worker server says is newer than a dump. Reads the others where one cannot be read.
+// Merges the records of a rank's backends, and returns the last error of those that cannot be read.
 Result<void> read_flight(const RankEvidence& rank, FlightRecord& record) {
   Result<void> all;
-  const auto take = [&](Result<FlightRecord> part, bool is_complete) {
+  for (const FlightJson& json : rank.flight_json()) {
+    Result<FlightRecord> part = read_flight_record(json.json(), json.backend());
     if (!part.ok()) {
       all = part.error();
-      return;
+      continue;
     }
-    // A rank that is missing in such a record may have finished.
-    if (!is_complete) part->members.clear();
+    // A rank that is missing in an incomplete record may have finished.
+    if (!json.complete()) part->members.clear();
     merge(record, std::move(*part));
-  };
-  for (const FlightJson& part : rank.flight_json())
-    take(read_flight_json(part.json(), part.backend()), part.complete());
-  if (!rank.flight_record().empty()) take(read_flight_record(rank.flight_record()), true);
+  }
   return all;
 }
 
-// JSON holds no frames: the main thread's stack says where the newest collective was called.
+// The record has no stack: the main thread's says where the newest collective was called.
 void add_place(const RankEvidence& rank, FlightRecord& record) {
   const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
   const std::string collective = threads.empty() ? "" : collective_of(threads.front());
@@ -113,7 +111,7 @@ void add_place(const RankEvidence& rank, FlightRecord& record) {
   const auto newest = std::find_if(record.entries.rbegin(), record.entries.rend(),
                                    [](const FlightEntry& entry) { return !entry.is_over; });
   if (!collective.starts_with("torch's ") || at == std::string::npos) return;
-  if (newest != record.entries.rend() && newest->frames.empty())
+  if (newest != record.entries.rend() && newest->place.empty())
     newest->place = collective.substr(at + 4);
 }
 
@@ -223,13 +221,12 @@ bool JobEvidence::host_answered(Open& open, std::size_t host, const std::string&
     const std::string who = "rank " + std::to_string(rank.rank()) + ": ";
     if (!rank.nccl_warning().empty()) open.warnings[rank.nccl_warning()].push_back(rank.rank());
     if (!rank.flight_note().empty()) open.answer.notes.push_back(who + rank.flight_note());
-    if (rank.flight_record().empty() && rank.flight_json_size() == 0) continue;
+    if (rank.flight_json_size() == 0) continue;
     FlightRecord record;
     const Result<void> read = read_flight(rank, record);
     if (!read.ok())
       open.answer.notes.push_back(who +
                                   "its flight record cannot be read: " + read.error().message);
-    rank.clear_flight_record();
     rank.clear_flight_json();
     if (record.version.empty()) continue;
     add_place(rank, record);

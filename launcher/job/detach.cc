@@ -66,8 +66,9 @@ void forward_signal(int signal_fd, pid_t launcher) {
 }  // namespace
 
 std::string detach_notice(const DetachNotice& notice, int launcher_pid) {
-  const std::string job = notice.job_id.substr(0, 12);
-  return "ivyrun: job " + job + " runs in the background, pid " + std::to_string(launcher_pid) +
+  const std::string id = notice.job_id.substr(0, 12);
+  const std::string job = notice.name.empty() ? id : notice.name;
+  return "ivyrun: job " + id + " runs in the background, pid " + std::to_string(launcher_pid) +
          "\n  output: " + notice.log_dir + "\n  follow: ivyctl attach " + job +
          "\n  stop:   ivyctl stop " + job + "\n";
 }

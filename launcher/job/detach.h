@@ -16,7 +16,8 @@ namespace ivy {
 
 struct DetachNotice {
   std::string job_id;
-  std::string log_dir;  // It is an absolute path.
+  std::string log_dir;    // It is an absolute path.
+  std::string name = {};  // --name.
 };
 
 class Detachment {

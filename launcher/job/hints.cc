@@ -193,4 +193,22 @@ std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
   return std::nullopt;
 }
 
+std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::string& stdin_choice) {
+  const bool has_input = stdin_choice == "all" || (stdin_choice == "0" && first.rank == 0);
+  constexpr std::array<std::string_view, 2> kEnds = {"EOFError: EOF when reading a line",
+                                                     "bdb.BdbQuit"};
+  const std::string_view tail = first.stderr_tail;
+  // In the last words, not somewhere above them.
+  const std::string_view last = tail.substr(tail.size() - std::min<std::size_t>(tail.size(), 200));
+  if (has_input || first.status.success() || !mentions_any(last, kEnds)) return std::nullopt;
+  Diagnostic hint;
+  hint.severity = Severity::kNote;
+  hint.what = "rank " + std::to_string(first.rank) + " read standard input, which is empty there" +
+              (stdin_choice == "0" ? ": only rank 0 gets ivyrun's" : "");
+  hint.fix =
+      "call input() and breakpoint() only in rank 0 (if os.environ[\"RANK\"] == \"0\"), or "
+      "--stdin all: every rank gets a full copy";
+  return hint;
+}
+
 }  // namespace ivy

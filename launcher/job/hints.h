@@ -35,4 +35,7 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
 std::optional<Diagnostic> taken_master_port(const std::vector<WorkerEnd>& ends,
                                             const MasterPlace& master);
 
+// Python's input() and breakpoint() in a rank that has no standard input.
+std::optional<Diagnostic> missing_input(const WorkerEnd& first, const std::string& stdin_choice);
+
 }  // namespace ivy

@@ -119,15 +119,4 @@ MetricsInputs JobContext::metrics_inputs() const {
   return inputs;
 }
 
-PageInputs JobContext::page_inputs(std::vector<std::string> said) const {
-  PageInputs inputs;
-  inputs.job = metrics_inputs();
-  inputs.command = options.command;
-  inputs.state = name(phase.state());
-  inputs.said = std::move(said);
-  inputs.now_unix_ms = wall_ms();
-  inputs.refresh_s = static_cast<int>(kPageKind.period.count());
-  return inputs;
-}
-
 }  // namespace ivy

@@ -17,7 +17,6 @@
 #include "launcher/job/job_state.h"
 #include "launcher/job/job_workers.h"
 #include "launcher/job/metrics_text.h"
-#include "launcher/job/page_text.h"
 #include "launcher/report/device_lines.h"
 
 namespace ivy {
@@ -69,8 +68,6 @@ struct JobContext {
   std::vector<WorkerEnd> worker_ends() const;
   // What --metrics-file says of the job itself.
   MetricsInputs metrics_inputs() const;
-  // The same of --page; `said`: which ranks were lost so far.
-  PageInputs page_inputs(std::vector<std::string> said) const;
   // What ending the job means now: "stopping 8 workers".
   std::string stopping_text() const;
 

@@ -150,16 +150,14 @@ void JobEnding::end_state(StateFile& file, const std::string& text) {
     write_at_once("ivyrun: warning: " + missing + "\n");
 }
 
-// The last text of --metrics-file and --page.
+// The last text of --metrics-file.
 void JobEnding::write_state(int exit_code) {
-  if (!job_.events.metrics().is_wanted() && !job_.events.page().is_wanted()) return;
+  if (!job_.events.metrics().is_wanted()) return;
   ctl::RanksDescription ranks;
   add_rank_rows(job_.workers, {}, monotonic_ns(), ranks);
-  PageInputs inputs = job_.page_inputs({});
-  inputs.job.exit_code = exit_code;
-  inputs.summary = summary_;
-  end_state(job_.events.metrics(), metrics_text(inputs.job, ranks));
-  end_state(job_.events.page(), page_text(inputs, {}, ranks));
+  MetricsInputs inputs = job_.metrics_inputs();
+  inputs.exit_code = exit_code;
+  end_state(job_.events.metrics(), metrics_text(inputs, ranks));
 }
 
 void JobEnding::say_over(const Outcome& outcome) {
@@ -208,16 +206,27 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   if (const auto hint = taken_master_port(ends, master)) text += render(*hint);
   if (!outcome.first) return text;
   const WorkerEnd& first = ends[*outcome.first];
+  if (const auto hint = missing_input(first, job_.options.stdin_choice)) text += render(*hint);
   const PlannedHost& host = plan.host_of_rank(first.rank);
   const std::optional<HostFacts>& facts = job_.hosts[host.host_index].facts;
   if (!facts) return text;
   // Pythons are looked for on this machine only. The search reads file systems that may be slow, so
   // a launcher that leaves at once does without it.
   const bool may_search = host.carrier == Carrier::kLocal && !leaves_;
-  const MissingPlace place{plan.hosts.size() > 1 ? host.name : "", &*facts,
-                           may_search ? &job_.request.caller : nullptr};
-  return text + missing_module_text(missing_module(first.stderr_tail), place) +
-         missing_library_text(first.stderr_tail, place);
+  const std::string module = missing_module(first.stderr_tail);
+  MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}};
+  if (plan.hosts.size() > 1) {
+    std::vector<std::string> hosts;
+    for (const WorkerEnd& end : ends)
+      if (end.host != (hosts.empty() ? "" : hosts.back()) &&
+          (&end == &first || (!module.empty() && missing_module(end.stderr_tail) == module)))
+        hosts.push_back(end.host);
+    place.hosts = fold_host_names(hosts);
+    const std::string script = facts->program_path();
+    if (!leaves_)
+      place.own_directories = {job_.options.working_directory, script.substr(0, script.rfind('/'))};
+  }
+  return text + missing_module_text(module, place) + missing_library_text(first.stderr_tail, place);
 }
 
 Outcome JobEnding::say_summary() {
@@ -247,8 +256,7 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
-  for (const std::string& missing :
-       {job_.events.complaint(), job_.events.metrics().complaint(), job_.events.page().complaint()})
+  for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
     if (!missing.empty()) inputs.complaints.push_back(missing);
   inputs.device_lines =
       device_lines(job_.device_notes, outcome.first ? &ends[*outcome.first] : nullptr);

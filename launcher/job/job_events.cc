@@ -67,8 +67,7 @@ boost::json::object plan_object(const Options& options, const JobPlan& plan) {
 JobEvents::JobEvents(boost::asio::io_context& loop, const JobRequest& request)
     : request_(request),
       writer_(kEventRoomBytes, [] {}),
-      metrics_(loop, kMetricsKind, request.options.dry_run ? "" : request.options.metrics_file),
-      page_(loop, kPageKind, request.options.dry_run ? "" : request.options.page) {
+      metrics_(loop, request.options.dry_run ? "" : request.options.metrics_file) {
   const std::string& place = request.options.events;
   if (place.empty() || request.options.dry_run) return;
   if (!place.starts_with("fd:")) {

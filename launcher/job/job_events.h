@@ -1,6 +1,6 @@
-// What happens to a job, for programs: the JSON lines of --events, the files of --metrics-file
-// and --page, attempt.json beside the log files of each attempt, and the object of --summary json
-// (docs/machine-output.md). Files are written on a thread.
+// What happens to a job, for programs: the JSON lines of --events, the file of
+// --metrics-file, attempt.json beside the log files of each attempt, and the object of --summary
+// json (docs/machine-output.md). Files are written on a thread.
 //
 // Thread: the loop's. Lifetime: within the job's context.
 #pragma once
@@ -42,7 +42,6 @@ class JobEvents {
   // A verdict would go somewhere; making one copies what ranks have printed.
   bool wants_verdict(const std::string& folder) const;
   StateFile& metrics() { return metrics_; }
-  StateFile& page() { return page_; }
   // Why something could not be written; empty: it was.
   std::string complaint();
 
@@ -56,7 +55,7 @@ class JobEvents {
   FileWriter writer_;
   FileWriter::File file_ = 0;
   std::set<int> heard_;  // Ranks whose first output has come.
-  StateFile metrics_, page_;
+  StateFile metrics_;
   std::int64_t started_at_ns_ = 0;
   int errno_value_ = 0;
 };

@@ -177,7 +177,7 @@ Result<std::string> JobPlanner::dry_run() {
     return !host.gone && !host.up->remote_command.empty();
   });
   if (shown == job_.hosts.end()) return text;
-  text += "remote command: " + shown->up->remote_command + "\n";
+  if (job_.options.verbose > 0) text += "remote command: " + shown->up->remote_command + "\n";
   if (!shown->up->listening.empty())
     text += "listens: " + shown->up->listening +
             " here (hosts of the srun step dial back, with a key of this job alone)\n";

@@ -19,13 +19,13 @@ std::string quoted_label(std::string_view value) {
 
 std::string number(double value) {
   char text[32];
-  std::snprintf(text, sizeof text, "%.17g", value);
+  std::snprintf(text, sizeof text, "%.15g", value);
   return text;
 }
 
 class Page {
  public:
-  explicit Page(const std::string& job_id) : job_("job=" + quoted_label(job_id)) {}
+  explicit Page(const std::string& job_id) : job_("job_id=" + quoted_label(job_id)) {}
 
   void begin(const std::string& name, const std::string& kind, const std::string& help) {
     name_ = "ivyrun_" + name;

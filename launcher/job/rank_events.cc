@@ -93,18 +93,6 @@ void RankEvents::begin() {
       if (!job_.concluded) done(metrics_text(job_.metrics_inputs(), ranks));
     });
   });
-  begin_page();
-}
-
-void RankEvents::begin_page() {
-  const auto before = std::make_shared<ctl::RanksDescription>();
-  job_.events.page().begin([this, before](std::function<void(const std::string&)> done) {
-    describe([this, before, done = std::move(done)](const ctl::RanksDescription& ranks) {
-      if (job_.concluded) return;
-      done(page_text(job_.page_inputs(losses_.lines()), *before, ranks));
-      *before = ranks;
-    });
-  });
 }
 
 // Null: this generation has no such rank, or another host has it.

@@ -51,7 +51,6 @@ class RankEvents {
   JobEvidence::Handlers evidence_handlers();
   WatchdogAbort watchdog_abort() const;
   void end_stalled();
-  void begin_page();
 
   JobContext& job_;
   Preemption& preemption_;

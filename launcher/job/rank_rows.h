@@ -1,4 +1,4 @@
-// What each rank does and uses, for `ivyctl top`, --metrics-file and --page. Pure; thread: any.
+// What each rank does and uses, for `ivyctl top` and --metrics-file. Pure; thread: any.
 #pragma once
 
 #include <cstdint>

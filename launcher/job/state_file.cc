@@ -15,14 +15,15 @@ namespace {
 
 // The first text, once the workers have begun.
 constexpr std::chrono::seconds kFirstText{1};
+constexpr std::chrono::seconds kPeriod{15};
 constexpr std::chrono::milliseconds kStatePatience{500};
 // A text of the largest job is smaller.
 constexpr std::size_t kStateRoomBytes = 256u << 20;
 
 }  // namespace
 
-StateFile::StateFile(boost::asio::io_context& loop, const StateFileKind& kind, std::string path)
-    : kind_(kind), path_(std::move(path)), writer_(kStateRoomBytes, [] {}), timer_(loop) {}
+StateFile::StateFile(boost::asio::io_context& loop, std::string path)
+    : path_(std::move(path)), writer_(kStateRoomBytes, [] {}), timer_(loop) {}
 
 void StateFile::begin(Ask ask) {
   if (!is_wanted()) return;
@@ -34,7 +35,7 @@ void StateFile::write() {
   take_done();
   // A slow file system misses a turn.
   if (writer_.is_idle()) ask_([this](const std::string& text) { replace(text); });
-  schedule(kind_.period);
+  schedule(kPeriod);
 }
 
 void StateFile::schedule(std::chrono::seconds time) {
@@ -49,9 +50,9 @@ void StateFile::schedule(std::chrono::seconds time) {
 // written whole, on a full disk, does not take the name.
 void StateFile::replace(std::string_view text) {
   const std::string fresh = path_ + "." + std::to_string(getpid());
-  const FileWriter::File file = writer_.open([fresh, mode = kind_.mode] {
+  const FileWriter::File file = writer_.open([fresh] {
     const int fd =
-        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, mode);
+        ::open(fresh.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW | O_CLOEXEC, 0644);
     return fd < 0 ? -errno : fd;
   });
   writer_.write(file, text);
@@ -83,9 +84,7 @@ void StateFile::take_done() {
 
 std::string StateFile::complaint() {
   take_done();
-  return errno_value_ == 0
-             ? ""
-             : std::string(kind_.flag) + " " + path_ + ": " + std::strerror(errno_value_);
+  return errno_value_ == 0 ? "" : "--metrics-file " + path_ + ": " + std::strerror(errno_value_);
 }
 
 }  // namespace ivy

@@ -1,9 +1,7 @@
-// A file that tells the state of a job (--metrics-file, --page), replaced as a whole again and
-// again and at the end of the job. Written on a thread: a file system that does not answer costs
-// the file, not the job. Thread: the loop's. Lifetime: destroy it outside its handlers.
+// The file of --metrics-file, replaced as a whole every 15 s and at the end of the job. Written on
+// a thread: a file system that does not answer costs the file, not the job. Thread: the loop's.
+// Lifetime: destroy it outside its handlers.
 #pragma once
-
-#include <sys/stat.h>
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/steady_timer.hpp>
@@ -16,22 +14,13 @@
 
 namespace ivy {
 
-struct StateFileKind {
-  std::string_view flag;
-  std::chrono::seconds period;
-  mode_t mode;  // From which the umask takes its part.
-};
-// node_exporter reads it as another user.
-inline constexpr StateFileKind kMetricsKind{"--metrics-file", std::chrono::seconds(15), 0644};
-inline constexpr StateFileKind kPageKind{"--page", std::chrono::seconds(5), 0666};
-
 class StateFile {
  public:
   // Calls its argument with the file's text, at once or later.
   using Ask = std::function<void(std::function<void(const std::string& text)>)>;
 
   // path: empty: no such file.
-  StateFile(boost::asio::io_context& loop, const StateFileKind& kind, std::string path);
+  StateFile(boost::asio::io_context& loop, std::string path);
   // The workers are about to run: writes a second later, and once in each period.
   void begin(Ask ask);
   // Writes the last text, and waits a moment for it.
@@ -46,7 +35,6 @@ class StateFile {
   void schedule(std::chrono::seconds time);
   void take_done();
 
-  const StateFileKind kind_;
   const std::string path_;
   FileWriter writer_;
   boost::asio::steady_timer timer_;

@@ -1,4 +1,4 @@
-// --app and --role: programs that run beside the user's, as one table of roles. Pure; thread: any.
+// --app and --role: programs that run next to the user's. Pure; thread: any.
 //
 // Words of a command may hold names in braces, which app_plan.h replaces:
 //
@@ -15,10 +15,8 @@
 //   {program}              the user's program with its arguments, as words of their own
 #pragma once
 
-#include <span>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "proto/contract/env.h"
@@ -55,11 +53,6 @@ struct AppSpec {
 
 // Ports that each host keeps for all roles together.
 int port_count(const AppSpec& app);
-
-// The app of that name; InvalidArgument names all.
-Result<AppSpec> app_named(std::string_view name);
-// "ray, dask, ..." for help and errors.
-std::string app_names();
 
 // "NAME=COMMAND" or "NAME@first=COMMAND", @others, @every (the default); a role of one's own with a
 // port, whose words are split at blanks and may be quoted.

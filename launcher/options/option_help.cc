@@ -30,12 +30,10 @@ constexpr Topic kTopics[] = {
 
 // The flags that `ivyrun --help` shows.
 constexpr std::string_view kDaily[] = {
-    "hosts",   "hostfile", "num-proc",     "nproc-per-node", "nnodes",        "fake-hosts",
-    "visible", "module",   "python",       "wdir",           "export",        "env-file",
-    "backend", "label",    "show-ranks",   "log-dir",        "quiet",         "verbose",
-    "timeout", "detach",   "max-restarts", "on-failure",     "stall-timeout", "transport",
-    "iface",   "dry-run",  "explain-env",  "config",         "events",        "name",
-    "help",    "version"};
+    "hosts",        "hostfile",      "num-proc", "nproc-per-node", "nnodes",  "fake-hosts",
+    "module",       "python",        "wdir",     "export",         "label",   "log-dir",
+    "name",         "verbose",       "timeout",  "detach",         "dry-run", "transport",
+    "max-restarts", "stall-timeout", "help",     "version"};
 
 PageOption page_option(const OptionEntry& entry) {
   PageOption option;
@@ -59,14 +57,15 @@ PageOption page_option(const OptionEntry& entry) {
 }
 
 constexpr char kClosing[] =
-    "Exit code: that of the worker that failed first (128 + N for signal N), or ivyrun's own:\n"
-    "  2 wrong command line     75 stopped before the end of the Slurm job\n"
-    "  120 hosts did not come up   121 host or supervisor lost\n"
-    "  122 refused by a check   124 --timeout reached       125 a fault of ivyrun's own\n"
-    "  126 cannot be executed   127 program not found       130, 143 interrupted\n"
-    "  141 stdout was closed by its reader (for example `| head`)\n"
-    "After a job that did not end well, the last line on standard error says whose code it is,\n"
-    "and `ivyctl explain ID` says more about a message with that ID, such as IVY-H003.\n";
+    "Exit code: that of the worker that failed first (128 + N for signal N), or\n"
+    "  2 wrong command line           75 stopped before the end of the Slurm job\n"
+    "  120 hosts did not come up      121 host or supervisor lost\n"
+    "  122 rejected by a check        123 no progress (--on-stall stop)\n"
+    "  124 --timeout reached          125 internal error of ivyrun\n"
+    "  126 program not executable     127 program not found\n"
+    "  130, 143 interrupted           141 standard output was closed (`| head`)\n"
+    "If a job fails, the last line on standard error names the source of its code.\n"
+    "`ivyctl explain ID` explains a message, such as IVY-H003.\n";
 
 std::string topics_text() {
   std::string text = "all";
@@ -82,16 +81,14 @@ CommandPage ivyrun_page() {
   page.summary = "launch one worker per accelerator on every host";
   page.usages = {"ivyrun [flags] program [arguments]"};
   page.description =
-      "Starts one worker per accelerator on every host, gives each its rank, world size and "
-      "peers,\n"
-      "shows what they print, and exits with the code of the worker that failed first.\n"
-      "Flags end at the program; `-` and `_` in their names are alike. Every flag takes its "
-      "default\n"
-      "from IVY_<FLAG>, such as IVY_HOSTS, torchrun's also from PET_<FLAG>, and from config files.";
-  page.examples = {
-      {"ivyrun -n 4 train.py --lr 3e-4", "four workers on this host"},
-      {"ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py", "eight on each of four hosts"},
-      {"ivyrun --fake-hosts 2 --nproc_per_node 2 train.py", "two pretended hosts"}};
+      "Runs one process per GPU on every host and sets up rank, world size and rendezvous. Labels "
+      "their output, reports which rank failed first and why, and cleans up completely.\n"
+      "Put flags before the program; `-` and `_` in their names are alike. The default of a flag "
+      "can be set by IVY_<FLAG>, such as IVY_HOSTS, or in a config file.";
+  page.examples = {{"ivyrun -n 4 train.py --lr 3e-4", "four workers here"},
+                   {"ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py", "eight on each host"},
+                   {"ivyrun --fake-hosts 2 --nproc_per_node 2 train.py", "two simulated hosts"}};
+  page.width = help_width();
   for (const Topic& topic : kTopics) {
     PageSection& section = page.sections.emplace_back();
     section.topic = topic.name;
@@ -105,19 +102,17 @@ CommandPage ivyrun_page() {
 }
 
 std::string short_help() {
-  return "ivyrun launches one worker per accelerator on every host and exits with the status of "
-         "the\n"
-         "first failure.\n"
+  return "ivyrun runs one process per GPU on every host and reports the first failure.\n"
          "\n"
          "usage: ivyrun [flags] program [arguments]\n"
          "  ivyrun -n 4 train.py --lr 3e-4\n"
          "  ivyrun -H 'node[01-04]' --nproc_per_node 8 train.py\n"
          "\n"
-         "  -H LIST  hosts in rank order, with slots if wanted: node01:8,node02:8\n"
-         "  -n N     number of workers in all; --nproc-per-node N: on each host\n"
-         "  -x K=V   give workers a variable; -m: the program is a Python module\n"
-         "  --dry-run connects, checks and prints the plan; --log-dir DIR keeps the output\n"
-         "  --help shows the flags of every day, --help all every flag\n";
+         "  -H LIST    hosts in rank order: node01,node02 or node01:8,node02:8\n"
+         "  -n N       number of workers in total; --nproc-per-node N: on each host\n"
+         "  -x K=V     set a variable for the workers; -m: the program is a module\n"
+         "  --dry-run  connect, check and print the plan; --log-dir DIR keeps output\n"
+         "  --help     common flags; --help all: every flag\n";
 }
 
 Result<std::string> help_about(const std::string& topic) {
@@ -126,12 +121,9 @@ Result<std::string> help_about(const std::string& topic) {
   if (topic.empty()) {
     CommandPage daily = page;
     daily.closing =
-        "`ivyrun --help all` shows every flag and the exit codes, `ivyrun --help TOPIC` the flags "
-        "of\n"
-        "a topic (" +
-        topics_text().substr(5) +
-        ") or one flag;\n"
-        "docs/README.md names a page for every question.\n";
+        "More: `ivyrun --help all` (every flag, exit codes), `ivyrun --help FLAG`, or `ivyrun "
+        "--help TOPIC`: " +
+        topics_text().substr(5) + ".\n";
     return help_text(daily, HelpLength::kDaily);
   }
   if (std::optional<std::string> text = topic_help(page, topic)) return *text;

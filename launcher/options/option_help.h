@@ -1,4 +1,4 @@
-// What ivyrun says of its flags: made from the table of flags. Thread: any.
+// ivyrun's help, made from the table of flags. Thread: any.
 #pragma once
 
 #include <string>
@@ -11,14 +11,14 @@ namespace ivy {
 // Twelve lines with two examples, for a call without arguments.
 std::string short_help();
 
-// For help, man pages, completions and the documentation.
+// For help, completions and the documentation.
 CommandPage ivyrun_page();
 
-// --help TOPIC. "all", a topic, or a flag; empty: the daily flags. NotFound names the topics.
+// --help TOPIC. "all", a topic, or a flag; empty: common flags. NotFound names the topics.
 Result<std::string> help_about(const std::string& topic);
 
-// --generate FORM: man, markdown, bash, zsh, fish, and coming-from for the page about other
-// launchers' flags.
+// --generate FORM: markdown, bash, zsh, fish, and coming-from for the page about other launchers'
+// flags.
 Result<std::string> generated_text(const std::string& form);
 
 }  // namespace ivy

@@ -26,9 +26,10 @@ Error unknown_flag(const std::string& typed) {
                        "a flag and its value are two words, or one with a = between them");
   const std::string nearest = nearest_option(typed);
   return usage_error("unknown flag " + typed,
-                     nearest.empty() ? "ivyrun --help lists every flag; the program's own flags "
-                                       "come after the program"
-                                     : "did you mean " + nearest + "?");
+                     nearest.empty()
+                         ? "ivyrun --help all lists every flag; the program's own flags "
+                           "come after the program"
+                         : "did you mean " + nearest + "?");
 }
 
 // "-Host" and "-NP": a long name with other capitals, and not a letter with its value.
@@ -269,9 +270,10 @@ void note_unknown_variables(const Environment& environment, std::vector<std::str
     const std::optional<OptionSpelling> alias = find_option(flag);
     const std::string near = alias ? "--" + std::string(alias->entry->name) : nearest_option(flag);
     const std::optional<OptionSpelling> meant = find_option(near);
-    notes.push_back(name + " is set, and nothing reads it" +
-                    (meant ? ": did you mean " + variable_of("IVY_", meant->entry->name) + "?"
-                           : "; ivyrun --help names every flag, and IVY_<FLAG> is its default"));
+    notes.push_back(
+        name + " is set, and nothing reads it" +
+        (meant ? ": did you mean " + variable_of("IVY_", meant->entry->name) + "?"
+               : "; IVY_<FLAG> is the default of a flag, and ivyrun --help all lists them"));
   }
 }
 
@@ -281,7 +283,7 @@ Result<void> sort_out(Scanned& scanned, std::vector<std::string>& notes) {
     if (entry.kind == OptionKind::kRefused)
       return usage_error(setting.shown + " is not a flag of ivyrun", std::string(entry.text));
     if (entry.kind == OptionKind::kIgnored && !entry.text.empty())
-      notes.push_back(setting.shown + " has no effect: " + std::string(entry.text));
+      notes.push_back(setting.shown + " is ignored: " + std::string(entry.text));
   }
   std::erase_if(scanned.settings, [](const Setting& setting) {
     return setting.entry->kind != OptionKind::kHonoured;

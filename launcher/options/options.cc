@@ -13,6 +13,7 @@
 #include <map>
 #include <set>
 
+#include "launcher/options/app_file.h"
 #include "launcher/options/config_files.h"
 #include "launcher/options/flag_values.h"
 #include "launcher/options/option_help.h"
@@ -39,9 +40,11 @@ struct Raw {
   std::vector<std::string> hosts;
   std::vector<std::string> roles;
   std::string hostfile;
+  std::vector<std::string> app_directories;
   int fake_hosts = 0;
   bool is_module = false;
   bool no_python = false;
+  bool dedup = false;
   bool wants_help = false;
   bool wants_version = false;
 };
@@ -53,6 +56,7 @@ class Binder {
     app_.set_help_flag();
     for (const Setting& setting : scanned.settings) {
       shown_[std::string(setting.entry->name)] = setting.shown;
+      if (setting.origin.empty()) typed_.emplace(setting.entry->name);
       if (!setting.entry->joined_value.empty())
         texts_[std::string(setting.entry->name)] = setting.value;
       tokens_.push_back("--" + std::string(setting.entry->name) +
@@ -103,6 +107,8 @@ class Binder {
     return found == shown_.end() ? "--" + std::string(name) : found->second;
   }
   bool is_given(std::string_view name) const { return shown_.contains(name); }
+  // Given on the command line.
+  bool is_typed(std::string_view name) const { return typed_.contains(name); }
   // The last text of a flag; empty: it was not given.
   std::string value_of(std::string_view name) const {
     const auto found = texts_.find(name);
@@ -119,6 +125,7 @@ class Binder {
 
   CLI::App app_;
   std::set<std::string, std::less<>> bound_;
+  std::set<std::string, std::less<>> typed_;
   std::map<std::string, std::string, std::less<>> shown_;
   // The switches to which a text may be joined.
   std::map<std::string, std::string, std::less<>> texts_;
@@ -192,7 +199,7 @@ void bind_devices(Binder& binder, DeviceOptions& options) {
 void bind_app(Binder& binder, WorkerOptions& options, Raw& raw) {
   binder.value("app", [&](const std::string& text) -> Result<void> {
     options.app = text == "jax-service" ? App::kJaxService : App::kRoles;
-    if (options.app == App::kRoles) options.app_spec = IVY_TRY(app_named(text));
+    if (options.app == App::kRoles) options.app_spec = IVY_TRY(find_app(text, raw.app_directories));
     return {};
   });
   binder.list("role", raw.roles);
@@ -226,7 +233,7 @@ void bind_command(Binder& binder, WorkerOptions& options, Raw& raw) {
                              {{"0", "0"}, {"all", "all"}, {"none", "none"}});
 }
 
-void bind_output(Binder& binder, OutputOptions& options) {
+void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
   binder.parsed("label", options.label, parse_label);
   binder.on("timestamps", options.timestamps);
   binder.parsed("show-ranks", options.show_ranks, parse_show_ranks);
@@ -253,9 +260,8 @@ void bind_output(Binder& binder, OutputOptions& options) {
                                 {"json", SummaryChoice::kJson}});
   binder.parsed("events", options.events, parse_event_place);
   binder.parsed("name", options.name, parse_job_name);
-  binder.on("dedup", options.dedup);
+  binder.on("dedup", raw.dedup);
   binder.parsed("metrics-file", options.metrics_file, parse_file_place);
-  binder.parsed("page", options.page, parse_file_place);
 }
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
@@ -366,7 +372,7 @@ void bind_all(Binder& binder, Options& options, Raw& raw) {
   bind_placement(binder, options, raw);
   bind_devices(binder, options);
   bind_command(binder, options, raw);
-  bind_output(binder, options);
+  bind_output(binder, options, raw);
   bind_lifecycle(binder, options);
   bind_network(binder, options);
   bind_carriers(binder, options);
@@ -381,6 +387,25 @@ std::pair<std::string, std::string> cut_at_last_number(const std::string& name) 
   return {name.substr(0, cut), name.substr(cut)};
 }
 
+// "-H node1 node2 train.py": node2 would be the program.
+Result<void> check_commas(const Binder& binder, const std::string& host,
+                          const std::vector<std::string>& command) {
+  std::string hosts = host;
+  for (const std::string& word : command) {
+    const auto [stem, number] = cut_at_last_number(word);
+    std::error_code ignored;
+    if (stem != cut_at_last_number(host).first || number.empty() ||
+        std::filesystem::exists(word, ignored))
+      break;
+    hosts += "," + word;
+  }
+  if (hosts == host) return {};
+  return usage_error(command.front() + " would be the program, and looks like a host",
+                     "separate hosts with commas: " + binder.shown("hosts") + " " + hosts +
+                         "\nif it is the program: " + binder.shown("hosts") + " " + host + " -- " +
+                         command.front());
+}
+
 // Beside files of that name a shell makes "-H node1 node2 train.py" of -H node[1-2] train.py.
 Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
                                      const std::vector<std::string>& command) {
@@ -388,7 +413,8 @@ Result<void> check_expanded_brackets(const Binder& binder, const Raw& raw,
   const std::string& host = raw.hosts.front();
   const auto [stem, first] = cut_at_last_number(host);
   std::error_code ignored;
-  if (stem.empty() || first.empty() || !std::filesystem::exists(host, ignored)) return {};
+  if (stem.empty() || first.empty()) return {};
+  if (!std::filesystem::exists(host, ignored)) return check_commas(binder, host, command);
   std::string last;
   for (const std::string& word : command) {
     const auto [other_stem, number] = cut_at_last_number(word);
@@ -486,11 +512,15 @@ void note_odd_commands(Options& options) {
                               "give ivyrun the script instead");
   for (auto word = options.command.begin() + 1; word != options.command.end(); ++word) {
     const std::optional<OptionSpelling> flag = find_option(word->substr(0, word->find('=')));
+    const bool is_count = (*word == "-n" || *word == "-np") && word + 1 != options.command.end() &&
+                          parse_number(*(word + 1), 1, kMaxWorkers).ok() && name.ends_with(".py") &&
+                          !options.num_proc && options.hosts.empty();
     const bool is_placement =
         flag && word->starts_with("--") &&
         (flag->entry->name == "nproc-per-node" || flag->entry->name == "nnodes");
-    if (!is_placement) continue;
-    options.notes.push_back(*word + " is an argument of the program, because it comes after it");
+    if (!is_placement && !is_count) continue;
+    options.notes.push_back(*word +
+                            " is passed to the program, because it comes after the program");
     break;
   }
 }
@@ -546,6 +576,8 @@ Result<void> check_wrap(const Binder& binder, const Options& options) {
 Result<void> settle_command(const Binder& binder, const Raw& raw, Options& options) {
   if (options.command.front().empty()) return usage_error("the program's name is empty");
   IVY_CHECK(check_wrap(binder, options));
+  // The command line counts most: a typed --activate overrides IVY_PYTHON and config files.
+  if (binder.is_typed("activate") && !binder.is_typed("python")) options.python.clear();
   if (!options.activate.empty() && options.env_choice == EnvChoice::kNone)
     return usage_error(binder.shown("activate") + " gives workers variables, and " +
                            binder.shown("env") + " none keeps them away",
@@ -574,9 +606,9 @@ struct Contradiction {
 constexpr Contradiction kContradictions[] = {
     {"module", "no-python", ""},
     {"show-ranks", "local-ranks-filter", ""},
-    {"stall-timeout", "no-store", ": the store is who knows who waits"},
+    {"stall-timeout", "no-store", ": stalls are seen in the store"},
     {"master-port", "port-range", ""},
-    {"include", "exclude", ": what one leaves, the other need not name"},
+    {"include", "exclude", ""},
 };
 
 Result<void> check_contradictions(const Binder& binder, const Options& options) {
@@ -603,9 +635,8 @@ Result<void> settle_output(const Binder& binder, Options& options) {
   if (options.redirects.has_any())
     return usage_error(binder.shown("redirects") + " needs --log-dir DIR or --output PATTERN");
   if (options.tee.has_any())
-    options.notes.push_back(
-        binder.shown("tee") +
-        " has no effect without --log-dir DIR (a time limit is --timeout TIME)");
+    options.notes.push_back(binder.shown("tee") +
+                            " is ignored without --log-dir DIR (a time limit is --timeout TIME)");
   return {};
 }
 
@@ -678,8 +709,7 @@ Result<void> check_join(const Binder& binder, const Raw& raw, const Options& opt
 Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options) {
   const bool is_join = raw.node_rank && options.hosts.empty() && options.num_nodes.value_or(1) > 1;
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
-    if (binder.is_given(flag))
-      options.notes.push_back(binder.shown(flag) + " has no effect: " + why);
+    if (binder.is_given(flag)) options.notes.push_back(binder.shown(flag) + " is ignored: " + why);
   };
   if (!is_join) {
     if (raw.node_rank.value_or(0) > 0) return check_join(binder, raw, options);
@@ -950,7 +980,7 @@ Result<void> settle_program(const Binder& binder, Scanned& scanned, Raw& raw, Op
   if (scanned.command.empty()) return no_program(scanned);
   IVY_CHECK(check_contradictions(binder, options));
   IVY_CHECK(check_one_program(scanned));
-  IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
+  if (!scanned.is_command_marked) IVY_CHECK(check_expanded_brackets(binder, raw, scanned.command));
   options.command = std::move(scanned.command);
   return {};
 }
@@ -989,6 +1019,11 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     parsed.exit_code = arguments.empty() ? kExitUsage : 0;
     return parsed;
   }
+  if (arguments.front() == "--complete") {
+    parsed.text_to_print =
+        completions(ivyrun_page(), {arguments.begin() + 1, arguments.end()}) + "\n";
+    return parsed;
+  }
   Options& options = parsed.options;
   Scanned scanned = IVY_TRY(scan_command_line(arguments));
   if (asks_for(scanned, "help")) {
@@ -1002,9 +1037,13 @@ Result<ParsedCommandLine> parse_command_line(const std::vector<std::string>& arg
     IVY_CHECK(sort_out(scanned, options.notes));
   }
   Raw raw;
+  raw.app_directories = app_directories(environment);
   Binder binder(scanned);
   bind_all(binder, options, raw);
   IVY_CHECK(binder.run());
+  if (raw.dedup) options.dedup = true;
+  for (const SwitchedOff& off : scanned.switched_off)
+    if (off.entry->name == "dedup" && !options.dedup) options.dedup = false;
   if (raw.wants_version) {
     parsed.text_to_print = version_text(options);
     return parsed;

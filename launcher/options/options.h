@@ -93,11 +93,10 @@ struct OutputOptions {
   bool timestamps = false;
   OverflowChoice overflow = OverflowChoice::kBlock;
   SummaryChoice summary = SummaryChoice::kAuto;
-  std::string events;        // --events: an absolute path, or "fd:N"; empty: none.
-  std::string name;          // --name: what people call the job.
-  bool dedup = false;        // --dedup: equal lines of several ranks are shown once.
-  std::string metrics_file;  // --metrics-file: an absolute path; empty: none.
-  std::string page;          // --page: an absolute path; empty: none.
+  std::string events;         // --events: an absolute path, or "fd:N"; empty: none.
+  std::string name;           // --name: what people call the job.
+  std::optional<bool> dedup;  // --dedup: equal lines are shown once; none: on a terminal.
+  std::string metrics_file;   // --metrics-file: an absolute path; empty: none.
 };
 
 // When the job ends, is given up or starts again.

@@ -10,13 +10,10 @@ namespace {
 constexpr OtherLauncher kLaunchers[] = {
     {"torchrun",
      "--nnodes --nproc-per-node --node-rank --master-addr --master-port --rdzv-backend "
-     "--rdzv-endpoint --rdzv-id "
-     "--rdzv-conf --standalone --max-restarts --monitor-interval --start-method "
-     "--event-log-handler --role -m "
-     "--module --no-python --run-path --log-dir -r --redirects -t --tee --local-ranks-filter "
-     "--local-addr "
-     "--logs-specs --numa-binding --signals-to-handle --virtual-local-rank --shutdown-timeout",
-     "torchrun is started on every node, ivyrun once:\n\n"
+     "--rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval "
+     "--start-method --role -m --module --no-python --log-dir -r --redirects -t --tee "
+     "--local-ranks-filter --local-addr --numa-binding --virtual-local-rank --shutdown-timeout",
+     "You start torchrun on every node, but ivyrun only once:\n\n"
      "    torchrun --nnodes 4 --nproc-per-node 8 --rdzv-endpoint node01:29400 train.py    # on "
      "each of four nodes\n"
      "    ivyrun -H 'node[01-04]' --nproc-per-node 8 train.py                             # on one "
@@ -28,14 +25,9 @@ constexpr OtherLauncher kLaunchers[] = {
      "Scripts find torchrun's variables, and need no change."},
     {"mpirun",
      "-np -n -H -host --host -hostfile --hostfile -machinefile -x -wdir --tag-output "
-     "--timestamp-output "
-     "--output-filename --merge-stderr-to-stdout -npernode --map-by --rank-by --bynode --byslot "
-     "--bind-to "
-     "--report-bindings --oversubscribe --nooversubscribe --mca --prefix --allow-run-as-root "
-     "--timeout "
-     "--display-map --display-allocation --get-stack-traces --rankfile --use-hwthread-cpus --stdin "
-     "-N -ppn -f -genv "
-     "-genvlist -genvall -env -prepend-rank -configfile -outfile-pattern",
+     "--timestamp-output --output-filename -npernode --map-by --bind-to --report-bindings "
+     "--oversubscribe --mca --allow-run-as-root --timeout --display-map --display-allocation "
+     "--stdin -N -ppn -f -genv -genvlist -genvall -env -prepend-rank",
      "Programs of MPICH and Open MPI find one world under ivyrun without their own mpirun: "
      "[MPI](mpi.md).\n\n"
      "    mpirun -np 16 -H a:8,b:8 -x NAME ./program\n"
@@ -45,12 +37,9 @@ constexpr OtherLauncher kLaunchers[] = {
      "[environment](environment.md)."},
     {"srun",
      "-n --ntasks -N --nodes --ntasks-per-node -w --nodelist -c --cpus-per-task --gres --gpus "
-     "--gpus-per-node "
-     "--gpus-per-task --gpu-bind --cpu-bind -l --label -u --unbuffered -o --output -e --error -i "
-     "-t --time -K "
-     "--kill-on-bad-exit --chdir -D --export -p --partition -A --account --qos --reservation "
-     "--constraint -C "
-     "--exclusive --mem -J --job-name --jobid --mpi --container-image --exclude",
+     "--gpus-per-node --gpus-per-task --cpu-bind -l --label -u --unbuffered -o --output -e "
+     "--error -i -t --time -K --kill-on-bad-exit --chdir --export -p --partition -A --account "
+     "--qos --exclusive --mem -J --job-name --mpi --container-image --exclude",
      "Inside `sbatch` or `salloc` ivyrun finds the hosts by itself and starts them by one step of "
      "srun:\n\n"
      "    srun --ntasks-per-node 8 python train.py\n"
@@ -58,23 +47,18 @@ constexpr OtherLauncher kLaunchers[] = {
      "What allocates (partition, account, memory) stays with sbatch: [Slurm](slurm.md)."},
     {"deepspeed",
      "-H --hostfile --include --exclude --num-nodes --num-gpus --master-port --master-addr "
-     "--node-rank --launcher "
-     "--launcher-args --module --no-python --no-local-rank --no-ssh --no-ssh-check "
-     "--enable-each-rank-log "
-     "--min-elastic-nodes --max-elastic-nodes --force-multi --bind-cores-to-rank --ssh-port",
+     "--node-rank --launcher --launcher-args --module --no-python --no-ssh "
+     "--enable-each-rank-log --bind-cores-to-rank --ssh-port",
      "    deepspeed --hostfile hosts --num-gpus 8 train.py --deepspeed_config ds.json\n"
      "    ivyrun --hostfile hosts --nproc-per-node 8 train.py --deepspeed_config ds.json\n\n"
      "DeepSpeed's `-H` is a hostfile: a file's name behind ivyrun's `-H` is read as one, too. No "
      "pdsh is needed."},
     {"accelerate",
      "--num-processes --num-machines --machine-rank --main-process-ip --main-process-port "
-     "--mixed-precision "
-     "--multi-gpu --cpu --tpu --use-deepspeed --use-fsdp --dynamo-backend --config-file --gpu-ids "
-     "--same-network -m "
-     "--module --no-python --num-cpu-threads-per-process --rdzv-backend --rdzv-conf --max-restarts "
-     "--monitor-interval --log-dir --role -q --quiet --debug --enable-cpu-affinity "
-     "--gradient-accumulation-steps "
-     "--zero-stage --deepspeed-config-file",
+     "--mixed-precision --multi-gpu --use-deepspeed --use-fsdp --dynamo-backend --config-file "
+     "--gpu-ids -m --module --no-python --num-cpu-threads-per-process --rdzv-backend "
+     "--rdzv-conf --max-restarts --monitor-interval --log-dir --role -q --quiet --debug "
+     "--enable-cpu-affinity",
      "    accelerate launch --num_processes 16 --num_machines 2 --machine_rank R --main_process_ip "
      "a train.py\n"
      "    ivyrun -n 16 -H a,b train.py\n\n"
@@ -82,13 +66,8 @@ constexpr OtherLauncher kLaunchers[] = {
      "`ACCELERATE_*`."},
     {"horovodrun",
      "-np --num-proc -H --hosts --hostfile -p --ssh-port -i --ssh-identity-file "
-     "--network-interfaces "
-     "--start-timeout --output-filename --verbose --config-file --gloo --mpi --jsrun --mpi-args "
-     "--min-np --max-np "
-     "--host-discovery-script --slots-per-host --reset-limit --elastic-timeout "
-     "--blacklist-cooldown-range "
-     "--timeline-filename --fusion-threshold-mb --cycle-time-ms --cache-capacity --autotune "
-     "--check-build "
+     "--network-interfaces --start-timeout --output-filename --verbose --config-file --gloo "
+     "--mpi --mpi-args --min-np --max-np --host-discovery-script --slots-per-host "
      "--prefix-output-with-timestamp --stall-check",
      "    horovodrun -np 16 -H a:8,b:8 python train.py\n"
      "    ivyrun -B horovod -n 16 -H a:8,b:8 train.py\n\n"
@@ -104,9 +83,9 @@ std::string meaning_of(std::string_view flag) {
   if (!spelling) return {};
   const OptionEntry& entry = *spelling->entry;
   const std::string text(entry.text);
-  if (entry.kind == OptionKind::kRefused) return "refused: " + text;
+  if (entry.kind == OptionKind::kRefused) return "rejected: " + text;
   if (entry.kind == OptionKind::kIgnored)
-    return text.empty() ? "accepted, and not needed" : "accepted, without effect: " + text;
+    return text.empty() ? "accepted, and not needed" : "ignored: " + text;
   const std::string own = "--" + std::string(entry.name);
   const std::string value = spelling->implied_value.empty() ? std::string(entry.value)
                                                             : std::string(spelling->implied_value);
@@ -121,14 +100,13 @@ std::span<const OtherLauncher> other_launchers() { return kLaunchers; }
 std::string coming_from_page() {
   std::string text =
       "# Coming from another launcher\n"
-      "What you type today, and what you type here. Flags may be written with `-` or `_`. A flag "
-      "that means something\n"
-      "else here is refused by name, with what to write; none is guessed. This page is made from "
-      "the table that the\n"
-      "parser reads (`ivyrun --generate coming-from`).\n";
+      "What you type today, and what you type here. Flags may be written with `-` or `_`. If a "
+      "flag "
+      "means something\n"
+      "different here, ivyrun rejects it and tells you what to write instead. It never guesses.\n";
   for (const OtherLauncher& launcher : kLaunchers) {
     text += "\n## " + std::string(launcher.name) + "\n" + std::string(launcher.text) +
-            "\n\nIts flags, and what they are here:\n\n";
+            "\n\nFlag by flag:\n\n";
     for (const std::string_view flag : words_of(launcher.flags))
       text += markdown_item("`" + std::string(flag) + "`", meaning_of(flag));
   }

@@ -233,9 +233,8 @@ std::string first_worker(const EnvironmentInputs& inputs, const Environment& exp
     return find_variable(sent, name) != nullptr || find_variable(*inputs.caller, name) != nullptr;
   };
   const bool says_debug = is_said("NCCL_DEBUG") || is_said("NCCL_DEBUG_FILE");
-  for (const char* name : {"TORCH_FR_BUFFER_SIZE", "TORCH_FR_DUMP_ON_TIMEOUT",
-                           "TORCH_FR_DUMP_TEMP_FILE", "TORCH_NCCL_DEBUG_INFO_PIPE_FILE",
-                           "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_PROFILER_PLUGIN"}) {
+  for (const char* name :
+       {"TORCH_FR_BUFFER_SIZE", "NCCL_DEBUG", "NCCL_DEBUG_FILE", "NCCL_PROFILER_PLUGIN"}) {
     const bool is_off = inputs.options->nccl_profiler == "off";
     if (is_off && std::string_view(name) == "NCCL_PROFILER_PLUGIN") continue;
     if (is_said(name) || (says_debug && std::string_view(name).starts_with("NCCL_DEBUG"))) continue;

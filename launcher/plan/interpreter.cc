@@ -2,29 +2,54 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string_view>
+
 #include "proto/contract/text.h"
+#include "proto/os/files.h"
+#include "proto/os/own_program.h"
 
 namespace ivy {
 namespace {
 
 bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 0; }
 
-// Empty when no directory of the PATH has it.
-std::string find_in_path(const std::string& name, const Environment& caller) {
+std::vector<std::string> all_in_path(const std::string& name, const Environment& caller) {
   const std::string* path = find_variable(caller, "PATH");
   std::string_view rest = "/usr/local/bin:/usr/bin:/bin";
   if (path != nullptr) rest = *path;
+  std::vector<std::string> all;
   while (!rest.empty()) {
-    const std::string candidate = std::string(take_part(rest, ':')) + "/" + name;
-    if (candidate.starts_with('/') && is_program(candidate)) return candidate;
+    std::string candidate = std::string(take_part(rest, ':')) + "/" + name;
+    if (candidate.starts_with('/') && is_program(candidate)) all.push_back(std::move(candidate));
   }
-  return "";
+  return all;
+}
+
+// True for the virtual environment that ivyrun was installed into, unless something else was, too:
+// an `activate` for ivyrun's sake says nothing about the program's Python.
+bool is_only_ours(const std::string& bin) {
+  if (bin != program_directory()) return false;
+  const std::string prefix = bin.substr(0, bin.rfind('/'));
+  if (access((prefix + "/pyvenv.cfg").c_str(), R_OK) != 0) return false;
+  for (const std::string& python : names_in(prefix + "/lib")) {
+    for (const std::string& name : names_in(prefix + "/lib/" + python + "/site-packages")) {
+      constexpr std::string_view kOurs[] = {
+          "ivyrun",          "ivycomm",     "pip",
+          "setuptools",      "wheel",       "pkg_resources",
+          "_distutils_hack", "__pycache__", "distutils-precedence.pth"};
+      const auto is_ours = [&](std::string_view own) { return name.starts_with(own); };
+      if (std::none_of(std::begin(kOurs), std::end(kOurs), is_ours)) return false;
+    }
+  }
+  return true;
 }
 
 std::string given_interpreter(const std::string& given, const Environment& caller) {
   if (given.find('/') != std::string::npos) return given;
-  const std::string found = find_in_path(given, caller);
-  return found.empty() ? given : found;
+  const std::vector<std::string> found = all_in_path(given, caller);
+  return found.empty() ? given : found.front();
 }
 
 }  // namespace
@@ -41,9 +66,15 @@ std::vector<std::string> interpreter_candidates(const Options& options, const En
       candidates.push_back(*prefix + "/bin/python");
   }
   for (const char* name : {"python3", "python"}) {
-    std::string found = find_in_path(name, caller);
-    if (!found.empty()) candidates.push_back(std::move(found));
+    for (const std::string& found : all_in_path(name, caller)) {
+      candidates.push_back(found);
+      if (!is_only_ours(found.substr(0, found.rfind('/')))) break;
+    }
   }
+  // Ours comes last.
+  std::stable_partition(candidates.begin(), candidates.end(), [](const std::string& path) {
+    return !is_only_ours(path.substr(0, path.rfind('/')));
+  });
   if (candidates.empty()) return {"python3", "python"};
   return candidates;
 }

@@ -11,8 +11,9 @@ namespace ivy {
 
 // Candidates in order, absolute paths. --python or IVY_PYTHON is the only candidate when given (a
 // bare name is looked up in the caller's PATH); else VIRTUAL_ENV, CONDA_PREFIX, then the first
-// python3 and python of the caller's PATH, as far as they exist here. Where there is none of these,
-// the bare names: each host looks in the same PATH, and says where it looked.
+// python3 and python of the caller's PATH, as far as they exist here. A virtual environment with
+// nothing but ivyrun in it comes last. If there is no candidate, the bare names: each host looks in
+// the same PATH, and reports where it looked.
 std::vector<std::string> interpreter_candidates(const Options& options, const Environment& caller);
 
 }  // namespace ivy

@@ -130,10 +130,16 @@ void check_program(PlanContext& context) {
 void check_interpreter(PlanContext& context) {
   const Sayings missing =
       sayings(context, [](const HostFacts& facts) { return facts.interpreter_error(); });
-  for (const auto& [error, names] : missing)
-    context.refuse(
-        "IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
-        {error, "install Python there, or name the interpreter: --python PATH", kExitNotFound});
+  for (const auto& [error, names] : missing) {
+    // The host may have found another: its message ends with it.
+    const std::size_t advice = error.rfind(": write ");
+    context.refuse("IVY-P006", "no interpreter for " + context.plan.program, fold_host_names(names),
+                   {error.substr(0, advice),
+                    advice == std::string::npos
+                        ? "install Python there, or name the interpreter: --python PATH"
+                        : error.substr(advice + 2),
+                    kExitNotFound});
+  }
   const Sayings versions =
       sayings(context, [](const HostFacts& facts) { return facts.interpreter_version(); });
   if (versions.size() < 2) return;

@@ -145,13 +145,18 @@ bool is_login_name(std::string_view name) {
   });
 }
 
+// "BASH_FUNC_module%%": a function that bash has exported.
+bool is_shell_function(std::string_view name) {
+  return name.starts_with("BASH_FUNC_") && name.ends_with("%%");
+}
+
 // The variable goes to other hosts, as --env says.
 bool is_passed_on(const EnvironmentInputs& inputs, const EnvVariable& variable) {
   switch (inputs.options->env_choice) {
     case EnvChoice::kListed:
       return may_pass_on(variable);
     case EnvChoice::kAll:
-      return may_pass_on(variable) ||
+      return may_pass_on(variable) || is_shell_function(variable.name) ||
              (is_env_name(variable.name) && env_rule(variable.name) == EnvRule::kInherit &&
               !is_login_name(variable.name));
     case EnvChoice::kNone:
@@ -484,11 +489,11 @@ std::string not_passed_line(const EnvironmentInputs& inputs) {
   std::sort(names.begin(), names.end());
   // Names shown: one line of a terminal.
   constexpr std::size_t kShown = 8;
-  std::string line = "not passed to other hosts:";
+  std::string line = "not sent to other hosts:";
   for (std::size_t i = 0; i < names.size() && i < kShown; ++i)
     line += (i == 0 ? " " : ", ") + names[i];
   if (names.size() > kShown) line += " and " + std::to_string(names.size() - kShown) + " more";
-  return line + " (-x NAME passes one)";
+  return line + " (send one with -x " + (names.size() == 1 ? names.front() : "NAME") + ")";
 }
 
 }  // namespace ivy

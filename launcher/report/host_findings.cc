@@ -7,6 +7,7 @@
 #include <limits>
 #include <map>
 
+#include "launcher/report/missing_module.h"
 #include "proto/contract/host_ranges.h"
 #include "proto/contract/text.h"
 #include "proto/contract/text_columns.h"
@@ -131,8 +132,7 @@ void check_python(const ExaminedHost& host, const std::string& module, Findings&
     findings.warn(host, "python", RemoteText(missing).line(), "--python PATH names another");
   if (module.empty() || !missing.empty() || !health.module_version().empty()) return;
   findings.fail(host, "module", module + ": " + RemoteText(health.module_error()).line(),
-                "install it there: " + RemoteText(host.facts.interpreter()).line() +
-                    " -m pip install " + module);
+                install_advice(module, RemoteText(host.facts.interpreter()).line()));
 }
 
 void check_devices(const ExaminedHost& host, Findings& findings) {

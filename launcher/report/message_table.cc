@@ -11,7 +11,7 @@ namespace ivy {
 namespace {
 
 constexpr MessageEntry kMessages[] = {
-    {"IVY-U001", "the command line, a config file or the policy of this host does not allow this",
+    {"IVY-U001", "invalid flag, value or combination, or forbidden by this host's policy",
      "a flag, its value, or two flags together are wrong; or /etc/ivyrun/policy.toml forbids a "
      "flag",
      "the message names the flag and what to write; `ivyrun --help FLAG` says what it takes, "
@@ -24,12 +24,12 @@ constexpr MessageEntry kMessages[] = {
      "the message names the variable, or file, line and column; docs/environment.md has the "
      "grammar",
      "2"},
-    {"IVY-P001", "more workers are asked for than the hosts have places",
+    {"IVY-P001", "more workers requested (`-n`) than there are slots",
      "`-n` is above the sum of the slots that are written, or of what `--nproc-per-node` gives",
-     "a smaller `-n`, more slots (`-H a:8`), or `--nproc-per-node N`", "122"},
-    {"IVY-P002", "more hosts are asked for than are given",
+     "a smaller `-n`, more slots (`-H a:8`), or `--nproc-per-node N`", "2"},
+    {"IVY-P002", "more hosts requested (`--nnodes`) than are available",
      "`--nnodes` is above the number of hosts of `-H`, the hostfile or the allocation",
-     "name more hosts, or leave `--nnodes` out", "122"},
+     "name more hosts, or leave `--nnodes` out", "2"},
     {"IVY-P003", "the working directory cannot be entered on a host",
      "ivyrun starts workers in the directory where it was typed, which is missing or closed there",
      "make it there, or `--wdir DIR`", "122"},
@@ -176,7 +176,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R008", "the job's store was lost", "its process on the first host was killed",
      "see that host's kernel log; `--max-restarts N` would start all again, with a new store",
      "121"},
-    {"IVY-R010", "a script seems to overwrite MASTER_ADDR or MASTER_PORT",
+    {"IVY-R010", "a script overwrites MASTER_ADDR or MASTER_PORT",
      "many scripts set them for the case that no launcher does",
      "os.environ.setdefault(...) in the script", ""},
     {"IVY-R011", "the job was stopped before the end of the Slurm allocation",

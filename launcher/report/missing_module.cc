@@ -2,8 +2,11 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <iterator>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "launcher/report/diagnostic.h"
@@ -18,6 +21,49 @@ namespace fs = std::filesystem;
 // A longer PATH is not one that a user has made.
 constexpr std::size_t kMaxDirectories = 200;
 constexpr std::size_t kMaxNameBytes = 100;
+
+// The distributions of modules that people import, by module.
+constexpr std::pair<std::string_view, std::string_view> kDistributions[] = {
+    {"accelerate", "accelerate"},
+    {"bs4", "beautifulsoup4"},
+    {"cupy", "cupy-cuda12x"},
+    {"cv2", "opencv-python"},
+    {"dask", "dask[distributed]"},
+    {"datasets", "datasets"},
+    {"deepspeed", "deepspeed"},
+    {"distributed", "distributed"},
+    {"einops", "einops"},
+    {"flax", "flax"},
+    {"jax", "jax"},
+    {"jaxlib", "jaxlib"},
+    {"keras", "keras"},
+    {"lightgbm", "lightgbm"},
+    {"lightning", "lightning"},
+    {"matplotlib", "matplotlib"},
+    {"mpi4py", "mpi4py"},
+    {"numpy", "numpy"},
+    {"omegaconf", "omegaconf"},
+    {"optax", "optax"},
+    {"pandas", "pandas"},
+    {"PIL", "pillow"},
+    {"psutil", "psutil"},
+    {"ray", "ray"},
+    {"requests", "requests"},
+    {"scipy", "scipy"},
+    {"sklearn", "scikit-learn"},
+    {"skimage", "scikit-image"},
+    {"tensorboard", "tensorboard"},
+    {"tensorflow", "tensorflow"},
+    {"torch", "torch"},
+    {"torchvision", "torchvision"},
+    {"tqdm", "tqdm"},
+    {"transformers", "transformers"},
+    {"triton", "triton"},
+    {"vllm", "vllm"},
+    {"wandb", "wandb"},
+    {"xgboost", "xgboost"},
+    {"yaml", "pyyaml"},
+};
 
 bool holds(const fs::path& place, const std::string& module) {
   std::error_code ignored;
@@ -74,6 +120,21 @@ std::string missing_module(const std::string& stderr_tail) {
   return name.size() <= kMaxNameBytes && is_env_name(name) ? name : "";
 }
 
+std::string install_advice(const std::string& module, const std::string& interpreter) {
+  const auto* const known = std::find_if(std::begin(kDistributions), std::end(kDistributions),
+                                         [&](const auto& row) { return row.first == module; });
+  if (known == std::end(kDistributions))
+    return "if it is your own module, put it next to the script on every host; else install the "
+           "package that provides it for " +
+           interpreter;
+  const std::string name(known->second);
+  // Debian's, Ubuntu's and Fedora's own Pythons are externally managed: pip refuses.
+  if (interpreter.starts_with("/usr/bin/"))
+    return interpreter + " -m venv ~/venv && ~/venv/bin/pip install '" + name +
+           "', then ivyrun --python ~/venv/bin/python3";
+  return interpreter + " -m pip install '" + name + "'";
+}
+
 std::string missing_module_text(const std::string& module, const MissingPlace& place) {
   const std::string& program = place.facts->program_path();
   const bool is_python = program.substr(program.rfind('/') + 1).starts_with("python");
@@ -82,9 +143,16 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
   Diagnostic note;
   note.severity = Severity::kNote;
   note.what = "the workers' Python has no module " + module;
-  note.where = place.host;
+  note.where = place.hosts;
   note.cause = interpreter;
-  note.fix = interpreter + " -m pip install " + module;
+  note.fix = install_advice(module, interpreter);
+  const auto own = std::find_if(place.own_directories.begin(), place.own_directories.end(),
+                                [&](const std::string& folder) { return holds(folder, module); });
+  if (own != place.own_directories.end()) {
+    note.fix =
+        "it is in " + *own + " on this host: copy it to the others, or use a shared directory";
+    return render(note);
+  }
   if (place.caller == nullptr) return render(note);
   for (const std::string& other : interpreters(*place.caller)) {
     if (other == interpreter || !has_module(other, module)) continue;
@@ -107,7 +175,7 @@ std::string missing_library_text(const std::string& stderr_tail, const MissingPl
   Diagnostic note;
   note.severity = Severity::kNote;
   note.what = "the workers' program does not find its library " + RemoteText(library).line();
-  note.where = place.host;
+  note.where = place.hosts;
   note.fix =
       "install it there, as on the other hosts; where it is in a folder of its own: -x "
       "LD_LIBRARY_PATH=/FOLDER";

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "proto/contract/env.h"
 #include "proto/wire/job.pb.h"
@@ -14,12 +15,19 @@ namespace ivy {
 // empty: it says nothing of that kind. Pure.
 std::string missing_module(const std::string& stderr_tail);
 
-// The host where something is missing.
+// Where something is missing.
 struct MissingPlace {
-  std::string host;  // Empty: the job has one host.
+  std::string hosts;  // "node[2-3]"; empty: the job has one host.
   const HostFacts* facts = nullptr;
-  const Environment* caller = nullptr;  // The launcher's, where it is the same machine.
+  const Environment* caller = nullptr;  // The launcher's, if it is the same machine.
+  // Directories of this machine that may have the user's own modules: the script's, the working
+  // one.
+  std::vector<std::string> own_directories;
 };
+
+// How to get a module into that Python. A command for pip only if the distribution of the module is
+// known: the name of a user's own module, or "cv2", may belong to a stranger's distribution. Pure.
+std::string install_advice(const std::string& module, const std::string& interpreter);
 
 // A note about a module that the Python of a worker lacks, with what to do; empty for no module, or
 // where it is not known which Python that was.

@@ -6,6 +6,7 @@
 #include "launcher/report/folded_ranks.h"
 #include "launcher/screen/terminal.h"
 #include "proto/contract/remote_text.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -13,6 +14,8 @@ namespace {
 
 constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kClearLine = "\r\x1b[K";
+// For so long a bar that does not move keeps those of higher ranks off the screen.
+constexpr std::int64_t kStatePatienceNs = 2'000'000'000;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
 
@@ -76,7 +79,17 @@ void Console::pass(Lane& lane, std::string_view bytes) {
   open_ = bytes.back() == '\n' ? nullptr : &lane;
 }
 
-void Console::put(Lane& lane, const LinePiece& piece) {
+void Console::put(Lane& lane, const LinePiece& given) {
+  LinePiece piece = given;
+  // torch prefixes the lines of a traceback with "[rank3]: ", which the label says already.
+  if (!lane.label.empty() && !piece.continued && piece.text.starts_with("[rank")) {
+    const std::string own = "[rank" + std::to_string(lane.rank) + "]:";
+    if (piece.text.starts_with(own)) {
+      piece.text.remove_prefix(own.size());
+      if (piece.text.starts_with(' ')) piece.text.remove_prefix(1);
+    }
+  }
+  if (piece.end == LineEnd::kTooLong) ++lane.cut_lines;
   if (state_lane_ == &lane) {
     state_lane_ = nullptr;
     state_.clear();
@@ -109,13 +122,22 @@ void Console::write_group(const LineFold::Group& group) {
   close_open_line();
   if (style_.timestamps) append_clock();
   const std::string_view label = labels_[{group.ranks.front(), group.stream}];
-  if (group.ranks.size() == 1 || label.empty())
-    out().append(label);
-  else
-    out().append(group.stream == 2 ? "[!" : "[").append(folded_ranks(group.ranks)).append("] ");
-  out().append(group.text);
-  if (style_.is_terminal && has_escape(group.text)) out().append(kReset);
-  out() += '\n';
+  std::string folded(label);
+  if (group.ranks.size() > 1 && !label.empty())
+    folded = (group.stream == 2 ? "[!" : "[") + folded_ranks(group.ranks) + "]";
+  // In the colour of the first rank.
+  if (group.ranks.size() > 1 && label.starts_with('\x1b'))
+    folded = std::string(label.substr(0, label.find('m') + 1)) + folded + std::string(kReset);
+  if (group.ranks.size() > 1 && !label.empty()) folded += ' ';
+  // A traceback has several lines.
+  std::string_view rest = group.text;
+  for (bool is_first = true; is_first || !rest.empty(); is_first = false) {
+    if (style_.timestamps && !is_first) append_clock();
+    const std::string_view line = take_part(rest, '\n');
+    out().append(folded).append(line);
+    if (style_.is_terminal && has_escape(line)) out().append(kReset);
+    out() += '\n';
+  }
 }
 
 void Console::show_partial(Lane& lane) {
@@ -132,6 +154,12 @@ void Console::show_state(Lane& lane) {
   const std::string_view state = lane.lines.partial();
   if (state.empty()) return;
   if (style_.is_terminal) {
+    // One bar is shown: that of the lowest rank whose bar moves.
+    const std::int64_t now_ns = monotonic_ns();
+    if (state_lane_ != nullptr && state_lane_ != &lane && state_lane_->rank < lane.rank &&
+        now_ns - state_shown_ns_ < kStatePatienceNs)
+      return;
+    state_shown_ns_ = now_ns;
     state_ = lane.label;
     state_ += state;
     state_lane_ = &lane;

@@ -40,6 +40,7 @@ struct Lane {
   std::int64_t due_ns = 0;    // When the unfinished line is shown.
   bool due_is_for_state = false;
   std::uint64_t dropped_lines = 0;
+  std::uint64_t cut_lines = 0;             // Lines longer than the splitter keeps.
   std::optional<std::uint64_t> last_line;  // Number of its last line among those of its console.
 };
 
@@ -105,7 +106,7 @@ class Console {
     std::uint64_t bytes;
     int host_index;  // ...this host may send `bytes` more.
   };
-  void put(Lane& lane, const LinePiece& piece);
+  void put(Lane& lane, const LinePiece& given);
   void write_group(const LineFold::Group& group);
   void pass(Lane& lane, std::string_view bytes);
   void begin_text();
@@ -128,6 +129,7 @@ class Console {
   std::string status_;
   std::string state_;  // Newest progress state, with its label.
   const Lane* state_lane_ = nullptr;
+  std::int64_t state_shown_ns_ = 0;
   bool bottom_shown_ = false;
   bool bottom_changed_ = false;
   std::int64_t clock_second_ = -1;

@@ -61,7 +61,7 @@ ConsoleStyle ConsoleStream::style() const {
   style.is_terminal = is_capable_terminal(fd_);
   style.filters_controls = isatty(fd_) != 0 && !options_.raw;
   style.timestamps = options_.timestamps;
-  style.folds = options_.dedup;
+  style.folds = options_.dedup.value_or(style.is_terminal);
   style.utf8 = locale_is_utf8();
   return style;
 }
@@ -80,6 +80,8 @@ void ConsoleStream::begin(bool is_alone) {
 void ConsoleStream::add(Lane& lane) {
   lane.filter = ControlFilter(console_.style().pass_through ? ControlPolicy::kNoStrings
                                                             : ControlPolicy::kColoursOnly);
+  if (lane.label.empty() && !console_.style().is_terminal)
+    lane.lines.set_longest(LineSplitter::kMaxPlainLineBytes);
   lane.number = static_cast<std::uint32_t>(lanes_.size());
   lanes_.push_back(&lane);
   if (lane.shown) ++shown_[lane.stream == 2 ? 1 : 0];

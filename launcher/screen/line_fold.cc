@@ -13,31 +13,85 @@ std::string key_of(int stream, std::string_view text) {
 
 }  // namespace
 
-// The oldest group of this text that keeps the rank's order: behind every line that it has printed.
-std::optional<std::uint64_t> LineFold::joinable(int rank, const std::string& key) const {
+std::uint64_t LineFold::lowest_of(int rank) const {
+  const auto next = next_.find(rank);
+  return next == next_.end() ? 0 : next->second;
+}
+
+// The oldest group of this text from that number on: behind every line that the rank has printed.
+std::optional<std::uint64_t> LineFold::joinable(std::uint64_t lowest,
+                                                const std::string& key) const {
   const auto found = by_text_.find(key);
   if (found == by_text_.end()) return std::nullopt;
   const std::deque<std::uint64_t>& numbers = found->second;
-  const auto next = next_.find(rank);
-  const std::uint64_t lowest = next == next_.end() ? 0 : next->second;
   const auto at = std::lower_bound(numbers.begin(), numbers.end(), lowest);
   return at == numbers.end() ? std::nullopt : std::optional(*at);
 }
 
 void LineFold::add(int rank, int stream, std::string_view text, std::int64_t now_ns) {
+  if (continue_block(rank, stream, text, now_ns)) return;
   const std::string key = key_of(stream, text);
-  std::optional<std::uint64_t> number = joinable(rank, key);
+  const bool is_block = text == "Traceback (most recent call last):";
+  std::optional<std::uint64_t> number;
+  if (!is_block) number = joinable(lowest_of(rank), key);
   if (!number) {
     number = first_ + groups_.size();
-    by_text_[key].push_back(*number);
-    groups_.push_back({stream, std::string(text), {}, now_ns});
+    if (is_block)
+      blocks_[{rank, stream}] = *number;
+    else
+      by_text_[key].push_back(*number);
+    groups_.push_back({stream, std::string(text), {}, now_ns, is_block, lowest_of(rank)});
     bytes_ += text.size();
   }
   groups_[*number - first_].ranks.push_back(rank);
   next_[rank] = *number + 1;
 }
 
+// The lines of a traceback are indented, except the last one, which names the exception.
+bool LineFold::continue_block(int rank, int stream, std::string_view text, std::int64_t now_ns) {
+  const auto found = blocks_.find({rank, stream});
+  if (found == blocks_.end()) return false;
+  const std::uint64_t number = found->second;
+  Group& group = groups_[number - first_];
+  group.text.append("\n").append(text);
+  group.since_ns = now_ns;
+  bytes_ += text.size() + 1;
+  const bool is_last = !text.starts_with(' ') && !text.starts_with('\t');
+  if (is_last || group.text.size() > kMostBlockBytes) close_block(number);
+  return true;
+}
+
+// A complete traceback joins an equal one, unless its rank has printed something since.
+void LineFold::close_block(std::uint64_t number) {
+  Group& group = groups_[number - first_];
+  const int rank = group.ranks.front();
+  blocks_.erase({rank, group.stream});
+  group.is_open = false;
+  const std::string key = key_of(group.stream, group.text);
+  std::deque<std::uint64_t>& numbers = by_text_[key];
+  const auto twin = std::lower_bound(numbers.begin(), numbers.end(), group.lowest);
+  if (twin == numbers.end() || next_[rank] != number + 1) {
+    numbers.insert(std::lower_bound(numbers.begin(), numbers.end(), number), number);
+    return;
+  }
+  groups_[*twin - first_].ranks.push_back(rank);
+  next_[rank] = std::max(*twin, number) + 1;
+  bytes_ -= group.text.size();
+  group.ranks.clear();
+  drop_empty();
+}
+
+// Groups whose ranks have joined others.
+void LineFold::drop_empty() {
+  while (!groups_.empty() && groups_.front().ranks.empty()) {
+    groups_.pop_front();
+    ++first_;
+  }
+}
+
 std::optional<LineFold::Group> LineFold::take_any() {
+  if (groups_.empty()) return std::nullopt;
+  if (groups_.front().is_open) close_block(first_);
   if (groups_.empty()) return std::nullopt;
   Group group = std::move(groups_.front());
   groups_.pop_front();
@@ -46,6 +100,7 @@ std::optional<LineFold::Group> LineFold::take_any() {
   const auto known = by_text_.find(key_of(group.stream, group.text));
   known->second.pop_front();
   if (known->second.empty()) by_text_.erase(known);
+  drop_empty();
   return group;
 }
 

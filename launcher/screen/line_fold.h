@@ -1,16 +1,19 @@
 // --dedup: the same line of many ranks within a short window becomes one, with all of its ranks. A
-// line is held for the window at most, and the lines of a rank leave in their order. Pure; thread:
-// any.
+// line is held for the window at most, and the lines of a rank leave in their order. A traceback of
+// Python is one text of several lines, so tracebacks of several ranks do not interleave. Pure;
+// thread: any.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <limits>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace ivy {
@@ -23,12 +26,17 @@ class LineFold {
   // More bytes of lines are not held: the oldest leave before their time.
   static constexpr std::size_t kMostBytes = 1u << 20;
 
-  // One line and those who have printed it, in the order in which they did.
+  // A traceback with more bytes is written in pieces.
+  static constexpr std::size_t kMostBlockBytes = 64u << 10;
+
+  // One line, or the lines of a traceback, and the ranks that have printed it, in that order.
   struct Group {
     int stream = 1;
     std::string text;
     std::vector<int> ranks;
     std::int64_t since_ns = 0;
+    bool is_open = false;      // A traceback whose last line is still to come.
+    std::uint64_t lowest = 0;  // It may join an equal group from this number on.
   };
 
   // A line that `ranks` ranks have printed waits for no other.
@@ -45,7 +53,11 @@ class LineFold {
   bool is_empty() const { return groups_.empty(); }
 
  private:
-  std::optional<std::uint64_t> joinable(int rank, const std::string& key) const;
+  std::optional<std::uint64_t> joinable(std::uint64_t lowest, const std::string& key) const;
+  std::uint64_t lowest_of(int rank) const;
+  bool continue_block(int rank, int stream, std::string_view text, std::int64_t now_ns);
+  void close_block(std::uint64_t number);
+  void drop_empty();
 
   std::size_t everyone_ = 0;
   // Groups have numbers that count upwards; `first_` is that of the first one here.
@@ -56,6 +68,8 @@ class LineFold {
   std::unordered_map<std::string, std::deque<std::uint64_t>> by_text_;
   // For each rank the number behind its newest group.
   std::unordered_map<int, std::uint64_t> next_;
+  // The open tracebacks, by rank and stream.
+  std::map<std::pair<int, int>, std::uint64_t> blocks_;
 };
 
 }  // namespace ivy

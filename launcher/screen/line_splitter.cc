@@ -10,7 +10,7 @@ std::optional<LinePiece> LineSplitter::next(std::string_view& bytes) {
   if (partial_.empty() && shown_ == 0 && !is_update()) {
     const std::size_t newline = bytes.find('\n');
     const std::string_view line = bytes.substr(0, newline);
-    if (newline != std::string_view::npos && newline <= kMaxLineBytes &&
+    if (newline != std::string_view::npos && newline <= longest_ &&
         line.find('\r') == std::string_view::npos) {
       bytes.remove_prefix(newline + 1);
       return LinePiece{line, LineEnd::kNewline, false};
@@ -37,7 +37,7 @@ std::optional<LinePiece> LineSplitter::absorb(std::string_view& bytes) {
     std::string_view run = bytes.substr(0, bytes.find('\n'));
     run = run.substr(0, run.find('\r'));
     const std::size_t used = shown_ + partial_.size();
-    const std::size_t room = kMaxLineBytes - std::min(used, kMaxLineBytes);
+    const std::size_t room = longest_ - std::min(used, longest_);
     partial_.append(run.substr(0, room));
     bytes.remove_prefix(std::min(run.size(), room));
     if (run.size() > room) return give(LineEnd::kTooLong);

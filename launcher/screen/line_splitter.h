@@ -1,6 +1,7 @@
 // Bytes of one stream to lines. Pure; thread: any.
 //
-// A line ends with a newline, or where it is longer than kMaxLineBytes. "\r\n" ends a line like
+// A line ends with a newline, or where it is longer than the longest allowed. "\r\n" ends a line
+// like
 // "\n". A lone '\r' goes back to the start of the line: what stood there is replaced by what
 // follows, so only the newest state of a progress bar is kept.
 #pragma once
@@ -26,6 +27,9 @@ class LineSplitter {
  public:
   // Longest line in bytes: bounds what one silent stream can hold in memory.
   static constexpr std::size_t kMaxLineBytes = 64u << 10;
+  // Without labels, in a pipe or a file that a program may read.
+  static constexpr std::size_t kMaxPlainLineBytes = 1u << 20;
+  void set_longest(std::size_t bytes) { longest_ = bytes; }
 
   // The next piece; removes what it has read from `bytes`. Nothing: all bytes are read, and an
   // unfinished line may be kept.
@@ -46,6 +50,7 @@ class LineSplitter {
   std::optional<LinePiece> go_back();
   LinePiece give(LineEnd end);
 
+  std::size_t longest_ = kMaxLineBytes;
   std::string partial_;
   std::string given_;      // Backs the view of the last piece.
   std::size_t shown_ = 0;  // Bytes of this line that take_partial() has given out.

@@ -318,6 +318,10 @@ std::vector<std::string> Output::complaints() const {
   if (log_ && !log_->complaint().empty()) all.push_back(log_->complaint());
   for (const auto& [rank, record] : ranks_) {
     for (const Lane& lane : record.lanes) {
+      if (lane.cut_lines > 0)
+        all.push_back(std::to_string(lane.cut_lines) + " long lines of rank " +
+                      std::to_string(rank) +
+                      " were split on the console (log files have them whole)");
       if (lane.dropped_lines == 0) continue;
       const std::string path = files_.path(rank, lane.stream);
       all.push_back(std::to_string(lane.dropped_lines) + " lines of rank " + std::to_string(rank) +

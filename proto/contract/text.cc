@@ -43,7 +43,7 @@ void add_item(std::string& list, std::string_view item) {
 }
 
 std::string help_entry(std::string typed, std::string_view text, std::size_t column) {
-  constexpr std::size_t kWidth = 98;
+  constexpr std::size_t kWidth = 80;
   std::string out;
   std::string line = std::move(typed);
   if (line.size() + 2 > column) {

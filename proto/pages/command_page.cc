@@ -1,27 +1,76 @@
 #include "proto/pages/command_page.h"
 
+#include <sys/ioctl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cctype>
+#include <utility>
 
 #include "proto/contract/text.h"
 
 namespace ivy {
 namespace {
 
-constexpr std::size_t kTextColumn = 32;
-constexpr std::size_t kVerbColumn = 44;
-
-std::string option_help(const PageOption& option) {
-  const bool has_letter = option.spellings.front().size() == 2;
-  return help_entry((has_letter ? "  " : "      ") + typed_option(option), option.text,
-                    kTextColumn);
+// What is typed, then from `column` on what it does, wrapped at `width`. The text starts on its own
+// line if what is typed is too long.
+std::string entry_text(std::string typed, std::string_view text, std::size_t column,
+                       std::size_t width) {
+  std::string out;
+  std::string line = std::move(typed);
+  if (!line.empty() && line.size() + 2 > column) {
+    out = line + "\n";
+    line.clear();
+  }
+  line.resize(column, ' ');
+  for (const std::string_view word : words_of(text)) {
+    if (line.size() + word.size() + 1 > width) {
+      out += line + "\n";
+      line.assign(column, ' ');
+    }
+    if (line.size() > column) line += " ";
+    line += word;
+  }
+  return out + line + "\n";
 }
 
-std::string section_help(const PageSection& section, HelpLength length) {
-  std::string text;
-  for (const PageOption& option : section.options)
-    if (length == HelpLength::kAll || option.is_daily) text += option_help(option);
-  return text.empty() ? text : "\n" + section.title + ":\n" + text;
+constexpr std::size_t kNarrowest = 40;
+constexpr std::size_t kWidest = 100;
+constexpr std::size_t kVerbColumn = 14;
+
+// Where the text of an option starts.
+std::size_t text_column(const CommandPage& page) {
+  return std::min<std::size_t>(30, page.width / 3);
+}
+
+std::string option_help(const CommandPage& page, const PageOption& option, std::string_view text) {
+  const bool has_letter = option.spellings.front().size() == 2;
+  return entry_text((has_letter ? "  " : "      ") + typed_option(option), text, text_column(page),
+                    page.width);
+}
+
+// The first clause of an option's text.
+std::string_view brief(std::string_view text) {
+  for (const std::string_view end : {"; ", ": ", " ("}) text = text.substr(0, text.find(end));
+  return text;
+}
+
+std::string section_help(const CommandPage& page, const PageSection& section) {
+  std::string text = section.title + ":\n";
+  for (const PageOption& option : section.options) text += option_help(page, option, option.text);
+  return text;
+}
+
+// Wraps each line at the page's width, with the indentation that it has.
+std::string wrapped(const CommandPage& page, std::string_view text) {
+  std::string out;
+  while (!text.empty()) {
+    const std::string_view line = take_part(text, '\n');
+    const std::size_t indent = std::min(line.find_first_not_of(' '), line.size());
+    out += line.size() <= page.width ? std::string(line) + "\n"
+                                     : entry_text("", line, indent, page.width);
+  }
+  return out;
 }
 
 std::string usages_text(const CommandPage& page) {
@@ -51,23 +100,40 @@ std::string typed_option(const PageOption& option) {
   return joined(option.spellings, ", ") + (option.value.empty() ? "" : " " + option.value);
 }
 
+std::size_t help_width() {
+  winsize size{};
+  if (isatty(STDOUT_FILENO) == 0 || ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) != 0 ||
+      size.ws_col == 0)
+    return kHelpWidth;
+  return std::clamp<std::size_t>(size.ws_col, kNarrowest, kWidest);
+}
+
 std::string help_text(const CommandPage& page, HelpLength length) {
-  std::string text = usages_text(page);
-  text += "\n" + page.description + (page.description.ends_with('\n') ? "" : "\n");
+  std::string text = usages_text(page) + "\n" + wrapped(page, page.description);
   if (!page.examples.empty()) text += "\n";
-  for (const auto& [typed, what] : page.examples) text += help_entry("  " + typed, what, 58);
+  for (const auto& [typed, what] : page.examples)
+    text +=
+        entry_text("  " + typed, what, page.width < kHelpWidth ? page.width / 2 : 57, page.width);
   if (!page.verbs.empty()) text += "\n";
   for (const PageVerb& verb : page.verbs)
-    text += help_entry("  " + page.name + " " + verb.usage, verb.text, kVerbColumn);
-  for (const PageSection& section : page.sections) text += section_help(section, length);
-  return text + "\n" + page.closing;
+    text += entry_text("  " + verb.name, verb.text, kVerbColumn, page.width);
+  if (length == HelpLength::kDaily) {
+    text += "\n";
+    for (const PageSection& section : page.sections)
+      for (const PageOption& option : section.options)
+        if (option.is_daily) text += option_help(page, option, brief(option.text));
+  } else {
+    for (const PageSection& section : page.sections) text += "\n" + section_help(page, section);
+  }
+  return text + "\n" + wrapped(page, page.closing);
 }
 
 std::string verb_help(const CommandPage& page, const PageVerb& verb) {
-  std::string text = "usage: " + page.name + " " + verb.usage + "\n\n" + verb.text + "\n";
+  std::string text =
+      "usage: " + page.name + " " + verb.usage + "\n\n" + entry_text("", verb.text, 0, page.width);
   if (!verb.options.empty()) text += "\n";
-  for (const PageOption& option : verb.options) text += option_help(option);
-  if (!verb.more.empty()) text += "\n" + verb.more + "\n";
+  for (const PageOption& option : verb.options) text += option_help(page, option, option.text);
+  if (!verb.more.empty()) text += "\n" + wrapped(page, verb.more);
   if (!verb.examples.empty()) text += "\nExamples:\n";
   for (const std::string& example : verb.examples) text += "  " + example + "\n";
   return text;
@@ -76,15 +142,16 @@ std::string verb_help(const CommandPage& page, const PageVerb& verb) {
 std::optional<std::string> topic_help(const CommandPage& page, std::string_view topic) {
   const std::string name = bare(topic);
   for (const PageSection& section : page.sections)
-    if (section.topic == name) return section_help(section, HelpLength::kAll).substr(1);
+    if (section.topic == name) return section_help(page, section);
   for (const PageVerb& verb : page.verbs)
     if (verb.name == name) return verb_help(page, verb);
   for (const PageSection& section : page.sections) {
     for (const PageOption& option : section.options) {
       if (!is_called(option, name)) continue;
-      std::string text = option_help(option);
+      std::string text = option_help(page, option, option.text);
       if (!option.aliases.empty())
-        text += help_entry("", "also written " + joined(option.aliases, ", "), kTextColumn);
+        text += entry_text("", "also written " + joined(option.aliases, ", "), text_column(page),
+                           page.width);
       return text;
     }
   }
@@ -107,13 +174,45 @@ ValueWords value_words(const PageOption& option) {
   return values;
 }
 
-std::optional<std::string> generated_page(const CommandPage& page, std::string_view form) {
-  if (form == "man") return man_page(page);
-  if (form == "markdown") return markdown_page(page);
-  if (form == "bash") return bash_completion(page);
-  if (form == "zsh") return zsh_completion(page);
-  if (form == "fish") return fish_completion(page);
-  return std::nullopt;
+std::string markdown_item(std::string_view typed, std::string_view text) {
+  constexpr std::size_t kPageWidth = 118;
+  std::string out;
+  std::string line = "- " + std::string(typed) + ":";
+  for (const std::string_view word : words_of(text)) {
+    if (line.size() + word.size() + 1 > kPageWidth) {
+      out += line + "\n";
+      line = " ";
+    }
+    line += " ";
+    for (const char c : word) line += c == '<' ? std::string("&lt;") : std::string(1, c);
+  }
+  return out + line + "\n";
+}
+
+namespace {
+
+std::string markdown_options(const std::vector<PageOption>& options) {
+  std::string text;
+  for (const PageOption& option : options) {
+    std::string what = option.text;
+    if (!option.aliases.empty()) what += "; also `" + joined(option.aliases, "`, `") + "`";
+    text += markdown_item("`" + typed_option(option) + "`", what);
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string markdown_page(const CommandPage& page) {
+  std::string text;
+  for (const PageSection& section : page.sections)
+    text += "\n## " + section.title + "\n" + markdown_options(section.options);
+  for (const PageVerb& verb : page.verbs) {
+    text += "\n## " + page.name + " " + verb.name + "\n`" + page.name + " " + verb.usage +
+            "`: " + verb.text + ".\n";
+    if (!verb.options.empty()) text += "\n" + markdown_options(verb.options);
+  }
+  return text;
 }
 
 }  // namespace ivy

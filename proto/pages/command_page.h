@@ -1,13 +1,17 @@
-// What a program says of itself, as one value: from it come its help, its man page, completions of
-// shells and tables of the documentation. Pure; thread: any.
+// A program's description of itself, as one value: its help, completions of shells and the tables
+// of the documentation come from it. Pure except help_width(); thread: any.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 namespace ivy {
+
+// Width of help that is not printed on a terminal.
+inline constexpr std::size_t kHelpWidth = 80;
 
 struct PageOption {
   std::vector<std::string> spellings;  // "-n", "--num-proc"; one letter first, the full name next.
@@ -43,8 +47,12 @@ struct CommandPage {
   std::vector<PageSection> sections;
   std::vector<PageVerb> verbs;
   std::vector<std::pair<std::string, std::string>> examples;  // What is typed, and what it does.
-  std::string closing;  // Exit codes and the like, printed as it is.
+  std::string closing;                                        // Exit codes and the like.
+  std::size_t width = kHelpWidth;
 };
+
+// The width of the terminal on standard output, at most 100; kHelpWidth if it is not a terminal.
+std::size_t help_width();
 
 // Everything, or the daily options alone.
 enum class HelpLength { kDaily, kAll };
@@ -58,18 +66,15 @@ std::optional<std::string> topic_help(const CommandPage& page, std::string_view 
 // As the help shows it: "-n, --num-proc N".
 std::string typed_option(const PageOption& option);
 
-std::string man_page(const CommandPage& page);
 // Lists of all options, for the documentation.
 std::string markdown_page(const CommandPage& page);
 // An item of a list in Markdown, wrapped as the documentation is.
 std::string markdown_item(std::string_view typed, std::string_view text);
-std::string bash_completion(const CommandPage& page);
-std::string zsh_completion(const CommandPage& page);
-std::string fish_completion(const CommandPage& page);
 
-// The page in one of these forms: man, markdown, bash, zsh, fish. Nothing: there is no such form.
+// Markdown, or the script with which bash, zsh or fish asks the program itself for completions
+// (`PROGRAM --complete WORD...`). Nothing: there is no such form.
 std::optional<std::string> generated_page(const CommandPage& page, std::string_view form);
-inline constexpr std::string_view kGeneratedForms = "man, markdown, bash, zsh or fish";
+inline constexpr std::string_view kGeneratedForms = "markdown, bash, zsh or fish";
 
 // What a shell may offer as an option's value, by the value's name.
 struct ValueWords {
@@ -78,5 +83,14 @@ struct ValueWords {
   std::vector<std::string> words;
 };
 ValueWords value_words(const PageOption& option);
+
+// The words that a shell may offer for a value of this name, such as "JOB" and "ID".
+using ValueSource = std::function<std::vector<std::string>(std::string_view value)>;
+
+// Completions of the last of `words`, which follow the program's name: a word on each line, then a
+// tab and its description if it has one. Or one line for the shell to complete by itself: "@files",
+// "@directories", or "@program N" if word N of the command line is a program of the user's.
+std::string completions(const CommandPage& page, const std::vector<std::string>& words,
+                        const ValueSource& source = {});
 
 }  // namespace ivy

@@ -1,6 +1,5 @@
-// Completions of shells: what may follow what has been typed. Each offers the flags, the words and
-// files of their values, verbs, and behind a launcher's flags the program as the shell itself
-// completes it.
+// Completions of shells. The program itself knows what may follow what was typed; a script for each
+// shell asks it (`PROGRAM --complete WORD...`).
 #include <algorithm>
 
 #include "proto/contract/text.h"
@@ -9,215 +8,195 @@
 namespace ivy {
 namespace {
 
-std::vector<const PageOption*> options_of(const CommandPage& page) {
-  std::vector<const PageOption*> all;
-  for (const PageSection& section : page.sections)
-    for (const PageOption& option : section.options) all.push_back(&option);
-  return all;
+constexpr std::string_view kBash = R"(# Completion of PROGRAM for bash.
+_FUNCTION() {
+  local IFS=$'\n' cur=${COMP_WORDS[COMP_CWORD]} offers
+  offers=($("${COMP_WORDS[0]}" --complete "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null))
+  COMPREPLY=()
+  case ${offers[0]} in
+    '@program '*)
+      if declare -F _command_offset >/dev/null; then IFS=$' \t\n'; _command_offset "${offers[0]#@program }"
+      else COMPREPLY=($(compgen -c -- "$cur") $(compgen -f -- "$cur")); fi ;;
+    @directories) COMPREPLY=($(compgen -d -- "$cur")) ;;
+    @files) ;;
+    *) COMPREPLY=("${offers[@]%%$'\t'*}") ;;
+  esac
 }
+complete -o default -F _FUNCTION PROGRAM
+)";
 
-std::vector<const PageOption*> options_of(const PageVerb& verb) {
-  std::vector<const PageOption*> all;
-  for (const PageOption& option : verb.options) all.push_back(&option);
-  return all;
+// Loaded by its name it is called once; sourced it is only registered.
+constexpr std::string_view kZsh = R"(#compdef PROGRAM
+_FUNCTION() {
+  local -a offers
+  offers=("${(@f)$("${words[1]}" --complete "${(@)words[2,CURRENT]}" 2>/dev/null)}")
+  case $offers[1] in
+    '@program '*) local skipped=${offers[1]#@program }; shift $skipped words; (( CURRENT -= skipped )); _normal ;;
+    @directories) _files -/ ;;
+    @files|'') _files ;;
+    *) offers=("${(@)offers//:/\\:}"); offers=("${(@)offers/$'\t'/:}"); _describe PROGRAM offers ;;
+  esac
 }
+if [[ $funcstack[1] == _FUNCTION ]]; then _FUNCTION "$@"; else compdef _FUNCTION PROGRAM; fi
+)";
 
-// The function of a shell must not have a dash in its name.
-std::string function_name(const CommandPage& page) {
-  std::string name = "_" + page.name;
-  std::replace(name.begin(), name.end(), '-', '_');
-  return name;
+constexpr std::string_view kFish = R"(# Completion of PROGRAM for fish.
+function _FUNCTION
+  set -l typed (commandline -opc)
+  set -l offers ($typed[1] --complete $typed[2..-1] (commandline -ct) 2>/dev/null)
+  switch "$offers[1]"
+    case '@program *'
+      __fish_complete_subcommand --fcs-skip=(string replace '@program ' '' -- $offers[1])
+    case '@directories'
+      __fish_complete_directories (commandline -ct)
+    case '@files'
+      __fish_complete_path (commandline -ct)
+    case '*'
+      printf '%s\n' $offers
+  end
+end
+complete -c PROGRAM -f -a '(_FUNCTION)'
+)";
+
+std::string filled(std::string_view script, const std::string& program) {
+  // A function of a shell must not have a dash in its name.
+  std::string function = program;
+  std::replace(function.begin(), function.end(), '-', '_');
+  std::string out(script);
+  for (const auto& [word, name] :
+       {std::pair<std::string_view, const std::string&>("FUNCTION", function),
+        {"PROGRAM", program}})
+    for (std::size_t at = out.find(word); at != std::string::npos; at = out.find(word, at))
+      out.replace(at, word.size(), name);
+  return out;
 }
 
 using Options = std::vector<const PageOption*>;
 
-std::string flags_of(const Options& options) {
-  std::string text;
+// The words that begin as what was typed.
+class Offers {
+ public:
+  explicit Offers(const std::string& typed) : typed_(typed) {}
+  void add(const std::string& word, std::string_view text = {}) {
+    if (!word.starts_with(typed_)) return;
+    text_ +=
+        word + (text.empty() ? "" : "\t" + std::string(text.substr(0, text.find("; ")))) + "\n";
+  }
+  std::string take() { return std::move(text_); }
+
+ private:
+  const std::string& typed_;
+  std::string text_;
+};
+
+bool is_spelling(const PageOption& option, std::string_view typed) {
+  const auto is_it = [&](const std::string& known) { return known == typed; };
+  return std::any_of(option.spellings.begin(), option.spellings.end(), is_it) ||
+         std::any_of(option.aliases.begin(), option.aliases.end(), is_it);
+}
+
+// The option of that spelling which takes a value, else null.
+const PageOption* with_value(const Options& options, std::string_view typed) {
   for (const PageOption* option : options)
-    for (const std::string& spelling : option->spellings) text += spelling + " ";
-  return text;
+    if (!option->value.empty() && is_spelling(*option, typed)) return option;
+  return nullptr;
 }
 
-// The cases of a flag's value, in bash.
-std::string bash_values(const Options& options, const std::string& indent) {
-  std::string text;
-  for (const PageOption* option : options) {
-    if (option->value.empty()) continue;
-    const ValueWords values = value_words(*option);
-    std::vector<std::string> typed = option->spellings;
-    for (const std::string& alias : option->aliases)
-      if (alias.find('=') == std::string::npos) typed.push_back(alias);
-    text += indent + joined(typed, "|") + ") ";
-    if (!values.words.empty())
-      text += "COMPREPLY=($(compgen -W '" + joined(values.words, " ") + "' -- \"$cur\")); ";
-    if (values.is_directory) text += "COMPREPLY=($(compgen -d -- \"$cur\")); ";
-    // Without a reply -o default offers files.
-    text += "return ;;\n";
+std::string value_offers(const PageOption& option, const std::string& typed,
+                         const std::string& lead, const ValueSource& source) {
+  const ValueWords values = value_words(option);
+  Offers offers(typed);
+  for (const std::string& word : values.words) offers.add(lead + word);
+  if (source)
+    for (const std::string& word : source(option.value)) offers.add(lead + word);
+  std::string text = offers.take();
+  if (!text.empty() || !lead.empty()) return text;
+  return values.is_directory ? "@directories\n" : values.is_file ? "@files\n" : "";
+}
+
+std::string flag_offers(const Options& options, const std::string& typed) {
+  Offers offers(typed);
+  for (const PageOption* option : options)
+    for (const std::string& spelling : option->spellings) offers.add(spelling, option->text);
+  return offers.take();
+}
+
+// The value or the flag that is being typed; nothing: it is neither.
+std::optional<std::string> option_offers(const Options& options,
+                                         const std::vector<std::string>& words,
+                                         const ValueSource& source) {
+  const std::string& typed = words.back();
+  // Bash makes three words of --flag=value.
+  const std::size_t count = words.size();
+  const bool is_cut = count > 2 && words[count - 2] == "=";
+  const std::string before = count < 2 ? "" : words[count - (is_cut ? 3 : 2)];
+  if (const PageOption* option = with_value(options, before))
+    return value_offers(*option, typed == "=" ? "" : typed, "", source);
+  if (!typed.starts_with('-')) return std::nullopt;
+  const std::size_t equals = typed.find('=');
+  if (equals == std::string::npos) return flag_offers(options, typed);
+  const PageOption* option = with_value(options, typed.substr(0, equals));
+  if (option == nullptr) return "";
+  return value_offers(*option, typed, typed.substr(0, equals + 1), source);
+}
+
+// A launcher's flags end at its program.
+std::string launcher_offers(const CommandPage& page, const std::vector<std::string>& words,
+                            const ValueSource& source) {
+  Options options;
+  for (const PageSection& section : page.sections)
+    for (const PageOption& option : section.options) options.push_back(&option);
+  std::size_t at = 0;
+  while (at + 1 < words.size() && (words[at].starts_with('-') || words[at] == "=")) {
+    const bool takes_next = with_value(options, words[at]) != nullptr && words[at] != "=";
+    const bool is_cut = at + 1 < words.size() && words[at + 1] == "=";
+    at += takes_next ? (is_cut ? 3 : 2) : 1;
   }
-  return text;
-}
-
-std::string bash_options(const Options& options, const std::string& indent) {
-  return indent + "case $prev in\n" + bash_values(options, indent + "  ") + indent + "esac\n" +
-         indent + "[[ $cur == -* ]] && COMPREPLY=($(compgen -W '" + flags_of(options) +
-         "' -- \"$cur\"))\n";
-}
-
-// Bash: a launcher's flags end at its program.
-std::string bash_launcher(const CommandPage& page) {
-  const Options options = options_of(page);
-  std::string with_value;
-  for (const PageOption* option : options) {
-    if (option->value.empty()) continue;
-    for (const std::string& spelling : option->spellings)
-      with_value += (with_value.empty() ? "" : "|") + spelling;
-  }
-  return "  local word skip=0 at\n"
-         "  for ((at = 1; at < COMP_CWORD; at++)); do\n"
-         "    word=${COMP_WORDS[at]}\n"
-         "    if ((skip)); then skip=0; continue; fi\n"
-         "    case $word in\n"
-         "      " +
-         with_value +
-         ") skip=1 ;;\n"
-         "      -*|=) ;;\n"
-         "      *) declare -F _command_offset >/dev/null && _command_offset $at; return ;;\n"
-         "    esac\n"
-         "  done\n" +
-         bash_options(options, "  ") +
-         "  [[ $cur != -* && -z $COMPREPLY ]] && COMPREPLY=($(compgen -c -- \"$cur\") $(compgen -f "
-         "-- \"$cur\"))\n";
+  const std::string program = "@program " + std::to_string(at + 1) + "\n";
+  if (at + 1 < words.size()) return program;
+  return option_offers(options, words, source).value_or(program);
 }
 
 // "ca" of the verb "ca init".
 std::string first_word(const PageVerb& verb) { return verb.name.substr(0, verb.name.find(' ')); }
 
-std::string bash_verbs(const CommandPage& page) {
-  std::vector<std::string> names;
-  for (const PageVerb& verb : page.verbs) names.push_back(first_word(verb));
-  std::string text =
-      "  if ((COMP_CWORD == 1)); then\n    COMPREPLY=($(compgen -W '" + joined(names, " ") +
-      " --help --version' -- \"$cur\"))\n    return\n  fi\n  case ${COMP_WORDS[1]} in\n";
-  for (const PageVerb& verb : page.verbs)
-    text +=
-        "    " + first_word(verb) + ")\n" + bash_options(options_of(verb), "      ") + "      ;;\n";
-  return text + "  esac\n";
-}
-
-// What zsh's _arguments reads between brackets or colons.
-std::string zsh_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
-    if (c == '\'') {
-      out += "'\\''";
-      continue;
-    }
-    out += c;
+std::string verb_offers(const CommandPage& page, const std::vector<std::string>& words,
+                        const ValueSource& source) {
+  if (words.size() == 1) {
+    Offers offers(words.back());
+    for (const PageVerb& verb : page.verbs) offers.add(first_word(verb), verb.text);
+    for (const char* flag : {"--help", "--version"}) offers.add(flag);
+    return offers.take();
   }
-  return out;
-}
-
-std::string zsh_value(const PageOption& option) {
-  if (option.value.empty()) return "";
-  const ValueWords values = value_words(option);
-  std::string text = ":" + zsh_text(option.value) + ":";
-  if (!values.words.empty()) return text + "(" + joined(values.words, " ") + ")";
-  if (values.is_directory) return text + "_files -/";
-  return values.is_file ? text + "_files" : text;
-}
-
-std::string zsh_specs(const Options& options, const std::string& indent) {
-  std::string text;
-  for (const PageOption* option : options) {
-    // Lists may be given several times: the other spellings stay on offer.
-    for (const std::string& spelling : option->spellings) {
-      const bool is_long = spelling.starts_with("--");
-      const std::string joins = option->value.empty() ? "" : is_long ? "=" : "+";
-      text += indent + "'*" + spelling + joins + "[" + zsh_text(option->text) + "]" +
-              zsh_value(*option) + "' \\\n";
-    }
+  for (const PageVerb& verb : page.verbs) {
+    if (first_word(verb) != words.front()) continue;
+    Options options;
+    for (const PageOption& option : verb.options) options.push_back(&option);
+    if (std::optional<std::string> found = option_offers(options, words, source)) return *found;
+    Offers offers(words.back());
+    for (const std::string_view value : {"JOB", "ID"})
+      if (source && verb.usage.find(value) != std::string::npos)
+        for (const std::string& word : source(value)) offers.add(word);
+    return offers.take();
   }
-  return text;
-}
-
-std::string zsh_verbs(const CommandPage& page) {
-  std::string text = "  local -a verbs=(\n";
-  for (const PageVerb& verb : page.verbs)
-    text += "    '" + zsh_text(first_word(verb)) + ":" + zsh_text(verb.text) + "'\n";
-  text +=
-      "  )\n  if ((CURRENT == 2)); then\n    _describe verb verbs\n    return\n  fi\n  local "
-      "verb=$words[2]\n"
-      "  shift words; ((CURRENT--))\n  case $verb in\n";
-  for (const PageVerb& verb : page.verbs)
-    text += "    " + first_word(verb) + ") _arguments -s -S \\\n" +
-            zsh_specs(options_of(verb), "      ") + "      ;;\n";
-  return text + "  esac\n";
-}
-
-std::string fish_text(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    if (c == '\'' || c == '\\') out += '\\';
-    out += c;
-  }
-  return out;
-}
-
-std::string fish_option(const CommandPage& page, const PageOption& option,
-                        const std::string& condition) {
-  const ValueWords values = value_words(option);
-  std::string text = "complete -c " + page.name + condition;
-  for (const std::string& spelling : option.spellings) {
-    if (spelling.starts_with("--")) {
-      text += " -l " + spelling.substr(2);
-    } else {
-      text += (spelling.size() == 2 ? " -s " : " -o ") + spelling.substr(1);
-    }
-  }
-  if (!option.value.empty())
-    text += values.is_file        ? " -r -F"
-            : values.is_directory ? " -x -a '(__fish_complete_directories)'"
-                                  : " -x";
-  if (!values.words.empty()) text += " -a '" + joined(values.words, " ") + "'";
-  return text + " -d '" + fish_text(option.text) + "'\n";
+  return "";
 }
 
 }  // namespace
 
-std::string bash_completion(const CommandPage& page) {
-  const std::string name = function_name(page);
-  return "# Completion of " + page.name + " for bash.\n" + name +
-         "() {\n  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]}\n  "
-         "COMPREPLY=()\n" +
-         (page.verbs.empty() ? bash_launcher(page) : bash_verbs(page)) +
-         "}\ncomplete -o default -F " + name + " " + page.name + "\n";
+std::string completions(const CommandPage& page, const std::vector<std::string>& words,
+                        const ValueSource& source) {
+  if (words.empty()) return "";
+  return page.verbs.empty() ? launcher_offers(page, words, source)
+                            : verb_offers(page, words, source);
 }
 
-std::string zsh_completion(const CommandPage& page) {
-  const std::string name = function_name(page);
-  std::string text = "#compdef " + page.name + "\n" + name + "() {\n";
-  if (page.verbs.empty()) {
-    text += "  _arguments -s -S -A '-*' \\\n" + zsh_specs(options_of(page), "    ") +
-            "    '(-)1:program:_path_commands -o' \\\n    '*::arguments:_normal'\n";
-  } else {
-    text += zsh_verbs(page);
-  }
-  // Loaded by its name it is called once; sourced it is only registered.
-  return text + "}\nif [[ $funcstack[1] == " + name + " ]]; then " + name +
-         " \"$@\"; else compdef " + name + " " + page.name + "; fi\n";
-}
-
-std::string fish_completion(const CommandPage& page) {
-  std::string text = "# Completion of " + page.name + " for fish.\n";
-  for (const PageOption* option : options_of(page)) text += fish_option(page, *option, "");
-  for (const PageVerb& verb : page.verbs) {
-    text += "complete -c " + page.name + " -f -n __fish_use_subcommand -a " + first_word(verb) +
-            " -d '" + fish_text(verb.text) + "'\n";
-    const std::string condition = " -n '__fish_seen_subcommand_from " + first_word(verb) + "'";
-    for (const PageOption* option : options_of(verb)) text += fish_option(page, *option, condition);
-  }
-  return text;
+std::optional<std::string> generated_page(const CommandPage& page, std::string_view form) {
+  if (form == "markdown") return markdown_page(page);
+  if (form == "bash") return filled(kBash, page.name);
+  if (form == "zsh") return filled(kZsh, page.name);
+  if (form == "fish") return filled(kFish, page.name);
+  return std::nullopt;
 }
 
 }  // namespace ivy

@@ -254,6 +254,11 @@ std::optional<int> tell(std::string_view first, std::string_view second) {
 int run_rendezvous(int argc, char** argv) {
   const std::string_view first = argc > 0 ? argv[0] : "";
   const std::string_view second = argc > 1 ? argv[1] : "";
+  if (first == "--complete") {
+    std::vector<std::string> words(argv + 1, argv + argc);
+    std::puts(completions(serve_page(), words).c_str());
+    return 0;
+  }
   if (const std::optional<int> told = tell(first, second)) return *told;
   const Result<std::vector<std::string>> words = with_argument_file(argc, argv);
   if (!words.ok()) return complain(words.error());

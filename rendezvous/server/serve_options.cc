@@ -110,6 +110,7 @@ CommandPage serve_page() {
     if (!option.text.empty())
       section.options.push_back(
           {{std::string(option.name)}, std::string(option.value), std::string(option.text)});
+  page.width = help_width();
   page.closing = "docs/store.md says more.\n";
   return page;
 }

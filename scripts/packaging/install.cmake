@@ -11,6 +11,7 @@
 #   lib/ivyrun/hook/sitecustomize.py      this, unless it was told --no-python-hook
 #   lib/systemd/system/ivy-agent@.service
 #   share/man/man1, share/bash-completion, share/zsh, share/fish
+#   share/ivyrun/apps                     what --app NAME runs
 #   share/doc/ivyrun                      licence, docs, examples, templates for sbatch and of configuration
 include(CMakePackageConfigHelpers)
 
@@ -26,28 +27,6 @@ if(TARGET ivy-node)
   install(FILES ${CMAKE_BINARY_DIR}/lib/ivyrun/hook/sitecustomize.py DESTINATION lib/ivyrun/hook
     COMPONENT ivyrun)
 endif()
-
-# The programs print their own man pages and completions: whatever is installed fits the parser.
-install(CODE "
-  foreach(program ivyrun ivyctl ivy-agent ivy-rendezvous)
-    if(NOT EXISTS \"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/\${program}\")
-      continue()
-    endif()
-    foreach(form_and_place man:share/man/man1/\${program}.1 bash:share/bash-completion/completions/\${program}
-            zsh:share/zsh/site-functions/_\${program} fish:share/fish/vendor_completions.d/\${program}.fish)
-      string(REGEX MATCH \"^([a-z]+):(.*)\\$\" ignored \"\${form_and_place}\")
-      set(form \${CMAKE_MATCH_1})
-      set(place \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/\${CMAKE_MATCH_2}\")
-      get_filename_component(folder \"\${place}\" DIRECTORY)
-      file(MAKE_DIRECTORY \"\${folder}\")
-      execute_process(COMMAND \"${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/\${program}\" --generate \${form}
-        OUTPUT_FILE \"\${place}\" RESULT_VARIABLE failed)
-      if(failed)
-        message(FATAL_ERROR \"\${program} --generate \${form}: \${failed}\")
-      endif()
-      message(STATUS \"Installing: \${place}\")
-    endforeach()
-  endforeach()" COMPONENT ivyrun)
 
 install(TARGETS ivycomm EXPORT ivy
   LIBRARY DESTINATION lib COMPONENT comm NAMELINK_COMPONENT comm-dev
@@ -89,6 +68,8 @@ Cflags: -I${includedir}
 ]=])
 install(FILES ${CMAKE_BINARY_DIR}/ivycomm.pc DESTINATION lib/pkgconfig COMPONENT comm-dev)
 
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/launcher/apps DESTINATION share/ivyrun COMPONENT ivyrun FILES_MATCHING PATTERN "*.toml")
+
 # For people and for systemd.
 install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service DESTINATION lib/systemd/system COMPONENT ivyrun)
 install(FILES ${CMAKE_SOURCE_DIR}/LICENSE ${CMAKE_SOURCE_DIR}/README.md DESTINATION share/doc/ivyrun COMPONENT ivyrun)
@@ -102,6 +83,7 @@ install(FILES ${CMAKE_SOURCE_DIR}/scripts/systemd/agent-alice.conf.example
   ${CMAKE_SOURCE_DIR}/scripts/systemd/ivy-agent@.service.d/10-credentials.conf.example
   DESTINATION share/doc/ivyrun/examples/systemd COMPONENT ivyrun)
 if(NOT CMAKE_CROSSCOMPILING)
+  # Man pages and completions, made by the programs.
   install(CODE "execute_process(COMMAND ${CMAKE_SOURCE_DIR}/scripts/packaging/pages ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}
     \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/share ${PROJECT_VERSION} COMMAND_ERROR_IS_FATAL ANY)
   # Pages that the programs print.

@@ -72,11 +72,17 @@ TEST_F(ProgramFactsTest, NamesTheInterpretersThatItTried) {
   EXPECT_EQ(facts.interpreter, "");
   EXPECT_NE(facts.interpreter_error.find("python3 ("), std::string::npos);
   EXPECT_NE(facts.interpreter_error.find("python ("), std::string::npos);
-  EXPECT_TRUE(facts.interpreter_error.ends_with(" in PATH (" + root_ + "/bin)"))
+  EXPECT_NE(facts.interpreter_error.find(" in PATH (" + root_ + "/bin)"), std::string::npos)
       << facts.interpreter_error;
   interpreters_ = {"/no/such/python"};
   EXPECT_EQ(check("train.py").interpreter_error,
-            "no interpreter was found; tried /no/such/python (No such file or directory)");
+            "no interpreter was found; tried /no/such/python (No such file or directory): write "
+            "--python /usr/bin/python3, which is there");
+  std::filesystem::create_symlink("/no/such/python3.12", root_ + "/python3");
+  interpreters_ = {root_ + "/python3"};
+  EXPECT_NE(check("train.py").interpreter_error.find("links to /no/such/python3.12, and /no: "),
+            std::string::npos)
+      << check("train.py").interpreter_error;
 }
 
 // What only the kernel would say otherwise, without the name of what is missing.

@@ -1,4 +1,4 @@
-// Which ways to a stack are tried, what the kernel says about a process, and dumps of torch's.
+// Which ways to a stack are tried, what the kernel says about a process.
 #include "agent/node/hang/stack_ladder.h"
 
 #include <fcntl.h>
@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "agent/node/hang/flight_dump.h"
 #include "agent/node/hang/process_view.h"
 #include "agent/node/workers/python_hook.h"
 
@@ -97,88 +96,19 @@ TEST(ProcessView, OfAChild) {
   EXPECT_FALSE(read_process_view(child, view));
 }
 
-class FlightDumpTest : public testing::Test {
- protected:
-  FlightDumpTest() {
-    std::string name = testing::TempDir() + "flight-XXXXXX";
-    directory_ = mkdtemp(name.data());
-  }
-  ~FlightDumpTest() override { std::filesystem::remove_all(directory_); }
-  void write(const std::string& text) const { std::ofstream(directory_ + "/d-3") << text; }
-  FlightDump dump() const { return {directory_ + "/d-", directory_ + "/d-", 3}; }
-  static FlightDump asked(FlightDump dump) {
-    dump.begin(kSecond);
-    dump.ask(kSecond);
-    return dump;
-  }
-
-  std::string directory_;
-  std::string note_;
-};
-
-TEST_F(FlightDumpTest, NobodyListensAndNothingIsThere) {
-  EXPECT_FALSE(asked(dump()).has_dump_or_question());
-  mkfifo((directory_ + "/d-3.pipe").c_str(), 0600);
-  // A pipe without a reader does not hold us up.
-  EXPECT_FALSE(asked(dump()).has_dump_or_question());
-}
-
-TEST_F(FlightDumpTest, AsksAndWaitsForTheWholeFile) {
-  const std::string pipe = directory_ + "/d-3.pipe";
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const int torch = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
-  write("older");
-  FlightDump dump = asked(this->dump());
-  ASSERT_TRUE(dump.was_asked());
-  char asked = 0;
-  EXPECT_EQ(read(torch, &asked, 1), 1);
-  EXPECT_FALSE(dump.advance(2 * kSecond));
-  write("the newer one");
-  EXPECT_FALSE(dump.advance(2 * kSecond + 1));
-  EXPECT_TRUE(dump.advance(3 * kSecond));
-  EXPECT_EQ(dump.take(100, note_), "the newer one");
-  EXPECT_EQ(dump.take(4, note_), "");
-  EXPECT_NE(note_.find("13 bytes"), std::string::npos) << note_;
-  close(torch);
-}
-
-TEST_F(FlightDumpTest, OneThatDoesNotAnswerHasADeadline) {
-  const std::string pipe = directory_ + "/d-3.pipe";
-  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
-  const int torch = open(pipe.c_str(), O_RDONLY | O_NONBLOCK);
-  FlightDump dump = asked(this->dump());
-  ASSERT_TRUE(dump.was_asked());
-  EXPECT_FALSE(dump.advance(2 * kSecond));
-  EXPECT_TRUE(dump.advance(kSecond + FlightDump::kPatienceNs));
-  EXPECT_EQ(dump.take(100, note_), "");
-  EXPECT_FALSE(note_.empty());
-  close(torch);
-}
-
-TEST_F(FlightDumpTest, ALinkIsNotFollowed) {
-  write("elsewhere");
-  std::filesystem::create_symlink(directory_ + "/d-3", directory_ + "/d-4");
-  FlightDump dump(directory_ + "/d-", directory_ + "/d-", 4);
-  EXPECT_FALSE(asked(dump).has_dump_or_question());
-}
-
 TEST(FlightVariables, OnlyWhereTheUserSaysNothing) {
   JobDirectory directory;
   directory.path = "/job";
   Environment environment;
   add_evidence_variables(environment, directory, 2);
   EXPECT_EQ(*find_variable(environment, "TORCH_FR_BUFFER_SIZE"), "1000");
-  EXPECT_EQ(*find_variable(environment, "TORCH_FR_DUMP_TEMP_FILE"), "/job/flight-2-");
-  EXPECT_EQ(*find_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), "/job/flight-2-");
+  // torch's own dumps stay where the user expects them.
+  EXPECT_EQ(find_variable(environment, "TORCH_FR_DUMP_TEMP_FILE"), nullptr);
   // torch warns at every start about this one.
   EXPECT_EQ(find_variable(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"), nullptr);
-  environment = {{"TORCH_NCCL_TRACE_BUFFER_SIZE", "5"},
-                 {"TORCH_NCCL_DUMP_ON_TIMEOUT", "0"},
-                 {"TORCH_NCCL_DEBUG_INFO_TEMP_FILE", "/x"}};
+  environment = {{"TORCH_NCCL_TRACE_BUFFER_SIZE", "5"}};
   add_evidence_variables(environment, directory, 0);
   EXPECT_EQ(find_variable(environment, "TORCH_FR_BUFFER_SIZE"), nullptr);
-  EXPECT_EQ(find_variable(environment, "TORCH_FR_DUMP_ON_TIMEOUT"), nullptr);
-  EXPECT_EQ(find_variable(environment, "TORCH_FR_DUMP_TEMP_FILE"), nullptr);
 }
 
 }  // namespace

@@ -2,7 +2,6 @@
 
 import contextlib
 import fcntl
-import html.parser
 import json
 import os
 import re
@@ -120,7 +119,7 @@ def test_metrics_are_a_file(local):
     with local.start("--metrics-file", "job.prom", "--name", "bert", "-n", "2", "sleep", "600") as run:
         text = wait_until(lambda: local.exists("job.prom") and local.read("job.prom").decode(), 20,
                           "the file is there")
-        assert re.search(r'^ivyrun_rank_running\{job="[0-9a-f]{32}",rank="1",host=".*"\} 1$', text, re.M), text
+        assert re.search(r'^ivyrun_rank_running\{job_id="[0-9a-f]{32}",rank="1",host=".*"\} 1$', text, re.M), text
         assert 'name="bert"' in text and "ivyrun_rank_memory_bytes{" in text, text
         os.kill(run.pid(), 15)
         run.finish()
@@ -128,53 +127,10 @@ def test_metrics_are_a_file(local):
     assert sorted(os.listdir(local.directory)) == ["job.prom"]
 
 
-class Cells(html.parser.HTMLParser):
-    """The rows of a page's table."""
-
-    def __init__(self, text):
-        super().__init__()
-        self.rows, self.is_cell = [], False
-        self.feed(text)
-
-    def handle_starttag(self, tag, attrs):
-        self.is_cell = tag in ("td", "th")
-        if tag == "tr":
-            self.rows.append([])
-        if self.is_cell:
-            self.rows[-1].append("")
-
-    def handle_endtag(self, tag):
-        self.is_cell = False
-
-    def handle_data(self, data):
-        if self.is_cell:
-            self.rows[-1][-1] += data
-
-
-def test_a_page_for_browsers(local):
-    with local.start("--page", "job.html", "--name", "bert", "-n", "2", "sh", "-c",
-                     "until [ -e go ]; do sleep 0.1; done; [ $RANK = 0 ] || { echo '<broken>' >&2; exit 7; }; "
-                     "sleep 60") as run:
-        page = wait_until(lambda: local.exists("job.html") and local.read("job.html").decode(), 20, "the page is there")
-        rows = Cells(page).rows
-        assert rows[0][:4] == ["rank", "host", "pid", "state"] and len(rows) == 3, page
-        assert [row[0] for row in rows[1:]] == ["0", "1"] and {row[3] for row in rows[1:]} == {"running"}, page
-        assert all(re.fullmatch(r"\d+ MiB", row[5]) for row in rows[1:]), rows
-        assert 'http-equiv="refresh"' in page and "<h1>bert</h1>" in page, page
-        local.file("go")
-        assert run.finish().code == 7
-    page = local.read("job.html").decode()
-    assert "ended with exit code 7" in page and "refresh" not in page, page
-    assert Cells(page).rows[2][3] == "exit 7", page
-    assert re.search(r"<pre>ivyrun: error\[IVY-R001\]: rank 1 failed first .*&lt;broken&gt;.*</pre>", page, re.S), page
-    assert sorted(os.listdir(local.directory)) == ["go", "job.html"]
-
-
 @pytest.mark.parametrize("seconds", [0, 1.5], ids=["the last text alone", "the first one too"])
-@pytest.mark.parametrize("flag", ["--page", "--metrics-file"])
-def test_a_page_that_cannot_be_written_is_said(local, flag, seconds):
-    done = local.run(flag, "/dev/full/job", "-n", "1", "sh", "-c", f"sleep {seconds}; exit 3")
-    assert done.code == 3 and done.err_text.count(f"warning: {flag} /dev/full/job: Not a directory") == 1, done
+def test_a_metrics_file_that_cannot_be_written_is_said(local, seconds):
+    done = local.run("--metrics-file", "/dev/full/job", "-n", "1", "sh", "-c", f"sleep {seconds}; exit 3")
+    assert done.code == 3 and done.err_text.count("warning: --metrics-file /dev/full/job: Not a directory") == 1, done
 
 
 def test_a_full_disk_leaves_the_figures_of_before(local, tmp_path):

@@ -125,7 +125,9 @@ def test_dry_run_starts_nothing_and_shows_everything(hosts):
     for rank in range(4):
         assert re.search(rf"\b{rank}\b", text), done
     assert "10.77.0.1" in text, "the address that workers are given"
-    assert "ivy-node" in text, "the remote command"
+    assert "remote command" not in text, text
+    done = hosts.run("--dry-run", "-v", "-H", "node2", "touch", flag)
+    assert "remote command: " in done.out.decode(), done
 
 
 def test_hostfile(hosts):

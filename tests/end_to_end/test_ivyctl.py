@@ -98,7 +98,7 @@ def test_ps_shows_a_running_job_and_forgets_an_ended_one(local, ctl):
         assert job["world_size"] == 2 and job["running"] == 2 and not job["detached"]
         assert job["command"][0] == "sh" and job["pid"] == run.pid()
         table = ctl.run("ps").out_lines
-        assert table[0].split() == ["JOB", "PID", "STATE", "HOSTS", "RUNNING", "TIME", "COMMAND"]
+        assert table[0].split() == ["JOB", "PID", "STATE", "HOSTS", "RANKS", "TIME", "COMMAND"]
         row = [line for line in table if line.startswith(job["job"][:12])]
         assert row and " running " in row[0] and " 2/2 " in row[0], table
         run.signal(signal.SIGTERM)
@@ -112,7 +112,7 @@ def test_a_job_is_named_by_any_unique_prefix(local, ctl):
         job = ctl.job()["job"]
         unknown = ctl.run("signal", "zzzz", "USR1")
         assert unknown.code == 1 and job[:12] in unknown.err_text, unknown
-        assert "you have no running job whose id begins with \"zzzz\"" in unknown.err_text
+        assert "no running job matches \"zzzz\"" in unknown.err_text and "fix:   running job" in unknown.err_text
         assert ctl.run("signal", job[:10], "CONT").code == 0
         run.signal(signal.SIGTERM)
         run.finish()
@@ -278,7 +278,7 @@ def test_ctrl_c_in_attach_leaves_the_job_alone(local, ctl):
         attached.wait_for(r"line \d+")
         attached.process.send_signal(signal.SIGINT)
         done = attached.finish()
-    assert done.code == 130 and "goes on" in done.err_text, done
+    assert done.code == 130 and "keeps running" in done.err_text, done
     size = os.path.getsize(rank_file(folder, 0))
     wait_until(lambda: os.path.getsize(rank_file(folder, 0)) > size, 5, "the job prints on")
     assert ctl.run("stop", job).code == 0

@@ -25,6 +25,28 @@ def resident_bytes(pid):
         return 1024 * int(re.search(r"VmRSS:\s+(\d+)", file.read())[1])
 
 
+@pytest.mark.parametrize("call", ["input()", "breakpoint()"])
+def test_a_rank_without_input_gets_advice(local, call):
+    local.file("ask.py", f"import os\nif os.environ['RANK'] == '1':\n    {call}\n    pass\nelse:\n    import time; time.sleep(60)\n")
+    done = local.run("-n", "2", "ask.py")
+    assert "note: rank 1 read standard input, which is empty there: only rank 0 gets ivyrun's" in done.own_text(), done
+    assert "--stdin all" in done.own_text(), done
+
+
+def test_long_lines_without_labels_stay_whole(local):
+    program = "import sys; sys.stdout.write('{' + 'a' * 200000 + '}\\n')"
+    done = local.run("-n", "2", "--label", "none", "python3", "-c", program)
+    assert sorted(map(len, done.out_lines)) == [200002, 200002], [len(line) for line in done.out_lines]
+    program = "import sys; sys.stdout.write('a' * 2000000 + '\\n')"
+    done = local.run("-n", "2", "--label", "none", "python3", "-c", program)
+    assert "1 long lines of rank 1 were split on the console" in done.own_text(), done.own_text()
+
+
+def test_torchs_own_prefix_is_not_shown_twice(local):
+    done = local.run("-n", "2", "sh", "-c", "echo \"[rank$RANK]: Traceback\"; echo '[rank7]: other'")
+    assert sorted(text for _, _, text in done.labelled()) == ["Traceback", "Traceback", "[rank7]: other", "[rank7]: other"], done
+
+
 def test_label_says_rank_and_host(local):
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "sh", "-c",
                      "echo to out; echo to err >&2")

@@ -100,7 +100,7 @@ def test_exit_code_and_cause(slurm):
 
 
 def test_dry_run_says_what_listens(slurm):
-    done = slurm.run(FOUR, "--dry-run", "/bin/true")
+    done = slurm.run(FOUR, "--dry-run", "-v", "/bin/true")
     assert done.code == 0, done
     text = done.out.decode()
     assert re.search(r"^remote command: srun .*--overlap.*--input=all", text, re.M), done

@@ -11,8 +11,7 @@
 namespace ivy::fuzz {
 
 void flight_record(std::string_view bytes) {
-  const Result<FlightRecord> record =
-      bytes.starts_with('{') ? read_flight_json(bytes, "gloo") : read_flight_record(bytes);
+  const Result<FlightRecord> record = read_flight_record(bytes, "gloo");
   if (!record.ok()) {
     IVY_ASSERT(!record.error().message.empty());
     return;

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/options/app_table.h"
+#include "launcher/options/app_file.h"
 #include "launcher/options/tf_roles.h"
 #include "launcher/plan/framework_variables.h"
 #include "launcher/plan/worker_ports.h"
@@ -81,7 +81,7 @@ std::string words(const AppServer& server) {
 
 void use_app(Options& options, const char* name) {
   options.app = App::kRoles;
-  options.app_spec = app_named(name).value();
+  options.app_spec = find_app(name, {IVY_APPS}).value();
 }
 
 TEST(FrameworkVariablesTest, EveryWorkerGetsWhatMisleadsNobody) {
@@ -168,7 +168,9 @@ TEST(AppPlanTest, EveryRankIsAClientOfXgboostsTracker) {
   EXPECT_EQ(job.app(0, 0).servers_size(), 1);
   EXPECT_EQ(job.app(0, 1).servers_size(), 0);
   EXPECT_TRUE(job.app(1, 1).has_client());
-  EXPECT_EQ(job.app(1, 1).client_environment(3).value(), "3");
+  const AppPlan last = job.app(1, 1);
+  EXPECT_EQ(last.client_environment(1).name(), "DMLC_TASK_ID");
+  EXPECT_EQ(last.client_environment(1).value(), "3");
 }
 
 TEST(AppPlanTest, TheChiefOfParameterServersIsTheProgram) {
@@ -213,7 +215,48 @@ TEST(AppPlanTest, RolesOfOnesOwn) {
   EXPECT_EQ(port_count(job.options.app_spec), 2);
   for (const char* bad : {"x", "=y", "a-b=y", "a@some=y", "a=", "a='x"})
     EXPECT_FALSE(parse_role(bad).ok()) << bad;
-  EXPECT_FALSE(app_named("spark").ok());
+}
+
+TEST(AppFileTest, EveryAppOfThePackageIsRead) {
+  for (const char* name : {"dask", "ray", "sglang", "tf-ps", "vllm", "xgboost"}) {
+    const Result<AppSpec> app = find_app(name, {"/nowhere", IVY_APPS});
+    ASSERT_TRUE(app.ok()) << app.error().message;
+    EXPECT_EQ(app->name, name);
+    EXPECT_FALSE(app->roles.empty());
+  }
+  const Result<AppSpec> none = find_app("spark", {IVY_APPS});
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().message,
+            "\"spark\" is not one of dask, jax-service, ray, sglang, tf-ps, vllm, xgboost");
+}
+
+TEST(AppFileTest, MistakesAreNamedWithTheirLine) {
+  struct Case {
+    const char* text;
+    const char* why;
+  };
+  const std::string role = "[[role]]\nname = \"db\"\ncommand = [\"db\"]\n";
+  ASSERT_TRUE(parse_app(role, "a.toml", "a").ok());
+  for (const Case& one :
+       {Case{"x = ", "a.toml:1: "},
+        {"port = 1\n", "a.toml:1: unknown key \"port\"; known are client, "},
+        {"client = \"twice\"\n", "a.toml:1: client is \"twice\", and not one of once,"},
+        {"ready-command = \"x\"\n", "a.toml:1: ready-command is not a list of texts"},
+        {"client-environment = { \"a b\" = \"c\" }\n", "a.toml:1: a variable is NAME"}}) {
+    const Result<AppSpec> app = parse_app(one.text + role, "a.toml", "a");
+    ASSERT_FALSE(app.ok()) << one.text;
+    EXPECT_TRUE(app.error().message.starts_with(one.why)) << app.error().message;
+  }
+  for (const Case& one :
+       {Case{"ports = 99\n", "a.toml:4: ports is not a number from 0 to 64"},
+        {"ready = \"port\"\n", "a.toml:1: ready of role db is \"port\" or a path such as"},
+        {"on = \"second\"\n", "a.toml:4: on is \"second\", and not one of every, first, others"}}) {
+    const Result<AppSpec> app = parse_app(role + one.text, "a.toml", "a");
+    ASSERT_FALSE(app.ok()) << one.text;
+    EXPECT_TRUE(app.error().message.starts_with(one.why)) << app.error().message;
+  }
+  EXPECT_EQ(parse_app("client = \"once\"", "a.toml", "a").error().message,
+            "a.toml:1: an app has 1 to 32 roles: [[role]]");
 }
 
 TEST(WorkerPortsTest, AreAskedForWhereEveryRankListens) {

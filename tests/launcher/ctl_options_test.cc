@@ -87,12 +87,10 @@ TEST(CtlOptions, EveryVerbHasAPageOfItsOwn) {
        {"ps", "logs", "signal", "stop", "attach", "why", "stack", "status", "explain", "config"}) {
     const std::string text = parse_ctl_command_line({verb, "--help"})->text_to_print;
     EXPECT_TRUE(text.starts_with("usage: ivyctl " + std::string(verb))) << text;
-    for (const char* form : {"man", "markdown", "bash", "zsh", "fish"})
-      EXPECT_NE(parse_ctl_command_line({"--generate", form})->text_to_print.find(verb),
-                std::string::npos)
-          << form;
+    for (const Words& words : {Words{"--generate", "markdown"}, Words{"--complete", ""}})
+      EXPECT_NE(parse_ctl_command_line(words)->text_to_print.find(verb), std::string::npos);
   }
-  EXPECT_FALSE(parse_ctl_command_line({"--generate", "html"}).ok());
+  EXPECT_FALSE(parse_ctl_command_line({"--generate", "man"}).ok());
 }
 
 TEST(CtlOptions, OutputForPrograms) {
@@ -132,9 +130,10 @@ TEST(ChooseJob, AnyUniquePrefixOrTheOnlyOne) {
   EXPECT_EQ(choose_job("aa", two)->place.job_id, "aa11");
   EXPECT_EQ(choose_job("ab22", two)->place.job_id, "ab22");
   EXPECT_EQ(choose_job("", {job("aa11")})->place.job_id, "aa11");
-  EXPECT_EQ(choose_job("a", two).error().fix, "one of aa11, ab22");
-  EXPECT_EQ(choose_job("", two).error().fix, "one of aa11, ab22");
-  EXPECT_EQ(choose_job("zz", two).error().fix, "one of aa11, ab22");
+  EXPECT_EQ(choose_job("a", two).error().fix, "running jobs: aa11, ab22");
+  EXPECT_EQ(choose_job("", two, {{"aa11", "bert"}}).error().fix, "running jobs: aa11 (bert), ab22");
+  EXPECT_EQ(choose_job("zz", two).error().fix,
+            "running jobs: aa11, ab22; finished jobs: ivyctl ps -a");
   EXPECT_EQ(choose_job("", {}).error().code, Code::kNotFound);
 }
 

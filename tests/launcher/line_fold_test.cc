@@ -57,6 +57,34 @@ TEST(LineFold, RepeatedLinesMeetOneByOne) {
   EXPECT_EQ(due(fold, 0), "0-1 x\n0-1 x\n");
 }
 
+TEST(LineFold, TracebacksAreOneTextAndFold) {
+  LineFold fold;
+  fold.set_everyone(3);
+  const char* lines[] = {"Traceback (most recent call last):", "  File \"a.py\", line 1",
+                         "KeyboardInterrupt"};
+  // Two ranks print the same traceback in turn, a third another one.
+  for (const char* line : lines)
+    for (const int rank : {0, 1}) fold.add(rank, 2, line, 0);
+  for (const char* line : {lines[0], "  File \"b.py\", line 2", "ValueError: x"})
+    fold.add(2, 2, line, 0);
+  EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs),
+            "!0-1 Traceback (most recent call last):\n  File \"a.py\", line 1\nKeyboardInterrupt\n"
+            "!2 Traceback (most recent call last):\n  File \"b.py\", line 2\nValueError: x\n");
+  EXPECT_TRUE(fold.is_empty());
+}
+
+TEST(LineFold, AnUnfinishedTracebackLeavesInTime) {
+  LineFold fold;
+  fold.set_everyone(2);
+  fold.add(0, 2, "Traceback (most recent call last):", 0);
+  fold.add(0, 1, "other", 1);
+  fold.add(0, 2, "  File", 2);
+  EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs),
+            "!0 Traceback (most recent call last):\n  File\n0 other\n");
+  fold.add(0, 2, "ValueError", 3);
+  EXPECT_EQ(due(fold, 10 * LineFold::kWindowNs), "!0 ValueError\n");
+}
+
 TEST(LineFold, StreamsAreApart) {
   LineFold fold;
   fold.set_everyone(2);

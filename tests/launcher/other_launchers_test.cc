@@ -22,8 +22,7 @@ TEST(OtherLaunchers, ThePageSaysWhatEachIs) {
   const std::string page = coming_from_page();
   for (const std::string_view line :
        {"\n## accelerate\n", "- `--num-processes`: `--num-proc N`: ", "- `--nnodes`: the same: ",
-        "- `--rdzv-conf`: accepted, without effect: ", "- `--include`: the same: ",
-        "- `--rankfile`: refused: "})
+        "- `--rdzv-conf`: ignored: ", "- `--include`: the same: ", "- `--mca`: rejected: "})
     EXPECT_NE(page.find(line), std::string::npos) << line;
 }
 

@@ -594,6 +594,7 @@ TEST_F(OutputTest, ShowsTheNewestProgressStateBelowTheLines) {
 }
 
 TEST_F(OutputTest, SurvivesAStoppedTerminal) {
+  options_.dedup = false;
   lend_terminal();
   (void)make_two_ranks();
   for (int i = 0; i < 2000; ++i) give(0, 1, "line " + std::to_string(i) + "\n");

@@ -376,10 +376,10 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_NE(line_of("NCCL_PROFILER_PLUGIN=... ").find("set on the host, because"),
             std::string::npos);
   EXPECT_NE(line_of("NCCL_DEBUG_FILE=... ").find("set on the host, because"), std::string::npos);
-  EXPECT_NE(line_of("TORCH_FR_DUMP_TEMP_FILE=... ").find("set on the host"), std::string::npos);
+  EXPECT_NE(line_of("TORCH_FR_BUFFER_SIZE=... ").find("set on the host"), std::string::npos);
   EXPECT_NE(text->find("taken away from every worker: OMPI_COMM_WORLD_RANK"), std::string::npos);
   EXPECT_NE(text->find("rank 1 on n0: "), std::string::npos);
-  EXPECT_NE(text->find("AWS_SECRET (-x NAME passes one)"), std::string::npos);
+  EXPECT_NE(text->find("AWS_SECRET (send one with -x"), std::string::npos);
   EXPECT_EQ(text->find("CUDA_VISIBLE_DEVICES=3"), std::string::npos) << "the head's stays here";
   job.options.exports = {"NCCL_DEBUG=INFO"};
   job.host_plan();
@@ -481,7 +481,7 @@ TEST(NotPassedTest, NamesWhatOtherHostsDoNotGet) {
   Job job;
   job.caller.push_back({"MY_DATA", "/d"});
   EXPECT_EQ(not_passed_line(job.inputs()),
-            "not passed to other hosts: AWS_SECRET, MY_DATA (-x NAME passes one)");
+            "not sent to other hosts: AWS_SECRET, MY_DATA (send one with -x NAME)");
   job.options.exports = {"MY_DATA"};
   job.from_files = {{"AWS_SECRET", "x"}};
   EXPECT_EQ(not_passed_line(job.inputs()), "");
@@ -501,7 +501,7 @@ TEST(WorkerEnvironmentTest, AProxyOfTheNetworkIsPassedOnAndAPasswordIsNot) {
   EXPECT_EQ(value(worker, "no_proxy"), ".example,10.0.0.1");
   EXPECT_EQ(value(worker, "NO_PROXY"), ".example,10.0.0.1") << "some libraries read this one";
   EXPECT_EQ(not_passed_line(job.inputs()),
-            "not passed to other hosts: HTTPS_PROXY, all_proxy (-x NAME passes one)");
+            "not sent to other hosts: HTTPS_PROXY, all_proxy (send one with -x NAME)");
   job.caller[3] = {"NO_PROXY", "*"};
   EXPECT_EQ(value(job.worker(), "no_proxy"), "*") << "urllib takes it for all alone only";
   EXPECT_EQ(value(job.worker(), "NO_PROXY"), "*");

@@ -27,7 +27,7 @@ CommandPage page_with_verbs() {
 
 TEST(CommandPage, HelpIsDailyOrWhole) {
   const std::string daily = help_text(page(), HelpLength::kDaily);
-  EXPECT_NE(daily.find("  -n, --number N                how many"), std::string::npos) << daily;
+  EXPECT_NE(daily.find("  -n, --number N          how many"), std::string::npos) << daily;
   EXPECT_EQ(daily.find("--kind"), std::string::npos);
   EXPECT_NE(help_text(page(), HelpLength::kAll).find("      --kind auto|none|FILE"),
             std::string::npos);
@@ -48,20 +48,52 @@ TEST(CommandPage, ValuesAreWordsFilesOrFolders) {
   EXPECT_FALSE(words.is_directory);
 }
 
-TEST(CommandPage, EveryFormNamesEveryFlag) {
-  for (const char* form : {"man", "markdown", "bash", "zsh", "fish"}) {
-    const std::string text = *generated_page(page(), form);
-    for (const std::string flag : {"number", "kind"})
-      EXPECT_NE(text.find(flag), std::string::npos) << form << " " << flag;
-    EXPECT_NE(generated_page(page_with_verbs(), form)->find("json"), std::string::npos) << form;
+TEST(CommandPage, HelpFitsTheWidth) {
+  CommandPage narrow = page();
+  narrow.width = 40;
+  narrow.description = "A description that is longer than forty columns and is wrapped.";
+  narrow.sections[0].options[0].text = "a text that does not fit into the rest of one line";
+  std::string text = help_text(narrow, HelpLength::kAll);
+  while (!text.empty()) {
+    const std::string line = text.substr(0, text.find('\n'));
+    EXPECT_LE(line.size(), 40u) << line;
+    text.erase(0, line.size() + 1);
   }
-  EXPECT_FALSE(generated_page(page(), "html"));
 }
 
-TEST(CommandPage, QuotesWhatTheFormReads) {
-  EXPECT_NE(zsh_completion(page()).find("it'\\''s"), std::string::npos);
-  EXPECT_NE(fish_completion(page()).find("it\\'s"), std::string::npos);
-  EXPECT_NE(man_page(page()).find("it\\(aqs \\(gaN\\(ga"), std::string::npos);
+TEST(CommandPage, DailyHelpShowsTheFirstClause) {
+  EXPECT_EQ(help_text(page(), HelpLength::kDaily).find("it's `N`"), std::string::npos);
+}
+
+TEST(Completions, FlagsAndValuesOfALauncher) {
+  const CommandPage launcher = page();
+  EXPECT_EQ(completions(launcher, {"--ki"}), "--kind\twhich\n");
+  EXPECT_EQ(completions(launcher, {"--kind", "a"}), "auto\n");
+  EXPECT_EQ(completions(launcher, {"--kind", "x"}), "@files\n");
+  EXPECT_EQ(completions(launcher, {"--kind=n"}), "--kind=none\n");
+  EXPECT_EQ(completions(launcher, {"--kind", "=", "n"}), "none\n");
+  EXPECT_EQ(completions(launcher, {"--np", "2", "py"}), "@program 3\n");
+  EXPECT_EQ(completions(launcher, {"-n", "2", "x.py", "--ki"}), "@program 3\n");
+}
+
+TEST(Completions, VerbsJobsAndFlags) {
+  CommandPage ctl = page_with_verbs();
+  ctl.verbs.push_back({"logs", "logs [JOB]", "show output", {}, "", {}});
+  const auto jobs = [](std::string_view value) {
+    return value == "JOB" ? std::vector<std::string>{"bert", "3f2a"} : std::vector<std::string>{};
+  };
+  EXPECT_EQ(completions(ctl, {"l"}), "logs\tshow output\n");
+  EXPECT_EQ(completions(ctl, {"ps", "--j"}), "--json\tfor programs\n");
+  EXPECT_EQ(completions(ctl, {"logs", "b"}, jobs), "bert\n");
+  EXPECT_EQ(completions(ctl, {"nothing", "b"}, jobs), "");
+}
+
+TEST(CommandPage, FormsOfAPage) {
+  for (const char* form : {"markdown", "bash", "zsh", "fish"})
+    EXPECT_NE(generated_page(page(), form)->find(form[0] == 'm' ? "--kind" : "tool_x"),
+              std::string::npos)
+        << form;
+  EXPECT_FALSE(generated_page(page(), "man"));
   EXPECT_NE(markdown_item("x", "<b>").find("&lt;b>"), std::string::npos);
 }
 

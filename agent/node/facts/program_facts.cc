@@ -251,6 +251,34 @@ void check_executable(const ProgramRequest& request, ProgramFacts& facts) {
                                                    : errno_text(error)));
 }
 
+// "links to /home/bob/py/bin/python3.12, and /home/bob may not be entered": why a file that may be
+// there cannot be run. Empty: nothing more is known.
+std::string why_unreachable(const std::string& path) {
+  char target[PATH_MAX];
+  const ssize_t length = readlink(path.c_str(), target, sizeof target - 1);
+  const std::string folder = path.substr(0, path.rfind('/'));
+  const std::string meant =
+      length > 0 ? absolute_path(std::string(target, static_cast<std::size_t>(length)), folder)
+                 : path;
+  const std::string link = length > 0 ? "links to " + meant : "";
+  for (std::size_t at = meant.find('/', 1); at != std::string::npos; at = meant.find('/', at + 1)) {
+    const std::string parent = meant.substr(0, at);
+    if (access(parent.c_str(), X_OK) == 0) continue;
+    if (errno != EACCES && link.empty()) return "";
+    const std::string closed =
+        errno == EACCES ? parent + " may not be entered" : parent + ": " + errno_text(errno);
+    return link + (link.empty() ? "" : ", and ") + closed;
+  }
+  return link;
+}
+
+// Pythons that a host may have where nobody looked.
+std::string other_python() {
+  for (const char* path : {"/usr/bin/python3", "/usr/local/bin/python3", "/opt/conda/bin/python3"})
+    if (access(path, X_OK) == 0) return path;
+  return "";
+}
+
 void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
   std::string tried;
   bool looked_in_path = false;
@@ -263,13 +291,16 @@ void find_interpreter(const ProgramRequest& request, ProgramFacts& facts) {
       facts.interpreter_version = python_version(facts.interpreter);
       return;
     }
-    tried +=
-        (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) + ")";
+    const std::string why = candidate.starts_with('/') ? why_unreachable(candidate) : "";
+    tried += (tried.empty() ? "" : ", ") + candidate + " (" + errno_text(error ? error : ENOENT) +
+             (why.empty() ? "" : ": " + why) + ")";
     looked_in_path = looked_in_path || candidate.find('/') == std::string::npos;
   }
   facts.interpreter_error =
       tried.empty() ? "no interpreter was asked for" : "no interpreter was found; tried " + tried;
   if (looked_in_path) facts.interpreter_error += " in " + path_text(facts.search_path);
+  if (const std::string other = other_python(); !other.empty())
+    facts.interpreter_error += ": write --python " + other + ", which is there";
 }
 
 std::string version_in_name(std::string_view name) {

@@ -13,7 +13,6 @@ namespace ivy {
 namespace {
 
 constexpr std::string_view kTrace = "fr_trace_json?backend=";
-constexpr std::string_view kDumpFile = "fr_dump_file?backend=";
 constexpr std::string_view kOldNccl = "dump_nccl_trace_json?onlyactive=false";
 constexpr std::string_view kGloo = "gloo";
 constexpr std::string_view kNccl = "nccl";
@@ -130,10 +129,6 @@ void FlightServer::leave_out(std::size_t bytes, std::size_t limit) {
 
 void FlightServer::keep(const std::string& body) {
   const std::string& question = questions_.front();
-  if (question.starts_with(kDumpFile)) {
-    writes_file_ = true;
-    return;
-  }
   if (!says_anything(body)) return;
   const bool is_trace = question.starts_with(kTrace);
   if (body == last_answer_) {
@@ -145,9 +140,7 @@ void FlightServer::keep(const std::string& body) {
   if (json.empty()) return leave_out(body.size(), room_);
   room_ -= json.size();
   const std::string backend = is_trace ? question.substr(kTrace.size()) : std::string(kNccl);
-  const bool is_complete = !is_trace || backend == kGloo;
-  records_.push_back({backend, std::move(json), is_complete});
-  if (!is_complete) questions_.push_back(std::string(kDumpFile) + backend);
+  records_.push_back({backend, std::move(json), !is_trace || backend == kGloo});
 }
 
 // This torch has one record for all.
@@ -160,12 +153,6 @@ void FlightServer::other_backends_are_unknown() {
 void FlightServer::next_question() {
   socket_.reset();
   questions_.pop_front();
-}
-
-bool FlightServer::has_record_of_nccl() const {
-  return std::any_of(records_.begin(), records_.end(), [](const Record& record) {
-    return std::string_view(record.backend).starts_with(kNccl);
-  });
 }
 
 std::vector<FlightServer::Record> FlightServer::take(std::string& note) {

@@ -4,7 +4,7 @@
 //
 // What the server answers is a matter of torch's version: 2.11 knows the record of Gloo and that of
 // its older NCCL backend, 2.15 that of any backend, of which only Gloo's is complete: of others it
-// leaves out what is over, and can write the whole into a file instead.
+// leaves out what is over.
 #pragma once
 
 #include <cstddef>
@@ -37,10 +37,6 @@ class FlightServer {
 
   // Progresses as far as it can without blocking. True: the exchange is over.
   bool advance(std::uint64_t now_ns);
-  // True: it has given the record of a backend of NCCL.
-  bool has_record_of_nccl() const;
-  // True: torch has been told to write a whole record into its file as well.
-  bool writes_file() const { return writes_file_; }
   // The records that say anything. `note`: why one is missing, if there is anything to say.
   std::vector<Record> take(std::string& note);
 
@@ -64,7 +60,6 @@ class FlightServer {
   std::string heard_;
   std::size_t length_ = 0;  // The head's and the body's together; 0: not known yet.
   std::vector<Record> records_;
-  bool writes_file_ = false;
   std::string last_answer_;  // The newest that says anything.
   std::string note_;
 };

@@ -11,7 +11,6 @@
 #include <string>
 #include <utility>
 
-#include "agent/node/hang/flight_dump.h"
 #include "agent/node/hang/flight_server.h"
 #include "agent/node/hang/process_view.h"
 #include "agent/node/hang/stack_ladder.h"
@@ -163,7 +162,6 @@ class Look {
   void begin(const std::vector<ProcessStat>& all, std::uint64_t now_ns) {
     pid_ = subject_.lives ? process_below_shells(subject_.pid, all) : subject_.pid;
     evidence_.set_pid(pid_);
-    if (request_.flight_bytes > 0) begin_flight(now_ns);
     evidence_.set_nccl_warning(last_nccl_warning(group_.environment, pid_));
     if (!subject_.lives || !read_process_view(pid_, view_)) return end("it has ended");
     describe();
@@ -173,8 +171,7 @@ class Look {
                       holds_open(pid_, hook_file());
     facts_.native = request_.native;
     facts_.light = request_.light;
-    // A stopped process answers nobody.
-    ask_for_flight(now_ns);
+    if (request_.flight_bytes > 0) ask_for_flight();
     const std::vector<StackWay> ways = stack_ways(facts_);
     ways_.assign(ways.begin(), ways.end());
     next_way(now_ns);
@@ -210,9 +207,8 @@ class Look {
   bool advance(std::uint64_t now_ns) {
     if (tool_ && tool_->advance(now_ns)) tool_ended(now_ns);
     if (hook_ && hook_->advance(now_ns)) hook_ended(now_ns);
-    if (server_ && !server_is_over_ && server_->advance(now_ns)) server_ended(now_ns);
-    if (flight_ && !flight_is_over_) flight_is_over_ = flight_->advance(now_ns);
-    return is_over_ && (!flight_ || flight_is_over_) && (!server_ || server_is_over_);
+    if (server_ && !server_is_over_) server_is_over_ = server_->advance(now_ns);
+    return is_over_ && (!server_ || server_is_over_);
   }
 
   RankEvidence take(std::uint64_t& flight_room) {
@@ -222,60 +218,27 @@ class Look {
       if (hook_) take_hook_answer();
       end("no answer in time");
     }
-    if (flight_) take_flight(flight_room);
+    if (server_) take_flight(flight_room);
     return std::move(evidence_);
   }
 
  private:
-  void begin_flight(std::uint64_t now_ns) {
-    std::string file = value_of(group_.environment, "TORCH_FR_DUMP_TEMP_FILE");
-    if (file.empty()) file = value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE");
-    flight_.emplace(std::move(file),
-                    value_of(group_.environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"), subject_.rank);
-    flight_->begin(now_ns);
-    flight_is_over_ = !flight_->has_dump_or_question();
-  }
-
-  // The worker server first, which answers in milliseconds; a stopped process answers nobody.
-  void ask_for_flight(std::uint64_t now_ns) {
-    if (!flight_) return;
+  // torch's worker server answers in milliseconds, a stopped process not at all.
+  void ask_for_flight() {
     const std::string socket = flight_socket(hook_file());
     if (!was_stopped() && access(socket.c_str(), F_OK) == 0)
       server_.emplace(socket, request_.flight_bytes);
-    else
-      ask_by_pipe(now_ns);
-  }
-
-  void ask_by_pipe(std::uint64_t now_ns) {
-    flight_->ask(now_ns);
-    flight_is_over_ = !flight_->has_dump_or_question();
-  }
-
-  void server_ended(std::uint64_t now_ns) {
-    server_is_over_ = true;
-    // The pipe has no reader where NCCL is not used.
-    if (!server_->has_record_of_nccl()) return ask_by_pipe(now_ns);
-    if (!server_->writes_file()) return;
-    flight_->await_new(now_ns);
-    flight_is_over_ = false;
   }
 
   void take_flight(std::uint64_t& flight_room) {
     std::string note;
-    if (server_)
-      for (FlightServer::Record& record : server_->take(note)) {
-        if (record.json.size() > flight_room) continue;
-        flight_room -= record.json.size();
-        FlightJson& added = *evidence_.add_flight_json();
-        added.set_backend(std::move(record.backend));
-        added.set_complete(record.is_complete);
-        added.set_json(std::move(record.json));
-      }
-    // What torch has just said is newer than a file of long ago.
-    if (evidence_.flight_json_size() == 0 || flight_->is_new()) {
-      std::string bytes = flight_->take(flight_room, note);
-      flight_room -= bytes.size();
-      evidence_.set_flight_record(std::move(bytes));
+    for (FlightServer::Record& record : server_->take(note)) {
+      if (record.json.size() > flight_room) continue;
+      flight_room -= record.json.size();
+      FlightJson& added = *evidence_.add_flight_json();
+      added.set_backend(std::move(record.backend));
+      added.set_complete(record.is_complete);
+      added.set_json(std::move(record.json));
     }
     evidence_.set_flight_note(std::move(note));
   }
@@ -369,8 +332,6 @@ class Look {
   std::unique_ptr<ToolRun> tool_;
   std::string complaint_;           // Why the last tool failed.
   std::optional<HookAnswer> hook_;  // As long as it is asked.
-  std::optional<FlightDump> flight_;
-  bool flight_is_over_ = false;
   std::optional<FlightServer> server_;
   bool server_is_over_ = false;
   bool is_over_ = false;

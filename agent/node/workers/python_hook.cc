@@ -360,25 +360,6 @@ Result<void> write_file(const std::string& path, std::string_view text) {
   return errno_error(Code::kUnavailable, path, errno);
 }
 
-void add_flight_variables(Environment& environment, const JobDirectory& directory,
-                          std::uint32_t generation) {
-  // torch appends the rank, to the pipe's name ".pipe" too.
-  const std::string stem = directory.path + "/flight-" + std::to_string(generation) + "-";
-  if (!is_set(environment, "TORCH_FR_BUFFER_SIZE") &&
-      !is_set(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"))
-    set_variable(environment, "TORCH_FR_BUFFER_SIZE", kFlightEntries);
-  if (!is_set(environment, "TORCH_FR_DUMP_ON_TIMEOUT") &&
-      !is_set(environment, "TORCH_NCCL_DUMP_ON_TIMEOUT"))
-    set_variable(environment, "TORCH_FR_DUMP_ON_TIMEOUT", "1");
-  if (!is_set(environment, "TORCH_FR_DUMP_TEMP_FILE") &&
-      !is_set(environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE")) {
-    set_variable(environment, "TORCH_FR_DUMP_TEMP_FILE", stem);
-    set_variable(environment, "TORCH_NCCL_DEBUG_INFO_TEMP_FILE", stem);
-  }
-  if (!is_set(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE"))
-    set_variable(environment, "TORCH_NCCL_DEBUG_INFO_PIPE_FILE", stem);
-}
-
 void add_nccl_variables(Environment& environment, const JobDirectory& directory,
                         std::uint32_t generation) {
   if (is_set(environment, "NCCL_DEBUG") || is_set(environment, "NCCL_DEBUG_FILE")) return;
@@ -437,7 +418,9 @@ std::string flight_socket(const std::string& stack_file) { return stack_file + "
 
 void add_evidence_variables(Environment& environment, const JobDirectory& directory,
                             std::uint32_t generation) {
-  add_flight_variables(environment, directory, generation);
+  if (!is_set(environment, "TORCH_FR_BUFFER_SIZE") &&
+      !is_set(environment, "TORCH_NCCL_TRACE_BUFFER_SIZE"))
+    set_variable(environment, "TORCH_FR_BUFFER_SIZE", kFlightEntries);
   add_nccl_variables(environment, directory, generation);
 }
 

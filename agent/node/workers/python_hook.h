@@ -50,12 +50,9 @@ std::string stack_file(const JobDirectory& directory, std::uint32_t generation, 
 // first process group of torch's to its end; mode 0600.
 std::string flight_socket(const std::string& stack_file);
 
-// Adds the variables that let torch and NCCL leave evidence in the job's directory, each only where
-// the worker's environment does not say otherwise. torch's flight recorder: how much it keeps,
-// where it dumps on a watchdog's timeout, and the pipe by which it is asked for a dump. Older names
-// of the same variables are respected. (Of two names for one thing torch warns about the older, so
-// that one is only set where the warning comes with a dump.) NCCL's warnings, which it does not
-// print unless asked: one file for each process; none where NCCL_DEBUG or NCCL_DEBUG_FILE is set.
+// What `ivyctl why` needs: the size of torch's flight record, unless the user has set it or its
+// older name, and a file for NCCL's warnings, one for each process, unless NCCL_DEBUG or
+// NCCL_DEBUG_FILE is set.
 void add_evidence_variables(Environment& environment, const JobDirectory& directory,
                             std::uint32_t generation);
 // Adds this build's profiler plug-in for NCCL (comm/nccl_profiler), unless the user has one or

@@ -9,8 +9,6 @@ import threading
 import time
 
 RANK = int(os.environ["RANK"])
-FLIGHT = os.environ["TORCH_FR_DUMP_TEMP_FILE"] + str(RANK)
-PIPE = os.environ["TORCH_NCCL_DEBUG_INFO_PIPE_FILE"] + str(RANK) + ".pipe"
 
 
 def where_two_is():
@@ -21,20 +19,30 @@ def where_others_are():
     time.sleep(1000)
 
 
-def write_flight_record(dumps):
-    """What torch's monitor does with the record that a real torch wrote (flight_dumps/record.py)."""
-    with open(os.path.join(dumps, f"absent-{RANK}.pickle"), "rb") as file:
+def flight_socket():
+    """Where ivyrun's hook lets torch's worker server listen."""
+    hook = next(finder for finder in sys.meta_path if type(finder).__name__ == "_FlightServer")
+    return hook.path
+
+
+def serve_flight_record(records):
+    """Answers as torch's worker server does, with the record that a real torch gave (flight_dumps/record.py)."""
+    with open(os.path.join(records, f"absent-{RANK}.json"), "rb") as file:
         record = file.read()
-    with open(FLIGHT, "wb") as file:
-        file.write(record)
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(flight_socket())
+    listener.listen()
+    threading.Thread(target=answer_with_record, args=(listener, record), daemon=True).start()
 
 
-def serve_flight_pipe(dumps):
-    """torch listens on this pipe and dumps when anything is written into it."""
-    os.mkfifo(PIPE, 0o600)
-    pipe = os.open(PIPE, os.O_RDWR)
-    while os.read(pipe, 100):
-        write_flight_record(dumps)
+def answer_with_record(listener, record):
+    while True:
+        connection, _ = listener.accept()
+        with connection:
+            asked = connection.recv(1000)
+            known = b"backend=gloo " in asked
+            connection.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%s" % (len(record), record) if known
+                               else b"HTTP/1.1 404 Not Found\r\nContent-Length: 1\r\n\r\n.")
 
 
 def serve_health():
@@ -96,9 +104,7 @@ def main():
                        "socket.cc:512 NCCL WARN an earlier one\n\n[2026-11-22 06:00:01] a:77:78 [0] "
                        "socket.cc:538 NCCL WARN socketPollConnect: no route\n")
     if kind in ("flight", "abort"):
-        threading.Thread(target=serve_flight_pipe, args=sys.argv[2:3], daemon=True).start()
-        while not os.path.exists(PIPE):
-            time.sleep(0.01)
+        serve_flight_record(sys.argv[2])
     if kind == "health":
         serve_health()
     print("ready", os.environ["IVY_JOB_ID"], "pid", os.getpid(), flush=True)
@@ -113,7 +119,6 @@ def main():
             libc.pause()
     if kind == "abort" and RANK == 0:
         time.sleep(1)
-        write_flight_record(sys.argv[2])
         sys.stderr.write("[rank0]: Watchdog caught collective operation timeout: WorkNCCL(...)\n")
         sys.stderr.flush()
         os.kill(os.getpid(), signal.SIGABRT)

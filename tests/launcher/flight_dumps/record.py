@@ -2,8 +2,7 @@
 
     ivyrun -n 3 python record.py CASE DIRECTORY       absent, differ, sizes or well
 
-Wants torch from 2.10 on. What it writes is torch's own; lib/pythonX.Y/site-packages may then be
-overwritten by a path of the same length.
+Needs torch 2.10 or newer.
 """
 import datetime
 import os
@@ -30,8 +29,6 @@ def dump():
     # What torch's worker server answers with.
     with open(os.path.join(directory, f"{case}-{rank}.json"), "wb") as file:
         file.write(c10d._dump_fr_trace_json(True, True, "gloo") + b"\n")
-    with open(os.path.join(directory, f"{case}-{rank}.pickle"), "wb") as file:
-        file.write(c10d._dump_fr_trace())
     time.sleep(1)
     os._exit(0)
 
