@@ -7,7 +7,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
-#include <climits>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
@@ -32,6 +32,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
 #include "proto/os/clock.h"
+#include "proto/os/files.h"
 #include "proto/os/own_program.h"
 #include "proto/os/process.h"
 #include "proto/os/process_title.h"
@@ -53,13 +54,6 @@ int complain(const ivy::Error& error) {
   diagnostic.fix = error.fix;
   std::fputs(ivy::render(diagnostic).c_str(), stderr);
   return ivy::kExitUsage;
-}
-
-std::string absolute_directory(const std::string& given) {
-  if (given.starts_with('/')) return given;
-  char buffer[PATH_MAX];
-  const std::string here = getcwd(buffer, sizeof buffer) != nullptr ? buffer : "/";
-  return given.empty() ? here : here + "/" + given;
 }
 
 // Signals that were ignored when we were started (nohup) stay ignored.
@@ -182,8 +176,8 @@ void prepare_to_detach(ivy::JobRequest& request) {
   ivy::Options& options = request.options;
   options.stdin_choice = "none";
   if (options.log_dir.empty()) options.log_dir = "ivyrun-" + request.identity.job_id.substr(0, 12);
-  options.log_dir = absolute_directory(options.log_dir);
-  if (!options.output.empty()) options.output = absolute_directory(options.output);
+  for (std::string* const path : {&options.log_dir, &options.output})
+    if (!path->empty() && !path->starts_with('/')) *path = request.started_in + "/" + *path;
 }
 
 // Where a host may be reached by an agent, this process becomes the program that can do it: before
@@ -446,8 +440,11 @@ ivy::Result<void> settle_hosts(ivy::Options& options) {
   std::vector<ivy::Host>& hosts = options.hosts;
   if (hosts.empty()) hosts.emplace_back().name = "localhost";
   IVY_CHECK(pick_hosts(options));
-  // Where no host comes up, an older list would be taken for this one.
-  if (!options.healthy_hostfile.empty()) unlink(options.healthy_hostfile.c_str());
+  // If no host comes up, an older list would be taken for this one.
+  const std::string& healthy = options.healthy_hostfile;
+  if (!healthy.empty() && !ivy::overwrite(healthy, ""))
+    return ivy::errno_error(ivy::Code::kPermissionDenied, healthy, errno)
+        .context("--healthy-hostfile");
   if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
     // Each host that does not come up is a finding of its own.
     options.min_nodes = 1;
@@ -461,7 +458,10 @@ ivy::Result<void> settle_hosts(ivy::Options& options) {
 int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation,
         char* const* argv) {
   ivy::Options& options = request.options;
-  request.started_in = absolute_directory("");
+  const ivy::Result<std::string> here = ivy::current_directory();
+  if (!here.ok() && options.working_directory.empty()) return complain(here.error());
+  request.started_in = here.ok() ? *here : options.working_directory;
+  if (options.working_directory.empty()) options.working_directory = request.started_in;
   if (const ivy::Result<void> settled = settle_hosts(options); !settled.ok())
     return complain(settled.error());
   if (options.transport == ivy::TransportChoice::kLocal) {
@@ -476,7 +476,6 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
   if (const ivy::Result<void> fits = fits_slurm(options); !fits.ok()) return complain(fits.error());
   if (const ivy::Result<void> allowed = ivy::keep_to_policy(options); !allowed.ok())
     return complain(allowed.error());
-  options.working_directory = absolute_directory(options.working_directory);
   if (access(request.node.path.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound,
                                "ivy-node is not beside ivyrun: " + request.node.path,
@@ -561,6 +560,7 @@ int launch(int argc, char** argv) {
 
 int ivy::run_program(int argc, char** argv, WardenCopy::Main warden) {
   warden_role = warden;
+  unblock_inherited_signals();
   try {
     return launch(argc, argv);
   } catch (const std::exception& error) {

@@ -12,6 +12,7 @@
 #include "agent/daemon/options.h"
 #include "agent/daemon/serve.h"
 #include "proto/contract/exit_code.h"
+#include "proto/os/process.h"
 
 namespace ivy {
 namespace {
@@ -61,4 +62,7 @@ int run(int argc, char** argv) {
 }  // namespace
 }  // namespace ivy
 
-int main(int argc, char** argv) { return ivy::run(argc, argv); }
+int main(int argc, char** argv) {
+  ivy::unblock_inherited_signals();
+  return ivy::run(argc, argv);
+}

@@ -51,7 +51,7 @@ class CtlConnection {
  private:
   explicit CtlConnection(Descriptor socket) : socket_(std::move(socket)) {}
   Descriptor socket_;
-  CtlDecoder decoder_;
+  CtlDecoder decoder_{kMaxCtlReplyBytes};
 };
 
 // A reply of these bytes; FailedPrecondition when it is a refusal.

@@ -71,7 +71,7 @@ class Follower {
   boost::asio::io_context loop_{1};
   std::vector<RankPlace> places_;
   stream_descriptor socket_{loop_};
-  CtlDecoder decoder_;
+  CtlDecoder decoder_{kMaxCtlReplyBytes};
   boost::asio::signal_set signals_{loop_, SIGINT, SIGTERM, SIGHUP};
   boost::asio::steady_timer look_timer_{loop_};
   std::unique_ptr<Output> output_;

@@ -5,8 +5,10 @@
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
 #include "proto/contract/exit_code.h"
+#include "proto/os/process.h"
 
 int main(int argc, char** argv) {
+  ivy::unblock_inherited_signals();
   std::signal(SIGPIPE, SIG_IGN);
   const ivy::Result<ivy::ParsedCtl> parsed = ivy::parse_ctl_command_line({argv + 1, argv + argc});
   if (!parsed.ok()) {

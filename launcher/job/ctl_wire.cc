@@ -33,9 +33,9 @@ Result<std::optional<std::string>> CtlDecoder::next() {
   std::size_t length = 0;
   for (std::size_t i = 0; i < kLengthBytes; ++i)
     length |= static_cast<std::size_t>(static_cast<unsigned char>(bytes[i])) << (8 * i);
-  if (length > kMaxCtlBytes)
+  if (length > max_bytes_)
     return Error{Code::kDataLoss, "a message of " + std::to_string(length) + " bytes, limit " +
-                                      std::to_string(kMaxCtlBytes)};
+                                      std::to_string(max_bytes_)};
   if (bytes.size() < kLengthBytes + length) return std::optional<std::string>();
   std::string message(bytes.substr(kLengthBytes, length));
   consumed_ += kLengthBytes + length;

@@ -14,8 +14,11 @@
 namespace ivy {
 
 inline constexpr std::uint32_t kCtlVersion = 1;
-// Largest message. A description of a thousand hosts takes less than 100 KiB.
+// Largest request. Texts in replies are cut to half of it.
 inline constexpr std::size_t kMaxCtlBytes = 1u << 20;
+// Largest reply that ivyctl reads from its own user's launcher: the rows of all ranks take about
+// 140 bytes each, so that 400,000 ranks fit.
+inline constexpr std::size_t kMaxCtlReplyBytes = 64u << 20;
 
 // A message with its length before it.
 std::string framed(const std::string& message);
@@ -25,11 +28,13 @@ std::string encode_ctl(const ctl::Reply& reply);
 // Bytes to messages. Errors are final: drop the connection.
 class CtlDecoder {
  public:
+  explicit CtlDecoder(std::size_t max_bytes = kMaxCtlBytes) : max_bytes_(max_bytes) {}
   void feed(std::string_view bytes) { buffer_ += bytes; }
   // The next whole message, or nothing. DataLoss for one that is too long.
   Result<std::optional<std::string>> next();
 
  private:
+  std::size_t max_bytes_;
   std::string buffer_;
   std::size_t consumed_ = 0;
 };

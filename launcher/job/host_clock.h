@@ -5,34 +5,116 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
+#include <cstdlib>
 #include <limits>
+#include <optional>
 
 #include "proto/contract/limits.h"
 
 namespace ivy {
 
-// A stamp of a host's clock on the launcher's clock, and by how much it may be wrong.
+// A time of a host's clock on the launcher's clock, and by how much it may be wrong.
 struct RelatedTime {
   std::int64_t at_ns = 0;
   std::int64_t error_ns = 0;
 };
 
-class HostClock {
+// The smallest delay of the last 30 to 60 s, and when it was seen. Two half-windows: the older one
+// is dropped when the newer one is full.
+class RecentMinimum {
  public:
-  // A frame that the host stamped with sent_ns, on its own clock, arrived now.
-  void heard(std::uint64_t sent_ns, std::int64_t now_ns) {
-    smallest_delay_ns_ = std::min(smallest_delay_ns_, now_ns - static_cast<std::int64_t>(sent_ns));
+  static constexpr std::int64_t kHalfWindowNs = 30'000'000'000;
+
+  void add(std::int64_t value_ns, std::int64_t now_ns) {
+    if (!current_ || now_ns - began_ns_ > kHalfWindowNs) {
+      // After a longer gap the former half-window is too old as well.
+      const bool is_recent = current_ && now_ns - began_ns_ <= 2 * kHalfWindowNs;
+      previous_ = is_recent ? current_ : std::nullopt;
+      current_.reset();
+      began_ns_ = now_ns;
+    }
+    if (!current_ || value_ns <= current_->value_ns) current_ = Sample{value_ns, now_ns};
   }
-  void answered(std::int64_t round_trip_ns) { round_trip_ns_ = round_trip_ns; }
-  // Once something was heard. The smallest delay is the clocks' difference plus at least nothing
-  // and at most a round trip.
-  RelatedTime relate(std::uint64_t host_ns) const {
-    return {static_cast<std::int64_t>(host_ns) + smallest_delay_ns_, round_trip_ns_};
+  bool is_empty() const { return !current_; }
+  std::int64_t value_ns() const { return smallest().value_ns; }
+  std::int64_t seen_at_ns() const { return smallest().at_ns; }
+  // How far the two half-windows differ: more than noise if one of the clocks was stopped or
+  // stepped.
+  std::int64_t step_ns() const {
+    return previous_ ? std::abs(current_->value_ns - previous_->value_ns) : 0;
   }
 
  private:
-  std::int64_t smallest_delay_ns_ = std::numeric_limits<std::int64_t>::max();
-  std::int64_t round_trip_ns_ = 0;
+  struct Sample {
+    std::int64_t value_ns;
+    std::int64_t at_ns;
+  };
+  const Sample& smallest() const {
+    return previous_ && previous_->value_ns < current_->value_ns ? *previous_ : *current_;
+  }
+
+  std::optional<Sample> current_;
+  std::optional<Sample> previous_;
+  std::int64_t began_ns_ = 0;
+};
+
+// Relates a host's CLOCK_MONOTONIC to the launcher's, as NTP does (RFC 5905, section 8): a frame's
+// delay is the clocks' difference plus the time it travelled, so the smallest delays of both
+// directions bound the difference. Only the last minute counts, because clocks drift and virtual
+// machines are paused; the error grows with the age of what is known.
+class HostClock {
+ public:
+  // Bound on the relative drift of two clocks; crystals without NTP stay within 100 parts per
+  // million.
+  static constexpr std::int64_t kDriftDivisor = 10'000;
+
+  // A frame that the host stamped with sent_ns, on its own clock, arrived now.
+  void heard(std::uint64_t sent_ns, std::int64_t now_ns) {
+    up_.add(now_ns - static_cast<std::int64_t>(sent_ns), now_ns);
+  }
+  // The host's smallest delay of our frames, as its heartbeats report it.
+  void peer_delay(std::int64_t delay_ns, std::int64_t now_ns) { down_.add(delay_ns, now_ns); }
+  // An Attach was answered. The first one contains the start of the supervisor.
+  void answered(std::int64_t round_trip_ns) {
+    round_trip_ns_ = std::min(round_trip_ns_, round_trip_ns);
+  }
+  // Call after heard(). Stamps of one host keep their order, whatever the relation does in between.
+  RelatedTime relate(std::uint64_t host_ns, std::int64_t now_ns) {
+    const std::int64_t stamp = static_cast<std::int64_t>(host_ns);
+    RelatedTime related = relation(now_ns);
+    related.at_ns += stamp;
+    if (last_) {
+      if (stamp > last_->host_ns) related.at_ns = std::max(related.at_ns, last_->at_ns + 1);
+      if (stamp < last_->host_ns) related.at_ns = std::min(related.at_ns, last_->at_ns - 1);
+      if (stamp == last_->host_ns) related.at_ns = last_->at_ns;
+    }
+    last_ = Stamp{stamp, related.at_ns};
+    return related;
+  }
+
+ private:
+  struct Stamp {
+    std::int64_t host_ns;
+    std::int64_t at_ns;
+  };
+
+  // What to add to a stamp, and the error of the sum.
+  RelatedTime relation(std::int64_t now_ns) const {
+    const std::int64_t up = up_.value_ns();
+    std::int64_t oldest_ns = up_.seen_at_ns();
+    RelatedTime result{up, round_trip_ns_};  // Late by the time that the frame travelled, at most.
+    if (!down_.is_empty() && up + down_.value_ns() >= 0 && up + down_.value_ns() < round_trip_ns_) {
+      result = {(up - down_.value_ns()) / 2, (up + down_.value_ns()) / 2};
+      oldest_ns = std::min(oldest_ns, down_.seen_at_ns());
+    }
+    result.error_ns += (now_ns - oldest_ns) / kDriftDivisor + up_.step_ns();
+    return result;
+  }
+
+  RecentMinimum up_;
+  RecentMinimum down_;
+  std::int64_t round_trip_ns_ = std::numeric_limits<std::int64_t>::max() / 4;
+  std::optional<Stamp> last_;
 };
 
 class HostSilence {

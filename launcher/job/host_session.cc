@@ -145,6 +145,10 @@ void HostSession::on_attached(const link::Frame& frame) {
   if (pausing_ && !paused_) queue_pause();
 }
 
+RelatedTime HostSession::relate(std::uint64_t host_ns) {
+  return clock_.relate(host_ns, monotonic_ns());
+}
+
 void HostSession::pump() {
   if ((state_ != State::kUp && state_ != State::kEnding) || !carriers_.can_write() || paused_ ||
       !session_.has_bytes())

@@ -78,7 +78,7 @@ class HostSession {
   // Ends the conversation without waiting; nothing is called any more.
   void close();
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
-  RelatedTime relate(std::uint64_t host_ns) const { return clock_.relate(host_ns); }
+  RelatedTime relate(std::uint64_t host_ns);
 
  private:
   enum class State { kDialing, kUp, kRedialing, kEnding, kOver };

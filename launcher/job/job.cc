@@ -95,8 +95,8 @@ Takeover::Handlers Job::takeover_handlers() {
     start_timeout();
   };
   handlers.event = [this](std::size_t index, const Event& event) { handle(index, event); };
-  handlers.host_lost = [this](std::size_t index, const RemoteText& why) {
-    losses_.lost(index, HostLoss::kSupervisor, why);
+  handlers.host_lost = [this](std::size_t index, HostLoss loss, const RemoteText& why) {
+    losses_.lost(index, loss, why);
   };
   handlers.taken = [this] {
     check_end();
@@ -406,6 +406,7 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
     bring_up_.failed(index, down);
   };
   handlers.lost = [this, index](HostLoss loss, const RemoteText& message) {
+    if (takeover_.is_under_way()) return takeover_.host_lost(index, loss, message);
     losses_.lost(index, loss, message);
   };
   handlers.progress = [this, index](const RemoteText& text) {

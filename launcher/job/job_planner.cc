@@ -142,7 +142,7 @@ Result<void> JobPlanner::write_healthy_hosts(const std::vector<Finding>& finding
   std::vector<Host> healthy;
   for (const HostRecord& record : job_.hosts)
     if (!failed.contains(record.name())) healthy.push_back(*record.host);
-  if (!write_whole(path, hostfile_text(healthy)))
+  if (!overwrite(path, hostfile_text(healthy)))
     return errno_error(Code::kPermissionDenied, path, errno).context("--healthy-hostfile");
   return {};
 }

@@ -82,6 +82,8 @@ void describe_hosts(const JobPlan& plan, ctl::JobDescription& job) {
   }
 }
 
+// Every option that is read after the workers were started, but for --events, whose consumer went
+// away with the launcher.
 void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.command) recorded.add_command(word);
   recorded.set_working_directory(options.working_directory);
@@ -101,6 +103,16 @@ void record_options(const Options& options, ctl::RecordedOptions& recorded) {
   for (const std::string& word : options.ssh_command) recorded.add_ssh_command(word);
   for (const std::string& word : options.ssh_args) recorded.add_ssh_args(word);
   recorded.set_fanout(static_cast<std::uint32_t>(options.fanout));
+  recorded.set_name(options.name);
+  recorded.set_stall_seconds(static_cast<std::uint32_t>(options.stall_timeout.count()));
+  recorded.set_on_stall(static_cast<std::uint32_t>(options.on_stall));
+  recorded.set_metrics_file(options.metrics_file);
+  recorded.set_start_timeout_ms(static_cast<std::uint64_t>(options.start_timeout.count()));
+  recorded.set_no_store(options.no_store);
+  recorded.set_no_python_hook(options.no_python_hook);
+  recorded.set_on_failure(static_cast<std::uint32_t>(options.on_failure));
+  recorded.set_min_workers(static_cast<std::uint32_t>(options.min_workers));
+  recorded.set_max_replacements(static_cast<std::uint32_t>(options.max_replacements));
 }
 
 Options recorded_options(const ctl::RecordedOptions& recorded) {
@@ -122,6 +134,16 @@ Options recorded_options(const ctl::RecordedOptions& recorded) {
   copy_words(recorded.ssh_command(), options.ssh_command);
   copy_words(recorded.ssh_args(), options.ssh_args);
   options.fanout = static_cast<int>(recorded.fanout());
+  options.name = recorded.name();
+  options.stall_timeout = std::chrono::seconds(recorded.stall_seconds());
+  options.on_stall = static_cast<OnStall>(recorded.on_stall());
+  options.metrics_file = recorded.metrics_file();
+  options.start_timeout = milliseconds(recorded.start_timeout_ms());
+  options.no_store = recorded.no_store();
+  options.no_python_hook = recorded.no_python_hook();
+  options.on_failure = static_cast<OnFailure>(recorded.on_failure());
+  options.min_workers = static_cast<int>(recorded.min_workers());
+  options.max_replacements = static_cast<int>(recorded.max_replacements());
   return options;
 }
 

@@ -3,6 +3,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -103,6 +104,12 @@ JobSocket::~JobSocket() {
   remove_job_place(place_);
 }
 
+std::size_t JobSocket::followers() const {
+  return static_cast<std::size_t>(
+      std::count_if(clients_.begin(), clients_.end(),
+                    [](const ClientPointer& client) { return client->follows; }));
+}
+
 void JobSocket::accept() {
   if (std::exchange(is_accepting_, true)) return;
   listener_.async_wait(stream_descriptor::wait_read,
@@ -115,7 +122,7 @@ void JobSocket::accept() {
 
 void JobSocket::accept_pending() {
   int failure = 0;
-  while (clients_.size() < kMaxClients) {
+  while (clients_.size() - followers() < kMaxClients) {
     Descriptor socket(
         accept4(listener_.native_handle(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     failure = socket ? 0 : errno;
@@ -131,8 +138,8 @@ void JobSocket::accept_pending() {
         });
     read(client);
   }
-  // Full: the next closing client asks again.
-  if (clients_.size() == kMaxClients) return;
+  // Full: the next client that closes or follows asks again.
+  if (clients_.size() - followers() >= kMaxClients) return;
   if (failure == 0 || failure == EAGAIN) return accept();
   // Out of descriptors, most likely: waiting for "readable" would spin.
   accept_timer_.expires_after(kAcceptPause);
@@ -204,12 +211,18 @@ void JobSocket::answer(const ClientPointer& client, const ctl::Request& request)
 }
 
 void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {
+  if (followers() >= kMaxFollowers)
+    return say(client, refused({Code::kResourceExhausted,
+                                std::to_string(kMaxFollowers) +
+                                    " clients follow this job already, and more are not admitted",
+                                "read the files of --log-dir instead"}));
   client->closes = false;
   client->follows = true;
   client->follows_output = wanted.output();
   client->shows_messages = wanted.unheard();
   describe_to(client);
   say_unheard(client);
+  if (listener_.is_open()) accept();
 }
 
 void JobSocket::stop(const ClientPointer& client, const ctl::StopJob& wanted) {

@@ -21,8 +21,11 @@ namespace ivy {
 
 class JobSocket {
  public:
-  // Connections at a time; more wait in the backlog.
+  // Connections that have not been answered; more wait in the backlog.
   static constexpr std::size_t kMaxClients = 32;
+  // Followers do not take the slots of requests, so that a job can be stopped however many people
+  // watch it. One more is refused.
+  static constexpr std::size_t kMaxFollowers = 128;
   // Limit of the messages kept while no client listens; the oldest are dropped.
   static constexpr std::size_t kUnheardBytesMax = 64u << 10;
 
@@ -66,6 +69,7 @@ class JobSocket {
   using ClientPointer = std::shared_ptr<Client>;
 
   JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Handlers handlers);
+  std::size_t followers() const;
   void accept();
   void accept_pending();
   void read(const ClientPointer& client);

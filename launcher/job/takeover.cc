@@ -101,8 +101,8 @@ void Takeover::dial() {
   // Before anybody hears of the new number: what comes after us must be newer still.
   const Result<void> written = save_record();
   if (!written.ok()) return give_up(written.error().message);
-  awaited_ = job_.hosts.size();
-  announced_.assign(awaited_, 0);
+  for (std::size_t index = 0; index < job_.hosts.size(); ++index) awaited_.insert(index);
+  announced_.assign(job_.hosts.size(), 0);
   handlers_.dial();
 }
 
@@ -125,7 +125,7 @@ void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
              " bytes of output are missing in the files: the launcher before had taken them and "
              "did not get to write them");
   announced_[index] = taken.events();
-  if (taken.events() == 0) host_answered();
+  if (taken.events() == 0) host_answered(index);
 }
 
 void Takeover::defer(std::size_t index, const Event& event) {
@@ -136,27 +136,32 @@ void Takeover::defer(std::size_t index, const Event& event) {
     return give_up("host " + job_.hosts[index].name() + " has more to say than fits (" +
                    std::to_string(kMaxDeferredBytes >> 20) + " MiB)");
   deferred_.emplace_back(index, std::move(bytes));
-  if (announced_[index] > 0 && --announced_[index] == 0) host_answered();
+  if (announced_[index] > 0 && --announced_[index] == 0) host_answered(index);
 }
 
 void Takeover::host_failed(std::size_t index, const LinkDown& down) {
   if (down.failure != LinkFailure::kNoSuchJob)
     return give_up("host " + job_.hosts[index].name() + ": " + down.message);
   job_.hosts[index].failure = down;
-  host_answered();
+  host_lost(index, HostLoss::kSupervisor, down.message);
 }
 
-void Takeover::host_answered() {
-  if (awaited_ == 0 || --awaited_ > 0) return;
+void Takeover::host_lost(std::size_t index, HostLoss loss, const RemoteText& why) {
+  lost_.emplace(index, std::pair(loss, why));
+  host_answered(index);
+}
+
+void Takeover::host_answered(std::size_t index) {
+  if (awaited_.erase(index) == 0 || !awaited_.empty()) return;
   job_.say("launcher pid " + std::to_string(getpid()) + " has taken the job over");
-  for (const auto& [index, bytes] : std::exchange(deferred_, {})) {
+  for (const auto& [from, bytes] : std::exchange(deferred_, {})) {
     Event event;
-    if (event.ParseFromString(bytes)) handlers_.event(index, event);
+    if (event.ParseFromString(bytes)) handlers_.event(from, event);
   }
-  for (std::size_t index = 0; index < job_.hosts.size(); ++index)
-    if (job_.hosts[index].failure) handlers_.host_lost(index, job_.hosts[index].failure->message);
-  for (const std::size_t index : std::exchange(missed_start_, {}))
-    job_.hosts.send(index, restarts_.start_again());
+  for (const auto& [gone, lost] : std::exchange(lost_, {}))
+    handlers_.host_lost(gone, lost.first, lost.second);
+  for (const std::size_t late : std::exchange(missed_start_, {}))
+    job_.hosts.send(late, restarts_.start_again());
   handlers_.taken();
 }
 

@@ -14,6 +14,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <utility>
@@ -34,7 +35,7 @@ class Takeover {
     std::function<void()> dial;
     // What a host has said meanwhile.
     std::function<void(std::size_t index, const Event& event)> event;
-    std::function<void(std::size_t index, const RemoteText& why)> host_lost;
+    std::function<void(std::size_t index, HostLoss loss, const RemoteText& why)> host_lost;
     // The job is this launcher's.
     std::function<void()> taken;
     // This launcher ends, and the job goes on without it.
@@ -51,10 +52,13 @@ class Takeover {
   // Takes over the job of the record; its plan stands in the context then.
   void begin();
   // Not all hosts have answered yet: events are deferred, as a verdict needs all of them.
-  bool is_under_way() const { return awaited_ != 0; }
+  bool is_under_way() const { return !awaited_.empty(); }
   void host_taken_over(std::size_t index, const TakenOver& taken);
   void defer(std::size_t index, const Event& event);
   void host_failed(std::size_t index, const LinkDown& down);
+  // A host that had answered a dial is lost before all of its events have come: no more are
+  // awaited.
+  void host_lost(std::size_t index, HostLoss loss, const RemoteText& why);
   // Ends this launcher before it has ordered anything: the hosts wait for another one.
   void give_up(const RemoteText& why);
 
@@ -62,14 +66,15 @@ class Takeover {
   void restore_plan();
   void dial();
   Result<void> save_record();
-  void host_answered();
+  void host_answered(std::size_t index);
   void leave();
 
   JobContext& job_;
   CtlService& service_;
   Restarts& restarts_;
   Handlers handlers_;
-  std::size_t awaited_ = 0;               // Hosts that have not answered.
+  std::set<std::size_t> awaited_;                                // Hosts that have not answered.
+  std::map<std::size_t, std::pair<HostLoss, RemoteText>> lost_;  // Reported once all have answered.
   std::vector<std::uint32_t> announced_;  // By host: events still to come after its TakenOver.
   // Hosts that the launcher before us did not get to tell of the restart.
   std::set<std::size_t> missed_start_;

@@ -479,6 +479,11 @@ Result<void> settle_hosts(const Binder& binder, const Raw& raw, const HostfileRe
   }
   const Result<std::string> content = read(path);
   if (!content.ok()) return content.error().context(sources[0]);
+  std::error_code ignored;
+  if (std::filesystem::equivalent(path, options.healthy_hostfile, ignored))
+    return usage_error(binder.shown("healthy-hostfile") + " would overwrite " + path +
+                           ", from which the hosts are read",
+                       "name another file");
   options.hosts = IVY_TRY(parse_hostfile(content.value(), path));
   options.host_source = "hostfile " + path;
   if (!raw.hosts.empty())
@@ -587,10 +592,9 @@ Result<void> settle_command(const Binder& binder, const Raw& raw, Options& optio
   if (raw.is_module) options.program_kind = ProgramKind::kModule;
   if (raw.no_python) options.program_kind = ProgramKind::kExecutable;
   if (!options.working_directory.empty()) {
-    std::error_code error;
-    options.working_directory =
-        std::filesystem::absolute(options.working_directory, error).lexically_normal();
-    if (error) return usage_error("--wdir: " + error.message());
+    std::filesystem::path path = options.working_directory;
+    if (path.is_relative()) path = IVY_TRY(current_directory()) / path;
+    options.working_directory = path.lexically_normal();
   }
   note_odd_commands(options);
   return {};

@@ -86,6 +86,7 @@ constexpr Reason kReasons[] = {
     {"JAX_LOCAL_DEVICE_IDS", "its accelerators, among those that it sees"},
     {"IVY_DEVICE_ORDINAL", "its accelerators, among those that it sees"},
     {"IVY_DEVICE_*", "its accelerators"},
+    {"PWD", "the working directory"},
     {"TORCHELASTIC_RUN_ID", "the job's id"},
     {"IVY_JOB_ID", "the job's id"},
     {"TORCHELASTIC_RESTART_COUNT", "attempts before this one"},

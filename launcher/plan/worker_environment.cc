@@ -348,6 +348,7 @@ void add_unset(const EnvironmentInputs& inputs, const PlannedHost& host, HostPla
           }))
         plan.add_unset(variable.name);
   }
+  plan.add_unset("OLDPWD");
   // The SSH session that carries us to another host is not the workers': above all they must not
   // sign with the user's keys where ssh forwards the user's agent.
   if (has_callers) return;
@@ -421,6 +422,25 @@ void add_spec(const HostInputs& to, const PlannedWorker& worker, WorkerSpec& spe
   add_app_plan(to.inputs, to.host, worker, spec);
 }
 
+// Linux passes no longer string than this to a program (MAX_ARG_STRLEN), with its final zero.
+constexpr std::size_t kMaxVariableBytes = 128u << 10;
+
+template <class Repeated>
+Result<void> check_lengths(const Repeated& variables) {
+  for (const Variable& variable : variables) {
+    const std::size_t bytes = variable.name().size() + variable.value().size() + 2;
+    if (bytes <= kMaxVariableBytes) continue;
+    const bool lists_ranks = variable.name() == "TF_CONFIG" || variable.name() == "IVY_MACHINES";
+    return Error{Code::kInvalidArgument,
+                 "the variable " + variable.name() + " takes " + std::to_string(bytes) +
+                     " bytes, and Linux passes at most " + std::to_string(kMaxVariableBytes) +
+                     " to a program",
+                 lists_ranks ? "it lists every rank: start fewer ranks, or another -B"
+                             : "shorten it, or let the program read it from a file"};
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHost& host) {
@@ -429,6 +449,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   const Environment exports = IVY_TRY(parse_exports(options.exports, *inputs.caller));
   Environment environment;
   if (!is_on_this_host(host)) add_passed_on(inputs, host, environment);
+  set_variable(environment, "PWD", options.working_directory);
   add_defaults(inputs, host, environment);
   set_variables(environment, inputs.from_files);
   set_variables(environment, exports);
@@ -457,7 +478,11 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   plan.set_python_hook(!options.no_python_hook);
   copy_variables(environment, plan.mutable_environment());
   add_unset(inputs, host, plan);
-  for (const PlannedWorker& worker : host.workers) add_spec(to, worker, *plan.add_workers());
+  IVY_CHECK(check_lengths(plan.environment()));
+  for (const PlannedWorker& worker : host.workers) {
+    add_spec(to, worker, *plan.add_workers());
+    IVY_CHECK(check_lengths(plan.workers(plan.workers_size() - 1).environment()));
+  }
   return plan;
 }
 

@@ -53,7 +53,9 @@ bool is_earlier(const WorkerEnd& a, const WorkerEnd& b) {
   return a.at_ns != b.at_ns ? a.at_ns < b.at_ns : a.rank < b.rank;
 }
 
+// One host orders its own ends (agent/node/workers/exit_order.h) and stamps them by one clock.
 bool are_indistinguishable(const WorkerEnd& a, const WorkerEnd& b) {
+  if (a.host == b.host) return false;
   const std::int64_t distance = a.at_ns < b.at_ns ? b.at_ns - a.at_ns : a.at_ns - b.at_ns;
   return distance <= a.clock_error_ns + b.clock_error_ns;
 }

@@ -23,7 +23,7 @@ struct WorkerEnd {
   bool lost_with_host = false;      // It is tolerated, and how it has ended is not known.
   bool after_stop = false;          // The supervisor had already been told to stop it: a victim.
   std::int64_t at_ns = 0;           // Launcher's CLOCK_MONOTONIC, related by the frames' stamps.
-  std::int64_t clock_error_ns = 0;  // Half the round trip: the order within it is unknown.
+  std::int64_t clock_error_ns = 0;  // To other hosts' ends; ends of one host are in their order.
   std::string error_file;           // What it left in TORCHELASTIC_ERROR_FILE.
   std::string stderr_tail;          // The last bytes of its standard error, at most 64 KiB.
   bool is_just_shown = false;  // The end of stderr_tail is among the last lines on the console.
@@ -65,10 +65,11 @@ struct Outcome {
   std::vector<std::size_t> lost;  // The job has gone on without them, and has not failed for it.
 };
 
-// A signal or an out-of-memory kill beats an exit code within the clocks' error; an exit after the
-// stop order is a victim's; a collective library's watchdog abort (SIGABRT, also as a shell's 134,
-// with its text in the tail) is a symptom and loses to any other cause.
-// A tolerated end counts only where another failure has ended the job.
+// Ends on one host are ordered by that host. Between hosts a signal or an out-of-memory kill beats
+// an exit code within the clocks' error. An exit after the stop order is a victim's; a collective
+// library's watchdog abort (SIGABRT, also as a shell's 134, with its text in the tail) is a symptom
+// and loses to any other cause. A tolerated end counts only where another failure has ended the
+// job.
 Outcome judge(const std::vector<WorkerEnd>& ends, const LauncherEnd& launcher_end);
 
 // A collective library's watchdog ended it, by its words: a symptom of what another rank did or

@@ -14,8 +14,11 @@
 namespace ivy {
 namespace {
 
-// Standard error kept per rank for the verdict.
-constexpr std::size_t kTailBytes = 64u << 10;
+// Standard error kept for the verdict: a budget for the job, divided by its ranks. A traceback fits
+// into the smallest share.
+constexpr std::size_t kTailBudget = 32u << 20;
+constexpr std::size_t kMostTailBytes = 64u << 10;
+constexpr std::size_t kLeastTailBytes = 4u << 10;
 // With drop, a reader that takes nothing keeps finish() waiting only this long.
 constexpr std::chrono::milliseconds kDropFinishLimit{2000};
 
@@ -40,11 +43,14 @@ bool are_idle(const Streams& streams) {
 
 std::size_t index_of(int stream) { return stream == 2 ? 1 : 0; }
 
-void keep_tail(std::string& tail, std::string_view bytes) {
-  if (bytes.size() > kTailBytes) bytes.remove_prefix(bytes.size() - kTailBytes);
+// Keeps the last `most` bytes. A quarter more is allocated, so that each byte is moved a few times
+// at most.
+void keep_tail(std::string& tail, std::string_view bytes, std::size_t most) {
+  const std::size_t limit = most + most / 4;
+  if (bytes.size() > most) bytes.remove_prefix(bytes.size() - most);
+  if (tail.size() + bytes.size() > limit) tail.erase(0, tail.size() + bytes.size() - most);
+  if (tail.size() + bytes.size() > limit / 4 && tail.capacity() < limit) tail.reserve(limit);
   tail.append(bytes);
-  // Trimmed at twice its size, so that each byte is moved once at most.
-  if (tail.size() >= 2 * kTailBytes) tail.erase(0, tail.size() - kTailBytes);
 }
 
 }  // namespace
@@ -119,6 +125,8 @@ void Output::begin(std::uint32_t generation, const std::vector<RankPlace>& place
   for (const auto& stream : streams_)
     if (stream) stream->begin(is_alone);
   ranks_.clear();
+  tail_bytes_ = std::clamp(kTailBudget / std::max<std::size_t>(1, places.size()), kLeastTailBytes,
+                           kMostTailBytes);
   for (const RankPlace& place : places) add_lanes(style, place);
   if (log_) {
     ready = [this, ready = std::move(ready)](const Result<void>& opened) {
@@ -156,7 +164,7 @@ void Output::worker_bytes(int rank, int stream, std::string_view bytes, bool end
   const std::size_t known = std::min<std::uint64_t>(skipped, bytes.size());
   skipped -= known;
   files_.write(rank, stream, bytes.substr(known));
-  if (stream == 2) keep_tail(record.tail, bytes);
+  if (stream == 2) keep_tail(record.tail, bytes, tail_bytes_);
   if (end) files_.close(rank, stream);
   Lane& lane = record.lanes[index_of(stream)];
   if (handlers_.elsewhere.holds(lane.host_index))
@@ -197,7 +205,7 @@ std::string Output::stderr_tail(int rank) const {
   const auto found = ranks_.find(rank);
   if (found == ranks_.end()) return "";
   const std::string& tail = found->second.tail;
-  return tail.size() <= kTailBytes ? tail : tail.substr(tail.size() - kTailBytes);
+  return tail.size() <= tail_bytes_ ? tail : tail.substr(tail.size() - tail_bytes_);
 }
 
 bool Output::is_just_shown(int rank) const {

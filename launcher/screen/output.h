@@ -144,6 +144,7 @@ class Output {
   // Standard output and error, the second only when it is another place; none once they were left.
   std::array<std::unique_ptr<ConsoleStream>, 2> streams_;
   std::map<int, RankRecord> ranks_;  // In a map, whose elements keep their addresses.
+  std::size_t tail_bytes_ = 0;       // Standard error kept of each rank.
   bool appends_ = false;
   std::vector<std::string> complaints_;
   std::string console_failure_;

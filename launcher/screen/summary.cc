@@ -119,6 +119,12 @@ std::string start_fix(const WorkerEnd& end) {
   if (says(ENOEXEC))
     return "  fix:   put its interpreter in front of it, or build it for the machine of " +
            clean_line(end.host) + "\n";
+  if (says(EMFILE) || says(ENFILE))
+    return "  fix:   raise the limit of open files on " + clean_line(end.host) +
+           " (ulimit -n): each rank takes four descriptors of its supervisor\n";
+  if (says(EAGAIN))
+    return "  fix:   raise the limit of processes on " + clean_line(end.host) +
+           " (ulimit -u, or pids.max of its cgroup)\n";
   if (says(ENOENT))
     return "  fix:   it, or the interpreter or loader that it names, is missing on " +
            clean_line(end.host) + "\n";
@@ -182,6 +188,25 @@ std::string candidates_block(const SummaryInputs& inputs) {
          (rest.size() == 1 ? " more: rank " : " more: ranks ") + folded_ranks(rest) + "\n";
 }
 
+// Ranks that had already exited with 0: often the cause, if the others wait for them in a
+// collective.
+std::string finished_before_line(const SummaryInputs& inputs) {
+  if (!inputs.outcome->first) return "";
+  const WorkerEnd& first = (*inputs.ends)[*inputs.outcome->first];
+  std::vector<int> ranks;
+  std::int64_t last_ns = 0;
+  for (const std::size_t index : inputs.outcome->succeeded) {
+    const WorkerEnd& end = (*inputs.ends)[index];
+    if (end.at_ns > first.at_ns) continue;
+    ranks.push_back(end.rank);
+    last_ns = std::max(last_ns, end.at_ns);
+  }
+  if (ranks.empty()) return "";
+  return (ranks.size() == 1 ? "  before: rank " : "  before: ranks ") + folded_ranks(ranks) +
+         " had exited with code 0" + (ranks.size() == 1 ? ", " : ", the last one ") +
+         elapsed(last_ns, first.at_ns) + " earlier\n";
+}
+
 // By the order to stop, or of its own accord with success; else it failed by itself meanwhile.
 bool was_stopped(const WorkerEnd& end) {
   const int code = end.status.shell_code();
@@ -189,7 +214,10 @@ bool was_stopped(const WorkerEnd& end) {
 }
 
 std::string stopped_line(const SummaryInputs& inputs) {
+  const WorkerEnd* first =
+      inputs.outcome->first ? &(*inputs.ends)[*inputs.outcome->first] : nullptr;
   std::vector<int> stopped;
+  std::vector<int> failed_alike;
   std::vector<int> failed;
   for (const std::size_t index : inputs.outcome->victims) {
     const WorkerEnd& end = (*inputs.ends)[index];
@@ -197,14 +225,22 @@ std::string stopped_line(const SummaryInputs& inputs) {
     if (end.pid <= 0) continue;
     // A worker that was asked to stop may answer with an exit code: that is a failure only if
     // another worker had failed before.
-    const bool is_failure = inputs.outcome->first && !was_stopped(end);
-    (is_failure ? failed : stopped).push_back(end.rank);
+    if (!first || was_stopped(end))
+      stopped.push_back(end.rank);
+    else if (end.status.signal == 0 && first->status.signal == 0 &&
+             end.status.code == first->status.code)
+      failed_alike.push_back(end.rank);
+    else
+      failed.push_back(end.rank);
   }
-  const std::string noun = inputs.outcome->first ? "other rank" : "rank";
+  const std::string noun = first ? "other rank" : "rank";
   std::string text;
+  if (!failed_alike.empty())
+    text += "  " + counted(failed_alike.size(), noun) + " also exited with code " +
+            std::to_string(first->status.code) + ": " + folded_ranks(failed_alike) + "\n";
   if (!failed.empty())
-    text = "  " + counted(failed.size(), noun) +
-           " failed after the stop had begun: " + folded_ranks(failed) + "\n";
+    text += "  " + counted(failed.size(), noun) +
+            " failed while being stopped: " + folded_ranks(failed) + "\n";
   if (!stopped.empty())
     text += "  " + counted(stopped.size(), noun) + (stopped.size() == 1 ? " was" : " were") +
             " stopped: " + folded_ranks(stopped) + "\n";
@@ -320,8 +356,8 @@ std::string summary(const SummaryInputs& inputs) {
       launcher_end.reason != LauncherReason::kNone && !launcher_end.diagnostic.what.empty();
   // After a worker's failure the launcher's own reason is what happened next.
   if (has_words && !outcome.first) text += render(launcher_end.diagnostic);
-  text +=
-      device_block(inputs) + candidates_block(inputs) + stopped_line(inputs) + log_lines(inputs);
+  text += device_block(inputs) + finished_before_line(inputs) + candidates_block(inputs) +
+          stopped_line(inputs) + log_lines(inputs);
   if (has_words && outcome.first)
     text += "  then:  " + clean_line(launcher_end.diagnostic.what) + "\n";
   return text + losses_block(inputs) + attempts_block(inputs) + last_line(inputs);

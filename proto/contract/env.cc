@@ -25,6 +25,7 @@ constexpr EnvEntry kVariables[] = {
     {"ROLE_RANK", kSet, "torch"},
     {"ROLE_NAME", kSet, "torch"},
     {"ROLE_WORLD_SIZE", kSet, "torch"},
+    {"PWD", kSet, "shells, and programs that look for files where they were started"},
     {"MASTER_ADDR", kSet, "torch"},
     {"MASTER_PORT", kSet, "torch"},
     {"TORCHELASTIC_RUN_ID", kSet, "torch, Lightning"},

@@ -3,16 +3,36 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <climits>
 #include <cstdio>
+#include <cstdlib>
 
 #include "proto/os/descriptor.h"
 
 namespace ivy {
+
+Result<std::string> current_directory() {
+  char physical[PATH_MAX];
+  if (getcwd(physical, sizeof physical) == nullptr) {
+    Error error = errno_error(Code::kNotFound, "the current directory cannot be used", errno);
+    error.fix = "change to an existing directory; this one was probably deleted";
+    return error;
+  }
+  const char* const named = getenv("PWD");
+  struct stat by_name {};
+  struct stat here {};
+  if (named != nullptr && named[0] == '/' && stat(named, &by_name) == 0 && stat(".", &here) == 0 &&
+      by_name.st_dev == here.st_dev && by_name.st_ino == here.st_ino) {
+    return std::string(named);
+  }
+  return std::string(physical);
+}
 
 std::optional<std::string> read_from(int fd, std::size_t max_bytes) {
   std::string text;
@@ -49,6 +69,11 @@ bool write_all(int fd, std::string_view bytes, WhenFull when_full) {
     }
   }
   return true;
+}
+
+bool overwrite(const std::string& path, std::string_view bytes) {
+  const Descriptor fd(open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
+  return fd && write_all(fd.get(), bytes);
 }
 
 bool write_whole(const std::string& path, std::string_view bytes, Durability durability) {

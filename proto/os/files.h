@@ -7,7 +7,14 @@
 #include <string_view>
 #include <vector>
 
+#include "proto/contract/status.h"
+
 namespace ivy {
+
+// Returns the working directory as the shell names it: $PWD if that is this directory, so that the
+// path also exists on hosts where an automounter or a link leads elsewhere; else the physical path.
+// Fails if the directory was deleted or its path cannot be read.
+Result<std::string> current_directory();
 
 // The first `max_bytes` of a file; nothing when it cannot be opened or read. `flags` are those of
 // open() beside O_RDONLY and O_CLOEXEC. To refuse a longer file, ask for a byte more than it may
@@ -28,5 +35,8 @@ enum class Durability { kWhileTheHostRuns, kSynced };
 // Replaces a file as a whole: PATH.new is written and renamed, or removed again. Mode 0600.
 bool write_whole(const std::string& path, std::string_view bytes,
                  Durability durability = Durability::kWhileTheHostRuns);
+// Writes as a shell's `>` does: through links and into devices, and truncates an existing file. For
+// files that a user names.
+bool overwrite(const std::string& path, std::string_view bytes);
 
 }  // namespace ivy

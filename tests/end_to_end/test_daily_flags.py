@@ -278,7 +278,15 @@ def test_the_doctor_writes_down_the_healthy_hosts(local):
     done = local.run("--hostfile", "good", "echo", "here")
     assert done.code == 0 and len(done.labelled()) == 2, done
     done = local.run("--doctor", "-H", "nosuchhost.invalid", *words)
-    assert done.code == 120 and not local.exists("good"), "no older list is left"
+    assert done.code == 120 and local.read("good") == b"", "no older list is left"
+    for name in ("all", "./all"):
+        done = local.run("--doctor", "--hostfile", "all", "--healthy-hostfile", name)
+        assert done.code == 2 and "would overwrite all" in done.err_text, done
+    assert local.read("all").startswith(b"localhost"), "the list that was read is kept"
+    os.symlink("good", os.path.join(local.directory, "link"))
+    done = local.run("--doctor", "--healthy-hostfile", "link", "-n", "1", "true")
+    assert done.code == 0 and os.path.islink(os.path.join(local.directory, "link")), done
+    assert local.read("good") == b"localhost\n"
     done = local.run("--doctor", "--healthy-hostfile", "nosuch/good")
     assert done.code == 2 and "nosuch/good" in done.err_text, done
 

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from launching import Finished
+from launching import BIN, Finished
 
 # Every byte that argv can hold somewhere, and everything that a shell would spoil.
 ODD_WORDS = [b"", b" ", b"a b", b"line\nbreak", b"tab\there", b"'", b'"', b"\\", b"$(touch /tmp/x)",
@@ -172,6 +172,43 @@ def test_interpreter_and_directory(hosts):
         record = dump(hosts, rank)[2]
         assert record["directory"] == "/usr"
         assert record["executable"] == "/usr/bin/python3"
+
+
+SHOW_DIRECTORIES = "import os; print(os.getcwd(), os.environ.get('PWD'), os.environ.get('OLDPWD'), sep='|')"
+
+
+def test_pwd_is_the_working_directory_on_every_host(hosts):
+    hosts.file("show.py", SHOW_DIRECTORIES)
+    done = hosts.run("-H", "node1,node2", "--nproc_per_node", "1", "show.py")
+    assert done.code == 0 and {text for _, _, text in done.labelled()} == \
+        {f"{hosts.directory}|{hosts.directory}|None"}, done
+    done = hosts.run("-H", "node1,node2", "--nproc_per_node", "1", "--wdir", "/tmp", f"{hosts.directory}/show.py")
+    assert done.code == 0 and {text for _, _, text in done.labelled()} == {"/tmp|/tmp|None"}, done
+
+
+def test_a_working_directory_behind_a_link_keeps_its_name(hosts):
+    """The physical path is missing on the other host, as with an automounter."""
+    hosts.file("show.py", SHOW_DIRECTORIES)
+    link = f"/srv/work-{os.path.basename(hosts.directory)}"
+    for host in (1, 2):
+        target = f"/srv/work-of-node{host}"
+        assert hosts.run_on(host, "/bin/sh", "-c", f"mkdir -p {target} && ln -sfn {target} {link}").code == 0
+    command = f"cd {link} && exec {hosts.ivyrun()} -H node1,node2 --nproc_per_node 1 {hosts.directory}/show.py"
+    try:
+        done = hosts.run_program("/bin/sh", "-c", command)
+        assert done.code == 0, done
+        assert {text.split("|")[1] for _, _, text in done.labelled()} == {link}, done
+    finally:
+        for host in (1, 2):
+            hosts.run_on(host, "rm", "-rf", link, f"/srv/work-of-node{host}")
+
+
+def test_a_deleted_working_directory_is_an_error(local):
+    gone = os.path.join(local.directory, "gone")
+    os.mkdir(gone)
+    done = local.run_program("/bin/sh", "-c", f"cd gone && rmdir ../gone && exec {os.path.join(BIN, 'ivyrun')} -n 1 pwd")
+    assert done.code == 2 and "current directory" in done.err_text and "deleted" in done.err_text, done
+    assert b"/" not in done.out, done
 
 
 def test_module_and_plain_program(local):

@@ -160,3 +160,15 @@ def test_workers_with_a_processor_each_have_a_session_each(local):
         done = local.run("-n", str(workers), sys.executable, "-c", "import os; print(os.getsid(0))")
         assert done.code == 0, done
         assert len({text for _, _, text in done.labelled()}) == sessions, done
+
+
+def test_signals_that_the_parent_had_blocked_still_end_the_job(local):
+    """Runtimes such as the JVM's start programs from threads that block signals."""
+    block = ("import os, signal, sys; signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, "
+             "signal.SIGHUP, signal.SIGCHLD}); os.execv(sys.argv[1], sys.argv[1:])")
+    with local.start_program(sys.executable, "-c", block, local.ivyrun(), "-n", "2", "sh", "-c",
+                             "echo ready; exec sleep 60") as run:
+        run.wait_for("ready", count=2)
+        run.signal(signal.SIGTERM)
+        done = run.finish()
+    assert done.code in (143, -signal.SIGTERM), done

@@ -2,25 +2,81 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 namespace ivy {
 namespace {
 
 constexpr std::int64_t kSecond = 1'000'000'000;
 
-TEST(HostClockTest, TheSmallestDelayRelatesTheClocks) {
+TEST(HostClockTest, RelatesByTheSmallestDelayAndTheSmallestRoundTrip) {
   HostClock clock;
   clock.heard(100, 5'100);
   clock.heard(200, 5'150);
   clock.heard(300, 5'900);
+  clock.answered(70);
   clock.answered(40);
-  EXPECT_EQ(clock.relate(1'000).at_ns, 5'950);
-  EXPECT_EQ(clock.relate(1'000).error_ns, 40);
+  clock.answered(90);
+  const RelatedTime related = clock.relate(1'000, 6'000);
+  EXPECT_EQ(related.at_ns, 5'950);
+  EXPECT_EQ(related.error_ns, 40);
 }
 
-TEST(HostClockTest, ANegativeDifferenceOfTheClocksIsKept) {
+TEST(HostClockTest, KeepsANegativeDifferenceOfTheClocks) {
   HostClock clock;
   clock.heard(9'000, 1'000);
-  EXPECT_EQ(clock.relate(9'500).at_ns, 1'500);
+  EXPECT_EQ(clock.relate(9'500, 1'600).at_ns, 1'500);
+}
+
+TEST(HostClockTest, HalvesTheErrorOnceTheHostReportsItsOwnDelay) {
+  HostClock clock;
+  clock.answered(500);              // Contains the start of the supervisor.
+  clock.heard(1'000, 3'030);        // The host's clock is 2,000 behind, 30 under way.
+  clock.peer_delay(-1'990, 3'040);  // 10 under way.
+  const RelatedTime related = clock.relate(2'000, 3'100);
+  EXPECT_EQ(related.at_ns, 4'010);  // Right: 4,000.
+  EXPECT_EQ(related.error_ns, 20);
+}
+
+TEST(HostClockTest, FollowsAClockThatRunsSlower) {
+  HostClock clock;
+  clock.answered(200'000);
+  // 20 parts per million for a day: 1.7 s in all.
+  std::int64_t now = 0;
+  for (; now < 24 * 3600 * kSecond; now += kSecond)
+    clock.heard(static_cast<std::uint64_t>(now - now / 50'000), now + 100'000);
+  const RelatedTime related = clock.relate(static_cast<std::uint64_t>(now - now / 50'000), now);
+  EXPECT_LE(std::abs(related.at_ns - now), related.error_ns);
+  EXPECT_LT(related.error_ns, 10'000'000);
+}
+
+TEST(HostClockTest, AdmitsAnErrorAfterAPauseOfTheHostAndForgetsIt) {
+  HostClock clock;
+  clock.answered(200'000);
+  std::int64_t now = 0;
+  const auto hear_for = [&](int seconds, std::int64_t behind_ns) {
+    for (int i = 0; i < seconds; ++i, now += kSecond)
+      clock.heard(static_cast<std::uint64_t>(now + 10 * kSecond - behind_ns), now + 100'000);
+  };
+  hear_for(100, 0);
+  hear_for(40, 3 * kSecond);  // The host's clock stood still for three seconds.
+  const RelatedTime soon =
+      clock.relate(static_cast<std::uint64_t>(now + 10 * kSecond - 3 * kSecond), now);
+  EXPECT_LE(std::abs(soon.at_ns - now), soon.error_ns);
+  hear_for(70, 3 * kSecond);
+  const RelatedTime later =
+      clock.relate(static_cast<std::uint64_t>(now + 10 * kSecond - 3 * kSecond), now);
+  EXPECT_LT(std::abs(later.at_ns - now), 10'000'000);
+  EXPECT_LT(later.error_ns, 10'000'000);
+}
+
+TEST(HostClockTest, KeepsTheOrderOfOneHostsStamps) {
+  HostClock clock;
+  clock.answered(1'000);
+  clock.heard(1'000, 2'000);
+  const std::int64_t first = clock.relate(1'500, 2'600).at_ns;
+  clock.heard(1'501, 2'002);  // A much shorter delay is seen in between.
+  EXPECT_GT(clock.relate(1'502, 2'700).at_ns, first);
 }
 
 TEST(HostSilenceTest, HalfTheLeaseAsksForAnotherWayAndTheWholeIsALoss) {

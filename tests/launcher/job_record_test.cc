@@ -31,6 +31,17 @@ Options all_options() {
   options.ssh_command = {"ssh", "-F", "f"};
   options.ssh_args = {"-v"};
   options.fanout = 7;
+  options.output = "out-%r";
+  options.name = "bert";
+  options.stall_timeout = std::chrono::seconds(90);
+  options.on_stall = OnStall::kStop;
+  options.metrics_file = "/metrics";
+  options.start_timeout = milliseconds(5'000);
+  options.no_store = true;
+  options.no_python_hook = true;
+  options.on_failure = OnFailure::kReplace;
+  options.min_workers = 3;
+  options.max_replacements = 4;
   return options;
 }
 
@@ -52,6 +63,17 @@ TEST(JobRecord, OptionsSurvive) {
   EXPECT_EQ(after.ssh_command, before.ssh_command);
   EXPECT_EQ(after.ssh_args, before.ssh_args);
   EXPECT_EQ(after.fanout, before.fanout);
+  EXPECT_EQ(after.output, before.output);
+  EXPECT_EQ(after.name, before.name);
+  EXPECT_EQ(after.stall_timeout, before.stall_timeout);
+  EXPECT_EQ(after.on_stall, before.on_stall);
+  EXPECT_EQ(after.metrics_file, before.metrics_file);
+  EXPECT_EQ(after.start_timeout, before.start_timeout);
+  EXPECT_EQ(after.no_store, before.no_store);
+  EXPECT_EQ(after.no_python_hook, before.no_python_hook);
+  EXPECT_EQ(after.on_failure, before.on_failure);
+  EXPECT_EQ(after.min_workers, before.min_workers);
+  EXPECT_EQ(after.max_replacements, before.max_replacements);
   EXPECT_TRUE(after.detach);
   EXPECT_EQ(after.stdin_choice, "none");
 }

@@ -51,6 +51,15 @@ class JobSocketTest : public ::testing::Test {
       socket_->message("stopping\n");
       return {};
     };
+    handlers.describe_ranks = [](const std::function<void(const ctl::RanksDescription&)>& done) {
+      ctl::RanksDescription ranks;
+      for (int rank = 0; rank < 16'384; ++rank) {
+        ctl::RankRow& row = *ranks.add_ranks();
+        row.set_host(std::string(100, 'h'));
+        row.set_pid(rank);
+      }
+      done(ranks);
+    };
     handlers.describe_store = [this]() -> Result<ctl::StoreDescription> {
       if (store_address_.empty()) return Error{Code::kFailedPrecondition, "no store", "get one"};
       ctl::StoreDescription store;
@@ -205,6 +214,42 @@ TEST_F(JobSocketTest, AFollowerThatDoesNotReadHoldsNothingUp) {
     }
   });
   EXPECT_EQ(lines, static_cast<std::uint64_t>(kLines));
+}
+
+TEST_F(JobSocketTest, AnswersRequestsBesideAnyNumberOfFollowers) {
+  ctl::Request request;
+  request.mutable_follow()->set_output(true);
+  std::vector<CtlConnection> followers;
+  const auto follow = [&]() -> Result<ctl::Reply> {
+    Result<CtlConnection> follower = CtlConnection::ask(place(), request);
+    if (!follower.ok()) return follower.error();
+    Result<ctl::Reply> reply = Error{Code::kUnavailable, "no answer"};
+    serve_while([&] { reply = follower->receive(); });
+    followers.push_back(std::move(follower).value());
+    return reply;
+  };
+  for (std::size_t i = 0; i < JobSocket::kMaxFollowers; ++i) ASSERT_TRUE(follow().ok()) << i;
+  const Result<ctl::Reply> refused = follow();
+  ASSERT_FALSE(refused.ok());
+  EXPECT_NE(refused.error().message.find("128 clients follow"), std::string::npos);
+  ctl::Request stop;
+  stop.mutable_stop()->set_grace_ms(7);
+  serve_while([&] {
+    Result<CtlConnection> asked = CtlConnection::ask(place(), stop);
+    ASSERT_TRUE(asked.ok());
+    EXPECT_TRUE(asked->receive().ok());
+  });
+  EXPECT_EQ(stopped_with_ms_, 7u);
+}
+
+TEST_F(JobSocketTest, ReadsRowsOfManyRanksInOneReply) {
+  ctl::Request request;
+  request.mutable_describe_ranks();
+  serve_while([&] {
+    const Result<ctl::Reply> reply = ask_once(place(), request);
+    ASSERT_TRUE(reply.ok()) << reply.error().message;
+    EXPECT_EQ(reply->ranks().ranks_size(), 16'384);
+  });
 }
 
 TEST_F(JobSocketTest, WhatNobodyHeardWaitsForTheFirstWhoAsksForIt) {

@@ -897,6 +897,24 @@ TEST_F(TakeoverTest, WaitsForTheLastHostAndThenHearsAll) {
   EXPECT_EQ(*exit_code_, 0) << text_;
 }
 
+TEST_F(TakeoverTest, DoesNotWaitForAHostThatIsLostBeforeItHasSaidEverything) {
+  begin();
+  answer(second_, 3);
+  second_.start(1);
+  answer(first_, 1);
+  first_.start(0);
+  EXPECT_FALSE(run_until([&] { return text_.find("has taken the job over") != std::string::npos; },
+                         milliseconds(200)));
+  second_.host.answer = FakeHost::Answer::kNoSuchJob;
+  second_.host.cut();
+  ASSERT_TRUE(run_until([&] { return text_.find("has taken the job over") != std::string::npos; }))
+      << text_;
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, kExitHostLost) << text_;
+  EXPECT_NE(text_.find("supervisor on host node2 was lost"), std::string::npos) << text_;
+}
+
 // ---- The end
 // -------------------------------------------------------------------------------------
 

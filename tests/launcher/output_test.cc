@@ -346,6 +346,17 @@ TEST_F(OutputTest, KeepsTheLastBytesOfStandardError) {
   EXPECT_EQ(tail, all.substr(all.size() - (64u << 10)));
 }
 
+TEST_F(OutputTest, KeepsLessOfEachRankInALargeJob) {
+  lend_pipes();
+  std::vector<RankPlace> places;
+  for (int rank = 0; rank < 4'096; ++rank) places.push_back({rank, rank, 0, "a"});
+  (void)make(places);
+  give(0, 2, std::string(100'000, 'x'));
+  const std::size_t kept = output_->stderr_tail(0).size();
+  EXPECT_TRUE(finish_and_give_back());
+  EXPECT_EQ(kept, 8u << 10) << "a share of 32 MiB";
+}
+
 // ---- Readers ----------------------------------------------------------------------------------
 
 TEST_F(OutputTest, NeverBlocksNorMarksTheSharedDescriptorWhenNobodyReads) {

@@ -233,8 +233,14 @@ TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
   end.exec_failure = "exec: Exec format error: /x";
   EXPECT_NE(text().find("  fix:   put its interpreter in front of it, or build it for the machine"),
             std::string::npos);
-  end.exec_failure = "clone: Resource temporarily unavailable";
-  EXPECT_EQ(text().find("fix:"), std::string::npos);
+  ends.front().exec_failure = "clone: Resource temporarily unavailable";
+  EXPECT_NE(text().find("  fix:   raise the limit of processes on node03 (ulimit -u"),
+            std::string::npos)
+      << text();
+  ends.front().exec_failure = "stderr: Too many open files";
+  EXPECT_NE(text().find("  fix:   raise the limit of open files on node03 (ulimit -n)"),
+            std::string::npos)
+      << text();
 }
 
 TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {
@@ -252,12 +258,25 @@ TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {
 }
 
 TEST_F(SummaryTest, ARankThatFailedByItselfAMomentLaterWasNotStopped) {
-  add(0, 1);
-  add(1, 1, true);
-  add(2, 143, true);
+  add(0, 17);
+  add(1, 17, true);
+  add(2, 4, true);
+  add(3, 143, true);
   const std::string all = text();
-  EXPECT_NE(all.find("  1 other rank failed after the stop had begun: 1\n"
-                     "  1 other rank was stopped: 2\n"),
+  EXPECT_NE(all.find("  1 other rank also exited with code 17: 1\n"
+                     "  1 other rank failed while being stopped: 2\n"
+                     "  1 other rank was stopped: 3\n"),
+            std::string::npos)
+      << all;
+}
+
+TEST_F(SummaryTest, NamesRanksThatHadFinishedBeforeTheFirstFailure) {
+  add(0, 0);
+  add(1, 0);
+  add(2, 1);
+  add(3, 0);
+  const std::string all = text();
+  EXPECT_NE(all.find("  before: ranks 0-1 had exited with code 0, the last one 1.0 s earlier\n"),
             std::string::npos)
       << all;
 }

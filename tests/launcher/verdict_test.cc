@@ -21,7 +21,8 @@ const char* const kOldJax =
 WorkerEnd code(int rank, int value, std::int64_t at_ms) {
   WorkerEnd end;
   end.rank = rank;
-  end.host = "node1";
+  end.host =
+      "node" + std::to_string(rank);  // A host for each rank, unless on_one_host() says otherwise.
   end.status.code = value;
   end.at_ns = at_ms * kMs;
   end.clock_error_ns = kMs;
@@ -66,6 +67,11 @@ LauncherEnd because(LauncherReason reason, std::int64_t at_ms, int signal = 0) {
   end.reason = reason;
   end.at_ns = at_ms * kMs;
   end.signal = signal;
+  return end;
+}
+
+WorkerEnd on_one_host(WorkerEnd end) {
+  end.host = "node1";
   return end;
 }
 
@@ -119,6 +125,14 @@ TEST(VerdictTest, NamesTheFirstCauseAmongWorkers) {
       {"signal just outside the error", {code(0, 3, 10), killed(1, SIGSEGV, 13)}, 3, 0},
       {"memory within the error", {killed(0, SIGSEGV, 10), out_of_memory(1, 11)}, 137, 1},
       {"memory over code", {code(0, 1, 10), out_of_memory(1, 12)}, 137, 1},
+      {"one host's order holds within the error",
+       {on_one_host(code(0, 3, 10)), on_one_host(killed(1, SIGABRT, 11))},
+       3,
+       0},
+      {"one host's order holds for memory too",
+       {on_one_host(code(0, 3, 10)), on_one_host(out_of_memory(1, 11))},
+       3,
+       0},
       {"two codes within the error", {code(1, 5, 11), code(0, 6, 10)}, 6, 0},
       {"same time, lower rank", {code(1, 5, 10), code(0, 6, 10)}, 6, 0},
       {"watchdog loses to a later code", {watchdog(0, 10), code(1, 9, 500)}, 9, 1},

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "launcher/options/exports.h"
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/explain_env.h"
@@ -95,6 +97,32 @@ std::string value(const Environment& environment, const std::string& name) {
 
 bool is_unset(const HostPlan& plan, const std::string& pattern) {
   return std::find(plan.unset().begin(), plan.unset().end(), pattern) != plan.unset().end();
+}
+
+TEST(WorkerEnvironmentTest, RefusesAVariableThatNoProgramCanBeGiven) {
+  Job job;
+  job.caller.push_back({"NCCL_BIG", std::string(131'072 - 10, 'x')});
+  const auto made = [&] { return make_host_plan(job.inputs(), job.plan.hosts[1]); };
+  EXPECT_TRUE(made().ok()) << "with its name and its end: 128 KiB";
+  job.caller.back().value += 'x';
+  ASSERT_FALSE(made().ok());
+  EXPECT_EQ(
+      made().error().message,
+      "the variable NCCL_BIG takes 131073 bytes, and Linux passes at most 131072 to a program");
+}
+
+TEST(WorkerEnvironmentTest, GivesTheWorkingDirectoryAsPwdAndNoOldpwd) {
+  for (const char* carrier : {"local", "ssh", "srun", "agent"}) {
+    Job job(carrier);
+    job.caller.push_back({"PWD", "/elsewhere"});
+    job.caller.push_back({"OLDPWD", "/before"});
+    const HostPlan plan = job.host_plan(1);
+    const auto is_pwd = [](const Variable& variable) { return variable.name() == "PWD"; };
+    const auto pwd = std::find_if(plan.environment().begin(), plan.environment().end(), is_pwd);
+    ASSERT_NE(pwd, plan.environment().end()) << carrier;
+    EXPECT_EQ(pwd->value(), "/w") << carrier;
+    EXPECT_EQ(std::count(plan.unset().begin(), plan.unset().end(), "OLDPWD"), 1) << carrier;
+  }
 }
 
 TEST(WorkerEnvironmentTest, TorchrunsWholeBlock) {
