@@ -10,8 +10,8 @@ namespace ivy {
 
 // A descriptor that becomes readable when the process has ended, closed on exec. -1: errno.
 int open_pidfd(pid_t pid);
-// Unblocks every signal. A runtime that starts programs from a thread with blocked signals (the JVM's,
-// Julia's, Swift's) passes its mask on, and TERM would then do nothing. Call first in main.
+// Unblocks every signal. A runtime that starts programs from a thread with blocked signals (the
+// JVM's, Julia's, Swift's) passes its mask on, and TERM would then do nothing. Call first in main.
 void unblock_inherited_signals();
 // Raises the soft limit of open files, which suits old programs, to the hard one.
 void raise_descriptor_limit();
