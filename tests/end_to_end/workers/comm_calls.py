@@ -350,7 +350,7 @@ def emptied_list(r, n):
         threading.Timer(0.3, empty).start()
     else:
         ic.store().get("emptied", timeout=30)
-    done = ic.all_reduce_coalesced_(parts)
+    done = ic.all_reduce_coalesced(parts)
     assert len(done) == 8 and all(float(part[-1]) == n for part in done)
 
 
