@@ -131,7 +131,9 @@ class NodeUploadTest : public testing::Test {
   // Where the home was passed over, the bundle went there.
   static void forget_shared_cache(const NodeUpload& upload) {
     const std::string& command = upload.remote_command();
-    shell("rm -rf /tmp/ivyrun-cache-$(id -u)/" + command.substr(command.find("h=") + 2, 24) + "-*");
+    const std::string bundle = command.substr(command.find("h=") + 2, 24) + "-*";
+    shell("rm -rf /tmp/ivyrun-cache-$(id -u)/" + bundle + " /dev/shm/ivyrun-cache-$(id -u)/" +
+          bundle);
   }
   SshTestHost host_;
 };
