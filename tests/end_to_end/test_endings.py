@@ -233,7 +233,7 @@ def test_a_short_cut_loses_nothing(hosts):
 # ---- somebody asks -------------------------------------------------------------------------------
 
 def test_ctrl_c_once_is_graceful(anyone):
-    with anyone.on_terminal(anyone.ivyrun(), *THREE, anyone.script("signals.py")) as run:
+    with anyone.on_terminal(anyone.ivyrun(), "--dedup=false", *THREE, anyone.script("signals.py")) as run:
         wait_for_ranks(run, "ready", 3)
         run.type(b"\x03")
         done = run.finish()
@@ -388,7 +388,7 @@ def test_shutdown_timeout_shortens_the_grace(hosts):
 def test_stopped_and_continued(hosts):
     """Ctrl-Z for longer than the lease, then fg: the job is still there and ends well."""
     with hosts.on_terminal("bash", "--norc", "-i") as shell:
-        job = f"{hosts.ivyrun()} --lease 3s -H node1,node2 {hosts.script('counter.py')} 80 0.1\n"
+        job = f"{hosts.ivyrun()} --dedup=false --lease 3s -H node1,node2 {hosts.script('counter.py')} 80 0.1\n"
         shell.type(job.encode())
         shell.wait_for("count 5", count=2)
         shell.type(b"\x1a")
@@ -426,7 +426,7 @@ def check_lost(hosts, done, host, moment, bound):
 
 def test_host_cut_off_silently(anyone):
     """On a terminal, with the default lease: named and the others told within 12 s."""
-    with anyone.on_terminal(anyone.ivyrun(), *THREE, *stamping(anyone)) as run:
+    with anyone.on_terminal(anyone.ivyrun(), "--dedup=false", *THREE, *stamping(anyone)) as run:
         wait_for_ranks(run, "ready", 3)
         moment = time.time()
         anyone.bed.cut(3)

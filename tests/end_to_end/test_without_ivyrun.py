@@ -21,6 +21,7 @@ from launching import BIN, PATH, REPOSITORY, WORKERS, seconds, wait_until
 PYTHON = "/usr/bin/python3"
 PACKAGE = os.path.join(REPOSITORY, "comm/python")
 LIBRARY = os.path.join(os.path.dirname(BIN), "lib/libivycomm.so.1")
+EXTENSION = os.path.join(os.path.dirname(BIN), "lib/ivyrun/ivycomm_calls.abi3.so")
 GELU = os.path.join(REPOSITORY, "scripts/examples/ivy_gelu.py")
 ENVIRONMENT = {"PYTHONPATH": PACKAGE, "IVY_LIBRARY": LIBRARY, "PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1"}
 LIMIT = 120  # Importing torch takes seconds where many workers share few cores.
@@ -535,6 +536,7 @@ def installed(hosts):
     place = hosts.outside(f"{hosts.directory}/site/ivycomm")
     shutil.copytree(os.path.join(PACKAGE, "ivycomm"), place, ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(LIBRARY, place)
+    shutil.copy(EXTENSION, place)
     shutil.copy(os.path.join(BIN, "ivy-rendezvous"), place)
     shutil.copy(os.path.join(WORKERS, "comm_meet.py"), hosts.outside(hosts.directory))
     user = hosts.as_user("ivyuser")

@@ -53,8 +53,10 @@ def run(*argv):
     return done.stdout
 
 
-# As Neurenix's documentation has it, letter by letter: nothing guards it from being run by the workers.
+# As Neurenix's documentation has it, behind the import that a program without ivyrun needs: nothing guards it from being
+# run by the workers.
 NEURENIX_WITH_DASK = """
+import ivycomm
 import neurenix
 from neurenix.distributed import DaskCluster, tensor_to_dask, dask_to_tensor
 
@@ -86,7 +88,7 @@ with DaskCluster(n_workers=4, threads_per_worker=2) as cluster:
     # Save result
     processed_data.save("processed_dataset.npy")
 """
-WRITE = "import neurenix; (neurenix.tensor.randn(4000, 8) * 2 + 3).save('large_dataset.npy')"
+WRITE = "import ivycomm, neurenix; (neurenix.tensor.randn(4000, 8) * 2 + 3).save('large_dataset.npy')"
 COMPARE = """
 import numpy
 before, after = numpy.load("large_dataset.npy"), numpy.load("processed_dataset.npy")
