@@ -26,8 +26,10 @@ foreach(library ivy_agent_core ivy_certificate_authority ivy_node_core ivy_devic
 endforeach()
 add_custom_command(OUTPUT ${agent_object}
   COMMAND ld.bfd -r --force-group-allocation -o ${agent_object} ${ivy_agent_main_object} --start-group ${agent_archives} --end-group
-  # Weak first: it does not make GNU's unique symbols local.
-  COMMAND ${CMAKE_OBJCOPY} --weaken ${agent_object}
+  # objcopy does not make GNU's unique symbols local, so they become weak first: those alone, because a linker
+  # takes no member of an archive for a weak reference, and the agent's gRPC would be missing.
+  COMMAND sh -c "${CMAKE_NM} --defined-only --format=posix \"$0\" | sed -n 's/ u .*//p' >\"$0.unique\"" ${agent_object}
+  COMMAND ${CMAKE_OBJCOPY} --weaken-symbols=${agent_object}.unique ${agent_object}
   COMMAND ${CMAKE_OBJCOPY} --keep-global-symbol=ivy_agent_main ${agent_object}
   DEPENDS ${ivy_agent_main_object} ${agent_archives} COMMAND_EXPAND_LISTS VERBATIM)
 
@@ -78,6 +80,10 @@ if(IVY_LIBARCHIVE_ARCHIVE AND IVY_ZSTD_ARCHIVE)
   set_target_properties(ivy_one_file PROPERTIES POSITION_INDEPENDENT_CODE OFF
     OUTPUT_NAME ivyrun-agents RUNTIME_OUTPUT_DIRECTORY ${IVY_PORTABLE})
   ivy_for_older_glibc(ivy_one_file)
+  # A reference that no archive satisfied would be called at address 0.
+  add_custom_command(TARGET ivy_one_file POST_BUILD
+    COMMAND sh -c "! ${CMAKE_NM} --undefined-only \"$0\" | grep -E ' (_ZN[A-Z]*(4grpc|9grpc_core|6google8protobuf)|grpc_|archive_)'"
+            $<TARGET_FILE:ivy_one_file> VERBATIM)
   add_executable(call_beside EXCLUDE_FROM_ALL launcher/call_beside.c)
   target_link_options(call_beside PRIVATE -s)
   set_target_properties(call_beside PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${IVY_PORTABLE})

@@ -134,6 +134,44 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
     assert os.path.exists(f"{tree}/lib/systemd/system/ivy-agent@.service")
 
 
+@pytest.fixture(params=["tarball", "wheel"])
+def installed(request, packages, testbed):
+    """Directory of the programs of a package, in a place that every test host sees."""
+    place = os.path.join(testbed.shared, f"package-{request.param}")
+    os.mkdir(place)
+    if request.param == "tarball":
+        tarball, = packages.glob("ivyrun-*.tar.gz")
+        call("tar", "-xf", str(tarball), "-C", place, "--strip-components", "1")
+    else:
+        wheel, = packages.glob("ivyrun-*.whl")
+        call("/usr/bin/python3", "-m", "venv", place)
+        call(f"{place}/bin/pip", "install", "-q", "--no-index", "--disable-pip-version-check", str(wheel))
+    yield place.replace(testbed.shared, "/srv/ivyshared", 1) + "/bin"
+    shutil.rmtree(place)
+
+
+def test_an_installed_agent_serves_a_job_of_the_installed_ivyrun(agents, installed):
+    agent, = agents.prepare(2)
+    agent.program = f"{installed}/ivy-agent"
+    agent.start()
+    done = agents.launcher.run_program(f"{installed}/ivyrun", "--transport", "agent", "-H", "node2", "-n", "2",
+                                       "sh", "-c", "hostname", limit=60)
+    assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["node2", "node2"], done
+
+
+def test_an_installed_ivyrun_reaches_a_host_by_ssh_and_ivyctl_explains_its_job(hosts, installed):
+    script = hosts.file("wait.py", "import ivycomm as ic, time\nic.init()\nprint('ready', flush=True)\n"
+                                   "time.sleep(600) if ic.rank() == 1 else ic.barrier()\n")
+    with hosts.start_program(f"{installed}/ivyrun", "--transport", "ssh", "-H", "node1,node2", "--nproc-per-node", "1",
+                             "--python", "/usr/bin/python3", script) as run:
+        run.wait_for("ready", count=2)
+        done = hosts.run_program(f"{installed}/ivyctl", "why", limit=60)
+        assert done.code == 0 and "barrier" in all_text(done) and "rank 1" in all_text(done), done
+        done = hosts.run_program(f"{installed}/ivyctl", "stop", limit=60)
+        assert done.code == 0, done
+        run.finish()
+
+
 def test_spack_installs_the_tarball(local, packages, tmp_path):
     """Spack is in no registry: IVY_SPACK names its bin/spack where somebody has it (its packages with it)."""
     spack = os.environ.get("IVY_SPACK") or shutil.which("spack")
