@@ -119,7 +119,7 @@ class MembersMeeting {
       if (has_come.ok() && *has_come) continue;
       names += (names.empty() ? "" : ", ") + std::to_string(members_.world_rank(rank));
     }
-    return "missing: group " + members_.name() + " of world ranks " + ranks_ +
+    return "missing: timed out: group " + members_.name() + " of world ranks " + ranks_ +
            "was not made within " + std::to_string(timeout_.count()) + " ms: world ranks " + names +
            " did not come";
   }
@@ -154,7 +154,7 @@ class MembersMeeting {
       }
       if (steady_now() >= end_ + grace) {
         return Error{Code::kDeadlineExceeded,
-                     "group " + members_.name() + " of world ranks " + ranks_ +
+                     "timed out: group " + members_.name() + " of world ranks " + ranks_ +
                          "was not made within " + std::to_string(timeout_.count()) +
                          " ms: no word of its first rank",
                      "do all these ranks make it?"};

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 
 #include "comm/contract/fingerprint.h"
 #include "comm/group/work.h"
@@ -37,8 +38,10 @@ struct MessageRequest : std::enable_shared_from_this<MessageRequest> {
   std::uint64_t number = 0;  // Counts this rank's messages of the communicator.
   bool is_done = false;
   bool is_on_device = false;  // NCCL's: its size and sender are known beforehand.
-  bool is_lent = false;       // The receiver reads `data` where they are.
-  bool is_slept_on = false;   // A thread sleeps until it is done.
+  // The receiver reads `data` where they are. Decided once, when a send's turn in its stream has
+  // come: each loan counts, also one that no header has told of yet.
+  std::optional<bool> is_lent;
+  bool is_slept_on = false;  // A thread sleeps until it is done.
 };
 
 }  // namespace ivy::comm

@@ -27,7 +27,7 @@ std::string name_of(const MessageRequest& request, const std::string& communicat
 
 Failure late(const MessageRequest& request, const PointToPointOptions& options,
              std::chrono::nanoseconds waited) {
-  std::string text = name_of(request, options.communicator) + ": no progress for " +
+  std::string text = name_of(request, options.communicator) + ": timed out: no progress for " +
                      tenths_text(waited.count()) + "; ";
   Failure failure = make_failure(FailureKind::kTimeout, "");
   if (request.peer < 0) {

@@ -14,16 +14,16 @@ constexpr std::size_t kBiteBytes = std::size_t{4} << 20;
 
 // True if the whole message has been written: header, then data.
 bool write_message(ByteSink& sink, MessageRequest& request) {
-  if (request.moved == 0) request.is_lent = sink.lend(request.data, request.bytes);
+  if (!request.is_lent) request.is_lent = sink.lend(request.data, request.bytes);
   MessageHeader header;
   header.tag = request.tag;
   header.bytes = request.bytes;
   header.dtype = static_cast<std::uint8_t>(request.dtype);
-  header.is_lent = request.is_lent ? 1 : 0;
+  header.is_lent = *request.is_lent ? 1 : 0;
   const std::size_t total = sizeof header + request.bytes;
   while (request.moved < total) {
     const bool in_header = request.moved < sizeof header;
-    if (!in_header && request.is_lent) {
+    if (!in_header && *request.is_lent) {
       const LoanState loan = sink.loan();
       if (loan == LoanState::kOpen) return false;
       if (loan == LoanState::kRead) request.moved = total;

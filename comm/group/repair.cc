@@ -130,11 +130,12 @@ Result<RepairDecision> Repair::agree(RepairAim aim, const std::vector<Seat>& sea
                          Error{Code::kCancelled, "rank " + std::to_string(context_.job_rank) +
                                                      " has interrupted the repair of the world"}};
     } else if (!decision && steady_now() >= end) {
-      decision = RepairDecision{{},
-                                Error{Code::kDeadlineExceeded,
-                                      std::string(name_of(aim)) + " of the world: after " +
-                                          seconds_until_now(begun) + " " + missing_text(aim, seen),
-                                      "every survivor calls it"}};
+      decision =
+          RepairDecision{{},
+                         Error{Code::kDeadlineExceeded,
+                               std::string(name_of(aim)) + " of the world timed out: after " +
+                                   seconds_until_now(begun) + " " + missing_text(aim, seen),
+                               "every survivor calls it"}};
     }
     if (decision) {
       IVY_TRY(publish(*decision));

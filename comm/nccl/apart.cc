@@ -77,7 +77,8 @@ MaybeFailure call_apart(ApartCall apart) {
       char took[32];
       std::snprintf(took, sizeof took, "%.3g s",
                     std::chrono::duration<double>(steady_now() - began).count());
-      why = make_failure(FailureKind::kTimeout, shared->what + ": no return after " + took);
+      why =
+          make_failure(FailureKind::kTimeout, shared->what + " timed out: no return after " + took);
     }
     give_up(shared->what, *state);
     return why;

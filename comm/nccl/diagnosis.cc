@@ -52,7 +52,7 @@ Failure Diagnosis::of_nccl(Status status, const std::string& what) const {
 
 Failure Diagnosis::timeout(const std::string& what, const std::string& why) const {
   return make_failure(FailureKind::kTimeout,
-                      "NCCL of communicator " + options_.name + ": " + what + ": " + why);
+                      "NCCL of communicator " + options_.name + ": " + what + " timed out: " + why);
 }
 
 Failure Diagnosis::endless(const std::string& what, std::chrono::nanoseconds waited,

@@ -219,7 +219,8 @@ bool TcpMesh::may_wait_on(std::int32_t rank, const OperationCall& call) {
   Failure failure = make_failure(
       FailureKind::kTimeout,
       describe(call.shape) + ", operation " + std::to_string(call.sequence) + " of communicator " +
-          options_.communicator + ": no progress for " + tenths_text(wait.waited.count()) + "; " +
+          options_.communicator + ": timed out: no progress for " +
+          tenths_text(wait.waited.count()) + "; " +
           (suspicion ? "waiting for " + name + ": " + suspicion->because : "waiting for " + name));
   failure.rank = peer.world_rank;
   failure.pid = peer.pid;

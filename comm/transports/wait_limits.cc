@@ -193,7 +193,7 @@ Failure WaitLimits::timeout_failure(const std::string& because) const {
   Failure failure = make_failure(FailureKind::kTimeout,
                                  describe(shape_) + ", operation " + std::to_string(sequence_) +
                                      " of communicator " + options_.communicator + " on " +
-                                     options_.host + ": no progress for " +
+                                     options_.host + ": timed out: no progress for " +
                                      tenths_text(deadline_->waited().count()) + "; " + because);
   failure.sequence = sequence_;
   set_operation(failure, comm_status::name_of(shape_.operation));

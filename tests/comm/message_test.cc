@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "comm/contract/fingerprint.h"
+#include "comm/group/point_to_point_peer.h"
 #include "comm/transports/shared_layout.h"
 #include "tests/comm/world.h"
 
@@ -544,6 +545,48 @@ TEST(MessageWithinTest, NothingIsBrokenAndTheNextCallGetsTheMessage) {
       EXPECT_EQ(message.bytes, data.size());
       EXPECT_EQ(data[1], 7);
       EXPECT_EQ(data.back(), 7);
+    }));
+  }
+}
+
+// ---- A ring without room ------------------------------------------------------------------------
+
+// A long message that finds a ring filled to the byte is lent once, however often the sender looks
+// for room.
+TEST(MessageRingTest, LendsALongMessageThroughAFullRing) {
+  constexpr std::size_t kSmallBytes = 32 - sizeof(MessageHeader);
+  for (const std::size_t room : {0, 8, 32}) {
+    expect_well(run_world(one_host(2), [room](int rank) {
+      const World world;
+      ASSERT_TRUE(world);
+      ivy_call soon = {};
+      soon.struct_bytes = sizeof soon;
+      soon.timeout_ms = stretched(seconds(10)).count() * 1000;
+      constexpr std::size_t kMessages = kRingBytes / 32;
+      // The last small message is shorter, so that `room` bytes are left behind it.
+      const std::size_t whole = kMessages - room / 32;
+      const std::size_t cut = room % 32;
+      const auto bytes_of = [&](std::size_t i) {
+        return i == whole - 1 ? kSmallBytes - cut : kSmallBytes;
+      };
+      Bytes data(kLentBytesLeast + 1, rank == 0 ? 7 : 0);
+      if (rank == 0) {
+        for (std::size_t i = 0; i < whole; ++i) {
+          ASSERT_EQ(ivy_send(world, data.data(), bytes_of(i), IVY_U8, 1, 0, &soon), IVY_OK);
+        }
+        ASSERT_EQ(ivy_send(world, data.data(), data.size(), IVY_U8, 1, 0, &soon), IVY_OK)
+            << ivy_last_error() << ", with room for " << room;
+      } else {
+        // The sender looks for room meanwhile, more than once.
+        std::this_thread::sleep_for(milliseconds(300));
+        for (std::size_t i = 0; i < whole; ++i) {
+          ASSERT_EQ(ivy_recv(world, data.data(), bytes_of(i), IVY_U8, 0, 0, nullptr, &soon),
+                    IVY_OK);
+        }
+        ASSERT_EQ(ivy_recv(world, data.data(), data.size(), IVY_U8, 0, 0, nullptr, &soon), IVY_OK);
+        EXPECT_EQ(data.back(), 7);
+      }
+      ASSERT_EQ(ivy_barrier(world, &soon), IVY_OK) << ivy_last_error();
     }));
   }
 }

@@ -241,7 +241,7 @@ void expect_told(const Hosts& hosts, const std::string& script, const std::strin
 TEST(NcclTest, AnInitThatHangsIsToldWithWhatTheHealthServiceKnows) {
   for (const Hosts& hosts : {one_host(1), one_host(3), Hosts{2, 1}}) {
     SCOPED_TRACE(hosts_text(hosts));
-    expect_told(hosts, "hang_init", "init: no end after", [](ivy_comm* world, int rank) {
+    expect_told(hosts, "hang_init", "init timed out: no end after", [](ivy_comm* world, int rank) {
       const ivy_call how = call_with_timeout(seconds(1));
       return ivy_prepare_device(world, rank, &how);
     });

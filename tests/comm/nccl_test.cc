@@ -788,8 +788,8 @@ TEST(NcclTest, WhatKeepsNcclFromWorkingIsToldOnEveryRank) {
        [](int rank) {
          if (rank == 1) setenv("NCCL_DOUBLE", "hang_init", 1);
        },
-       {"NCCL of communicator world: init: no end after", "NCCL says: so says the stand-in",
-        "not done either: rank ", " (it is in NCCL's init)"},
+       {"NCCL of communicator world: init timed out: no end after",
+        "NCCL says: so says the stand-in", "not done either: rank ", " (it is in NCCL's init)"},
        IVY_DEADLINE_EXCEEDED},
   };
   for (const Refusal& refusal : refusals) expect_refusal(refusal);
@@ -823,7 +823,7 @@ TEST(NcclTest, WhatNcclHasWarnedOfStandsInTheError) {
                     setenv("NCCL_DOUBLE", "hang_init", 1);
                     setenv("NCCL_DEBUG_FILE", (std::string(folder) + "/%p").c_str(), 1);
                   },
-                  {"init: no end after", "; NCCL says: the stand-in hangs"},
+                  {"init timed out: no end after", "; NCCL says: the stand-in hangs"},
                   IVY_DEADLINE_EXCEEDED});
   std::filesystem::remove_all(folder);
 }

@@ -184,7 +184,7 @@ def test_a_timeout_in_nccl_is_told_with_what_its_health_service_knows(local, fla
     assert len(words) == (3 if "-n" in flags else 4), done
     for word in words.values():
         assert word["code"] == "DeadlineExceeded" and word["seconds"] < 2 + 3 * SLOW, done
-        assert re.search(r"init: no end after .*; NCCL says: the stand-in hangs; not done either: rank .*; NCCL's health "
+        assert re.search(r"init timed out: no end after .*; NCCL says: the stand-in hangs; not done either: rank .*; NCCL's health "
                          r"service says: #0-0 \(\w+\) MISMATCH: .* has status INIT", word["says"]), done
     # Asked once for all ranks, at the address that the launcher chose.
     assert done.err_text.count("NCCL's health service (RAS) says:\n") + \

@@ -1,6 +1,7 @@
 """torch.distributed's backend "ivy" in unmodified torch, beside gloo; and repair in place."""
 
 import contextlib
+import dis
 import json
 import os
 import random
@@ -135,12 +136,77 @@ def test_a_turn_keeps_its_error_and_calls_back_once():
     gate = threading.Event()
     slow = turns.add(lambda: gate.wait(seconds(10)))
     wrong = turns.add(lambda: 1 / 0)
-    wrong.when_done(lambda: called.append("end"))
+    told = threading.Event()
+    wrong.when_done(lambda: (called.append("end"), told.set()))
     assert not wrong.wait(0.05) and not called
     gate.set()
     assert wrong.wait(seconds(10)) and isinstance(wrong.error, ZeroDivisionError) and slow.error is None
+    assert told.wait(seconds(10))
     wrong.when_done(lambda: called.append("late"))
     assert called == ["end", "late"]
+
+
+def test_callbacks_run_on_threads_that_carry_out_no_task():
+    """A callback may wait for another task, also with a callback, and that for a third one."""
+    turns, happened = Turns("test"), []
+
+    def again(depth):
+        happened.append((depth, threading.current_thread().name))
+        if depth < 5:
+            task = turns.add(lambda: None)
+            told = threading.Event()
+            task.when_done(lambda: (again(depth + 1), told.set()))
+            assert told.wait(seconds(10))
+
+    gate = threading.Event()
+    first = turns.add(lambda: gate.wait(seconds(10)))
+    first.when_done(lambda: again(0))
+    gate.set()
+    deadline = time.monotonic() + seconds(20)
+    while len(happened) < 6 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert [depth for depth, _ in happened] == list(range(6))
+    assert {name for _, name in happened} <= {"ivy-callback", "MainThread"}, happened
+
+
+@pytest.mark.parametrize("steps", range(1, 32))
+def test_an_interrupt_between_two_steps_loses_no_task(steps):
+    """A tracer raises as a signal handler would, after so many calls; the tasks behind happen all the same."""
+    lost, happened, left, last = [], [], [steps], {}
+
+    def interrupt(frame, event, _):
+        if frame.f_code.co_filename.endswith("torch_backend/turns.py"):
+            frame.f_trace_opcodes = True
+            if event == "opcode":
+                # Handlers run after calls and at jumps back, and not between any two opcodes.
+                before, last[frame] = last.get(frame, ""), dis.opname[frame.f_code.co_code[frame.f_lasti]]
+                left[0] -= before.startswith(("CALL", "RESUME", "JUMP_BACKWARD"))
+                if left[0] == 0:
+                    left[0] = -1
+                    raise KeyboardInterrupt
+        return interrupt
+
+    turns = Turns("test", lambda: lost.append(1))
+    tasks = [turns.add(lambda number=number: happened.append(number), is_lazy=True) for number in range(3)]
+    called = [[] for _ in tasks]
+    for task, calls in zip(tasks, called):
+        task.when_done(lambda calls=calls: calls.append(1))
+    sys.settrace(interrupt)
+    try:
+        turns.finish(tasks[1])
+    except KeyboardInterrupt:
+        assert left[0] == -1
+    finally:
+        sys.settrace(None)
+    assert turns.drain(seconds(20)), steps
+    assert all(task.wait(seconds(20)) for task in tasks)
+    missing = [number for number in range(3) if number not in happened]
+    assert happened == sorted(set(happened)) and all(tasks[number].error is not None for number in missing)
+    assert bool(lost) or not any(type(tasks[number].error).__name__ == "Interrupted" for number in missing)
+    deadline = time.monotonic() + seconds(10)
+    while not all(called) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert called == [[1]] * 3, steps
 
 
 def test_a_task_that_nobody_waits_for_happens_with_the_next_one():

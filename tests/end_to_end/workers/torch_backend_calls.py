@@ -3,7 +3,11 @@
 argv: the backend ("ivy"), and "models" for what torch_backend_models.py has.
 """
 
+import contextlib
 import sys
+import threading
+import time
+import warnings
 from datetime import timedelta
 
 import torch
@@ -119,6 +123,44 @@ def moves(r, n, gloo):
     same(uneven, [torch.full((i + 1,), float(i)) for i in range(n)])
 
 
+def lists(r, n, gloo):
+    """all_gather_coalesced has its lists the other way round than all_gather; and wrong lists are refused."""
+    warnings.simplefilter("ignore")  # all_gather_coalesced is deprecated.
+    for shapes in ([(2,)], [(2,), (2,)], [(2,)] * n, [(3,), (2, 2), (1,)]):
+        inputs = [torch.full(shape, 10.0 * r + i) for i, shape in enumerate(shapes)]
+        gathered = []
+        for group in (None, gloo):
+            outputs = [[torch.full(shape, -1.0) for shape in shapes] for _ in range(n)]
+            dist.all_gather_coalesced(outputs, inputs, group=group)
+            gathered.append(outputs)
+        same(*gathered, shapes)
+        same(gathered[0], [[torch.full(shape, 10.0 * q + i) for i, shape in enumerate(shapes)] for q in range(n)])
+    if IS_MIXED:
+        return  # C++ of torch's is between.
+    group, x = dist.distributed_c10d._get_default_group(), torch.ones(2)
+    row, root = [torch.ones(2) for _ in range(n)], dist.GatherOptions()
+    from_root = dist.distributed_c10d.ScatterOptions()
+    root.rootRank = from_root.rootRank = r
+    whole = torch.ones(2 * n)
+    for call in (lambda: group.allgather([row[1:]], [x]), lambda: group.allgather([row + [x]], [x]),
+                 lambda: group.allgather([row], [x, x]), lambda: group.allgather_coalesced([[x]] * (n - 1), [x]),
+                 lambda: group.allgather_coalesced([[x]] * n, [x, x]), lambda: group.gather([row[1:]], [x], root),
+                 lambda: group.gather([], [x], root), lambda: group.scatter([x], [row[1:]], from_root),
+                 lambda: group.scatter([x, x], [row], from_root), lambda: group.reduce_scatter([x], [row[1:]]),
+                 lambda: group.reduce_scatter([x, x], [row]), lambda: group.alltoall(row[1:], row),
+                 lambda: group.alltoall(row, row + [x]),
+                 lambda: group.all_gather_into_tensor_coalesced([whole], [x, x]),
+                 lambda: group.reduce_scatter_tensor_coalesced([x, x], [whole])):
+        refused(call, ValueError, "wants")
+    uneven = [torch.ones(1), torch.ones(3), *row[2:]]
+    for call in (lambda: group.gather([uneven], [x], root), lambda: group.allgather([[each.double() for each in row]], [x]),
+                 lambda: group.gather([[each.double() for each in row]], [x], root),
+                 lambda: group.alltoall([each.double() for each in row], row)):
+        refused(call, ValueError, "input")
+    dist.all_reduce(x)  # None of that has reached another rank.
+    assert x[0] == n
+
+
 def scattered_sums(r, n, gloo):
     total = n * (n - 1) / 2
     got = torch.empty(3)
@@ -169,6 +211,18 @@ def exchanges(r, n, gloo):
     lists = [torch.empty(r + 1) for _ in range(n)]
     dist.all_to_all(lists, [torch.full((i + 1,), float(r)) for i in range(n)])
     same(lists, [torch.full((r + 1,), float(i)) for i in range(n)])
+    # Equal numbers on one rank and others elsewhere, as a mixture of experts has them by chance.
+    table = [[4 + 3 * (max(a, b) + 1 == n and min(a, b) > 0) for b in range(n)] for a in range(n)]
+    send, recv = table[r], [table[i][r] for i in range(n)]
+    assert r != 0 or len({*send, *recv}) == 1
+    got = torch.empty(sum(recv))
+    dist.all_to_all_single(got, torch.full((sum(send),), float(r)), recv, send)
+    parts = [torch.empty(k) for k in recv]
+    dist.all_to_all(parts, [torch.full((k,), float(r)) for k in send])
+    want = torch.cat([torch.full((k,), float(i)) for i, k in enumerate(recv)])
+    assert torch.equal(got, want) and torch.equal(torch.cat(parts), want)
+    nothing = torch.empty(0)
+    dist.all_to_all_single(nothing, torch.empty(0), [0] * n, [0] * n)
 
 
 def messages(r, n, gloo):
@@ -233,6 +287,95 @@ def futures(r, n, gloo):
     dist.all_reduce(x)  # Behind it.
     assert first.wait() and (x == n * n).all()
     assert first.result()[0] is x or OLD
+
+
+def callbacks(r, n, gloo):
+    """What a future calls may wait for another collective, as torch's PowerSGD hook does."""
+    x, y, z = torch.ones(4), torch.full((4,), 2.0), torch.full((4,), 3.0)
+
+    def second(future):
+        future.value()
+        return dist.all_reduce(y, async_op=True).get_future().then(third).wait()
+
+    def third(future):
+        dist.all_reduce(z, async_op=True).wait()
+        return future.value()[0]
+
+    if r != 0:
+        time.sleep(0.3)  # So that rank 0's future is not done when then() is called.
+    end = dist.all_reduce(x, async_op=True).get_future().then(second)
+    if r != 0:
+        time.sleep(0.3)
+    assert end.wait()[0] == 2 * n and (x == n).all() and (z == 3 * n).all()
+    # Callbacks that stay inside keep no operation from its turn. That of a future which is done is called here.
+    leave, main = threading.Event(), threading.current_thread()
+    held = [dist.all_reduce(x, async_op=True).get_future().then(
+        lambda future: threading.current_thread() is main or leave.wait(60)) for _ in range(4)]
+    dist.all_reduce(y, async_op=True).wait()
+    assert dist.all_reduce(z, async_op=True).get_future().wait()
+    leave.set()
+    assert all(end.wait() for end in held)
+
+
+def records(r, n, gloo):
+    """The profiler and debuggers find what they find of torch's own groups."""
+    group = dist.distributed_c10d._get_default_group()
+    before = group._get_sequence_number_for_group()
+    for _ in range(3):
+        dist.all_reduce(torch.ones(1))
+    dist.barrier()
+    assert group._get_sequence_number_for_group() == before + 4
+    with torch.profiler.profile() as seen:
+        dist.all_reduce(torch.ones(1))
+        dist.broadcast(torch.ones(1), 0)
+        dist.all_gather([torch.ones(1) for _ in range(n)], torch.ones(1))
+    names = {each.name for each in seen.events()}
+    assert {"c10d::allreduce_", "c10d::broadcast_", "c10d::allgather_"} <= names, names
+    # Another thread's operations are no part of what this one puts together.
+    if not OLD:
+        x = torch.ones(3)
+        with contextlib.ExitStack() as inside:
+            together = inside.enter_context(dist._coalescing_manager(async_ops=True))
+            works = []
+            other = threading.Thread(target=lambda: works.append(group.allreduce([x])))
+            other.start()
+            other.join()
+            got = torch.empty(n)
+            dist.all_gather_into_tensor(got, torch.full((1,), float(r)))
+        together.wait()
+        assert works[0].result() and len(together.works) == 1 and got.tolist() == list(map(float, range(n)))
+        works[0].wait()
+        assert (x == n).all()
+
+
+class Stream:
+    """In place of a device's current stream: what is on it is done after a while."""
+
+    def __init__(self, seconds):
+        self.end = time.monotonic() + seconds
+
+    def record_event(self):
+        return self
+
+    def query(self):
+        return time.monotonic() >= self.end
+
+
+def barrier_of_devices(r, n, gloo):
+    """A barrier waits for what the current stream has, as NCCL's does."""
+    import ivycomm.torch_backend.streams as streams
+    before = torch.cuda.is_initialized, torch.cuda.current_device, streams.current_stream
+    torch.cuda.is_initialized, torch.cuda.current_device = (lambda: True), (lambda: 0)
+    stream = Stream(0.4 if r == 0 else 0.0)
+    streams.current_stream = lambda device: stream
+    try:
+        dist.barrier()
+        after = time.monotonic()
+    finally:
+        torch.cuda.is_initialized, torch.cuda.current_device, streams.current_stream = before
+    ends = [None] * n
+    dist.all_gather_object(ends, stream.end)
+    assert after >= ends[0]
 
 
 def groups(r, n, gloo):
@@ -342,8 +485,10 @@ def main():
         assert "ivy" in dist.get_backend().lower()
         # Only once: in torch's store gloo would find what it has left there in its first life.
         gloo = dist.new_group(backend="gloo") if each == 0 else None
-        for check in (reductions, moves, scattered_sums, exchanges, messages, objects, futures, groups, in_a_part):
-            if (each == 0 or check in (messages, objects, futures)) and not (IS_MIXED and check in (messages, futures)):
+        for check in (reductions, moves, lists, scattered_sums, exchanges, messages, objects, futures, callbacks, records,
+                      barrier_of_devices, groups, in_a_part):
+            if (each == 0 or check in (messages, objects, futures)) and not (
+                    IS_MIXED and check in (messages, futures, callbacks, records, barrier_of_devices)):
                 check(r, n, gloo)
         if each == 0 and "models" in sys.argv:
             torch_backend_models.check_all(r, n, gloo)

@@ -54,6 +54,11 @@ def hooks(r, n, gloo):
     halves = DistributedDataParallel(net())
     halves.register_comm_hook(None, default_hooks.bf16_compress_hook if not OLD else default_hooks.fp16_compress_hook)
     train(halves, r, 2)
+    from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
+    # Its futures' callbacks wait for other collectives. (The batched one fails in torch itself, on gloo too.)
+    low = DistributedDataParallel(net())
+    low.register_comm_hook(powerSGD_hook.PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook.powerSGD_hook)
+    train(low, r, 8)
 
 
 def sharded(r, n, gloo):

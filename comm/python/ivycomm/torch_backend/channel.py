@@ -27,8 +27,10 @@ class Channel:
 
     def __init__(self, group, timeout, on_close=None):
         self._group, self._timeout, self._on_close = group, timeout, on_close
-        self._pid = os.getpid()
-        self.turns, self.followers = Turns(group.name), Followers
+        self._pid, self._guard = os.getpid(), threading.Lock()
+        self.turns = Turns(group.name, lambda: self.abort("a signal handler interrupted a collective before it began"))
+        self.followers = Followers
+        self.operations = 0  # Collectives that this rank has called.
         self.rank, self.size, self.handle = group.rank, group.size, group.handle
         self.is_open, self._streams = True, {}
         self.failure = None  # What has broken the group.
@@ -55,6 +57,10 @@ class Channel:
             raise torch_error(NotInitialized(f"process group {self.name} was destroyed"))
         if self._pid != os.getpid():
             raise torch_error(NotInitialized("this process was forked from a rank, and has no place in the job"))
+
+    def count_operation(self):
+        with self._guard:
+            self.operations += 1
 
     def note(self, error):
         """An operation has failed with it."""

@@ -11,6 +11,9 @@ def torch_error(error):
     """The exception to raise; ivycomm's own, with rank, host and signal, is its __cause__."""
     if not isinstance(error, IvyError):
         return error
-    made = BackendError(f"backend ivy: {error}")
+    text = str(error)
+    if isinstance(error, TimeoutError) and "timed out" not in text:
+        text = f"timed out: {text}"  # Programs look for this word, since no type of torch's says it.
+    made = BackendError(f"backend ivy: {text}")
     made.__cause__ = error
     return made

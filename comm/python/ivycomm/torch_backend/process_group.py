@@ -17,7 +17,7 @@ from torch._C import _distributed_c10d as c10d
 
 from ..errors import IvyError
 from . import joining
-from .calls import Calls
+from .calls import Calls, Coalescing
 from .channel import Channel
 from .errors import torch_error
 
@@ -78,7 +78,7 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
             c10d.ProcessGroup.__init__(self, opts.group_rank, opts.group_size)
         else:
             c10d.ProcessGroup.__init__(self, opts.store, opts.group_rank, opts.group_size)
-        self._channel, self._coalesced = channel, None
+        self._channel, self._coalescing = channel, Coalescing()
         # torch before 2.0 lets go of a group without a word.
         self._closing = weakref.finalize(self, _close_quietly, channel)
         self._closing.atexit = False
@@ -127,7 +127,8 @@ class IvyProcessGroup(Calls, c10d.ProcessGroup):
         """The library numbers the operations of a group by itself."""
 
     def _get_sequence_number_for_group(self):
-        return 0
+        """How many collectives this rank has called: the same on all ranks that are equally far."""
+        return self._channel.operations
 
 
 def _close_quietly(channel):
@@ -143,7 +144,7 @@ def _make_backend_class():
 
         def __init__(self, channel, opts):
             c10d.Backend.__init__(self, opts.group_rank, opts.group_size)
-            self._channel, self._coalesced, self._does_coalesce = channel, None, False
+            self._channel, self._coalescing, self._does_coalesce = channel, Coalescing(), False
             self._options = c10d.Backend.Options(NAME, timeout=opts.timeout)
             self._options.global_ranks_in_group = opts.global_ranks_in_group
             self._options.group_name = opts.group_id
@@ -170,8 +171,8 @@ def _make_backend_class():
         def shutdown(self):
             self._channel.close()
 
-        def _set_sequence_number_for_group(self):
-            """The library numbers the operations of a group by itself."""
+        _set_sequence_number_for_group = IvyProcessGroup._set_sequence_number_for_group
+        _get_sequence_number_for_group = IvyProcessGroup._get_sequence_number_for_group
 
     return IvyBackend
 

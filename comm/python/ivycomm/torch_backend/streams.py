@@ -5,6 +5,7 @@ a small operation. Where torch lacks the functions beneath them (before 2.1) its
 """
 
 import threading
+import time
 
 import torch
 
@@ -43,6 +44,27 @@ def let_follow(stream, device):
     stream.wait_event(event)
 
 
+def mark_current_stream(indexes=None):
+    """Events behind what the current streams of these devices (None: of the current one) have now.
+
+    Empty in a process that uses no device.
+    """
+    if not torch.cuda.is_initialized():
+        return []
+    indexes = indexes or [torch.cuda.current_device()]
+    return [current_stream(torch.device("cuda", index)).record_event() for index in indexes]
+
+
+def await_event(event, seconds):
+    """Has it happened, after at most so many seconds?"""
+    end = time.monotonic() + seconds
+    while not event.query():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.0002)
+    return True
+
+
 class _OnStream:
     """As torch.cuda.stream(stream)."""
 
@@ -68,4 +90,4 @@ def on_stream(stream):
     return _OnStream(stream) if _IS_QUICK else torch.cuda.stream(stream)
 
 
-__all__ = ["current_stream", "let_follow", "on_stream"]
+__all__ = ["await_event", "current_stream", "let_follow", "mark_current_stream", "on_stream"]

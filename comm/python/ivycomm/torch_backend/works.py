@@ -2,20 +2,23 @@
 
 import contextlib
 import sys
-import time
 
 import torch
 from torch._C._distributed_c10d import Work, _create_work_from_future
 
 from ..errors import IvyError, StillRunning
 from .errors import torch_error
-from .streams import current_stream, on_stream
+from .streams import await_event, current_stream, on_stream
 
 
 def _seconds(timeout):
     """c10d's timeout as seconds; None: without limit (c10d says so by zero)."""
     seconds = timeout.total_seconds() if timeout is not None else 0
     return seconds if seconds > 0 else None
+
+
+def _still_running(seconds):
+    return StillRunning(f"the wait timed out: the operation still runs after {seconds:g} s")
 
 
 # Older ones let go of a work of Python's while their C++ waits for it, which then never ends.
@@ -118,7 +121,7 @@ class OrderedWork(_IvyWork):
             else:
                 self._turns.wake()
                 if not task.wait(seconds):
-                    raise torch_error(StillRunning(f"the operation still runs after {seconds:g} s"))
+                    raise torch_error(_still_running(seconds))
         if task.error is not None:
             raise torch_error(task.error)
         return True
@@ -177,12 +180,8 @@ class StreamWork(_IvyWork):
         if self._stream is None:
             return True
         seconds, event = _seconds(timeout), self._end()
-        if seconds is not None:
-            end = time.monotonic() + seconds
-            while not event.query():
-                if time.monotonic() > end:
-                    raise torch_error(StillRunning(f"the operation still runs after {seconds:g} s"))
-                time.sleep(0.0002)
+        if seconds is not None and not await_event(event, seconds):
+            raise torch_error(_still_running(seconds))
         current_stream(self._stream.device).wait_event(event)
         self._kept = ()  # The current stream is the one on which their memory is used again.
         return True
