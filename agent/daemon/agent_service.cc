@@ -11,10 +11,8 @@
 #include <set>
 #include <utility>
 
-#include "agent/daemon/agent_forward.h"
 #include "agent/daemon/agent_log.h"
 #include "agent/daemon/bundle_cache.h"
-#include "agent/daemon/forward_channel.h"
 #include "agent/daemon/job_carrier.h"
 #include "agent/daemon/job_opening.h"
 #include "agent/daemon/job_registry.h"
@@ -79,9 +77,8 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   bool is_stopping() const override { return stopping_; }
   const std::string& jobs_cgroup() const override { return options_.jobs_cgroup; }
   Environment jobs_environment() const override { return jobs_environment_; }
-  void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream, bool reattached,
-             bool forwarded) override;
-  void forward(std::shared_ptr<OpenStream> stream) override;
+  void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
+             bool reattached) override;
   void status_changed() override;
 
   void list(agent::v1::ListReply& reply) const;
@@ -95,14 +92,12 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   const AgentServiceOptions options_;
   const BundleCache bundles_;
   const Environment jobs_environment_;
-  ForwardChannels forward_channels_;
   std::string architecture_;
   std::string host_name_;
   const std::string user_ = user_name();
   const std::int64_t started_at_ = static_cast<std::int64_t>(std::time(nullptr));
   std::unique_ptr<JobRegistry> registry_;
   std::set<std::shared_ptr<JobCarrier>> carriers_;
-  std::vector<std::weak_ptr<AgentForward>> forwards_;
   bool stopping_ = false;
   // The thread of the bundle cache, for PutCall.
   boost::asio::thread_pool bundle_thread_{1};
@@ -113,8 +108,7 @@ AgentService::Core::Core(boost::asio::io_context& loop, AgentServiceOptions opti
     : loop_(loop),
       options_(with_defaults(std::move(options))),
       bundles_(bundle_places(options_)),
-      jobs_environment_(environment_for_jobs(options_.environment)),
-      forward_channels_(loop, options_.environment) {
+      jobs_environment_(environment_for_jobs(options_.environment)) {
   utsname machine{};
   uname(&machine);
   architecture_ = machine.machine;
@@ -139,20 +133,16 @@ void AgentService::Core::stop() {
   stopping_ = true;
   const std::set<std::shared_ptr<JobCarrier>> carriers = std::exchange(carriers_, {});
   for (const std::shared_ptr<JobCarrier>& carrier : carriers) carrier->hang_up();
-  for (const std::weak_ptr<AgentForward>& forward : std::exchange(forwards_, {})) {
-    if (const std::shared_ptr<AgentForward> alive = forward.lock()) alive->give_up();
-  }
 }
 
 void AgentService::Core::close() {
   stop();
   bundle_thread_.join();
-  forward_channels_.close();
   registry_.reset();
 }
 
 void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
-                               bool reattached, bool forwarded) {
+                               bool reattached) {
   agent::v1::Opened opened;
   opened.set_version(options_.version);
   opened.set_reattached(reattached);
@@ -160,18 +150,8 @@ void AgentService::Core::carry(const JobKey& key, int socket, std::shared_ptr<Op
   const auto carrier = std::make_shared<JobCarrier>(
       loop_, key, socket, std::move(stream),
       [this](JobCarrier& over) { carriers_.erase(over.shared_from_this()); });
-  if (forwarded) carrier->comes_from_an_agent();
   carriers_.insert(carrier);
   carrier->begin(opened);
-}
-
-void AgentService::Core::forward(std::shared_ptr<OpenStream> stream) {
-  if (stopping_) return stream->finish(grpc_status({Code::kUnavailable, "the agent is ending"}));
-  const Result<std::shared_ptr<ForwardChannel>> channel =
-      forward_channels_.take(stream->request().open().target());
-  if (!channel.ok()) return stream->finish(grpc_status(channel.error()));
-  std::erase_if(forwards_, [](const auto& forward) { return forward.expired(); });
-  forwards_.push_back(AgentForward::begin(loop_, *channel, std::move(stream)));
 }
 
 void AgentService::Core::status_changed() {

@@ -27,7 +27,7 @@ struct AgentServiceOptions {
   std::string jobs_cgroup;       // Supervisors start here; empty: in the agent's own.
   std::string containment;       // What the Facts call answers.
   std::string version;
-  // For kept connections on behalf of our user; read again when it has changed.
+  // The agent's own, from which that of jobs is made.
   Environment environment;
   // Expiry of this agent's certificate, for Opened and Facts; 0: none.
   std::function<std::int64_t()> certificate_expires_at;

@@ -20,10 +20,9 @@ thread_local std::array<char, JobCarrier::kMaxDataBytes> read_buffer;
 
 }  // namespace
 
-SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard, bool forwarded) {
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard) {
   if (end == StreamEnd::kRequestsEnded) return SocketEnd::kHalfClose;
-  if (since_heard > JobCarrier::kHeardWithin) return SocketEnd::kHoldOpen;
-  return forwarded ? SocketEnd::kHangUp : SocketEnd::kHalfClose;
+  return since_heard > JobCarrier::kHeardWithin ? SocketEnd::kHoldOpen : SocketEnd::kHalfClose;
 }
 
 JobCarrier::JobCarrier(boost::asio::io_context& loop, JobKey key, int socket,
@@ -126,7 +125,7 @@ void JobCarrier::wait_readable() {
 void JobCarrier::requests_ended() {
   if (stream_->is_cancelled()) return on_cancelled();
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
-  if (socket_end_of(StreamEnd::kBroken, silence, is_forwarded_) == SocketEnd::kHalfClose)
+  if (socket_end_of(StreamEnd::kBroken, silence) == SocketEnd::kHalfClose)
     return stream_ended(StreamEnd::kRequestsEnded);
   // Here the two ends differ: wait for the event that tells them apart.
   timer_.expires_after(kBreakTogether);
@@ -152,9 +151,7 @@ void JobCarrier::stream_ended(StreamEnd how) {
   if (is_half_closing_) return;
   timer_.cancel();
   const auto silence = std::chrono::duration_cast<std::chrono::milliseconds>(Clock::now() - heard_);
-  const SocketEnd end_of_socket = socket_end_of(how, silence, is_forwarded_);
-  if (end_of_socket == SocketEnd::kHoldOpen) return end_after(kHeldOpen);
-  if (end_of_socket == SocketEnd::kHangUp) return end(grpc::Status::OK);
+  if (socket_end_of(how, silence) == SocketEnd::kHoldOpen) return end_after(kHeldOpen);
   is_half_closing_ = true;
   if (down_.empty()) half_close();
 }

@@ -26,10 +26,9 @@ namespace ivy {
 enum class StreamEnd { kRequestsEnded, kBroken };
 enum class SocketEnd {
   kHalfClose,  // The launcher sends no more, and still reads.
-  kHoldOpen,   // Only silence: the supervisor's lease decides, for kHeldOpen; then kHangUp.
-  kHangUp,     // The agent that carried the stream here has gone: 60 s for another route.
+  kHoldOpen,   // Only silence: the supervisor's lease decides; after kHeldOpen we hang up.
 };
-SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard, bool forwarded);
+SocketEnd socket_end_of(StreamEnd end, std::chrono::milliseconds since_heard);
 
 class JobCarrier final : public StreamHandler, public std::enable_shared_from_this<JobCarrier> {
  public:
@@ -49,9 +48,6 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   JobCarrier(boost::asio::io_context& loop, JobKey key, int socket,
              std::shared_ptr<OpenStream> stream, std::function<void(JobCarrier&)> over);
 
-  // Another agent carries the stream here: when it breaks, that agent has gone. Call before
-  // begin().
-  void comes_from_an_agent() { is_forwarded_ = true; }
   // Takes the stream over, sends `opened` and carries from then on.
   void begin(const agent::v1::Opened& opened);
   // Hangs up towards the supervisor: this agent ends, the job does not.
@@ -94,7 +90,6 @@ class JobCarrier final : public StreamHandler, public std::enable_shared_from_th
   bool is_waiting_readable_ = false;
   bool is_half_closing_ = false;  // Half-closes as soon as `down_` is written.
   bool is_write_broken_ = false;  // The supervisor reads no more, but may still send.
-  bool is_forwarded_ = false;
   bool is_over_ = false;
 };
 

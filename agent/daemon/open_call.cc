@@ -48,10 +48,6 @@ void OpenCall::on_read(bool ok) {
   job_ = std::move(*stream_->request().mutable_open());
   const Result<void> checked = check();
   if (!checked.ok()) return refuse(checked.error());
-  if (!job_.target().empty()) {
-    *stream_->request().mutable_open() = std::move(job_);
-    return context_->forward(std::exchange(stream_, nullptr));
-  }
   stream_->request().Clear();
   deadline_ = steady_now() + kConnectWithin;
   try_open();
@@ -62,9 +58,10 @@ void OpenCall::on_cancelled() { refuse({Code::kCancelled, "the stream is broken"
 Result<void> OpenCall::check() const {
   if (!is_job_id(job_.job_id()))
     return Error{Code::kInvalidArgument, "a job's id is 32 lower-case hexadecimal digits"};
-  if (!job_.target().empty() && !peer_.local)
-    return Error{Code::kPermissionDenied, "streams are carried on only for the Unix socket"};
-  if (job_.target().empty() && !job_.reattach() && !is_bundle_name(job_.bundle()))
+  // A launcher of version 0.1.0 means another host's job here. It dials that host after this answer.
+  if (!job_.target().empty())
+    return Error{Code::kUnimplemented, "this agent does not carry streams on to other agents"};
+  if (!job_.reattach() && !is_bundle_name(job_.bundle()))
     return Error{Code::kInvalidArgument, "a bundle's name is 24 to 64 hexadecimal digits"};
   if (job_.job().ByteSizeLong() > kMaxDescriptionBytes)
     return Error{Code::kInvalidArgument, "the description of the job is above 64 KiB"};
@@ -91,7 +88,7 @@ void OpenCall::try_open() {
   }
   if (*step == OpenStep::kNeedBundle) return need_bundle();
   if (*step == OpenStep::kAttach && socket.ok())
-    return context_->carry(key(), *socket, std::exchange(stream_, nullptr), true, job_.forwarded());
+    return context_->carry(key(), *socket, std::exchange(stream_, nullptr), true);
   if (*step == OpenStep::kAttach) return try_again();
   const Result<void> started = start();
   if (!started.ok()) refuse(started.error());
@@ -132,7 +129,7 @@ Result<void> OpenCall::start() {
   }
   registry.started(key(), warden->pid, warden->pidfd);
   context_->status_changed();
-  context_->carry(key(), warden->carrier, std::exchange(stream_, nullptr), false, job_.forwarded());
+  context_->carry(key(), warden->carrier, std::exchange(stream_, nullptr), false);
   return {};
 }
 

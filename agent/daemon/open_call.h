@@ -27,11 +27,9 @@ class OpenContext {
   // Empty: supervisors start in the agent's cgroup.
   virtual const std::string& jobs_cgroup() const = 0;
   virtual Environment jobs_environment() const = 0;
-  // Gives the stream a carrier over this socket. forwarded: another agent carries it to us.
+  // Gives the stream a carrier over this socket.
   virtual void carry(const JobKey& key, int socket, std::shared_ptr<OpenStream> stream,
-                     bool reattached, bool forwarded) = 0;
-  // Gives the stream to the agent that `target` names.
-  virtual void forward(std::shared_ptr<OpenStream> stream) = 0;
+                     bool reattached) = 0;
   virtual void status_changed() = 0;
 };
 

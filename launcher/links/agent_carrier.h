@@ -18,7 +18,6 @@ class CarrierContext;
 enum class AgentWay {
   kDirect,
   kOwnHost,  // This host's agent, over its Unix socket.
-  kKept,     // The same socket; our agent carries the stream on over a connection that it keeps.
 };
 
 // How long an agent may take to answer: on the first dial of `auto`, where SSH waits behind it; on

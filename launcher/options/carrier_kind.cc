@@ -16,8 +16,7 @@ struct CarrierRow {
 
 // In the order of the enumeration. A carrier may have leases of its own.
 constexpr CarrierRow kRows[] = {
-    {"local"}, {"ssh"},       {"OpenSSH client"}, {"agent"}, {"agent (kept connection)"},
-    {"srun"},  {"own ivyrun"}};
+    {"local"}, {"ssh"}, {"OpenSSH client"}, {"agent"}, {"srun"}, {"own ivyrun"}};
 
 const CarrierRow& row_of(Carrier carrier) { return kRows[static_cast<std::size_t>(carrier)]; }
 

@@ -8,10 +8,9 @@
 
 namespace ivy {
 
-enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kKeptAgent, kSrun, kJoined };
+enum class Carrier { kLocal, kSsh, kSshClient, kAgent, kSrun, kJoined };
 
-// "local", "ssh", "OpenSSH client", "agent", "agent (kept connection)", "srun",
-// "own ivyrun".
+// "local", "ssh", "OpenSSH client", "agent", "srun", "own ivyrun".
 std::string carrier_name(Carrier carrier);
 // How long the workers of a host live without hearing from their launcher, unless --lease says it.
 // is_attended: a user at a terminal sees the job.

@@ -1,5 +1,5 @@
 // Tells where agents are and how we identify ourselves to them: agent.toml, written by `ivy-agent
-// cert --user NAME`, read by ivyrun, ivyctl and by the agent that keeps connections for its user.
+// cert --user NAME`, read by ivyrun and ivyctl.
 // Knows TOML (toml++), no certificate.
 //
 //   port = 7411

@@ -1,6 +1,5 @@
 // The identity of this user towards agents, read from the files that agent.toml names, and the
-// check which agents this user may trust. The launcher and an agent that keeps connections for its
-// user decide by this alone. No gRPC. Thread: any; reads small files.
+// check which agents this user may trust. No gRPC. Thread: any; reads small files.
 #pragma once
 
 #include <cstdint>

@@ -231,17 +231,14 @@ TEST_F(AgentDrainTest, AMessageAboveTheLimitEndsTheStream) {
 }
 
 TEST(SocketEnd, IsATable) {
-  using Row = std::tuple<StreamEnd, int, bool, SocketEnd>;
-  for (const auto& [end, silence_ms, forwarded, expected] :
-       {Row{StreamEnd::kRequestsEnded, 0, false, SocketEnd::kHalfClose},
-        Row{StreamEnd::kRequestsEnded, 60'000, false, SocketEnd::kHalfClose},
-        Row{StreamEnd::kRequestsEnded, 0, true, SocketEnd::kHalfClose},
-        Row{StreamEnd::kBroken, 0, false, SocketEnd::kHalfClose},
-        Row{StreamEnd::kBroken, 5'000, false, SocketEnd::kHalfClose},
-        Row{StreamEnd::kBroken, 5'001, false, SocketEnd::kHoldOpen},
-        Row{StreamEnd::kBroken, 0, true, SocketEnd::kHangUp},
-        Row{StreamEnd::kBroken, 5'001, true, SocketEnd::kHoldOpen}})
-    EXPECT_EQ(socket_end_of(end, milliseconds(silence_ms), forwarded), expected) << silence_ms;
+  using Row = std::tuple<StreamEnd, int, SocketEnd>;
+  for (const auto& [end, silence_ms, expected] :
+       {Row{StreamEnd::kRequestsEnded, 0, SocketEnd::kHalfClose},
+        Row{StreamEnd::kRequestsEnded, 60'000, SocketEnd::kHalfClose},
+        Row{StreamEnd::kBroken, 0, SocketEnd::kHalfClose},
+        Row{StreamEnd::kBroken, 5'000, SocketEnd::kHalfClose},
+        Row{StreamEnd::kBroken, 5'001, SocketEnd::kHoldOpen}})
+    EXPECT_EQ(socket_end_of(end, milliseconds(silence_ms)), expected) << silence_ms;
 }
 
 }  // namespace

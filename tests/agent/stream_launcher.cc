@@ -121,7 +121,6 @@ agent::v1::OpenJob StreamLauncher::job(bool reattach) const {
   job.set_job_id(job_id_);
   job.set_reattach(reattach);
   job.set_bundle(bundle_);
-  job.set_target(target_);
   job.mutable_job()->set_user("alice");
   job.mutable_job()->add_hosts("node1");
   job.mutable_job()->set_host_count(1);

@@ -69,8 +69,6 @@ class StreamLauncher {
   explicit StreamLauncher(std::string bundle, std::uint64_t window_bytes = 1u << 20);
 
   const std::string& job_id() const { return job_id_; }
-  // Asks the agent to carry the stream on (OpenJob.target).
-  void set_target(std::string target) { target_ = std::move(target); }
   agent::v1::OpenJob job(bool reattach = false) const;
   // Opens (again) and attaches.
   void open(const std::shared_ptr<grpc::Channel>& channel, bool reattach = false);
@@ -105,7 +103,6 @@ class StreamLauncher {
 
   const std::string bundle_;
   const std::string job_id_;
-  std::string target_;
   const std::string token_ = std::string(32, 't');
   link::Session session_;
   std::unique_ptr<AgentStream> stream_;

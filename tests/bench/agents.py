@@ -107,8 +107,7 @@ class Site:
                        env=self.environment, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
 
     def _start_agent(self, number):
-        """On node1 it serves the launcher's own host alone: it keeps the warm connections."""
-        listen = [] if number == 1 else ["--listen", f"0.0.0.0:{PORT}", "--certificates",
+        listen = ["--listen", f"0.0.0.0:{PORT}", "--certificates",
                                          f"{SHARED}/node{number}"]
         command = ["bash", "-c", SERVE, "serve", USER, f"XDG_CONFIG_HOME={SHARED}/user",
                    f"{SHARED}/ivy-agent", "serve", *listen]
@@ -170,11 +169,6 @@ class Site:
 
 # ---- starts: on node1 ----------------------------------------------------------------------------
 
-def fresh(command):
-    """Without this host's agent: every host is dialled by the launcher itself."""
-    return ["env", "IVY_AGENT_SOCKET=", *command]
-
-
 def start_peers(ivyrun, count, workers):
     names = f"node[2-{count + 1}]"
     ours = [ivyrun, "--transport", "agent", "-H", names, "--nproc_per_node", str(workers), "hostname"]
@@ -184,7 +178,7 @@ def start_peers(ivyrun, count, workers):
             seen = len(file.read().splitlines())
         return None if seen == count * workers else f"{seen} lines instead of {count * workers}"
 
-    peers = [Peer("fresh", fresh(ours), check=check), Peer("warm", ["env", *ours], check=check)]
+    peers = [Peer("ivyrun", ["env", *ours], check=check)]
     if shutil.which("srun"):
         peers.append(Peer("srun", ["env", "srun", "-N", str(count), "-n", str(count * workers),
                                    "-w", names, "hostname"], check=check))
@@ -201,7 +195,7 @@ def shown(value):
 
 def start_row(count, workers, peers):
     by_name = {peer.name: peer for peer in peers}
-    new, warm = median(by_name["fresh"]), median(by_name["warm"])
+    new = median(by_name["ivyrun"])
     srun = median(by_name["srun"]) if "srun" in by_name else None
 
     def ratio(value):
@@ -213,18 +207,17 @@ def start_row(count, workers, peers):
         verdict = f"≤ {text}: " + ("no srun here" if srun is None and "srun" in text else
                                    "within" if holds(new, srun) else "OVER")
     said = "; ".join(f"{peer.name}: {remarks(peer)}" for peer in peers if remarks(peer))
-    spread = f"{shown(min(by_name['fresh'].seconds, default=None))} – " \
-             f"{shown(max(by_name['fresh'].seconds, default=None))}"
-    print(f"| {count} | {workers} | {shown(new)} | {spread} | {shown(warm)} | {shown(srun)} |"
-          f" {ratio(new)} | {ratio(warm)} | {verdict} | {said} |", flush=True)
+    spread = f"{shown(min(by_name['ivyrun'].seconds, default=None))} – " \
+             f"{shown(max(by_name['ivyrun'].seconds, default=None))}"
+    print(f"| {count} | {workers} | {shown(new)} | {spread} | {shown(srun)} |"
+          f" {ratio(new)} | {verdict} | {said} |", flush=True)
 
 
 def inside(options):
     print("\n### Starts by agents beside srun: one `hostname` per worker, medians of "
           f"{options.runs} rounds in turn\n")
-    print("| hosts | workers of each | fresh connections | fastest – slowest | warm connections | srun |"
-          " fresh ÷ srun | warm ÷ srun | budget (fresh) | remarks |")
-    print("|---|---|---|---|---|---|---|---|---|---|", flush=True)
+    print("| hosts | workers of each | ivyrun | fastest – slowest | srun | ivyrun ÷ srun | budget | remarks |")
+    print("|---|---|---|---|---|---|---|---|", flush=True)
     for count in options.hosts:
         for workers in WORKERS:
             note(f"agents: {count} hosts, {workers} workers on each")
@@ -254,8 +247,7 @@ def bench_processor_time(site, options):
     time.sleep(SETTLE_SECONDS)
     idle = (used_seconds(site) - before) / (time.monotonic() - started)  # Agents and daemons alone.
     print(f"\n### Processor time of a launch, all hosts together, means of {PROCESSOR_ROUNDS}; one worker each\n")
-    print("| hosts | fresh connections | warm connections | srun | fresh ÷ srun | warm ÷ srun |\n"
-          "|---|---|---|---|---|---|")
+    print("| hosts | ivyrun | srun | ivyrun ÷ srun |\n|---|---|---|---|")
     for count in options.host_counts:
         note(f"agents: processor time, {count} hosts")
         peers = start_peers(options.ivyrun, count, 1)
@@ -276,9 +268,8 @@ def bench_processor_time(site, options):
         totals = {peer.name: totals[peer.name] for peer in peers if not peer.failures}
         srun = totals.get("srun")
         cells = [milliseconds(totals[name] / PROCESSOR_ROUNDS) if name in totals else "failed"
-                 for name in ("fresh", "warm", "srun")]
-        cells += [f"{totals[name] / srun:.2f}" if srun and name in totals else "–"
-                  for name in ("fresh", "warm")]
+                 for name in ("ivyrun", "srun")]
+        cells.append(f"{totals['ivyrun'] / srun:.2f}" if srun and "ivyrun" in totals else "–")
         print(f"| {count} | " + " | ".join(cells) + " |", flush=True)
 
 
@@ -320,23 +311,16 @@ def memory_while(site, agent, number, workers, command, times):
 
 def bench_memory(site, ivyrun):
     note(f"agents: memory, {IDLE_JOBS} idle jobs through one agent")
-    count = site.count - 1
     site.furniture = len(site.processes(TARGET, "sleep"))
-    idle, kept_before = site.agent_memory(TARGET), site.agent_memory(1)
+    idle = site.agent_memory(TARGET)
     full = memory_while(site, TARGET, TARGET, IDLE_JOBS,
-                        fresh([ivyrun, "--transport", "agent", "-H", f"node{TARGET}", "-n", "1",
-                               "sleep", "1000"]), IDLE_JOBS)
-    carrying = memory_while(site, 1, count + 1, 1,
-                            [ivyrun, "--transport", "agent", "-H", f"node[2-{count + 1}]",
-                             "-n", str(count), "sleep", "1000"], 1)
+                        [ivyrun, "--transport", "agent", "-H", f"node{TARGET}", "-n", "1",
+                         "sleep", "1000"], IDLE_JOBS)
     print("\n### Memory of an agent\n\n| agent | resident | proportional | private |\n|---|---|---|---|")
-    rows = [("after the starts above, idle", idle), (f"with {IDLE_JOBS} idle jobs", full),
-            ("keeps the connections, idle", kept_before),
-            (f"carries on a job of {count} hosts", carrying)]
+    rows = [("after the starts above, idle", idle), (f"with {IDLE_JOBS} idle jobs", full)]
     for name, values in rows:
         print(f"| {name} | " + " | ".join(map(mebibytes, values)) + " |")
-    print(f"\nOne relayed job: {(full[2] - idle[2]) / IDLE_JOBS / 1024:.0f} KiB private; one stream that is "
-          f"carried on: {(carrying[2] - kept_before[2]) / count / 1024:.0f} KiB.", flush=True)
+    print(f"\nOne relayed job: {(full[2] - idle[2]) / IDLE_JOBS / 1024:.0f} KiB private.", flush=True)
 
 
 # ---- throughput ----------------------------------------------------------------------------------
@@ -357,9 +341,7 @@ def bench_throughput(site, options):
         return Peer(name, site.command(*command), check=check)
 
     peers = [
-        peer("ivyrun by an agent, fresh connection",
-             fresh([*ours, "--transport", "agent", "-H", f"node{TARGET}", "sh", "-c", program])),
-        peer("ivyrun by an agent, kept connection",
+        peer("ivyrun by an agent",
              [*ours, "--transport", "agent", "-H", f"node{TARGET}", "sh", "-c", program]),
         peer("ivyrun over ssh",
              [*ours, "--transport", "ssh", "-H", f"node{TARGET}", "sh", "-c", program]),

@@ -10,7 +10,6 @@
 #include "launcher/links/agent/agent_stream.h"
 #include "proto/contract/text_columns.h"
 #include "proto/os/clock.h"
-#include "proto/trust/agent_target.h"
 
 namespace ivy {
 namespace asio = boost::asio;
@@ -87,7 +86,7 @@ Result<void> AgentLink::prepare() {
                    "leave " + host_.user + "@ away, or: --transport ssh"};
     }
   }
-  if (way_ != Way::kDirect) {
+  if (way_ == Way::kOwnHost) {
     place_.socket = IVY_TRY(context_->agent_socket());
     std::shared_ptr<AgentChannel>& shared = context_->part<AgentConnections>()->to_this_host;
     if (!shared) shared = AgentChannel::over_unix(place_.socket);
@@ -102,7 +101,7 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
     co_await tell("agent: connecting to " + address);
     if (const Result<void> dialled = dial(address); !dialled.ok())
       co_return LinkDown::from(LinkFailure::kAuthentication, dialled.error());
-    has_other_addresses_ = way_ == Way::kDirect && &address != &addresses.back();
+    has_other_addresses_ = &address != &addresses.back();
     const LinkDown down = co_await open_job();
     // What another address says counts only where none came further.
     if (place_.opened || !is_about_the_address(down.failure)) co_return down;
@@ -114,7 +113,6 @@ Awaitable<LinkDown> AgentLink::try_addresses(Addresses addresses) {
 
 Result<void> AgentLink::dial(const std::string& address) {
   place_.address = address;
-  if (way_ != Way::kDirect) return {};
   if (channel_) channel_->give_up();
   channel_ =
       IVY_TRY(AgentChannel::over_tls(*context_, *us_, host_.name, place_.address, place_.port));
@@ -133,7 +131,7 @@ Awaitable<LinkDown> AgentLink::open_job() {
     leave_stream();
     const bool lacks_bundle =
         status.code == static_cast<int>(Code::kFailedPrecondition) && !status.need.empty();
-    if (place_.opened || !lacks_bundle || way_ == Way::kKept || has_put) co_return down;
+    if (place_.opened || !lacks_bundle || has_put) co_return down;
     bool is_crowded = false;
     const std::optional<LinkDown> failed = co_await send_bundle(status.need, is_crowded);
     if (failed && (!is_crowded || ++crowded > kMostCrowdedPuts)) co_return *failed;
@@ -152,8 +150,6 @@ Result<void> AgentLink::start_stream() {
   *job.mutable_job() = job_description(context_->options());
   NodeUpload* const upload = IVY_TRY(context_->node_upload());
   job.set_bundle(upload->name());
-  if (way_ == Way::kKept)
-    job.set_target(agent_target_text({host_.name, place_.address, place_.port}));
   AgentStream::Handlers handlers;
   handlers.opened = [this](const agent::v1::Opened& opened) { on_opened(opened); };
   handlers.data = [this](const std::string& bytes) { on_data(bytes); };
@@ -177,7 +173,7 @@ Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
   const auto limit = has_other_addresses_ ? std::min(answer_limit_, kAnswerOfMany) : answer_limit_;
   auto answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(limit, listen);
   // An agent whose handshake is done may take its time: it starts a supervisor on a loaded host.
-  if (!answer && way_ != Way::kKept && channel_->is_connected())
+  if (!answer && channel_->is_connected())
     answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(kAgentAnswer, listen);
   if (answer) co_return *answer;
   place_.timed_out = true;
@@ -194,7 +190,7 @@ void AgentLink::on_opened(const agent::v1::Opened& opened) {
       host_expiry_warning(host_.name, opened.certificate_expires_at(), wall_s());
   if (!warning.empty() && !place_.redial) context_->note("agent expiry", "warning: " + warning);
   LinkUp up;
-  up.carrier = way_ == Way::kKept ? Carrier::kKeptAgent : Carrier::kAgent;
+  up.carrier = Carrier::kAgent;
   up.peer_address = place_.address;
   if (!place_.address.empty()) up.local_address = own_address_towards(place_.address);
   reports_.up(up);
@@ -215,7 +211,6 @@ void AgentLink::write(std::string bytes) {
 
 AgentPlace AgentLink::place() const {
   AgentPlace here = place_;
-  if (way_ != Way::kDirect) here.address.clear();
   here.connected = place_.connected || channel_->is_connected();
   if (way_ == Way::kDirect) {
     here.refusal = channel_->refusal();

@@ -2,7 +2,6 @@
 //
 //   direct     name ─ addresses ─ TLS with each in turn ─ Open (─ need ─ Put ─ Open) ─ up
 //   own host   the Unix socket of this host's agent ─ Open ─ up
-//   kept       the same socket; our agent carries the stream on over a connection that it keeps
 //
 // Thread: the loop's.
 #pragma once

@@ -65,7 +65,7 @@ void AutoLink::on_down(const LinkDown& down) {
   // A user who has configured agents wants to know that a host is reached without one. This is said
   // once it is reached: where no carrier reaches it, the failure tells all reasons.
   if (next.kind != failed.kind) note_ = line;
-  if (!failed.is_detour) failed_before_.emplace_back(failed.name, down.message);
+  failed_before_.emplace_back(failed.name, down.message);
   // A link must not be destroyed inside one of its own handlers.
   const std::shared_ptr<HostLink> old = std::move(link_);
   boost::asio::post(context_->loop(), [old] {});

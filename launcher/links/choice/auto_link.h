@@ -21,8 +21,6 @@ struct LinkWay {
   std::function<std::unique_ptr<HostLink>(const HostLink::Handlers&)> make;
   // True if the next way may do better after this failure. Not called for the last way.
   std::function<bool(const LinkDown&)> may_go_on;
-  // The next way reaches the same peer without a detour: its failure is the better one to show.
-  bool is_detour = false;
 };
 
 class AutoLink : public HostLink {
@@ -54,7 +52,7 @@ class AutoLink : public HostLink {
   RemoteText note_;  // Printed once another kind of carrier has come up.
 };
 
-// True if SSH (or a fresh connection) may do better after an agent has failed to open the job. An
+// True if SSH may do better after an agent has failed to open the job. An
 // agent that has refused the job itself is not bypassed.
 bool agent_may_be_passed_over(const LinkDown& down);
 

@@ -24,21 +24,16 @@ std::unique_ptr<HostLink> make_ssh_link(const std::shared_ptr<CarrierContext>& c
   return std::make_unique<SshLink>(context, host, handlers, attempt);
 }
 
-LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
+LinkWay agent_way(const std::shared_ptr<CarrierContext>& context, const Host& host, int attempt,
                   std::chrono::milliseconds answer) {
-  const bool is_direct = way == AgentWay::kDirect;
+  if (attempt > 0) answer = kAgentAnswerRedial;
   LinkWay result;
-  result.name = is_direct ? "its agent" : "a kept connection of this host's agent";
+  result.name = "its agent";
   result.kind = Carrier::kAgent;
-  result.is_detour = !is_direct;
-  result.make = [context, host, way, answer](const HostLink::Handlers& handlers) {
-    return context->make_agent_link()(context, host, way, answer, handlers);
+  result.make = [context, host, answer](const HostLink::Handlers& handlers) {
+    return context->make_agent_link()(context, host, AgentWay::kDirect, answer, handlers);
   };
-  // A direct connection may do what our own agent could not; only the answer that the job is gone
-  // is final.
-  result.may_go_on = is_direct ? agent_may_be_passed_over : [](const LinkDown& down) {
-    return down.failure != LinkFailure::kNoSuchJob;
-  };
+  result.may_go_on = agent_may_be_passed_over;
   return result;
 }
 
@@ -50,18 +45,6 @@ LinkWay ssh_way(const std::shared_ptr<CarrierContext>& context, const Host& host
     return make_ssh_link(context, host, handlers, attempt);
   };
   return result;
-}
-
-// A host that has come up already is dialled directly: a kept connection may be the one that broke.
-std::vector<LinkWay> agent_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
-                                int attempt, std::chrono::milliseconds answer) {
-  std::vector<LinkWay> ways;
-  if (attempt > 0) return {agent_way(context, host, AgentWay::kDirect, kAgentAnswerRedial)};
-  if (context->agent_socket().ok()) {
-    ways.push_back(agent_way(context, host, AgentWay::kKept, std::min(answer, kAgentAnswerAuto)));
-  }
-  ways.push_back(agent_way(context, host, AgentWay::kDirect, answer));
-  return ways;
 }
 
 // Why SSH is the only way of `auto` to this host; empty where its agent is asked first.
@@ -90,16 +73,14 @@ std::string only_ssh_because(CarrierContext& context, const Host& host) {
 std::vector<LinkWay> auto_ways(const std::shared_ptr<CarrierContext>& context, const Host& host,
                                int attempt) {
   const std::optional<Carrier> known = context->carrier_of(host);
-  if (known == Carrier::kAgent) return agent_ways(context, host, attempt, kAgentAnswerRedial);
+  if (known == Carrier::kAgent) return {agent_way(context, host, attempt, kAgentAnswerRedial)};
   if (known == Carrier::kSsh) return {ssh_way(context, host, attempt)};
   const std::string because = only_ssh_because(*context, host);
   if (!because.empty()) {
     log::debug(host.name + ": ssh is used: " + because);
     return {ssh_way(context, host, attempt)};
   }
-  std::vector<LinkWay> ways = agent_ways(context, host, attempt, kAgentAnswerAuto);
-  ways.push_back(ssh_way(context, host, attempt));
-  return ways;
+  return {agent_way(context, host, attempt, kAgentAnswerAuto), ssh_way(context, host, attempt)};
 }
 
 }  // namespace
@@ -181,8 +162,7 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
         return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer,
                                           handlers);
       }
-      return std::make_unique<AutoLink>(context, host,
-                                        agent_ways(context, host, attempt, kAgentAnswer), handlers);
+      return agent_way(context, host, attempt, kAgentAnswer).make(handlers);
     case TransportChoice::kAuto:
     case TransportChoice::kLocal:
     case TransportChoice::kSlurm:
