@@ -4,6 +4,7 @@
 
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
 #include <string>
 #include <variant>
 #include <vector>
@@ -23,6 +24,21 @@ int print_text(const Result<std::string>& text) {
   return std::fflush(stdout) == 0 ? 0 : kExitFailed;
 }
 
+// Becomes ivy-agent-cert, which is installed beside this program. Returns only on failure.
+int run_certificate_script(const std::vector<std::string>& words) {
+  std::vector<std::string> arguments{"ivy-agent-cert"};
+  arguments.insert(arguments.end(), words.begin(), words.end());
+  std::error_code ignored;
+  const std::filesystem::path self = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::string beside = (self.parent_path() / arguments.front()).string();
+  execv(beside.c_str(), exec_words(arguments).data());
+  execvp(arguments.front().c_str(), exec_words(arguments).data());
+  return print_error(Error{Code::kNotFound,
+                           "ivy-agent-cert, the script that makes certificates, is neither at " +
+                               beside + " nor on the PATH",
+                           "install it from the same package as ivy-agent"});
+}
+
 // Runs what the command line asks for.
 struct Runner {
   const Environment& environment;
@@ -31,21 +47,8 @@ struct Runner {
   int operator()(const DrainCommand& command) const { return run_drain(command, environment); }
   int operator()(const StatusCommand& command) const { return run_status(command, environment); }
   int operator()(const TextCommand& command) const { return print_text(command.text); }
-  int operator()(const CaInitArguments& command) const { return print_text(ca_init(command)); }
-  int operator()(const HostCertificateArguments& command) const {
-    return print_text(make_host_certificate(command));
-  }
-  int operator()(const UserCertificateArguments& command) const {
-    return print_text(make_user_certificate(command));
-  }
-  int operator()(const RenewArguments& command) const {
-    return print_text(renew_certificate(command));
-  }
-  int operator()(const RevokeArguments& command) const {
-    return print_text(revoke_certificates(command));
-  }
-  int operator()(const ListCertificatesArguments& command) const {
-    return print_text(list_certificates(command));
+  int operator()(const CertificateCommand& command) const {
+    return run_certificate_script(command.words);
   }
 };
 

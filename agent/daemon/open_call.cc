@@ -58,9 +58,10 @@ void OpenCall::on_cancelled() { refuse({Code::kCancelled, "the stream is broken"
 Result<void> OpenCall::check() const {
   if (!is_job_id(job_.job_id()))
     return Error{Code::kInvalidArgument, "a job's id is 32 lower-case hexadecimal digits"};
-  // A launcher of version 0.1.0 means another host's job here. It dials that host after this answer.
+  // A launcher of version 0.1.0 means another host's job here. It dials that host after this
+  // answer.
   if (!job_.target().empty())
-    return Error{Code::kUnimplemented, "this agent does not carry streams on to other agents"};
+    return Error{Code::kFailedPrecondition, "this agent does not carry streams on to other agents"};
   if (!job_.reattach() && !is_bundle_name(job_.bundle()))
     return Error{Code::kInvalidArgument, "a bundle's name is 24 to 64 hexadecimal digits"};
   if (job_.job().ByteSizeLong() > kMaxDescriptionBytes)

@@ -3,6 +3,8 @@
 #include <arpa/inet.h>
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <array>
 
 #include "proto/contract/build.h"
 #include "proto/contract/edit_distance.h"
@@ -13,8 +15,9 @@
 namespace ivy {
 namespace {
 
-constexpr int kMaxTypedDays = 36'500;
 constexpr int kMaxWaitS = 7 * 86'400;
+constexpr std::array<std::string_view, 5> kCertificateVerbs{"ca", "cert", "renew", "revoke",
+                                                            "certs"};
 
 Error usage_error(const std::string& message, const std::string& fix = {}) {
   return Error{Code::kInvalidArgument, message, fix};
@@ -55,17 +58,6 @@ struct Raw {
   DrainCommand drain;
   int wait_s = 0;
   StatusCommand status;
-
-  std::string ca;
-  CaInitArguments ca_init;
-  std::vector<std::string> names;  // The host, then its aliases.
-  std::string user;
-  std::string serves;
-  bool serves_any = false;
-  std::string out;
-  std::string serial;
-  int port = kDefaultAgentPort;
-  int days = 0;
 };
 
 // usage: the flag and the name of its value, "--socket FILE".
@@ -109,57 +101,13 @@ void add_watching_verbs(CLI::App& app, Raw& raw) {
   add_value(status, "--socket FILE", raw.status.socket_path, "Unix socket of the agent");
 }
 
-void add_authority_options(CLI::App& verb, Raw& raw) {
-  add_value(verb, "--ca DIR", raw.ca, "Directory of the CA; else ~/.config/ivyrun/ca");
-}
-
-void add_days(CLI::App& verb, Raw& raw, const char* otherwise) {
-  verb.add_option("--days", raw.days, std::string("Days that it is valid; else ") + otherwise)
-      ->type_name("N")
-      ->check(CLI::Range(1, kMaxTypedDays));
-}
-
-void add_certificate_verbs(CLI::App& app, Raw& raw) {
-  CLI::App& ca = *app.add_subcommand("ca", "The certificate authority");
-  ca.require_subcommand(1);
-  CLI::App& ca_init = *ca.add_subcommand("init", "Make a certificate authority");
-  add_value(ca_init, "--name NAME", raw.ca_init.name, "Its name, for people");
-  add_authority_options(ca_init, raw);
-  add_days(ca_init, raw, "3650");
-
-  CLI::App& cert =
-      *app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
-  cert.add_option("HOST", raw.names, "Name or address of the host, and more of them");
-  add_value(cert, "--user NAME", raw.user, "For this user, who launches with it");
-  add_value(cert, "--serves NAME", raw.serves,
-            "The host may serve this user only; needed for a host");
-  cert.add_flag("--serves-any", raw.serves_any,
-                "Instead: any user. Every user who can read its key can then pretend to all "
-                "others to be this host");
-  add_value(cert, "--port PORT", raw.port, "Port of the agents, for agent.toml")
-      ->check(CLI::Range(1, 65535));
-  add_value(cert, "--out DIR", raw.out, "Directory to write to");
-  add_authority_options(cert, raw);
-  add_days(cert, raw, "365 for a host, 90 for a user");
-}
-
-void add_later_verbs(CLI::App& app, Raw& raw) {
-  CLI::App& renew = *app.add_subcommand("renew", "Make the certificate of a host or a user again");
-  renew.add_option("HOST", raw.names, "The host");
-  add_value(renew, "--user NAME", raw.user, "The user");
-  add_value(renew, "--out DIR", raw.out, "Directory to write to; else that of the last one");
-  add_authority_options(renew, raw);
-  add_days(renew, raw, "365 for a host, 90 for a user");
-
-  CLI::App& revoke =
-      *app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
-  revoke.add_option("HOST", raw.names, "All certificates of this host");
-  add_value(revoke, "--user NAME", raw.user, "All certificates of this user");
-  add_value(revoke, "--serial NUMBER", raw.serial, "This certificate");
-  add_authority_options(revoke, raw);
-
-  CLI::App& certs = *app.add_subcommand("certs", "List the certificates that were made");
-  add_authority_options(certs, raw);
+// Parsed by ivy-agent-cert; here for the help and for completions.
+void add_certificate_verbs(CLI::App& app, Raw&) {
+  app.add_subcommand("ca", "Make a certificate authority: ca init");
+  app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
+  app.add_subcommand("renew", "Make the certificate of a host or a user again");
+  app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
+  app.add_subcommand("certs", "List the certificates that were made");
 }
 
 Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std::uint32_t uid) {
@@ -187,76 +135,11 @@ Result<AgentCommand> drain_command(Raw& raw) {
   return AgentCommand(std::move(raw.drain));
 }
 
-// Checks that a host or a user is named, but not both.
-Result<void> check_one_name(const Raw& raw, const char* verb, bool serial_too) {
-  const int given = (raw.names.empty() ? 0 : 1) + (raw.user.empty() ? 0 : 1) +
-                    (serial_too && !raw.serial.empty() ? 1 : 0);
-  if (given == 1) return {};
-  const std::string or_serial = serial_too ? ", or --serial NUMBER" : "";
-  return usage_error(std::string(verb) + " needs a HOST or --user NAME" + or_serial +
-                     (given == 0 ? "" : ", and only one of them"));
-}
-
-Result<void> check_one_host(const Raw& raw, const char* verb) {
-  if (raw.names.size() <= 1) return {};
-  return usage_error(std::string(verb) + " takes one HOST, not also \"" + raw.names[1] + "\"");
-}
-
-Result<AgentCommand> cert_command(Raw& raw, const CertificateAuthorityPlace& place) {
-  IVY_CHECK(check_one_name(raw, "cert", false));
-  if (!raw.user.empty()) {
-    if (!raw.serves.empty() || raw.serves_any)
-      return usage_error("--serves and --serves-any are for the certificate of a host");
-    UserCertificateArguments made{place, raw.user, static_cast<std::uint16_t>(raw.port), raw.out};
-    if (raw.days != 0) made.days = raw.days;
-    return AgentCommand(std::move(made));
-  }
-  if (raw.serves.empty() == !raw.serves_any)
-    return usage_error("cert HOST needs --serves USER or --serves-any, one of them",
-                       "--serves USER: the user whose agent runs there with this certificate; "
-                       "--serves-any lets every user who can read its key pretend to all others "
-                       "to be this host");
-  HostCertificateArguments made;
-  made.place = place;
-  made.host = raw.names.front();
-  made.aliases.assign(raw.names.begin() + 1, raw.names.end());
-  made.serves = raw.serves;
-  made.out = raw.out;
-  if (raw.days != 0) made.days = raw.days;
-  return AgentCommand(std::move(made));
-}
-
-Result<AgentCommand> renew_command(Raw& raw, const CertificateAuthorityPlace& place) {
-  IVY_CHECK(check_one_name(raw, "renew", false));
-  IVY_CHECK(check_one_host(raw, "renew"));
-  const std::string host = raw.names.empty() ? std::string() : raw.names.front();
-  return AgentCommand(RenewArguments{place, host, raw.user, raw.out, raw.days});
-}
-
-Result<AgentCommand> revoke_command(Raw& raw, const CertificateAuthorityPlace& place) {
-  IVY_CHECK(check_one_name(raw, "revoke", true));
-  IVY_CHECK(check_one_host(raw, "revoke"));
-  const std::string host = raw.names.empty() ? std::string() : raw.names.front();
-  return AgentCommand(RevokeArguments{place, host, raw.user, raw.serial});
-}
-
 Result<AgentCommand> command_of(const CLI::App& app, Raw& raw, const Environment& environment,
                                 std::uint32_t uid) {
   if (app.got_subcommand("serve")) return serve_command(raw, environment, uid);
   if (app.got_subcommand("drain")) return drain_command(raw);
-  if (app.got_subcommand("status")) return AgentCommand(std::move(raw.status));
-  CertificateAuthorityPlace place;
-  place.config_directory = ivyrun_config_directory(environment);
-  place.directory = raw.ca;
-  if (app.got_subcommand("ca")) {
-    raw.ca_init.place = place;
-    if (raw.days != 0) raw.ca_init.days = raw.days;
-    return AgentCommand(std::move(raw.ca_init));
-  }
-  if (app.got_subcommand("cert")) return cert_command(raw, place);
-  if (app.got_subcommand("renew")) return renew_command(raw, place);
-  if (app.got_subcommand("revoke")) return revoke_command(raw, place);
-  return AgentCommand(ListCertificatesArguments{place});
+  return AgentCommand(std::move(raw.status));
 }
 
 // The last description that CLI11 was given, as an entry of a page.
@@ -353,13 +236,19 @@ Result<ListenAddress> parse_listen_address(const std::string& text) {
 
 Result<AgentCommand> parse_agent_command(const std::vector<std::string>& arguments,
                                          const Environment& environment, std::uint32_t uid) {
+  if (!arguments.empty() && std::find(kCertificateVerbs.begin(), kCertificateVerbs.end(),
+                                      arguments.front()) != kCertificateVerbs.end())
+    return AgentCommand(CertificateCommand{arguments});
+  if (arguments.empty())
+    return usage_error("no verb given",
+                       "ivy-agent serve, status, drain, ca, cert, renew, revoke or certs; see "
+                       "`ivy-agent --help`");
   Raw raw;
   CLI::App app("ivy-agent: opens jobs of ivyrun on this host, for one user", "ivy-agent");
   app.set_version_flag("-V,--version", "ivy-agent " + std::string(version()) + " build " +
                                            std::string(build_name()));
   app.require_subcommand(1);
-  for (const auto add :
-       {add_serving_verbs, add_watching_verbs, add_certificate_verbs, add_later_verbs})
+  for (const auto add : {add_serving_verbs, add_watching_verbs, add_certificate_verbs})
     add(app, raw);
   if (!arguments.empty() && arguments.front() == "--complete")
     return AgentCommand(

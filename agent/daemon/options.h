@@ -9,7 +9,6 @@
 #include <variant>
 #include <vector>
 
-#include "agent/daemon/certificate_authority.h"
 #include "agent/daemon/listen_address.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
@@ -42,10 +41,13 @@ struct TextCommand {
   std::string text;
 };
 
+// ca, cert, renew, revoke, certs: the words are for ivy-agent-cert.
+struct CertificateCommand {
+  std::vector<std::string> words;
+};
+
 using AgentCommand =
-    std::variant<ServeCommand, DrainCommand, StatusCommand, TextCommand, CaInitArguments,
-                 HostCertificateArguments, UserCertificateArguments, RenewArguments,
-                 RevokeArguments, ListCertificatesArguments>;
+    std::variant<ServeCommand, DrainCommand, StatusCommand, TextCommand, CertificateCommand>;
 
 // `uid` only names the last of the default places. InvalidArgument: a usage error.
 Result<AgentCommand> parse_agent_command(const std::vector<std::string>& arguments,

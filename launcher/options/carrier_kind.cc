@@ -15,8 +15,8 @@ struct CarrierRow {
 };
 
 // In the order of the enumeration. A carrier may have leases of its own.
-constexpr CarrierRow kRows[] = {
-    {"local"}, {"ssh"}, {"OpenSSH client"}, {"agent"}, {"srun"}, {"own ivyrun"}};
+constexpr CarrierRow kRows[] = {{"local"}, {"ssh"},  {"OpenSSH client"},
+                                {"agent"}, {"srun"}, {"own ivyrun"}};
 
 const CarrierRow& row_of(Carrier carrier) { return kRows[static_cast<std::size_t>(carrier)]; }
 

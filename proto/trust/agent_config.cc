@@ -133,24 +133,6 @@ Result<void> check_files(const AgentConfig& config, const std::string& path) {
   return check_key_is_private(config.key, "ivy-agent renew --user NAME");
 }
 
-// A basic string of TOML.
-std::string quoted(const std::string& text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) {
-      char escape[8];
-      std::snprintf(escape, sizeof escape, "\\u%04X", static_cast<unsigned>(c));
-      out += escape;
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
-
 const std::string* set_variable_of(const Environment& environment, std::string_view name) {
   const std::string* const value = find_variable(environment, name);
   return value == nullptr || value->empty() ? nullptr : value;
@@ -187,17 +169,6 @@ Result<std::optional<AgentConfig>> load_agent_config(const Environment& environm
   AgentConfig config = IVY_TRY(parse_agent_config(*text, path));
   IVY_CHECK(check_files(config, path));
   return std::optional<AgentConfig>(std::move(config));
-}
-
-std::string agent_config_text(const AgentConfig& config) {
-  std::string text =
-      "# Where ivy-agent answers and who we are to it. Relative paths: beside this file.\n";
-  text += "port = " + std::to_string(config.port) + "\n";
-  text += "ca = " + quoted(config.ca) + "\n";
-  if (!config.revoked.empty()) text += "revoked = " + quoted(config.revoked) + "\n";
-  text += "certificate = " + quoted(config.certificate) + "\n";
-  text += "key = " + quoted(config.key) + "\n";
-  return text;
 }
 
 Result<AgentConfig> parse_agent_config(const std::string& text, const std::string& path) {

@@ -39,8 +39,7 @@ std::string agent_config_path(const Environment& environment);
 // file, line and column; an unknown key is refused.
 Result<std::optional<AgentConfig>> load_agent_config(const Environment& environment);
 
-// The text of an agent.toml, and the same read back. Pure.
-std::string agent_config_text(const AgentConfig& config);
+// Pure.
 Result<AgentConfig> parse_agent_config(const std::string& text, const std::string& path);
 
 // Like ssh, refuses a key of ours that the group or others can read (PermissionDenied), so that the

@@ -1,7 +1,7 @@
 # What `cmake --install` puts where. Everything finds its neighbours by these relative places, so the
 # tree may be moved, and a build tree has the same form:
 #
-#   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivyrun-agents ivy-agent
+#   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivyrun-agents ivy-agent ivy-agent-cert
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
 #   lib/ivyrun/bundle-ARCH.run(.sha256)   what is sent to hosts without this build
@@ -20,6 +20,7 @@ foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivyrun-agents ivy-agen
     install(TARGETS ${program} RUNTIME DESTINATION bin COMPONENT ivyrun)
   endif()
 endforeach()
+install(PROGRAMS ${CMAKE_SOURCE_DIR}/agent/daemon/ivy-agent-cert DESTINATION bin COMPONENT ivyrun)
 if(TARGET ivy-node)
   install(FILES ${CMAKE_RUNTIME_OUTPUT_DIRECTORY}/ivy-rendezvous DESTINATION bin COMPONENT ivyrun)
   set(bundle ${CMAKE_BINARY_DIR}/lib/ivyrun/bundle-${CMAKE_SYSTEM_PROCESSOR}.run)

@@ -20,7 +20,7 @@ ivy_main_of(ivy_agent_main ivy-agent)
 # but its main becomes local to one object.
 set(agent_object ${IVY_PORTABLE}/ivy_agent.o)
 set(agent_archives)
-foreach(library ivy_agent_core ivy_certificate_authority ivy_node_core ivy_devices ivy_agent_user ivy_agent_config
+foreach(library ivy_agent_core ivy_node_core ivy_devices ivy_agent_user ivy_agent_config
         ivy_certificate ivy_agent_proto ivy_proto ivy_handshake ivy_contract)
   list(APPEND agent_archives $<TARGET_FILE:${library}>)
 endforeach()

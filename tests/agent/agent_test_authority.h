@@ -13,8 +13,8 @@
 #include <sstream>
 #include <string>
 
-#include "agent/daemon/certificate_issue.h"
 #include "proto/trust/agent_certificate.h"
+#include "tests/support/certificate_issue.h"
 #include "tests/support/eventually.h"
 
 namespace ivy::test {

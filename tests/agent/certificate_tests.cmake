@@ -1,8 +1,10 @@
-# The verbs that make certificates, on files; static libcrypto, since nothing here brings gRPC.
-add_executable(certificate_authority_tests
-  certificate_authority_test.cc ${CMAKE_SOURCE_DIR}/tests/support/test_certificates.cc)
-target_link_libraries(certificate_authority_tests PRIVATE
-  ivy_certificate_authority ivy_certificate ivy_agent_config OpenSSL::Crypto ${CMAKE_DL_LIBS}
+# ivy-agent-cert, on files; what it makes is judged as agents and launchers judge it, with the static libcrypto.
+add_executable(certificate_script_tests certificate_script_test.cc)
+target_link_libraries(certificate_script_tests PRIVATE
+  ivy_test_certificates ivy_certificate ivy_agent_config OpenSSL::Crypto ${CMAKE_DL_LIBS}
   GTest::gtest_main)
-gtest_discover_tests(certificate_authority_tests DISCOVERY_MODE PRE_TEST
+target_compile_definitions(certificate_script_tests PRIVATE
+  IVY_CERTIFICATE_SCRIPT="${CMAKE_SOURCE_DIR}/agent/daemon/ivy-agent-cert"
+  IVY_OLD_AUTHORITY="${CMAKE_SOURCE_DIR}/tests/agent/authority-0.1.0")
+gtest_discover_tests(certificate_script_tests DISCOVERY_MODE PRE_TEST
                      PROPERTIES LABELS loopback TIMEOUT 60)

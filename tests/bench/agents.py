@@ -96,7 +96,8 @@ class Site:
     def _make_certificates(self):
         os.makedirs(self.outside(SHARED))
         os.chmod(self.outside(SHARED), 0o777)
-        shutil.copy(os.path.join(self.binaries, "ivy-agent"), self.outside(SHARED))
+        for program in ("ivy-agent", "ivy-agent-cert"):
+            shutil.copy(os.path.join(self.binaries, program), self.outside(SHARED))
         script = [f"export XDG_CONFIG_HOME={SHARED}/user", f"cd {SHARED}", "set -e",
                   "./ivy-agent ca init --ca ca"]
         script += [f"./ivy-agent cert node{number} 10.77.0.{number} --serves {USER} --ca ca "

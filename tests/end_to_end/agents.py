@@ -36,7 +36,8 @@ class Credentials:
         os.chown(self.outside, USER_ID, USER_ID)
         # The other hosts do not see the build: an agent is installed there by copying it.
         os.mkdir(f"{self.outside}/bin")
-        shutil.copy(os.path.join(BIN, "ivy-agent"), f"{self.outside}/bin/ivy-agent")
+        for program in ("ivy-agent", "ivy-agent-cert"):
+            shutil.copy(os.path.join(BIN, program), f"{self.outside}/bin/{program}")
         self.agent("ca", "init", "--ca", self.path("ca"))
         for number in bed.numbers():
             self.agent("cert", f"node{number}", ipv4(number), "--serves", USER, "--ca",

@@ -174,7 +174,8 @@ class Manager:
     def _prepare(self):
         """What an administrator does where the CA is, and the files of the package."""
         outside = self.hosts.outside(self.hosts.directory)
-        shutil.copy(os.path.join(BIN, "ivy-agent"), outside)
+        for program in ("ivy-agent", "ivy-agent-cert"):
+            shutil.copy(os.path.join(BIN, program), outside)
         shutil.copy(TEMPLATE, outside)
         agent, ca = f"{self.hosts.directory}/ivy-agent", f"{self.hosts.directory}/ca"
         self.configuration = f"{self.hosts.directory}/user"

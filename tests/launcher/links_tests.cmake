@@ -12,8 +12,8 @@ gtest_discover_tests(ivy_links_test PROPERTIES LABELS loopback TIMEOUT 60)
 
 # ivy_agent_link_test: the carrier by agents, against a scripted agent in the same process; the tunnel under it.
 add_executable(ivy_agent_link_test
-  agent_link_test.cc agent_tunnel_test.cc ${CMAKE_SOURCE_DIR}/tests/support/test_certificates.cc)
-target_link_libraries(ivy_agent_link_test PRIVATE ivy_agent_links ivy_certificate_authority GTest::gtest_main)
+  agent_link_test.cc agent_tunnel_test.cc)
+target_link_libraries(ivy_agent_link_test PRIVATE ivy_test_certificates ivy_agent_links GTest::gtest_main)
 gtest_discover_tests(ivy_agent_link_test DISCOVERY_MODE PRE_TEST PROPERTIES LABELS loopback TIMEOUT 60)
 
 # ivy_join_test: torchrun mode's pure parts.

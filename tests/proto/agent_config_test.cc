@@ -34,27 +34,6 @@ TEST(AgentConfigTest, PortAndListMayBeLeftOut) {
   EXPECT_EQ(config->revoked, "");
 }
 
-TEST(AgentConfigTest, WhatIsWrittenIsReadBack) {
-  const std::vector<std::string> paths{
-      "/plain/ca.crt", "/with space/ca.crt", "/quo\"te/b\\ack",  "/tab\there/\x01\x7f",
-      "/h#sh/=['x']",  "/\xc3\xa9t\xc3\xa9", "/new\nline/ca.crt"};
-  for (const std::string& path : paths) {
-    AgentConfig written;
-    written.port = 65535;
-    written.ca = path;
-    written.revoked = path + ".crl";
-    written.certificate = path + ".crt";
-    written.key = path + ".key";
-    const Result<AgentConfig> read = parse_agent_config(agent_config_text(written), kPath);
-    ASSERT_TRUE(read.ok()) << read.error().message;
-    EXPECT_EQ(read->port, 65535);
-    EXPECT_EQ(read->ca, written.ca);
-    EXPECT_EQ(read->revoked, written.revoked);
-    EXPECT_EQ(read->certificate, written.certificate);
-    EXPECT_EQ(read->key, written.key);
-  }
-}
-
 TEST(AgentConfigTest, AMistakeIsNamedWithItsPlace) {
   const std::string files = "ca = \"a\"\ncertificate = \"b\"\nkey = \"c\"\n";
   const struct {

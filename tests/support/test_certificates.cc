@@ -8,8 +8,6 @@
 #include <fstream>
 #include <iterator>
 
-#include "proto/trust/agent_config.h"
-
 namespace ivy::test {
 namespace {
 
@@ -124,13 +122,10 @@ std::string write_user_files(const TestDirectory& directory, const std::string& 
   directory.write(name + "/ca.crl", authority.revocation_list(revoked));
   directory.write(name + "/user.key", user.key_pem);
   directory.write(name + "/user.crt", user.certificate_pem);
-  AgentConfig config;
-  config.port = port;
-  config.ca = "ca.crt";
-  config.revoked = "ca.crl";
-  config.certificate = "user.crt";
-  config.key = "user.key";
-  return directory.write(name + "/agent.toml", agent_config_text(config));
+  return directory.write(name + "/agent.toml",
+                         "port = " + std::to_string(port) +
+                             "\nca = \"ca.crt\"\nrevoked = \"ca.crl\"\ncertificate = "
+                             "\"user.crt\"\nkey = \"user.key\"\n");
 }
 
 }  // namespace ivy::test

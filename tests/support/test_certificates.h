@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "agent/daemon/certificate_issue.h"
 #include "proto/trust/agent_certificate.h"
+#include "tests/support/certificate_issue.h"
 
 namespace ivy::test {
 

@@ -1,11 +1,10 @@
-#include "agent/daemon/certificate_issue.h"
+#include "tests/support/certificate_issue.h"
 
 #include <openssl/ec.h>
 #include <openssl/err.h>
 #include <openssl/objects.h>
 #include <openssl/rand.h>
 
-#include <algorithm>
 #include <array>
 
 #include "proto/contract/text.h"
@@ -15,8 +14,7 @@ namespace ivy {
 namespace {
 
 constexpr int kSerialBytes = 16;
-constexpr std::size_t kMaxSerialDigits = 40;  // The 20 bytes of RFC 5280.
-constexpr std::size_t kMaxCommonName = 64;    // It is ub-common-name of RFC 5280.
+constexpr std::size_t kMaxCommonName = 64;  // It is ub-common-name of RFC 5280.
 
 // For calls that fail only when memory runs out.
 void must(int done) { IVY_ASSERT(done == 1); }
@@ -224,29 +222,6 @@ Result<std::string> sign_revocation_list(const KeyAndCertificate& authority_text
   const Bio bio(BIO_new(BIO_s_mem()));
   must(PEM_write_bio_X509_CRL(bio.get(), list.get()));
   return take_text(bio);
-}
-
-Result<AuthorityFacts> authority_facts(const std::string& certificate_pem) {
-  const Certificate certificate = IVY_TRY(read_authority_certificate(certificate_pem));
-  AuthorityFacts facts;
-  facts.name = name_of(X509_get_subject_name(certificate.get()));
-  if (facts.name.starts_with("CN=")) facts.name.erase(0, 3);
-  facts.not_after = unix_time(X509_get0_notAfter(certificate.get()));
-  return facts;
-}
-
-Result<std::string> canonical_serial(const std::string& typed) {
-  std::string digits;
-  for (const char c : lower_case(typed)) {
-    if (c == ':') continue;
-    digits += c;
-  }
-  digits.erase(0, std::min(digits.find_first_not_of('0'), digits.size()));
-  if (!is_hexadecimal(digits) || digits.empty() || digits.size() > kMaxSerialDigits) {
-    return Error{Code::kInvalidArgument, "\"" + typed + "\" is not a serial number",
-                 "`ivy-agent certs` lists them: hexadecimal, at most 40 digits"};
-  }
-  return digits.size() % 2 == 0 ? digits : "0" + digits;
 }
 
 }  // namespace ivy

@@ -54,14 +54,4 @@ Result<std::string> sign_revocation_list(const KeyAndCertificate& authority,
                                          const std::vector<RevokedSerial>& revoked,
                                          const RevocationListDates& dates);
 
-// The name of the CA's certificate and the end of its validity.
-struct AuthorityFacts {
-  std::string name;
-  std::int64_t not_after = 0;
-};
-Result<AuthorityFacts> authority_facts(const std::string& certificate_pem);
-
-// "4F:02" and "4f02" are one serial: "4f02". InvalidArgument: it is no serial.
-Result<std::string> canonical_serial(const std::string& typed);
-
 }  // namespace ivy
