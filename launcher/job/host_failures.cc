@@ -16,7 +16,7 @@ constexpr std::size_t kMaxGroups = 4;
 
 struct FailureGroup {
   LinkDown down;        // The failure of the group's first host.
-  std::string pattern;  // Its message without its name: what the others of the group say as well.
+  std::string pattern;  // Its message without its name and address: the key of the group.
   std::vector<std::string> names;
 };
 
@@ -27,8 +27,8 @@ std::string replace_all(std::string text, const std::string& from, const std::st
   return text;
 }
 
-// Numeric addresses differ from host to host where the trouble is the same: "10.0.0.7" and
-// "(fd77::7)" are left out.
+// Replaces numeric addresses, such as "10.0.0.7" and "(fd77::7)", which differ from host to host
+// for one cause.
 std::string without_addresses(const std::string& text) {
   std::string kept;
   std::string word;
@@ -37,7 +37,7 @@ std::string without_addresses(const std::string& text) {
     const auto colons = std::count(word.begin(), word.end(), ':');
     const bool is_address = word.find_first_not_of("0123456789abcdef.:()[]") == std::string::npos &&
                             (dots == 3 || colons >= 2);
-    kept += is_address ? "its address" : word;
+    kept += is_address ? "%a" : word;
     kept += separator;
     word.clear();
   };
@@ -168,8 +168,11 @@ std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(total) +
                       (total == 1 ? " host" : " hosts") + " did not come up" + circumstance;
     diagnostic.where = names + ", " + step_of(group.down.failure);
-    diagnostic.cause = group.names.size() == 1 ? group.down.message.lines()
-                                               : replace_all(group.pattern, "%h", names);
+    // For several hosts the first one's message stands as an example.
+    diagnostic.cause = group.down.message.lines();
+    const std::string& first = group.names.front();
+    if (group.names.size() > 1 && diagnostic.cause.find(first) == std::string::npos)
+      diagnostic.cause = first + ": " + diagnostic.cause;
     diagnostic.fix = group.down.fix;
     diagnostic.exit_code = kExitHostsNotUp;
   }

@@ -410,8 +410,12 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
     losses_.lost(index, loss, message);
   };
   handlers.progress = [this, index](const RemoteText& text) {
+    // A transfer reports every percent; the log has its beginning.
+    const std::string line = text.line();
+    const std::string step = line.substr(0, line.find('('));
+    const bool is_new = step.empty() || !job_.hosts[index].doing.line().starts_with(step);
     job_.hosts[index].doing = text;
-    log::debug(job_.hosts[index].name() + ": " + text.line());
+    if (is_new) log::debug(job_.hosts[index].name() + ": " + line);
   };
   handlers.input_room = [this] {
     if (stdin_feed_) stdin_feed_->resume();

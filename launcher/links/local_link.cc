@@ -62,7 +62,9 @@ Result<void> LocalLink::start_relay() {
   return start(child);
 }
 
-Result<void> LocalLink::start(const ChildRequest& child) {
+Result<void> LocalLink::start(ChildRequest child) {
+  // All of ours: ivy-probe loads the drivers' libraries, which LD_LIBRARY_PATH may name.
+  child.environment = environment_texts(environment_of(environ));
   auto started = ChildProcess::start(sequence_.loop(), child);
   if (!started) {
     Error error = started.error();

@@ -28,7 +28,7 @@ class LocalLink : public SequencedLink {
   Result<void> start_warden();
   // A relay to the supervisor that lives here already, for a launcher that took its job over.
   Result<void> start_relay();
-  Result<void> start(const ChildRequest& child);
+  Result<void> start(ChildRequest child);
   void start_pump();
   Awaitable<void> begin(Result<void> started);
   void release() override;

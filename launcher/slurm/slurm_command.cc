@@ -8,8 +8,6 @@
 
 #include "launcher/streams/line_child.h"
 
-extern char** environ;
-
 namespace ivy {
 namespace {
 
@@ -45,8 +43,7 @@ void run_slurm_command(boost::asio::io_context& loop, const std::vector<std::str
     done(Error{Code::kFailedPrecondition,
                name + ": " + (said->complaint.empty() ? describe(status) : said->complaint)});
   };
-  const auto child =
-      LineChild::start(loop, arguments, environment_of(environ), std::move(handlers));
+  const auto child = LineChild::start(loop, arguments, tool_environment(), std::move(handlers));
   if (!child.ok()) return done(child.error().context(name));
   (*child)->end_input();
   said->timer.expires_after(deadline);

@@ -36,12 +36,18 @@ constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
 k=$XDG_CACHE_HOME
 case $k in /*) ;; *) k=$HOME/.cache ;; esac
-if [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then exec "$p" dial; fi
+dial() {
+  [ -z "${IVY_LD_LIBRARY_PATH-}" ] || export LD_LIBRARY_PATH="$IVY_LD_LIBRARY_PATH"
+  [ -z "${IVY_LD_PRELOAD-}" ] || export LD_PRELOAD="$IVY_LD_PRELOAD"
+  unset IVY_LD_LIBRARY_PATH IVY_LD_PRELOAD
+  exec "$1" dial
+}
+if [ -x "$p" ] && [ "$("$p" --version 2>/dev/null)" = "$v" ]; then dial "$p"; fi
 for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   d=$b/$h-$a f=$b/$h-$a/ivy-node
   if [ -x "$f" ] && [ -O "$b" ] && [ -O "$d" ] && [ -O "$f" ]; then
     if [ -h "$b" ] || [ -h "$d" ] || [ -h "$f" ]; then continue; fi
-    case $(ls -ld "$b") in drwx--[-S]--[-T]*) exec "$f" dial ;; esac
+    case $(ls -ld "$b") in drwx--[-S]--[-T]*) dial "$f" ;; esac
   fi
 done
 need() { printf '\001ivy:need %s %s\n' "$a" "${SLURMD_NODENAME:-$(uname -n)}"; }
@@ -93,7 +99,7 @@ if [ -n "$t" ]; then
   rm -rf "$d/in"
   [ -x "$d/ivy-node" ] || mv -f "$t"/in/* "$d/" 2> /dev/null
   rm -rf "$t"; t=
-  if [ -x "$d/ivy-node" ]; then exec "$d/ivy-node" dial; fi
+  if [ -x "$d/ivy-node" ]; then dial "$d/ivy-node"; fi
 fi
 tried="$tried $b" lost="$lost$why"
 need
@@ -189,7 +195,8 @@ Environment srun_environment(const Environment& caller, bool is_here_alone) {
     if (is_hidden_from_srun(variable.name)) continue;
     // Slurm gives each node its own; one that it does not manage would hear of this node's.
     if (!is_here_alone && selects_devices(variable.name)) continue;
-    kept.push_back(variable);
+    const bool is_for_workers = variable.name == "LD_LIBRARY_PATH" || variable.name == "LD_PRELOAD";
+    kept.push_back({(is_for_workers ? "IVY_" : "") + variable.name, variable.value});
   }
   return kept;
 }

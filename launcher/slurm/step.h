@@ -34,8 +34,10 @@ struct StepRequest {
 // these hosts and counts as using none, so that the user's own srun runs beside it.
 std::vector<std::string> srun_command(const StepRequest& request);
 
-// What srun is given of the caller's environment: not what it would read as an option of this step,
-// nor, unless the step has this host alone, which accelerators are visible here.
+// Returns the caller's environment for srun: without variables that it would read as options of
+// this step, and, unless the step has this host alone, without those that select accelerators.
+// LD_LIBRARY_PATH and LD_PRELOAD, which may keep srun itself from starting, travel under other
+// names; step_script() restores them for ivy-node.
 Environment srun_environment(const Environment& caller, bool is_here_alone);
 // Left out for srun's sake alone: workers get it back (SLURM_CPUS_PER_TASK and the like).
 bool is_hidden_from_srun(std::string_view name);

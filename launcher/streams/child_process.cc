@@ -54,17 +54,32 @@ Result<pid_t> start_program(const ChildRequest& request) {
   setup.set_signals_and_session();
   pid_t pid = -1;
   const std::vector<char*> arguments = exec_words(request.arguments);
-  std::vector<char*> environment;
-  if (request.environment) environment = exec_words(*request.environment);
+  const std::vector<std::string> texts =
+      request.environment ? *request.environment : environment_texts(tool_environment());
+  const std::vector<char*> environment = exec_words(texts);
   const UsersCoreLimit limit;
-  const int error =
-      posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes, arguments.data(),
-                   request.environment ? environment.data() : environ);
+  const int error = posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes,
+                                 arguments.data(), environment.data());
   if (error == 0) return pid;
   return errno_error(code_of_spawn_error(error), "start " + request.arguments[0], error);
 }
 
 }  // namespace
+
+Environment tool_environment() {
+  Environment environment = environment_of(environ);
+  std::erase_if(environment, [](const EnvVariable& variable) {
+    return variable.name == "LD_LIBRARY_PATH" || variable.name == "LD_PRELOAD";
+  });
+  return environment;
+}
+
+std::vector<std::string> environment_texts(const Environment& environment) {
+  std::vector<std::string> texts;
+  for (const EnvVariable& variable : environment)
+    texts.push_back(variable.name + "=" + variable.value);
+  return texts;
+}
 
 Result<std::shared_ptr<ChildProcess>> ChildProcess::start(boost::asio::io_context& loop,
                                                           const ChildRequest& request) {

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "proto/contract/env.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/status.h"
 #include "proto/os/descriptor.h"
@@ -28,9 +29,17 @@ struct ChildRequest {
   int stdout_fd = -1;
   int stderr_fd = -1;
   int third_fd = -1;  // Becomes descriptor 3; -1: there is none.
-  // Texts such as NAME=VALUE; ours where it is not set.
+  // NAME=VALUE texts; by default those of tool_environment().
   std::optional<std::vector<std::string>> environment;
 };
+
+// The launcher's environment for a program of the system (ssh, srun, squeue): without
+// LD_LIBRARY_PATH and LD_PRELOAD, which conda and vendor images set for the user's own program. A
+// foreign libcrypto on that path stops ssh before it prints a word. Workers get both variables by
+// the plan.
+Environment tool_environment();
+// NAME=VALUE texts, as ChildRequest takes them.
+std::vector<std::string> environment_texts(const Environment& environment);
 
 // Stays alive by itself until the child has ended (or the loop is destroyed); a holder may let go
 // of it at any time.

@@ -18,9 +18,7 @@ Result<void> LineChild::run(boost::asio::io_context& loop, const std::vector<std
                             const Environment& environment) {
   ChildRequest request;
   request.arguments = command;
-  request.environment.emplace();
-  for (const EnvVariable& variable : environment)
-    request.environment->push_back(variable.name + "=" + variable.value);
+  request.environment = environment_texts(environment);
   PipedChild child = IVY_TRY(start_piped(loop, request));
   child_ = child.process;
   input_ = std::make_shared<DescriptorPump>(loop, -1, child.input.release());

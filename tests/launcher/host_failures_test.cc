@@ -56,10 +56,24 @@ TEST(HostFailuresTest, NamesHostsThatFailAlikeInOneMessage) {
   ASSERT_EQ(said.size(), 2u);
   EXPECT_EQ(said[0].what, "2 of 4 hosts did not come up in time");
   EXPECT_EQ(said[0].where, "node[07,09], connecting");
-  EXPECT_EQ(said[0].cause, "node[07,09] its address Connection refused");
+  EXPECT_EQ(said[0].cause, "node07 (10.0.0.7): Connection refused");
   EXPECT_EQ(said[1].what, "1 of 4 hosts did not come up in time");
   EXPECT_EQ(said[1].where, "node08, logging in");
   EXPECT_EQ(said[1].exit_code, kExitHostsNotUp);
+}
+
+// "connect to its address port 2222" was the placeholder by which messages are compared.
+TEST(HostFailuresTest, ShowsTheFirstHostsMessageForAGroup) {
+  const auto refused = [](const std::string& name, const std::string& address) {
+    return FailedHost{
+        name,
+        {LinkFailure::kRefused, "connect to " + address + " port 2222: Connection refused", "fix"}};
+  };
+  const std::vector<Diagnostic> said =
+      host_failures({refused("node07", "10.0.0.7"), refused("node09", "10.0.0.9")}, 2, "");
+  ASSERT_EQ(said.size(), 1u);
+  EXPECT_EQ(said[0].where, "node[07,09], connecting");
+  EXPECT_EQ(said[0].cause, "node07: connect to 10.0.0.7 port 2222: Connection refused");
 }
 
 }  // namespace

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
 #include <cstdint>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 
@@ -290,6 +291,82 @@ TEST_F(SshLinkTest, TheConfigurationCanAskForTheClient) {
   expect_echo(probe, 3 << 20);
 }
 
+// sshd hangs up after six keys.
+TEST_F(SshLinkTest, OffersTheConfiguredKeyBeforeTheAgentsKeys) {
+  SshTestAgent agent(remote_.root());
+  ASSERT_TRUE(agent.add_foreign_keys(7));
+  ASSERT_TRUE(agent.add(remote_.root() / "user_key"));
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "ssh");
+}
+
+TEST_F(SshLinkTest, HandsOverToTheClientIfTheServerTakesNoMoreKeys) {
+  SshTestAgent agent(remote_.root());
+  ASSERT_TRUE(agent.add_foreign_keys(7));
+  ASSERT_TRUE(agent.add(remote_.root() / "user_key"));
+  // Only the public half is left: the client asks the agent for this key first.
+  std::filesystem::remove(remote_.root() / "user_key");
+  ASSERT_TRUE(remote_.start());
+  const std::clock_t begin = std::clock();
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "OpenSSH client");
+  EXPECT_TRUE(probe.said("the server took no more keys")) << probe.story();
+  EXPECT_LT(std::clock() - begin, 10 * CLOCKS_PER_SEC) << "a busy loop";
+}
+
+TEST_F(SshLinkTest, SaysThatTheServerTookNoMoreKeys) {
+  SshTestAgent agent(remote_.root());
+  ASSERT_TRUE(agent.add_foreign_keys(7));
+  std::filesystem::remove(remote_.root() / "user_key");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_down(probe, LinkFailure::kAuthentication, "Too many authentication failures",
+              "IdentityFile");
+}
+
+TEST_F(SshLinkTest, RunsItsOwnCommandInSpiteOfRemoteCommand) {
+  ASSERT_TRUE(remote_.start());
+  for (const char* also : {"", "IdentitiesOnly yes\n"}) {
+    remote_.write_config(std::string(also) +
+                         "RemoteCommand tmux\nSessionType none\nStdinNull yes\n"
+                         "ForkAfterAuthentication yes\nRequestTTY force\n");
+    LinkProbe probe;
+    open(probe);
+    expect_up(probe, *also == '\0' ? "ssh" : "OpenSSH client");
+    context_.reset();
+  }
+}
+
+TEST_F(SshLinkTest, AnSshCommandRunsOurCommandInSpiteOfRemoteCommand) {
+  remote_.write_config("RemoteCommand tmux\n");
+  options_.ssh_command = {"ssh", "-F", (remote_.root() / "ssh_config").string()};
+  unsetenv("IVY_SSH_CONFIG");
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  open(probe);
+  expect_up(probe, "OpenSSH client");
+}
+
+// As with conda or a vendor's image: the system's ssh cannot start with the libraries named there.
+TEST_F(SshLinkTest, StartsSshWithoutTheUsersLibraries) {
+  ASSERT_TRUE(remote_.start());
+  std::filesystem::create_directory(remote_.root() / "bad");
+  std::ofstream(remote_.root() / "bad/libcrypto.so.3") << "";
+  for (const char* also : {"", "IdentitiesOnly yes\n"}) {
+    remote_.write_config(also);
+    LinkProbe probe;
+    setenv("LD_LIBRARY_PATH", (remote_.root() / "bad").c_str(), 1);
+    open(probe);
+    unsetenv("LD_LIBRARY_PATH");
+    expect_up(probe, *also == '\0' ? "ssh" : "OpenSSH client");
+    context_.reset();
+  }
+}
+
 // libssh does not know these lines, and would believe a key that the site has revoked.
 TEST_F(SshLinkTest, ARevokedKeyNeedsTheClient) {
   remote_.write_known_hosts(
@@ -496,7 +573,7 @@ TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {
 TEST(SshClientCommand, ForwardsNothingOfTheUsers) {
   Host host;
   host.name = "node1";
-  const std::vector<std::string> words = ssh_client_command({}, host, "", "true");
+  const std::vector<std::string> words = ssh_client_command({}, host, {}, "", "true");
   for (const char* word : {"ForwardAgent=no", "ForwardX11=no", "ClearAllForwardings=yes"})
     EXPECT_NE(std::find(words.begin(), words.end(), word), words.end()) << word;
 }

@@ -64,6 +64,14 @@ TEST(SshTarget, NeedsNoClientForHarmlessSettings) {
             "");
 }
 
+TEST(SshTarget, OverridesWhatReplacesOurCommand) {
+  const SshTarget found = target("remotecommand tmux new -A\nsessiontype none\nrequesttty force\n");
+  EXPECT_EQ(found.client_because, "");
+  EXPECT_EQ(found.client_options,
+            (std::vector<std::string>{"RemoteCommand=none", "SessionType=default"}));
+  EXPECT_TRUE(target("").client_options.empty());
+}
+
 struct ClientCase {
   const char* lines;
   const char* because;

@@ -170,4 +170,35 @@ int SshTestHost::bundles_in_home() const {
   return count;
 }
 
+SshTestAgent::SshTestAgent(const std::filesystem::path& directory) : directory_(directory) {
+  pid_ = fork();
+  if (pid_ == 0) {
+    const int null = open("/dev/null", O_RDWR);
+    dup2(null, 1);
+    execlp("ssh-agent", "ssh-agent", "-D", "-a", socket().c_str(), nullptr);
+    _exit(127);
+  }
+  for (int i = 0; i < 1000 && access(socket().c_str(), W_OK) != 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+  setenv("SSH_AUTH_SOCK", socket().c_str(), 1);
+}
+
+SshTestAgent::~SshTestAgent() {
+  unsetenv("SSH_AUTH_SOCK");
+  kill(pid_, SIGKILL);
+  waitpid(pid_, nullptr, 0);
+}
+
+bool SshTestAgent::add_foreign_keys(int count) {
+  for (int i = 0; i < count; ++i) {
+    const std::string key = directory_ / ("foreign_key" + std::to_string(i));
+    if (!shell("ssh-keygen -q -t ed25519 -N '' -f " + key) || !add(key)) return false;
+  }
+  return true;
+}
+
+bool SshTestAgent::add(const std::filesystem::path& key) {
+  return shell("ssh-add -q " + key.string());
+}
+
 }  // namespace ivy

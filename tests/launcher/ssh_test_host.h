@@ -49,6 +49,25 @@ class SshTestHost {
   pid_t sshd_ = -1;
 };
 
+// A real ssh-agent at root()/agent, named by SSH_AUTH_SOCK while this lives.
+class SshTestAgent {
+ public:
+  explicit SshTestAgent(const std::filesystem::path& directory);
+  ~SshTestAgent();
+  SshTestAgent(const SshTestAgent&) = delete;
+  SshTestAgent& operator=(const SshTestAgent&) = delete;
+
+  // Adds `count` keys that no server knows.
+  bool add_foreign_keys(int count);
+  bool add(const std::filesystem::path& key);
+  pid_t pid() const { return pid_; }
+  std::string socket() const { return directory_ / "agent"; }
+
+ private:
+  const std::filesystem::path directory_;
+  pid_t pid_ = -1;
+};
+
 // Relay that says what it was told and then echoes. What a link carries does not matter to it.
 extern const char* const kEchoNode;
 

@@ -114,6 +114,13 @@ TEST(SrunEnvironment, DevicesOfThisHostAreNotThoseOfOthers) {
   EXPECT_EQ(srun_environment(caller, true), caller);
 }
 
+// srun itself may not start with a vendor's libraries; ivy-node gets them back.
+TEST(SrunEnvironment, HidesTheUsersLibrariesFromSrun) {
+  const Environment caller = {{"LD_LIBRARY_PATH", "/opt/x"}, {"LD_PRELOAD", "/opt/y.so"}};
+  EXPECT_EQ(srun_environment(caller, true),
+            (Environment{{"IVY_LD_LIBRARY_PATH", "/opt/x"}, {"IVY_LD_PRELOAD", "/opt/y.so"}}));
+}
+
 TEST(StepScript, QuotesWhatItIsGiven) {
   const std::string script = step_script("/opt/it's here/ivy-node", "ivy-node 1 build x", "abc");
   EXPECT_TRUE(

@@ -14,7 +14,7 @@ struct Phrase {
 };
 
 // In order: the first phrase that occurs decides.
-constexpr std::array<Phrase, 16> kPhrases = {{
+constexpr std::array<Phrase, 18> kPhrases = {{
     {"REMOTE HOST IDENTIFICATION HAS CHANGED", LinkFailure::kHostKey},
     {"Host key verification failed", LinkFailure::kHostKey},
     {"host key is known for", LinkFailure::kHostKey},
@@ -28,6 +28,8 @@ constexpr std::array<Phrase, 16> kPhrases = {{
     {"Connection closed by", LinkFailure::kRefused},
     {"Connection reset by", LinkFailure::kRefused},
     {"Bad configuration option", LinkFailure::kBootstrap},
+    {"Bad owner or permissions", LinkFailure::kBootstrap},
+    {"No user exists for uid", LinkFailure::kBootstrap},
     {"command not found", LinkFailure::kBootstrap},
     {"not available", LinkFailure::kBootstrap},
     {"not found", LinkFailure::kBootstrap},
@@ -41,9 +43,10 @@ std::string known_hosts_name(const SshTarget& target) {
 }  // namespace
 
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
-                     AskChoice ask) {
+                     AskChoice ask, const std::vector<std::string>& options) {
   std::string command = "ssh";
   if (ask == AskChoice::kNeverAsk) command += " -o BatchMode=yes";
+  for (const std::string& option : options) command += " -o " + option;
   if (!config_path.empty()) command += " -F " + config_path;
   if (port != 0) command += " -p " + std::to_string(port);
   if (!host.user.empty()) command += " -l " + host.user;
@@ -82,6 +85,26 @@ LinkFailure classify_client_failure(std::string_view error_text) {
     if (error_text.find(phrase.text) != std::string_view::npos) return phrase.failure;
   }
   return LinkFailure::kBroken;
+}
+
+std::string client_fix(std::string_view error_text, const std::string& try_it) {
+  struct Cure {
+    std::string_view text;
+    const char* fix;
+  };
+  constexpr Cure kCures[] = {
+      {"Too many authentication failures",
+       "the SSH agent holds more keys than this server tries (ssh-add -l lists them): name the "
+       "right "
+       "one in ~/.ssh/config: IdentityFile KEY and IdentitiesOnly yes"},
+      {"No user exists for uid",
+       "OpenSSH needs an account name for this uid: add the uid to /etc/passwd"},
+      {"Bad configuration option", "correct or remove that line of the ssh configuration"},
+      {"Bad owner or permissions", "chmod 600 that file, and make it your own"},
+  };
+  for (const Cure& cure : kCures)
+    if (error_text.find(cure.text) != std::string_view::npos) return cure.fix;
+  return try_it;
 }
 
 std::string telling_line(std::string_view error_text) {

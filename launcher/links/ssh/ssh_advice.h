@@ -4,6 +4,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "launcher/links/host_link.h"
 #include "launcher/links/ssh/ssh_session.h"
@@ -17,7 +18,7 @@ enum class AskChoice { kMayAsk, kNeverAsk };
 // "ssh -p 2222 -l user host true": the command that shows or cures the trouble with this host.
 // port: 0 when it is not to be written.
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
-                     AskChoice ask);
+                     AskChoice ask, const std::vector<std::string>& options = {});
 
 // The host's key is not in known_hosts, or not the one that is there.
 LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
@@ -25,6 +26,10 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
 
 // Before the link was up: which failure the client's standard error and exit code mean.
 LinkFailure classify_client_failure(std::string_view error_text);
+
+// What to do about the client's words; `try_it` (the command that shows the trouble) if they are
+// not known.
+std::string client_fix(std::string_view error_text, const std::string& try_it);
 
 // The line of the client's standard error that says most.
 std::string telling_line(std::string_view error_text);

@@ -18,18 +18,14 @@ constexpr std::chrono::seconds kLook{1};
 // After its output ended: how long its exit code and last words are waited for.
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
 
-bool is_named_ssh(const std::string& program) {
-  return program.substr(program.rfind('/') + 1) == "ssh";
-}
-
 }  // namespace
 
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
-                                            const std::string& config_path,
+                                            const SshTarget& target, const std::string& config_path,
                                             const std::string& remote_command) {
   std::vector<std::string> words = options.ssh_command;
   if (words.empty()) words.emplace_back("ssh");
-  const bool is_ssh = is_named_ssh(words.front());
+  const bool is_ssh = is_ssh_program(words.front());
   if (is_ssh) {
     // The user's own options come first, because for ssh the first value of an option wins.
     for (const char* const word :
@@ -38,6 +34,8 @@ std::vector<std::string> ssh_client_command(const Options& options, const Host& 
           "ClearAllForwardings=yes"}) {
       words.emplace_back(word);
     }
+    for (const std::string& option : target.client_options)
+      words.insert(words.end(), {"-o", option});
     if (!config_path.empty()) {
       words.emplace_back("-F");
       words.push_back(config_path);
@@ -129,8 +127,11 @@ Awaitable<void> SshClientLink::await_end() {
 Result<void> SshClientLink::start_client(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
   ChildRequest request;
-  request.arguments =
-      ssh_client_command(context_->options(), host_, ssh().config_path(), upload.remote_command());
+  request.arguments = ssh_client_command(context_->options(), host_, target_, ssh().config_path(),
+                                         upload.remote_command());
+  // A program of the user's own may need all of the user's variables.
+  if (!is_ssh_program(request.arguments.front()))
+    request.environment = environment_texts(environment_of(environ));
   start_pumps(IVY_TRY(start_piped(context_->loop(), request)));
   moved_at_ns_ = monotonic_ns();
   return {};
@@ -181,7 +182,9 @@ LinkDown SshClientLink::end_reason() {
   LinkDown down = client_failure(failure, was_up ? "the ssh client's connection ended"
                                                  : "the ssh client could not get through");
   if (!said.empty() || !noise.empty()) down.message += ": " + (said.empty() ? noise : said);
-  if (const auto& status = client_->ended(); status && !status->success()) {
+  // ssh ends with 255 for every reason of its own.
+  const auto& status = client_->ended();
+  if (status && !status->success() && (said.empty() || status->code != 255)) {
     down.message += " (" + describe(*status) + ")";
   }
   if (was_up) down.fix.clear();
@@ -190,8 +193,9 @@ LinkDown SshClientLink::end_reason() {
 
 LinkDown SshClientLink::client_failure(LinkFailure failure, const std::string& message) const {
   const std::uint16_t port = host_.port != 0 ? host_.port : context_->options().ssh_port;
-  return LinkDown{failure, message,
-                  ssh_true(host_, port, ssh().config_path(), AskChoice::kNeverAsk)};
+  const std::string try_it =
+      ssh_true(host_, port, ssh().config_path(), AskChoice::kNeverAsk, target_.client_options);
+  return LinkDown{failure, message, client_fix(error_text_, try_it)};
 }
 
 void SshClientLink::write(std::string bytes) {

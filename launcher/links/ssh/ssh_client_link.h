@@ -21,7 +21,7 @@ namespace ivy {
 // Returns the whole argv: --ssh-command's words as they are, or ours. A program named "ssh" also
 // gets options not to prompt and to give up in time.
 std::vector<std::string> ssh_client_command(const Options& options, const Host& host,
-                                            const std::string& config_path,
+                                            const SshTarget& target, const std::string& config_path,
                                             const std::string& remote_command);
 
 class SshClientLink : public SequencedLink {

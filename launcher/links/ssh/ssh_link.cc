@@ -148,7 +148,11 @@ SshLink::End SshLink::handshake_failure() {
 }
 
 SshLink::End SshLink::login_failure() {
-  const std::string methods = wire_.session().accepted_methods();
+  const SshSession& session = wire_.session();
+  if (session.error().find("Too many authentication failures") != std::string::npos)
+    return End{{}, 1, "the server took no more keys"};
+  if (session.is_closed()) return End{{}, 1, "the server hung up: " + session.error()};
+  const std::string methods = session.accepted_methods();
   return End{{}, 1, "no key was accepted" + (methods.empty() ? "" : " (" + methods + ")")};
 }
 
@@ -196,7 +200,10 @@ void SshLink::try_client(const std::string& because) {
   };
   handlers.down = [this, because](const LinkDown& down) {
     LinkDown both = down;
-    if (down.failure != LinkFailure::kBroken) both.message += " (libssh: " + because + ")";
+    // A second "no key was accepted" helps nobody.
+    const bool is_news =
+        down.failure != LinkFailure::kBroken && down.failure != LinkFailure::kAuthentication;
+    if (is_news) both.message += " (libssh: " + because + ")";
     reports_.down(both);
   };
   start_client(std::move(handlers));
@@ -234,7 +241,8 @@ std::string SshLink::where() const {
 }
 
 std::string SshLink::ssh_command() const {
-  return ssh_true(host_, host_.port, ssh().config_path(), AskChoice::kMayAsk);
+  return ssh_true(host_, host_.port, ssh().config_path(), AskChoice::kMayAsk,
+                  target_.client_options);
 }
 
 }  // namespace ivy

@@ -177,18 +177,26 @@ Result<void> SshSession::remember_host_key() {
 
 SshStep SshSession::log_in(SshKeys& keys) {
   if (!target_.pubkey) return SshStep::kFailed;
-  if (!agent_tried_) {
+  // sshd hangs up after a few keys (MaxAuthTries), and an agent may have more.
+  if (target_.names_identities) {
+    const SshStep step = try_identities(keys);
+    if (step != SshStep::kFailed) return step;
+  }
+  if (!agent_tried_ && !is_closed()) {
     const SshStep step = try_agent();
     if (step != SshStep::kFailed) return step;
     agent_tried_ = true;
   }
-  while (next_identity_ < target_.identities.size()) {
+  return try_identities(keys);
+}
+
+SshStep SshSession::try_identities(SshKeys& keys) {
+  while (next_identity_ < target_.identities.size() && !is_closed()) {
     if (!key_) key_ = keys.get(target_.identities[next_identity_]);
     const SshStep step = key_ ? try_key() : SshStep::kFailed;
     if (step != SshStep::kFailed) return step;
     key_.reset();
     ++next_identity_;
-    if (ssh_is_connected(handles_->session) == 0) break;
   }
   return SshStep::kFailed;
 }
@@ -238,6 +246,10 @@ long SshSession::write(std::string_view bytes) {
 }
 
 std::size_t SshSession::write_window() const { return ssh_channel_window_size(handles_->channel); }
+
+bool SshSession::is_closed() const {
+  return (ssh_get_status(handles_->session) & (SSH_CLOSED | SSH_CLOSED_ERROR)) != 0;
+}
 
 bool SshSession::wants_write() const {
   return (ssh_get_poll_flags(handles_->session) & SSH_WRITE_PENDING) != 0;

@@ -63,7 +63,8 @@ class SshSession {
   SshHostKey host_key();
   // Appends the shown key to the user's known_hosts file.
   Result<void> remember_host_key();
-  // Logs in by the agent, then by each identity. kFailed: all were refused.
+  // Logs in by the identities that the configuration names, by the agent's keys, and by the default
+  // identities, in this order. kFailed: all were refused, or the server hung up.
   SshStep log_in(SshKeys& keys);
   SshStep open_channel();
   SshStep execute(const std::string& command);
@@ -73,6 +74,8 @@ class SshSession {
   long write(std::string_view bytes);
   // Bytes that the far end will take now.
   std::size_t write_window() const;
+  // True once the server has ended the connection, and no step can succeed.
+  bool is_closed() const;
   // Some of what was written waits for room in the socket.
   bool wants_write() const;
   // True once nothing more can come: the exit status is known, or the channel or connection closed.
@@ -91,6 +94,7 @@ class SshSession {
   explicit SshSession(const SshTarget& target);
   std::string known_fingerprints() const;
   SshStep try_agent();
+  SshStep try_identities(SshKeys& keys);
   SshStep try_key();
 
   const SshTarget target_;

@@ -33,6 +33,23 @@ bool is_harmless(std::string_view keyword) {
       keyword);
 }
 
+// Settings that replace, or get in the way of, the command that we run. Older clients do not know
+// all of them, and would reject an unknown one.
+struct CommandSetting {
+  std::string_view keyword;
+  std::string_view option;
+};
+constexpr CommandSetting kCommandSettings[] = {
+    {"remotecommand", "RemoteCommand=none"},
+    {"sessiontype", "SessionType=default"},
+    {"stdinnull", "StdinNull=no"},
+    {"forkafterauthentication", "ForkAfterAuthentication=no"}};
+
+bool is_command_setting(std::string_view keyword) {
+  return std::any_of(std::begin(kCommandSettings), std::end(kCommandSettings),
+                     [&](const CommandSetting& setting) { return setting.keyword == keyword; });
+}
+
 // Keywords that ssh_target() passes on to libssh.
 bool is_passed_on(std::string_view keyword) {
   return contains({"host", "hostname", "user", "port", "identityfile", "identityagent",
@@ -62,7 +79,9 @@ class Choices {
   std::string for_the_client() const {
     for (const auto& [keyword, values] : chosen_) {
       const bool is_off = values.size() == 1 && contains({"no", "none", "false"}, values.front());
-      if (!is_off && !is_harmless(keyword) && !is_passed_on(keyword)) return keyword;
+      const bool is_for_libssh =
+          is_harmless(keyword) || is_passed_on(keyword) || is_command_setting(keyword);
+      if (!is_off && !is_for_libssh) return keyword;
     }
     return {};
   }
@@ -111,6 +130,7 @@ void set_identities(SshTarget& target, const Choices& choices, const SshUser& us
       target.identities.push_back(user.home + "/.ssh/" + name);
     }
   }
+  target.names_identities = !chosen.empty();
   for (const std::string& identity : chosen) {
     const std::optional<std::string> path = expand(identity, user);
     if (!path) need_client(target, "IdentityFile " + identity);
@@ -138,6 +158,10 @@ void set_host_key_rules(SshTarget& target, const Choices& choices, const SshUser
 
 }  // namespace
 
+bool is_ssh_program(const std::string& program) {
+  return program.substr(program.rfind('/') + 1) == "ssh";
+}
+
 SshSettings parse_ssh_settings(std::string_view text) {
   SshSettings settings;
   std::istringstream lines{std::string(text)};
@@ -160,6 +184,8 @@ SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
   const std::string port = choices.value("port").value_or("22");
   std::from_chars(port.data(), port.data() + port.size(), target.port);
   target.pubkey = !contains({"no", "false"}, choices.value("pubkeyauthentication").value_or("yes"));
+  for (const CommandSetting& setting : kCommandSettings)
+    if (choices.value(setting.keyword)) target.client_options.emplace_back(setting.option);
   set_identities(target, choices, user);
   set_host_key_rules(target, choices, user);
   return target;

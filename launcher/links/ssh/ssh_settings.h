@@ -23,14 +23,21 @@ struct SshTarget {
   std::string user;
   std::uint16_t port = 22;
   std::vector<std::string>
-      identities;              // Private key files in order; the defaults when none is named.
-  std::string identity_agent;  // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
-  std::string known_hosts;     // It is an absolute path.
-  bool may_ask = true;         // True where StrictHostKeyChecking is "ask".
+      identities;                 // Private key files in order; the defaults when none is named.
+  bool names_identities = false;  // IdentityFile names them: they come before the agent's keys.
+  std::string identity_agent;     // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
+  std::string known_hosts;        // It is an absolute path.
+  bool may_ask = true;            // True where StrictHostKeyChecking is "ask".
   bool pubkey = true;
+  // Options by which the OpenSSH client runs our command in spite of the configuration:
+  // "RemoteCommand=none". Only those that this ssh knows.
+  std::vector<std::string> client_options;
   // Not empty: the OpenSSH client must be used, and why ("proxyjump").
   std::string client_because;
 };
+
+// True for "ssh" and "/usr/bin/ssh": a program that takes OpenSSH's options.
+bool is_ssh_program(const std::string& program);
 
 // Keyword in lower case -> its values in their order.
 using SshSettings = std::map<std::string, std::vector<std::string>, std::less<>>;

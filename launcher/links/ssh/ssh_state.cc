@@ -13,8 +13,6 @@
 
 #include "proto/os/files.h"
 
-extern char** environ;
-
 namespace ivy {
 namespace {
 
@@ -95,8 +93,14 @@ bool SshState::is_configured() {
 Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
   SshSettings settings, defaults;
   bool is_known = true;
-  if (is_configured()) {
-    std::vector<std::string> words;
+  const Options& options = context_.options();
+  const bool has_own_words = !options.ssh_command.empty() || !options.ssh_args.empty();
+  const bool takes_options =
+      options.ssh_command.empty() || is_ssh_program(options.ssh_command.front());
+  if (takes_options && (has_own_words || is_configured())) {
+    std::vector<std::string> words = options.ssh_args;
+    if (options.ssh_command.size() > 1)
+      words.insert(words.begin(), options.ssh_command.begin() + 1, options.ssh_command.end());
     if (!config_path_.empty()) words.insert(words.end(), {"-F", config_path_});
     if (host.port != 0) words.insert(words.end(), {"-p", std::to_string(host.port)});
     if (!host.user.empty()) words.insert(words.end(), {"-l", host.user});
@@ -131,13 +135,14 @@ Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
 }
 
 std::shared_ptr<SshState::Answer> SshState::ask_ssh(std::vector<std::string> words) {
-  words.insert(words.begin(), {"ssh", "-G"});
+  const std::vector<std::string>& own = context_.options().ssh_command;
+  words.insert(words.begin(), {own.empty() ? "ssh" : own.front(), "-G"});
   const auto answer = std::make_shared<Answer>();
   LineChild::Handlers handlers;
   handlers.output_line = [answer](const std::string& line) { answer->text += line + "\n"; };
   handlers.ended = [answer](const ExitStatus& status) { answer->end(status.success()); };
   const auto child =
-      LineChild::start(context_.loop(), words, environment_of(environ), std::move(handlers));
+      LineChild::start(context_.loop(), words, tool_environment(), std::move(handlers));
   if (!child.ok()) answer->end(false);
   return answer;
 }

@@ -1,6 +1,8 @@
 #include "launcher/links/ssh/ssh_wire.h"
 
 #include <fcntl.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
@@ -44,7 +46,13 @@ Awaitable<bool> SshWire::ready(Look look) {
   const std::uint64_t now = monotonic_ns();
   if (limit_ns_ && now >= *limit_ns_) co_return false;
   std::chrono::nanoseconds time = look == Look::kSoonAnyway ? kLookAgain : kForever;
+  const bool stalled = is_stalled();
+  if (stalled) time = kLookAgain;
   if (limit_ns_) time = std::min(time, std::chrono::nanoseconds(*limit_ns_ - now));
+  if (stalled) {
+    co_await sequence_.sleep(time);
+    co_return true;
+  }
   const auto wait_for_socket = [this](const Arrival<bool>& arrive) {
     this->wait_for_socket(arrive);
   };
@@ -53,6 +61,20 @@ Awaitable<bool> SshWire::ready(Look look) {
   socket_.cancel(ignored);
   is_woken_ = false;
   co_return true;
+}
+
+// True if the socket is readable and libssh has read nothing since the last wait: another wait
+// would end at once, and again. This was a busy loop when a server had hung up.
+bool SshWire::is_stalled() {
+  char byte = 0;
+  const long peeked = recv(socket_.native_handle(), &byte, sizeof byte, MSG_PEEK | MSG_DONTWAIT);
+  if (peeked < 0) {
+    unread_.reset();
+    return false;
+  }
+  int unread = 0;
+  ioctl(socket_.native_handle(), FIONREAD, &unread);
+  return std::exchange(unread_, unread) == unread;
 }
 
 void SshWire::wait_for_socket(const Arrival<bool>& arrive) {

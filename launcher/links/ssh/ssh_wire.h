@@ -26,12 +26,14 @@ class SshWire {
   // The time after which repeat() and ready() give up.
   void set_limit(std::chrono::nanoseconds time);
   void lift_limit() { limit_ns_.reset(); }
-  // Repeats a step of libssh whenever the socket is ready. kAgain: the limit is over.
+  // Repeats a step of libssh whenever the socket is ready. kAgain: the limit is over. kFailed also
+  // if the server has hung up: libssh asks for more then, for ever.
   template <class Step>
   Awaitable<SshStep> repeat(Step step) {
     for (;;) {
       const SshStep result = step();
       if (result != SshStep::kAgain) co_return result;
+      if (session_->is_closed()) co_return SshStep::kFailed;
       const bool in_time = co_await ready(Look::kWhenReady);
       if (!in_time) co_return SshStep::kAgain;
     }
@@ -49,11 +51,14 @@ class SshWire {
   static constexpr std::chrono::nanoseconds kLookAgain = std::chrono::milliseconds(50);
   static constexpr std::chrono::nanoseconds kForever = std::chrono::hours(24 * 365);
   void wait_for_socket(const Arrival<bool>& arrive);
+  bool is_stalled();
 
   Sequence& sequence_;
   std::unique_ptr<SshSession> session_;
   boost::asio::posix::stream_descriptor socket_;  // A copy of libssh's descriptor, to wait on.
   std::optional<std::uint64_t> limit_ns_;         // On the clock of monotonic_ns().
+  std::optional<int>
+      unread_;  // Bytes in the socket when it was last waited for; 0: none, or its end.
   Arrival<bool> arrive_;
   bool is_woken_ = false;
 };
