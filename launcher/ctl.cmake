@@ -16,5 +16,3 @@ add_executable(ivyctl ctl/ctl_main.cc)
 target_link_libraries(ivyctl PRIVATE ivy_ctl)
 target_link_options(ivyctl PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
 ivy_for_older_glibc(ivyctl)
-# Asks and prints.
-ivy_small(ivy_ctl ivy_job_place)

@@ -15,8 +15,6 @@ target_compile_options(ivy_job PRIVATE -Werror=switch)
 add_library(ivy_join STATIC
   join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc join/node_zero.cc)
 target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
-# It runs once for each node.
-ivy_small(ivy_join)
 
 # ivy_program: ivyrun but its main, which says whether it can become a warden.
 add_library(ivy_program STATIC program.cc)

@@ -14,7 +14,6 @@ set(IVY_LAUNCH_CORE_SOURCES
 list(TRANSFORM IVY_LAUNCH_CORE_SOURCES PREPEND ${CMAKE_CURRENT_LIST_DIR}/)
 add_library(ivy_launch_core STATIC ${IVY_LAUNCH_CORE_SOURCES})
 target_link_libraries(ivy_launch_core PUBLIC ivy_contract ivy_proto ivy_options ivy_json)
-ivy_small(ivy_launch_core)
 find_path(IVY_CLI11_INCLUDE CLI/CLI.hpp REQUIRED)
 target_include_directories(ivy_launch_core SYSTEM PRIVATE ${IVY_CLI11_INCLUDE} ${IVY_TOMLPLUSPLUS_INCLUDE})
 # toml++ alone is as much as the rest of the folder.

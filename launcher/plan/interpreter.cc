@@ -6,6 +6,7 @@
 #include <iterator>
 #include <string_view>
 
+#include "proto/contract/env.h"
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/own_program.h"
@@ -17,7 +18,7 @@ bool is_program(const std::string& path) { return access(path.c_str(), X_OK) == 
 
 std::vector<std::string> all_in_path(const std::string& name, const Environment& caller) {
   const std::string* path = find_variable(caller, "PATH");
-  std::string_view rest = "/usr/local/bin:/usr/bin:/bin";
+  std::string_view rest = kDefaultSearchPath;
   if (path != nullptr) rest = *path;
   std::vector<std::string> all;
   while (!rest.empty()) {

@@ -9,6 +9,9 @@
 
 namespace ivy {
 
+// The path that a shell searches when PATH is not set.
+inline constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
+
 // What ivyrun does with a variable of the caller (the shell in which ivyrun was typed).
 enum class EnvRule {
   kInherit,  // Kept on this host, not passed to other hosts.

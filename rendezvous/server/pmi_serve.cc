@@ -167,8 +167,8 @@ class PmiProcess {
 
   // Events first: the supervisor knows of a rank's end before the rank itself does.
   void perform(PmiHost::Effects effects) {
-    for (const std::string& event : effects.events) write_all(STDOUT_FILENO, event + "\n");
-    for (const std::string& note : effects.notes) write_all(STDERR_FILENO, note + "\n");
+    for (const std::string& event : effects.events) ivy::write_all(STDOUT_FILENO, event + "\n");
+    for (const std::string& note : effects.notes) ivy::write_all(STDERR_FILENO, note + "\n");
     for (const PmiHost::Bytes& reply : effects.replies) send_to(reply);
     for (const PmiHost::Connection number : effects.closed) clients_.erase(number);
     if (effects.fence) fence(std::move(*effects.fence));

@@ -27,15 +27,13 @@
 #include "agent/node/facts/elf_libraries.h"
 #include "agent/node/spawn/spawn.h"
 #include "proto/contract/edit_distance.h"
+#include "proto/contract/env.h"
 #include "proto/contract/mpi_library.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
 namespace {
-
-// The path that a shell searches when PATH is not set.
-constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 std::string errno_text(int error) { return std::strerror(error); }
 

@@ -18,6 +18,7 @@
 #include "agent/node/spawn/spawn.h"
 #include "agent/node/workers/lease.h"
 #include "agent/node/workers/python_hook.h"
+#include "proto/contract/env.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/wire/ras.h"
@@ -37,7 +38,6 @@ constexpr std::uint32_t kMaxPatienceMs = 60'000;
 constexpr std::size_t kPieceBytes = 64u << 10;
 // Two pieces under way: on a link of 256 kbit/s a heartbeat waits 4 s behind them.
 constexpr std::uint64_t kMaxWaitingBytes = 2 * kPieceBytes;
-constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 std::string value_of(const Environment& environment, const char* name) {
   const std::string* value = find_variable(environment, name);

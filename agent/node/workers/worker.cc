@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "agent/node/workers/python_hook.h"
+#include "proto/contract/env.h"
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
@@ -23,9 +24,6 @@ namespace {
 
 // waitid's P_PIDFD, which glibc 2.36 declares only with newer kernel headers.
 constexpr auto kWaitPidfd = static_cast<idtype_t>(3);
-
-// The path that a shell searches when PATH is not set.
-constexpr char kDefaultSearchPath[] = "/usr/local/bin:/usr/bin:/bin";
 
 Environment from_plan(const google::protobuf::RepeatedPtrField<Variable>& variables) {
   Environment environment;
