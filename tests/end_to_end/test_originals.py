@@ -42,9 +42,12 @@ def test_a_call_of_a_rank_that_dies_says_so_at_once(local):
 
 
 @needs_torch
-@pytest.mark.parametrize("flags", [TWO_HOSTS["hosts"], ("-n", "3")], ids=["hosts", "three"])
-def test_gradients_and_statistics_are_those_of_one_process(local, flags):
-    check_all_equal(local.run(*flags, *CALM, local.script("comm_parallel.py"), limit=LIMIT), ranks_of(flags))
+@pytest.mark.parametrize("python, flags", [
+    ("/usr/bin/python3", TWO_HOSTS["hosts"]), ("/usr/bin/python3", ("-n", "3")),
+    pytest.param(TODAY, TWO_HOSTS["hosts"], marks=needs_todays)], ids=["debian-hosts", "debian-three", "today-hosts"])
+def test_gradients_and_statistics_are_those_of_one_process(local, python, flags):
+    done = local.run(*flags, *CALM, "--python", python, local.script("comm_parallel.py"), limit=LIMIT)
+    check_all_equal(done, ranks_of(flags))
 
 
 @needs_torch

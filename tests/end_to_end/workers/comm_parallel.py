@@ -1,4 +1,4 @@
-"""DataParallel, SyncBatchNorm and their parts beside one process that has all samples; says "all equal" at the end."""
+"""DataParallel, SyncBatchNorm and their parts, compared with one process that has all samples; prints "all equal"."""
 
 import copy
 
@@ -11,7 +11,6 @@ class Model(torch.nn.Module):
     def __init__(self):
         super().__init__()
         self.first, self.middle, self.last = torch.nn.Linear(20, 300), torch.nn.Linear(300, 300), torch.nn.Linear(300, 3)
-        self.unused = torch.nn.Linear(3, 3)
 
     def forward(self, x):
         return self.last(torch.tanh(self.middle(torch.relu(self.first(x)))))
@@ -19,10 +18,7 @@ class Model(torch.nn.Module):
 
 def check_gradients(expected, got):
     for mine, theirs in zip(expected.parameters(), got.parameters()):
-        if mine.grad is None:
-            assert theirs.grad is None or not theirs.grad.any()
-        else:
-            assert torch.allclose(mine.grad, theirs.grad, atol=1e-6, rtol=1e-6), (mine.grad - theirs.grad).abs().max()
+        assert torch.allclose(mine.grad, theirs.grad, atol=1e-6, rtol=1e-6), (mine.grad - theirs.grad).abs().max()
 
 
 def check_data_parallel(rank, size):
@@ -34,10 +30,10 @@ def check_data_parallel(rank, size):
             for parameter in model.parameters():
                 parameter.add_(1)  # Rank 0's count.
     parallel = ic.DataParallel(model, bucket_cap_mb=0.1)
-    lengths = [3 + 5 * each for each in range(size)]
-    x, y = torch.randn(sum(lengths), 20), torch.randn(sum(lengths), 3)
-    begin = sum(lengths[:rank])
-    mine = slice(begin, begin + lengths[rank])
+    assert isinstance(parallel, torch.nn.parallel.DistributedDataParallel)
+    assert torch.distributed.get_backend() == "ivy" and torch.distributed.get_world_size() == size
+    x, y = torch.randn(4 * size, 20), torch.randn(4 * size, 3)
+    mine = slice(4 * rank, 4 * rank + 4)
     loss = torch.nn.functional.mse_loss
     for _ in range(3):
         expected.zero_grad()
@@ -53,46 +49,67 @@ def check_data_parallel(rank, size):
         loss(parallel(x[mine]), y[mine]).backward()
     loss(parallel(x[mine]), y[mine]).backward()
     check_gradients(expected, model)
-    for wrong in ({"device_ids": [0, 1]}, {"weighting": "weight"}):
+    for wrong, instead in (({"device_ids": [0, 1]}, "nproc_per_node"), ({"weighting": "ranks"}, "multiply the loss"),
+                           ({"group": ic.world()}, "process_group=")):
         try:
             ic.DataParallel(Model(), **wrong)
-        except ValueError:
+        except (TypeError, ValueError) as error:
+            assert instead in str(error), error
             continue
         raise AssertionError(wrong)
 
 
-class Recorded(torch.nn.Module):
-    """Its parameter's gradient is `gradient`, bit for bit, whatever it is given."""
+def check_that_broken_passes_are_not_silent(rank, size):
+    """A backward pass that raised, parameters used by two checkpoints, and a forward pass without a backward pass."""
+    from torch.utils.checkpoint import checkpoint
+    torch.manual_seed(rank)
+    model = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Linear(4, 4))
+    parallel = ic.DataParallel(model, bucket_cap_mb=1e-6)
 
-    def __init__(self, gradient):
-        super().__init__()
-        self.gradient, self.weight = gradient, torch.nn.Parameter(torch.zeros_like(gradient))
+    def fail(_):
+        raise ArithmeticError("a loss that is not a number")
 
-    def forward(self, batch):
-        return (self.weight * self.gradient).sum()
+    hidden = model[0].weight.register_hook(fail)
+    try:
+        parallel(torch.randn(3, 4)).sum().backward()
+        raise AssertionError("the hook was not called")
+    except ArithmeticError:
+        hidden.remove()
+    check_equal_or_error(parallel, lambda: parallel(torch.randn(3, 4)).sum().backward())
+
+    class Twice(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.shared = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+        def forward(self, x):
+            x = self.first(x)
+            for _ in range(2):
+                x = checkpoint(self.shared, x, use_reentrant=True)
+            return x
+
+    parallel = ic.DataParallel(Twice())
+    check_equal_or_error(parallel, lambda: parallel(torch.randn(3, 4)).sum().backward())
+
+    parallel = ic.DataParallel(torch.nn.Linear(4, 4))
+    if rank == 0:
+        parallel(torch.randn(3, 4))  # For a log.
+    parallel(torch.full((3, 4), float(rank))).sum().backward()
+    assert torch.allclose(parallel.module.weight.grad, torch.full((4, 4), 3.0 * sum(range(size)) / size))
 
 
-def check_equal_gradients():
-    """Ranks that count the same are divided once: where the sum is exact, what is the same on every rank stays that.
-    Sums of shares differ in the last bit."""
-    torch.manual_seed(9)
-    exact = torch.randint(-2**20, 2**20, (1000,)) / 1024
-    rounded = torch.cat([torch.tensor([0.1, 1 / 3, 1e-30]), torch.randn(1000)])
-    for gradient, mean in ((exact, exact), (rounded, ic.all_reduce(rounded, "avg"))):
-        for weighting, length in (("ranks", 4), ("samples", 4), ("samples", 0)):
-            model = Recorded(gradient)
-            ic.DataParallel(model, weighting=weighting)(torch.zeros(length, 2)).backward()
-            assert torch.equal(model.weight.grad, mean), (weighting, length)
-
-
-def check_overlap(size):
-    """When the backward pass reaches the first layer, the last one's gradients are on their way already."""
-    model = torch.nn.Sequential(torch.nn.Linear(20, 300), torch.nn.Linear(300, 300), torch.nn.Linear(300, 3))
-    parallel, under_way = ic.DataParallel(model, bucket_cap_mb=0.1), []
-    model[0].weight.register_hook(
-        lambda _: under_way.append([bucket.work is not None for bucket in parallel._buckets]))
-    parallel(torch.randn(4, 20)).sum().backward()
-    assert under_way == [[size > 1, False]], under_way
+def check_equal_or_error(parallel, run_pass):
+    """All ranks have the same gradients, none of them zero, or all ranks raise."""
+    parallel.zero_grad()
+    try:
+        run_pass()
+    except RuntimeError as error:
+        outcome = type(error).__name__
+    else:
+        assert all(parameter.grad.any() for parameter in parallel.parameters())
+        outcome = [parameter.grad.tolist() for parameter in parallel.parameters()]
+    outcomes = ic.all_gather_object(outcome)
+    assert all(each == outcome for each in outcomes), outcomes
 
 
 def check_batch_norm(rank, size):
@@ -163,11 +180,18 @@ def check_options_of_data_parallel(rank, size):
     x = torch.randn(sum(range(1, size + 1)), 3, dtype=torch.float64)
     begin = sum(range(1, rank + 1))
     mine = x[begin:begin + rank + 1]
-    parallel = ic.DataParallel(copy.deepcopy(whole), weighting="ranks")
+    parallel = ic.DataParallel(copy.deepcopy(whole))
     # Every rank counts the same: the mean of the ranks' means, however long their batches are.
     parallel(x=mine, scale=2.0).square().mean().backward()
     parts = torch.split(x, list(range(1, size + 1)))
     (sum(whole(part, scale=2.0).square().mean() for part in parts) / size).backward()
+    for ours, theirs in zip(parallel.module.parameters(), whole.parameters()):
+        assert torch.allclose(ours.grad, theirs.grad, atol=1e-12)
+    # The way to count by samples that the message about `weighting` names.
+    parallel.zero_grad()
+    whole.zero_grad()
+    (parallel(x=mine).square().mean() * len(mine) * size / len(x)).backward()
+    whole(x).square().mean().backward()
     for ours, theirs in zip(parallel.module.parameters(), whole.parameters()):
         assert torch.allclose(ours.grad, theirs.grad, atol=1e-12)
     for broadcasts in (True, False):
@@ -201,14 +225,15 @@ def main():
     ic.init()
     rank, size = ic.rank(), ic.world_size()
     check_data_parallel(rank, size)
-    check_equal_gradients()
-    check_overlap(size)
+    check_that_broken_passes_are_not_silent(rank, size)
     check_batch_norm(rank, size)
     check_options_of_batch_norm(rank, size)
     check_options_of_data_parallel(rank, size)
     check_trees_of_gradients(rank, size)
     mean = ic.average_gradients({"w": np.full(3, float(rank))}, samples=rank + 1)["w"]
     assert np.allclose(mean, sum(each * (each + 1) for each in range(size)) / sum(range(1, size + 1)))
+    ic.finalize()
+    assert not torch.distributed.is_initialized()  # The group that DataParallel had made.
     print("all equal")
 
 
