@@ -16,37 +16,16 @@ add_library(ivy_join STATIC
   join/join_key.cc join/join_roll.cc join/join_wire.cc join/joined_node.cc join/joiner.cc join/node_zero.cc)
 target_link_libraries(ivy_join PUBLIC ivy_job PRIVATE OpenSSL::Crypto)
 
-# ivy_program: ivyrun but its main, which says whether it can become a warden.
-add_library(ivy_program STATIC program.cc)
-target_link_libraries(ivy_program PUBLIC ivy_join)
-
-# Twice: ivyrun without gRPC, whose static initialisers every start would pay, and ivyrun-agents with it, which
-# the first becomes where a host may be reached by an agent (links/choice/agents_program.h).
-add_executable(ivyrun main.cc openssl_start.cc)
-target_link_options(ivyrun PRIVATE -Wl,--wrap=OPENSSL_cpuid_setup)
-target_link_libraries(ivyrun PRIVATE ivy_program ivy_join ivy_job ivy_no_agent_links ivy_node_core ivy_handshake)
-# It becomes the warden of its own host by a fork (links/warden_copy.h). gRPC has threads, which a copy would
-# lack, so ivyrun-agents starts ivy-node.
-target_compile_definitions(ivyrun PRIVATE IVY_HAS_WARDEN)
-add_executable(ivyrun-agents main.cc)
-target_link_libraries(ivyrun-agents PRIVATE ivy_program ivy_join ivy_job ivy_agent_links)
-add_dependencies(ivyrun ivyrun-agents)
-foreach(program ivyrun ivyrun-agents)
-  target_link_options(${program} PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
-  if(NOT IVY_SANITIZE)
-    # At a fixed address: thousands of relocations less at every start.
-    set_target_properties(${program} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
-    target_link_options(${program} PRIVATE -no-pie)
-  endif()
-endforeach()
+add_executable(ivyrun main.cc)
+# ivy_node_core: it becomes the warden of its own host by a fork (links/warden_copy.h).
+target_link_libraries(ivyrun PRIVATE ivy_join ivy_job ivy_agent_links ivy_node_core ivy_handshake)
+target_link_options(ivyrun PRIVATE -static-libstdc++ -static-libgcc -Wl,--gc-sections)
 if(NOT IVY_SANITIZE)
-  # The shared libm, which g++ always names, would cost every start 0.14 ms. What libstdc++ may ask of it is taken
-  # from the archive beforehand, so that --as-needed leaves the shared one away.
-  find_library(IVY_MATH_ARCHIVE NAMES libm.a REQUIRED)
-  target_link_options(ivyrun PRIVATE -Wl,--as-needed -Wl,-u,fegetround,-u,fesetround)
-  target_link_libraries(ivyrun PRIVATE ${IVY_MATH_ARCHIVE})
+  # At a fixed address: thousands of relocations less at every start.
+  set_target_properties(ivyrun PROPERTIES POSITION_INDEPENDENT_CODE OFF)
+  target_link_options(ivyrun PRIVATE -no-pie)
 endif()
-ivy_for_older_glibc(ivyrun ivyrun-agents)
+ivy_for_older_glibc(ivyrun)
 # An ivyrun without its bundle could start nothing elsewhere.
 if(TARGET ivy_bundle)
   add_dependencies(ivyrun ivy_bundle)

@@ -1,11 +1,528 @@
 // ivyrun: one command starts one worker per accelerator on every host.
-#include "launcher/program.h"
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
-#ifdef IVY_HAS_WARDEN
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <ctime>
+#include <exception>
+#include <memory>
+
 #include "agent/node/roles/warden_role.h"
-constexpr ivy::WardenCopy::Main kWardenRole = ivy::run_warden_role;
-#else
-constexpr ivy::WardenCopy::Main kWardenRole = nullptr;
-#endif
+#include "launcher/job/detach.h"
+#include "launcher/job/job.h"
+#include "launcher/job/job_record.h"
+#include "launcher/join/joiner.h"
+#include "launcher/join/node_zero.h"
+#include "launcher/links/choice/carrier.h"
+#include "launcher/links/this_host.h"
+#include "launcher/links/warden_copy.h"
+#include "launcher/options/activation.h"
+#include "launcher/options/options.h"
+#include "launcher/plan/placement.h"
+#include "launcher/slurm/allocation_watch.h"
+#include "launcher/streams/child_process.h"
+#include "proto/contract/core_limit.h"
+#include "proto/contract/log.h"
+#include "proto/os/clock.h"
+#include "proto/os/files.h"
+#include "proto/os/own_program.h"
+#include "proto/os/process.h"
+#include "proto/os/process_title.h"
+#include "proto/os/short_slice.h"
 
-int main(int argc, char** argv) { return ivy::run_program(argc, argv, kWardenRole); }
+extern char** environ;
+
+namespace {
+
+using ivy::Diagnostic;
+
+int complain(const ivy::Error& error) {
+  Diagnostic diagnostic;
+  diagnostic.id = "IVY-U001";
+  diagnostic.what = error.message;
+  diagnostic.fix = error.fix;
+  std::fputs(ivy::render(diagnostic).c_str(), stderr);
+  return ivy::kExitUsage;
+}
+
+// Signals that were ignored when we were started (nohup) stay ignored.
+bool is_ignored(int signal) {
+  struct sigaction action {};
+  return sigaction(signal, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
+}
+
+// Waits for signals as long as the job lives. One request may come twice: timeout(1) signals its
+// child and then its own process group, in which that child is.
+class Signals {
+ public:
+  // watch: null outside of a Slurm allocation.
+  // nodes: null but in torchrun mode.
+  Signals(boost::asio::io_context& loop, ivy::Job& job, ivy::AllocationWatch* watch,
+          ivy::NodeZero* nodes)
+      : job_(job), watch_(watch), nodes_(nodes), set_(loop) {
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGTSTP, SIGCONT})
+      if (!is_ignored(signal)) set_.add(signal);
+    wait();
+  }
+  void stop() { set_.clear(); }
+
+ private:
+  void wait() {
+    set_.async_wait([this](const boost::system::error_code& error, int signal) {
+      if (error) return;
+      wait();
+      handle(signal);
+    });
+  }
+
+  // No finger presses Ctrl-C again this soon.
+  static constexpr std::int64_t kEchoNs = 20'000'000;
+
+  bool is_echo(int signal) {
+    if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP && signal != SIGQUIT)
+      return false;
+    const std::int64_t now = ivy::monotonic_ns();
+    const bool is_same = signal == last_signal_ && now - last_at_ns_ < kEchoNs;
+    last_signal_ = signal;
+    last_at_ns_ = now;
+    return is_same;
+  }
+
+  void handle(int signal) {
+    if (is_echo(signal)) return;
+    switch (signal) {
+      case SIGUSR1:
+      case SIGUSR2:
+      case SIGTERM:
+        if (watch_ != nullptr) return watch_->received(signal, ivy::SignalSource::kLauncher);
+        return signal == SIGTERM ? interrupt(signal) : job_.forward_signal(signal);
+      case SIGTSTP:
+        return job_.suspension().begin([] { raise(SIGSTOP); });
+      case SIGCONT:
+        return job_.suspension().end();
+      default:
+        return interrupt(signal);
+    }
+  }
+
+  void interrupt(int signal) {
+    if (nodes_ == nullptr || nodes_->is_new_interrupt(0)) job_.interrupt(signal);
+  }
+
+  ivy::Job& job_;
+  ivy::AllocationWatch* const watch_;
+  ivy::NodeZero* const nodes_;
+  boost::asio::signal_set set_;
+  int last_signal_ = 0;
+  std::int64_t last_at_ns_ = 0;
+};
+
+// The warden and the supervisor of this host end just now. Where the first process never reaps, as
+// in many containers, a process that is not waited for stays a zombie for good. They are on their
+// way: the longer bound is for a machine that has no time for them, the shorter for children that
+// are not ours.
+constexpr std::int64_t kReapPatienceNs = 500'000'000;
+constexpr std::int64_t kOthersPatienceNs = 5'000'000;
+
+// warden: the leader of its process group, to which the supervisor belongs; 0: there is none.
+bool has_children_of_ours(pid_t warden) {
+  siginfo_t child{};
+  return ivy::ChildProcess::any_runs() ||
+         (warden != 0 &&
+          waitid(P_PGID, static_cast<id_t>(warden), &child, WEXITED | WNOHANG | WNOWAIT) == 0);
+}
+
+void reap_children(pid_t warden) {
+  sigset_t child_ended;
+  sigemptyset(&child_ended);
+  sigaddset(&child_ended, SIGCHLD);
+  sigprocmask(SIG_BLOCK, &child_ended, nullptr);
+  const std::int64_t begin = ivy::monotonic_ns();
+  for (;;) {
+    pid_t ended = 0;
+    while ((ended = waitpid(-1, nullptr, WNOHANG)) > 0) {
+    }
+    if (ended < 0) return;
+    const std::int64_t patience =
+        has_children_of_ours(warden) ? kReapPatienceNs : kOthersPatienceNs;
+    const std::int64_t left = begin + patience - ivy::monotonic_ns();
+    if (left <= 0) return;
+    const timespec time{0, static_cast<long>(left)};
+    sigtimedwait(&child_ended, nullptr, &time);
+  }
+}
+
+// A shell looks at how its child died: an interrupted ivyrun dies of the signal itself.
+[[noreturn]] void die_of(int signal, int exit_code) {
+  std::fflush(nullptr);
+  std::signal(signal, SIG_DFL);
+  raise(signal);
+  _exit(exit_code);
+}
+
+// The background has no standard input and no console.
+void prepare_to_detach(ivy::JobRequest& request) {
+  ivy::Options& options = request.options;
+  options.stdin_choice = "none";
+  if (options.log_dir.empty()) options.log_dir = "ivyrun-" + request.identity.job_id.substr(0, 12);
+  for (std::string* const path : {&options.log_dir, &options.output})
+    if (!path->empty() && !path->starts_with('/')) *path = request.started_in + "/" + *path;
+}
+
+// Null outside of a Slurm allocation.
+std::unique_ptr<ivy::AllocationWatch> make_watch(boost::asio::io_context& loop,
+                                                 const ivy::Options& options,
+                                                 const std::optional<ivy::Allocation>& in) {
+  if (!in || !in->slurm) return nullptr;
+  ivy::EndSettings settings;
+  settings.stop_before = options.stop_before_end;
+  settings.preempt_signal = options.preempt_signal.value_or(SIGTERM);
+  const bool tells = options.verbose > 0 && !options.quiet;
+  const bool asks = options.stop_before_end || options.requeue || tells;
+  return std::make_unique<ivy::AllocationWatch>(
+      loop, *in->slurm, settings, asks && !options.dry_run, tells && !options.dry_run);
+}
+
+void start_watch(ivy::AllocationWatch& watch, ivy::Job& job) {
+  ivy::AllocationWatch::Handlers handlers;
+  handlers.notice = [&job](int signal, bool by_slurm) {
+    job.preemption().give_notice(signal, by_slurm);
+  };
+  handlers.pass_on = [&job](int signal) { job.forward_signal(signal); };
+  handlers.interrupt = [&job](int signal) { job.interrupt(signal); };
+  handlers.time_is_up = [&job] { job.preemption().end_with_allocation(); };
+  handlers.say = [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); };
+  watch.start(std::move(handlers));
+}
+
+void say_line(const std::string& line) {
+  std::fputs(ivy::escape_control("ivyrun: " + line + "\n").c_str(), stderr);
+}
+
+// Waits for the other nodes of torchrun mode, in the loop. Not 0: the exit code of a job that will
+// not be.
+int gather_nodes(boost::asio::io_context& loop, ivy::JobRequest& request, ivy::NodeZero& nodes) {
+  int exit_code = 0;
+  boost::asio::signal_set signals(loop);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGQUIT}) signals.add(signal);
+  const auto refuse = [&](const ivy::Diagnostic& why) {
+    std::fputs(ivy::render(why).c_str(), stderr);
+    exit_code = why.exit_code;
+    nodes.refuse(why, [&] { loop.stop(); });
+  };
+  signals.async_wait([&](const boost::system::error_code& error, int signal) {
+    if (error) return;
+    const std::string called = ivy::signal_name(signal);
+    refuse({.severity = ivy::Severity::kNote,
+            .id = "IVY-R003",
+            .what = "interrupted by " + called + " on node 0, before all nodes were here",
+            .exit_code = 128 + signal});
+  });
+  nodes.gather([&](const std::optional<ivy::Diagnostic>& refusal) {
+    // Later: this may be a call of a connection that the end closes.
+    boost::asio::post(loop, [&, refusal] {
+      if (refusal) return refuse(*refusal);
+      request.options.hosts = nodes.host_list();
+      loop.stop();
+    });
+  });
+  loop.run();
+  loop.restart();
+  return exit_code;
+}
+
+// Node 0 of torchrun mode, with all nodes that are needed; null where hosts are named.
+ivy::Result<std::unique_ptr<ivy::NodeZero>> open_node_zero(boost::asio::io_context& loop,
+                                                           const ivy::JobRequest& request) {
+  const ivy::Options& options = request.options;
+  if (!options.node_rank) return std::unique_ptr<ivy::NodeZero>();
+  const ivy::JoinKey key = IVY_TRY(ivy::join_key(options, request.caller));
+  std::unique_ptr<ivy::NodeZero> nodes = IVY_TRY(ivy::NodeZero::open(loop, request, key, say_line));
+  if (!key.is_secret && !options.quiet)
+    say_line("note: whoever reaches port " + std::to_string(options.join_port) +
+             " here may join as a node; --join-secret-file FILE on every node keeps others out");
+  return nodes;
+}
+
+int run_node(const ivy::JobRequest& request) {
+  boost::asio::io_context loop(1);
+  const ivy::Result<ivy::JoinKey> key = ivy::join_key(request.options, request.caller);
+  if (!key.ok()) return complain(key.error());
+  const int exit_code = ivy::run_joiner(loop, request, *key);
+  std::fflush(nullptr);
+  // Look-ups of names may still run.
+  _exit(exit_code);
+}
+
+// node_zero: null but in torchrun mode.
+[[noreturn]] void run_in_loop(boost::asio::io_context& loop, ivy::JobRequest request,
+                              const std::optional<ivy::Allocation>& allocation,
+                              ivy::NodeZero* node_zero) {
+  int exit_code = ivy::kExitInternal;
+  int death = 0;
+  const auto watch = make_watch(loop, request.options, allocation);
+  request.allocation_end = watch.get();
+  const pid_t warden = request.node.copy ? request.node.copy->pid() : 0;
+  ivy::Job job(loop, std::move(request));
+  Signals signals(loop, job, watch.get(), node_zero);
+  if (node_zero != nullptr) {
+    node_zero->set_interrupt_handler([&job](int signal) { job.interrupt(signal); });
+    node_zero->set_say(
+        [&job](const std::string& line) { job.output().say("ivyrun: " + line + "\n"); });
+  }
+  job.start([&](int code, int raise_signal) {
+    exit_code = code;
+    death = raise_signal;
+    signals.stop();
+    loop.stop();
+  });
+  if (watch) start_watch(*watch, job);
+  ivy::run_to_the_end(loop, job);
+  reap_children(warden);
+  if (death != 0) die_of(death, exit_code);
+  std::fflush(nullptr);
+  // Everything has been said and every host has ended: nothing is left that a destructor must do.
+  _exit(exit_code);
+}
+
+bool has_warden_here(const ivy::JobRequest& request) {
+  return !request.options.dry_run && !request.record &&
+         ivy::is_carried_locally(request.options, request.options.hosts.front());
+}
+
+// The warden of the first host, if that is this host and its supervisor is to be a new one. Where
+// it is the only host, no other process that we start, such as one of ssh's, goes on in the
+// background and would become our child: is_alone.
+void start_warden_of(ivy::JobRequest& request) {
+  if (!has_warden_here(request)) return;
+  const bool is_alone = request.options.hosts.size() == 1;
+  request.node.copy = ivy::WardenCopy::start({request.node.path, request.identity.job_id, 0},
+                                             ivy::run_warden_role, is_alone);
+}
+
+int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation) {
+  request.make_agent_link = ivy::agent_link_maker();
+  std::unique_ptr<ivy::Detachment> detachment;
+  if (request.options.detach && !request.options.dry_run) {
+    auto begun = ivy::Detachment::begin(
+        {request.identity.job_id, request.options.log_dir, request.options.name});
+    if (!begun.ok()) return complain(begun.error());
+    detachment = std::move(begun).value();
+    request.detachment = detachment.get();
+  }
+
+  ivy::leave_no_core();
+  start_warden_of(request);
+  boost::asio::io_context loop(1);
+  ivy::Result<std::unique_ptr<ivy::NodeZero>> nodes = open_node_zero(loop, request);
+  if (!nodes.ok()) return complain(nodes.error());
+  ivy::NodeZero* const node_zero = nodes->get();
+  request.joined = node_zero;
+  if (node_zero != nullptr)
+    if (const int refused = gather_nodes(loop, request, *node_zero); refused != 0) return refused;
+  run_in_loop(loop, std::move(request), allocation, node_zero);
+}
+
+// One of several tasks of a step would start the whole job again; it says nothing unless it is the
+// first.
+ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* const* argv) {
+  if (!allocation.step || allocation.step->tasks <= 1) return {};
+  if (allocation.step->task > 0) _exit(ivy::kExitUsage);
+  std::vector<std::string> arguments{"ivyrun"};
+  for (char* const* argument = argv + 1; *argument != nullptr; ++argument)
+    arguments.emplace_back(*argument);
+  return ivy::started_as_tasks(allocation, arguments);
+}
+
+// The allocation that we are in; its hosts are the job's, unless others are meant.
+ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
+                                                           char* const* argv,
+                                                           ivy::Options& options) {
+  // In torchrun mode the hosts are those on which a node was started.
+  if (options.node_rank) return std::optional<ivy::Allocation>{};
+  const bool wants_end = options.stop_before_end || options.requeue;
+  const bool passes_over = ivy::passes_allocation_over(options);
+  ivy::Result<std::optional<ivy::Allocation>> read =
+      ivy::find_allocation(caller, ivy::read_hostfile);
+  // A broken allocation is an error only for a job that uses it.
+  if (!read.ok() && (!passes_over || wants_end)) return read.error();
+  const std::optional<ivy::Allocation> found = read.ok() ? std::move(read).value() : std::nullopt;
+  const bool is_slurms = found && found->slurm;
+  if (!is_slurms && wants_end)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      std::string(options.requeue ? "--requeue" : "--stop-before-end") +
+                          " is for Slurm jobs, and this is not one (no SLURM_JOB_ID)",
+                      "leave it out, or call ivyrun inside sbatch or salloc"};
+  if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
+  if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
+  if (!found || passes_over) return found;
+  const auto is_here = [](const std::string& name) {
+    ivy::Host host;
+    host.name = name;
+    return ivy::is_this_host(host);
+  };
+  IVY_CHECK(ivy::place_in_allocation(*found, is_here, options));
+  return found;
+}
+
+ivy::Result<void> fits_slurm(const ivy::Options& options) {
+  if (!ivy::is_carried_by_slurm(options, options.hosts.front())) return {};
+  if (!options.allocation)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      "--transport slurm: this is not a Slurm allocation (SLURM_JOB_ID is not set)",
+                      "start ivyrun inside sbatch or salloc, or leave --transport out"};
+  // Hosts dial back to the launcher that started them, and know of no other.
+  if (options.detach && options.lease)
+    return ivy::Error{ivy::Code::kInvalidArgument,
+                      "--detach --lease: on hosts of " + options.allocation->name() +
+                          " a job cannot outlive its launcher",
+                      "leave --lease out: the batch script lives as long as its job"};
+  return {};
+}
+
+// --include and --exclude, of whatever list the hosts come from.
+ivy::Result<void> pick_hosts(ivy::Options& options) {
+  if (!options.include.empty()) {
+    ivy::Result<std::vector<ivy::Host>> left = ivy::included_hosts(options.include, options.hosts);
+    if (!left.ok()) return left.error().context("--include");
+    options.hosts = std::move(left).value();
+  }
+  if (options.exclude.empty()) return {};
+  ivy::Result<std::vector<ivy::Host>> left = ivy::hosts_without(options.exclude, options.hosts);
+  if (!left.ok()) return left.error().context("--exclude");
+  options.hosts = std::move(left).value();
+  return {};
+}
+
+// The hosts that the job is meant for, in rank order.
+ivy::Result<void> settle_hosts(ivy::Options& options) {
+  std::vector<ivy::Host>& hosts = options.hosts;
+  if (hosts.empty()) hosts.emplace_back().name = "localhost";
+  IVY_CHECK(pick_hosts(options));
+  // If no host comes up, an older list would be taken for this one.
+  const std::string& healthy = options.healthy_hostfile;
+  if (!healthy.empty() && !ivy::overwrite(healthy, ""))
+    return ivy::errno_error(ivy::Code::kPermissionDenied, healthy, errno)
+        .context("--healthy-hostfile");
+  if (options.doctor && hosts.size() > 1 && !options.min_nodes) {
+    // Each host that does not come up is a finding of its own.
+    options.min_nodes = 1;
+    options.num_nodes = options.num_nodes.value_or(static_cast<int>(hosts.size()));
+  }
+  if (options.num_nodes && hosts.size() > static_cast<std::size_t>(*options.num_nodes))
+    hosts.resize(static_cast<std::size_t>(*options.num_nodes));
+  return {};
+}
+
+int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocation) {
+  ivy::Options& options = request.options;
+  const ivy::Result<std::string> here = ivy::current_directory();
+  if (!here.ok() && options.working_directory.empty()) return complain(here.error());
+  request.started_in = here.ok() ? *here : options.working_directory;
+  if (options.working_directory.empty()) options.working_directory = request.started_in;
+  if (const ivy::Result<void> settled = settle_hosts(options); !settled.ok())
+    return complain(settled.error());
+  if (options.transport == ivy::TransportChoice::kLocal) {
+    for (const ivy::Host& host : options.hosts) {
+      if (ivy::is_this_host(host)) continue;
+      return complain(ivy::Error{ivy::Code::kInvalidArgument,
+                                 "--transport local: " + host.name + " is not this machine",
+                                 "leave --transport out, or use --fake-hosts N to try a job of "
+                                 "several hosts on one"});
+    }
+  }
+  if (const ivy::Result<void> fits = fits_slurm(options); !fits.ok()) return complain(fits.error());
+  if (const ivy::Result<void> allowed = ivy::keep_to_policy(options); !allowed.ok())
+    return complain(allowed.error());
+  if (access(request.node.path.c_str(), X_OK) != 0)
+    return complain(ivy::Error{ivy::Code::kNotFound,
+                               "ivy-node is not beside ivyrun: " + request.node.path,
+                               "build or install both"});
+
+  if (options.node_rank.value_or(0) > 0) return run_node(request);
+  if (options.detach && !options.dry_run) prepare_to_detach(request);
+  return run_job(std::move(request), allocation);
+}
+
+// `ivyctl attach` starts us so when the launcher of a job that outlives it is dead.
+int resume(const std::string& record_path, const ivy::Environment& caller) {
+  ivy::Result<ivy::ctl::JobRecord> read = ivy::read_job_record(record_path);
+  if (!read.ok()) return complain(read.error());
+  ivy::JobRequest request;
+  request.options = ivy::recorded_options(read->options());
+  request.options.hosts = ivy::recorded_hosts(*read);
+  request.caller = caller;
+  request.node = ivy::node_program();
+  request.identity = {read->job_id(), read->token()};
+  request.started_in = read->started_in();
+  request.timeout_passed = ivy::time_since_start(*read);
+  request.record = std::move(read).value();
+  return run_job(std::move(request), std::nullopt);
+}
+
+// --activate: this process takes the variables of the environment, and so does all that it starts.
+ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
+  if (options.activate.empty()) return {};
+  ivy::Result<ivy::Activation> found = ivy::find_activation(options.activate, caller);
+  if (!found.ok()) return found.error().context("--activate");
+  for (const ivy::EnvVariable& variable : found->set)
+    setenv(variable.name.c_str(), variable.value.c_str(), 1);
+  for (const std::string& name : found->unset) unsetenv(name.c_str());
+  if (options.python.empty()) options.python = found->python;
+  caller = ivy::environment_of(environ);
+  return {};
+}
+
+int launch(int argc, char** argv) {
+  ivy::keep_title_place(argv);
+  ivy::prefer_short_slices();
+  std::signal(SIGPIPE, SIG_IGN);
+  ivy::raise_descriptor_limit();  // Each host needs a few descriptors.
+  ivy::Environment caller = ivy::environment_of(environ);
+  const std::vector<std::string> arguments(argv + 1, argv + argc);
+  // No flag for people: it stands in no table and no help.
+  if (arguments.size() == 2 && arguments[0] == "--resume") return resume(arguments[1], caller);
+  ivy::Result<ivy::ParsedCommandLine> parsed =
+      ivy::parse_command_line(arguments, caller, ivy::read_hostfile);
+  if (!parsed.ok()) return complain(parsed.error());
+  if (!parsed->text_to_print.empty()) {
+    std::fputs(parsed->text_to_print.c_str(), parsed->exit_code == 0 ? stdout : stderr);
+    return parsed->exit_code;
+  }
+  ivy::log::set_verbosity(parsed->options.verbose);
+  if (const ivy::Result<void> active = activate(parsed->options, caller); !active.ok())
+    return complain(active.error());
+  const ivy::Result<std::optional<ivy::Allocation>> allocation =
+      use_allocation(caller, argv, parsed->options);
+  if (!allocation.ok()) return complain(allocation.error());
+  ivy::JobRequest request;
+  request.identity = ivy::make_job_identity();
+  request.node = ivy::node_program();
+  request.options = std::move(parsed->options);
+  request.caller = std::move(caller);
+  return run(std::move(request), *allocation);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ivy::unblock_inherited_signals();
+  try {
+    return launch(argc, argv);
+  } catch (const std::exception& error) {
+    // While a job runs, run_to_the_end() has this care.
+    Diagnostic diagnostic;
+    diagnostic.id = "IVY-X001";
+    diagnostic.what = std::string("ivyrun itself has failed: ") + error.what();
+    diagnostic.fix = "if memory and limits (ulimit -a) suffice, report this";
+    std::fputs(ivy::render(diagnostic).c_str(), stderr);
+    return ivy::kExitInternal;
+  }
+}

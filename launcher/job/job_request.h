@@ -28,7 +28,7 @@ struct JobRequest {
   Options options;  // working_directory is absolute; at least one host.
   Environment caller;
   NodeProgram node;
-  MakeAgentLink make_agent_link;  // From agent_link_maker(); empty in a program without gRPC.
+  MakeAgentLink make_agent_link;  // From agent_link_maker().
   JobIdentity identity;
   std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
   Detachment* detachment = nullptr;  // Set with --detach; it outlives the job.

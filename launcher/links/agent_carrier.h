@@ -1,7 +1,4 @@
-// The interface of the part of the carriers that needs gRPC. gRPC costs every process that holds it
-// some 0.1 ms at its start, so it is behind this interface, with two implementations:
-// agent_link_maker.cc (library ivy_agent_links) and no_agent_carrier.cc (ivy_no_agent_links). What
-// a program links decides which one it has. Thread: the loop's.
+// How the carriers get a link by a host's agent without including gRPC. Thread: the loop's.
 #pragma once
 
 #include <chrono>
@@ -32,7 +29,6 @@ using MakeAgentLink = std::function<std::unique_ptr<HostLink>(
     const std::shared_ptr<CarrierContext>& context, const Host& host, AgentWay way,
     std::chrono::milliseconds answer, const HostLink::Handlers& handlers)>;
 
-// Empty in a program that is linked without gRPC.
 MakeAgentLink agent_link_maker();
 
 }  // namespace ivy

@@ -50,8 +50,8 @@ class Slots {
 
 class CarrierContext {
  public:
-  // node: ivy-node of this build. make_agent_link: agent_link_maker(); without it no link to an
-  // agent can be made, `auto` uses SSH with a note, and `--transport agent` is a bug of the caller.
+  // node: ivy-node of this build. make_agent_link: agent_link_maker(); tests without agents leave
+  // it out.
   CarrierContext(boost::asio::io_context& loop, const Options& options, NodeProgram node,
                  MakeAgentLink make_agent_link = {});
   CarrierContext(const CarrierContext&) = delete;
@@ -71,7 +71,6 @@ class CarrierContext {
   // A number in [0.5, 1.5) by which waits are spread.
   double jitter();
 
-  // Empty in a program without the carrier for agents.
   const MakeAgentLink& make_agent_link() const { return make_agent_link_; }
   // Our identity towards agents, read once; what is wrong with it is noted once.
   const Result<std::optional<AgentIdentity>>& agent_identity();

@@ -1,7 +1,7 @@
 # What `cmake --install` puts where. Everything finds its neighbours by these relative places, so the
 # tree may be moved, and a build tree has the same form:
 #
-#   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivyrun-agents ivy-agent ivy-agent-cert
+#   bin/ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-rendezvous ivy-agent ivy-agent-cert
 #   include/ivycomm.h ivycomm_types.h ivycomm_operations.def ivycomm.hpp ivycomm_*.hpp
 #   lib/libivycomm.so.1, lib/cmake/ivy, lib/pkgconfig/ivycomm.pc
 #   lib/ivyrun/bundle-ARCH.run(.sha256)   what is sent to hosts without this build
@@ -15,7 +15,7 @@
 #   share/doc/ivyrun                      licence, docs, examples, templates for sbatch and of configuration
 include(CMakePackageConfigHelpers)
 
-foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivyrun-agents ivy-agent)
+foreach(program ivyrun ivyctl ivy-node ivy-probe ivy-pmix ivy-agent)
   if(TARGET ${program})
     install(TARGETS ${program} RUNTIME DESTINATION bin COMPONENT ivyrun)
   endif()

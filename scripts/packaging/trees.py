@@ -1,5 +1,5 @@
 """Trees of files that packages are made of: what `cmake --install` puts, stripped, as a distribution wants it or, with
-the programs of portable.cmake, for every system."""
+the agent of portable.cmake, for every system."""
 
 import glob
 import hashlib
@@ -17,7 +17,6 @@ REPOSITORY = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__f
 NEWEST_GLIBC = (2, 34)
 # The C library's own parts: all that a program for every system may ask for.
 SYSTEM_LIBRARIES = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1"}
-ONE_FILE = ("ivyctl", "ivy-agent")
 # Libraries that portable.cmake also links for an older C library, for users' processes on other systems.
 OLD_GLIBC = (2, 28)
 OLD_LIBRARIES = ("lib/libivycomm.so.1", "lib/libivycomm_jax.so", "lib/ivyrun/libivy_nccl_profiler.so")
@@ -174,19 +173,16 @@ class Trees:
         return taken
 
     def portable(self):
-        """The tree for every system. ivyctl and ivy-agent are links to ivyrun-agents, which has gRPC inside."""
+        """The tree for every system, whose ivy-agent has gRPC inside."""
         if "portable" in self.made:
             return self.made["portable"]
-        one_file = os.path.join(self.build, "portable/ivyrun-agents")
-        if not os.path.exists(one_file):
-            raise Refusal(f"{one_file} is not there: cmake --build build --target ivy_portable, with libarchive.a and "
+        agent = os.path.join(self.build, "portable/ivy_agent_portable")
+        if not os.path.exists(agent):
+            raise Refusal(f"{agent} is not there: cmake --build build --target ivy_portable, with libarchive.a and "
                           "libzstd.a (Debian: libarchive-dev libzstd-dev)")
         tree = self.installed("/portable")
-        shutil.copy(one_file, os.path.join(tree, "bin/ivyrun-agents"))
-        run("strip", os.path.join(tree, "bin/ivyrun-agents"))
-        for name in ONE_FILE:
-            os.unlink(os.path.join(tree, "bin", name))
-            os.symlink("ivyrun-agents", os.path.join(tree, "bin", name))
+        shutil.copy(agent, os.path.join(tree, "bin/ivy-agent"))
+        run("strip", os.path.join(tree, "bin/ivy-agent"))
         old = self.take_old_libraries(tree)
         if old or not self.quick:
             remake_bundle(tree, 9 if self.quick else 19, old)

@@ -60,14 +60,14 @@ class Writer:
         self.zip.close()
 
 
-def add_tree(writer, tree, data, shim):
+def add_tree(writer, tree, data):
     for name in trees.files_below(tree):
         path = os.path.join(tree, name)
         if LEFT_OUT.match(name):
             continue
         if os.path.islink(path):
-            if name.startswith("bin/"):  # A wheel has no links.
-                writer.add(f"{data}/scripts/{name[4:]}", shim, executable=True)
+            if name.startswith("bin/"):  # A wheel has no links: a copy of the program.
+                writer.add(f"{data}/scripts/{name[4:]}", read(os.path.realpath(path)), executable=True)
             continue
         is_program = name.startswith("bin/")
         where = f"{data}/scripts/{name[4:]}" if is_program else f"{data}/data/{name}"
@@ -89,7 +89,7 @@ def make(made, out):
     info, data = f"ivyrun-{made.version}.dist-info", f"ivyrun-{made.version}.data"
     writer = Writer(path, info)
     add_package(writer)
-    add_tree(writer, tree, data, read(os.path.join(made.build, "portable/call_beside")))
+    add_tree(writer, tree, data)
     description = read(os.path.join(trees.REPOSITORY, "README.md")).decode()
     writer.add(f"{info}/METADATA", METADATA.format(version=made.version, description=description).encode())
     # Pure: site-packages must lie beside the lib/ that holds libivycomm, on systems with a lib64/, too.

@@ -14,7 +14,7 @@ import pytest
 from launching import BIN, REPOSITORY, seconds
 
 BUILD = os.path.dirname(BIN)
-MOST_BYTES = 25_000_000
+MOST_BYTES = 40_000_000
 # What users' processes load: for RHEL 8, too, where the wheel was made with Zig (scripts/setup package).
 OLD_LIBRARIES = ("lib/libivycomm.so.1", "lib/libivycomm_jax.so", "lib/ivyrun/libivy_nccl_profiler.so")
 WORLD = "import ivycomm as ic; ic.init(); print(ic.all_gather_object(ic.rank()), ic.__file__)"
@@ -94,17 +94,12 @@ def test_a_job_of_the_wheel(local, environment):
 
 
 def test_the_programs_of_the_wheel(local, environment):
-    for name in ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous", "ivy-node", "ivyrun-agents"):
+    for name in ("ivyrun", "ivyctl", "ivy-agent", "ivy-rendezvous", "ivy-node"):
         done = local.run_program(f"{environment}/bin/{name}", "--version")
-        assert done.code == 0 and done.out_lines[0].startswith(("ivyrun" if name == "ivyrun-agents" else name)), done
+        assert done.code == 0 and done.out_lines[0].startswith(name), done
     done = local.run_program(f"{environment}/bin/ivyctl", "ps")
     # Other users' tests may run jobs beside this one.
     assert done.code == 0 and ("no running jobs" in all_text(done) or done.out.startswith(b"JOB")), done
-    # The packages' own shims say what is missing.
-    broken = os.path.join(local.directory, "ivyctl")
-    shutil.copy(f"{environment}/bin/ivyctl", broken)
-    done = local.run_program(broken, "ps")
-    assert done.code == 127 and "install ivyrun again" in all_text(done), done
 
 
 def test_the_wheels_package_without_ivyrun(local, environment):

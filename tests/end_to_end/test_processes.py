@@ -1,16 +1,13 @@
-"""Which program ivyrun is, and what it leaves to its parent."""
+"""What ivyrun takes from its parent and leaves to it."""
 
 import os
 import re
 import shlex
-import shutil
 import signal
 import sys
 import threading
 
 import pytest
-
-from launching import BIN
 
 # Orphans of ours come to this process, as they come to a container's first process, which often
 # never reaps. Each line: the exit code of a run and how many children it has left.
@@ -48,8 +45,7 @@ def test_no_child_is_left_to_whoever_started_it(local, program):
     expect_no_children(local, 0, "-n", "2", *program.split())
 
 
-def test_a_warden_that_was_begun_too_early_leaves_nothing(local):
-    """It is begun before the command line and the configuration are read."""
+def test_a_refused_command_line_and_pretended_hosts_leave_no_child(local):
     expect_no_children(local, 2, "-n", "two", "/bin/true")
     os.makedirs(os.path.join(local.directory, "ivyrun"))
     local.file("ivyrun/config.toml", "fake-hosts = 2\n")
@@ -63,76 +59,17 @@ def test_standard_streams_that_are_closed_are_nobodys_carrier(local, closed):
     assert done.code == 7, done
 
 
-# ---- the two files of ivyrun ---------------------------------------------------------------------
+def test_a_hostfile_that_can_be_read_only_once(local):
+    """As the shell's <(...)."""
+    path = os.path.join(local.directory, "hosts.pipe")
+    os.mkfifo(path)
 
-class Pipe:
-    """A hostfile that can be read only once, as the shell's <(...)."""
-
-    def __init__(self, local, text):
-        self.path = os.path.join(local.directory, "hosts.pipe")
-        os.mkfifo(self.path)
-        self.writer = threading.Thread(target=self._write, args=(text,), daemon=True)
-        self.writer.start()
-
-    def _write(self, text):
-        with open(self.path, "w") as file:
-            file.write(text)
-
-
-@pytest.fixture
-def alone(local):
-    """ivyrun without its second file."""
-    directory = os.path.join(local.directory, "bin")
-    os.mkdir(directory)
-    for name in ("ivyrun", "ivy-node"):
-        shutil.copy(os.path.join(BIN, name), directory)
-    return os.path.join(directory, "ivyrun")
-
-
-def program_of(run):
-    return os.path.basename(os.readlink(f"/proc/{run.pid()}/exe"))
-
-
-def test_the_second_program_has_the_name_of_the_first(local):
-    pipe = Pipe(local, "localhost slots=2\n")
-    with local.start("--hostfile", pipe.path, "sh", "-c", "echo ready; exec sleep 60") as run:
-        run.wait_for("ready", count=2)
-        assert program_of(run) == "ivyrun-agents"
-        with open(f"/proc/{run.pid()}/comm") as file:
-            assert file.read() == "ivyrun\n"
-        run.signal(signal.SIGTERM)
-        assert run.finish().code == -signal.SIGTERM
-
-
-def test_a_local_job_stays_in_the_first_program(local):
-    """Also where agents are configured: nobody is asked here."""
-    toml = local.file("agent.toml", "port = 7411\n")
-    with local.start("-n", "1", "sh", "-c", "echo ready; exec sleep 60",
-                     env={"IVY_AGENT_CONFIG": toml}) as run:
-        run.wait_for("ready")
-        assert program_of(run) == "ivyrun"
-        run.signal(signal.SIGTERM)
-        assert run.finish().code == -signal.SIGTERM
-
-
-def test_a_missing_second_program_is_named_where_it_is_needed(local, alone):
-    assert local.run_program(alone, "-n", "1", "true").code == 0
-    done = local.run_program(alone, "--transport", "agent", "true")
-    assert done.code == 2, done
-    assert f"{os.path.dirname(alone)}/ivyrun-agents: No such file or directory" in done.err_text
-    assert "fix:" in done.err_text
-    # A stream of hosts is then read by the program that there is.
-    pipe = Pipe(local, "localhost\n")
-    done = local.run_program(alone, "--hostfile", pipe.path, "echo", "here")
-    assert (done.code, done.out) == (0, b"here\n"), done
-
-
-@pytest.mark.parametrize("make", [shutil.copy, os.symlink])
-def test_a_second_program_that_is_the_first_does_not_go_round_for_ever(local, alone, make):
-    make(alone, os.path.join(os.path.dirname(alone), "ivyrun-agents"))
-    done = local.run_program(alone, "--transport", "agent", "true", limit=10)
-    assert done.code == 2, done
-    assert "is ivyrun itself" in done.err_text
+    def write():
+        with open(path, "w") as file:
+            file.write("localhost slots=2\n")
+    threading.Thread(target=write, daemon=True).start()
+    done = local.run("--hostfile", path, "echo", "here")
+    assert done.code == 0 and sorted(done.texts_by_rank()) == [0, 1], done
 
 
 def core_limit(pid):

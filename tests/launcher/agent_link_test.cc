@@ -610,18 +610,6 @@ class AutoChoiceTest : public AgentLinkTest {
   }
 };
 
-TEST_F(AutoChoiceTest, AProgramWithoutAgentsUsesSshAndSaysSoOnce) {
-  configure(9);
-  context_ =
-      std::make_shared<CarrierContext>(loop_, options_, NodeProgram{directory_ / "bin/ivy-node"});
-  context_->set_note_handler([this](const RemoteText& text) { notes_ += text.line() + "\n"; });
-  link_ = make_link(context_, host(kElsewhere), probe_.handlers(), 0);
-  link_ = make_link(context_, host("192.0.2.1"), probe_.handlers(), 0);
-  EXPECT_NE(notes_.find("note: ssh is used: "), std::string::npos) << notes_;
-  EXPECT_NE(notes_.find("/ivyrun-agents cannot be run"), std::string::npos) << notes_;
-  EXPECT_EQ(notes_.find('\n'), notes_.size() - 1) << notes_;
-}
-
 TEST_F(AutoChoiceTest, TheAgentFirstAndTheSameOnARedial) {
   ScriptedAgent agent([&](auto&, auto& stream) { return agent.echo(stream); });
   agent.serve(authority(), good_host());

@@ -1,6 +1,6 @@
 # ivy_links_test: the carriers, against scripts and a real sshd on loopback.
 add_executable(ivy_links_test
-  agents_program_test.cc dial_back_listener_test.cc host_key_question_test.cc line_child_test.cc local_link_test.cc node_upload_test.cc remote_greeting_test.cc sequence_test.cc ssh_settings_test.cc
+  dial_back_listener_test.cc host_key_question_test.cc line_child_test.cc local_link_test.cc node_upload_test.cc remote_greeting_test.cc sequence_test.cc ssh_settings_test.cc
   ssh_link_test.cc ssh_test_host.cc step_hosts_test.cc)
 target_link_libraries(ivy_links_test PRIVATE ivy_links GTest::gtest_main)
 if(TARGET ivy_bundle)
@@ -18,5 +18,5 @@ gtest_discover_tests(ivy_agent_link_test DISCOVERY_MODE PRE_TEST PROPERTIES LABE
 
 # ivy_join_test: torchrun mode's pure parts.
 add_executable(ivy_join_test join_test.cc)
-target_link_libraries(ivy_join_test PRIVATE ivy_join ivy_no_agent_links GTest::gtest_main)
+target_link_libraries(ivy_join_test PRIVATE ivy_join GTest::gtest_main)
 gtest_discover_tests(ivy_join_test PROPERTIES LABELS pure)

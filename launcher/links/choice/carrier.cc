@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "launcher/links/carrier_context.h"
-#include "launcher/links/choice/agents_program.h"
 #include "launcher/links/choice/auto_link.h"
 #include "launcher/links/local_link.h"
 #include "launcher/links/srun/dial_back_link.h"
@@ -13,7 +12,6 @@
 #include "launcher/links/ssh/ssh_link.h"
 #include "launcher/links/this_host.h"
 #include "proto/contract/log.h"
-#include "proto/trust/agent_config.h"
 
 namespace ivy {
 namespace {
@@ -61,11 +59,6 @@ std::string only_ssh_because(CarrierContext& context, const Host& host) {
   if (!*identity) return "no agent.toml";
   if (!host.user.empty() && host.user != (*identity)->self.name) {
     return "agents run workers as " + (*identity)->self.name + ", not as " + host.user;
-  }
-  if (!context.make_agent_link()) {
-    const std::string because = agents_program_path() + " cannot be run";
-    context.note("no agents", "note: ssh is used: " + because + " (build or install it)");
-    return because;
   }
   return {};
 }
@@ -116,19 +109,6 @@ Result<void> keep_to_policy(Options& options) {
   return {};
 }
 
-bool may_use_agents(const Options& options, const Environment& environment) {
-  if (options.transport == TransportChoice::kAgent) return true;
-  if (options.transport != TransportChoice::kAuto || options.no_agents) return false;
-  const bool is_alone =
-      std::all_of(options.hosts.begin(), options.hosts.end(), [&](const Host& host) {
-        return host.port != 0 || host.fake || is_carried_locally(options, host) ||
-               is_carried_by_slurm(options, host);
-      });
-  if (is_alone) return false;
-  const Result<std::optional<AgentConfig>> config = load_agent_config(environment);
-  return config.ok() && config->has_value();
-}
-
 void set_scheduler_signal_handler(const std::shared_ptr<CarrierContext>& context,
                                   std::function<void(int signal, bool whole_tree)> handler) {
   context->part<SrunStep>()->set_signal_handler(std::move(handler));
@@ -157,7 +137,6 @@ std::unique_ptr<HostLink> make_link(const std::shared_ptr<CarrierContext>& conte
     case TransportChoice::kSsh:
       return make_ssh_link(context, host, handlers, attempt);
     case TransportChoice::kAgent:
-      IVY_ASSERT(context->make_agent_link());
       if (is_this_host(host)) {
         return context->make_agent_link()(context, host, AgentWay::kOwnHost, kAgentAnswer,
                                           handlers);

@@ -12,7 +12,6 @@
 #include "launcher/links/node_program.h"
 #include "launcher/options/hosts.h"
 #include "launcher/options/options.h"
-#include "proto/contract/env.h"
 
 namespace ivy {
 
@@ -26,10 +25,6 @@ Result<void> keep_to_policy(Options& options);
 
 // True if its supervisor is a child of ours, over a socket pair: that carrier cannot be lost.
 bool is_carried_locally(const Options& options, const Host& host);
-
-// True if an agent may be the carrier of any of the hosts, judged without reading certificates.
-// Reads agent.toml. A wrong agent.toml counts as absent: both programs say what is wrong with it.
-bool may_use_agents(const Options& options, const Environment& environment);
 
 // Slurm has signalled its step on some host: the signal, and whether every process of the step has
 // it already. Several hosts report the same one.
