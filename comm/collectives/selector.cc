@@ -192,103 +192,7 @@ Starts starts_of(const BuiltInChoice& choice, const Crew& crew) {
   return starts;
 }
 
-std::uint64_t value_at(const Starts& starts, std::uint64_t bytes) {
-  return std::prev(starts.upper_bound(bytes))->second;
-}
-
-// Makes the values from `begin` up to `end` those of `source`.
-void take_over(Starts& starts, const Starts& source, std::uint64_t begin, std::uint64_t end) {
-  starts[begin] = value_at(source, begin);
-  for (auto next = source.upper_bound(begin); next != source.end() && next->first < end; ++next) {
-    starts.insert(*next);
-  }
-}
-
-// The rows beside the built-in table, for those sizes that are theirs.
-Starts with_rows(const Starts& built_in, const TuningTable& rows) {
-  Starts sizes;  // Maps a size to the index of its row.
-  for (std::size_t index = 0; index < rows.size(); ++index) sizes[rows[index].from] = index;
-  if (sizes.empty()) return built_in;
-  Starts starts;
-  if (sizes.begin()->first > 0) take_over(starts, built_in, 0, sizes.begin()->first);
-  for (auto size = sizes.begin(); size != sizes.end(); ++size) {
-    const TuningRow& row = rows[size->second];
-    const auto next = std::next(size);
-    if (row.is_built_in) {
-      take_over(starts, built_in, row.from, next != sizes.end() ? next->first : kNoEnd);
-    } else {
-      starts[row.from] = row.value;
-    }
-  }
-  return starts;
-}
-
-// Up to `most` bytes a value may be asked for; beyond, `instead` takes its place.
-void limit(Starts& starts, std::uint64_t value, std::uint64_t most, std::uint64_t instead) {
-  if (value_at(starts, most + 1) == value) starts[most + 1] = value;
-  for (auto start = starts.upper_bound(most); start != starts.end(); ++start) {
-    if (start->second == value) start->second = instead;
-  }
-}
-
-// Limits each algorithm to the sizes that its memory can hold; size 0 keeps the built-in value.
-void keep_possible(Starts& starts, const Starts& built_in, Operation operation,
-                   std::uint32_t members) {
-  const std::uint64_t areas =
-      operation == Operation::kAllToAll ? std::max<std::uint32_t>(1, members) : 1;
-  limit(starts, kEager, kEagerBytes / areas, kSlotted);
-  limit(starts, number(Algorithm::kWhole), kWholeMost, number(Algorithm::kSliced));
-  const std::uint64_t smallest = value_at(built_in, 0);
-  if (value_at(starts, 0) == smallest) return;
-  starts.emplace(1, value_at(starts, 1));
-  starts[0] = smallest;
-}
-
-// The rows of a table that say something about that choice among so many members.
-TuningTable rows_for(const BuiltInChoice& choice, const TuningTable& table, std::uint32_t members) {
-  TuningTable rows;
-  for (const TuningRow& row : table) {
-    if (row.operation == choice.operation && row.aspect == choice.aspect &&
-        row.over == choice.over && members >= row.members_least && members <= row.members_most) {
-      rows.push_back(row);
-    }
-  }
-  return rows;
-}
-
 }  // namespace
-
-bool has_choice(Operation operation, Aspect aspect, Over over) {
-  return std::any_of(std::begin(kBuiltIn), std::end(kBuiltIn), [&](const BuiltInChoice& choice) {
-    return choice.operation == operation && choice.aspect == aspect && choice.over == over;
-  });
-}
-
-bool may_be(const TuningRow& row) {
-  switch (row.aspect) {
-    case kAlgorithm:
-      break;
-    case kStores:
-      return row.value == kCachedStores || row.value == kStreamingStores;
-    case kRegistered:
-      return row.value <= 1;
-    case kPiece:
-      return row.value >= kPieceLeast && row.value <= kPieceMost;
-  }
-  switch (static_cast<Algorithm>(row.value)) {
-    case Algorithm::kEager:
-    case Algorithm::kSlots:
-      return row.over == Over::kShm;
-    case Algorithm::kKernel:
-      return row.over == Over::kShm &&
-             (row.operation == Operation::kAllGather || row.operation == Operation::kAllToAll ||
-              row.operation == Operation::kAllReduce);
-    case Algorithm::kWhole:
-    case Algorithm::kSliced:
-      return row.over == Over::kTcp;
-  }
-  return false;
-}
 
 std::uint64_t built_in_fingerprint() {
   std::uint64_t hash = 0;
@@ -320,13 +224,10 @@ std::uint64_t built_in_fingerprint() {
   return hash;
 }
 
-Selector::Selector(Over over, std::uint32_t members, const TuningTable& table,
-                   bool is_one_rank_each, const Caches& caches) {
+Selector::Selector(Over over, std::uint32_t members, bool is_one_rank_each, const Caches& caches) {
   for (const BuiltInChoice& choice : kBuiltIn) {
     if (choice.over != over) continue;
-    const Starts built_in = starts_of(choice, {members, is_one_rank_each, caches});
-    Starts starts = with_rows(built_in, rows_for(choice, table, members));
-    if (choice.aspect == kAlgorithm) keep_possible(starts, built_in, choice.operation, members);
+    const Starts starts = starts_of(choice, {members, is_one_rank_each, caches});
     Step* step = &first_[static_cast<std::size_t>(choice.aspect)]
                         [static_cast<std::size_t>(choice.operation)];
     step->value = static_cast<std::uint32_t>(starts.begin()->second);

@@ -1,7 +1,7 @@
-// Which way an operation takes: a table of rows with thresholds, asked with what all ranks of a
-// call share, never with what a clock says, so that all choose the same.
+// Chooses how an operation's data travels, by a built-in table of sizes. The table's input is only
+// what all ranks of a call share, never a measured time, so all ranks choose alike.
 //
-// Four things are chosen, each an *aspect* with rows of its own:
+// Four things are chosen, each an *aspect* with its own rows:
 //   algorithm   over shared memory: eager, slots, kernel; over TCP, all_reduce: whole, sliced
 //   stores      shared memory, of results: into the caches or past them
 //   registered  shared memory: are registered buffers mapped, or treated as any other memory?
@@ -47,33 +47,6 @@ enum class Algorithm : std::uint8_t {
 };
 inline constexpr std::size_t kWholeMost = std::size_t{4} << 20;
 
-// A row of an operation's table: `value` holds from size `from` on. The aspect gives its meaning:
-// an Algorithm, a Stores, 1 or 0 (mapped or not), bytes of a piece.
-struct TuningRow {
-  comm_status::Operation operation = comm_status::Operation::kNone;
-  Aspect aspect = Aspect::kAlgorithm;
-  Over over = Over::kShm;
-  std::uint32_t members_least = 0;
-  std::uint32_t members_most = std::numeric_limits<std::uint32_t>::max();
-  std::uint64_t from = 0;
-  std::uint64_t value = 0;
-  bool is_built_in = false;  // The built-in table holds from here on; `value` means nothing.
-
-  bool operator==(const TuningRow&) const = default;
-};
-
-// Rows beside the built-in table: an operation's rows hold from the first one's size on; below it
-// the built-in table does. Rows of one operation, aspect and transport have equal or disjoint
-// ranges of members.
-using TuningTable = std::vector<TuningRow>;
-
-// has_choice(): true if the operation has such a choice; may_be(): and if the row's value is one of
-// its choices.
-bool has_choice(comm_status::Operation operation, Aspect aspect, Over over);
-bool may_be(const TuningRow& row);
-inline constexpr std::uint64_t kPieceLeast = std::uint64_t{4} << 10;
-inline constexpr std::uint64_t kPieceMost = std::uint64_t{256} << 20;
-
 // A hash of what the built-in table chooses: equal if two builds choose the same.
 std::uint64_t built_in_fingerprint();
 
@@ -81,8 +54,8 @@ std::uint64_t built_in_fingerprint();
 class Selector {
  public:
   // is_one_rank_each: between hosts, each has one rank only. `caches` count over shared memory.
-  Selector(Over over, std::uint32_t members, const TuningTable& table,
-           bool is_one_rank_each = false, const Caches& caches = {});
+  Selector(Over over, std::uint32_t members, bool is_one_rank_each = false,
+           const Caches& caches = {});
 
   Algorithm algorithm(comm_status::Operation operation, std::size_t bytes) const {
     return static_cast<Algorithm>(find(Aspect::kAlgorithm, operation, bytes));

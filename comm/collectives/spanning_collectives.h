@@ -49,13 +49,12 @@ HostMap make_host_map(const std::vector<std::uint32_t>& host_of_rank, std::int32
 
 class SpanningGroup {
  public:
-  // `local` is null where this rank is alone on its host. Both outlive it. `tuning` is used beside
-  // the built-in table of algorithms.
-  SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh, const TuningTable& tuning)
+  // `local` is null if this rank is alone on its host. Both outlive it.
+  SpanningGroup(HostMap map, SharedGroup* local, TcpMesh& mesh)
       : map_(std::move(map)),
         local_(local),
         mesh_(mesh),
-        selector_(Over::kTcp, map_.host_count(), tuning, map_.rank_count() == map_.host_count()) {}
+        selector_(Over::kTcp, map_.host_count(), map_.rank_count() == map_.host_count()) {}
 
   bool barrier(const OperationCall& call);
   bool all_reduce(const OperationCall& call, const Vectors& vectors);

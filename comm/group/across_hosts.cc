@@ -36,8 +36,7 @@ AcrossHosts::AcrossHosts(Job& job, const Membership& ranks, SharedGroup* local, 
   options.watch = roll_call_.get();
   options.entered = &entered_;
   mesh_ = std::make_unique<TcpMesh>(*job.listener(), std::move(options), &alarm);
-  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, ranks.rank()), local, *mesh_,
-                                              job.tuning());
+  spanning_ = std::make_unique<SpanningGroup>(make_host_map(hosts, ranks.rank()), local, *mesh_);
   if (job.bell() != nullptr) job.bell()->add(mesh_->bell());
 }
 

@@ -121,9 +121,8 @@ std::unique_ptr<SharedGroup> make_local_group(Job& job, const Membership& ranks,
   }
   options.has_processor_each = job.machine().has_processor_each;
   options.is_crowded = job.machine().is_crowded;
-  options.selector =
-      std::make_shared<const Selector>(Over::kShm, static_cast<std::uint32_t>(ranks.local_size()),
-                                       job.tuning(), false, job.machine().caches);
+  options.selector = std::make_shared<const Selector>(
+      Over::kShm, static_cast<std::uint32_t>(ranks.local_size()), false, job.machine().caches);
   return std::make_unique<SharedGroup>(std::move(segment), std::move(options), alarm);
 }
 

@@ -187,7 +187,6 @@ WorldRepairs::Form Job::form_repaired() {
 void Job::begin_world(const World& world) {
   life_ = world.life;
   records_.set_prefix(WorldFormation::prefix_of(life_));
-  tuning_ = world.tuning;
   machine_ = world.machine;
   repairs_.world_begins(world);
   if (world.local_ranks.size() == world.seats.size()) {

@@ -49,7 +49,6 @@ class Job {
   const std::string& source() const { return source_; }       // Says who assigned this rank.
   store::Client* store() const { return store_.get(); }       // Null: a world of one.
   PeerListener* listener() const { return listener_.get(); }  // Null: all ranks are on one host.
-  const TuningTable& tuning() const { return tuning_; }
   std::uint32_t tcp_streams() const { return reach_.streams; }
   const MachineFacts& machine() const { return machine_; }
   StatusRows& rows() { return rows_; }
@@ -92,7 +91,6 @@ class Job {
   // status page is not taken for ours.
   std::string life_;
   MachineFacts machine_;
-  TuningTable tuning_;
   Reach reach_;
   MaybeFailure init_failure_;
   std::unique_ptr<PrivateStore> private_store_;  // Rank 0's without ivyrun. Ends after store_.

@@ -70,7 +70,6 @@ struct WorldFormation::SeatText {
   std::string address;
   std::string processors;
   std::string host_name;
-  std::string tuning;
   std::string quotas;
   std::string caches;
   // The addresses that its connections may come from, if no supervisor vouches for it.
@@ -80,10 +79,10 @@ struct WorldFormation::SeatText {
   std::string process_start;
 
   static constexpr std::string SeatText::*kFields[] = {
-      &SeatText::build,        &SeatText::pid,       &SeatText::host_key, &SeatText::address,
-      &SeatText::processors,   &SeatText::host_name, &SeatText::tuning,   &SeatText::quotas,
-      &SeatText::caches,       &SeatText::places,    &SeatText::job_rank, &SeatText::incarnation,
-      &SeatText::process_start};
+      &SeatText::build,    &SeatText::pid,         &SeatText::host_key,
+      &SeatText::address,  &SeatText::processors,  &SeatText::host_name,
+      &SeatText::quotas,   &SeatText::caches,      &SeatText::places,
+      &SeatText::job_rank, &SeatText::incarnation, &SeatText::process_start};
 
   std::string encoded() const {
     std::string text;
@@ -166,7 +165,6 @@ std::string WorldFormation::own_seat() const {
   seat.host_key = own_host_key(joined_.identity);
   seat.processors = core_list_text(own_processors());
   seat.host_name = own_host_name();
-  seat.tuning = own_tuning_.said;
   seat.quotas = quotas_text(own_quotas());
   seat.caches = caches_text(own_caches());
   seat.job_rank = std::to_string(joined_.reformed != nullptr ? joined_.reformed->job_rank
@@ -211,16 +209,14 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
   std::vector<Quotas> quotas;
   std::vector<Caches> caches;
   std::vector<std::string> hosts;
-  std::vector<SaidTuning> tunings;
   PlacesOfRanks places;
   for (const SeatText& text : texts) {
-    const auto rank = static_cast<std::uint32_t>(tunings.size());
+    const auto rank = static_cast<std::uint32_t>(world_.seats.size());
     if (machine_of(text.host_key) == machine) {
       processors.push_back(parse_core_list(text.processors));
       quotas.push_back(quotas_from(text.quotas));
       caches.push_back(caches_from(text.caches));
     }
-    tunings.push_back({rank, text.host_name, text.tuning});
     const std::vector<std::string_view> own_places = parts_of(text.places, ',');
     places.emplace_back(own_places.begin(), own_places.end());
     const auto host = std::find(hosts.begin(), hosts.end(), text.host_key);
@@ -228,7 +224,6 @@ Result<void> WorldFormation::read_seats(const std::vector<SeatText>& texts) {
     world_.seats.back().host = static_cast<std::uint32_t>(host - hosts.begin());
     if (host == hosts.end()) hosts.push_back(text.host_key);
   }
-  if (const std::optional<Error> trouble = tuning_trouble(tunings)) return *trouble;
   if (joined_.listener != nullptr && joined_.identity.bootstrap != Bootstrap::kStore) {
     joined_.listener->expect(std::move(places));
   }
@@ -254,9 +249,6 @@ Result<void> WorldFormation::form_alone() {
   Seat seat;
   seat.pid = getpid();
   seat.host_name = own_host_name();
-  // The table chooses nothing here; but an error in it is better reported now than on many ranks.
-  const auto trouble = tuning_trouble({{0, seat.host_name, own_tuning_.said}});
-  if (trouble) return *trouble;
   world_.seats.push_back(std::move(seat));
   return {};
 }
@@ -275,9 +267,7 @@ Result<World> WorldFormation::form() {
 }
 
 Result<void> WorldFormation::form_here() {
-  own_tuning_ = read_tuning(joined_.identity.tuning_file);
   IVY_CHECK(joined_.store == nullptr ? form_alone() : watched_exchange());
-  if (joined_.store != nullptr) world_.tuning = std::move(own_tuning_.table);
   const std::uint32_t host = world_.seats[joined_.identity.rank].host;
   for (const Seat& seat : world_.seats) {
     if (seat.host == host) world_.local_ranks.push_back(seat.world_rank);

@@ -17,7 +17,6 @@
 #include "comm/contract/failure.h"
 #include "comm/contract/seat.h"
 #include "comm/group/control_client.h"
-#include "comm/group/tuning_file.h"
 #include "comm/join/identity.h"
 #include "comm/transports/alarm.h"
 #include "comm/transports/peer_listener.h"
@@ -42,8 +41,7 @@ struct World {
   std::vector<std::int32_t> local_ranks;   // The ranks that share this memory.
   std::chrono::milliseconds timeout{0};
   MachineFacts machine;
-  TuningTable tuning;  // The rows that all ranks were given beside the built-in table.
-  std::string life;    // Equal on all its ranks, and different for every other world of the job.
+  std::string life;  // Equal on all its ranks, and different for every other world of the job.
 };
 
 // What is different where the world is a repaired one (repair.h).
@@ -100,7 +98,6 @@ class WorldFormation {
 
   const Joined joined_;
   std::string first_life_;  // World::life before the ranks have met.
-  OwnTuning own_tuning_;
   World world_;
   MaybeFailure death_;
 };

@@ -341,9 +341,11 @@ Result<Identity> identify_rank(const IdentityRequest& request,
 }  // namespace
 
 Result<Identity> identify(const IdentityRequest& request, const EnvironmentLookup& environment) {
-  Identity identity = IVY_TRY(identify_rank(request, environment));
-  identity.tuning_file = value_of(environment, "IVY_TUNING_FILE");
-  return identity;
+  if (!value_of(environment, "IVY_TUNING_FILE").empty()) {
+    return Error{Code::kInvalidArgument, "IVY_TUNING_FILE is set, but tuning tables are not read",
+                 "unset it: the built-in table chooses"};
+  }
+  return identify_rank(request, environment);
 }
 
 std::string source_text(const Identity& identity) {

@@ -57,8 +57,6 @@ struct Identity {
   // bootstrap_key unique.
   std::string launcher_process;
   bool is_new_torch = false;  // kTorchStore: its dialect is that of torch 2.2 and later.
-
-  std::string tuning_file;  // Has the table of algorithms; empty: the built-in one.
 };
 
 // What the caller of ivy_init said.

@@ -91,7 +91,6 @@ constexpr EnvEntry kVariables[] = {
 
     // A user's own settings of libivycomm.
     {"IVY_KERNELS", kAllow, "libivycomm: a lesser instruction set"},
-    {"IVY_TUNING_FILE", kAllow, "libivycomm: the table of algorithms, on every host"},
     {"IVY_TCP_STREAMS", kAllow, "libivycomm: connections between two hosts' ranks"},
     {"IVY_LIBRARY", kInherit, "the Python package: which libivycomm"},
     {"IVY_NCCL_LIB", kInherit, "libivycomm: which NCCL"},

@@ -332,5 +332,12 @@ TEST(SlurmTextTest, TasksOnNode) {
   }
 }
 
+TEST(IdentityTest, RejectsTheVariableOfTuningTables) {
+  const Result<Identity> found = identify_in(kIvyrun + Variables{{"IVY_TUNING_FILE", "/t"}}, {});
+  ASSERT_FALSE(found.ok());
+  EXPECT_EQ(found.error().code, Code::kInvalidArgument);
+  EXPECT_NE(found.error().fix.find("unset it"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ivy::comm

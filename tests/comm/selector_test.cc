@@ -1,4 +1,4 @@
-// The table of algorithms: what is built in, and what rows beside it change.
+// The built-in table of algorithms.
 #include "comm/collectives/selector.h"
 
 #include <gtest/gtest.h>
@@ -42,21 +42,13 @@ Algorithm by(bool is_eager, bool is_kernel = false) {
   return is_kernel ? Algorithm::kKernel : Algorithm::kSlots;
 }
 
-TuningRow row(Operation operation, std::uint64_t from, Algorithm algorithm) {
-  TuningRow made;
-  made.operation = operation;
-  made.from = from;
-  made.value = static_cast<std::uint64_t>(algorithm);
-  return made;
-}
-
 // The longest block of an all_gather that the kernel copies.
 std::size_t most_gathered(std::uint32_t members) { return (members == 2 ? 16 : 4) * kMiB; }
 
 // The built-in table as conditions, where nothing is known of the machine's caches.
 TEST(SelectorTest, WhatIsBuiltIn) {
   for (const std::uint32_t members : member_counts()) {
-    const Selector shm(Over::kShm, members, {});
+    const Selector shm(Over::kShm, members);
     const std::size_t one_shot =
         std::max<std::size_t>(1024, kEagerBytes / std::max<std::uint32_t>(1, members / 2));
     for (const std::size_t bytes : grid(members)) {
@@ -83,8 +75,8 @@ TEST(SelectorTest, WhatIsBuiltIn) {
       ASSERT_TRUE(shm.maps(Operation::kAllReduce, bytes));
       ASSERT_TRUE(shm.maps(Operation::kAllToAll, bytes));
     }
-    const Selector tcp(Over::kTcp, members, {});
-    const Selector one_each(Over::kTcp, members, {}, true);
+    const Selector tcp(Over::kTcp, members);
+    const Selector one_each(Over::kTcp, members, true);
     for (const std::size_t bytes : grid(members)) {
       ASSERT_EQ(tcp.algorithm(Operation::kAllReduce, bytes),
                 bytes <= 32 * kKiB ? Algorithm::kWhole : Algorithm::kSliced);
@@ -130,7 +122,7 @@ constexpr PastCaches kPastCaches[] = {
 TEST(SelectorTest, ResultsGoPastTheCachesWhereTheyAreFull) {
   for (const PastCaches& one : kPastCaches) {
     SCOPED_TRACE(caches_text(one.caches) + ", " + std::to_string(one.members) + " members");
-    const Selector selector(Over::kShm, one.members, {}, false, one.caches);
+    const Selector selector(Over::kShm, one.members, false, one.caches);
     const auto expect_from = [&](Operation operation, std::size_t from) {
       EXPECT_EQ(selector.stores(operation, from - 1), Stores::kCached) << name_of(operation);
       EXPECT_EQ(selector.stores(operation, from), Stores::kStreaming) << name_of(operation);
@@ -149,7 +141,7 @@ TEST(SelectorTest, ResultsGoPastTheCachesWhereTheyAreFull) {
 // Where cores are near each other two copies are faster than the kernel's one, at every size.
 TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
   for (const std::uint32_t members : member_counts()) {
-    const Selector near(Over::kShm, members, {}, false, {32 * kMiB, 8, true});
+    const Selector near(Over::kShm, members, false, {32 * kMiB, 8, true});
     for (const std::size_t bytes : grid(members)) {
       SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
       ASSERT_EQ(near.algorithm(Operation::kAllGather, bytes), by(bytes <= 8 * kKiB));
@@ -159,7 +151,7 @@ TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
     // Its range of sizes is the price of a system call and what was measured, whatever the caches.
     for (const Caches& caches : {Caches{2 * kMiB, 1, false}, Caches{32 * kMiB, 8, false},
                                  Caches{260 * kMiB, 2, false, 2}}) {
-      const Selector far(Over::kShm, members, {}, false, caches);
+      const Selector far(Over::kShm, members, false, caches);
       for (const std::size_t bytes : grid(members)) {
         SCOPED_TRACE(caches_text(caches) + ", " + std::to_string(members) + " members, " +
                      std::to_string(bytes) + " bytes");
@@ -172,83 +164,25 @@ TEST(SelectorTest, TheKernelCopiesOnlyWhereCoresAreFar) {
   }
 }
 
-// A table's rows stand over what the caches say, as over all that is built in.
-TEST(SelectorTest, RowsCountWhateverTheCaches) {
-  TuningRow back = row(Operation::kAllGather, kMiB, Algorithm::kKernel);
-  back.is_built_in = true;
-  const TuningTable table = {row(Operation::kAllGather, 128 * kKiB, Algorithm::kKernel), back};
-  const Selector selector(Over::kShm, 2, table, false, {32 * kMiB, 8, true});
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 64 * kKiB), Algorithm::kSlots);
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 128 * kKiB), Algorithm::kKernel);
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, kMiB), Algorithm::kSlots);
-}
-
-TEST(SelectorTest, RowsCountFromTheFirstOnesSize) {
-  TuningRow back = row(Operation::kAllGather, 8 * kMiB, Algorithm::kEager);
-  back.is_built_in = true;
-  const TuningTable table = {back, row(Operation::kAllGather, kMiB, Algorithm::kSlots)};
-  const Selector selector(Over::kShm, 2, table);
-  const auto of = [&](std::size_t bytes) {
-    return selector.algorithm(Operation::kAllGather, bytes);
-  };
-  EXPECT_EQ(of(8 * kKiB), Algorithm::kEager);
-  EXPECT_EQ(of(64 * kKiB), Algorithm::kKernel);
-  EXPECT_EQ(of(kMiB - 1), Algorithm::kKernel);
-  EXPECT_EQ(of(kMiB), Algorithm::kSlots);
-  EXPECT_EQ(of(4 * kMiB), Algorithm::kSlots);
-  EXPECT_EQ(of(64 * kMiB), Algorithm::kSlots);
-  // Another operation's are as they were.
-  EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kMiB), Algorithm::kKernel);
-}
-
-TEST(SelectorTest, BuiltInAgainTakesEveryThresholdBehindIt) {
-  TuningRow back = row(Operation::kAllGather, 100 * kKiB, Algorithm::kEager);
-  back.is_built_in = true;
-  const Selector selector(Over::kShm, 2,
-                          {row(Operation::kAllGather, 64 * kKiB, Algorithm::kSlots), back});
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 64 * kKiB), Algorithm::kSlots);
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 100 * kKiB), Algorithm::kKernel);
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 4 * kMiB), Algorithm::kKernel);
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 16 * kMiB), Algorithm::kKernel);
-  EXPECT_EQ(selector.algorithm(Operation::kAllGather, 16 * kMiB + 1), Algorithm::kSlots);
-}
-
-TEST(SelectorTest, RowsHoldForTheirMembersOnly) {
-  TuningRow few = row(Operation::kAllReduce, 0, Algorithm::kSlots);
-  few.members_least = 3;
-  few.members_most = 4;
-  for (const std::uint32_t members : {2U, 3U, 4U, 5U}) {
-    const Selector selector(Over::kShm, members, {few});
-    EXPECT_EQ(selector.algorithm(Operation::kAllReduce, 100),
-              members == 3 || members == 4 ? Algorithm::kSlots : Algorithm::kEager);
-    // Another transport's hosts are no members of this one.
-    EXPECT_EQ(Selector(Over::kTcp, members, {few}).algorithm(Operation::kAllReduce, 100),
-              Algorithm::kWhole);
+TEST(SelectorTest, ChoosesNothingThatMemoryCannotHold) {
+  for (const Caches& caches : {Caches{}, Caches{32 * kMiB, 8, true}, Caches{2 * kMiB, 1, false}}) {
+    for (const std::uint32_t members : member_counts()) {
+      const Selector shm(Over::kShm, members, false, caches);
+      const Selector tcp(Over::kTcp, members, true, caches);
+      for (const std::size_t bytes : grid(members)) {
+        SCOPED_TRACE(std::to_string(members) + " members, " + std::to_string(bytes) + " bytes");
+        for (const Operation operation :
+             {Operation::kAllReduce, Operation::kReduce, Operation::kReduceScatter,
+              Operation::kBroadcast, Operation::kAllGather, Operation::kGather, Operation::kScan}) {
+          ASSERT_TRUE(bytes <= kEagerBytes || shm.algorithm(operation, bytes) != Algorithm::kEager);
+        }
+        ASSERT_TRUE(bytes * members <= kEagerBytes ||
+                    shm.algorithm(Operation::kAllToAll, bytes) != Algorithm::kEager);
+        ASSERT_TRUE(bytes <= kWholeMost ||
+                    tcp.algorithm(Operation::kAllReduce, bytes) == Algorithm::kSliced);
+      }
+    }
   }
-}
-
-TEST(SelectorTest, NothingIsAskedOfMemoryThatItCannotHold) {
-  const TuningTable eager = {row(Operation::kAllReduce, 0, Algorithm::kEager),
-                             row(Operation::kAllToAll, 0, Algorithm::kEager)};
-  for (const std::uint32_t members : {2U, 7U, kMembersMax}) {
-    const Selector selector(Over::kShm, members, eager);
-    EXPECT_EQ(selector.algorithm(Operation::kAllReduce, kEagerBytes), Algorithm::kEager);
-    EXPECT_EQ(selector.algorithm(Operation::kAllReduce, kEagerBytes + 1), Algorithm::kSlots);
-    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kEagerBytes / members), Algorithm::kEager);
-    EXPECT_EQ(selector.algorithm(Operation::kAllToAll, kEagerBytes / members + 1),
-              Algorithm::kSlots);
-  }
-  TuningRow whole = row(Operation::kAllReduce, 0, Algorithm::kWhole);
-  whole.over = Over::kTcp;
-  const Selector tcp(Over::kTcp, 2, {whole});
-  EXPECT_EQ(tcp.algorithm(Operation::kAllReduce, kWholeMost), Algorithm::kWhole);
-  EXPECT_EQ(tcp.algorithm(Operation::kAllReduce, kWholeMost + 1), Algorithm::kSliced);
-}
-
-TEST(SelectorTest, WithoutDataThereIsNoChoice) {
-  const Selector selector(Over::kShm, 2, {row(Operation::kAllReduce, 0, Algorithm::kSlots)});
-  EXPECT_EQ(selector.algorithm(Operation::kAllReduce, 0), Algorithm::kEager);
-  EXPECT_EQ(selector.algorithm(Operation::kAllReduce, 1), Algorithm::kSlots);
 }
 
 }  // namespace

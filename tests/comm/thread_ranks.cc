@@ -49,7 +49,7 @@ ThreadRank::ThreadRank(const ThreadRanksOptions& options, std::int32_t rank,
     group.members.push_back({member, member, static_cast<std::int32_t>(getpid())});
   }
   group.selector = std::make_shared<const Selector>(
-      Over::kShm, static_cast<std::uint32_t>(group.members.size()), TuningTable{});
+      Over::kShm, static_cast<std::uint32_t>(group.members.size()));
   local_ = std::make_unique<SharedGroup>(std::move(segment), std::move(group), nullptr);
 }
 
@@ -88,7 +88,7 @@ void ThreadRank::connect(const std::vector<std::string>& addresses) {
   options.peers = peers(addresses);
   options.spin = options_.spin;
   mesh_ = std::make_unique<TcpMesh>(*listener_, std::move(options), nullptr);
-  spanning_ = std::make_unique<SpanningGroup>(map_, local_.get(), *mesh_, TuningTable());
+  spanning_ = std::make_unique<SpanningGroup>(map_, local_.get(), *mesh_);
 }
 
 template <class Body>

@@ -11,8 +11,6 @@
 #include <memory>
 #include <vector>
 
-#include "comm/collectives/selector.h"
-#include "comm/collectives/tuning_text.h"
 #include "comm/group/point_to_point.h"
 #include "comm/transports/peer_listener.h"
 #include "comm/transports/shared_layout.h"
@@ -280,33 +278,6 @@ void peer_messages(std::string_view bytes) {
   }
   IVY_ASSERT(buffer.is_whole());
   close(socket);
-}
-
-// A file that all ranks are given. Whatever it says, no way is chosen that memory cannot hold.
-void tuning_table(std::string_view bytes) {
-  const Result<TuningTable> table = parse_tuning(bytes, "t");
-  if (!table.ok()) {
-    IVY_ASSERT(table.error().message.starts_with("t") && !table.error().fix.empty());
-    return;
-  }
-  const Result<TuningTable> again = parse_tuning(comm::tuning_text(*table), "again");
-  IVY_ASSERT(again.ok() && *again == *table);
-  for (const std::uint32_t members : {1U, 2U, 9U, kMembersMax}) {
-    const Selector shm(Over::kShm, members, *table);
-    const Selector tcp(Over::kTcp, members, *table);
-    for (std::size_t size = 1; size < std::size_t{1} << 40; size *= 2) {
-      const Algorithm gather = shm.algorithm(comm::Operation::kAllGather, size);
-      IVY_ASSERT(gather == Algorithm::kSlots || gather == Algorithm::kKernel ||
-                 (gather == Algorithm::kEager && size <= kEagerBytes));
-      const Algorithm exchange = shm.algorithm(comm::Operation::kAllToAll, size);
-      IVY_ASSERT(exchange != Algorithm::kEager || size * members <= kEagerBytes);
-      const Algorithm between = tcp.algorithm(comm::Operation::kAllReduce, size);
-      IVY_ASSERT(between == Algorithm::kSliced ||
-                 (between == Algorithm::kWhole && size <= kWholeMost));
-      const std::size_t piece = tcp.piece(comm::Operation::kBroadcast, size);
-      IVY_ASSERT(piece >= kPieceLeast && piece <= kPieceMost);
-    }
-  }
 }
 
 }  // namespace ivy::fuzz

@@ -24,7 +24,6 @@ void peer_stripes(std::string_view bytes);
 void peer_messages(std::string_view bytes);
 void flight_record(std::string_view bytes);
 void stack_text(std::string_view bytes);
-void tuning_table(std::string_view bytes);
 void pmi(std::string_view bytes);
 
 struct Target {
@@ -46,7 +45,6 @@ inline constexpr auto kTargets = std::to_array<Target>({
     {"peer_messages", peer_messages},
     {"flight_record", flight_record},
     {"stack_text", stack_text},
-    {"tuning_table", tuning_table},
     {"pmi", pmi},
 });
 

@@ -195,10 +195,10 @@ TEST(WorkerEnvironmentTest, OnThisHostOnlyDifferencesTravel) {
 
 TEST(WorkerEnvironmentTest, WhatIsAllowedWithinAPrefixThatIsNotIsPassedOn) {
   Job job("ssh", 1);
-  for (const char* name : {"IVY_TUNING_FILE", "IVY_LIBRARY", "IVY_HOSTS", "IVY_RANK"})
+  for (const char* name : {"IVY_TCP_STREAMS", "IVY_LIBRARY", "IVY_HOSTS", "IVY_RANK"})
     set_variable(job.caller, name, "/mine");
   const Environment worker = job.worker();
-  EXPECT_EQ(value(worker, "IVY_TUNING_FILE"), "/mine");
+  EXPECT_EQ(value(worker, "IVY_TCP_STREAMS"), "/mine");
   EXPECT_EQ(value(worker, "IVY_LIBRARY"), "(unset)");
   EXPECT_EQ(value(worker, "IVY_HOSTS"), "(unset)");
   EXPECT_EQ(value(worker, "IVY_RANK"), "0");

@@ -38,7 +38,7 @@ TEST(EnvTest, EveryRuleOfTheTable) {
       {"NOTIFY_SOCKET", EnvRule::kScrub},
       {"WATCHDOG_USEC", EnvRule::kScrub},
       {"LISTEN_FDS", EnvRule::kScrub},
-      {"IVY_TUNING_FILE", EnvRule::kAllow},
+      {"IVY_TCP_STREAMS", EnvRule::kAllow},
       {"CUDA_VISIBLE_DEVICES", EnvRule::kInherit},
       {"SSH_AUTH_SOCK", EnvRule::kInherit},
       {"DISPLAY", EnvRule::kInherit},
