@@ -25,6 +25,71 @@ def test_works_groups_and_store(local, flags):
 
 
 @needs_numpy
+def test_callbacks_that_raise_and_small_pipes_lose_no_end_of_a_work(local):
+    check_all_equal(local.run("-n", "2", *CALM, local.script("comm_callbacks.py"), limit=LIMIT), 2)
+
+
+KEYS = """
+import enum
+import ivycomm as ic
+import numpy as np
+
+class Layer:
+    pass
+
+class Size(enum.Enum):
+    SMALL, LARGE = "s", "l"
+
+rank = ic.init().rank
+names = [("a", 1), frozenset(["x", "yy", "zzz"]), Size.SMALL, Size.LARGE, 3, None, b"b", "b", 1.5]
+tree = {name: np.full(2, float(at)) for at, name in list(enumerate(names))[::-1 if rank else 1]}
+summed = ic.all_reduce(tree)
+assert list(summed) == list(tree) and all((summed[name] == 2 * at).all() for at, name in enumerate(names)), summed
+for keys, reason in ([Layer(), Layer()], "has an address"), ([(1, Layer())], "has an address"), ([lambda: 0], "has an address"):
+    try:
+        ic.all_reduce({key: np.ones(1) for key in keys})
+        raise AssertionError(keys)
+    except TypeError as error:
+        assert reason in str(error), error
+print("all equal")
+"""
+
+
+@needs_numpy
+def test_keys_of_trees_have_one_order_on_all_ranks(local):
+    done = local.run("-n", "2", *CALM, "-x", "PYTHONHASHSEED=random", sys.executable, "-c", KEYS, limit=LIMIT)
+    check_all_equal(done, 2)
+
+
+INTERRUPTED = """
+import signal, threading, time
+import ivycomm as ic
+from ivycomm.errors import Timeout
+
+ic.init()
+store = ic.store()
+def interrupt(*_):
+    raise KeyboardInterrupt
+signal.signal(signal.SIGALRM, interrupt)
+signal.setitimer(signal.ITIMER_REAL, 0.3)
+try:
+    store.barrier("b", 2, 0, timeout=30)
+    raise AssertionError
+except KeyboardInterrupt:
+    pass
+try:
+    store.barrier("b", 2, 1, timeout=0.2)  # Member 0 has left.
+    raise AssertionError
+except Timeout:
+    print("all equal")
+"""
+
+
+def test_an_interrupted_barrier_of_one_process_forgets_its_member(local):
+    check_all_equal(local.run("-n", "1", *CALM, sys.executable, "-c", INTERRUPTED, limit=LIMIT), 1)
+
+
+@needs_numpy
 @pytest.mark.parametrize("flags", [("-n", "3"), TWO_HOSTS["hosts"]], ids=["three", "hosts"])
 def test_properties_of_collectives(local, flags):
     check_all_equal(local.run(*flags, *CALM, local.script("comm_properties.py"), limit=LIMIT), ranks_of(flags))

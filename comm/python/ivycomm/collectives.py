@@ -54,6 +54,9 @@ class _Operands:
             self.result_kind, self.result = arrays.adopt_output(out, what)
             if _shape(self.result) != shape:
                 raise ValueError(f"{what} has shape {_shape(self.result)}, the result has {shape}")
+            place, result_place = self.kind.place(self.array), self.result_kind.place(self.result)
+            if (place == "cpu") != (result_place == "cpu"):
+                raise ValueError(f"{what} is in memory of {result_place}, and x in memory of {place}: move one of them")
         self.output = self.result_kind.output(self.result, what)
         if self.output.dtype != self.input.dtype:
             raise ValueError(f"{what} is {self.result.dtype}, the input {self.array.dtype}")

@@ -4,6 +4,7 @@ The library writes a Work's number into a pipe when the Work is done. One thread
 callback, reads it and calls what waits. No thread of the library ever runs Python.
 """
 
+import fcntl
 import itertools
 import os
 import struct
@@ -15,7 +16,7 @@ from .errors import StillRunning, check
 from .library import load
 from .waiting import Bell
 
-_READ_BYTES = 65536  # What a pipe holds: after a read as long, numbers may be missing.
+_F_GETPIPE_SZ = 1032  # fcntl has the name from Python 3.10 on.
 
 
 class _Watcher:
@@ -25,6 +26,8 @@ class _Watcher:
         self.pid = os.getpid()
         self._reader, self._writer = os.pipe()
         os.set_blocking(self._writer, False)  # The thread that carries out operations must not wait here.
+        # 64 KiB, less if this user has many pipes. After a read of as much, numbers may be missing.
+        self._room = fcntl.fcntl(self._reader, _F_GETPIPE_SZ)
         self._numbers, self._lock = itertools.count(1), threading.Lock()
         self._waiting = {}  # By the number in the pipe: (work, [what is called]). The work lives as long.
         self._number_of = {}  # By id(work).
@@ -62,7 +65,7 @@ class _Watcher:
     def _run(self):
         while True:
             try:
-                data = os.read(self._reader, _READ_BYTES)
+                data = os.read(self._reader, self._room)
             except InterruptedError:
                 continue
             self._tell(data)
@@ -70,7 +73,7 @@ class _Watcher:
     # A function of its own: while the thread reads, it must hold no work.
     def _tell(self, data):
         ended = [number for number, in struct.iter_unpack("=Q", data)]
-        if len(data) >= _READ_BYTES:
+        if len(data) >= self._room:
             with self._lock:
                 pending = list(self._waiting.items())
             ended += [number for number, (work, _) in pending if work.test()]
@@ -80,10 +83,13 @@ class _Watcher:
 
 
 def _call(function, *arguments):
-    """Calls it; what it raises is printed, because nobody waits for it."""
+    """Calls it; what it raises is printed, because nobody waits for it.
+
+    SystemExit and CancelledError too: they would end the only thread that calls back.
+    """
     try:
         function(*arguments)
-    except Exception:  # noqa: B902: as above.
+    except BaseException:  # noqa: B902: as above.
         import traceback  # Slow to import, and rarely needed.
 
         print(f"ivycomm: a callback of a Work raised:\n{traceback.format_exc()}", file=sys.stderr, end="", flush=True)

@@ -280,9 +280,14 @@ class StoreOfOne(Store):
             if len(meeting[1]) >= size:
                 meeting[:] = [round_, set()]
                 self._changed.notify_all()
-            elif not self._wait_for(lambda: meeting[0] >= round_, timeout, f"barrier {name!r}"):
-                meeting[1].discard(member)
-                raise Timeout(f"barrier {name!r} was not complete within {_seconds(timeout):g} s")
+                return round_
+            try:
+                if not self._wait_for(lambda: meeting[0] >= round_, timeout, f"barrier {name!r}"):
+                    raise Timeout(f"barrier {name!r} was not complete within {_seconds(timeout):g} s")
+            except BaseException:  # Ctrl-C too.
+                if meeting[0] < round_:
+                    meeting[1].discard(member)
+                raise
             return round_
 
     def watch(self, prefix=""):

@@ -109,6 +109,7 @@ class _Meetings:
                       "machine": _machine()}
         self.former = []  # What the members of the last round said of themselves.
         self.round = -1
+        self.number = None  # Of this process in the round, while it may still become a member there.
         self.store.compare_set("round", "", "0")
 
     def key(self, name):
@@ -120,15 +121,24 @@ class _Meetings:
     def meet(self, handle, size, min_size, wait, timeout, is_spare):
         began = time.monotonic()
         while True:
-            # A member's last round is over; another may be open already.
-            self.round = max(self.newest(), self.round + 1)
+            if self.number is None:
+                # A member's last round is over; another may be open already.
+                self.round = max(self.newest(), self.round + 1)
+                self.number = self.store.add(self.key("arrived"), 1) - 1
+            # Else the former call has failed, and its round may have been closed with this process in it.
             about = dict(self.about, handle=handle, spare=is_spare and not self.former)
-            number = self.store.add(self.key("arrived"), 1) - 1
-            self.store.set(self.key(f"member/{number}"), json.dumps(about))
-            closed = self._await_close(size, min_size, wait, began, timeout)
+            mine = self.key(f"member/{self.number}")
+            self.store.set(mine, json.dumps(about))
+            try:
+                closed = self._await_close(size, min_size, wait, began, timeout)
+            except BaseException:
+                self.store.delete_key(mine)  # Nobody is to wait for a process that has given up.
+                raise
+            self.number = None
             self.store.compare_set("round", str(self.round), str(self.round + 1))
             members = closed["members"]
-            if any(each["id"] == self.about["id"] for each in members):
+            # With the handle of a former call, which is no longer this process's, it meets again.
+            if any((each["id"], each["handle"]) == (about["id"], handle) for each in members):
                 self.former = members
                 return Members(closed["uuid"], [each["handle"] for each in members])
             # The round closed without this process, which comes first in the next one.
@@ -147,8 +157,10 @@ class _Meetings:
                 self._close(ids, arrived, wanted)
                 break
             if timeout is not None and time.monotonic() - began >= timeout:
+                if wanted is None:
+                    wanted = sum(each not in dead for each in ids)
                 raise Timeout(f"{len(pairs)} processes came to form the group anew in {timeout:g} s, and "
-                              f"{max(min_size, wanted or 0)} are wanted (round {self.round})")
+                              f"{max(min_size, wanted)} are wanted (round {self.round})")
             time.sleep(_LOOK_SECONDS)
         return json.loads(self.store.get(self.key("closed")))
 
@@ -156,8 +168,10 @@ class _Meetings:
         count = int(self.store.add(self.key("arrived"), 0))
         found = {}
         for number in range(count):
-            if self.store.check([self.key(f"member/{number}")]):
-                about = json.loads(self.store.get(self.key(f"member/{number}")))
+            # "" if the key is not there: a process that gives up deletes its own.
+            text = self.store.compare_set(self.key(f"member/{number}"), "", "")
+            if text:
+                about = json.loads(text)
                 if not _is_gone(about):
                     found[about["id"]] = about
         return list(found.values())

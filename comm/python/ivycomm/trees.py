@@ -1,13 +1,15 @@
 """Arrays inside tuples, lists, dicts and what a framework has registered: all_reduce and broadcast of several at once.
 
 A dict, and a list or tuple with an array anywhere in it, is a tree; a list of numbers is an array. Dicts are walked in
-the order of their keys' texts, so that ranks may have filled them in different orders. None stays None. Other classes
-are trees when jax.tree_util or torch.utils._pytree knows them, if the program has imported that framework.
+the order of their keys' texts, so that ranks may have filled them in different orders; keys whose texts do not
+give the same order on all ranks (objects, arrays, modules) are rejected. None stays None. Other classes are trees when
+jax.tree_util or torch.utils._pytree knows them, if the program has imported that framework.
 """
 
 import array
 import copy
 import itertools
+import re
 import sys
 import time
 
@@ -33,9 +35,37 @@ def _is_array(x):
     return isinstance(x, (bytearray, memoryview, array.array)) or arrays.kind_of(x) is not None
 
 
+def _ordered_keys(tree):
+    """The keys of a dict, in an order that all ranks have."""
+    texts = {key: _text_of(key) for key in tree}
+    keys = sorted(tree, key=texts.__getitem__)
+    for former, key in zip(keys, keys[1:]):
+        if texts[former] == texts[key]:
+            raise TypeError(f"two keys of a tree have the same text, {texts[key]}: {_KEYS}")
+    return keys
+
+
+_KEYS = "the ranks may order them differently; use keys such as str or int, or a list instead of a dict"
+
+
+def _text_of(key):
+    if isinstance(key, (str, bytes, int, float)) or key is None:
+        return repr(key)
+    if isinstance(key, tuple):
+        return f"({', '.join(map(_text_of, key))})"
+    if isinstance(key, frozenset):
+        return f"frozenset({', '.join(sorted(map(_text_of, key)))})"
+    text = repr(key)
+    if re.search(r"\bat 0x[0-9a-fA-F]+", text):
+        raise TypeError(f"the text of a tree's key has an address, {text}: {_KEYS}")
+    if _is_array(key):
+        raise TypeError(f"a tree's key is an array ({type(key).__name__}), whose text depends on its values: {_KEYS}")
+    return text
+
+
 def _children(tree):
     if isinstance(tree, dict):
-        return [tree[key] for key in sorted(tree, key=repr)]
+        return [tree[key] for key in _ordered_keys(tree)]
     return tree if isinstance(tree, CONTAINERS) else _registered(tree)[0]
 
 
@@ -72,7 +102,7 @@ def rebuilt(tree, leaves):
         return next(leaves)
     if isinstance(tree, dict):
         made = copy.copy(tree)  # Keeps the class and the order of keys.
-        for key in sorted(tree, key=repr):
+        for key in _ordered_keys(tree):
             made[key] = rebuilt(tree[key], leaves)
         return made
     children = [rebuilt(child, leaves) for child in _children(tree)]

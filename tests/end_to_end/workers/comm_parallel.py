@@ -142,6 +142,32 @@ def check_batch_norm(rank, size):
     assert torch.allclose(got(x), expected(x))
 
 
+def check_batch_norm_of_halves(rank, size):
+    """Moments are those of float32, as torch's are; the result has the input's type, and its parameters remain."""
+    torch.manual_seed(8)
+    for kind in torch.bfloat16, torch.float16:
+        for mean, deviation in (0, 1), (100, 1), (0, 400):
+            x = (torch.randn(64 * size, 4) * deviation + mean).to(kind)
+            exact, got = torch.nn.BatchNorm1d(4).double(), ic.SyncBatchNorm(4)
+            mine = slice(64 * rank, 64 * rank + 64)
+            y, z = exact(x.double()), got(x[mine])
+            assert z.dtype == kind and (z.double() - y[mine]).abs().max() < 0.02, (kind, mean, deviation)
+            assert torch.allclose(got.running_var.double(), exact.running_var, rtol=1e-4), got.running_var
+            assert torch.allclose(got.running_mean.double(), exact.running_mean, rtol=1e-4, atol=1e-3)
+    shared = torch.nn.BatchNorm1d(2).half()
+    shared.weight.requires_grad_(False)
+    twin = torch.nn.BatchNorm1d(2)
+    twin.weight = shared.weight
+    made = ic.SyncBatchNorm.convert(torch.nn.Sequential(shared, torch.nn.Linear(2, 2), shared, twin))
+    assert made[0] is made[2] and made[3].weight is made[0].weight and made[0].weight is not shared.weight
+    assert not made[0].weight.requires_grad and made[0].bias.requires_grad and made[0].weight.dtype == torch.float16
+    try:
+        ic.broadcast(np.ones(2, np.float32), out=torch.empty(2, device="meta"))
+        raise AssertionError("memory of two places")
+    except ValueError as error:
+        assert "memory of meta" in str(error), error
+
+
 def check_options_of_batch_norm(rank, size):
     """Each beside torch's layer, which has all ranks' rows."""
     torch.manual_seed(4)
@@ -227,6 +253,7 @@ def main():
     check_data_parallel(rank, size)
     check_that_broken_passes_are_not_silent(rank, size)
     check_batch_norm(rank, size)
+    check_batch_norm_of_halves(rank, size)
     check_options_of_batch_norm(rank, size)
     check_options_of_data_parallel(rank, size)
     check_trees_of_gradients(rank, size)

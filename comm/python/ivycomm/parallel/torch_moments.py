@@ -9,6 +9,12 @@ from .merging import merged
 def moments(x, axes, group):
     """(mean, variance, count); see sync_moments."""
     axes = (axes,) if isinstance(axes, int) else tuple(axes)
+    mean, variance, count = _exact_moments(x, axes, group)
+    return mean.to(x.dtype), variance.to(x.dtype), count
+
+
+def _exact_moments(x, axes, group):
+    """The same without rounding to x's type: float32, or float64 of a float64 x."""
     return _Moments.apply(x, tuple(axis % x.dim() for axis in axes), groups.resolve(group))
 
 
@@ -21,7 +27,7 @@ class _Moments(torch.autograd.Function):
             count *= x.shape[axis]
         if count:
             mean = x.mean(axes, dtype=kind)
-            sums = (x - _spread(mean, axes)).square().sum(axes, dtype=kind)
+            sums = (x.to(kind) - _spread(mean, axes)).square().sum(axes)
         else:
             shape = [length for axis, length in enumerate(x.shape) if axis not in axes]
             mean = sums = torch.zeros(shape, dtype=kind, device=x.device)
@@ -34,7 +40,7 @@ class _Moments(torch.autograd.Function):
         ctx.axes, ctx.group = axes, group
         variance = (spread / total).reshape(mean.shape)
         ctx.mark_non_differentiable(total)
-        return whole.to(x.dtype), variance.to(x.dtype), total
+        return whole, variance, total
 
     @staticmethod
     def backward(ctx, of_mean, of_variance, _):
@@ -42,7 +48,7 @@ class _Moments(torch.autograd.Function):
         # Each rank knows how its own results depend on the common mean; together they are the whole dependence.
         both = torch.stack([of_mean, of_variance]).to(mean.dtype)
         of_mean, of_variance = collectives.all_reduce(both, group=ctx.group)
-        centred = x - _spread(mean, ctx.axes)
+        centred = x.to(mean.dtype) - _spread(mean, ctx.axes)
         gradient = _spread(of_mean, ctx.axes) / total + _spread(of_variance, ctx.axes) * 2 * centred / total
         return gradient.expand(x.shape).to(x.dtype), None, None
 
@@ -77,13 +83,14 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
         if not self.training and self.track_running_stats:
             return super().forward(x)
         axes = (0, *range(2, x.dim()))
-        mean, variance, count = moments(x, axes, self._group)
+        # As torch's own layers, in float32 at least; only the result has x's type.
+        mean, variance, count = _exact_moments(x, axes, self._group)
         if self.training and self.track_running_stats:
             self._track(mean.detach(), variance.detach(), float(count))
-        y = (x - _spread(mean, axes)) * torch.rsqrt(_spread(variance, axes) + self.eps)
+        y = (x.to(mean.dtype) - _spread(mean, axes)) * torch.rsqrt(_spread(variance, axes) + self.eps)
         if self.affine:
             y = y * _spread(self.weight, axes) + _spread(self.bias, axes)
-        return y
+        return y.to(x.dtype)
 
     def _track(self, mean, variance, count):
         self.num_batches_tracked.add_(1)
@@ -94,19 +101,22 @@ class SyncBatchNorm(torch.nn.modules.batchnorm._BatchNorm):
 
     @classmethod
     def convert(cls, module, *, group=None):
-        """A copy of a module in which every torch BatchNorm is a SyncBatchNorm with the same parameters."""
+        """A copy of a module in which every torch BatchNorm is a SyncBatchNorm with copies of the same parameters."""
         import copy
-        made = copy.deepcopy(module)
-        return _converted(made, group)
+        return _converted(copy.deepcopy(module), group, {})
 
 
-def _converted(module, group):
+def _converted(module, group, made_of):
+    """made_of: what each BatchNorm has become; a module that is used twice stays one."""
     if isinstance(module, torch.nn.modules.batchnorm._BatchNorm) and not isinstance(module, SyncBatchNorm):
-        made = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine, module.track_running_stats,
-                             group=group)
-        made.to(next(iter([*module.parameters(), *module.buffers()]), torch.empty(0)).device)
-        made.load_state_dict(module.state_dict())
-        return made.train(module.training)
-    for name, child in module.named_children():
-        setattr(module, name, _converted(child, group))
+        if module not in made_of:
+            made = SyncBatchNorm(module.num_features, module.eps, module.momentum, module.affine,
+                                 module.track_running_stats, group=group)
+            # The objects themselves: types, devices, shared weights and requires_grad remain.
+            made._parameters, made._buffers = module._parameters, module._buffers
+            made_of[module] = made.train(module.training)
+        return made_of[module]
+    for name, child in module._modules.items():
+        if child is not None:
+            module._modules[name] = _converted(child, group, made_of)
     return module
