@@ -48,3 +48,10 @@ def test_the_originals_calls_agree_with_jax(local):
     assert done.code == 0, done
     for part in ("pmap_beside_vmap", "reductions", "moments_beside_one_process", "calls_with_buffers", "pencils"):
         assert done.out.decode().count(f"{part}: right") == 4, done
+
+
+def test_programs_are_compiled_again_for_a_new_world(local, python):
+    done = local.run("-n", "3", "--on-failure", "shrink", "--python", python, script(local, "jax_new_world.py"), limit=150,
+                     env=QUICK)
+    text = done.out.decode()
+    assert [text.count(f"{part}: right") for part in ("again", "groups", "shrunk")] == [3, 3, 2], done

@@ -24,6 +24,7 @@ _dropped = deque()  # (address, _worlds_ended) of seats that nobody holds any mo
 _named = weakref.WeakValueDictionary()  # Groups of which this process is a member.
 _LEAVE_SECONDS = 5.0  # An abort wakes every wait within 10 ms; this is for a machine that hardly moves.
 before_end = []  # Functions that let what runs outside the interpreter end, while there is a world.
+on_free, on_new_world = [], []  # Functions that are told of a group that is freed, and of a world that begins.
 _worlds_ended = 0  # In this process; a group knows by it whether its world is among them.
 
 
@@ -123,6 +124,8 @@ class Group:
         """
         if not self._is_open() or self is _world:
             return
+        for tell in on_free:
+            tell(self)
         handle, self._handle = self._handle, None
         handle.is_freed = True
         calls.close(self._seat)
@@ -211,6 +214,8 @@ def _begin(world):
     _world, errors.world_pid = world, os.getpid()
     calls.set_world(world._seat)
     _watch_for_uncaught()
+    for tell in on_new_world:
+        tell()
 
 
 def shrink(timeout=None):
@@ -263,6 +268,8 @@ def _repair(function, timeout):
     broken, _world = _world, Group(handle)
     broken._handle = None
     calls.set_world(_world._seat)
+    for tell in on_new_world:
+        tell()
     return _world
 
 

@@ -30,9 +30,11 @@ enqueue on XLA's stream (run on one H100 with JAX 0.11.2, for one and two ranks)
 
 import contextlib
 import ctypes
+import itertools
 import os
 import re
 import threading
+import weakref
 from functools import partial
 
 import jax
@@ -151,20 +153,39 @@ def _load():
     return _handlers
 
 
-_numbers = {}  # Of groups, by their C handle: a compiled program must not hold an address.
+_numbers = weakref.WeakKeyDictionary()  # By group. None is used twice: a program of a group that has ended must fail.
+_next_number = itertools.count()
 
 
 def _number(group):
-    """The number by which compiled programs know the group; the world is 0."""
-    handle = group.handle
-    key = handle.value if isinstance(handle, ctypes.c_void_p) else handle
-    if group is groups.world():
-        number = 0
-    else:
-        number = _numbers.setdefault((groups._worlds_ended, key), len(_numbers) + 1)
-    if _load().ivy_jax_set_group(number, handle, group.rank, group.size):
-        raise ValueError(f"a process can use {1024} groups in compiled programs, and this would be one more")
+    """The number by which compiled programs know the group; they hold no address."""
+    handlers, handle = _load(), group.handle
+    with _lock:
+        number = _numbers.get(group)
+        if number is None:
+            number = next(_next_number)
+            handlers.ivy_jax_set_group(ctypes.c_int64(number), handle, group.rank, group.size)
+            _numbers[group] = number
+            weakref.finalize(group, handlers.ivy_jax_set_group, ctypes.c_int64(number), None, 0, 0).atexit = False
     return number
+
+
+def _forget_group(group):
+    number = _numbers.pop(group, None)
+    if number is not None:
+        _handlers.ivy_jax_set_group(ctypes.c_int64(number), None, 0, 0)
+
+
+def _forget_programs():
+    """A new world: JAX compiles its programs again, with this rank's new number, its peers and its groups."""
+    if _handlers is not None:
+        for group in list(_numbers):
+            _forget_group(group)
+        jax.clear_caches()
+
+
+groups.on_free.append(_forget_group)
+groups.on_new_world.append(_forget_programs)
 
 
 def _translated(error):

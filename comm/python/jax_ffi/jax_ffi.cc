@@ -4,11 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -34,7 +34,7 @@ struct Fault {
 };
 
 std::mutex state_mutex;
-std::array<Seat, IVY_JAX_GROUPS> seats;  // The mutex guards it and last_fault.
+std::unordered_map<int64_t, Seat> seats;  // The mutex guards it and last_fault.
 Fault last_fault;
 ivy_jax_functions library;  // Both are written before any handler runs, and never again.
 ivy_jax_interpreter interpreter;
@@ -172,8 +172,8 @@ bool can_travel(const std::vector<Array>& arrays) {
 Fault check(const Request& request) {
   if (request.seat.comm == nullptr)
     return refused(IVY_FAILED_PRECONDITION,
-                   "the group of this compiled program is unknown to this process: "
-                   "jax.clear_caches() makes JAX compile it anew");
+                   "the group that this program was compiled for has ended, or belongs to a former "
+                   "world: compile the program again");
   if (!fits(request))
     return refused(IVY_INVALID_ARGUMENT,
                    "the program was compiled for a group of another size than " +
@@ -406,9 +406,10 @@ xla::Error* handle(const xla::CallFrame& frame, bool is_on_gpu) {
     if (xla::Error* error = frame.api->get_stream(&arguments)) return error;
     request.stream = arguments.stream;
   }
-  if (request.attribute.group >= 0 && request.attribute.group < IVY_JAX_GROUPS) {
+  {
     const std::lock_guard lock(state_mutex);
-    request.seat = seats[static_cast<size_t>(request.attribute.group)];
+    const auto seat = seats.find(request.attribute.group);
+    if (seat != seats.end()) request.seat = seat->second;
   }
   return told(frame, carry_out(request));
 }
@@ -427,10 +428,13 @@ int ivy_jax_set_functions(const ivy_jax_functions* functions, const ivy_jax_inte
   return IVY_OK;
 }
 
-int ivy_jax_set_group(int number, ivy_comm* comm, int rank, int size) {
-  if (number < 0 || number >= IVY_JAX_GROUPS) return IVY_RESOURCE_EXHAUSTED;
+int ivy_jax_set_group(int64_t number, ivy_comm* comm, int rank, int size) {
   const std::lock_guard lock(state_mutex);
-  seats[static_cast<size_t>(number)] = {comm, rank, size};
+  if (comm == nullptr) {
+    seats.erase(number);
+  } else {
+    seats[number] = {comm, rank, size};
+  }
   return IVY_OK;
 }
 

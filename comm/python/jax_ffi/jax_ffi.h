@@ -73,9 +73,9 @@ typedef struct ivy_jax_interpreter {
 IVY_API int ivy_jax_set_functions(const ivy_jax_functions* functions,
                                   const ivy_jax_interpreter* interpreter, int minor);
 
-/* 0 to IVY_JAX_GROUPS - 1; compiled programs know a group by its number. */
-#define IVY_JAX_GROUPS 1024
-IVY_API int ivy_jax_set_group(int number, ivy_comm* comm, int rank, int size);
+/* Compiled programs know a group by its number. comm NULL: the group has ended, and programs that
+ * were compiled for it fail. A number is never used for a second group. */
+IVY_API int ivy_jax_set_group(int64_t number, ivy_comm* comm, int rank, int size);
 
 /* The last failure of a handler: its code (0: there was none), text and ivy_failure. */
 IVY_API int ivy_jax_last_failure(char* text, size_t text_bytes, ivy_failure* failure);
