@@ -4,6 +4,7 @@
 #include <link.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <climits>
 #include <cstdlib>
 #include <memory>
@@ -189,9 +190,16 @@ Result<const Library*> Library::open() {
   return static_cast<const Library*>(library.release());  // It lives until the process ends.
 }
 
+// A library that was not found is searched for again: `import torch` may have mapped it meanwhile.
 Result<const Library*> Library::load() {
-  static const Result<const Library*> loaded = open();
-  return loaded;
+  static std::atomic<const Library*> loaded = nullptr;
+  if (const Library* const library = loaded.load(std::memory_order_acquire)) return library;
+  static std::mutex mutex;
+  const std::lock_guard lock(mutex);
+  if (loaded.load(std::memory_order_relaxed) == nullptr) {
+    loaded.store(IVY_TRY(open()), std::memory_order_release);
+  }
+  return loaded.load(std::memory_order_relaxed);
 }
 
 std::string Library::name_of_error(Status status) const {

@@ -57,11 +57,18 @@ std::uint64_t PeerMemory::try_out(const Probe& theirs, int segment) const {
 }
 
 int PeerMemory::read(std::int32_t pid, void* to, std::uint64_t address, std::size_t bytes) {
-  const iovec local = {to, bytes};
-  const iovec remote = {reinterpret_cast<void*>(address), bytes};
-  const ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
-  if (got < 0) return errno;
-  return static_cast<std::size_t>(got) == bytes ? 0 : EIO;
+  // One call moves less than 2 GiB, and stops early at a page that cannot be read.
+  while (bytes > 0) {
+    const iovec local = {to, bytes};
+    const iovec remote = {reinterpret_cast<void*>(address), bytes};
+    const ssize_t got = process_vm_readv(pid, &local, 1, &remote, 1, 0);
+    if (got < 0) return errno;
+    if (got == 0) return EIO;
+    to = static_cast<std::uint8_t*>(to) + got;
+    address += static_cast<std::uint64_t>(got);
+    bytes -= static_cast<std::size_t>(got);
+  }
+  return 0;
 }
 
 const std::uint8_t* PeerMemory::map(std::int32_t pid, const BufferPlace& place) {

@@ -363,7 +363,10 @@ class TcpMesh::Exchange {
       if (!sending.is_done() && waited_for < 0) waited_for = sending.rank;
     }
     if (mesh_.alarm_ != nullptr && mesh_.alarm_->look(waited_for)) {
-      return mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
+      // A rank may die as soon as its own part is done, so what has arrived is taken first.
+      bool has_moved = false;
+      if (!advance_sends(has_moved) || !advance_receives(has_moved)) return false;
+      return has_moved || mesh_.fail(mesh_.lost(waited_for, call_, "is gone"));
     }
     return !mesh_.is_other_operation(call_) && mesh_.may_wait_on(waited_for, call_);
   }

@@ -176,13 +176,14 @@ bool TcpMesh::await_dialler(std::int32_t rank, const OperationCall& call,
   const TcpPeer& peer = options_.peers[static_cast<std::size_t>(rank)];
   auto probe_at = steady_now() + PeerListener::kProbePause;
   while (true) {
+    const MaybeFailure known = alarm_ != nullptr ? alarm_->look(rank) : std::nullopt;
+    // After the look: a rank may die as soon as it has sent its part, whose connection counts.
     const PeerSocket found = listener_.take(channel(rank, 0), kTakeSlice);
     if (found.socket >= 0) {
       keep(rank, 0, found);
       return true;
     }
     if (group != nullptr && group->failure()) return false;
-    const MaybeFailure known = alarm_ != nullptr ? alarm_->look(rank) : std::nullopt;
     if (known) return fail(lost(rank, call, "did not connect"));
     if (is_interrupted()) return false;
     if (is_other_operation(call)) return false;

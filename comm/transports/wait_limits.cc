@@ -7,6 +7,7 @@
 #include "comm/transports/alarms.h"
 #include "comm/transports/process_state.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 
 namespace ivy::comm {
 namespace {
@@ -29,10 +30,9 @@ bool is_stopped(std::int32_t pid) {
 bool WaitLimits::may_go_on(std::uint32_t member) {
   if (segment_.header().failure_state.load(std::memory_order_acquire) != 0) return false;
   if (alarm_ != nullptr) {
-    if (const MaybeFailure found = alarm_->look(rank_of(member))) {
-      Failure bad_news = *found;
-      add_operation(bad_news);
-      failure_.break_with(bad_news);
+    const MaybeFailure found = alarm_->look(rank_of(member));
+    if (found && !is_left_to(member, *found)) {
+      break_with(*found);
       return false;
     }
   }
@@ -44,10 +44,28 @@ bool WaitLimits::may_go_on(std::uint32_t member) {
   return true;
 }
 
+// A rank may die as soon as its own part is done, while others still receive what it sent.
+bool WaitLimits::is_left_to(std::uint32_t member, const Failure& found) {
+  if (found.kind != FailureKind::kRankDied && found.kind != FailureKind::kHostLost) return false;
+  if (found.rank == options_.members[member].world_rank) return false;
+  if (segment_.member(member).operation.load(std::memory_order_relaxed) < sequence_) return false;
+  const auto now = steady_now();
+  if (!death_seen_at_) death_seen_at_ = now;
+  return now - *death_seen_at_ < Alarm::kVerdictTime;
+}
+
+void WaitLimits::break_with(const Failure& found) {
+  Failure failure = found;
+  add_operation(failure);
+  failure_.break_with(failure);
+}
+
 void WaitLimits::report_unreachable(std::uint32_t member, const std::string& why) {
   deadline_->start();
   // If a peer's memory is gone, its death will be reported soon.
   for (milliseconds waited{0}; waited < Alarm::kVerdictTime; waited += Alarm::kVerdictStep) {
+    const MaybeFailure found = alarm_ != nullptr ? alarm_->look(rank_of(member)) : std::nullopt;
+    if (found) return break_with(*found);
     if (!may_go_on(member)) return;
     poll(nullptr, 0, static_cast<int>(Alarm::kVerdictStep.count()));
   }

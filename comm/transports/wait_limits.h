@@ -5,6 +5,7 @@
 // Thread: the operation's.
 #pragma once
 
+#include <chrono>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,8 +45,9 @@ class WaitLimits {
   Alarm* alarm() const { return alarm_; }
   bool is_broken() const { return failure_.is_broken(); }
 
-  // Asked again and again by a wait for that member. False: the communicator is broken, now or
-  // before.
+  // Called again and again by a wait for that member. False: the communicator is broken, now or
+  // before. The death of another rank is left to that member if it is in the operation itself: it
+  // finishes with what has arrived, or breaks the communicator. At most for Alarm::kVerdictTime.
   bool may_go_on(std::uint32_t member);
   // Break the communicator, because that member is in another operation, or its memory cannot be
   // reached.
@@ -54,6 +56,8 @@ class WaitLimits {
 
  private:
   std::int32_t rank_of(std::uint32_t member) const { return options_.members[member].rank; }
+  bool is_left_to(std::uint32_t member, const Failure& found);
+  void break_with(const Failure& found);
   std::string name_of(std::uint32_t member) const;
   std::vector<std::uint32_t> absent_members() const;
   std::optional<std::uint32_t> stopped_member(const std::vector<std::uint32_t>& absent) const;
@@ -73,6 +77,7 @@ class WaitLimits {
   OperationShape shape_;
   std::uint64_t sequence_ = 0;  // The communicator's number of the operation.
   Deadline* deadline_ = nullptr;
+  std::optional<std::chrono::steady_clock::time_point> death_seen_at_;  // The first one's.
   // The communicator's operation; previous_shape_ has the one before.
   OperationShape entered_shape_;
   OperationShape previous_shape_;

@@ -188,6 +188,21 @@ TEST(NcclTest, AnEmptyPartMayBeNullBesideDeviceMemory) {
   });
 }
 
+TEST(NcclTest, ALibraryThatWasNotFoundIsSearchedForAgain) {
+  expect_well(run_world(one_host(1), [](int) {
+    use_doubles("/no/libnccl.so.2");
+    Device device(kCuda, 0);
+    ivy_comm* first = nullptr;
+    ASSERT_EQ(ivy_init(nullptr, &first), IVY_OK) << ivy_last_error();
+    EXPECT_NE(ivy_prepare_device(first, 0, nullptr), IVY_OK);
+    ivy_finalize(first);
+    setenv("IVY_NCCL_LIB", kNccl.c_str(), 1);
+    World world;
+    ASSERT_TRUE(world);
+    EXPECT_EQ(ivy_prepare_device(world, 0, nullptr), IVY_OK) << ivy_last_error();
+  }));
+}
+
 TEST(NcclTest, TheLibraryThatIsMappedAlreadyIsTaken) {
   expect_well(run_world(one_host(1), [](int) {
     use_doubles();

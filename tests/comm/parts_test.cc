@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <chrono>
 #include <fstream>
 #include <map>
@@ -360,6 +361,19 @@ TEST(PeerMemoryTest, BelievesOnlyTheValueThatWasShown) {
   probe.descriptor = -1;
   EXPECT_EQ(own.try_out(probe, segment), 0U);
   close(segment);
+}
+
+TEST(PeerMemoryTest, ReadsOnAfterAPartAndSaysWhyItStops) {
+  const auto page = static_cast<std::size_t>(sysconf(_SC_PAGESIZE));
+  void* const memory = mmap(nullptr, 2 * page, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(memory, MAP_FAILED);
+  std::vector<std::uint8_t> to(2 * page, 1);
+  const auto from = reinterpret_cast<std::uintptr_t>(memory);
+  EXPECT_EQ(PeerMemory::read(getpid(), to.data(), from, to.size()), 0);
+  EXPECT_EQ(to.back(), 0);
+  mprotect(static_cast<std::uint8_t*>(memory) + page, page, PROT_NONE);
+  EXPECT_EQ(PeerMemory::read(getpid(), to.data(), from, to.size()), EFAULT);
+  munmap(memory, 2 * page);
 }
 
 TEST(PeerMemoryTest, MapsWhatIsRegistered) {

@@ -214,5 +214,50 @@ TEST(SharedThreadsTest, AMemberThatDiesWhileItWritesAFailureKeepsNobody) {
   EXPECT_STREQ(group.failure()->text, "the other one died");
 }
 
+// Reports that a rank on another host has died.
+class DeathElsewhere final : public Alarm {
+ public:
+  const std::atomic<std::uint32_t>* word() const override { return nullptr; }
+  std::chrono::milliseconds poll_interval() const override { return std::chrono::milliseconds(2); }
+  using Alarm::look;
+  MaybeFailure look(std::int32_t /*waited_for*/) override {
+    Failure death = make_failure(FailureKind::kRankDied, "rank 7 died");
+    death.rank = 7;
+    return death;
+  }
+  bool has_left(std::int32_t /*rank*/) override { return false; }
+};
+
+// Member 1 waits in a barrier, of whose second step member 0, which has entered the operation or
+// not, does its part after `pause`, or never. Returns what it was told; empty: the barrier's end.
+std::string told_in_barrier(bool has_entered, std::optional<std::chrono::milliseconds> pause) {
+  Result<std::unique_ptr<SharedSegment>> made = SharedSegment::create(2);
+  EXPECT_TRUE(made.ok());
+  const std::shared_ptr<SharedSegment> segment = std::move(made).value();
+  DeathElsewhere alarm;
+  SharedGroup other(segment, options_of(0, 2), nullptr);
+  SharedGroup waiting(segment, options_of(1, 2), &alarm);
+  OperationShape shape;
+  shape.operation = Operation::kBarrier;
+  if (has_entered) other.enter(shape, 1);
+  std::thread thread([&] {
+    if (!pause) return;
+    std::this_thread::sleep_for(*pause);
+    Deadline deadline(std::chrono::seconds(60));
+    shared_barrier(other, OperationCall{shape, 1, deadline});
+  });
+  waiting.enter(shape, 1);
+  Deadline deadline(std::chrono::seconds(60));
+  const bool is_done = shared_barrier(waiting, OperationCall{shape, 1, deadline});
+  thread.join();
+  return is_done ? "" : waiting.failure()->text;
+}
+
+TEST(SharedThreadsTest, AMemberInTheOperationFinishesItThoughAnotherRankHasDied) {
+  EXPECT_EQ(told_in_barrier(true, std::chrono::milliseconds(50)), "");
+  EXPECT_NE(told_in_barrier(true, std::nullopt).find("rank 7 died"), std::string::npos);
+  EXPECT_NE(told_in_barrier(false, std::nullopt).find("rank 7 died"), std::string::npos);
+}
+
 }  // namespace
 }  // namespace ivy::comm
