@@ -1,5 +1,6 @@
 """torch.distributed's backend "ivy" in unmodified torch, beside gloo; and repair in place."""
 
+import ast
 import contextlib
 import dis
 import json
@@ -7,7 +8,9 @@ import os
 import random
 import secrets
 import socket
+import subprocess
 import sys
+import textwrap
 import threading
 import time
 
@@ -272,6 +275,47 @@ class Store:
 
 
 @has_torch
+def test_a_process_whose_meeting_timed_out_comes_back_to_the_same_round():
+    """Three meet; A gives up after a second, and asks again before C has come. C comes when A has gone for good."""
+    program = """
+        import sys, threading, time
+        import torch.distributed as dist
+        from ivycomm.errors import Timeout
+        from ivycomm.torch_reconfigure import _Meetings
+
+        store, got = dist.HashStore(), {}
+
+        def meet(name, rank, timeouts, delay):
+            time.sleep(delay)
+            meetings = _Meetings(store, rank, 3)
+            for timeout in timeouts:
+                try:
+                    got[name] = meetings.meet(name, None, 1, None, timeout, False).handles
+                    return
+                except Timeout as error:
+                    got[name] = str(error)
+
+        def run(*members):
+            threads = [threading.Thread(target=meet, args=each) for each in members]
+            [each.start() for each in threads]
+            [each.join() for each in threads]
+            print(got)
+
+        run(("A", 0, (1, 60), 0), ("B", 1, (60,), 0), ("C", 2, (60,), 3))
+        store = dist.HashStore()
+        got.clear()
+        run(("A", 0, (1,), 0), ("B", 1, (8,), 0), ("C", 2, (3,), 3))
+        """
+    done = subprocess.run([TORCH, "-c", textwrap.dedent(program)], capture_output=True, text=True, timeout=LIMIT, check=False,
+                          env={**os.environ, "PYTHONPATH": os.path.join(REPOSITORY, "comm/python")})
+    assert done.returncode == 0, done.stderr
+    together, without = map(ast.literal_eval, done.stdout.splitlines())
+    assert together == {name: ["A", "B", "C"] for name in "ABC"}
+    # Nobody takes A for a member that has given up.
+    assert [without[name].split()[0] for name in "ABC"] == ["2", "1", "2"] and "3 are wanted" in without["A"], without
+
+
+@has_torch
 def test_survivors_and_a_spare_form_the_group_anew(local):
     """Two of four die one after the other: the spare takes the place of the first, and then three go on."""
     with contextlib.ExitStack() as running:
@@ -285,3 +329,62 @@ def test_survivors_and_a_spare_form_the_group_anew(local):
         assert said[rank] == [f"is {rank} of 4", f"again {rank} of 4", f"again {rank} of 3", "sum 3"], said
     assert said[1] == ["is 1 of 4"] and said[3] == ["is 3 of 4", "again 3 of 4"], said
     assert said[4] == ["waits", "is 1 of 4", "again 1 of 3", "sum 3"], said
+
+
+# ---- torch's own suite -------------------------------------------------------------------------------
+
+# What backend ivy does otherwise than gloo, as docs/torch.md says.
+DIFFERENCES = {
+    "test_get_backend": "its name",
+    "test_monitored_barrier_gloo": "monitored_barrier is Gloo's",
+    "test_monitored_barrier_gloo_rank_0_timeout": "monitored_barrier is Gloo's",
+    "test_monitored_barrier_gloo_subgroup": "monitored_barrier is Gloo's",
+    "test_sparse_all_reduce_sum": "sparse tensors are refused",
+}
+
+
+def outcomes(local, backend, names=()):
+    """{test: {rank: outcome}} of torch's suite; goes on in another job where a test hangs."""
+    found, left = {}, list(names)
+    for attempt in range(20):
+        folder = os.path.join(local.directory, f"suite.{backend}.{attempt}")
+        os.mkdir(folder)
+        done = local.run("-n", "3", *CALM, "--python", TORCH, local.script("torch_suite.py"), backend, folder, *left,
+                         limit=40 * LIMIT)
+        last = None
+        for rank, lines in done.texts_by_rank().items():
+            for line in lines:
+                name, _, outcome = line.partition(" ")
+                if name.startswith("test_") and outcome.startswith(("ok", "skipped", "failed")):
+                    found.setdefault(name, {})[rank] = outcome
+                    last = name
+        if done.code == 0:
+            return found
+        assert done.code == 3 and last, done
+        left = [name for name in sorted(names) if name > last] if names else [f"+{last}"]
+        if not left:
+            return found
+    raise AssertionError(f"torch's suite hangs again and again on {backend}")
+
+
+def passed(found):
+    return {name for name, by_rank in found.items() if all(outcome == "ok" for outcome in by_rank.values())}
+
+
+@has_torch
+@pytest.mark.long
+def test_torchs_own_suite_passes_as_on_gloo_but_for_what_the_page_names(local):
+    gloo = outcomes(local, "gloo")
+    assert len(passed(gloo)) > 80, gloo
+    ivy = outcomes(local, "ivy", sorted(passed(gloo)))
+    other = {name: ivy.get(name) for name in passed(gloo) - passed(ivy)}
+    assert set(other) == set(DIFFERENCES), other
+
+
+@has_torch
+def test_a_part_of_torchs_own_suite_passes_as_on_gloo(local):
+    """The whole suite takes minutes; these calls are those that were wrong before."""
+    names = ["test_all_gather_coalesced_complex", "test_all_gather_coalesced_simple", "test_all_to_all_single_unequal_split",
+             "test_barrier_timeout_global"]
+    found = outcomes(local, "ivy", names)
+    assert passed(found) == set(names), found
