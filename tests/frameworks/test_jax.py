@@ -274,3 +274,13 @@ def test_in_a_slurm_job(hosts, python_on_hosts):
                              f"{python_on_hosts} {script(hosts, 'jax_notice.py')}")
         done = notice.finish(120)
         assert done.code == 75 and done.out.count(b" saves at step ") == 2, done
+
+
+def test_a_jax_of_its_own_in_each_worker_is_said_once(local, python):
+    """Unless it is meant: another way to the other ranks is imported, or initialize() is called."""
+    for first, count in (("", 1), ("import ivycomm", 0), ("jax.distributed.initialize()", 0)):
+        path = local.file("alone.py", f"import jax\n{first}\nprint('counts', jax.device_count())\n")
+        done = local.run("-n", "2", "--python", python, path, limit=60)
+        assert done.code == 0 and done.out.count(b"counts") == 2, done
+        assert done.err.count(b"IVY-P036") == count, done
+        assert count == 0 or b"jax.distributed.initialize()" in done.err, done

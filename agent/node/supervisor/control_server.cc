@@ -111,7 +111,10 @@ Result<void> ControlServer::check_attach(const ControlConnection& connection,
   const std::string rank = "rank " + std::to_string(attach.rank);
   const RankState state = status_.status(attach.rank).state;
   if (state != RankState::kAlive && state != RankState::kLeft)
-    return protocol_error(rank + " has ended; the others have been told");
+    return protocol_error("an earlier process of " + rank + ", pid " +
+                          std::to_string(status_.status(attach.rank).pid) +
+                          ", ended without ivycomm.finalize(), and the other ranks were told that "
+                          "it died: let it finalize, or start all ranks again (--max-restarts)");
   const AttachedPointer other = attached_of(attach.rank);
   // 0: a process that our pid namespace does not show; it may be any process.
   const bool is_the_same = connection.pid != 0 && other && other->pid() == connection.pid;

@@ -121,6 +121,22 @@ def _watch_tensorflow(module, meeting):
     strategy.__init__ = __init__
 
 
+# The first use of a device is the last moment for initialize(). Programs that import another way to
+# reach the other ranks mean a JAX of their own in each.
+def _watch_jax(module, meeting):
+    import sys
+    run = module.backends
+
+    def backends():
+        module.backends = run
+        distributed = sys.modules.get("jax._src.distributed")
+        is_alone = distributed is not None and distributed.global_state.client is None
+        if is_alone and not any(name in sys.modules for name in ("ivycomm", "mpi4py", "torch.distributed", "horovod")):
+            _say_alone(meeting, "JAX", "call jax.distributed.initialize() before anything else of JAX")
+        return run()
+    module.backends = backends
+
+
 def _watch_dask(module, meeting):
     _after(module.Client, "__init__", lambda client: client.cluster is not None and _say_alone(
         meeting, "Dask", "--app dask starts one cluster for the job, and the script once"))
@@ -202,6 +218,7 @@ def _arm_worlds():
             "accelerate.state": _watch_accelerate,
             "tensorflow.python.distribute.collective_all_reduce_strategy": _watch_tensorflow,
             "distributed.client": _watch_dask,
+            "jax._src.xla_bridge": _watch_jax,
             "ray._private.worker": _watch_ray,
             "torch.distributed.distributed_c10d": _watch_torch,
             "horovod.common.basics": _watch_horovod,
