@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <map>
 
 #include "launcher/options/exports.h"
@@ -283,6 +284,21 @@ void say_sharing(PlanContext& context) {
                      counted(counts.second, "accelerator") + on(context, names));
 }
 
+// One rank for each accelerator: a host with fewer of them than the others has lost some, or is
+// another kind of machine.
+void say_uneven_hosts(PlanContext& context) {
+  const PerHost& per_host = context.options.per_host;
+  if (per_host.written && per_host.kind == PerHost::Kind::kNumber) return;
+  std::map<std::size_t, std::vector<std::string>, std::greater<>> hosts;
+  for (const PlannedHost& host : context.plan.hosts)
+    hosts[host.devices.size()].push_back(host.name);
+  if (hosts.size() < 2) return;
+  std::string text;
+  for (const auto& [count, names] : hosts)
+    text += (text.empty() ? "" : ", ") + std::to_string(count) + " on " + fold_host_names(names);
+  say(context, "accelerators differ: " + text);
+}
+
 void say_visibility(PlanContext& context) {
   const std::size_t each = devices_per_worker(context.options);
   const std::vector<PlannedHost>& hosts = context.plan.hosts;
@@ -453,6 +469,7 @@ void plan_devices(PlanContext& context) {
   check_views(context);
   say_visibility(context);
   say_sharing(context);
+  say_uneven_hosts(context);
   say_users(context);
   bind_workers(context);
 }

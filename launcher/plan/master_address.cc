@@ -127,8 +127,35 @@ std::optional<std::string> written_master(PlanContext& context) {
   return "";
 }
 
+bool owns_address(const HostFacts& facts, const std::string& address) {
+  return facts.addresses().empty() || has_address(facts, address);
+}
+
+const PlannedHost* other_owner(const std::vector<HostAnswer>& answers, const JobPlan& plan,
+                               const std::string& address) {
+  if (is_loopback(address)) return nullptr;
+  const HostFacts& first = answers[plan.hosts.front().host_index].facts;
+  for (const PlannedHost& host : plan.hosts) {
+    const HostFacts& facts = answers[host.host_index].facts;
+    if (facts.boot_id() != first.boot_id() && has_address(facts, address)) return &host;
+  }
+  return nullptr;
+}
+
 void check_master(PlanContext& context) {
   const JobPlan& plan = context.plan;
+  // The check between hosts cannot tell: such a host reaches itself.
+  if (const PlannedHost* other = other_owner(context.answers, plan, plan.master_address)) {
+    const std::string& first = plan.hosts.front().name;
+    context.refuse("IVY-P023",
+                   "MASTER_ADDR would be " + plan.master_address + ", which " + other->name +
+                       " has itself: its workers would not reach " + first,
+                   other->name,
+                   {first + " has:\n" + address_lines(context.facts(plan.hosts.front())),
+                    "--master-addr ADDRESS or --iface NAME of a network that all hosts share,\n"
+                    "or neither: ivyrun chooses an address and tests it from every host"});
+    return;
+  }
   if (!is_unreachable_elsewhere(plan.master_address) || is_one_machine(context.answers, plan))
     return;
   const PlannedHost& first = plan.hosts.front();

@@ -24,6 +24,13 @@ std::optional<std::string> written_master(PlanContext& context);
 bool is_unreachable_elsewhere(const std::string& address);
 bool is_one_machine(const std::vector<HostAnswer>& answers, const JobPlan& plan);
 
+// True if the host has the address on an interface of its own, or said nothing about its addresses.
+bool owns_address(const HostFacts& facts, const std::string& address);
+// Another machine of the job that has this address as well, as every host has that of docker0;
+// null: none.
+const PlannedHost* other_owner(const std::vector<HostAnswer>& answers, const JobPlan& plan,
+                               const std::string& address);
+
 // Refuses a plan.master_address that not every host can use.
 void check_master(PlanContext& context);
 

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <string>
 
 #include "launcher/plan/device_plan.h"
 #include "launcher/plan/jax_variables.h"
@@ -287,16 +289,50 @@ std::string choose_master_address(PlanContext& context, const JobPlan& plan) {
                                    ? context.answers[remote->host_index].local_address
                                    : answer.peer_address;
   const bool is_usable =
-      !is_unreachable_elsewhere(reached) || is_one_machine(context.answers, plan);
+      owns_address(answer.facts, reached) &&
+      (!is_unreachable_elsewhere(reached) || is_one_machine(context.answers, plan));
   if (!reached.empty() && is_usable) return reached;
   // Through a jump host or the OpenSSH client the launcher may not know an address; through a
-  // forwarded port it is our own loopback.
-  const Address* address =
-      best_address(answer.facts, [](const Address& a) { return !a.loopback(); });
+  // forwarded port it is that of a gateway, or our own loopback.
+  const Address* address = best_address(answer.facts, [&](const Address& a) {
+    return !a.loopback() && other_owner(context.answers, plan, a.address()) == nullptr;
+  });
   if (address != nullptr) return address->address();
   context.refuse("IVY-P014", "no address of the first host is known", first.name,
                  {"", "--master-addr ADDRESS, as the other hosts reach it"});
   return {};
+}
+
+bool have_same_devices(const HostFacts& a, const HostFacts& b) {
+  if (a.devices().empty() || b.devices().empty()) return true;
+  return std::any_of(a.devices().begin(), a.devices().end(), [&](const Accelerator& device) {
+    return std::any_of(b.devices().begin(), b.devices().end(), [&](const Accelerator& other) {
+      return device.uuid() == other.uuid() && device.mask_entry() == other.mask_entry();
+    });
+  });
+}
+
+// Two entries of -H that lead to one machine would each count its devices from 0. Pretended hosts,
+// two users of one machine and nodes of torchrun mode are separate on purpose, and so are
+// containers that share the machine's network with devices of their own.
+void check_same_machine(PlanContext& context) {
+  const Options& options = context.options;
+  std::map<std::string, const PlannedHost*> machines;
+  for (const PlannedHost& host : context.plan.hosts) {
+    const HostFacts& facts = context.facts(host);
+    const bool is_pretended =
+        host.host_index < options.hosts.size() && options.hosts[host.host_index].fake;
+    if (is_pretended || options.node_rank || facts.boot_id().empty()) continue;
+    std::string machine = facts.boot_id() + " " + facts.host_name() + " " + facts.user();
+    for (const Address& address : facts.addresses()) machine += " " + address.address();
+    const auto [known, is_new] = machines.try_emplace(machine, &host);
+    if (is_new || !have_same_devices(context.facts(*known->second), facts)) continue;
+    const std::string& first = known->second->name;
+    context.refuse("IVY-P038", first + " and " + host.name + " are one machine", host.name,
+                   {"their ranks would share devices, and count them from 0 twice",
+                    "name it once, with its slots: -H " + first +
+                        ":2\n--fake-hosts 2 pretends to have two hosts"});
+  }
 }
 
 void choose_master(PlanContext& context, JobPlan& plan) {
@@ -357,6 +393,7 @@ Result<JobPlan> make_plan(const Options& options, const std::string& job_id,
   if (!plan.hosts.empty()) {
     plan.arguments = worker_arguments(options, context.facts(plan.hosts.front().host_index));
     check_plan(context);
+    check_same_machine(context);
     plan_mpi(context);
     choose_master(context, plan);
     plan_jax_service(context);

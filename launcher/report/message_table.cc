@@ -87,9 +87,8 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-P022", "`--master-addr` is not the first host",
      "rank 0 listens there, and runs on the first host of the list",
      "put that host first, or leave `--master-addr` out", "122"},
-    {"IVY-P023", "other hosts do not reach a loopback address",
-     "`--iface lo` or a MASTER_ADDR of 127.x on several "
-     "hosts",
+    {"IVY-P023", "other hosts do not reach this MASTER_ADDR",
+     "`--iface lo`, or an address that every host has itself, such as docker0's",
      "leave it out: addresses are chosen and tested", "122"},
     {"IVY-P024", "N workers would be N worlds of one",
      "the program's library finds no peers under ivyrun (Horovod without `-B horovod`, an MPI that "
@@ -128,6 +127,8 @@ constexpr MessageEntry kMessages[] = {
      "process (a warning)",
      "it numbers ranks by its own rule, or another launcher stands in between (mpirun in a worker)",
      "what the message says: the framework's own rank, or ivyrun alone", ""},
+    {"IVY-P038", "two hosts of the list are one machine", "the same machine by two names",
+     "name it once, with its slots: `-H NAME:2`", "122"},
     {"IVY-H003", "hosts did not come up",
      "a name without an address, no answer, an unknown host key, a refused login, or a program "
      "that could not be sent",

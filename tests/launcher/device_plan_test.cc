@@ -96,6 +96,17 @@ TEST(DevicePlanTest, OneForEachSeveralForEachAndShared) {
   EXPECT_TRUE(paper.plan().warnings.empty()) << "the plan line says it";
 }
 
+TEST(DevicePlanTest, NamesTheHostsThatHaveFewerAccelerators) {
+  Paper paper(8, 3);
+  const auto words = [&] { return paper.plan().device_words; };
+  EXPECT_EQ(words().find("accelerators differ"), std::string::npos) << words();
+  paper.answers[1].facts.mutable_devices()->RemoveLast();
+  paper.answers[1].facts.set_accelerators(7);
+  paper.answers[1].facts.mutable_device_view()->set_present(7);
+  EXPECT_NE(words().find("accelerators differ: 8 on n[0,2], 7 on n1"), std::string::npos)
+      << words();
+}
+
 TEST(DevicePlanTest, PretendedHostsDivideAndShare) {
   Paper divided(5);
   divided.pretend(2);

@@ -94,7 +94,8 @@ TEST(PlanTest, OneWorkerPerAccelerator) {
   paper.answers[0].facts.set_accelerators(4);
   paper.answers[1].facts.set_accelerators(2);
   EXPECT_EQ(paper.placed(), "a:4 b:2");
-  EXPECT_EQ(plan_line(paper.plan()), "2 hosts, 6 ranks (one per accelerator), by ssh");
+  EXPECT_EQ(plan_line(paper.plan()),
+            "2 hosts, 6 ranks (one per accelerator), by ssh, accelerators differ: 4 on a, 2 on b");
   EXPECT_FALSE(paper.plan().same_local_size);
 }
 
@@ -757,16 +758,72 @@ TEST(PlanMasterTest, ALoopbackAddressIsRefusedAcrossMachines) {
   }
 }
 
+// The other host would reach itself there, and the check between hosts would not notice.
+TEST(PlanMasterTest, RefusesAnAddressThatAnotherHostHasToo) {
+  TwoMachines paper;
+  add_address(paper.answers[0].facts, "docker0", "172.17.0.1");
+  add_address(paper.answers[1].facts, "docker0", "172.17.0.1");
+  paper.named("172.17.0.1");
+  EXPECT_EQ(paper.refusal().id, "IVY-P023");
+  EXPECT_NE(paper.refusal().what.find("172.17.0.1, which b has itself"), std::string::npos)
+      << paper.refusal().what;
+  paper.options.master_addr.clear();
+  paper.options.interface = "docker0";
+  EXPECT_EQ(paper.refusal().id, "IVY-P023");
+  paper.options.interface.clear();
+  EXPECT_EQ(paper.master(), "10.0.0.1:30000");
+}
+
+TEST(PlanMasterTest, SkipsAddressesThatEveryHostHasBehindAGateway) {
+  Paper paper;
+  for (const char* name : {"a", "b"}) {
+    HostFacts& facts = paper.host(name);
+    facts.set_boot_id(name);
+    add_address(facts, "docker0", "172.17.0.1");
+    add_address(facts, "eth0", *name == 'a' ? "10.1.0.1" : "10.1.0.2");
+    paper.answers.back().peer_address = "192.0.2.1";
+  }
+  EXPECT_EQ(paper.master(), "10.1.0.1:30000");
+}
+
+TEST(PlanTest, RefusesOneMachineUnderTwoNames) {
+  Paper paper;
+  for (const char* name : {"node2", "10.77.0.2"}) {
+    HostFacts& facts = paper.host(name);
+    facts.set_boot_id("1");
+    facts.set_host_name("node2");
+    add_address(facts, "eth0", "10.0.0.1");
+  }
+  EXPECT_EQ(paper.refusal().id, "IVY-P038");
+  EXPECT_EQ(paper.refusal().what, "node2 and 10.77.0.2 are one machine");
+  for (Host& host : paper.options.hosts) host.fake = true;
+  paper.plan();
+  EXPECT_TRUE(paper.refusals.empty()) << "pretended hosts";
+  for (Host& host : paper.options.hosts) host.fake = false;
+  paper.answers[1].facts.set_user("guest");
+  paper.plan();
+  EXPECT_TRUE(paper.refusals.empty()) << "another user";
+  paper.answers[1].facts.clear_user();
+  add_address(paper.answers[1].facts, "eth1", "10.0.0.7");
+  paper.plan();
+  EXPECT_TRUE(paper.refusals.empty()) << "a container with a network of its own";
+}
+
 // ssh to a forwarded port of our own machine, as virtual machines are reached.
 TEST(PlanMasterTest, AHostBehindAForwardedPortIsReachedByAnAddressOfItsOwn) {
   TwoMachines paper;
   paper.answers[0].peer_address = "127.0.0.1";
   EXPECT_EQ(paper.master(), "10.0.0.1:30000");
   EXPECT_TRUE(paper.refusals.empty());
-  // The same machine by two names.
+  // A gateway's address, whose ports lead to the hosts.
+  paper.answers[0].peer_address = "192.0.2.1";
+  EXPECT_EQ(paper.master(), "10.0.0.1:30000");
+  EXPECT_TRUE(paper.refusals.empty());
+  paper.answers[0].peer_address = "127.0.0.1";
+  // The same machine by two names: its loopback would do, but not its devices.
   paper.answers[1].facts = paper.answers[0].facts;
   EXPECT_EQ(paper.master(), "127.0.0.1:30000");
-  EXPECT_TRUE(paper.refusals.empty());
+  EXPECT_EQ(paper.refusal().id, "IVY-P038");
 }
 
 TEST(PlanMasterTest, NoPortIsARefusal) {
