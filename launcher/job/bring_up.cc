@@ -278,6 +278,15 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
       : is_carried_by_slurm(job_.options, *host.host)
           ? "it must reach this machine: --iface NAME and --port-range A-B choose where it is "
             "awaited\nor allow more: --start-timeout"
+      : host.doing.find("login shell") != std::string::npos
+          ? "a start-up file of that account (.bashrc, .zshenv, config.fish) must not start "
+            "another "
+            "program: ssh " +
+                host.name() + " 'echo started' has to print it"
+      : host.doing.find("ControlMaster") != std::string::npos
+          ? "end that ssh (ps, kill), or do without it: --ssh-args '-o ControlPath=none'"
+      : host.doing.find("the SSH agent") != std::string::npos
+          ? "ssh-add -l has to answer; or unset SSH_AUTH_SOCK and name a key file in ~/.ssh/config"
       : host.on_this_host
           ? "allow more time: --start-timeout"
           : "try: ssh -o BatchMode=yes " + host.name() + " true, or allow more: --start-timeout";

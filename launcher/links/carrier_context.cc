@@ -14,6 +14,13 @@ namespace {
 // Lines of one kind before -v is needed to see more.
 constexpr int kNotesOfAKind = 3;
 
+// Logins of many hosts at once: each takes some milliseconds of processor time per step.
+constexpr int kBlockingThreads = 16;
+// Several hundred hosts may log in again at the same time.
+constexpr std::size_t kBlockingTasks = 4096;
+// Shorter delays are ordinary on network file systems.
+constexpr std::chrono::seconds kReportedWait{4};
+
 std::string key_of(const Host& host) {
   return host.user + "@" + host.name + ":" + std::to_string(host.port);
 }
@@ -113,8 +120,35 @@ boost::asio::thread_pool& CarrierContext::resolvers() {
   return *resolvers_;
 }
 
+BlockingPool& CarrierContext::blocking() {
+  if (!blocking_) {
+    const auto post = [this](std::function<void()> function) {
+      boost::asio::post(loop_, std::move(function));
+    };
+    BlockingPool::Limits limits;
+    limits.threads = kBlockingThreads;
+    limits.queued = kBlockingTasks;
+    blocking_ = std::make_unique<BlockingPool>(post, limits);
+  }
+  return *blocking_;
+}
+
 double CarrierContext::jitter() {
   return std::uniform_real_distribution<double>(0.5, 1.5)(random_);
+}
+
+Awaitable<void> wait_and_report(Sequence& sequence, CarrierContext& context, std::string host,
+                                std::string what, std::function<bool()> is_over,
+                                std::function<void(const Arrival<bool>&)> listen) {
+  std::chrono::seconds waited{0}, next = kReportedWait;
+  while (!is_over()) {
+    const std::optional<bool> arrived = co_await sequence.wait_at_most<bool>(next, listen);
+    if (arrived) continue;
+    waited += next;
+    next = waited;
+    context.note("waits", "note: " + host + " waits for " + what + ", " +
+                              std::to_string(waited.count()) + " s");
+  }
 }
 
 }  // namespace ivy

@@ -13,7 +13,9 @@
 #include <random>
 #include <set>
 #include <string>
+#include <type_traits>
 #include <typeindex>
+#include <utility>
 
 #include "launcher/links/agent_carrier.h"
 #include "launcher/links/agent_identity.h"
@@ -23,6 +25,7 @@
 #include "launcher/options/options.h"
 #include "launcher/streams/sequence.h"
 #include "proto/contract/remote_text.h"
+#include "proto/os/blocking.h"
 
 namespace ivy {
 
@@ -66,6 +69,8 @@ class CarrierContext {
   Slots& terminal() { return terminal_; }
   // Read when the first host needs it.
   Result<NodeUpload*> node_upload();
+  // Runs what may block: known_hosts, keys, the SSH agent, libssh's logins.
+  BlockingPool& blocking();
   // Where names are looked up, so that a slow name server delays only its own caller.
   boost::asio::thread_pool& resolvers();
   // A number in [0.5, 1.5) by which waits are spread.
@@ -123,6 +128,39 @@ class CarrierContext {
   std::function<void(const RemoteText&)> say_note_;
   std::minstd_rand random_;
   std::unique_ptr<boost::asio::thread_pool> resolvers_;
+  std::unique_ptr<BlockingPool> blocking_;
 };
+
+// Waits until `listen`'s function is called, unless is_over(). A wait of more than some seconds is
+// reported to the user ("node2 waits for the SSH agent at /tmp/agent, 4 s"), again whenever it has
+// doubled.
+Awaitable<void> wait_and_report(Sequence& sequence, CarrierContext& context, std::string host,
+                                std::string what, std::function<bool()> is_over,
+                                std::function<void(const Arrival<bool>&)> listen);
+
+// Runs work() on the context's pool and returns its result, as a step of a sequence; reports a long
+// wait as above. work() owns what it uses: it may outlive the caller.
+template <class Work>
+Awaitable<std::invoke_result_t<Work&>> call_blocking(Sequence& sequence, CarrierContext& context,
+                                                     std::string host, std::string what,
+                                                     BlockingPool::Duration deadline, Work work) {
+  using Answer = std::invoke_result_t<Work&>;
+  struct Slot {
+    std::optional<Answer> answer;
+    Arrival<bool> arrive;
+  };
+  const auto slot = std::make_shared<Slot>();
+  const auto done = [slot](Answer answer) {
+    slot->answer.emplace(std::move(answer));
+    if (const Arrival<bool> arrive = std::exchange(slot->arrive, {})) arrive(true);
+  };
+  context.blocking().run(what, deadline, std::move(work), done);
+  const std::function<bool()> is_over = [slot] { return slot->answer.has_value(); };
+  const std::function<void(const Arrival<bool>&)> listen = [slot](const Arrival<bool>& arrive) {
+    slot->arrive = arrive;
+  };
+  co_await wait_and_report(sequence, context, std::move(host), std::move(what), is_over, listen);
+  co_return std::move(*slot->answer);
+}
 
 }  // namespace ivy

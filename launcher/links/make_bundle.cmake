@@ -14,6 +14,13 @@ foreach(file IN LISTS FILES)
   list(APPEND names ${name})
 endforeach()
 list(SORT names)
+# Hosts compare the sizes at each start: the names, then what wc says of them.
+string(REPLACE ";" " " listed "${names}")
+execute_process(COMMAND sh -c "LC_ALL=C; export LC_ALL; echo $(wc -c ${listed})" WORKING_DIRECTORY ${directory}
+                OUTPUT_VARIABLE sizes COMMAND_ERROR_IS_FATAL ANY)
+file(WRITE ${directory}/sizes "${listed}\n${sizes}")
+list(APPEND names sizes)
+list(SORT names)
 execute_process(
   COMMAND tar --create --file=${OUT}.tar --format=ustar --sort=name --owner=0 --group=0
           --numeric-owner --mtime=@0 --directory=${directory} ${names}

@@ -25,12 +25,14 @@ constexpr std::int64_t kRateAfterNs = 500'000'000;
 constexpr std::size_t kNameDigits = 24;
 
 // Between the quotes stands nothing that any login shell expands there: no single quote, no '!', no
-// newline, and a backslash only before a digit or a letter. HASH is put in when the command is
-// made. Files in /tmp may be any user's: only files that are wholly ours are run, no links, below a
-// directory that no other user may enter. Else the script below makes it so, or passes it over.
+// newline, and a backslash only before a digit or a letter. HASH and REPAIR are put in when the
+// command is made. A copy is used only if its files have the sizes that the bundle lists: a disk
+// that was full or a power cut leaves shorter ones. Files in /tmp may be any user's: only files
+// that are wholly ours are run, no links, below a directory that no other user may enter. Else the
+// script below makes it so, or passes it over.
 constexpr std::string_view kRemoteCommand =
     "exec /bin/sh -c '"
-    "h=HASH; a=$(uname -m); u=$(id -u); "
+    "h=HASH; w=REPAIR; a=$(uname -m); u=$(id -u); "
     "k=$XDG_CACHE_HOME; case $k in /*) ;; *) k=$HOME/.cache;; esac; "
     "for b in \"$k/ivyrun\" /tmp/ivyrun-cache-$u "
     "/dev/shm/ivyrun-cache-$u; do "
@@ -38,15 +40,20 @@ constexpr std::string_view kRemoteCommand =
     "]; then "
     "if [ -h \"$b\" ] || [ -h \"$d\" ] || [ -h \"$f\" ]; then continue; fi; "
     "case $(ls -ld \"$b\") in drwx--[-S]--[-T]*) "
+    "l=; z=; { read -r l; read -r z; } 2> /dev/null < \"$d/sizes\"; "
+    "if [ -z \"$z\" ]; then w=1; fi; if [ \"$w\" ]; then continue; fi; "
+    "[ \"$(cd \"$d\" && echo $(LC_ALL=C wc -c $l 2> /dev/null < /dev/null))\" = \"$z\" ] || "
+    "{ w=1; continue; }; "
     "printf \"\\001ivy:ready\\n\"; exec \"$f\" relay;; esac; fi; done; "
-    "printf \"\\001ivy:need %s\\n\" \"$a\"; read -r n && eval \"$(head -c \"$n\")\"'";
+    "printf \"\\001ivy:need %s\\n\" \"$a${w:+ damaged}\"; read -r n && eval \"$(head -c \"$n\")\"'";
 
-// Runs with h, a, k and u of the command above. A candidate is refused when it is another user's or
-// a link (both are possible in /tmp), when programs may not run there, or when the bundle does not
-// fit (cat says so in plain words, a shell's own printf does not); each try reads the whole bundle
-// whatever becomes of it, so that the next try begins at its first byte. What arrived over a
-// connection that broke is kept under the host's own name, since several may share a home, and is
-// taken by one installation only: a rename. Not every tar says that a disk is full; cat does.
+// Runs with h, w, a, k and u of the command above; w is set if a copy there is not whole. A
+// candidate is refused when it is another user's or a link (both are possible in /tmp), when
+// programs may not run there, or when the bundle does not fit (cat says so in plain words, a
+// shell's own printf does not); each try reads the whole bundle whatever becomes of it, so that the
+// next try begins at its first byte. What arrived over a connection that broke is kept under the
+// host's own name, since several may share a home, and is taken by one installation only: a rename.
+// Not every tar says that a disk is full; cat does.
 constexpr std::string_view kInstallScript = R"script(
 umask 077
 why=
@@ -65,7 +72,7 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   t=$e
   e=$({ printf '#!/bin/sh\nexit 0\n' | cat > "$t/try" && chmod 700 "$t/try"; } 2>&1) || { x "$e"; continue; }
   e=$("$t/try" 2>&1) || { x "programs may not run there (${e##*: })"; continue; }
-  if [ ! -x "$d/ivy-node" ]; then
+  if [ "$w" ] || [ ! -x "$d/ivy-node" ]; then
     o=0
     if [ ! -h "$p" ] && [ -O "$p" ] && mv "$p" "$t/bundle" 2> /dev/null; then o=$(($(wc -c < "$t/bundle"))); fi
     [ "$o" -lt "$n" ] || { rm -f "$t/bundle"; o=0; }
@@ -76,6 +83,8 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
     [ "${e%% *}" = "$s" ] || { x "what arrived is not what was sent ($e)"; continue; }
     mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || { x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; continue; }
     e=$("$t/in/ivy-node" --version 2>&1) || { x "ivy-node does not run: $e"; continue; }
+    sync "$t"/in/* 2> /dev/null
+    [ -z "$w" ] || mv "$d" "$t/old" 2> /dev/null
     [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
     rm -rf "$d/in"
     [ -x "$d/ivy-node" ] || e=$(mv -f "$t"/in/* "$d/" 2>&1) || { x "$e"; continue; }
@@ -136,6 +145,9 @@ NodeUpload::NodeUpload(std::string directory, std::map<std::string, NodeBundle> 
       name_(name_of(by_architecture_)),
       remote_command_(kRemoteCommand) {
   remote_command_.replace(remote_command_.find("HASH"), 4, name_);
+  repairing_command_ = remote_command_;
+  remote_command_.replace(remote_command_.find("REPAIR"), 6, "");
+  repairing_command_.replace(repairing_command_.find("REPAIR"), 6, "1");
 }
 
 Result<NodeUpload> NodeUpload::load(const std::string& directory) {

@@ -53,6 +53,8 @@ class NodeUpload {
   // One line for any login shell (sh, csh, fish, zsh): no user data, the same for every host. It
   // runs the relay of this build, or asks for the install script.
   const std::string& remote_command() const { return remote_command_; }
+  // The same for a host whose copy did not run: puts the bundle there anew.
+  const std::string& repairing_command() const { return repairing_command_; }
   // The hash in the name of the bundle's directory on every host.
   const std::string& name() const { return name_; }
   // The bundle for `uname -m`'s answer. FailedPrecondition names the architecture that we lack,
@@ -70,6 +72,7 @@ class NodeUpload {
       by_architecture_;  // Without the content of those not asked for.
   std::string name_;
   std::string remote_command_;
+  std::string repairing_command_;
 };
 
 }  // namespace ivy

@@ -73,8 +73,11 @@ std::string RemoteEntry::sending(std::size_t unsent) {
   return moved.empty() ? "" : "sending ivy-node (" + moved + ")";
 }
 
-void RemoteEntry::need(const std::string& architecture, Step& step) {
-  if (request_.reattach) {
+// asked: "x86_64", or "x86_64 damaged" if files of the copy there are missing or cut off.
+void RemoteEntry::need(const std::string& asked, Step& step) {
+  const std::string architecture = asked.substr(0, asked.find(' '));
+  const bool is_damaged = architecture.size() < asked.size();
+  if (request_.reattach && !is_damaged) {
     // Nothing of ours is on that host any more, so neither is a supervisor of this build.
     step.failed = LinkDown{LinkFailure::kNoSuchJob, "ivy-node has been removed from the host", ""};
     return;
@@ -86,7 +89,7 @@ void RemoteEntry::need(const std::string& architecture, Step& step) {
   }
   bundle_ = *bundle;
   step.send += NodeUpload::install_script(*bundle_);
-  step.progress = "ivy-node is not there yet";
+  step.progress = is_damaged ? "ivy-node is damaged there" : "ivy-node is not there yet";
 }
 
 LinkDown RemoteEntry::failure(const std::string& text) const {

@@ -43,7 +43,7 @@ class RemoteEntry {
 
  private:
   void apply(const GreetingEvent& event, Step& step);
-  void need(const std::string& architecture, Step& step);
+  void need(const std::string& asked, Step& step);
   void send_from(const std::string& offset, Step& step);
   LinkDown failure(const std::string& text) const;
 

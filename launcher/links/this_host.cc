@@ -6,10 +6,12 @@
 #include <strings.h>
 #include <unistd.h>
 
+#include <map>
 #include <memory>
-#include <sstream>
+#include <mutex>
 
 #include "launcher/options/hosts.h"
+#include "proto/contract/text.h"
 #include "proto/os/files.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
@@ -55,18 +57,20 @@ bool name_server_says_own(const std::string& name) {
 
 }  // namespace
 
-std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::string_view name) {
-  std::vector<std::string> found;
-  std::istringstream lines{std::string(text)};
-  for (std::string line; std::getline(lines, line);) {
-    std::istringstream words(line.substr(0, line.find('#')));
-    std::string address;
-    words >> address;
-    for (std::string word; words >> word;) {
-      if (equal_names(word, name)) found.push_back(address);
-    }
+std::set<std::string> own_names(std::string_view hosts_file,
+                                const std::function<bool(const std::string&)>& is_own) {
+  std::set<std::string> names;
+  std::map<std::string, bool, std::less<>> known;  // Several lines may have one address.
+  while (!hosts_file.empty()) {
+    const std::string_view line = take_part(hosts_file, '\n');
+    const std::vector<std::string_view> words = words_of(line.substr(0, line.find('#')));
+    if (words.empty()) continue;
+    const auto [entry, is_new] = known.try_emplace(std::string(words.front()), false);
+    if (is_new) entry->second = is_own(entry->first);
+    if (!entry->second) continue;
+    for (std::size_t i = 1; i < words.size(); ++i) names.insert(lower_case(words[i]));
   }
-  return found;
+  return names;
 }
 
 bool is_own_address(const std::string& numeric) {
@@ -75,19 +79,36 @@ bool is_own_address(const std::string& numeric) {
   return is_loopback(address) || on_own_interface(address);
 }
 
+namespace {
+
+// The names that /etc/hosts gives to this machine. The file is read once: it may have thousands of
+// lines, and there may be thousands of hosts to compare. The first use is before any host is
+// dialled.
+const std::set<std::string>& own_names_in_hosts_file() {
+  static const std::set<std::string> names =
+      own_names(read_file("/etc/hosts", kMaxHostsFileBytes).value_or(""), is_own_address);
+  return names;
+}
+
+}  // namespace
+
 bool is_own_name(const std::string& name) {
   if (equal_names(name, "localhost")) return true;
   const std::string own = own_host_name();
   if (own.empty()) return false;
   if (equal_names(name, own)) return true;
-  const std::string hosts = read_file("/etc/hosts", kMaxHostsFileBytes).value_or("");
-  for (const std::string& address : addresses_in_hosts_file(hosts, name)) {
-    if (is_own_address(address)) return true;
-  }
+  if (own_names_in_hosts_file().contains(lower_case(name))) return true;
   // node1 and node1.cluster may be one machine, or two in two domains: only the addresses tell. No
   // other name is looked up here: a slow name server must not delay hosts that have nothing to do
   // with this one.
-  return equal_names(first_label(name), first_label(own)) && name_server_says_own(name);
+  if (!equal_names(first_label(name), first_label(own))) return false;
+  // Asked once: a redial must not wait for a name server.
+  static std::mutex mutex;
+  static std::map<std::string, bool> answers;
+  const std::lock_guard lock(mutex);
+  const auto [answer, is_new] = answers.try_emplace(name, false);
+  if (is_new) answer->second = name_server_says_own(name);
+  return answer->second;
 }
 
 namespace {

@@ -3,16 +3,19 @@
 // that one question.
 #pragma once
 
+#include <functional>
+#include <set>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "launcher/options/hosts.h"
 
 namespace ivy {
 
-// Numeric addresses that a hosts file gives for a name (case does not matter). Pure.
-std::vector<std::string> addresses_in_hosts_file(std::string_view text, std::string_view name);
+// Names, in lower case, that a hosts file gives to the addresses for which is_own() returns true.
+// Asks once for each address. Pure.
+std::set<std::string> own_names(std::string_view hosts_file,
+                                const std::function<bool(const std::string&)>& is_own);
 
 // 127.x, ::1, "localhost", or an address of one of our interfaces. A scope ("%eth0") is ignored.
 bool is_own_address(const std::string& numeric);

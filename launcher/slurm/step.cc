@@ -34,7 +34,7 @@ constexpr std::string_view kMarker = "\001ivy:";
 // none.
 constexpr std::string_view kScript = R"script(
 a=$(uname -m); u=$(id -u)
-k=$XDG_CACHE_HOME
+k=$XDG_CACHE_HOME w=
 case $k in /*) ;; *) k=$HOME/.cache ;; esac
 dial() {
   [ -z "${IVY_LD_LIBRARY_PATH-}" ] || export LD_LIBRARY_PATH="$IVY_LD_LIBRARY_PATH"
@@ -47,6 +47,8 @@ for b in "$k/ivyrun" "/tmp/ivyrun-cache-$u" "/dev/shm/ivyrun-cache-$u"; do
   d=$b/$h-$a f=$b/$h-$a/ivy-node
   if [ -x "$f" ] && [ -O "$b" ] && [ -O "$d" ] && [ -O "$f" ]; then
     if [ -h "$b" ] || [ -h "$d" ] || [ -h "$f" ]; then continue; fi
+    l= z=; { read -r l; read -r z; } 2> /dev/null < "$d/sizes"
+    [ "$z" ] && [ "$(cd "$d" && echo $(LC_ALL=C wc -c $l 2> /dev/null < /dev/null))" = "$z" ] || { w=1; continue; }
     case $(ls -ld "$b") in drwx--[-S]--[-T]*) dial "$f" ;; esac
   fi
 done
@@ -60,7 +62,7 @@ while read -r w m n s c; do
 done
 )script";
 
-// Runs with z and with a, h, k, n, s, tried and u of the script above. Reads the bundle once,
+// Runs with z and with a, h, k, n, s, tried, u and w of the script above. Reads the bundle once,
 // whatever becomes of it; a directory in which it cannot be put is not tried again. A candidate is
 // refused when it is another user's or a link, and when programs may not run there.
 constexpr std::string_view kInstallScript = R"script(
@@ -95,6 +97,8 @@ fi
 if [ -n "$t" ]; then mkdir "$t/in" && chmod 700 "$t/bundle" && e=$(cd "$t/in" && ../bundle "$z" < ../bundle 2>&1 | tar -xof - 2>&1) || x "$(cat "$t/bundle" 2>&1 > "$t/more") $e"; fi
 if [ -n "$t" ]; then e=$("$t/in/ivy-node" --version 2>&1) || x "ivy-node does not run: $e"; fi
 if [ -n "$t" ]; then
+  sync "$t"/in/* 2> /dev/null
+  [ -z "$w" ] || mv "$d" "$t/old" 2> /dev/null
   [ -d "$d" ] || mv "$t/in" "$d" 2> /dev/null
   rm -rf "$d/in"
   [ -x "$d/ivy-node" ] || mv -f "$t"/in/* "$d/" 2> /dev/null

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from launching import seconds, wait_until
+from launching import BIN, seconds, wait_until
 
 HELLO = ("sh", "-c", "echo started")
 
@@ -33,7 +33,7 @@ def test_unknown_host(hosts):
 def test_all_bad_hosts_are_named_at_once(hosts):
     done = hosts.run("-H", "node2,nosuch[1-3],node3", *HELLO)
     refused(done, 120, r"3 of 5 hosts", r"nosuch\[1-3\], name lookup",
-            r"cannot resolve nosuch\[1-3\]: no such name\n")
+            r"cannot resolve nosuch1: no such name\n")
 
 
 def test_unreachable_host(hosts):
@@ -318,3 +318,16 @@ def test_more_environment_than_a_message_takes(local):
         flags += ["--env-file", local.file(f"{file}.env", lines)]
     refused(local.run("-n", "2", *flags, *HELLO), 2, r"take 9\d{6} bytes; the limit is 8388608",
             "fix:.*--env-file")
+
+
+# ---- accounts ------------------------------------------------------------------------------------
+
+def test_a_uid_without_a_name_is_named(hosts):
+    """As in a container that runs as any uid."""
+    uid = ["setpriv", "--reuid", "12345", "--regid", "12345", "--clear-groups"]
+    words = ["env", "HOME=/tmp", "IVY_CONFIG=none", f"{BIN}/ivyrun", "--transport", "ssh", "-H", "node2", "-n", "1",
+             "true"]
+    done = hosts.run_on(1, *uid, *words)
+    assert done.code == 120, done
+    assert "uid 12345 has no name on this machine, so the account on node2 is not known" in done.err_text, done
+    assert "write USER@node2" in done.err_text, done

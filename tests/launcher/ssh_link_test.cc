@@ -3,11 +3,15 @@
 #include <netinet/in.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/write.hpp>
 #include <cstdint>
+#include <cstring>
 #include <ctime>
 #include <filesystem>
 #include <fstream>
@@ -551,6 +555,199 @@ TEST_F(SshLinkTest, AServerThatHangsUpIsTriedFiveTimes) {
   // What is wrong more often stands first.
   EXPECT_TRUE(probe.down->fix.starts_with("is it an SSH server")) << probe.story();
   EXPECT_EQ(visitors, 5);
+}
+
+// Accepts connections and says nothing, as an agent that was forwarded from a laptop that sleeps.
+class SilentAgent {
+ public:
+  explicit SilentAgent(const std::string& path) {
+    sockaddr_un address{};
+    address.sun_family = AF_UNIX;
+    std::strncpy(address.sun_path, path.c_str(), sizeof address.sun_path - 1);
+    fd_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const sockaddr*>(&address), sizeof address), 0) << path;
+    listen(fd_, 16);
+    setenv("SSH_AUTH_SOCK", path.c_str(), 1);
+  }
+  ~SilentAgent() {
+    unsetenv("SSH_AUTH_SOCK");
+    close(fd_);
+  }
+
+ private:
+  int fd_ = -1;
+};
+
+// The longest time between two turns of the loop.
+class LoopWatch {
+ public:
+  explicit LoopWatch(boost::asio::io_context& loop) : timer_(loop) { tick(); }
+  std::chrono::milliseconds longest() const { return longest_; }
+
+ private:
+  void tick() {
+    const auto now = std::chrono::steady_clock::now();
+    if (last_ != std::chrono::steady_clock::time_point())
+      longest_ =
+          std::max(longest_, std::chrono::duration_cast<std::chrono::milliseconds>(now - last_));
+    last_ = now;
+    timer_.expires_after(std::chrono::milliseconds(20));
+    timer_.async_wait([this](const boost::system::error_code& error) {
+      if (!error) tick();
+    });
+  }
+  boost::asio::steady_timer timer_;
+  std::chrono::steady_clock::time_point last_;
+  std::chrono::milliseconds longest_{0};
+};
+
+TEST_F(SshLinkTest, ASilentAgentStopsNeitherTheLoopNorTheLogin) {
+  const SilentAgent agent(remote_.root() / "agent");
+  // The wrong key comes first, then the agent; the client has the right key.
+  shell("cd " + remote_.root().string() + " && ssh-keygen -q -t ed25519 -N '' -f wrong_key");
+  std::ofstream(remote_.root() / "ssh_config", std::ios::app)
+      << "  IdentityFile " << (remote_.root() / "wrong_key").string() << "\n";
+  std::vector<std::string> notes;
+  ASSERT_TRUE(remote_.start());
+  context_ = std::make_shared<CarrierContext>(loop_, options_, NodeProgram{remote_.node_binary()});
+  context_->set_note_handler([&](const RemoteText& note) { notes.push_back(note.line()); });
+  LoopWatch watch(loop_);
+  // The right key is tried first: the agent is not needed.
+  LinkProbe by_key;
+  open(by_key);
+  expect_up(by_key, "ssh");
+  EXPECT_FALSE(by_key.said("SSH agent")) << by_key.story();
+  link_.reset();
+  // The server takes no key of a file, so only the agent's are left.
+  std::filesystem::rename(remote_.root() / "user_key.pub", remote_.root() / "hidden.pub");
+  LinkProbe by_agent;
+  link_ = make(by_agent, 0);
+  link_->open(OpenRequest{kJob, 5, false});
+  ASSERT_TRUE(run_until(
+      loop_, [&] { return by_agent.up || by_agent.down; }, std::chrono::seconds(40)))
+      << by_agent.story();
+  const std::string name = "the SSH agent at " + (remote_.root() / "agent").string();
+  EXPECT_TRUE(by_agent.said("waiting for " + name)) << by_agent.story();
+  expect_down(by_agent, LinkFailure::kAuthentication, name + " did not answer for 10 s",
+              "ssh-add -l");
+  ASSERT_FALSE(notes.empty());
+  EXPECT_EQ(notes.front(), "note: 127.0.0.1 waits for " + name + ", 4 s");
+  EXPECT_LT(watch.longest(), test::stretched(std::chrono::seconds(2)));
+}
+
+TEST_F(SshLinkTest, AControlMasterThatHangsIsNamed) {
+  // A stopped master's socket accepts and says nothing, just as this.
+  const std::string path = remote_.root() / "master";
+  const SilentAgent master(path);
+  unsetenv("SSH_AUTH_SOCK");
+  remote_.write_config("ControlPath " + path);
+  options_.ssh_command = {"ssh"};
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  link_ = make(probe);
+  link_->open(OpenRequest{kJob, 5, false});
+  EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.said("ControlMaster at " + path); }))
+      << probe.story();
+  EXPECT_FALSE(probe.up.has_value()) << probe.story();
+}
+
+TEST_F(SshLinkTest, ClosingWhileAnAgentIsSilentCallsNobody) {
+  const SilentAgent agent(remote_.root() / "agent");
+  ASSERT_TRUE(remote_.start());
+  std::filesystem::rename(remote_.root() / "user_key.pub", remote_.root() / "hidden.pub");
+  LinkProbe probe;
+  link_ = make(probe);
+  link_->open(OpenRequest{kJob, 5, false});
+  ASSERT_TRUE(run_until(loop_, [&] { return probe.said("waiting for the SSH agent"); }))
+      << probe.story();
+  link_.reset();
+  context_.reset();
+  loop_.restart();
+  loop_.run_for(std::chrono::milliseconds(50));
+  EXPECT_FALSE(probe.up || probe.down) << probe.story();
+}
+
+// The home may be on a file system that stalls together with the network.
+TEST_F(SshLinkTest, ARedialReadsNoFiles) {
+  ASSERT_TRUE(remote_.start());
+  LinkProbe first;
+  open(first);
+  expect_up(first, "ssh");
+  link_.reset();
+  for (const char* name : {"known_hosts", "user_key", "ssh_config"})
+    std::filesystem::remove(remote_.root() / name);
+  shell("mkfifo " + (remote_.root() / "known_hosts").string() + " " +
+        (remote_.root() / "user_key").string() + " " + (remote_.root() / "ssh_config").string());
+  LinkProbe again;
+  open(again, false, 1);
+  expect_up(again, "ssh");
+}
+
+TEST_F(SshLinkTest, ARedialRefusesAnotherHostKey) {
+  ASSERT_TRUE(remote_.start());
+  LinkProbe first;
+  open(first);
+  expect_up(first, "ssh");
+  link_.reset();
+  ASSERT_TRUE(remote_.restart_with_another_key());
+  LinkProbe again;
+  open(again, true, 1);
+  expect_down(again, LinkFailure::kHostKey, "not the one of this job's first login",
+              "another machine");
+}
+
+TEST_F(SshLinkTest, ADamagedCopyIsSentAnew) {
+  ASSERT_TRUE(remote_.start());
+  LinkProbe first;
+  open(first);
+  expect_up(first, "ssh");
+  link_.reset();
+  // Cut off, as by a full disk.
+  shell("for f in " + remote_.home().string() +
+        "/.cache/ivyrun/*/ivy-node; do truncate -s 20 $f; done");
+  LinkProbe cut;
+  open(cut);
+  expect_up(cut, "ssh");
+  EXPECT_TRUE(cut.said("ivy-node is damaged there")) << cut.story();
+  EXPECT_TRUE(cut.said("sending ivy-node")) << cut.story();
+  link_.reset();
+  // The right length and wrong content, as after a power cut: only a start shows it.
+  shell("for f in " + remote_.home().string() +
+        "/.cache/ivyrun/*/ivy-node; do n=$(wc -c < $f); { printf '#!/bin/sh\nexit 9\n'; "
+        "head -c $n /dev/zero; } | head -c $n > $f.new; chmod 700 $f.new; mv $f.new $f; done");
+  LinkProbe wrong;
+  open(wrong);
+  ASSERT_TRUE(run_until(loop_, [&] { return wrong.down.has_value(); })) << wrong.story();
+  expect_down(wrong, LinkFailure::kBroken, "ended before it said anything", ".cache/ivyrun");
+  LinkProbe repaired;
+  open(repaired, false, 1);
+  expect_up(repaired, "ssh");
+  EXPECT_TRUE(repaired.said("sending ivy-node")) << repaired.story();
+}
+
+TEST_F(SshLinkTest, AShellThatStartsSomethingElseIsNamed) {
+  std::ofstream(remote_.home() / ".bashrc") << "exec sleep 20\n";
+  ASSERT_TRUE(remote_.start());
+  LinkProbe probe;
+  link_ = make(probe);
+  link_->open(OpenRequest{kJob, 5, false});
+  EXPECT_TRUE(run_until(loop_, [&] { return probe.up || probe.down || probe.said("login shell"); }))
+      << probe.story();
+  if (probe.up) GTEST_SKIP() << "the login shell does not read .bashrc";
+  EXPECT_TRUE(probe.said("the login shell there has not started our command yet")) << probe.story();
+}
+
+// OpenSSH 9.8 and later turns an address away for a while after failed logins.
+TEST_F(SshLinkTest, APenaltyIsNamed) {
+  using tcp = boost::asio::ip::tcp;
+  tcp::acceptor listener(loop_,
+                         tcp::endpoint(boost::asio::ip::address_v4::loopback(), remote_.port()));
+  listener.async_accept([](const boost::system::error_code& error, tcp::socket socket) {
+    if (!error) boost::asio::write(socket, boost::asio::buffer("Not allowed at this time\r\n", 26));
+  });
+  LinkProbe probe;
+  open(probe, false, 1);
+  expect_down(probe, LinkFailure::kRefused, "Not allowed at this time", "PerSourcePenalty");
 }
 
 TEST_F(SshLinkTest, ClosingAtAnyMomentCallsNobody) {

@@ -82,14 +82,26 @@ SshTestHost::SshTestHost() {
 
 SshTestHost::~SshTestHost() {
   unsetenv("IVY_SSH_CONFIG");
-  if (sshd_ > 0) {
-    // Its sessions are in its process group, too, except those that made one of their own; they end
-    // with their connections.
-    kill(-sshd_, SIGKILL);
-    waitpid(sshd_, nullptr, 0);
-  }
+  stop();
   std::error_code ignored;
   std::filesystem::remove_all(root_, ignored);
+}
+
+void SshTestHost::stop() {
+  if (sshd_ <= 0) return;
+  // Its sessions are in its process group, too, except those that made one of their own; they end
+  // with their connections.
+  kill(-sshd_, SIGKILL);
+  waitpid(sshd_, nullptr, 0);
+  sshd_ = -1;
+}
+
+bool SshTestHost::restart_with_another_key() {
+  stop();
+  std::filesystem::remove(root_ / "host_key");
+  return shell("ssh-keygen -q -t ed25519 -N '' -f " + (root_ / "host_key").string() +
+               " < /dev/null > /dev/null") &&
+         start();
 }
 
 bool SshTestHost::start(const Choices& choices) {

@@ -28,6 +28,8 @@ class SshTestHost {
   // Starts sshd and waits until it answers. False when it does not.
   bool start(const Choices& choices);
   bool start() { return start(Choices{}); }
+  // As if another machine answered at this address.
+  bool restart_with_another_key();
 
   std::uint16_t port() const { return port_; }
   std::filesystem::path home() const { return root_ / "home"; }
@@ -44,6 +46,8 @@ class SshTestHost {
   int bundles_in_home() const;
 
  private:
+  void stop();
+
   std::filesystem::path root_;
   std::uint16_t port_ = 0;
   pid_t sshd_ = -1;

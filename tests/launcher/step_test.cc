@@ -151,6 +151,12 @@ TEST(StepShell, RunsWhatIsOursAndNothingBehindALink) {
   std::filesystem::permissions(cache, std::filesystem::perms{0700});
   std::ofstream(build / "ivy-node") << "#!/bin/sh\nprintf 'ran %s' \"$1\"\n";
   std::filesystem::permissions(build / "ivy-node", std::filesystem::perms{0755});
+  const auto write_size = [&](std::uintmax_t bytes) {
+    std::ofstream(build / "sizes") << "ivy-node\n" << bytes << " ivy-node\n";
+  };
+  write_size(std::filesystem::file_size(build / "ivy-node") + 1);
+  EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos) << "it was cut off";
+  write_size(std::filesystem::file_size(build / "ivy-node"));
   EXPECT_EQ(run_step_script(home), "ran dial");
   std::filesystem::permissions(cache, std::filesystem::perms{0770});
   EXPECT_NE(run_step_script(home).find("ivy:need"), std::string::npos) << "others may write there";

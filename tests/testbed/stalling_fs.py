@@ -277,23 +277,26 @@ def main():
 
 
 class Stalling:
-    """The file system as a context manager; `prefix` is a command that enters a test host.
+    """The file system as a context manager.
 
-        with Stalling(tmp / "backing", tmp / "mounted", prefix=enter(2)) as home:
+        with Stalling(tmp / "backing", tmp / "mounted") as home:
             home.stall()      # From here on each request waits...
             home.go_on()      # ...until here.
+
+    On a test host: `prefix` is a command that enters it, `program` this file as it sees it, and `outside` turns
+    its paths into those of this machine.
     """
 
-    def __init__(self, backing, mount_point, *, prefix=(), seconds=None):
+    def __init__(self, backing, mount_point, *, prefix=(), program=os.path.abspath(__file__), outside=str):
         self.backing, self.mount_point = str(backing), str(mount_point)
-        self.flag = self.backing.rstrip("/") + ".stalls"
-        self.words = [*prefix, sys.executable, "-B", os.path.abspath(__file__), self.backing, self.mount_point,
-                      self.flag] + ([str(seconds)] if seconds is not None else [])
+        flag = self.backing + ".stalls"
+        self.flag, self.outside = outside(flag), outside
+        self.words = [*prefix, "/usr/bin/python3", "-B", program, self.backing, self.mount_point, flag]
         self.process = None
 
     def __enter__(self):
-        os.makedirs(self.backing, exist_ok=True)
-        os.makedirs(self.mount_point, exist_ok=True)
+        for directory in (self.backing, self.mount_point):
+            os.makedirs(self.outside(directory), exist_ok=True)
         self.process = subprocess.Popen(self.words, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
         assert self.process.stdout.readline() == b"ready\n", "the stalling file system did not start"
         return self

@@ -44,13 +44,26 @@ std::string known_hosts_name(const SshTarget& target) {
 
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
                      AskChoice ask, const std::vector<std::string>& options) {
-  std::string command = "ssh";
-  if (ask == AskChoice::kNeverAsk) command += " -o BatchMode=yes";
-  for (const std::string& option : options) command += " -o " + option;
-  if (!config_path.empty()) command += " -F " + config_path;
-  if (port != 0) command += " -p " + std::to_string(port);
-  if (!host.user.empty()) command += " -l " + host.user;
-  return command + " " + host.name + " true";
+  std::vector<std::string> all;
+  if (ask == AskChoice::kNeverAsk) all.emplace_back("BatchMode=yes");
+  all.insert(all.end(), options.begin(), options.end());
+  return ssh_run(host, port, config_path, all, "true");
+}
+
+std::string ssh_run(const Host& host, std::uint16_t port, const std::string& config_path,
+                    const std::vector<std::string>& options, const std::string& command) {
+  std::string words = "ssh";
+  for (const std::string& option : options) words += " -o " + option;
+  if (!config_path.empty()) words += " -F " + config_path;
+  if (port != 0) words += " -p " + std::to_string(port);
+  if (!host.user.empty()) words += " -l " + host.user;
+  return words + " " + host.name + " " + command;
+}
+
+std::string mute_agent_fix() {
+  return "ssh-add -l must list your keys; or unset SSH_AUTH_SOCK, and name a key file: "
+         "IdentityFile in "
+         "~/.ssh/config";
 }
 
 LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
@@ -67,6 +80,11 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
                      (key.known_fingerprint.empty() ? "another" : key.known_fingerprint);
       down.fix = "if the change is expected: ssh-keygen -R '" + known_hosts_name(target) + "' -f " +
                  target.known_hosts + "\nthen: " + try_it;
+      break;
+    case SshHostKey::Verdict::kReplaced:
+      down.message = "the host key is not the one of this job's first login: it showed " + shown +
+                     ", and before " + key.known_fingerprint;
+      down.fix = "another machine answers under this name: " + try_it;
       break;
     case SshHostKey::Verdict::kUnreadable:
       down.message = "the host key cannot be compared with " + target.known_hosts;

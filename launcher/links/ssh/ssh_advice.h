@@ -20,6 +20,13 @@ enum class AskChoice { kMayAsk, kNeverAsk };
 std::string ssh_true(const Host& host, std::uint16_t port, const std::string& config_path,
                      AskChoice ask, const std::vector<std::string>& options = {});
 
+// The same with another command, which prints or ends differently.
+std::string ssh_run(const Host& host, std::uint16_t port, const std::string& config_path,
+                    const std::vector<std::string>& options, const std::string& command);
+
+// What to do about an SSH agent that does not answer.
+std::string mute_agent_fix();
+
 // The host's key is not in known_hosts, or not the one that is there.
 LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHostKey& key,
                           const std::string& config_path);

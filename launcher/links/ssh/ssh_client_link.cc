@@ -1,10 +1,12 @@
 #include "launcher/links/ssh/ssh_client_link.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
 #include "launcher/links/address_lookup.h"
 #include "launcher/links/ssh/ssh_advice.h"
+#include "launcher/links/ssh/ssh_agent.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -15,6 +17,8 @@ namespace {
 constexpr std::chrono::seconds kEntryTimeout{90};
 // How often it is looked at whether the bundle moves.
 constexpr std::chrono::seconds kLook{1};
+// A login by a connection that is there already takes less.
+constexpr std::chrono::seconds kMasterPatience{5};
 // After its output ended: how long its exit code and last words are waited for.
 constexpr std::chrono::milliseconds kLastWordsTimeout{500};
 
@@ -72,15 +76,15 @@ void SshClientLink::open(const OpenRequest& request) {
 }
 
 Awaitable<void> SshClientLink::run() {
-  const Result<NodeUpload*> upload = ssh().upload();
+  const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
+  co_await leave_mute_agent();
   co_await tell("ssh client: connecting");
   const Result<Addresses> addresses =
       co_await addresses_of(sequence_, context_->resolvers(), target_.host_name);
   const PeerAddresses route = addresses.ok() ? route_to(*addresses) : PeerAddresses{};
   up_.carrier = Carrier::kSshClient;
-  up_.remote_command = (*upload)->remote_command();
   up_.peer_address = route.peer;
   up_.local_address = route.local;
   if (const Result<void> started = start_client(**upload); !started) {
@@ -97,10 +101,28 @@ Awaitable<void> SshClientLink::run() {
   fail(end_reason());
 }
 
+// The client would wait for ever for an agent that accepts and is silent.
+Awaitable<void> SshClientLink::leave_mute_agent() {
+  const std::string path = ssh_agent_path(target_);
+  const std::vector<std::string>& command = context_->options().ssh_command;
+  const bool is_ssh = command.empty() || is_ssh_program(command.front());
+  if (!is_ssh || path.empty()) co_return;
+  co_await tell("ssh client: waiting for the SSH agent at " + path);
+  const bool is_redial = request_.reattach || request_.again;
+  const Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, is_redial);
+  if (agent.ok() || agent.error().code != Code::kDeadlineExceeded) co_return;
+  agent_mute_ = agent.error().message;
+  const std::string option = "IdentityAgent=none";
+  if (std::find(target_.client_options.begin(), target_.client_options.end(), option) ==
+      target_.client_options.end())
+    target_.client_options.push_back(option);
+}
+
 // Until the relay speaks or the client's output has ended. False: it does not get on.
 Awaitable<bool> SshClientLink::enter_relay() {
   const auto stir = [this](const Arrival<bool>& arrive) { stirred_ = arrive; };
   std::size_t unwritten = 0;
+  std::chrono::nanoseconds patience = kMasterPatience;
   while (!entry_->is_up() && !output_ended_) {
     co_await sequence_.wait_at_most<bool>(kLook, stir);
     const std::size_t left = pump_->unwritten();
@@ -108,6 +130,13 @@ Awaitable<bool> SshClientLink::enter_relay() {
     if (std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= kEntryTimeout) co_return false;
     const std::string moved = entry_->sending(left);
     if (!moved.empty()) co_await tell(moved);
+    // A client hands its session to a master that was stopped, and waits for it for ever.
+    const bool is_mute = !has_heard_ && error_text_.empty() && !target_.control_path.empty();
+    if (is_mute && std::chrono::nanoseconds(monotonic_ns() - moved_at_ns_) >= patience) {
+      patience = std::chrono::nanoseconds::max();
+      co_await tell("ssh client: no answer, perhaps because its ControlMaster at " +
+                    target_.control_path + " hangs");
+    }
   }
   co_return true;
 }
@@ -126,9 +155,10 @@ Awaitable<void> SshClientLink::await_end() {
 
 Result<void> SshClientLink::start_client(NodeUpload& upload) {
   entry_.emplace(upload, request_, host_.name);
+  up_.remote_command = ssh().command_for(upload, host_);
   ChildRequest request;
   request.arguments = ssh_client_command(context_->options(), host_, target_, ssh().config_path(),
-                                         upload.remote_command());
+                                         up_.remote_command);
   // A program of the user's own may need all of the user's variables.
   if (!is_ssh_program(request.arguments.front()))
     request.environment = environment_texts(environment_of(environ));
@@ -159,8 +189,12 @@ void SshClientLink::start_pumps(PipedChild client) {
 }
 
 void SshClientLink::take(std::string_view bytes) {
-  if (entry_->is_past()) return reports_.bytes(bytes);
+  if (entry_->is_past()) {
+    has_spoken_ = true;
+    return reports_.bytes(bytes);
+  }
   moved_at_ns_ = monotonic_ns();
+  has_heard_ = true;
   const RemoteEntry::Step step = entry_->feed(bytes);
   if (!step.progress.empty()) reports_.progress(step.progress);
   if (!step.send.empty()) pump_->write(step.send);
@@ -169,12 +203,14 @@ void SshClientLink::take(std::string_view bytes) {
     stirred_(true);
     reports_.up(up_);
   }
+  has_spoken_ = has_spoken_ || !step.bytes.empty() || step.failed;
   if (!step.bytes.empty()) reports_.bytes(step.bytes);
   if (step.failed) fail(*step.failed);
 }
 
 LinkDown SshClientLink::end_reason() {
   const bool was_up = entry_->is_up();
+  if (was_up) ssh().mark_damaged(host_, !has_spoken_);
   const std::string said = telling_line(error_text_);
   const std::string noise = last_line(entry_->noise());
   LinkFailure failure = was_up ? LinkFailure::kBroken : classify_client_failure(error_text_);
@@ -188,6 +224,12 @@ LinkDown SshClientLink::end_reason() {
     down.message += " (" + describe(*status) + ")";
   }
   if (was_up) down.fix.clear();
+  if (!was_up && !agent_mute_.empty()) {
+    down.message += " (" + agent_mute_ + ")";
+    down.fix = mute_agent_fix();
+    // The agent may answer when the owner dials again.
+    if (request_.reattach || request_.again) down.failure = LinkFailure::kUnreachable;
+  }
   return down;
 }
 

@@ -37,6 +37,7 @@ class SshClientLink : public SequencedLink {
  private:
   SshState& ssh() const { return *context_->part<SshState>(); }
   Awaitable<void> run();
+  Awaitable<void> leave_mute_agent();
   Awaitable<bool> enter_relay();
   Awaitable<void> await_end();
   Result<void> start_client(NodeUpload& upload);
@@ -48,7 +49,7 @@ class SshClientLink : public SequencedLink {
 
   const std::shared_ptr<CarrierContext> context_;
   const Host host_;
-  const SshTarget target_;
+  SshTarget target_;
   Slots::Ticket place_;
   LinkUp up_;
   std::optional<RemoteEntry> entry_;
@@ -56,6 +57,9 @@ class SshClientLink : public SequencedLink {
   std::shared_ptr<DescriptorPump> pump_;
   std::shared_ptr<DescriptorPump> error_pump_;
   std::string error_text_;
+  std::string agent_mute_;   // Not empty: the SSH agent does not answer, in words.
+  bool has_spoken_ = false;  // The relay has.
+  bool has_heard_ = false;   // The far end has sent anything.
   bool owes_drained_ = false;
   bool output_ended_ = false;
   std::uint64_t moved_at_ns_ = 0;

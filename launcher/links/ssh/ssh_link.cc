@@ -1,8 +1,11 @@
 #include "launcher/links/ssh/ssh_link.h"
 
+#include <unistd.h>
+
 #include <utility>
 
 #include "launcher/links/ssh/ssh_advice.h"
+#include "launcher/links/ssh/ssh_agent.h"
 #include "launcher/links/ssh/ssh_client_link.h"
 #include "launcher/links/tcp_dial.h"
 #include "proto/contract/log.h"
@@ -17,6 +20,11 @@ constexpr std::chrono::seconds kHandshakeTimeout{30};
 constexpr int kMaxTries = 5;
 constexpr int kMaxRefusedTries = 3;
 constexpr std::chrono::milliseconds kFirstBackoff{150};
+// sshd 9.8 and later enforces a penalty from 15 s on.
+constexpr std::chrono::seconds kPenaltyPause{16};
+// An agent that listed its keys and did not sign is left alone this long.
+constexpr std::chrono::seconds kMuteAgentTime{10};
+constexpr std::chrono::seconds kMuteAgentPause{1};
 
 }  // namespace
 
@@ -25,7 +33,7 @@ SshLink::SshLink(std::shared_ptr<CarrierContext> context, Host host, Handlers ha
       context_(std::move(context)),
       host_(std::move(host)),
       attempt_(attempt),
-      wire_(sequence_) {}
+      wire_(sequence_, *context_, host_.name) {}
 
 SshLink::~SshLink() { close(); }
 
@@ -35,25 +43,30 @@ void SshLink::open(const OpenRequest& request) {
 }
 
 Awaitable<void> SshLink::run() {
-  const Result<NodeUpload*> upload = ssh().upload();
+  co_await tell("ssh: reading its configuration");
+  const Result<NodeUpload*> upload = co_await ssh().upload(sequence_, host_.name);
   if (!upload.ok()) co_return fail(LinkDown::from(LinkFailure::kBootstrap, upload.error()));
   place_ = co_await context_->handshakes().acquire(sequence_);
   target_ = co_await ssh().target_of(sequence_, host_);
+  if (target_.user.empty() && ssh().user().name.empty()) co_return fail(nameless_user());
   if (!target_.client_because.empty()) {
     log::debug(host_.name + ": the OpenSSH client is used because of " + target_.client_because);
     co_return start_client(reports_.handlers());
   }
   up_.carrier = Carrier::kSsh;
-  up_.remote_command = (*upload)->remote_command();
+  up_.remote_command = ssh().command_for(**upload, host_);
   for (int tries = 1;; ++tries) {
     const End end = co_await try_once(**upload);
     if (!end.client_because.empty()) co_return try_client(end.client_because);
     if (attempt_ > 0 || tries >= end.worth_tries) co_return fail(end.down);
     disconnect();
-    const std::chrono::duration<double, std::milli> pause =
+    const std::chrono::duration<double, std::milli> backoff =
         kFirstBackoff * (1 << (tries - 1)) * context_->jitter();
-    co_await tell("ssh: " + end.down.message + ", trying again");
-    co_await sequence_.sleep(std::chrono::duration_cast<std::chrono::milliseconds>(pause));
+    const auto pause = end.pause + std::chrono::duration_cast<std::chrono::milliseconds>(backoff);
+    const std::string when =
+        end.pause.count() > 0 ? " in " + std::to_string(end.pause.count()) + " s" : "";
+    co_await tell("ssh: " + end.down.message + ", trying again" + when);
+    co_await sequence_.sleep(pause);
   }
 }
 
@@ -62,17 +75,18 @@ Awaitable<SshLink::End> SshLink::try_once(NodeUpload& upload) {
   co_await tell("ssh: connecting");
   if (const MaybeEnd end = co_await dial()) co_return *end;
   wire_.set_limit(kHandshakeTimeout);
-  SshSession& session = wire_.session();
-  const auto shake_hands = [&] { return session.handshake(); };
-  if (const MaybeEnd end = co_await take(shake_hands, &SshLink::handshake_failure)) co_return *end;
+  if (const MaybeEnd end = co_await read_welcome()) co_return *end;
+  if (const MaybeEnd end = co_await shake_hands()) co_return *end;
   if (const MaybeEnd end = co_await check_host_key()) co_return *end;
-  co_await tell("ssh: logging in");
-  const auto log_in = [&] { return session.log_in(ssh().keys()); };
-  if (const MaybeEnd end = co_await take(log_in, &SshLink::login_failure)) co_return *end;
-  const auto open_channel = [&] { return session.open_channel(); };
-  if (const MaybeEnd end = co_await take(open_channel, &SshLink::command_failure)) co_return *end;
-  const auto execute = [&] { return session.execute(upload.remote_command()); };
-  if (const MaybeEnd end = co_await take(execute, &SshLink::command_failure)) co_return *end;
+  if (const MaybeEnd end = co_await log_in()) co_return *end;
+  const auto open_channel = [](SshSession& session) { return session.open_channel(); };
+  if (const MaybeEnd end = co_await take("sshd", open_channel, &SshLink::command_failure))
+    co_return *end;
+  const auto execute = [command = up_.remote_command](SshSession& session) {
+    return session.execute(command);
+  };
+  if (const MaybeEnd end = co_await take("sshd", execute, &SshLink::command_failure))
+    co_return *end;
   co_return co_await carry(upload);
 }
 
@@ -94,25 +108,112 @@ Awaitable<SshLink::MaybeEnd> SshLink::dial() {
   co_return End{LinkDown::from(LinkFailure::kBootstrap, opened.error()), 1, ""};
 }
 
-template <class Step>
-Awaitable<SshLink::MaybeEnd> SshLink::take(Step step, End (SshLink::*why_failed)()) {
-  const SshStep result = co_await wire_.repeat(step);
-  if (result == SshStep::kDone) co_return std::nullopt;
-  co_return result == SshStep::kFailed ? (this->*why_failed)() : silence();
+// sshd says in plain words why it turns an address away, before its SSH banner.
+Awaitable<SshLink::MaybeEnd> SshLink::read_welcome() {
+  const bool in_time = co_await wire_.ready(SshWire::Look::kWhenReady);
+  if (!in_time) co_return silence();
+  const std::string begin = wire_.peek();
+  welcome_ = begin.starts_with("SSH-") ? "" : begin.substr(0, begin.find_first_of("\r\n"));
+  if (welcome_ == "Not allowed at this time") co_return penalty();
+  co_return std::nullopt;
 }
 
+Awaitable<SshLink::MaybeEnd> SshLink::shake_hands() {
+  // libssh reads known_hosts for the algorithms that it offers.
+  const auto step = [](SshSession& session) { return session.handshake(); };
+  co_return co_await take(target_.known_hosts, step, &SshLink::handshake_failure);
+}
+
+template <class Step>
+Awaitable<SshLink::MaybeEnd> SshLink::take(std::string name, Step step,
+                                           End (SshLink::*why_failed)()) {
+  const Result<SshStep> result = co_await wire_.repeat(std::move(name), step);
+  if (!result.ok()) {
+    const std::string message = result.error().message;
+    co_return End{LinkDown{LinkFailure::kUnreachable, message, ssh_command()}, 1, ""};
+  }
+  if (*result == SshStep::kDone) co_return std::nullopt;
+  co_return *result == SshStep::kFailed ? (this->*why_failed)() : silence();
+}
+
+// The key of the first login is kept in memory: a redial compares with it and reads no file.
 Awaitable<SshLink::MaybeEnd> SshLink::check_host_key() {
-  const SshHostKey key = wire_.session().host_key();
-  if (key.verdict == SshHostKey::Verdict::kKnown) co_return std::nullopt;
-  const bool may_ask =
-      key.verdict == SshHostKey::Verdict::kUnknown && target_.may_ask && HostKeyQuestion::can_ask();
-  if (!may_ask) co_return host_key_end(key);
-  const bool is_trusted = co_await is_trusted_by_user(key);
-  if (!is_trusted) co_return host_key_end(key);
-  if (const Result<void> kept = wire_.session().remember_host_key(); !kept)
-    co_await tell("cannot remember the host key: " + kept.error().message);
-  wire_.set_limit(kHandshakeTimeout);
+  const auto compare = [](SshSession& session) -> Result<SshHostKey> { return session.host_key(); };
+  const Result<SshHostKey> shown = co_await wire_.call(target_.known_hosts, compare);
+  if (!shown.ok()) co_return End{LinkDown::from(LinkFailure::kUnreachable, shown.error()), 1, ""};
+  const SshHostKey key = *shown;
+  if (key.verdict != SshHostKey::Verdict::kKnown) {
+    const bool may_ask = key.verdict == SshHostKey::Verdict::kUnknown && target_.may_ask &&
+                         HostKeyQuestion::can_ask();
+    if (!may_ask) co_return host_key_end(key);
+    const bool is_trusted = co_await is_trusted_by_user(key);
+    if (!is_trusted) co_return host_key_end(key);
+    const auto remember = [](SshSession& session) { return session.remember_host_key(); };
+    const Result<void> kept = co_await wire_.call(target_.known_hosts, remember);
+    if (!kept.ok()) co_await tell("cannot remember the host key: " + kept.error().message);
+    wire_.set_limit(kHandshakeTimeout);
+  }
+  login_.fingerprint = key.fingerprint;
+  login_.algorithms = key.algorithms;
   co_return std::nullopt;
+}
+
+// sshd hangs up after a few keys (MaxAuthTries), and an agent may have more: the keys that the
+// configuration names come first.
+Awaitable<SshLink::MaybeEnd> SshLink::log_in() {
+  const auto try_identities = [keys = ssh().keys()](SshSession& session) {
+    return session.try_identities(*keys);
+  };
+  MaybeEnd end = login_failure();
+  if (!target_.pubkey) co_return end;
+  const std::string what =
+      target_.identities.empty() ? "key files" : "the key file " + target_.identities.front();
+  const bool files_first = target_.names_identities || target_.first_login.by_file;
+  for (int turn = 0; turn < 2; ++turn) {
+    login_.by_file = (turn == 0) == files_first;
+    if (login_.by_file) {
+      co_await tell("ssh: logging in");
+      end = co_await take(what, try_identities, &SshLink::login_failure);
+    } else {
+      end = co_await try_agent();
+    }
+    if (!end) ssh().remember_login(host_, login_);
+    // Only refused keys leave something to try.
+    if (!end || end->client_because.empty()) co_return end;
+  }
+  if (agent_mute_.empty()) co_return end;
+  if (attempt_ > 0) {
+    // The agent may answer again, and each login that fails makes some servers stricter.
+    wire_.close();
+    co_await tell("ssh: " + agent_mute_);
+    co_await sequence_.sleep(kMuteAgentPause);
+  }
+  co_return agent_failure();
+}
+
+Awaitable<SshLink::MaybeEnd> SshLink::try_agent() {
+  const std::string path = ssh_agent_path(target_);
+  if (path.empty()) co_return login_failure();
+  const std::string name = "the SSH agent at " + path;
+  co_await tell("ssh: waiting for " + name);
+  Result<Descriptor> agent = co_await ssh().agent(sequence_, host_.name, target_, attempt_ > 0);
+  if (!agent.ok()) {
+    if (agent.error().code == Code::kDeadlineExceeded) agent_mute_ = agent.error().message;
+    co_return login_failure();
+  }
+  wire_.session().set_agent(std::move(*agent));
+  // The agent may ask a person for a touch or a passphrase.
+  wire_.set_limit(kHandshakeTimeout);
+  const auto step = [](SshSession& session) { return session.try_agent(); };
+  const Result<SshStep> result = co_await wire_.repeat(name, step);
+  if (!result.ok()) {
+    // The session is lost with its step; the next login does without the agent.
+    ssh().note_mute_agent(path, result.error().message, kMuteAgentTime);
+    agent_mute_ = result.error().message;
+    co_return agent_failure();
+  }
+  if (*result == SshStep::kDone) co_return std::nullopt;
+  co_return *result == SshStep::kFailed ? login_failure() : silence();
 }
 
 // Takes the time that the person takes.
@@ -141,6 +242,7 @@ SshLink::End SshLink::handshake_failure() {
   LinkDown down;
   down.failure = LinkFailure::kRefused;
   down.message = where() + " closed the connection before sending an SSH banner";
+  if (!welcome_.empty()) down.message += "; it said: " + welcome_;
   down.fix = "is it an SSH server, and does it allow this host (hosts.deny, a firewall)? try: " +
              ssh_command() +
              "\nif that works: raise MaxStartups in its sshd_config, or use a smaller --fanout";
@@ -154,6 +256,28 @@ SshLink::End SshLink::login_failure() {
   if (session.is_closed()) return End{{}, 1, "the server hung up: " + session.error()};
   const std::string methods = session.accepted_methods();
   return End{{}, 1, "no key was accepted" + (methods.empty() ? "" : " (" + methods + ")")};
+}
+
+// The client may log in by other means; it must not wait for the same agent. A redial is for its
+// owner to repeat.
+SshLink::End SshLink::agent_failure() {
+  if (attempt_ > 0) {
+    return End{LinkDown{LinkFailure::kUnreachable, agent_mute_, mute_agent_fix()}, 1, ""};
+  }
+  target_.client_options.emplace_back("IdentityAgent=none");
+  return End{{}, 1, agent_mute_};
+}
+
+SshLink::End SshLink::penalty() {
+  LinkDown down;
+  down.failure = LinkFailure::kRefused;
+  down.message = where() +
+                 " says: Not allowed at this time (its sshd shuts this address out for a "
+                 "while after failed logins: PerSourcePenalties)";
+  down.fix =
+      "wait a minute, and end what fails to log in there; or have PerSourcePenaltyExemptList "
+      "in its sshd_config name this address";
+  return End{down, kMaxRefusedTries, "", kPenaltyPause};
 }
 
 SshLink::End SshLink::command_failure() {
@@ -174,14 +298,37 @@ SshLink::End SshLink::host_key_end(const SshHostKey& key) {
   return End{host_key_failure(host_, target_, key, config), 1, ""};
 }
 
+// Its start-up files run before our command, and may start another program in place of it.
+SshLink::End SshLink::shell_silence() {
+  const std::string said = relay_->last_words();
+  LinkDown down;
+  down.failure = LinkFailure::kBootstrap;
+  down.message = where() + " logged us in, but its login shell did not start our command in 60 s" +
+                 (said.empty() ? "" : "; it said: " + said);
+  down.fix =
+      "a start-up file of that account (.bashrc, .zshenv, .cshrc, config.fish) must not start "
+      "another program, nor wait, in a shell without a terminal; this has to print 'started': " +
+      ssh_run(host_, host_.port, ssh().config_path(), target_.client_options,
+              "echo started < /dev/null");
+  return End{down, 1, ""};
+}
+
 SshLink::End SshLink::connection_end() {
   const bool was_up = relay_->is_up();
+  if (!was_up && !relay_->has_greeted() && wire_.session().exit_status() < 0 &&
+      !wire_.session().is_finished())
+    return shell_silence();
+  if (was_up) ssh().mark_damaged(host_, !relay_->has_spoken());
   std::string why = relay_->last_words();
   if (why.empty()) why = last_line(wire_.session().error());
   LinkDown down;
   down.failure = was_up ? LinkFailure::kBroken : LinkFailure::kBootstrap;
   down.message = was_up ? "the ssh connection to " + where() + " ended"
                         : where() + " logged us in, but did not run ivy-node";
+  if (was_up && !relay_->has_spoken()) {
+    down.message = "ivy-node on " + where() + " ended before it said anything";
+    down.fix = "if it stays so, remove ~/.cache/ivyrun there";
+  }
   if (!why.empty()) down.message += ": " + why;
   if (const int status = wire_.session().exit_status(); status > 0) {
     down.message += " (exit status " + std::to_string(status) + ")";
@@ -201,9 +348,10 @@ void SshLink::try_client(const std::string& because) {
   handlers.down = [this, because](const LinkDown& down) {
     LinkDown both = down;
     // A second "no key was accepted" helps nobody.
-    const bool is_news =
-        down.failure != LinkFailure::kBroken && down.failure != LinkFailure::kAuthentication;
+    const bool is_news = down.failure != LinkFailure::kBroken &&
+                         (down.failure != LinkFailure::kAuthentication || !agent_mute_.empty());
     if (is_news) both.message += " (libssh: " + because + ")";
+    if (!agent_mute_.empty()) both.fix = mute_agent_fix();
     reports_.down(both);
   };
   start_client(std::move(handlers));
@@ -231,6 +379,15 @@ void SshLink::release() {
   if (question_) question_->cancel();
   disconnect();
   if (client_) client_->close();
+}
+
+// As in a container that runs us as any uid.
+LinkDown SshLink::nameless_user() const {
+  return LinkDown{LinkFailure::kAuthentication,
+                  "uid " + std::to_string(getuid()) +
+                      " has no name on this machine, so the account on " + host_.name +
+                      " is not known",
+                  "write USER@" + host_.name + ", or User in ~/.ssh/config"};
 }
 
 std::string SshLink::where() const {

@@ -4,7 +4,8 @@
 //   place among the handshakes ─ what the configuration says ─ dial ─ handshake ─ host key
 //   (─ question) ─ log in ─ channel ─ command ─ remote_entry (─ upload) ─ up
 //
-// Thread: the loop's.
+// Thread: the loop's. What may block (known_hosts, key files, the SSH agent) runs on the pool of
+// the CarrierContext, each step with a deadline and a name.
 #pragma once
 
 #include <memory>
@@ -34,8 +35,9 @@ class SshLink : public SequencedLink {
  private:
   struct End {
     LinkDown down;
-    int worth_tries = 1;         // As often as this it is tried before the link is down.
-    std::string client_because;  // Not empty: the OpenSSH client may do what libssh cannot.
+    int worth_tries = 1;            // As often as this it is tried before the link is down.
+    std::string client_because;     // Not empty: the OpenSSH client may do what libssh cannot.
+    std::chrono::seconds pause{0};  // The least time before the next try.
   };
   using MaybeEnd = std::optional<End>;
 
@@ -43,17 +45,24 @@ class SshLink : public SequencedLink {
   Awaitable<void> run();
   Awaitable<End> try_once(NodeUpload& upload);
   Awaitable<MaybeEnd> dial();
-  template <class Step>
-  Awaitable<MaybeEnd> take(Step step, End (SshLink::*why_failed)());
+  Awaitable<MaybeEnd> read_welcome();
+  Awaitable<MaybeEnd> shake_hands();
   Awaitable<MaybeEnd> check_host_key();
+  Awaitable<MaybeEnd> log_in();
+  Awaitable<MaybeEnd> try_agent();
+  template <class Step>
+  Awaitable<MaybeEnd> take(std::string name, Step step, End (SshLink::*why_failed)());
   Awaitable<bool> is_trusted_by_user(SshHostKey key);
   Awaitable<End> carry(NodeUpload& upload);
 
   End handshake_failure();
   End login_failure();
+  End agent_failure();
   End command_failure();
   End connection_end();
   End silence();
+  End shell_silence();
+  End penalty();
   End host_key_end(const SshHostKey& key);
   // Once libssh has failed to log in.
   void try_client(const std::string& because);
@@ -62,6 +71,7 @@ class SshLink : public SequencedLink {
   void release() override;
   // The host for messages: "node7 (10.0.0.7) port 22".
   std::string where() const;
+  LinkDown nameless_user() const;
   // The command by which users see the trouble.
   std::string ssh_command() const;
 
@@ -71,6 +81,9 @@ class SshLink : public SequencedLink {
   SshTarget target_;
   Slots::Ticket place_;
   SshWire wire_;
+  std::string welcome_;     // A line that the server sent in place of its SSH banner.
+  std::string agent_mute_;  // Not empty: the SSH agent does not answer, in words.
+  SshTarget::Login login_;
   LinkUp up_;
   std::shared_ptr<HostKeyQuestion> question_;
   std::optional<SshRelay> relay_;

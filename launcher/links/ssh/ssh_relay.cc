@@ -1,9 +1,11 @@
 #include "launcher/links/ssh/ssh_relay.h"
 
 #include <algorithm>
+#include <limits>
 #include <utility>
 
 #include "launcher/links/remote_greeting.h"
+#include "proto/os/clock.h"
 
 namespace ivy {
 namespace {
@@ -12,6 +14,8 @@ namespace {
 constexpr std::chrono::seconds kUploadTimeout{60};
 // After the end of the output: how long the exit status and last words are waited for.
 constexpr std::chrono::milliseconds kRelayLastWordsTimeout{300};
+// After this time a login shell is busy with something else than our command.
+constexpr std::int64_t kGreetingPatienceNs = 5'000'000'000;
 
 }  // namespace
 
@@ -24,7 +28,14 @@ void SshRelay::write(std::string_view bytes) {
 Awaitable<std::optional<LinkDown>> SshRelay::carry() {
   wire_.set_limit(kUploadTimeout);
   bool in_time = true;
+  std::int64_t slow_at_ns = monotonic_ns() + kGreetingPatienceNs;
   while (in_time && move_bytes()) {
+    if (!has_greeted_ && monotonic_ns() > slow_at_ns) {
+      slow_at_ns = std::numeric_limits<std::int64_t>::max();
+      reports_.progress(
+          "ssh: logged in, but the login shell there has not started our command yet");
+      co_await sequence_.checkpoint();
+    }
     const bool is_awaited = !is_up() || written_ < outgoing_.size();
     if (has_more_to_read_) {
       co_await sequence_.turn();
@@ -78,6 +89,7 @@ bool SshRelay::read_stream(SshStream stream) {
   if (stream == SshStream::kError) {
     append_tail(error_text_, bytes);
   } else if (entry_.is_past()) {
+    has_spoken_ = true;
     reports_.bytes(bytes);
   } else {
     enter(bytes);
@@ -89,6 +101,8 @@ void SshRelay::enter(std::string_view bytes) {
   const RemoteEntry::Step step = entry_.feed(bytes);
   if (!step.progress.empty()) reports_.progress(step.progress);
   outgoing_ += step.send;
+  has_greeted_ = has_greeted_ || !step.send.empty() || step.failed;
+  has_spoken_ = has_spoken_ || !step.bytes.empty() || (step.failed && is_up());
   if (step.up) {
     wire_.lift_limit();
     // What is written from inside follows the opening line in the same packet.

@@ -31,6 +31,10 @@ class SshRelay {
   Awaitable<std::optional<LinkDown>> carry();
 
   bool is_up() const { return entry_.is_up(); }
+  // True once the relay itself has said anything.
+  bool has_spoken() const { return has_spoken_; }
+  // True if the far shell has asked for something or started the relay.
+  bool has_greeted() const { return has_greeted_; }
   // What the far end said last, of what is not the relay's output: one line, or nothing.
   std::string last_words() const;
 
@@ -52,6 +56,8 @@ class SshRelay {
   const std::function<void()> came_up_;
   std::optional<LinkDown> failure_;
   bool is_over_ = false;
+  bool has_spoken_ = false;
+  bool has_greeted_ = false;
   bool has_more_to_read_ = false;
   std::string outgoing_;
   std::size_t written_ = 0;

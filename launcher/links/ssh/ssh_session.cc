@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <libssh/libssh.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -55,9 +56,16 @@ std::string type_of(ssh_key key) {
   }
 }
 
+// The host key algorithms by which a server shows a key of this type.
+std::string algorithms_of(ssh_key key) {
+  if (ssh_key_type(key) == SSH_KEYTYPE_RSA) return "rsa-sha2-512,rsa-sha2-256,ssh-rsa";
+  return ssh_key_type_to_char(ssh_key_type(key));
+}
+
 }  // namespace
 
 SshKeys::Key SshKeys::get(const std::string& path) {
+  const std::lock_guard lock(mutex_);
   const auto known = keys_.find(path);
   if (known != keys_.end()) return known->second;
   Key key;
@@ -80,7 +88,13 @@ struct SshSession::Handles {
 SshSession::SshSession(const SshTarget& target)
     : target_(target), handles_(std::make_unique<Handles>()) {}
 
-SshSession::~SshSession() { close(); }
+// Says goodbye to the server.
+SshSession::~SshSession() {
+  if (handles_->session == nullptr) return;
+  if (handles_->channel != nullptr) ssh_channel_free(handles_->channel);
+  ssh_disconnect(handles_->session);
+  ssh_free(handles_->session);
+}
 
 Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, Descriptor socket) {
   std::unique_ptr<SshSession> self(new SshSession(target));
@@ -91,17 +105,21 @@ Result<std::unique_ptr<SshSession>> SshSession::make(const SshTarget& target, De
   self->handles_->socket = std::move(socket);
   const int no_configuration = 0;
   const unsigned port = target.port;
-  const std::string known_hosts = without_escapes(target.known_hosts);
+  self->watched_socket_.reset(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  // A host that was logged in to before is compared with the key of then, not with files.
+  const bool is_again = !target.first_login.fingerprint.empty();
+  const std::string known_hosts = is_again ? "/dev/null" : without_escapes(target.known_hosts);
   bool ok = ssh_options_set(session, SSH_OPTIONS_PROCESS_CONFIG, &no_configuration) == SSH_OK;
   ok = ok && ssh_options_set(session, SSH_OPTIONS_HOST, target.host_name.c_str()) == SSH_OK;
   ok = ok && ssh_options_set(session, SSH_OPTIONS_PORT, &port) == SSH_OK;
   ok = ok && ssh_options_set(session, SSH_OPTIONS_KNOWNHOSTS, known_hosts.c_str()) == SSH_OK;
+  if (is_again) {
+    ok = ok && ssh_options_set(session, SSH_OPTIONS_GLOBAL_KNOWNHOSTS, "/dev/null") == SSH_OK;
+    ok = ok && ssh_options_set(session, SSH_OPTIONS_HOSTKEYS,
+                               target.first_login.algorithms.c_str()) == SSH_OK;
+  }
   if (!target.user.empty()) {
     ok = ok && ssh_options_set(session, SSH_OPTIONS_USER, target.user.c_str()) == SSH_OK;
-  }
-  if (!target.identity_agent.empty()) {
-    const std::string agent = without_escapes(target.identity_agent);
-    ok = ok && ssh_options_set(session, SSH_OPTIONS_IDENTITY_AGENT, agent.c_str()) == SSH_OK;
   }
   ok = ok && ssh_options_set(session, SSH_OPTIONS_FD, &fd) == SSH_OK;
   if (!ok) return Error{Code::kInternal, "libssh: " + self->error()};
@@ -130,7 +148,14 @@ SshHostKey SshSession::host_key() {
   if (ssh_get_server_publickey(handles_->session, &shown) != SSH_OK) return result;
   result.type = type_of(shown);
   result.fingerprint = fingerprint_of(shown);
+  result.algorithms = algorithms_of(shown);
   ssh_key_free(shown);
+  if (!target_.first_login.fingerprint.empty()) {
+    const bool is_same = result.fingerprint == target_.first_login.fingerprint;
+    result.verdict = is_same ? SshHostKey::Verdict::kKnown : SshHostKey::Verdict::kReplaced;
+    result.known_fingerprint = target_.first_login.fingerprint;
+    return result;
+  }
   switch (ssh_session_is_known_server(handles_->session)) {
     case SSH_KNOWN_HOSTS_OK:
       result.verdict = SshHostKey::Verdict::kKnown;
@@ -175,21 +200,6 @@ Result<void> SshSession::remember_host_key() {
   return Error{Code::kPermissionDenied, "write " + target_.known_hosts + ": " + error()};
 }
 
-SshStep SshSession::log_in(SshKeys& keys) {
-  if (!target_.pubkey) return SshStep::kFailed;
-  // sshd hangs up after a few keys (MaxAuthTries), and an agent may have more.
-  if (target_.names_identities) {
-    const SshStep step = try_identities(keys);
-    if (step != SshStep::kFailed) return step;
-  }
-  if (!agent_tried_ && !is_closed()) {
-    const SshStep step = try_agent();
-    if (step != SshStep::kFailed) return step;
-    agent_tried_ = true;
-  }
-  return try_identities(keys);
-}
-
 SshStep SshSession::try_identities(SshKeys& keys) {
   while (next_identity_ < target_.identities.size() && !is_closed()) {
     if (!key_) key_ = keys.get(target_.identities[next_identity_]);
@@ -201,10 +211,14 @@ SshStep SshSession::try_identities(SshKeys& keys) {
   return SshStep::kFailed;
 }
 
+void SshSession::set_agent(Descriptor agent) {
+  watched_agent_.reset(fcntl(agent.get(), F_DUPFD_CLOEXEC, 0));
+  has_agent_ = static_cast<bool>(watched_agent_);
+  if (has_agent_) ssh_set_agent_socket(handles_->session, agent.release());
+}
+
 SshStep SshSession::try_agent() {
-  const bool has_agent = target_.identity_agent.empty() ? std::getenv("SSH_AUTH_SOCK") != nullptr
-                                                        : target_.identity_agent != "none";
-  if (!has_agent) return SshStep::kFailed;
+  if (!has_agent_ || is_closed()) return SshStep::kFailed;
   const int rc = ssh_userauth_agent(handles_->session, nullptr);
   if (rc == SSH_AUTH_SUCCESS) return SshStep::kDone;
   return rc == SSH_AUTH_AGAIN ? SshStep::kAgain : SshStep::kFailed;
@@ -285,13 +299,9 @@ std::string SshSession::accepted_methods() const {
   return names;
 }
 
-void SshSession::close() {
-  if (handles_->session == nullptr) return;
-  if (handles_->channel != nullptr) ssh_channel_free(handles_->channel);
-  ssh_disconnect(handles_->session);
-  ssh_free(handles_->session);
-  handles_->channel = nullptr;
-  handles_->session = nullptr;
+void SshSession::abandon() {
+  ::shutdown(watched_socket_.get(), SHUT_RDWR);
+  if (has_agent_) ::shutdown(watched_agent_.get(), SHUT_RDWR);
 }
 
 }  // namespace ivy

@@ -1,12 +1,15 @@
-// One SSH connection, non-blocking: every step says whether it is done or must be called again when
-// the socket is ready. The only file that knows libssh. libssh reads no configuration here: it gets
-// what ssh_settings.h found.
+// One SSH connection, non-blocking towards the host: every step says whether it is done or must be
+// called again when the socket is ready. The only file that knows libssh. libssh reads no
+// configuration here: it gets what ssh_settings.h found.
 //
-// Thread: the loop's. A key agent is asked synchronously (it lives on this host).
+// Thread: one at a time. The steps up to the login read files and query the SSH agent, and so run
+// on a pool's threads (SshWire); the others never block and run on the loop's.
 #pragma once
 
+#include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 
@@ -20,15 +23,16 @@ struct ssh_key_struct;
 
 namespace ivy {
 
-// Private keys read from files, once for all hosts. A file that is missing, protected by a
-// passphrase or of a kind that libssh does not know has no key here: the OpenSSH client may still
-// use it.
+// Private keys read from files, once for all hosts. Thread: any. A file that is missing, protected
+// by a passphrase or of a kind that libssh does not know has no key here: the OpenSSH client may
+// still use it.
 class SshKeys {
  public:
   using Key = std::shared_ptr<ssh_key_struct>;
   Key get(const std::string& path);
 
  private:
+  std::mutex mutex_;  // Held while a file is read: the others wait for the same key.
   std::map<std::string, Key> keys_;
 };
 
@@ -36,11 +40,13 @@ enum class SshStep { kDone, kAgain, kFailed };
 enum class SshStream { kOutput, kError };
 
 struct SshHostKey {
-  enum class Verdict { kKnown, kUnknown, kChanged, kUnreadable };
+  // kReplaced: not the key of this job's first login.
+  enum class Verdict { kKnown, kUnknown, kChanged, kReplaced, kUnreadable };
   Verdict verdict = Verdict::kUnreadable;
   std::string type;               // The key's type, such as "ED25519".
   std::string fingerprint;        // "SHA256:..." of what the host showed.
-  std::string known_fingerprint;  // kChanged: what known_hosts has: "ED25519 SHA256:..., ...".
+  std::string algorithms;         // By which it shows a key of this type again.
+  std::string known_fingerprint;  // kChanged, kReplaced: the known one: "ED25519 SHA256:..., ...".
 };
 
 struct SshRead {
@@ -63,9 +69,12 @@ class SshSession {
   SshHostKey host_key();
   // Appends the shown key to the user's known_hosts file.
   Result<void> remember_host_key();
-  // Logs in by the identities that the configuration names, by the agent's keys, and by the default
-  // identities, in this order. kFailed: all were refused, or the server hung up.
-  SshStep log_in(SshKeys& keys);
+  // Logs in by the target's identities. kFailed: all were refused, or the server hung up.
+  SshStep try_identities(SshKeys& keys);
+  // Uses this connection to the SSH agent, from open_ssh_agent().
+  void set_agent(Descriptor agent);
+  // Logs in by the agent's keys. kFailed as above.
+  SshStep try_agent();
   SshStep open_channel();
   SshStep execute(const std::string& command);
 
@@ -86,20 +95,20 @@ class SshSession {
   std::string error() const;
   // The methods that the server says it accepts ("publickey,password"), for messages.
   std::string accepted_methods() const;
-  // Says goodbye and closes the socket.
-  void close();
+  // Ends the waits of a step that runs on another thread; no step succeeds afterwards. Thread: any.
+  void abandon();
 
  private:
   struct Handles;
   explicit SshSession(const SshTarget& target);
   std::string known_fingerprints() const;
-  SshStep try_agent();
-  SshStep try_identities(SshKeys& keys);
   SshStep try_key();
 
   const SshTarget target_;
   std::unique_ptr<Handles> handles_;
-  bool agent_tried_ = false;
+  Descriptor watched_socket_;  // Copies of libssh's descriptors, for abandon().
+  Descriptor watched_agent_;
+  std::atomic<bool> has_agent_ = false;  // watched_agent_ does not change afterwards.
   std::size_t next_identity_ = 0;
   SshKeys::Key key_;
 };

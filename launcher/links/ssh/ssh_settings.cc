@@ -181,6 +181,8 @@ SshTarget ssh_target(const std::string& typed, const SshSettings& settings,
   // OpenSSH prints the name in lower case.
   if (target.host_name == lower_case(typed)) target.host_name = typed;
   target.user = choices.value("user").value_or("");
+  target.control_path = choices.value("controlpath").value_or("");
+  if (target.control_path == "none") target.control_path.clear();
   const std::string port = choices.value("port").value_or("22");
   std::from_chars(port.data(), port.data() + port.size(), target.port);
   target.pubkey = !contains({"no", "false"}, choices.value("pubkeyauthentication").value_or("yes"));

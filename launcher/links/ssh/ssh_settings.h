@@ -26,12 +26,20 @@ struct SshTarget {
       identities;                 // Private key files in order; the defaults when none is named.
   bool names_identities = false;  // IdentityFile names them: they come before the agent's keys.
   std::string identity_agent;     // Socket path; empty: SSH_AUTH_SOCK; "none": no agent.
+  std::string control_path;       // ControlPath, as written; empty: none.
   std::string known_hosts;        // It is an absolute path.
   bool may_ask = true;            // True where StrictHostKeyChecking is "ask".
   bool pubkey = true;
   // Options by which the OpenSSH client runs our command in spite of the configuration:
   // "RemoteCommand=none". Only those that this ssh knows.
   std::vector<std::string> client_options;
+  // What is known from this job's first login: a later one must see the same host key.
+  struct Login {
+    std::string
+        fingerprint;  // Of SshHostKey. Empty: no login yet, and the known_hosts files decide.
+    std::string algorithms;  // Of SshHostKey.
+    bool by_file = false;    // A key file did, not the agent: it comes first.
+  } first_login;
   // Not empty: the OpenSSH client must be used, and why ("proxyjump").
   std::string client_because;
 };

@@ -11,6 +11,8 @@
 #include <memory>
 #include <utility>
 
+#include "launcher/links/ssh/ssh_agent.h"
+#include "proto/os/clock.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -18,22 +20,13 @@ namespace {
 
 // Longer than a name server takes to fail, which CanonicalizeHostname may wait for.
 constexpr std::chrono::seconds kAnswerTimeout{10};
+// An agent lists its keys at once, or asks a person to unlock it.
+constexpr std::chrono::milliseconds kAgentLimit{10'000};
+// A supervisor waits for its launcher only so long.
+constexpr std::chrono::milliseconds kAgentLimitRedial{3'000};
+constexpr const char* kUnanswered = "what ssh -G does not tell";
 // A file beyond this is not one that a person wrote.
 constexpr std::size_t kMaxFileBytes = 64u << 20;
-
-SshUser current_user() {
-  SshUser user;
-  if (const passwd* entry = getpwuid(getuid()); entry != nullptr) {
-    user.home = entry->pw_dir;
-    user.name = entry->pw_name;
-  }
-  return user;
-}
-
-std::string config_path_of_environment() {
-  const char* const path = std::getenv("IVY_SSH_CONFIG");
-  return path != nullptr ? path : "";
-}
 
 bool finds_no_file(const std::string& pattern) {
   glob_t found{};
@@ -41,6 +34,37 @@ bool finds_no_file(const std::string& pattern) {
       pattern.starts_with('/') && glob(pattern.c_str(), 0, nullptr, &found) == GLOB_NOMATCH;
   globfree(&found);
   return is_nothing;
+}
+
+// A container may run us as a uid without a name.
+SshUser current_user() {
+  SshUser user;
+  if (const passwd* entry = getpwuid(getuid()); entry != nullptr) {
+    user.home = entry->pw_dir;
+    user.name = entry->pw_name;
+  } else if (const char* const home = std::getenv("HOME"); home != nullptr) {
+    user.home = home;
+  }
+  return user;
+}
+
+bool is_configured(const SshUser& user, const std::string& config_path) {
+  const std::vector<std::string> files =
+      config_path.empty()
+          ? std::vector<std::string>{user.home + "/.ssh/config", "/etc/ssh/ssh_config"}
+          : std::vector<std::string>{config_path};
+  return std::any_of(files.begin(), files.end(), [](const std::string& file) {
+    return may_configure(read_file(file, kMaxFileBytes).value_or(""), finds_no_file);
+  });
+}
+
+std::string target_key(const Host& host) {
+  return host.user + "@" + host.name + ":" + std::to_string(host.port);
+}
+
+std::string config_path_of_environment() {
+  const char* const path = std::getenv("IVY_SSH_CONFIG");
+  return path != nullptr ? path : "";
 }
 
 // OpenSSH takes a missing file of the user's for an empty one, but not one that is named with -F.
@@ -57,12 +81,50 @@ Result<void> can_read(const std::string& path) {
 
 }  // namespace
 
-SshState::SshState(CarrierContext& context)
-    : context_(context), user_(current_user()), config_path_(config_path_of_environment()) {}
+std::string KnownHostsFiles::first_for_the_client(const std::vector<std::string>& paths) {
+  const std::lock_guard lock(mutex_);
+  for (const std::string& path : paths) {
+    const auto [checked, is_new] = checked_.try_emplace(path, false);
+    if (is_new)
+      checked->second = known_hosts_needs_client(read_file(path, kMaxFileBytes).value_or(""));
+    if (checked->second) return path;
+  }
+  return {};
+}
 
-Result<NodeUpload*> SshState::upload() {
-  if (!config_path_.empty()) IVY_CHECK(can_read(config_path_));
-  return context_.node_upload();
+SshState::SshState(CarrierContext& context)
+    : context_(context), config_path_(config_path_of_environment()) {}
+
+Awaitable<Result<NodeUpload*>> SshState::upload(Sequence& sequence, std::string host) {
+  const Result<void> read = co_await read_account(sequence, host);
+  if (!read.ok()) co_return read.error();
+  co_return context_.node_upload();
+}
+
+// Once for all hosts: the account may be in LDAP, and the home on a file system that stalls.
+Awaitable<Result<void>> SshState::read_account(Sequence& sequence, std::string host) {
+  const std::string what = config_path_.empty() ? "~/.ssh/config" : config_path_;
+  if (!std::exchange(is_reading_account_, true)) {
+    const auto read = [path = config_path_]() -> Result<Account> {
+      if (!path.empty()) IVY_CHECK(can_read(path));
+      Account account;
+      account.user = current_user();
+      account.is_configured = is_configured(account.user, path);
+      return account;
+    };
+    // --start-timeout bounds it.
+    context_.blocking().run(what, BlockingPool::kNoDeadline, read, [this](Result<Account> account) {
+      account_ = std::move(account);
+      for (const auto& arrive : std::exchange(waiting_for_account_, {})) arrive(true);
+    });
+  }
+  const std::function<bool()> is_over = [this] { return account_.has_value(); };
+  const std::function<void(const Arrival<bool>&)> listen = [this](const Arrival<bool>& arrive) {
+    waiting_for_account_.push_back(arrive);
+  };
+  co_await wait_and_report(sequence, context_, host, what, is_over, listen);
+  if (!account_->ok()) co_return account_->error();
+  co_return Result<void>();
 }
 
 // What one `ssh -G` says, for all who wait for it.
@@ -77,27 +139,29 @@ struct SshState::Answer {
   std::vector<Arrival<bool>> waiting;
 };
 
-bool SshState::is_configured() {
-  if (!is_configured_) {
-    const std::vector<std::string> files =
-        config_path_.empty()
-            ? std::vector<std::string>{user_.home + "/.ssh/config", "/etc/ssh/ssh_config"}
-            : std::vector<std::string>{config_path_};
-    is_configured_ = std::any_of(files.begin(), files.end(), [](const std::string& file) {
-      return may_configure(read_file(file, kMaxFileBytes).value_or(""), finds_no_file);
-    });
+Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
+  const std::string key = target_key(host);
+  if (!targets_.contains(key)) {
+    // Named first: GCC 12 destroys a temporary of an assignment that awaits twice.
+    SshTarget made = co_await make_target(sequence, host);
+    // A question that failed once may be answered the next time.
+    if (made.client_because == kUnanswered) co_return made;
+    targets_.insert_or_assign(key, std::move(made));
   }
-  return *is_configured_;
+  SshTarget target = targets_.at(key);
+  if (target.client_because.empty() && prefers_client(host))
+    target.client_because = "what libssh could not do before";
+  co_return target;
 }
 
-Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
+Awaitable<SshTarget> SshState::make_target(Sequence& sequence, Host host) {
   SshSettings settings, defaults;
   bool is_known = true;
   const Options& options = context_.options();
   const bool has_own_words = !options.ssh_command.empty() || !options.ssh_args.empty();
   const bool takes_options =
       options.ssh_command.empty() || is_ssh_program(options.ssh_command.front());
-  if (takes_options && (has_own_words || is_configured())) {
+  if (takes_options && (has_own_words || account_->value().is_configured)) {
     std::vector<std::string> words = options.ssh_args;
     if (options.ssh_command.size() > 1)
       words.insert(words.begin(), options.ssh_command.begin() + 1, options.ssh_command.end());
@@ -114,17 +178,23 @@ Awaitable<SshTarget> SshState::target_of(Sequence& sequence, Host host) {
     if (host.port != 0) settings["port"] = {std::to_string(host.port)};
     if (!host.user.empty()) settings["user"] = {host.user};
   }
-  SshTarget target = ssh_target(host.name, settings, defaults, user_);
+  SshTarget target = ssh_target(host.name, settings, defaults, account_->value().user);
   if (!target.client_because.empty()) co_return target;
   if (!is_known) {
-    target.client_because = "what ssh -G does not tell";
+    target.client_because = kUnanswered;
   } else if (!context_.options().ssh_command.empty()) {
     target.client_because = "--ssh-command";
   } else if (!context_.options().ssh_args.empty()) {
     target.client_because = "--ssh-args";
-  } else if (prefers_client(host)) {
-    target.client_because = "what libssh could not do before";
-  } else if (const std::string file = file_for_the_client(target); !file.empty()) {
+  }
+  if (!target.client_because.empty()) co_return target;
+  const std::vector<std::string> files = known_hosts_files(target, account_->value().user);
+  const auto check = [known_hosts = known_hosts_, files]() -> Result<std::string> {
+    return known_hosts->first_for_the_client(files);
+  };
+  const Result<std::string> checked = co_await call_blocking(
+      sequence, context_, host.name, target.known_hosts, BlockingPool::kNoDeadline, check);
+  if (const std::string file = checked.ok() ? *checked : ""; !file.empty()) {
     target.client_because = "@ lines in " + file;
     context_.note("known hosts",
                   "note: ssh is the OpenSSH client, because of the @cert-authority "
@@ -154,14 +224,31 @@ Awaitable<SshSettings> SshState::settings_of(Sequence& sequence, std::shared_ptr
   co_return parse_ssh_settings(answer->has_ended ? answer->text : "");
 }
 
-std::string SshState::file_for_the_client(const SshTarget& target) {
-  for (const std::string& path : known_hosts_files(target, user_)) {
-    const auto [checked, is_new] = known_hosts_checked_.try_emplace(path, false);
-    if (is_new)
-      checked->second = known_hosts_needs_client(read_file(path, kMaxFileBytes).value_or(""));
-    if (checked->second) return path;
-  }
-  return {};
+Awaitable<Result<Descriptor>> SshState::agent(Sequence& sequence, std::string host,
+                                              SshTarget target, bool is_redial) {
+  const std::string path = ssh_agent_path(target);
+  if (path.empty()) co_return Error{Code::kNotFound, "there is no SSH agent"};
+  const auto mute = mute_agents_.find(path);
+  if (mute != mute_agents_.end() && monotonic_ns() < mute->second.until_ns)
+    co_return Error{Code::kDeadlineExceeded, mute->second.why};
+  const auto limit = is_redial ? kAgentLimitRedial : kAgentLimit;
+  const auto open = [path, limit] { return open_ssh_agent(path, limit); };
+  const std::string what = "the SSH agent at " + path;
+  Result<Descriptor> agent =
+      co_await call_blocking(sequence, context_, host, what, 2 * limit, open);
+  if (!agent.ok() && agent.error().code == Code::kDeadlineExceeded)
+    note_mute_agent(path, agent.error().message, limit);
+  co_return agent;
+}
+
+void SshState::note_mute_agent(const std::string& path, const std::string& why,
+                               std::chrono::nanoseconds time) {
+  mute_agents_[path] = {monotonic_ns() + time.count(), why};
+}
+
+void SshState::remember_login(const Host& host, const SshTarget::Login& login) {
+  const auto target = targets_.find(target_key(host));
+  if (target != targets_.end()) target->second.first_login = login;
 }
 
 }  // namespace ivy

@@ -3,8 +3,10 @@
 // context's.
 #pragma once
 
+#include <chrono>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -18,6 +20,18 @@
 
 namespace ivy {
 
+// Which known_hosts files have lines that only OpenSSH understands. Each file is read once. Thread:
+// any.
+class KnownHostsFiles {
+ public:
+  // The first such file; empty: none.
+  std::string first_for_the_client(const std::vector<std::string>& paths);
+
+ private:
+  std::mutex mutex_;
+  std::map<std::string, bool> checked_;
+};
+
 class SshState {
  public:
   explicit SshState(CarrierContext& context);
@@ -27,34 +41,68 @@ class SshState {
   // IVY_SSH_CONFIG: this file alone counts, and is also given to the client by -F. Empty: the
   // user's and the system's.
   const std::string& config_path() const { return config_path_; }
-  SshKeys& keys() { return keys_; }
-  // The node bundle, where the configuration can be read.
-  Result<NodeUpload*> upload();
+  const std::shared_ptr<SshKeys>& keys() const { return keys_; }
+  // The node bundle, once the account and its ssh configuration have been read.
+  Awaitable<Result<NodeUpload*>> upload(Sequence& sequence, std::string host);
   // How a host is reached, in the words of the user's own ssh. It is asked only where a
-  // configuration says something; where it cannot tell, the client is needed.
+  // configuration says something; where it cannot tell, the client is needed. Only the first call
+  // for a host reads files or runs ssh. After upload().
   Awaitable<SshTarget> target_of(Sequence& sequence, Host host);
 
+  // A connection to the user's SSH agent; the errors of open_ssh_agent(). An agent that did not
+  // answer is left alone for as long as it was waited for.
+  Awaitable<Result<Descriptor>> agent(Sequence& sequence, std::string host, SshTarget target,
+                                      bool is_redial);
+  void note_mute_agent(const std::string& path, const std::string& why,
+                       std::chrono::nanoseconds time);
+
+  // What a redial of this host needs.
+  void remember_login(const Host& host, const SshTarget::Login& login);
+  // The user's account; after upload().
+  const SshUser& user() const { return account_->value().user; }
+  // ivy-node on this host ended without a word: the next link sends it anew.
+  void mark_damaged(const Host& host, bool is_damaged) {
+    if (is_damaged)
+      damaged_hosts_.insert(host.name);
+    else
+      damaged_hosts_.erase(host.name);
+  }
+  const std::string& command_for(const NodeUpload& upload, const Host& host) const {
+    return damaged_hosts_.contains(host.name) ? upload.repairing_command()
+                                              : upload.remote_command();
+  }
   // The OpenSSH client serves this host from now on.
   void prefer_client(const Host& host) { client_hosts_.insert(host.name); }
   bool prefers_client(const Host& host) const { return client_hosts_.contains(host.name); }
 
  private:
   struct Answer;
-  bool is_configured();
+  // The user's account, and whether its ssh configuration says anything.
+  struct Account {
+    SshUser user;
+    bool is_configured = false;
+  };
+  struct Mute {
+    std::int64_t until_ns = 0;
+    std::string why;
+  };
+  Awaitable<Result<void>> read_account(Sequence& sequence, std::string host);
+  Awaitable<SshTarget> make_target(Sequence& sequence, Host host);
   std::shared_ptr<Answer> ask_ssh(std::vector<std::string> words);
   Awaitable<SshSettings> settings_of(Sequence& sequence, std::shared_ptr<Answer> answer);
-  // The first known_hosts file of the target with lines that only OpenSSH understands. Each file is
-  // read once.
-  std::string file_for_the_client(const SshTarget& target);
 
   CarrierContext& context_;
-  const SshUser user_;
   const std::string config_path_;
-  std::optional<bool> is_configured_;
+  bool is_reading_account_ = false;
+  std::optional<Result<Account>> account_;
+  std::vector<Arrival<bool>> waiting_for_account_;
   std::shared_ptr<Answer> defaults_;  // What ssh does without any configuration.
-  SshKeys keys_;
-  std::map<std::string, bool> known_hosts_checked_;
+  const std::shared_ptr<SshKeys> keys_ = std::make_shared<SshKeys>();
+  const std::shared_ptr<KnownHostsFiles> known_hosts_ = std::make_shared<KnownHostsFiles>();
+  std::map<std::string, SshTarget> targets_;  // By user, name and port as typed.
+  std::map<std::string, Mute> mute_agents_;   // By path of the socket.
   std::set<std::string> client_hosts_;
+  std::set<std::string> damaged_hosts_;
 };
 
 }  // namespace ivy

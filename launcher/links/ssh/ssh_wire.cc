@@ -5,6 +5,7 @@
 #include <sys/socket.h>
 
 #include <algorithm>
+#include <array>
 #include <boost/asio/post.hpp>
 #include <cerrno>
 #include <utility>
@@ -34,7 +35,21 @@ Result<void> SshWire::open(const SshTarget& target, Descriptor connected) {
 void SshWire::close() {
   boost::system::error_code ignored;
   socket_.close(ignored);
+  if (std::exchange(is_busy_, false)) session_->abandon();
   session_.reset();
+}
+
+std::string SshWire::peek() {
+  std::array<char, 256> bytes{};
+  const ssize_t count =
+      recv(socket_.native_handle(), bytes.data(), bytes.size(), MSG_PEEK | MSG_DONTWAIT);
+  return std::string(bytes.data(), count > 0 ? static_cast<std::size_t>(count) : 0);
+}
+
+BlockingPool::Duration SshWire::time_left() const {
+  if (!limit_ns_) return BlockingPool::kNoDeadline;
+  const std::uint64_t now = monotonic_ns();
+  return BlockingPool::Duration(*limit_ns_ > now ? *limit_ns_ - now : 1);
 }
 
 void SshWire::set_limit(std::chrono::nanoseconds time) {

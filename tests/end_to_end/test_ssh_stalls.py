@@ -1,0 +1,174 @@
+"""What an SSH login waits for stops answering: an agent, or the file system of known_hosts. No worker of another
+host ends by it, the user is told what is waited for, and --start-timeout and TERM end the job as always."""
+
+import contextlib
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import time
+
+import pytest
+
+from launching import HOSTS, REPOSITORY, seconds, wait_until
+import leftovers  # (found by way of launching)
+from stalling_fs import Stalling
+
+LEASE_S = seconds(8)
+OPTIONS = ("--transport", "ssh", "-H", "node2,node3", "-n", "2", "--lease", f"{LEASE_S:g}s")
+# Ends by itself, so that nothing of it is left whatever becomes of the launcher.
+WORKER = ("bash", "-c", 'trap "echo rank $RANK got TERM; exit 143" TERM; echo up $RANK; '
+          'for i in $(seq 1 600); do test -e {0}/end && exit 0; sleep 0.1; done')
+
+pytestmark = pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"),
+                                reason="mounts through /dev/fuse, as root")
+
+
+def worker(hosts):
+    return [word.replace("{0}", hosts.directory) for word in WORKER]
+
+
+def configuration(hosts, lines):
+    """An ssh configuration with these lines before those of the test hosts."""
+    usual = hosts.run_on(1, "cat", "/root/.ssh/config").out.decode()
+    return hosts.file("ssh_config", lines + "\n" + usual)
+
+
+def end_relay(hosts, host=2):
+    def relays():
+        found = leftovers.processes_of(hosts.bed.init_pid(host))
+        return [process.pid for process in found if process.command.endswith(b"ivy-node\0relay\0")]
+    for pid in wait_until(relays, 10, "a relay runs"):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+
+
+def outlast_the_lease(job, leases=1.5):
+    end = time.monotonic() + leases * LEASE_S
+    while time.monotonic() < end and job.process.poll() is None:
+        time.sleep(0.1)
+
+
+# ---- an agent ------------------------------------------------------------------------------------
+
+@pytest.fixture
+def silent_agent(hosts):
+    """Accepts and says nothing, as one that was forwarded from a laptop that sleeps."""
+    path = f"{hosts.directory}/silent"
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(hosts.outside(path))
+        listener.listen(64)
+        yield path
+
+
+@pytest.fixture
+def agent(hosts):
+    """A real agent with the key of the test hosts: (its socket, its process)."""
+    path = f"{hosts.directory}/agent"
+    process = subprocess.Popen(["ssh-agent", "-D", "-a", hosts.outside(path)], stdout=subprocess.DEVNULL)
+    try:
+        wait_until(lambda: os.path.exists(hosts.outside(path)), 10, "the agent listens")
+        added = hosts.run_on(1, "env", f"SSH_AUTH_SOCK={path}", "ssh-add", "-q", "/root/.ssh/id_ed25519")
+        assert added.code == 0, added
+        yield path, process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_start_timeout_names_a_silent_agent(hosts, silent_agent):
+    env = {"SSH_AUTH_SOCK": silent_agent, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
+    with hosts.start(*OPTIONS, "--start-timeout", "8s", "echo", "ran", env=env) as job:  # The agent has 10 s.
+        done = job.finish(20)
+    assert done.code == 120 and done.out == b"", done
+    assert f"still at: ssh: waiting for the SSH agent at {silent_agent}" in done.err_text, done
+    assert "ssh-add -l has to answer" in done.err_text, done
+
+
+def test_term_ends_a_job_that_waits_for_an_agent(hosts, silent_agent):
+    env = {"SSH_AUTH_SOCK": silent_agent, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
+    with hosts.start(*OPTIONS, "echo", "ran", env=env) as job:
+        job.wait_for(rf"node[23] waits for the SSH agent at {silent_agent}, 4 s")
+        job.signal(signal.SIGTERM)
+        done = job.finish(10)
+    assert done.code in (143, -signal.SIGTERM) and done.out == b"", done
+
+
+def test_a_redial_does_without_an_agent_that_fell_silent(hosts, agent):
+    path, process = agent
+    with hosts.start(*OPTIONS, *worker(hosts), env={"SSH_AUTH_SOCK": path}) as job:
+        job.wait_for("up [01]", count=2)
+        process.send_signal(signal.SIGSTOP)
+        end_relay(hosts)
+        outlast_the_lease(job)
+        hosts.file("end")
+        done = job.finish()
+    assert done.code == 0 and "got TERM" not in done.out.decode(), done
+
+
+def test_an_agent_that_fell_silent_ends_no_other_host(hosts, agent):
+    """The host cannot be reached without the agent. The other one ends with the job, not by its lease."""
+    path, process = agent
+    env = {"SSH_AUTH_SOCK": path, "IVY_SSH_CONFIG": configuration(hosts, "IdentityFile none")}
+    with hosts.start(*OPTIONS, *worker(hosts), env=env) as job:
+        job.wait_for("up [01]", count=2)
+        process.send_signal(signal.SIGSTOP)
+        end_relay(hosts)
+        done = job.finish()
+    assert done.code == 121, done
+    assert "node2 was lost" in done.err_text and f"the SSH agent at {path}" in done.err_text, done
+    assert "node3 was lost" not in done.err_text and "node3 ended" not in done.err_text, done
+    wait_until(lambda: not hosts.processes(2, "ivy-"), 60, "the host that cannot be reached ends by its own lease")
+
+
+# ---- known_hosts ---------------------------------------------------------------------------------
+
+@pytest.fixture
+def home(hosts):
+    """A directory with known_hosts on a file system of node1 that can stop answering."""
+    shutil.copy(os.path.join(REPOSITORY, "tests/testbed/stalling_fs.py"),
+                hosts.outside(f"{hosts.directory}/stalling_fs.py"))
+    prefix = ["env", f"IVY_TESTBED={hosts.bed.state}", HOSTS, "exec", "root@1"]
+    with Stalling(f"{hosts.directory}/backing", f"{hosts.directory}/home", prefix=prefix,
+                  program=f"{hosts.directory}/stalling_fs.py", outside=hosts.outside) as file_system:
+        copied = hosts.run_on(1, "cp", "/root/.ssh/known_hosts", file_system.mount_point + "/known_hosts")
+        assert copied.code == 0, copied
+        file_system.known_hosts = file_system.mount_point + "/known_hosts"
+        file_system.env = {"IVY_SSH_CONFIG":
+                           configuration(hosts, f"UserKnownHostsFile {file_system.known_hosts}")}
+        yield file_system
+
+
+def test_stalled_known_hosts_delay_the_start(hosts, home):
+    home.stall()
+    with hosts.start(*OPTIONS, "sh", "-c", "echo ran $RANK", env=home.env) as job:
+        job.wait_for(rf"node[23] waits for {home.known_hosts}, 8 s")
+        home.go_on()
+        done = job.finish()
+    assert done.code == 0 and sorted(text for _, _, text in done.labelled()) == ["ran 0", "ran 1"], done
+
+
+@pytest.mark.parametrize("end", ["TERM", "--start-timeout"])
+def test_a_job_that_waits_for_known_hosts_ends(hosts, home, end):
+    limit = f"{seconds(6 if end == '--start-timeout' else 60):g}s"
+    home.stall()
+    with hosts.start(*OPTIONS, "--start-timeout", limit, "echo", "ran", env=home.env) as job:
+        job.wait_for(rf"node[23] waits for {home.known_hosts}, 4 s")
+        if end == "TERM":
+            job.signal(signal.SIGTERM)
+        done = job.finish(20)
+        home.go_on()
+    assert done.code in ((143, -signal.SIGTERM) if end == "TERM" else (120,)) and done.out == b"", done
+
+
+def test_a_redial_needs_no_known_hosts(hosts, home):
+    with hosts.start(*OPTIONS, *worker(hosts), env=home.env) as job:
+        job.wait_for("up [01]", count=2)
+        home.stall()
+        end_relay(hosts)
+        outlast_the_lease(job)
+        hosts.file("end")
+        done = job.finish()
+        home.go_on()
+    assert done.code == 0 and "got TERM" not in done.out.decode(), done
