@@ -89,13 +89,19 @@ std::optional<std::int64_t> AllocationEnd::next_ms() const {
   return next;
 }
 
+// Slurm kills at the latest KillWait (30 s) after the end: whoever lives on longer has been given
+// more time (scontrol update TimeLimit, OverTimeLimit).
+bool AllocationEnd::was_extended(std::int64_t now_ms) const {
+  return end_ms_ && now_ms > *end_ms_ + kSlurmIsLate.count();
+}
+
 bool AllocationEnd::is_last_call(std::int64_t now_ms) const {
-  return end_ms_ && now_ms >= *end_ms_ - kLastCall.count();
+  return end_ms_ && now_ms >= *end_ms_ - kLastCall.count() && !was_extended(now_ms);
 }
 
 // Late enough for what Slurm sends because of the end.
 bool AllocationEnd::is_near_end(std::int64_t now_ms) const {
-  return settings_.stop_before && end_ms_ &&
+  return settings_.stop_before && end_ms_ && !was_extended(now_ms) &&
          now_ms >= *end_ms_ - (stop_before_ + kSlurmIsEarly + kLastCall).count();
 }
 
@@ -147,7 +153,7 @@ SignalMeaning AllocationEnd::received(int signal, SignalSource source, std::int6
 }
 
 milliseconds AllocationEnd::grace(milliseconds usual, std::int64_t now_ms) const {
-  if (!end_ms_) return usual;
+  if (!end_ms_ || was_extended(now_ms)) return usual;
   // The end has come and we are still there: Slurm has sent TERM, and KILL follows.
   if (is_last_call(now_ms)) return std::min(usual, kUntilSlurmKills);
   // A third of what is left, at most 5 s, is for what follows KILL: proof, output, summary.

@@ -54,6 +54,8 @@ class AllocationEnd {
  public:
   // The last call: Slurm's clock and ours, and what it takes to stop a job of many hosts.
   static constexpr std::chrono::milliseconds kLastCall{5'000};
+  // KillWait, and as much again for a slow controller.
+  static constexpr std::chrono::milliseconds kSlurmIsLate{90'000};
   // Slurm sends its signal up to a minute early (sbatch(1), --signal).
   static constexpr std::chrono::milliseconds kSlurmIsEarly{60'000};
   // The end is asked for again this long before something is due, with a deadline that is shorter.
@@ -102,6 +104,7 @@ class AllocationEnd {
   std::optional<std::int64_t> notice_at_ms() const;
   std::int64_t stop_at_ms() const;
   void plan_to_ask(std::int64_t now_ms);
+  bool was_extended(std::int64_t now_ms) const;
   bool is_near_end(std::int64_t now_ms) const;
   Delivery& delivery_of(int signal);
   static bool is_repetition(Delivery& delivery, SignalSource source, std::int64_t now_ms);

@@ -253,5 +253,16 @@ TEST(AllocationEndTest, GraceFitsIntoWhatIsLeft) {
   EXPECT_EQ(clock.end.grace(seconds(30), 1'001'000), seconds(25)) << "Slurm's KillWait";
 }
 
+// scontrol update TimeLimit=+1:00:00, while nothing made ivyrun ask again.
+TEST(AllocationEndTest, AnExtendedAllocationIsNotAboutToEnd) {
+  Clock clock(std::nullopt);
+  clock.end.learned(kEnd, 0);
+  EXPECT_TRUE(clock.end.is_last_call(kEnd + 40'000)) << "KILL may be on its way";
+  const std::int64_t later = kEnd + 600'000;
+  EXPECT_FALSE(clock.end.is_last_call(later));
+  EXPECT_EQ(clock.end.received(SIGTERM, kLauncher, later), kInterrupt);
+  EXPECT_EQ(clock.end.grace(seconds(300), later), milliseconds(seconds(300)));
+}
+
 }  // namespace
 }  // namespace ivy
