@@ -201,7 +201,7 @@ constexpr OptionEntry kTable[] = {
     {"start-timeout", "", "TIME", kLifecycle, kHonoured, kOurs,
      "time limit for reaching all hosts (default 120s)"},
     {"timeout", "-timeout", "TIME", kLifecycle, kHonoured, kOurs,
-     "stop the job after TIME, such as 90, 30m, 1h30m or 01:30:00"},
+     "stop the job after TIME, such as 90, 30m, 1h30m or 01:30:00; 0: never"},
     {"shutdown-timeout", "--term-timeout --workers-stop-timeout", "TIME", kLifecycle, kHonoured,
      kTorchrun,
      "time from the first signal to SIGKILL (default: 5s after a failure, 30s if you stop the job). Ctrl-C sends "

@@ -266,7 +266,13 @@ void bind_output(Binder& binder, OutputOptions& options, Raw& raw) {
 
 void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("start-timeout", options.start_timeout, parse_duration);
-  binder.parsed("timeout", options.timeout, parse_duration);
+  // 0 is no limit, as for timeout(1) and Slurm.
+  binder.value("timeout", [&](const std::string& text) -> Result<void> {
+    const std::chrono::milliseconds limit = IVY_TRY(parse_duration(text));
+    options.timeout.reset();
+    if (limit.count() > 0) options.timeout = limit;
+    return {};
+  });
   binder.parsed("shutdown-timeout", options.shutdown_timeout, parse_duration);
   binder.parsed(
       "lease", options.lease, [](const std::string& text) -> Result<std::chrono::milliseconds> {

@@ -189,6 +189,7 @@ TEST(OptionsTest, WrongValuesNameTheFlagAsTyped) {
             "--color: \"red\" is not one of auto, always, never");
   EXPECT_EQ(error_of({"--timeout", "soon", "p"}).message,
             "--timeout: \"soon\" is not a time such as 90, 1.5s, 250ms, 30m, 1h30m or 01:30:00");
+  EXPECT_FALSE(options_of({"--timeout", "0", "p"}).timeout.has_value());
   EXPECT_EQ(error_of({"--label", "prog", "x"}).message, "--label: \"prog\" is not a label");
   EXPECT_EQ(error_of({"--label", "%r %z", "x"}).message,
             "--label: \"%z\" is not a placeholder of a label");
