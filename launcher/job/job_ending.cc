@@ -214,7 +214,11 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
   // a launcher that leaves at once does without it.
   const bool may_search = host.carrier == Carrier::kLocal && !leaves_;
   const std::string module = missing_module(first.stderr_tail);
-  MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}};
+  MissingPlace place{"", &*facts, may_search ? &job_.request.caller : nullptr, {}, {}};
+  const std::string script = facts->program_path();
+  const std::vector<std::string> directories = {job_.options.working_directory,
+                                                script.substr(0, script.rfind('/'))};
+  place.project_directories = directories;
   if (plan.hosts.size() > 1) {
     std::vector<std::string> hosts;
     for (const WorkerEnd& end : ends)
@@ -222,9 +226,7 @@ std::string JobEnding::hints(const std::vector<WorkerEnd>& ends, const Outcome& 
           (&end == &first || (!module.empty() && missing_module(end.stderr_tail) == module)))
         hosts.push_back(end.host);
     place.hosts = fold_host_names(hosts);
-    const std::string script = facts->program_path();
-    if (!leaves_)
-      place.own_directories = {job_.options.working_directory, script.substr(0, script.rfind('/'))};
+    if (!leaves_) place.own_directories = directories;
   }
   return text + missing_module_text(module, place) + missing_library_text(first.stderr_tail, place);
 }

@@ -86,7 +86,9 @@ bool has_module(const std::string& interpreter, const std::string& module) {
   return false;
 }
 
-std::vector<std::string> interpreters(const Environment& caller) {
+// A project's own environment comes first: uv, poetry and hatch make it beside the sources.
+std::vector<std::string> interpreters(const Environment& caller,
+                                      const std::vector<std::string>& project_directories) {
   std::vector<std::string> found;
   const auto add = [&](const std::string& directory) {
     for (const char* name : {"/python3", "/python"}) {
@@ -94,6 +96,8 @@ std::vector<std::string> interpreters(const Environment& caller) {
       if (access(path.c_str(), X_OK) == 0) found.push_back(std::move(path));
     }
   };
+  for (const std::string& folder : project_directories)
+    for (const char* name : {"/.venv/bin", "/venv/bin"}) add(folder + name);
   for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"})
     if (const std::string* prefix = find_variable(caller, name)) add(*prefix + "/bin");
   const std::string* path = find_variable(caller, "PATH");
@@ -103,6 +107,18 @@ std::vector<std::string> interpreters(const Environment& caller) {
       add(std::string(one));
   add("/usr/bin");
   return found;
+}
+
+// " (VIRTUAL_ENV names /gone, which has no bin/python)"
+std::string missing_environment(const Environment& caller) {
+  for (const char* name : {"VIRTUAL_ENV", "CONDA_PREFIX"}) {
+    const std::string* prefix = find_variable(caller, name);
+    if (prefix == nullptr || prefix->empty()) continue;
+    if (access((*prefix + "/bin/python").c_str(), X_OK) != 0)
+      return std::string(" (") + name + " names " + RemoteText(*prefix).line() +
+             ", which has no bin/python)";
+  }
+  return {};
 }
 
 }  // namespace
@@ -154,7 +170,8 @@ std::string missing_module_text(const std::string& module, const MissingPlace& p
     return render(note);
   }
   if (place.caller == nullptr) return render(note);
-  for (const std::string& other : interpreters(*place.caller)) {
+  note.cause += missing_environment(*place.caller);
+  for (const std::string& other : interpreters(*place.caller, place.project_directories)) {
     if (other == interpreter || !has_module(other, module)) continue;
     note.fix = "--python " + other + " (it has " + module + ")";
     break;

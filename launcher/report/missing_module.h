@@ -23,6 +23,8 @@ struct MissingPlace {
   // Directories of this machine that may have the user's own modules: the script's, the working
   // one.
   std::vector<std::string> own_directories;
+  // Directories of this machine that may have a virtual environment, .venv.
+  std::vector<std::string> project_directories;
 };
 
 // How to get a module into that Python. A command for pip only if the distribution of the module is

@@ -221,3 +221,15 @@ def test_an_externally_managed_python_gets_a_virtual_environment(local):
     local.file("train.py", "raise ModuleNotFoundError(\"No module named 'deepspeed'\")\n")
     done = local.run("-n", "1", "--python", "/usr/bin/python3", "train.py")
     assert "/usr/bin/python3 -m venv ~/venv && ~/venv/bin/pip install 'deepspeed'" in done.own_text(), done
+
+
+def test_a_module_of_the_projects_own_environment(local):
+    """uv and poetry make ./.venv; a VIRTUAL_ENV that has been removed is often left in a shell."""
+    for folder in (".venv/bin", ".venv/lib/python3.11/site-packages/onlyhere"):
+        os.makedirs(os.path.join(local.directory, folder))
+    os.symlink("/usr/bin/python3", os.path.join(local.directory, ".venv/bin/python"))
+    script = local.file("train.py", "import onlyhere\n")
+    done = local.run("-n", "1", "--python", "/usr/bin/python3", script, env={"VIRTUAL_ENV": "/gone/venv"})
+    assert done.code == 1, done
+    assert f"fix:   --python {local.directory}/.venv/bin/python (it has onlyhere)" in done.own_text(), done
+    assert "VIRTUAL_ENV names /gone/venv, which has no bin/python" in done.own_text(), done
