@@ -1,6 +1,7 @@
 #include <grp.h>
 #include <gtest/gtest.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -308,6 +309,43 @@ TEST_F(ContainmentTest, SignalsNobodyWhoGotThePidLater) {
   EXPECT_FALSE(signal_process(-1, 0, 0));
   EXPECT_TRUE(signal_process(running.process.pid, stat_now.start_time, SIGKILL));
   EXPECT_EQ(wait_exit(running.process).signal, SIGKILL);
+}
+
+// Leaves this process no descriptor to open.
+class WithoutDescriptors {
+ public:
+  WithoutDescriptors() {
+    getrlimit(RLIMIT_NOFILE, &before_);
+    rlimit none = before_;
+    none.rlim_cur = 0;
+    setrlimit(RLIMIT_NOFILE, &none);
+  }
+  ~WithoutDescriptors() { setrlimit(RLIMIT_NOFILE, &before_); }
+
+ private:
+  rlimit before_{};
+};
+
+TEST_F(ContainmentTest, ATreeThatCannotBeReadIsNotEmpty) {
+  ProcessTree tree(request());
+  EXPECT_TRUE(tree.empty());
+  {
+    const WithoutDescriptors short_of_descriptors;
+    EXPECT_FALSE(tree.empty());
+  }
+  EXPECT_TRUE(tree.empty());
+}
+
+TEST_F(ContainmentTest, ACgroupThatCannotBeReadIsNotEmpty) {
+  const auto cgroup = make_containment(request());
+  if (cgroup->cgroup_fd() < 0) GTEST_SKIP() << "no cgroup: " << cgroup->describe();
+  EXPECT_TRUE(cgroup->empty());
+  {
+    const WithoutDescriptors short_of_descriptors;
+    EXPECT_FALSE(cgroup->empty());
+  }
+  cgroup->remove();
+  EXPECT_TRUE(cgroup->empty());
 }
 
 TEST_F(ContainmentTest, KnowsACounterOfOutOfMemoryKills) {

@@ -101,7 +101,10 @@ class Cgroup final : public Containment {
 
   bool empty() override {
     settle();
-    return read_cgroup_counter(directory_ + "/cgroup.events", "populated").value_or(0) == 0;
+    const auto populated = read_cgroup_counter(directory_ + "/cgroup.events", "populated");
+    if (populated) return *populated == 0;
+    // A removed cgroup is empty. Any other error, such as EMFILE, proves nothing.
+    return access(directory_.c_str(), F_OK) != 0 && errno == ENOENT;
   }
 
   void remove() override { remove_cgroups(directory_, 0); }

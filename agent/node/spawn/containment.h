@@ -38,7 +38,8 @@ class Containment {
   virtual void kill_all() = 0;
   // Excludes a child of the supervisor, the job's store, from the members.
   virtual void spare(pid_t pid) { (void)pid; }
-  // True if no living process of the job is left. The process tree needs two empty passes in a row.
+  // True if it is proved that no living process of the job is left: an unreadable /proc or cgroup
+  // proves nothing. The process tree needs two empty passes in a row.
   virtual bool empty() = 0;
   // Cleans up after the trial birth. Methods that need it call it themselves; the owner calls it
   // earlier, at a time when nothing waits.

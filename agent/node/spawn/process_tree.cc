@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
 #include <string_view>
@@ -37,6 +38,12 @@ bool has_variable(std::string_view environment, std::string_view variable) {
     at = end + 1;
   }
   return false;
+}
+
+// True if a read failed for want of descriptors or memory. Other errors mean that the process has
+// exited meanwhile.
+bool is_short_of_resources(int error) {
+  return error == EMFILE || error == ENFILE || error == ENOMEM;
 }
 
 // Used when the main thread has exited: reads the state from another thread that lives.
@@ -95,16 +102,21 @@ bool read_process_stat(pid_t pid, ProcessStat& out) {
   return true;
 }
 
-std::vector<ProcessStat> read_all_processes() {
+std::vector<ProcessStat> read_all_processes(bool* is_complete) {
   std::vector<ProcessStat> all;
   const OpenDirectory proc(opendir("/proc"));
-  if (!proc) return all;
+  if (!proc) {
+    if (is_complete != nullptr) *is_complete = false;
+    return all;
+  }
   while (const dirent* entry = readdir(proc.get())) {
     if (entry->d_name[0] < '1' || entry->d_name[0] > '9') continue;
     ProcessStat process;
-    if (read_process_stat(static_cast<pid_t>(std::atoi(entry->d_name)), process)) {
+    errno = 0;
+    if (read_process_stat(static_cast<pid_t>(std::atoi(entry->d_name)), process))
       all.push_back(std::move(process));
-    }
+    else if (is_short_of_resources(errno) && is_complete != nullptr)
+      *is_complete = false;
   }
   return all;
 }
@@ -151,8 +163,8 @@ void ProcessTree::spare(pid_t pid) {
   spared_.push_back(identify(pid));
 }
 
-std::vector<ProcessStat> ProcessTree::find() const {
-  const std::vector<ProcessStat> all = read_all_processes();
+std::vector<ProcessStat> ProcessTree::find(bool* is_complete) const {
+  const std::vector<ProcessStat> all = read_all_processes(is_complete);
   std::unordered_map<pid_t, std::vector<const ProcessStat*>> children;
   for (const ProcessStat& process : all) children[process.parent].push_back(&process);
 
@@ -177,10 +189,11 @@ std::vector<ProcessStat> ProcessTree::find() const {
   descend();
   for (const ProcessStat& process : all) {
     if (seen.contains(process.pid) || is_keeper(process) || has_ended(process)) continue;
-    const std::string environment =
-        read_file(living_path(process, "environ"), kMaxEnvironmentBytes).value_or("");
-    if (!has_variable(environment, job_variable_)) continue;
-    if (has_variable(environment, host_variable_)) add(process);
+    const auto environment = read_file(living_path(process, "environ"), kMaxEnvironmentBytes);
+    if (!environment && is_short_of_resources(errno) && is_complete != nullptr)
+      *is_complete = false;
+    if (!environment || !has_variable(*environment, job_variable_)) continue;
+    if (has_variable(*environment, host_variable_)) add(process);
   }
   descend();
   return found;
@@ -225,7 +238,12 @@ void ProcessTree::kill_all() {
   }
 }
 
-bool ProcessTree::empty() { return find().empty() && find().empty(); }
+bool ProcessTree::is_empty_now() const {
+  bool is_complete = true;
+  return find(&is_complete).empty() && is_complete;
+}
+
+bool ProcessTree::empty() { return is_empty_now() && is_empty_now(); }
 
 long ProcessTree::out_of_memory_kills() const { return surrounding_memory_kills(); }
 

@@ -41,8 +41,9 @@ std::string living_path(const ProcessStat& process, const std::string& file);
 inline constexpr std::size_t kMaxMembers = 4096;
 // False when there is no such process.
 bool read_process_stat(pid_t pid, ProcessStat& out);
-// Every process of this pid namespace.
-std::vector<ProcessStat> read_all_processes();
+// Every process of this pid namespace. Clears `is_complete`, if given, when resources were too
+// short to read all of them.
+std::vector<ProcessStat> read_all_processes(bool* is_complete = nullptr);
 // Sends a signal to exactly this process, never to one that got its pid later. Refuses pid <= 1.
 bool signal_process(pid_t pid, std::uint64_t start_time, int signal);
 // Adds the kernel function it waits in, if it is in uninterruptible sleep.
@@ -69,7 +70,8 @@ class ProcessTree final : public Containment {
   };
   static Identity identify(pid_t pid);
   bool is_keeper(const ProcessStat& process) const;
-  std::vector<ProcessStat> find() const;
+  std::vector<ProcessStat> find(bool* is_complete = nullptr) const;
+  bool is_empty_now() const;
 
   std::string why_;
   std::string job_variable_;
