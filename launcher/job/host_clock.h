@@ -5,11 +5,11 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <optional>
 
 #include "proto/contract/limits.h"
+#include "proto/contract/recent_minimum.h"
 
 namespace ivy {
 
@@ -17,45 +17,6 @@ namespace ivy {
 struct RelatedTime {
   std::int64_t at_ns = 0;
   std::int64_t error_ns = 0;
-};
-
-// The smallest delay of the last 30 to 60 s, and when it was seen. Two half-windows: the older one
-// is dropped when the newer one is full.
-class RecentMinimum {
- public:
-  static constexpr std::int64_t kHalfWindowNs = 30'000'000'000;
-
-  void add(std::int64_t value_ns, std::int64_t now_ns) {
-    if (!current_ || now_ns - began_ns_ > kHalfWindowNs) {
-      // After a longer gap the former half-window is too old as well.
-      const bool is_recent = current_ && now_ns - began_ns_ <= 2 * kHalfWindowNs;
-      previous_ = is_recent ? current_ : std::nullopt;
-      current_.reset();
-      began_ns_ = now_ns;
-    }
-    if (!current_ || value_ns <= current_->value_ns) current_ = Sample{value_ns, now_ns};
-  }
-  bool is_empty() const { return !current_; }
-  std::int64_t value_ns() const { return smallest().value_ns; }
-  std::int64_t seen_at_ns() const { return smallest().at_ns; }
-  // How far the two half-windows differ: more than noise if one of the clocks was stopped or
-  // stepped.
-  std::int64_t step_ns() const {
-    return previous_ ? std::abs(current_->value_ns - previous_->value_ns) : 0;
-  }
-
- private:
-  struct Sample {
-    std::int64_t value_ns;
-    std::int64_t at_ns;
-  };
-  const Sample& smallest() const {
-    return previous_ && previous_->value_ns < current_->value_ns ? *previous_ : *current_;
-  }
-
-  std::optional<Sample> current_;
-  std::optional<Sample> previous_;
-  std::int64_t began_ns_ = 0;
 };
 
 // Relates a host's CLOCK_MONOTONIC to the launcher's, as NTP does (RFC 5905, section 8): a frame's
@@ -127,7 +88,7 @@ class HostSilence {
   // Call every kLauncherTick. Time in which this process itself was stopped does not count.
   void tick(std::int64_t now_ns) {
     if (now_ns - ticked_ns_ > std::chrono::nanoseconds(4 * kLauncherTick).count())
-      heard_ns_ += now_ns - ticked_ns_;
+      heard_ns_ = std::min(heard_ns_ + now_ns - ticked_ns_, now_ns);
     ticked_ns_ = now_ns;
   }
   std::int64_t last_heard_ns() const { return heard_ns_; }

@@ -100,5 +100,15 @@ TEST(HostSilenceTest, TimeInWhichThisProcessWasStoppedDoesNotCount) {
   EXPECT_TRUE(silence.is_over(112 * kSecond));
 }
 
+TEST(HostSilenceTest, AHostHeardRightAfterAStopIsNotHeardInTheFuture) {
+  HostSilence silence;
+  silence.begin(std::chrono::seconds(10), 0);
+  silence.tick(kSecond);
+  silence.heard(3600 * kSecond);
+  silence.tick(3600 * kSecond);
+  EXPECT_EQ(silence.last_heard_ns(), 3600 * kSecond);
+  EXPECT_TRUE(silence.is_over(3611 * kSecond));
+}
+
 }  // namespace
 }  // namespace ivy
