@@ -25,7 +25,7 @@ ARROWS = {
 # comm is loaded into other people's processes: it sees the contract, the handshake and the store
 # client, and nothing that brings a library along.
 COMM_MAY_SEE = re.compile(
-    r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b|blocking\b)\w+\.h"
+    r"^(comm/.*|proto/(contract|os)/(?!log\b|file_writer\b|blocking\b|heartbeat\b)\w+\.h"
     r"|proto/wire/(control_wire|operation|status_page|store_wire|handshake|ras)\.h|proto/wire/operations\.def"
     r"|rendezvous/client/client\.h)$"
 )
@@ -57,7 +57,7 @@ HOMES = (
 PURE = {
     f"{folder}/{name}"
     for folder, names in {
-        "proto/contract": "env exit_code status device_vendor edit_distance",
+        "proto/contract": "env exit_code recent_minimum status device_vendor edit_distance",
         "proto/wire": "link mpi_names mpi_server_options dial_wire control_wire operation status_page store_wire",
         "launcher/options": "hosts",
         "launcher/plan": "plan worker_environment jax_variables placement device_checks worker_variables allocation",
@@ -103,6 +103,45 @@ MAY_CALL_THE_OS = {
     "comm/transports/futex.cc": "the same",
     "comm/transports/alarms.cc": "pidfds stand in the array that poll() takes",
     "comm/transports/registered_memory.cc": "a region gives its descriptor up before its memory",
+}
+
+# Calls that wait for a file system, a name server or a child. In the folders of a process whose loop
+# others depend on, only tasks of a BlockingPool may make them (proto/os/blocking.h).
+MAY_BLOCK = re.compile(
+    r"(?<![\w.>])(?:::)?(stat|lstat|fstatat|access|faccessat|open|openat|opendir|readlink|realpath|statvfs"
+    r"|getaddrinfo|getnameinfo|getpwnam\w*|getpwuid\w*|find_executable|program_directory|read_own_program"
+    r"|posix_spawnp?|popen|system)\("
+    r"|\bstd::[io]?fstream\b|\bwaitpid\((?![^;]*WNOHANG)"
+)
+LOOP_FOLDERS = ("agent/node/facts/", "agent/node/hang/", "agent/node/spawn/", "agent/node/supervisor/",
+                "agent/node/workers/")
+OWN_OPEN = re.compile(r"\b(void|Result<void>|int|bool) (\w+::)*open\(")  # A method.
+# Files with such calls, and why no loop waits for them.
+TASKS = "called in tasks only"
+LOCAL = "the job's directory and /proc, /sys, /dev are local"
+BLOCKING_FILES = {
+    "agent/node/facts/elf_libraries.cc": TASKS,
+    "agent/node/facts/host_facts.cc": TASKS,
+    "agent/node/facts/own_package.cc": TASKS,
+    "agent/node/facts/program_facts.cc": TASKS,
+    "agent/node/hang/process_view.cc": LOCAL,
+    "agent/node/hang/stack_collector.cc": "a task searches PATH, and the rest is in the job's directory",
+    "agent/node/spawn/birth.cc": "the child that it waits for only joins a cgroup and exits",
+    "agent/node/spawn/cgroup.cc": LOCAL,
+    "agent/node/spawn/job_directory.cc": LOCAL,
+    "agent/node/spawn/process_tree.cc": LOCAL,
+    "agent/node/spawn/processor_share.cc": LOCAL,
+    "agent/node/spawn/spawn.cc": "called in tasks only; the child that it reaps has left our memory",
+    "agent/node/spawn/spawn.h": "declares find_executable()",
+    "agent/node/spawn/user_scope.cc": "runs before the loop",
+    "agent/node/supervisor/hello.cc": LOCAL,
+    "agent/node/supervisor/host_health.cc": TASKS,
+    "agent/node/supervisor/host_workers.cc": "find_own_files() is called in a task",
+    "agent/node/supervisor/jax_service.cc": LOCAL,
+    "agent/node/supervisor/mpi_libraries.cc": TASKS,
+    "agent/node/workers/python_hook.cc": LOCAL,
+    "agent/node/workers/rank_log.cc": "called on the thread of FileWriter",
+    "agent/node/workers/worker.cc": "WorkerLaunch::find_program() runs in a task",
 }
 
 FORBIDDEN_NAMES = {
@@ -211,6 +250,17 @@ def check_os_floor(path, code, findings):
         return
     for what, position in os_calls(code):
         findings.add(path, line_of(code, position), f"{what}: proto/os does that")
+
+
+def check_blocking(path, code, findings):
+    if not path.startswith(LOOP_FOLDERS) or path in BLOCKING_FILES:
+        return
+    has_method = OWN_OPEN.search(code) is not None
+    for match in MAY_BLOCK.finditer(code):
+        if has_method and match.group(1) == "open":
+            continue
+        findings.add(path, line_of(code, match.start()),
+                     f"{match.group(0).rstrip('(')} may block the loop: make it a task of BlockingPool")
 
 
 def check_purity(path, code, findings):
@@ -352,6 +402,7 @@ def check_cxx(path, text, findings):
     check_includes(path, text, findings)
     check_purity(path, code, findings)
     check_os_floor(path, code, findings)
+    check_blocking(path, code, findings)
     check_coroutines(path, code, findings)
     check_trying_new(path, code, findings)
     if path.endswith((".h", ".hpp")) and not re.search(r"^#pragma once$", text, re.MULTILINE):

@@ -1,6 +1,6 @@
 #include "agent/devices/discovery.h"
 
-#include <unistd.h>
+#include <unistd.h>  // environ
 
 #include <memory>
 #include <utility>
@@ -80,8 +80,6 @@ void Discovery::describe(const Hello& hello, Done done) {
   request->root = root_;
   if (!request->needs_nvml && !request->reads_cores)
     return done(facts_of(*request, without_probe("no NVIDIA driver")));
-  if (access(probe_program_.c_str(), X_OK) != 0)
-    return done(facts_of(*request, without_probe("ivy-probe is not beside ivy-node")));
   std::vector<std::string> arguments = {probe_program_};
   if (request->needs_nvml) arguments.emplace_back("devices");
   if (request->reads_cores) arguments.emplace_back("cores");

@@ -20,7 +20,7 @@ namespace {
 constexpr std::size_t kPieceBytes = 16u << 10;
 constexpr std::string_view kEnd = "\nivy end\n";
 
-// Runs in the child of a process with one thread: ordinary functions are allowed.
+// Runs in the child of fork(), for which the C library puts its locks in order.
 [[noreturn]] void become_probe(std::vector<std::string> arguments, int output, pid_t parent) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   if (getppid() != parent) _exit(1);

@@ -40,6 +40,12 @@ ProgramForm program_form(ProgramKind kind) {
   return PROGRAM_AUTO;
 }
 
+// The present step of a host that has not answered Hello.
+RemoteText progress_of(const HostRecord& host) {
+  if (!host.wait.what.empty()) return "waiting for " + host.wait.what;
+  return host.up ? RemoteText("waiting for its answer") : host.doing;
+}
+
 }  // namespace
 
 BringUp::BringUp(JobContext& job, JobPlanner& planner, StorePlace& store)
@@ -164,7 +170,7 @@ void BringUp::say_waiting() {
         waiting.push_back(
             {host.name(), host.opens_store ? awaited_store(host) : awaited_check(host)});
     } else {
-      waiting.push_back({host.name(), host.up ? RemoteText("waiting for its answer") : host.doing});
+      waiting.push_back({host.name(), progress_of(host)});
     }
   }
   std::string line = waiting_line(up, job_.hosts.size(),
@@ -254,9 +260,8 @@ void BringUp::time_is_up() {
   for (std::size_t index = 0; index < all.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!is_late(host)) continue;
-    const RemoteText doing = host.up ? RemoteText("waiting for its answer") : host.doing;
     const RemoteText late =
-        is_connecting ? "still at: " + doing : RemoteText("did not check its way");
+        is_connecting ? "still at: " + progress_of(host) : RemoteText("did not check its way");
     job_.hosts.let_go(index, "", late + " in --start-timeout");
   }
   if (is_connecting) return check_greeted();
@@ -287,11 +292,12 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
           ? "end that ssh (ps, kill), or do without it: --ssh-args '-o ControlPath=none'"
       : host.doing.find("the SSH agent") != std::string::npos
           ? "ssh-add -l has to answer; or unset SSH_AUTH_SOCK and name a key file in ~/.ssh/config"
-      : host.on_this_host
+      : host.on_this_host || !host.wait.what.empty()
           ? "allow more time: --start-timeout"
           : "try: ssh -o BatchMode=yes " + host.name() + " true, or allow more: --start-timeout";
+  const RemoteText doing = host.wait.what.empty() ? host.doing : progress_of(host);
   const RemoteText cause =
-      host.doing.empty() ? RemoteText("no answer yet") : "no answer yet, still at: " + host.doing;
+      doing.empty() ? RemoteText("no answer yet") : "no answer yet, still at: " + doing;
   return LinkDown{LinkFailure::kUnreachable, cause, fix};
 }
 

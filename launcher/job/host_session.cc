@@ -122,6 +122,16 @@ void HostSession::on_frame(const link::Frame& frame) {
       handlers_.output(*chunk);
       break;
     }
+    case link::FrameType::kHeartbeat: {
+      const Result<std::int64_t> delay_ns = link::decode_delay(frame.payload);
+      if (delay_ns.ok()) clock_.peer_delay(*delay_ns, monotonic_ns());
+      break;
+    }
+    case link::FrameType::kAlive: {
+      const Result<link::Alive> alive = link::decode_alive(frame.payload);
+      if (alive.ok()) handlers_.alive(*alive);
+      break;
+    }
     default:
       break;
   }

@@ -48,7 +48,8 @@ class HostSession {
     std::function<void(const LinkDown&)> failed;            // It never came up. Final.
     std::function<void(HostLoss, const RemoteText&)> lost;  // It was up before; final.
     std::function<void(const RemoteText&)> progress;        // What it is doing now.
-    std::function<void()> input_room;  // What input_room() returns may have grown.
+    std::function<void()> input_room;               // What input_room() returns may have grown.
+    std::function<void(const link::Alive&)> alive;  // The host lives though something hangs there.
   };
 
   HostSession(boost::asio::io_context& loop, HostSessionOptions options, Handlers handlers);

@@ -417,10 +417,39 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
     job_.hosts[index].doing = text;
     if (is_new) log::debug(job_.hosts[index].name() + ": " + line);
   };
+  handlers.alive = [this, index](const link::Alive& alive) { on_alive(index, alive); };
   handlers.input_room = [this] {
     if (stdin_feed_) stdin_feed_->resume();
   };
   return handlers;
+}
+
+// A stuck host is reported and nothing ends because of it: it is not silent, and what it waits for
+// may answer again. Reports are due after 4 s, and whenever the wait has doubled.
+void Job::on_alive(std::size_t index, const link::Alive& alive) {
+  constexpr std::int64_t kSecondNs = 1'000'000'000;
+  constexpr std::int64_t kFirstReportNs = 4 * kSecondNs;
+  HostRecord& host = job_.hosts[index];
+  const std::int64_t now = monotonic_ns();
+  const auto seconds = [](std::int64_t ns) { return std::to_string(ns / kSecondNs) + " s"; };
+  const bool is_late = alive.overdue_ns != 0 || alive.loop_silent_ns != 0;
+  if (!is_late) {
+    if (host.wait.reported_ns != 0)
+      job_.say(host.name() + " no longer waits for " + host.wait.what.line() + ", after " +
+               seconds(now - host.wait.since_ns));
+    host.wait = {};
+    return;
+  }
+  const bool has_task = alive.overdue_ns != 0;
+  host.wait.what =
+      has_task ? RemoteText(alive.overdue) : RemoteText("its own supervisor, which is busy");
+  if (host.wait.since_ns == 0)
+    host.wait.since_ns =
+        now - static_cast<std::int64_t>(has_task ? alive.overdue_ns : alive.loop_silent_ns);
+  const std::int64_t waited_ns = now - host.wait.since_ns;
+  if (waited_ns < std::max(kFirstReportNs, 2 * host.wait.reported_ns)) return;
+  host.wait.reported_ns = waited_ns;
+  job_.say(host.name() + " waits for " + host.wait.what.line() + ", " + seconds(waited_ns));
 }
 
 void Job::on_event(std::size_t index, const Event& event) {
@@ -480,6 +509,13 @@ void Job::on_report(std::size_t index, const Report& report) {
                            RemoteText(leftover.name()).line() +
                            ") cannot be ended: " + RemoteText(leftover.state()).line() + " in " +
                            RemoteText(leftover.waiting_in()).line());
+  const auto is_listed = [&](const std::string& line) {
+    return line.starts_with(host.name() + ": ");
+  };
+  if (!report.clean() && std::none_of(job_.unclean.begin(), job_.unclean.end(), is_listed))
+    job_.unclean.push_back(
+        host.name() +
+        ": its processes could not be read; nobody knows whether its workers have ended");
   if (!report.reason().empty() && losses_.left(index, report.reason())) return;
   check_end();
 }

@@ -61,6 +61,7 @@ class Job {
   void restart_is_late();
 
   HostSession::Handlers session_handlers(std::size_t index);
+  void on_alive(std::size_t index, const link::Alive& alive);
   void on_event(std::size_t index, const Event& event);
   void handle(std::size_t index, const Event& event);
   void on_report(std::size_t index, const Report& report);

@@ -20,12 +20,20 @@ namespace ivy {
 // a name, or "user@name:port=22" where they share both.
 std::vector<std::string> names_shown(const std::vector<Host>& hosts);
 
+// Set while a host's heartbeats say that something there is overdue.
+struct HostWait {
+  RemoteText what;               // "the file system of /home"; empty: the host waits for nothing.
+  std::int64_t since_ns = 0;     // On our clock.
+  std::int64_t reported_ns = 0;  // Length of the wait in the last report; 0: not reported yet.
+};
+
 struct HostRecord {
   const Host* host = nullptr;  // Points into Options::hosts, which outlives the job.
   std::string shown_name;      // Another one than those of all other hosts.
   bool on_this_host = false;
   std::unique_ptr<HostSession> session;
   RemoteText doing;
+  HostWait wait;
   std::optional<LinkUp> up;
   std::optional<HostFacts> facts;
   std::optional<LinkDown> failure;  // Why it never came up.

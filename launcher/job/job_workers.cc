@@ -46,10 +46,15 @@ void JobWorkers::exited(WorkerRecord& worker, const Exited& exited, RelatedTime 
 }
 
 void JobWorkers::start_failed(WorkerRecord& worker, const StartFailed& failed, RelatedTime at) {
-  worker.end.exec_failure =
-      errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
-      (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
-  worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
+  if (failed.step() == "stop") {  // A stop came before its process was created.
+    worker.end.status.signal = SIGTERM;
+    worker.end.after_stop = true;
+  } else {
+    worker.end.exec_failure =
+        errno_error(Code::kNotFound, RemoteText(failed.step()).line(), failed.error()).message +
+        (failed.path().empty() ? "" : ": " + RemoteText(failed.path()).line());
+    worker.end.status.code = failed.error() == ENOENT ? kExitNotFound : kExitNotExecutable;
+  }
   // What its last process has printed may still be on its way.
   worker.open_streams = worker.rejoins == 0 ? 0 : worker.open_streams - 2;
   ended(worker, at);

@@ -49,10 +49,11 @@ void MpiWorld::joined(std::size_t index, const MpiJoined& joined) {
   if (worker == nullptr) return;
   worker->mpi_joined = true;
   const RemoteText library = joined.libraries_size() == 1 ? joined.libraries(0) : std::string();
-  if (!first_) {
+  if (!first_) watch();
+  // A rank is reported again when its libraries are known.
+  if (!first_ ||
+      (first_->library.empty() && !library.empty() && joined.protocol() == first_->protocol))
     first_ = First{index, joined.rank(), joined.protocol(), library};
-    watch();
-  }
   // They would wait for each other for ever.
   if (joined.protocol() != first_->protocol)
     return fail(job_.hosts[index].name(),

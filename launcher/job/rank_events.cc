@@ -157,7 +157,7 @@ void RankEvents::start_failed(std::size_t index, const StartFailed& failed) {
   if (found == nullptr || found->ended) return;
   job_.workers.start_failed(*found, failed, job_.hosts[index].session->relate(failed.at_ns()));
   // A stop came before it could be started again.
-  found->end.after_stop = found->rejoins > 0 && failed.error() == ECANCELED;
+  found->end.after_stop |= found->rejoins > 0 && failed.error() == ECANCELED;
   news_.on_start_failed(index, failed.rank());
   ended(*found);
 }

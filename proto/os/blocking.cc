@@ -60,6 +60,11 @@ struct BlockingPool::State : std::enable_shared_from_this<State> {
   bool is_closed = false;
 };
 
+void BlockingPool::Label::set(std::string name) const {
+  const std::lock_guard<std::mutex> lock(state_.mutex);
+  name_ = std::move(name);
+}
+
 // Signals are for the owner's thread.
 bool BlockingPool::State::start_thread(void (State::*body)()) {
   sigset_t all;
@@ -100,7 +105,7 @@ void BlockingPool::State::work_off() {
     running.push_back(task);
     wake_watch(task->begun_ns + limits.overdue.count());
     lock.unlock();
-    task->perform();
+    task->perform(Label(*this, task->name));
     lock.lock();
     std::erase(running, task);
     if (task->is_stuck) --stuck;

@@ -26,6 +26,8 @@
 namespace ivy {
 
 class BlockingPool {
+  struct State;
+
  public:
   using Duration = std::chrono::nanoseconds;
   using TaskId = std::uint64_t;
@@ -38,6 +40,18 @@ class BlockingPool {
     int stuck_threads = 28;    // Threads that may hang in a call before others have to wait.
     std::size_t queued = 256;  // Tasks waiting for a thread; one more fails at once.
     Duration overdue = std::chrono::seconds(2);  // From this age on a task is reported.
+  };
+
+  // Lets a running task rename itself. Thread: the task's.
+  class Label {
+   public:
+    void set(std::string name) const;
+
+   private:
+    friend class BlockingPool;
+    explicit Label(BlockingPool::State& state, std::string& name) : state_(state), name_(name) {}
+    State& state_;
+    std::string& name_;
   };
 
   // The oldest task that is late: what the process waits for.
@@ -62,6 +76,7 @@ class BlockingPool {
   // wait or no thread can be started. `name` says what is waited for: "the file system of /home".
   //
   // work() returns a Result<T> and owns everything it uses: it may outlive the caller and the pool.
+  // It may take a `const BlockingPool::Label&` to change the name from step to step.
   // It must not start a process that asks for PR_SET_PDEATHSIG, since pool threads may exit.
   template <class Work, class Done>
   TaskId run(std::string name, Duration deadline, Work work, Done done) {
@@ -78,15 +93,13 @@ class BlockingPool {
   int stuck_threads() const;
 
  private:
-  struct State;
-
   // Lives in the queue, on its thread and in the loop's queue at once. `done` is used and destroyed
   // on the loop only.
   struct Task {
     virtual ~Task() = default;
-    virtual void perform() = 0;  // Pool thread.
-    virtual void deliver() = 0;  // Loop.
-    virtual void drop() = 0;     // Loop.
+    virtual void perform(const Label& label) = 0;  // Pool thread.
+    virtual void deliver() = 0;                    // Loop.
+    virtual void drop() = 0;                       // Loop.
 
     TaskId id = 0;
     std::string name;
@@ -100,10 +113,17 @@ class BlockingPool {
 
   template <class Work, class Done>
   struct Call final : Task {
-    using Answer = std::invoke_result_t<Work&>;
+    static constexpr bool kTakesLabel = std::is_invocable_v<Work&, const Label&>;
+    static auto call(Work& work, const Label& label) {
+      if constexpr (kTakesLabel)
+        return work(label);
+      else
+        return work();
+    }
+    using Answer = decltype(call(std::declval<Work&>(), std::declval<const Label&>()));
     Call(Work&& its_work, Done&& its_done) : work(std::move(its_work)), done(std::move(its_done)) {}
-    void perform() override {
-      answer.emplace((*work)());
+    void perform(const Label& label) override {
+      answer.emplace(call(*work, label));
       work.reset();
     }
     void deliver() override {

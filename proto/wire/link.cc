@@ -118,6 +118,42 @@ Result<OutputChunk> decode_output(std::string_view payload) {
   return chunk;
 }
 
+std::string encode_delay(std::int64_t delay_ns) {
+  std::string out;
+  put(out, static_cast<std::uint64_t>(delay_ns));
+  return out;
+}
+
+Result<std::int64_t> decode_delay(std::string_view payload) {
+  if (payload.size() != sizeof(std::uint64_t)) return data_loss("heartbeat of a wrong length");
+  return static_cast<std::int64_t>(get<std::uint64_t>(payload, 0));
+}
+
+std::string encode_alive(const Alive& alive) {
+  std::string out;
+  put(out, alive.loop_silent_ns);
+  put(out, alive.overdue_ns);
+  out += std::string_view(alive.overdue).substr(0, kMaxOverdueBytes);
+  return out;
+}
+
+Result<Alive> decode_alive(std::string_view payload) {
+  constexpr std::size_t kFixedBytes = 16;
+  if (payload.size() < kFixedBytes || payload.size() > kFixedBytes + kMaxOverdueBytes)
+    return data_loss("alive frame of a wrong length");
+  return Alive{get<std::uint64_t>(payload, 0), get<std::uint64_t>(payload, 8),
+               std::string(payload.substr(kFixedBytes))};
+}
+
+std::string alive_frame(const Alive& alive, std::uint64_t now_ns) {
+  const std::string payload = encode_alive(alive);
+  FrameHeader header;
+  header.length = static_cast<std::uint32_t>(payload.size());
+  header.type = FrameType::kAlive;
+  header.sent_at_ns = now_ns;
+  return encode_header(header) + payload;
+}
+
 void FrameDecoder::reset() {
   buffer_.clear();
   consumed_ = 0;
@@ -159,7 +195,7 @@ Result<void> FrameDecoder::check_header() {
   const std::string_view bytes = std::string_view(buffer_).substr(consumed_);
   if (get<std::uint32_t>(bytes, 12) != kHeaderMark) return data_loss("not a frame of ours");
   const auto type = get<std::uint16_t>(bytes, 4);
-  if (type < 1 || type > 8) return data_loss("frame of unknown type " + std::to_string(type));
+  if (type < 1 || type > 9) return data_loss("frame of unknown type " + std::to_string(type));
   const auto length = get<std::uint32_t>(bytes, 0);
   if (length > max_payload_bytes_)
     return data_loss("frame of " + std::to_string(length) + " bytes, limit " +
@@ -302,6 +338,7 @@ Result<void> Session::attached(std::uint64_t acknowledged) {
 
 std::vector<OutputChunk> Session::take_over() {
   carrier_down();
+  last_stamp_ns_ = 0;
   receives_.begin_again();
   return sends_.begin_again();
 }
@@ -320,8 +357,7 @@ void Session::append_frame(std::string& out, const StoredFrame& frame, std::uint
   receives_.write_into(header);
   out += encode_header(header);
   out += frame.payload;
-  // Any frame serves as a heartbeat.
-  heartbeat_due_ = false;
+  if (heartbeat_.empty()) heartbeat_due_ = false;
 }
 
 std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
@@ -337,10 +373,12 @@ std::string Session::take_bytes(std::uint64_t now_ns, std::size_t max_bytes) {
     if (frame == nullptr) break;
     append_frame(out, *frame, now_ns);
   }
-  if (heartbeat_due_)
-    append_frame(out, {FrameType::kHeartbeat, 0, {}}, now_ns);
-  else if (receives_.ack_due())
+  if (heartbeat_due_) {
+    const std::string payload = std::exchange(heartbeat_, {});
+    append_frame(out, {FrameType::kHeartbeat, 0, payload}, now_ns);
+  } else if (receives_.ack_due()) {
     append_frame(out, {FrameType::kAck, 0, {}}, now_ns);
+  }
   return out;
 }
 
@@ -370,9 +408,15 @@ Result<void> Session::take_frames(std::vector<Frame>& fresh) {
       return {};
     }
     if (!attached_) return data_loss("the peer spoke before it had attached");
+    last_stamp_ns_ = header.sent_at_ns;
+    if (header.type == FrameType::kAlive) {
+      fresh.push_back(std::move(*frame));
+      continue;
+    }
     IVY_CHECK(sends_.acknowledge(header.acknowledged));
     sends_.raise_credit(header.credit);
-    if (IVY_TRY(receives_.take(header))) fresh.push_back(std::move(*frame));
+    const bool is_report = header.type == FrameType::kHeartbeat && !frame->payload.empty();
+    if (IVY_TRY(receives_.take(header)) || is_report) fresh.push_back(std::move(*frame));
   }
   return decoder_.feed({});
 }

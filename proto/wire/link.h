@@ -36,8 +36,9 @@ enum class FrameType : std::uint16_t {
   kEvent = 4,     // supervisor -> launcher: ivy.Event (job.proto)
   kOutput = 5,    // supervisor -> launcher, flow: OutputChunk
   kInput = 6,     // launcher -> supervisor, flow: bytes of rank 0's standard input; empty = its end
-  kHeartbeat = 7,  // both ways, unsequenced, every second: empty
+  kHeartbeat = 7,  // both ways, unsequenced, every second: empty, or encode_delay()
   kAck = 8,        // both ways, unsequenced, when acknowledgement or credit must not wait: empty
+  kAlive = 9,      // supervisor -> launcher, unsequenced, from its heartbeat thread: encode_alive()
 };
 
 // Printed by a supervisor (and sent by a launcher) before its first frame on a carrier. What comes
@@ -121,6 +122,24 @@ struct OutputChunk {
 inline constexpr std::size_t kOutputHeaderBytes = 12;
 std::string encode_output(const OutputChunk& chunk);
 Result<OutputChunk> decode_output(std::string_view payload);
+
+// The sender's smallest delay of frames of the peer: receipt on its own clock less their time
+// stamps. The launcher relates the clocks with it.
+std::string encode_delay(std::int64_t delay_ns);
+Result<std::int64_t> decode_delay(std::string_view payload);
+
+// Heartbeat of a supervisor whose loop hangs or which has an overdue task. The thread that sends it
+// does not know the session, so the frame's acknowledgement and credit are 0 and ignored.
+struct Alive {
+  std::uint64_t loop_silent_ns = 0;  // Time since the loop last ran its timers; 0: it is on time.
+  std::uint64_t overdue_ns = 0;      // Age of the oldest overdue task; 0: no task is overdue.
+  std::string overdue;               // Its name: "the file system of /home".
+};
+inline constexpr std::size_t kMaxOverdueBytes = 512;  // Of the name; a longer one is cut.
+std::string encode_alive(const Alive& alive);
+Result<Alive> decode_alive(std::string_view payload);
+// The whole frame with its header.
+std::string alive_frame(const Alive& alive, std::uint64_t now_ns);
 
 // A payload that waits for its frame to be sent, or to be acknowledged.
 struct StoredFrame {
@@ -227,7 +246,11 @@ class Session {
   }
   // Flow bytes that the owner may still produce so that nothing waits in this process.
   std::uint64_t flow_room() const { return sends_.flow_room(); }
-  void send_heartbeat() { heartbeat_due_ = true; }
+  // Any frame that leaves earlier replaces an empty heartbeat.
+  void send_heartbeat(std::string payload = {}) {
+    heartbeat_due_ = true;
+    heartbeat_ = std::move(payload);
+  }
   // Flow payload bytes that our owner has disposed of: raises the peer's credit.
   void grant(std::uint64_t bytes) { receives_.grant(bytes); }
   // Next bytes for the carrier: whole frames, at least one when any is due, stopping past
@@ -236,7 +259,7 @@ class Session {
   bool has_bytes() const;
 
   // Frames that are new, in order. Attach/Attached come out too, always as the last of a batch:
-  // call attached() and then receive({}) for the frames after it. Duplicates, heartbeats and
+  // call attached() and then receive({}) for the frames after it. Duplicates, empty heartbeats and
   // acknowledgements do not come out. An error (DataLoss) means: drop the carrier.
   Result<std::vector<Frame>> receive(std::string_view bytes);
   const FrameDecoder& decoder() const { return decoder_; }
@@ -247,6 +270,8 @@ class Session {
   // in pieces waits before it sends the next one.
   std::uint64_t waiting_control_bytes() const { return sends_.control_bytes(); }
   std::uint64_t received_sequence() const { return receives_.sequence(); }
+  // Time stamp of the peer's last frame, on the peer's clock; 0: none yet.
+  std::uint64_t last_stamp_ns() const { return last_stamp_ns_; }
   bool is_attached() const { return attached_; }
 
  private:
@@ -257,6 +282,8 @@ class Session {
   bool preamble_due_ = false;
   bool attached_ = false;
   bool heartbeat_due_ = false;
+  std::string heartbeat_;  // Its payload.
+  std::uint64_t last_stamp_ns_ = 0;
   std::deque<StoredFrame> handshake_;
   std::uint64_t handshake_credit_ = 0;  // In this carrier's Attach or Attached; not yet trusted.
   SendQueue sends_;

@@ -611,10 +611,13 @@ TEST_F(SupervisorTest, ReapsEveryOrphan) {
   ASSERT_TRUE(launcher.wait([&] { return launcher.output(0) == "done\n"; }, seconds(30)));
   const pid_t supervisor = launcher.supervisor_pid();
   const auto zombies = [&] {
-    std::ifstream children("/proc/" + std::to_string(supervisor) + "/task/" +
-                           std::to_string(supervisor) + "/children");
     int count = 0;
-    for (std::string pid; children >> pid;) ++count;
+    // Each thread lists the children that it has created.
+    const std::string tasks = "/proc/" + std::to_string(supervisor) + "/task";
+    for (const auto& task : std::filesystem::directory_iterator(tasks)) {
+      std::ifstream children(task.path() / "children");
+      for (std::string pid; children >> pid;) ++count;
+    }
     return count - 1;  // The worker itself.
   };
   EXPECT_TRUE(launcher.wait([&] { return zombies() == 0; }, seconds(2)));

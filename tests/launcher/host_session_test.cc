@@ -39,6 +39,7 @@ class HostSessionTest : public ::testing::Test {
     handlers.lost = [this](HostLoss loss, const RemoteText&) { lost_ = loss; };
     handlers.progress = [](const RemoteText&) {};
     handlers.input_room = [] {};
+    handlers.alive = [](const link::Alive&) {};
     session_ = std::make_unique<HostSession>(loop_, options, handlers);
     session_->open();
   }

@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cerrno>
+#include <csignal>
 
 namespace ivy {
 namespace {
@@ -81,6 +82,19 @@ TEST(JobWorkersTest, AProgramThatIsMissingHasItsOwnExitCodeAndNoOutput) {
   workers.start_failed(workers[2], failed, {});
   EXPECT_EQ(workers[2].end.status.code, kExitNotFound);
   EXPECT_TRUE(workers[2].end.exec_failure.ends_with(": /x")) << workers[2].end.exec_failure;
+  EXPECT_EQ(workers[2].open_streams, 0);
+}
+
+TEST(JobWorkersTest, AStartThatAStopCalledOffCountsAsStopped) {
+  JobWorkers workers;
+  workers.begin(plan());
+  StartFailed failed;
+  failed.set_step("stop");
+  failed.set_error(ECANCELED);
+  workers.start_failed(workers[2], failed, {});
+  EXPECT_TRUE(workers[2].end.exec_failure.empty());
+  EXPECT_TRUE(workers[2].end.after_stop);
+  EXPECT_EQ(workers[2].end.status.signal, SIGTERM);
   EXPECT_EQ(workers[2].open_streams, 0);
 }
 

@@ -168,6 +168,21 @@ TEST_F(BlockingPoolTest, NamesTheOldestOverdueTaskAndItsAge) {
   EXPECT_FALSE(pool.overdue());
 }
 
+TEST_F(BlockingPoolTest, TasksRenameThemselvesFromStepToStep) {
+  BlockingPool pool(post(), {.overdue = milliseconds(5)});
+  pool.run(
+      "the start", kPatience,
+      [gate = gate_](const BlockingPool::Label& label) -> Result<int> {
+        label.set("the file system of /data");
+        gate->wait();
+        return 3;
+      },
+      [](Result<int>) {});
+  EXPECT_TRUE(reports(pool, "the file system of /data"));
+  gate_->open();
+  ASSERT_TRUE(loop_->run_one());
+}
+
 TEST_F(BlockingPoolTest, ReplacesStuckThreads) {
   BlockingPool pool(post(), {.threads = 1, .stuck_threads = 3, .overdue = milliseconds(5)});
   const auto ignore = [](Result<int>) {};

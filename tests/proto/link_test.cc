@@ -301,6 +301,42 @@ TEST(LinkTest, ASilentReceiverKeepsNothingBackFromHeartbeats) {
   EXPECT_EQ(frames[0].header.sent_at_ns, 9u);
 }
 
+TEST(LinkTest, AHeartbeatCarriesTheSendersDelayAndNoOtherFrameReplacesIt) {
+  Pair pair;
+  pair.connect();
+  pair.settle();
+  Session& supervisor = pair.supervisor.session;
+  Session& launcher = pair.launcher.session;
+  ASSERT_TRUE(supervisor.send(FrameType::kEvent, "event").ok());
+  supervisor.send_heartbeat(encode_delay(-5));
+  const Result<std::vector<Frame>> frames = launcher.receive(supervisor.take_bytes(77, 1 << 20));
+  ASSERT_TRUE(frames.ok());
+  ASSERT_EQ(frames->size(), 2u);
+  EXPECT_EQ((*frames)[1].header.type, FrameType::kHeartbeat);
+  EXPECT_EQ(*decode_delay((*frames)[1].payload), -5);
+  EXPECT_EQ(launcher.last_stamp_ns(), 77u);
+  EXPECT_FALSE(decode_delay("short").ok());
+}
+
+TEST(LinkTest, AliveComesOutAndItsAcknowledgementIsIgnored) {
+  Pair pair;
+  pair.connect();
+  pair.settle();
+  Session& launcher = pair.launcher.session;
+  ASSERT_TRUE(launcher.send(FrameType::kCommand, "not acknowledged").ok());
+  const std::string long_name(2 * kMaxOverdueBytes, 'x');
+  const Result<std::vector<Frame>> frames = launcher.receive(alive_frame({1, 2, long_name}, 9));
+  ASSERT_TRUE(frames.ok());
+  ASSERT_EQ(frames->size(), 1u);
+  const Result<Alive> alive = decode_alive((*frames)[0].payload);
+  ASSERT_TRUE(alive.ok());
+  EXPECT_EQ(alive->loop_silent_ns, 1u);
+  EXPECT_EQ(alive->overdue_ns, 2u);
+  EXPECT_EQ(alive->overdue.size(), kMaxOverdueBytes);
+  EXPECT_FALSE(launcher.all_acknowledged());
+  EXPECT_FALSE(decode_alive("short").ok());
+}
+
 TEST(LinkTest, TakeGivesAtLeastOneFrameAndStopsPastTheLimit) {
   Pair pair;
   pair.connect();

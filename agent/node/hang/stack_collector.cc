@@ -58,13 +58,23 @@ Environment tool_environment() {
   return environment;
 }
 
-std::string find_tool(StackWay way, const Environment& worker) {
+// The debuggers of this host; empty: not installed.
+struct StackTools {
+  std::string py_spy;
+  std::string gdb;
+};
+
+// Searches the PATH of the workers, whose file systems may not answer: for a pool thread.
+StackTools find_tools(const Environment& worker) {
   std::string path = value_of(worker, "PATH");
   const std::string environment = value_of(worker, "VIRTUAL_ENV");
   if (!environment.empty()) path = environment + "/bin:" + path;
-  const Result<std::string> found = find_executable(way == StackWay::kPySpy ? "py-spy" : "gdb",
-                                                    path + ":" + kDefaultSearchPath, "/", nullptr);
-  return found.ok() && found->starts_with('/') ? *found : "";
+  const auto find = [&](const char* name) {
+    const Result<std::string> found =
+        find_executable(name, path + ":" + kDefaultSearchPath, "/", nullptr);
+    return found.ok() && found->starts_with('/') ? *found : "";
+  };
+  return {find("py-spy"), find("gdb")};
 }
 
 std::vector<std::string> tool_arguments(StackWay way, const std::string& program, pid_t pid,
@@ -181,10 +191,10 @@ class Look {
   bool has_tool() const { return tool_ != nullptr; }
 
   // Returns the debugger's pid; -1: it could not be started, and the next tool is tried.
-  pid_t start_tool(std::uint64_t now_ns) {
+  pid_t start_tool(const StackTools& tools, std::uint64_t now_ns) {
     waits_for_tool_ = false;
     const StackWay way = ways_.front();
-    const std::string program = find_tool(way, group_.environment);
+    const std::string& program = way == StackWay::kPySpy ? tools.py_spy : tools.gdb;
     if (program.empty()) {
       ways_.pop_front();
       next_way(now_ns);
@@ -341,7 +351,8 @@ class Look {
 
 class StackCollector::Question {
  public:
-  Question(const CollectStacks& request, const std::vector<Subject>& subjects, Group group)
+  Question(const CollectStacks& request, const std::vector<Subject>& subjects, Group group,
+           BlockingPool& blocking)
       : number_(request.number()),
         group_(std::move(group)),
         wants_records_(request.max_flight_bytes() > 0),
@@ -350,6 +361,15 @@ class StackCollector::Question {
     const std::uint32_t asked_ms =
         request.patience_ms() == 0 ? kDefaultPatienceMs : request.patience_ms();
     deadline_ns_ = now_ns + std::min(asked_ms, kMaxPatienceMs) * kNanosPerMilli;
+    blocking.run(
+        "the file systems of PATH, to find a debugger",
+        std::chrono::nanoseconds(deadline_ns_ - now_ns),
+        [environment = group_.environment]() -> Result<StackTools> {
+          return find_tools(environment);
+        },
+        [tools = tools_](const Result<StackTools>& found) {
+          *tools = found.ok() ? *found : StackTools{};
+        });
     const std::string* health = find_variable(group_.environment, "NCCL_RAS_ADDR");
     if (request.nccl_health() && health != nullptr) {
       const std::chrono::nanoseconds patience(deadline_ns_ - now_ns);
@@ -391,8 +411,8 @@ class StackCollector::Question {
         looks_.begin(), looks_.end(), [](const auto& look) { return look->has_tool(); }));
     for (const std::unique_ptr<Look>& look : looks_) {
       // A missing tool costs nothing, and the next candidate may be a tool as well.
-      while (look->wants_tool() && tools < kMaxTools) {
-        const pid_t pid = look->start_tool(now_ns);
+      while (tools_->has_value() && look->wants_tool() && tools < kMaxTools) {
+        const pid_t pid = look->start_tool(**tools_, now_ns);
         if (pid > 0) handlers.spare(pid);
         if (pid > 0) ++tools;
       }
@@ -415,6 +435,9 @@ class StackCollector::Question {
   const bool wants_records_;
   std::uint64_t flight_room_;
   std::uint64_t deadline_ns_ = 0;
+  // Set when the search has ended; shared with it, since it may outlive this.
+  const std::shared_ptr<std::optional<StackTools>> tools_ =
+      std::make_shared<std::optional<StackTools>>();
   std::vector<std::unique_ptr<Look>> looks_;
   std::optional<RasQuestion> health_;
   bool is_answered_ = false;
@@ -423,8 +446,9 @@ class StackCollector::Question {
   bool last_was_sent_ = false;
 };
 
-StackCollector::StackCollector(boost::asio::io_context& loop, Handlers handlers)
-    : handlers_(std::move(handlers)), timer_(loop) {}
+StackCollector::StackCollector(boost::asio::io_context& loop, BlockingPool& blocking,
+                               Handlers handlers)
+    : blocking_(blocking), handlers_(std::move(handlers)), timer_(loop) {}
 
 StackCollector::~StackCollector() = default;
 
@@ -440,7 +464,7 @@ void StackCollector::collect(const CollectStacks& request,
   }
   // Requests beyond the limit get an empty answer.
   if (questions_.size() >= kMaxQuestions) subjects.clear();
-  questions_.push_back(std::make_unique<Question>(request, subjects, group));
+  questions_.push_back(std::make_unique<Question>(request, subjects, group, blocking_));
   tick();
 }
 

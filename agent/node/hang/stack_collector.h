@@ -18,6 +18,7 @@
 #include "agent/node/spawn/job_directory.h"
 #include "agent/node/workers/worker.h"
 #include "proto/contract/env.h"
+#include "proto/os/blocking.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -48,7 +49,8 @@ class StackCollector {
     Environment environment;
   };
 
-  StackCollector(boost::asio::io_context& loop, Handlers handlers);
+  // `blocking` searches PATH for debuggers.
+  StackCollector(boost::asio::io_context& loop, BlockingPool& blocking, Handlers handlers);
   ~StackCollector();
   StackCollector(const StackCollector&) = delete;
   StackCollector& operator=(const StackCollector&) = delete;
@@ -61,6 +63,7 @@ class StackCollector {
   void wait_tick();
   void tick();
 
+  BlockingPool& blocking_;
   Handlers handlers_;
   boost::asio::steady_timer timer_;
   bool is_ticking_ = false;

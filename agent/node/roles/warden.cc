@@ -88,6 +88,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   SupervisorStart prepared;
   prepared.job_id = start.job_id;
   prepared.host = start.host;
+  prepared.program_directory = program_directory();
   prepared.carrier_fd = kCarrierFd;
   prepared.carrier = start.carrier;
   prepared.tells_outcome = !start.record.empty();

@@ -10,6 +10,7 @@
 #include <array>
 #include <cerrno>
 #include <cstddef>
+#include <utility>
 
 #include "agent/node/spawn/birth.h"
 #include "agent/node/spawn/spawn_child.h"
@@ -133,13 +134,13 @@ void begin_with_pipe(PendingSpawn& pending) {
 }
 
 // Waits for the report; true when the child has made one.
-bool read_report(const PendingSpawn& pending, ChildReport& report) {
+bool read_report(PendingSpawn& pending, ChildReport& report) {
   if (pending.report_fd < 0) {
     pending.memory->place.wait();
     report = pending.memory->report;
     return report.step != ChildStep::kCount;
   }
-  const Descriptor reader(pending.report_fd);
+  const Descriptor reader(std::exchange(pending.report_fd, -1));
   ssize_t count = 0;
   do {
     count = read(reader.get(), &report, sizeof report);
@@ -184,16 +185,22 @@ PendingSpawn begin_spawn(const SpawnRequest& request) {
   return pending;
 }
 
-SpawnResult finish_spawn(const PendingSpawn& pending) {
+void await_spawn(PendingSpawn& pending) {
+  if (pending.process.pid < 0 || std::exchange(pending.is_awaited, true)) return;
+  ChildReport report{};
+  pending.has_failed = read_report(pending, report);
+  if (pending.has_failed) pending.memory->report = report;
+}
+
+SpawnResult finish_spawn(PendingSpawn pending) {
+  await_spawn(pending);
   SpawnResult result;
   result.failure = pending.failure;
   if (pending.process.pid < 0) return result;
-  ChildReport report{};
-  if (read_report(pending, report)) {
-    result.failure = failure_of(report, pending);
-  } else {
+  if (pending.has_failed)
+    result.failure = failure_of(pending.memory->report, pending);
+  else
     result.process = pending.process;
-  }
   return result;
 }
 

@@ -1,5 +1,5 @@
 // Starts one process of a worker: the only place between clone and exec. Calls only what is
-// async-signal-safe there. Thread: the supervisor's only thread. Source of the order of steps: see
+// async-signal-safe there. Thread: any. Source of the order of steps: see
 // "Spawning" in docs/agents.md.
 #pragma once
 
@@ -60,11 +60,16 @@ struct PendingSpawn {
   SpawnFailure failure;  // Already failed: finish_spawn only hands it on.
   // The memory that the child uses. finish_spawn must be called before it is freed.
   std::shared_ptr<SpawnMemory> memory;
-  int report_fd = -1;  // Owned; -1: the child shares our memory and reports there.
+  int report_fd = -1;       // Owned; -1: the child shares our memory and reports there.
+  bool is_awaited = false;  // await_spawn() has returned.
+  bool has_failed = false;  // What it found: a step has failed, and the child has exited.
 };
 PendingSpawn begin_spawn(const SpawnRequest& request);
-// Blocks until the program is executed, or a step before it has failed.
-SpawnResult finish_spawn(const PendingSpawn& pending);
+// Blocks until the program is executed, or a step before it has failed; a file system that does not
+// answer may hold it up for ever. Leaves the process of a failed start for finish_spawn to reap.
+void await_spawn(PendingSpawn& pending);
+// Calls await_spawn() unless it was called, and says what became of the start.
+SpawnResult finish_spawn(PendingSpawn pending);
 
 // Looks a name up as execvp does. A name with '/' is taken as it is, relative to working_directory.
 // NotFound, or PermissionDenied when only a file that cannot be executed was found. `errno_value`

@@ -60,9 +60,10 @@ struct CommandChannel::Carrier {
   // session alone.
   std::string received;
   link::FrameDecoder decoder;
-  // After the Attach: bytes to write.
+  // After the Attach: bytes to write. With write_mutex_ held.
   std::string out;
   std::size_t out_written = 0;
+  bool has_spoken = false;  // The preamble and the answer to Attach have been put into `out`.
   bool is_waiting_writable = false;
   bool is_write_broken = false;  // The peer takes nothing; what it sent may still be unread.
   bool is_closed = false;
@@ -191,9 +192,15 @@ void CommandChannel::attach(const CarrierPointer& carrier, const link::Frame& fr
   // A launcher that redials knows that its old carrier is dead; we may not know it yet.
   if (attached_) close(attached_);
   std::erase(unattached_, carrier);
-  attached_ = carrier;
+  {
+    const std::lock_guard<std::mutex> lock(write_mutex_);
+    attached_ = carrier;
+  }
   lease_.carrier_attached(carrier->kind);
-  if (takeover != std::exchange(takeover_, takeover)) handlers_.taken_over(session_.take_over());
+  if (takeover != std::exchange(takeover_, takeover)) {
+    delays_ = {};  // Another launcher has another clock.
+    handlers_.taken_over(session_.take_over());
+  }
   session_.carrier_up();
   session_.send_handshake(link::FrameType::kAttached, {});
   const std::string received = std::exchange(carrier->received, {});
@@ -223,6 +230,9 @@ void CommandChannel::deliver(const CarrierPointer& carrier, std::string_view byt
   lease_.heard();
   Result<std::vector<link::Frame>> frames = session_.receive(bytes);
   if (!frames.ok()) return lose(carrier, CarrierLoss::kHungUp);
+  const std::int64_t now_ns = monotonic_ns();
+  if (session_.last_stamp_ns() != 0)
+    delays_.add(now_ns - static_cast<std::int64_t>(session_.last_stamp_ns()), now_ns);
   for (link::Frame& frame : *frames) {
     const bool expected = frame.header.type == link::FrameType::kCommand ||
                           frame.header.type == link::FrameType::kInput;
@@ -250,6 +260,7 @@ void CommandChannel::lose(const CarrierPointer& carrier, CarrierLoss loss) {
 }
 
 void CommandChannel::close(const CarrierPointer& carrier) {
+  const std::lock_guard<std::mutex> lock(write_mutex_);
   carrier->is_closed = true;
   boost::system::error_code ignored;
   carrier->socket.close(ignored);
@@ -268,39 +279,69 @@ void CommandChannel::flush() {
 
 bool CommandChannel::flush_now() {
   write_some();
+  const std::lock_guard<std::mutex> lock(write_mutex_);
   return attached_ && !attached_->is_write_broken &&
          attached_->out_written == attached_->out.size() && !session_.has_bytes();
 }
 
+bool CommandChannel::refill(Carrier& carrier) {
+  if (carrier.out_written < carrier.out.size()) return true;
+  if (!session_.has_bytes()) return false;
+  carrier.out = session_.take_bytes(monotonic_ns(), kWriteBytes);
+  carrier.out_written = 0;
+  carrier.has_spoken = true;
+  return true;
+}
+
+ssize_t CommandChannel::write_out(Carrier& carrier) {
+  ssize_t count = 0;
+  do {
+    count = ::write(carrier.socket.native_handle(), carrier.out.data() + carrier.out_written,
+                    carrier.out.size() - carrier.out_written);
+  } while (count < 0 && errno == EINTR);
+  if (count > 0) carrier.out_written += static_cast<std::size_t>(count);
+  return count;
+}
+
 void CommandChannel::write_some() {
   const CarrierPointer carrier = attached_;
-  if (!carrier || carrier->is_waiting_writable || carrier->is_write_broken) return;
+  if (!carrier || carrier->is_waiting_writable) return;
   for (int writes = 0; writes < kWritesPerTurn; ++writes) {
-    if (carrier->out_written == carrier->out.size()) {
-      if (!session_.has_bytes()) return;
-      carrier->out = session_.take_bytes(monotonic_ns(), kWriteBytes);
-      carrier->out_written = 0;
-    }
-    const ssize_t count =
-        ::write(carrier->socket.native_handle(), carrier->out.data() + carrier->out_written,
-                carrier->out.size() - carrier->out_written);
-    if (count < 0 && errno == EINTR) continue;
-    if (count < 0 && errno == EAGAIN) {
-      carrier->is_waiting_writable = true;
-      carrier->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
-                                 [this, carrier](const boost::system::error_code& error) {
-                                   carrier->is_waiting_writable = false;
-                                   if (!error && carrier == attached_) write_some();
-                                 });
-      return;
-    }
-    if (count < 0) {
+    const std::lock_guard<std::mutex> lock(write_mutex_);
+    if (carrier->is_write_broken || !refill(*carrier)) return;
+    if (write_out(*carrier) >= 0) continue;
+    if (errno != EAGAIN) {
       carrier->is_write_broken = true;
       return;
     }
-    carrier->out_written += static_cast<std::size_t>(count);
+    carrier->is_waiting_writable = true;
+    carrier->socket.async_wait(boost::asio::posix::stream_descriptor::wait_write,
+                               [this, carrier](const boost::system::error_code& error) {
+                                 carrier->is_waiting_writable = false;
+                                 if (!error && carrier == attached_) write_some();
+                               });
+    return;
   }
   flush();
+}
+
+void CommandChannel::send_heartbeat() {
+  session_.send_heartbeat(delays_.is_empty() ? "" : link::encode_delay(delays_.value_ns()));
+  flush();
+}
+
+bool CommandChannel::send_alive(const link::Alive& alive) {
+  const std::lock_guard<std::mutex> lock(write_mutex_);
+  if (!attached_ || !attached_->has_spoken || attached_->is_write_broken) return false;
+  Carrier& carrier = *attached_;
+  // Frames must not mix: first the rest of what the loop has begun to write, which serves as a
+  // heartbeat too.
+  if (carrier.out_written < carrier.out.size()) write_out(carrier);
+  if (carrier.out_written < carrier.out.size()) return false;
+  carrier.out = link::alive_frame(alive, static_cast<std::uint64_t>(monotonic_ns()));
+  carrier.out_written = 0;
+  write_out(carrier);  // The loop writes the rest before its next frame.
+  return true;
 }
 
 }  // namespace ivy

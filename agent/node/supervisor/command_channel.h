@@ -5,7 +5,7 @@
 //   accepted --preamble, Attach within 5 s--> attached --newer one, or its end--> closed
 //
 // Bytes that are not ours close that carrier and touch nothing else.
-// Thread: the loop's. Lifetime: outlives every handler; lease outlives it.
+// Thread: the loop's, but for send_alive(). Lifetime: outlives every handler; lease outlives it.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -13,12 +13,14 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "agent/node/supervisor/supervisor_start.h"
 #include "agent/node/workers/lease.h"
+#include "proto/contract/recent_minimum.h"
 #include "proto/contract/status.h"
 #include "proto/wire/link.h"
 
@@ -58,6 +60,11 @@ class CommandChannel {
   // Writes what is due now, as far as the carrier takes it at once: the last write before an exit.
   // False when something is left.
   bool flush_now();
+  // The loop's heartbeat, with the smallest delay of the launcher's frames.
+  void send_heartbeat();
+  // The other thread's: sends it to an attached launcher, between two frames of the loop. False if
+  // the carrier does not take it now. Thread: any.
+  bool send_alive(const link::Alive& alive);
   // Ends the attached carrier, behind what has been written to it.
   void hang_up();
   // Closes carriers that have not attached in time. Call it a few times per second.
@@ -80,6 +87,10 @@ class CommandChannel {
   void lose(const CarrierPointer& carrier, CarrierLoss loss);
   void close(const CarrierPointer& carrier);
   void write_some();
+  // Both with write_mutex_ held. refill() puts the next frames into `out` when it has been written;
+  // false if no frame is due.
+  bool refill(Carrier& carrier);
+  ssize_t write_out(Carrier& carrier);
 
   boost::asio::io_context& loop_;
   boost::asio::posix::stream_descriptor listener_;
@@ -88,9 +99,13 @@ class CommandChannel {
   Handlers handlers_;
   link::Session session_;
   std::string token_;
+  RecentMinimum delays_;        // Of the launcher's frames, by its own time stamps.
   std::uint32_t takeover_ = 0;  // Number of the launcher that the session belongs to.
   bool allows_takeover_ = false;
   std::vector<CarrierPointer> unattached_;
+  // Guards the output of the attached carrier and changes of attached_, which the loop reads
+  // without it.
+  std::mutex write_mutex_;
   CarrierPointer attached_;
   std::unique_ptr<char[]> buffer_;
   bool flush_posted_ = false;

@@ -96,17 +96,22 @@ Result<void> write_token_file(const std::string& path, const std::string& token)
   return error;
 }
 
-HelloOk answer_hello(const Hello& hello, const Containment& containment,
+HostFacts look_at_host(const Hello& hello) {
+  HostFacts facts = collect_host_facts();
+  add_program(hello, facts);
+  if (hello.examine()) examine_host(hello, facts);
+  return facts;
+}
+
+HelloOk answer_hello(const Hello& hello, HostFacts facts_found, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports) {
   HelloOk answer;
   HostFacts& facts = *answer.mutable_facts();
-  facts = collect_host_facts();
-  add_program(hello, facts);
+  facts = std::move(facts_found);
   if (hello.reserve_port()) add_ports(hello, ports, facts);
   if (hello.has_worker_ports()) add_worker_ports(hello, ports, facts);
   facts.set_containment(containment.describe());
   facts.set_job_directory(directory.path);
-  if (hello.examine()) examine_host(hello, facts);
   return answer;
 }
 

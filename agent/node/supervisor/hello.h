@@ -1,6 +1,5 @@
 // The supervisor's answer to Hello: what this host is, whether the program is here, which port is
-// kept. Thread: the supervisor's only thread. Takes well under a millisecond beside hashing the
-// script.
+// kept.
 #pragma once
 
 #include <optional>
@@ -27,8 +26,13 @@ struct JobPorts {
   std::vector<ReservedPort> workers;  // On every host, for frameworks whose ranks all listen.
 };
 
-// Reserves in `ports` what was asked for; ports that it already holds are answered again.
-HelloOk answer_hello(const Hello& hello, const Containment& containment,
+// Reads files of the user and of the host, whose file systems may not answer: for a pool thread.
+// Takes well under a millisecond beside hashing the script.
+HostFacts look_at_host(const Hello& hello);
+
+// Reserves in `ports` what was asked for; ports that it already holds are answered again. Thread:
+// the loop's.
+HelloOk answer_hello(const Hello& hello, HostFacts facts, const Containment& containment,
                      const JobDirectory& directory, JobPorts& ports);
 
 }  // namespace ivy

@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <boost/asio/post.hpp>
+#include <cerrno>
 #include <csignal>
 #include <map>
+#include <mutex>
 #include <string_view>
 #include <utility>
 
@@ -43,6 +45,37 @@ void write_plan_files(const HostPlan& plan, const JobDirectory& directory) {
 
 }  // namespace
 
+struct HostWorkers::Start {
+  BlockingPool::TaskId task = 0;
+  std::vector<std::uint32_t> indexes;  // In workers_; of the loop.
+  std::vector<std::unique_ptr<WorkerLaunch>> launches;
+
+  std::mutex mutex;  // Guards the next two and begin() of the launches.
+  bool is_called_off = false;
+  bool has_begun = false;  // A process has been created.
+
+  // Runs on a pool thread. All processes are created before the first is waited for.
+  void run(const BlockingPool::Label& label) {
+    for (const auto& launch : launches) launch->find_program(label);
+    {
+      const std::lock_guard<std::mutex> lock(mutex);
+      for (const auto& launch : launches) {
+        if (is_called_off) launch->fail(kStopStep, ECANCELED);
+        launch->begin();
+        has_begun = has_begun || launch->pid() > 0;
+      }
+    }
+    for (const auto& launch : launches) launch->await(label);
+  }
+};
+
+HostWorkers::OwnFiles HostWorkers::find_own_files(const std::string& program_directory) {
+  read_own_program();
+  return {own_package(program_directory), own_hook(program_directory),
+          own_nccl_profiler(program_directory),
+          access((program_directory + "/ivy-pmix").c_str(), X_OK) == 0};
+}
+
 HostWorkers::HostWorkers(boost::asio::io_context& loop, const SupervisorStart& start,
                          const Parts& parts, Handlers handlers)
     : loop_(loop),
@@ -76,16 +109,15 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
   group.environment = inherited_environment(environ, {plan_.unset().begin(), plan_.unset().end()});
   for (const Variable& variable : plan_.environment())
     set_variable(group.environment, variable.name(), variable.value());
-  const std::string program = program_directory();
-  append_package(group.environment, own_package(program));
+  append_package(group.environment, own_files_.package);
   add_evidence_variables(group.environment, start_.directory, plan_.generation());
-  add_nccl_profiler(group.environment, own_nccl_profiler(program));
+  add_nccl_profiler(group.environment, own_files_.nccl_profiler);
   if (plan_.mpi().pmi() || plan_.mpi().pmix())
-    group.mpi_exec = mpi_exec_words(plan_.mpi(), program, start_.directory.path);
-  group.node_program = program + "/ivy-node";
+    group.mpi_exec = mpi_exec_words(plan_.mpi(), start_.program_directory, start_.directory.path);
+  group.node_program = start_.program_directory + "/ivy-node";
   group.own_sessions = share.own_sessions;
-  group.python_hook = plan_.python_hook() &&
-                      add_python_hook(group.environment, own_hook(program), start_.directory);
+  group.python_hook =
+      plan_.python_hook() && add_python_hook(group.environment, own_files_.hook, start_.directory);
   if (group.python_hook) write_rank_hosts(plan_, start_.directory);
   return group;
 }
@@ -111,20 +143,76 @@ void HostWorkers::begin_all() {
       share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
   apply_share(share);
   group_ = group_of(share);
+  auto start = std::make_shared<Start>();
   for (const WorkerSpec& spec : plan_.workers()) {
+    start->indexes.push_back(static_cast<std::uint32_t>(workers_.size()));
     workers_.push_back(std::make_unique<Worker>(*context_, spec.rank()));
-    workers_.back()->begin(group_, spec);
+    start->launches.push_back(workers_.back()->prepare(group_, spec));
   }
-  for (std::uint32_t index = 0; index < workers_.size(); ++index) watch(index);
+  carry_out(std::move(start));
 }
 
-// Waits until it is executed, and then for its end.
-void HostWorkers::watch(std::uint32_t index) {
+// No deadline: a slow file system is reported, and a stop calls the start off. Ending it here would
+// end the healthy ranks with it.
+void HostWorkers::carry_out(std::shared_ptr<Start> start) {
+  starts_.push_back(start);
+  start->task = parts_.blocking.run(
+      "the file system of " + group_.working_directory, BlockingPool::kNoDeadline,
+      [start](const BlockingPool::Label& label) -> Result<void> {
+        start->run(label);
+        return {};
+      },
+      [this, start](const Result<void>& done) {
+        // The pool has no thread for it, so no process was created.
+        if (!done.ok())
+          for (const auto& launch : start->launches) launch->fail("start", EAGAIN);
+        conclude(start);
+      });
+}
+
+void HostWorkers::conclude(const std::shared_ptr<Start>& start) {
+  std::erase(starts_, start);
+  for (std::size_t i = 0; i < start->indexes.size(); ++i)
+    watch(start->indexes[i], *start->launches[i]);
+  handlers_.changed();
+}
+
+// Takes the process over, and waits for its end.
+void HostWorkers::watch(std::uint32_t index, WorkerLaunch& launch) {
   Worker& started = *workers_[index];
-  started.finish_start(group_, [this](Worker& worker) { collect(worker); });
+  started.finish_start(group_, launch, [this](Worker& worker) { collect(worker); });
   if (is_alive(started.state())) return exits_->watch(started.pidfd(), index);
+  could_not_start(index);
+}
+
+void HostWorkers::could_not_start(std::uint32_t index) {
   JobStatus& status = parts_.control.status();
-  if (status.set(started.rank(), ended_status({}, 0))) status.publish();
+  if (status.set(workers_[index]->rank(), ended_status({}, 0))) status.publish();
+}
+
+void HostWorkers::call_off_starts() {
+  for (const std::shared_ptr<Start>& start : std::vector(starts_)) {
+    {
+      const std::lock_guard<std::mutex> lock(start->mutex);
+      start->is_called_off = true;
+      if (start->has_begun) continue;  // Its processes are ended like all others.
+    }
+    parts_.blocking.forget(start->task);
+    std::erase(starts_, start);
+    for (const std::uint32_t index : start->indexes) {
+      workers_[index]->call_off();
+      could_not_start(index);
+    }
+  }
+}
+
+bool HostWorkers::is_starting(pid_t pid) const {
+  for (const std::shared_ptr<Start>& start : starts_) {
+    const std::lock_guard<std::mutex> lock(start->mutex);
+    for (const auto& launch : start->launches)
+      if (launch->pid() == pid) return true;
+  }
+  return false;
 }
 
 void HostWorkers::start_again(std::uint32_t rank, std::uint32_t rejoins) {
@@ -136,12 +224,15 @@ void HostWorkers::start_again(std::uint32_t rank, std::uint32_t rejoins) {
     parts_.control.worker_starts_again(rank, rejoins);
     replaced_.push_back(
         std::exchange(workers_[index], std::make_unique<Worker>(*context_, rank, rejoins)));
-    workers_[index]->begin(group_, spec);
-    return watch(index);
+    auto start = std::make_shared<Start>();
+    start->indexes = {index};
+    start->launches.push_back(workers_[index]->prepare(group_, spec));
+    return carry_out(std::move(start));
   }
 }
 
 void HostWorkers::forget() {
+  call_off_starts();
   // Destroy them in a later turn: their cancelled handlers are still queued.
   boost::asio::post(loop_,
                     [workers = std::exchange(workers_, {}), replaced = std::exchange(replaced_, {}),
@@ -205,8 +296,9 @@ Worker* HostWorkers::find(pid_t pid) const {
 }
 
 bool HostWorkers::have_ended() const {
-  return std::none_of(workers_.begin(), workers_.end(),
-                      [](const auto& worker) { return is_alive(worker->state()); });
+  return starts_.empty() && std::none_of(workers_.begin(), workers_.end(), [](const auto& worker) {
+           return is_alive(worker->state());
+         });
 }
 
 bool HostWorkers::are_over() const {

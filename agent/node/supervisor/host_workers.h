@@ -1,6 +1,7 @@
 // The workers of this host: starts those of a generation, copies their output, and takes their
-// exits in the order in which they ended. Thread: the loop's. Lifetime: outlived by what its
-// constructor gets.
+// exits in the order in which they ended. Starts are carried out on the pool, because the file
+// systems of the working directory and of the program may not answer. Thread: the loop's. Lifetime:
+// outlived by what its constructor gets.
 #pragma once
 
 #include <sys/types.h>
@@ -24,6 +25,7 @@
 #include "agent/node/workers/input_pipe.h"
 #include "agent/node/workers/output_pump.h"
 #include "agent/node/workers/worker.h"
+#include "proto/os/blocking.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -37,8 +39,20 @@ class HostWorkers {
     std::function<void(const Worker&)> ended;  // Its process; the launcher has been told.
   };
 
+  // Files of this build beside the programs (facts/own_package.h), which may lie in a home.
+  struct OwnFiles {
+    std::string package;
+    std::string hook;
+    std::string nccl_profiler;
+    bool has_pmix = false;  // ivy-pmix.
+  };
+  // Reads the file system, and the running program whole, so that no later step waits for a page of
+  // it: for a pool thread.
+  static OwnFiles find_own_files(const std::string& program_directory);
+
   // The parts of the supervisor that workers deal with.
   struct Parts {
+    BlockingPool& blocking;
     CommandChannel& channel;
     ControlServer& control;
     const Ending& ending;
@@ -47,10 +61,16 @@ class HostWorkers {
   HostWorkers(boost::asio::io_context& loop, const SupervisorStart& start, const Parts& parts,
               Handlers handlers);
 
+  void take_own_files(OwnFiles files) { own_files_ = std::move(files); }
   // Starts the plan's workers. Those of the last generation must be forgotten.
   void start(const HostPlan& plan, const Containment& containment);
   // Starts one rank again, alone. Its last process and output are over.
   void start_again(std::uint32_t rank, std::uint32_t rejoins);
+  // A stop begins: starts that have created no process yet fail with ECANCELED. The others are
+  // concluded, and their processes stopped like all others.
+  void call_off_starts();
+  // True for a process whose start has not been concluded, so that it must not be reaped yet.
+  bool is_starting(pid_t pid) const;
   // Nothing of them is left. The plan and the generation stay.
   void forget();
   // Out-of-memory kills until now are not blamed on a worker; counts only once per generation.
@@ -64,7 +84,7 @@ class HostWorkers {
   void collect(Worker& worker);
 
   const std::vector<std::unique_ptr<Worker>>& all() const { return workers_; }
-  bool have_ended() const;  // No worker's own process lives.
+  bool have_ended() const;  // No worker's own process lives or is being started.
   bool are_over() const;    // Their output has ended, too.
   bool is_finished(std::uint32_t rank) const;
   // The accelerators of this rank that no other rank of the host has, by UUID.
@@ -88,11 +108,17 @@ class HostWorkers {
   InputPipe& input() { return input_; }
 
  private:
+  // A start of workers, shared with the pool thread that carries it out.
+  struct Start;
+
   std::unique_ptr<OutputPump> make_output();
   void warn_of_log(const std::string& text);
   WorkerGroup group_of(const ProcessorShare& share) const;
   void begin_all();
-  void watch(std::uint32_t index);
+  void carry_out(std::shared_ptr<Start> start);
+  void conclude(const std::shared_ptr<Start>& start);
+  void watch(std::uint32_t index, WorkerLaunch& launch);
+  void could_not_start(std::uint32_t index);
   void collect_one(Worker& worker);
 
   boost::asio::io_context& loop_;
@@ -105,6 +131,8 @@ class HostWorkers {
   WorkerGroup group_;
   std::optional<WorkerContext> context_;
   std::vector<std::unique_ptr<Worker>> workers_;
+  std::vector<std::shared_ptr<Start>> starts_;  // Those that the pool carries out now.
+  OwnFiles own_files_;
   std::vector<std::unique_ptr<Worker>> replaced_;  // Their handlers may still be queued.
   std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();
   std::uint64_t last_end_ns_ = 0;

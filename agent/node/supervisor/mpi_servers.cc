@@ -1,9 +1,9 @@
 #include "agent/node/supervisor/mpi_servers.h"
 
 #include <sys/mman.h>
-#include <unistd.h>
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <string_view>
 #include <utility>
@@ -19,6 +19,9 @@
 
 namespace ivy {
 namespace {
+
+// Longer, and the comparison of MPI libraries is left out.
+constexpr std::chrono::seconds kLibraryPatience{30};
 
 // This host's place among those of the job, which are numbered without the hosts that are gone.
 std::uint32_t place_of(const HostPlan& plan) {
@@ -111,11 +114,11 @@ void MpiServers::begin(HostPlan& plan) {
   pmi.program = node_program();
   pmi.socket = start_.directory.pmi_socket();
   MpiServerStart pmix = start_of("the PMIx server of this host", {"ivy-pmix"}, plan, start_);
-  pmix.program = program_directory() + "/ivy-pmix";
+  pmix.program = start_.program_directory + "/ivy-pmix";
   pmix.tidies_up = true;
   // Where it is missing, clients of the socket find none and say so; those of the port, which would
   // be alone then, end the job.
-  if (access(pmix.program.c_str(), X_OK) == 0) pmix.socket = start_.directory.pmix_socket();
+  if (has_pmix_) pmix.socket = start_.directory.pmix_socket();
   MpiPlace place;
   place.pmi_port = listen(std::move(pmi), MPI_PMI1);
   place.pmix_port = listen(std::move(pmix), MPI_PMIX);
@@ -177,11 +180,40 @@ void MpiServers::take(const std::string& line, MpiProtocol protocol) {
     event.mutable_mpi_joined()->set_generation(generation_);
     event.mutable_mpi_joined()->set_rank(rank);
     event.mutable_mpi_joined()->set_protocol(protocol);
-    for (std::string& text : libraries_.of_worker(handlers_.process_of(rank)))
-      event.mutable_mpi_joined()->add_libraries(std::move(text));
     handlers_.send(event);
+    unread_.push_back(event.mpi_joined());
   }
+  read_libraries();
   tick(monotonic_ns());
+}
+
+// The launcher compares the libraries of all ranks, so each rank is reported again with its own. A
+// file system that never answers leaves the comparison out.
+void MpiServers::read_libraries() {
+  if (unread_.empty() || std::exchange(is_reading_, true)) return;
+  std::vector<pid_t> workers;
+  for (const MpiJoined& joined : unread_) workers.push_back(handlers_.process_of(joined.rank()));
+  blocking_.run(
+      "the file system of the MPI library", kLibraryPatience,
+      [libraries = libraries_, workers,
+       ranks = std::exchange(unread_, {})]() mutable -> Result<std::vector<MpiJoined>> {
+        for (std::size_t i = 0; i < ranks.size(); ++i)
+          for (std::string& text : libraries->of_worker(workers[i]))
+            ranks[i].add_libraries(std::move(text));
+        return std::move(ranks);
+      },
+      [this](const Result<std::vector<MpiJoined>>& ranks) {
+        if (!ranks.ok())
+          return;  // Its thread may still use libraries_, so no other one is started.
+        is_reading_ = false;
+        for (const MpiJoined& joined : *ranks) {
+          if (joined.libraries_size() == 0) continue;
+          Event event;
+          *event.mutable_mpi_joined() = joined;
+          handlers_.send(event);
+        }
+        read_libraries();
+      });
 }
 
 // Only the first reason of a generation counts.

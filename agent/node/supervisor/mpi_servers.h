@@ -18,6 +18,7 @@
 #include "agent/node/supervisor/supervisor_start.h"
 #include "agent/node/workers/mpi_place.h"
 #include "agent/node/workers/mpi_ranks.h"
+#include "proto/os/blocking.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -31,9 +32,13 @@ class MpiServers {
     std::function<pid_t(std::uint32_t)> process_of;
   };
 
-  MpiServers(boost::asio::io_context& loop, const SupervisorStart& start, Handlers handlers)
-      : loop_(loop), start_(start), handlers_(std::move(handlers)) {}
+  // `blocking` reads the files of MPI libraries.
+  MpiServers(boost::asio::io_context& loop, BlockingPool& blocking, const SupervisorStart& start,
+             Handlers handlers)
+      : loop_(loop), blocking_(blocking), start_(start), handlers_(std::move(handlers)) {}
 
+  // Whether this build has the PMIx server; call it before begin().
+  void set_has_pmix(bool has_pmix) { has_pmix_ = has_pmix; }
   // Called before the workers of this plan start: adds the variables by which these find their
   // places in the MPI world. Without a plan for MPI nothing listens.
   void begin(HostPlan& plan);
@@ -51,18 +56,23 @@ class MpiServers {
   std::uint16_t listen(MpiServerStart start, MpiProtocol protocol);
   void add_variables(HostPlan& plan, MpiPlace place) const;
   void take(const std::string& line, MpiProtocol protocol);
+  void read_libraries();
   void fail(const std::string& why);
   void note(const std::string& text);
 
   boost::asio::io_context& loop_;
+  BlockingPool& blocking_;
   const SupervisorStart& start_;
   const Handlers handlers_;
   MpiRanks ranks_;
-  MpiLibraries libraries_;
+  std::vector<MpiJoined> unread_;  // Ranks whose libraries have not been looked up.
+  bool is_reading_ = false;        // A pool task uses libraries_.
+  std::shared_ptr<MpiLibraries> libraries_ = std::make_shared<MpiLibraries>();
   std::vector<std::shared_ptr<MpiServer>> servers_;
   std::vector<std::string> segments_;  // Files that MPICH may leave.
   std::uint32_t generation_ = 0;
   bool has_failed_ = false;
+  bool has_pmix_ = false;
 };
 
 }  // namespace ivy

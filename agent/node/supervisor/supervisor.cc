@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <array>
+#include <atomic>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <cerrno>
@@ -43,8 +44,9 @@
 #include "agent/node/workers/lease.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
+#include "proto/os/blocking.h"
 #include "proto/os/clock.h"
-#include "proto/os/own_program.h"
+#include "proto/os/heartbeat.h"
 #include "proto/os/process.h"
 #include "proto/os/short_slice.h"
 #include "proto/os/user_places.h"
@@ -181,6 +183,10 @@ class Supervisor {
   void refuse_start(const HostPlan& plan, std::uint32_t generation);
   void refuse_rank(std::uint32_t rank, std::uint32_t generation);
   void reap_children();
+  // The second half of on_hello(), once the file systems have answered.
+  void answer(const Hello& hello, HostFacts facts);
+  // Called on the heartbeat's thread.
+  void beat(std::chrono::nanoseconds loop_silent);
   void order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure = false);
   bool may_finish_when_clean(bool is_last) const {
     return is_last && start_.carrier == CarrierKind::kLocal && !terms_.outlives_launcher;
@@ -194,6 +200,8 @@ class Supervisor {
 
   boost::asio::io_context loop_{1};
   const SupervisorStart start_;
+  BlockingPool blocking_{
+      [this](std::function<void()> function) { boost::asio::post(loop_, std::move(function)); }};
   Lease lease_{LeaseLimits{}};
   CommandChannel channel_;
   ControlServer control_;
@@ -209,9 +217,9 @@ class Supervisor {
   std::unique_ptr<Containment> containment_;  // There is one from Hello on.
   JobPorts ports_;
   HostDevices devices_{
-      {loop_, program_directory() + "/ivy-probe"},
+      {loop_, start_.program_directory + "/ivy-probe"},
       {loop_,
-       program_directory() + "/ivy-probe",
+       start_.program_directory + "/ivy-probe",
        start_.step_task != 0,
        {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
         [this] { return processes_of(*containment_); }}}};
@@ -219,12 +227,14 @@ class Supervisor {
                      [this](pid_t pid) { spare(pid); }, start_.step_task != 0};
   FrameworkServers servers_{
       {loop_,
+       blocking_,
        start_,
        {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); },
         [this](std::uint32_t rank) { workers_.kill(rank); },
         [this](std::uint32_t rank) { return workers_.process_of(rank); }}},
       {start_, {[this](const Event& event) { send(event); }, [this](pid_t pid) { spare(pid); }}}};
   StackCollector stacks_{loop_,
+                         blocking_,
                          {[this](const Event& event) { send(event); },
                           [this] { return channel_.session().waiting_control_bytes(); },
                           [this](pid_t pid) { spare(pid); },
@@ -234,6 +244,11 @@ class Supervisor {
   JobTerms terms_;
   FinishWhen finish_when_;
   int address_checks_ = 0;
+  bool is_greeting_ = false;  // The pool collects the answer to Hello.
+  bool must_reap_ = false;    // A sweep stopped at a process that is being started.
+  std::atomic<bool> is_launcher_paused_{false};
+  bool has_reported_delay_ = false;  // Used by the heartbeat's thread only.
+  Heartbeat heartbeat_{kHeartbeat, [this](std::chrono::nanoseconds silent) { beat(silent); }};
 };
 
 Supervisor::Supervisor(const SupervisorStart& start)
@@ -252,7 +267,7 @@ Supervisor::Supervisor(const SupervisorStart& start)
              // The tree is proved empty by two passes in a row: a first "no" is asked again.
              [this] { return !containment_ || containment_->empty() || containment_->empty(); },
              [this](EndingAction action) { perform(action); }}),
-      workers_(loop_, start_, {channel_, control_, stop_.ending()},
+      workers_(loop_, start_, {blocking_, channel_, control_, stop_.ending()},
                {[this](const Event& event) { send(event); },
                 [this] {
                   stop_.check_soon();
@@ -393,10 +408,41 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     lease_.set_outlives_launcher(true);
     channel_.allow_takeover();
   }
+  if (is_greeting_) return out_of_turn("Hello twice");
+  is_greeting_ = true;
   if (!containment_) containment_ = make_containment(containment_request(start_));
+  struct Found {
+    HostFacts facts;
+    HostWorkers::OwnFiles own_files;
+  };
+  blocking_.run(
+      "the file system of " + hello.working_directory(), BlockingPool::kNoDeadline,
+      [hello,
+       programs = start_.program_directory](const BlockingPool::Label& label) -> Result<Found> {
+        Found found{look_at_host(hello), {}};
+        label.set("the file system of " + programs);
+        found.own_files = HostWorkers::find_own_files(programs);
+        return found;
+      },
+      [this, hello](Result<Found> found) {
+        is_greeting_ = false;
+        if (!found.ok()) {
+          HostFacts facts;
+          facts.set_job_directory_error(found.error().message);
+          return answer(hello, std::move(facts));
+        }
+        servers_.mpi.set_has_pmix(found->own_files.has_pmix);
+        workers_.take_own_files(std::move(found->own_files));
+        answer(hello, std::move(found->facts));
+      });
+  return {};
+}
+
+void Supervisor::answer(const Hello& hello, HostFacts facts) {
   const Result<void> token = write_token_file(start_.directory.token_file(), channel_.token());
   Event event;
-  *event.mutable_hello_ok() = answer_hello(hello, *containment_, start_.directory, ports_);
+  *event.mutable_hello_ok() =
+      answer_hello(hello, std::move(facts), *containment_, start_.directory, ports_);
   // Workers could not authenticate: not to start is better than to fail later and elsewhere.
   if (!token.ok())
     event.mutable_hello_ok()->mutable_facts()->set_job_directory_error(token.error().message);
@@ -413,7 +459,6 @@ Result<void> Supervisor::on_hello(const Hello& hello) {
     workers_.count_out_of_memory_kills(*containment_);
     containment_->settle();
   });
-  return {};
 }
 
 Result<void> Supervisor::on_check_address(const CheckAddress& request) {
@@ -439,7 +484,7 @@ Result<void> Supervisor::on_open_store(const OpenStore& request) {
 }
 
 Result<void> Supervisor::on_start(const HostPlan& plan) {
-  if (!containment_) return out_of_turn("Start before Hello");
+  if (!containment_ || is_greeting_) return out_of_turn("Start before Hello");
   // Answered, not cut off: a frame that was received is never sent again.
   if (plan.arguments().empty() || plan.workers_size() > kMaxWorkers) {
     refuse_start(plan, plan.generation());
@@ -567,6 +612,10 @@ void Supervisor::reap_children() {
     siginfo_t info{};
     if (waitid(P_ALL, 0, &info, WEXITED | WNOHANG | WNOWAIT) != 0 || info.si_pid == 0) break;
     Worker* worker = workers_.find(info.si_pid);
+    if (worker == nullptr && workers_.is_starting(info.si_pid)) {
+      must_reap_ = true;
+      break;
+    }
     if (worker == nullptr) {
       int status = 0;
       const pid_t reaped = waitpid(info.si_pid, &status, WNOHANG);
@@ -590,6 +639,7 @@ void Supervisor::on_stop(const Stop& stop) {
     return order_stop(grace_ns, {}, stop.after_failure());
   devices_.watch.something_failed();
   devices_.watch.give_up();
+  workers_.call_off_starts();
   workers_.collect_all();
   rank_ends_.give_up();
   stop_.order_interrupt(grace_ns);
@@ -598,6 +648,7 @@ void Supervisor::on_stop(const Stop& stop) {
 void Supervisor::order_stop(std::uint64_t grace_ns, const std::string& reason, bool after_failure) {
   devices_.watch.something_failed();
   devices_.watch.give_up();
+  workers_.call_off_starts();
   // Reap first: a worker that has already exited is no victim of the stop.
   if (!stop_.ending().stopping()) workers_.collect_all();
   rank_ends_.give_up();
@@ -680,14 +731,32 @@ void Supervisor::finish() {
   loop_.stop();
 }
 
+// The loop sends heartbeats too; these come if it hangs, and name the oldest overdue task.
+void Supervisor::beat(std::chrono::nanoseconds loop_silent) {
+  if (is_launcher_paused_.load(std::memory_order_relaxed)) return;
+  link::Alive alive;
+  if (loop_silent > 2 * kHeartbeat)
+    alive.loop_silent_ns = static_cast<std::uint64_t>(loop_silent.count());
+  if (const auto overdue = blocking_.overdue()) {
+    alive.overdue = overdue->name;
+    alive.overdue_ns = static_cast<std::uint64_t>(overdue->age.count());
+  }
+  const bool is_late = alive.loop_silent_ns != 0 || alive.overdue_ns != 0;
+  // Once more when nothing is late any longer.
+  if (is_late || has_reported_delay_) has_reported_delay_ = !channel_.send_alive(alive) || is_late;
+}
+
 void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
+  heartbeat_.turned();
+  is_launcher_paused_.store(lease_.state() == LeaseState::kPaused, std::memory_order_relaxed);
+  if (std::exchange(must_reap_, false)) reap_children();
   lease_.advance(elapsed_ns);
   channel_.tick(now_ns);
   workers_.tick(now_ns, elapsed_ns);
   servers_.mpi.tick(now_ns);
   if (ticker_.count() % kTicksPerHeartbeat == 0) {
     // A suspended launcher does not read: needless heartbeats would fill its connection.
-    if (lease_.state() != LeaseState::kPaused) channel_.session().send_heartbeat();
+    if (lease_.state() != LeaseState::kPaused) channel_.send_heartbeat();
     channel_.flush();
     control_.tell_stall(workers_.plan().stall_seconds() * kNanosPerSecond);
   }

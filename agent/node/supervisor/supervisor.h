@@ -1,7 +1,8 @@
 // Keeps one host's workers for one job: serves the launcher's carriers, starts workers, passes
 // their output on, ends them, and proves that nothing of them is left. It is forked by the warden,
 // so it begins in a process of its own. See "Process model" in docs/agents.md. Thread: the
-// process's only thread.
+// process's main thread, which runs the loop; a heartbeat's thread and a pool for calls that may
+// block run beside it.
 #pragma once
 
 #include "agent/node/supervisor/job_outcome.h"

@@ -15,9 +15,10 @@ namespace ivy {
 struct SupervisorStart {
   std::string job_id;
   std::uint32_t host = 0;
-  JobDirectory directory;  // Exists; the warden removes it after the supervisor's end.
-  int listening_fd = -1;   // The command socket: listening, non-blocking.
-  int carrier_fd = -1;     // The first carrier: a connected stream socket, blocking mode.
+  JobDirectory directory;         // Exists; the warden removes it after the supervisor's end.
+  std::string program_directory;  // Of ivy-node and the programs beside it.
+  int listening_fd = -1;          // The command socket: listening, non-blocking.
+  int carrier_fd = -1;            // The first carrier: a connected stream socket, blocking mode.
   CarrierKind carrier = CarrierKind::kLocal;
   int warden_pidfd = -1;  // Readable when the warden has died: end everything, then exit.
   pid_t warden_pid = 0;

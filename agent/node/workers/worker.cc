@@ -16,7 +16,6 @@
 #include "agent/node/workers/python_hook.h"
 #include "proto/contract/env.h"
 #include "proto/os/clock.h"
-#include "proto/os/descriptor.h"
 #include "proto/os/files.h"
 
 namespace ivy {
@@ -49,7 +48,7 @@ int directory_error(const std::string& path) {
   return S_ISDIR(info.st_mode) ? 0 : ENOTDIR;
 }
 
-// The program is executed by another one, which gets its path and its arguments.
+// Another program executes the one of the request, and gets its path and its arguments.
 void put_in_front(const std::vector<std::string>& words, SpawnRequest& request) {
   std::vector<std::string> arguments = words;
   arguments.insert(arguments.end(), {"--path", request.executable, "--"});
@@ -59,8 +58,9 @@ void put_in_front(const std::vector<std::string>& words, SpawnRequest& request) 
 }
 
 // --wrap: a tool of the user's executes the program, whose path it gets.
-void put_tool_in_front(const std::string& tool, const WorkerSpec& spec, SpawnRequest& request) {
-  std::vector<std::string> arguments(spec.wrap().begin(), spec.wrap().end());
+void put_tool_in_front(const std::string& tool, const std::vector<std::string>& words,
+                       SpawnRequest& request) {
+  std::vector<std::string> arguments = words;
   arguments.push_back(request.executable);
   arguments.insert(arguments.end(), request.arguments.begin() + 1, request.arguments.end());
   request.executable = tool;
@@ -92,18 +92,52 @@ Environment inherited_environment(char* const* environment_block,
   return environment;
 }
 
-struct Worker::Pipes {
-  Descriptor stdin_reader, stdin_writer;
-  Descriptor stdout_reader, stdout_writer;
-  Descriptor stderr_reader, stderr_writer;
+int WorkerLaunch::Pipes::make(bool with_input) {
+  int error = make_pipe(stdout_reader, stdout_writer, true);
+  if (error == 0) error = make_pipe(stderr_reader, stderr_writer, true);
+  if (error == 0 && with_input) error = make_pipe(stdin_reader, stdin_writer, false);
+  return error;
+}
 
-  int make(bool with_input) {
-    int error = make_pipe(stdout_reader, stdout_writer, true);
-    if (error == 0) error = make_pipe(stderr_reader, stderr_writer, true);
-    if (error == 0 && with_input) error = make_pipe(stdin_reader, stdin_writer, false);
-    return error;
+void WorkerLaunch::find_program(const BlockingPool::Label& label) {
+  if (!pending_.failure.step.empty()) return;
+  label.set("the file system of " + request_.working_directory);
+  const int directory = directory_error(request_.working_directory);
+  if (directory != 0) {
+    pending_.failure = {"chdir", request_.working_directory, directory};
+    return;
   }
-};
+  label.set("the file systems on the way to the program " + program_);
+  std::string tool;
+  pending_.failure = ivy::find_program(program_, request_, request_.executable);
+  if (pending_.failure.step.empty() && !wrap_.empty())
+    pending_.failure = ivy::find_program(wrap_.front(), request_, tool);
+  if (!pending_.failure.step.empty()) return;
+  if (!tool.empty()) put_tool_in_front(tool, wrap_, request_);
+  for (const std::vector<std::string>& words : in_front_) put_in_front(words, request_);
+}
+
+void WorkerLaunch::begin() {
+  if (!pending_.failure.step.empty()) return;
+  const int pipe_error = pipes_.make(has_input_);
+  if (pipe_error != 0) {
+    pending_.failure = {"pipe", "", pipe_error};
+    return;
+  }
+  request_.stdin_fd = pipes_.stdin_reader.get();
+  request_.stdout_fd = pipes_.stdout_writer.get();
+  request_.stderr_fd = pipes_.stderr_writer.get();
+  pending_ = begin_spawn(request_);
+  // From here on only the worker may hold its ends: their closing is the end of its streams.
+  pipes_.stdin_reader.reset(-1);
+  pipes_.stdout_writer.reset(-1);
+  pipes_.stderr_writer.reset(-1);
+}
+
+void WorkerLaunch::await(const BlockingPool::Label& label) {
+  label.set("the file system of " + request_.working_directory + ", or of " + request_.executable);
+  await_spawn(pending_);
+}
 
 Worker::Worker(WorkerContext& context, std::uint32_t rank, std::uint32_t rejoins)
     : context_(context), rank_(rank), rejoins_(rejoins), pidfd_(context.loop) {}
@@ -129,27 +163,37 @@ Environment Worker::environment_of_worker(const WorkerGroup& group, const Worker
   return environment;
 }
 
-void Worker::begin(const WorkerGroup& group, const WorkerSpec& spec) {
+std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const WorkerSpec& spec) {
+  auto launch = std::make_unique<WorkerLaunch>();
   generation_ = group.generation;
-  pipes_ = std::make_unique<Pipes>();
   has_input_ = spec.standard_input();
   // What the rank's last process has left there is not this one's.
   if (rejoins_ > 0) unlink(context_.directory.error_file(generation_, rank_).c_str());
-  const int pipe_error = pipes_->make(has_input_);
-  if (pipe_error != 0) {
-    pending_.failure = {"pipe", "", pipe_error};
-    return;
+  launch->has_input_ = has_input_;
+  launch->program_ = group.arguments.front();
+  launch->wrap_.assign(spec.wrap().begin(), spec.wrap().end());
+  if (!group.mpi_exec.empty()) launch->in_front_.push_back(group.mpi_exec);
+  if (spec.has_app()) {
+    const std::string file = context_.directory.path + "/app-" + std::to_string(group.generation) +
+                             "-" + std::to_string(rank_);
+    if (!write_whole(file, spec.app().SerializeAsString()))
+      launch->pending_.failure = {"write", file, errno};
+    launch->in_front_.push_back({group.node_program, "app-run", file});
   }
-  pending_ = begin_process(group, spec);
-  // From here on only the worker may hold its ends: their closing is the end of its streams.
-  pipes_->stdin_reader.reset(-1);
-  pipes_->stdout_writer.reset(-1);
-  pipes_->stderr_writer.reset(-1);
+  SpawnRequest& request = launch->request_;
+  request.arguments = group.arguments;
+  request.environment = environment_of_worker(group, spec);
+  request.working_directory = group.working_directory;
+  request.own_session = group.own_sessions;
+  request.cgroup_fd = context_.containment.cgroup_fd();
+  request.cores = parse_core_list(spec.cores());
+  if (spec.has_memory_node()) request.memory_node = static_cast<int>(spec.memory_node());
+  return launch;
 }
 
-void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended) {
-  const std::unique_ptr<Pipes> pipes = std::move(pipes_);
-  const SpawnResult result = finish_spawn(std::exchange(pending_, {}));
+void Worker::finish_start(const WorkerGroup& group, WorkerLaunch& launch,
+                          std::function<void(Worker&)> ended) {
+  const SpawnResult result = finish_spawn(std::exchange(launch.pending_, {}));
   if (!result.ok()) return fail(result.failure.step, result.failure.path, result.failure.error);
   pid_ = result.process.pid;
   pidfd_.assign(result.process.pidfd);
@@ -161,49 +205,12 @@ void Worker::finish_start(const WorkerGroup& group, std::function<void(Worker&)>
   event.mutable_started()->set_rejoins(rejoins_);
   event.mutable_started()->set_at_ns(monotonic_ns());
   context_.send(event);
-  if (has_input_) context_.input.open(rank_, std::move(pipes->stdin_writer));
-  add_streams(group, *pipes);
+  if (has_input_) context_.input.open(rank_, std::move(launch.pipes_.stdin_writer));
+  add_streams(group, launch.pipes_);
   pidfd_.async_wait(boost::asio::posix::stream_descriptor::wait_read,
                     [this, ended = std::move(ended)](const boost::system::error_code& error) {
                       if (!error) ended(*this);
                     });
-}
-
-PendingSpawn Worker::begin_process(const WorkerGroup& group, const WorkerSpec& spec) const {
-  PendingSpawn result;
-  const int directory = directory_error(group.working_directory);
-  if (directory != 0) {
-    result.failure = {"chdir", group.working_directory, directory};
-    return result;
-  }
-  SpawnRequest request;
-  request.arguments = group.arguments;
-  request.environment = environment_of_worker(group, spec);
-  request.working_directory = group.working_directory;
-  std::string tool;
-  result.failure = find_program(group.arguments.front(), request, request.executable);
-  if (result.failure.step.empty() && spec.wrap_size() > 0)
-    result.failure = find_program(spec.wrap(0), request, tool);
-  if (!result.failure.step.empty()) return result;
-  if (!tool.empty()) put_tool_in_front(tool, spec, request);
-  if (!group.mpi_exec.empty()) put_in_front(group.mpi_exec, request);
-  if (spec.has_app()) {
-    const std::string file = context_.directory.path + "/app-" + std::to_string(group.generation) +
-                             "-" + std::to_string(rank_);
-    if (!write_whole(file, spec.app().SerializeAsString())) {
-      result.failure = {"write", file, errno};
-      return result;
-    }
-    put_in_front({group.node_program, "app-run", file}, request);
-  }
-  request.stdin_fd = pipes_->stdin_reader.get();
-  request.stdout_fd = pipes_->stdout_writer.get();
-  request.stderr_fd = pipes_->stderr_writer.get();
-  request.own_session = group.own_sessions;
-  request.cgroup_fd = context_.containment.cgroup_fd();
-  request.cores = parse_core_list(spec.cores());
-  if (spec.has_memory_node()) request.memory_node = static_cast<int>(spec.memory_node());
-  return begin_spawn(request);
 }
 
 void Worker::fail(const std::string& step, const std::string& path, int error) {
@@ -220,7 +227,7 @@ void Worker::fail(const std::string& step, const std::string& path, int error) {
   context_.send(event);
 }
 
-void Worker::add_streams(const WorkerGroup& group, Pipes& pipes) {
+void Worker::add_streams(const WorkerGroup& group, WorkerLaunch::Pipes& pipes) {
   open_streams_ = 2;
   add_stream(group, pipes.stdout_reader.release(), 1);
   add_stream(group, pipes.stderr_reader.release(), 2);

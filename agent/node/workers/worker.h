@@ -7,9 +7,11 @@
 
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
+#include <cerrno>
 #include <csignal>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -23,6 +25,8 @@
 #include "agent/node/workers/worker_state.h"
 #include "proto/contract/env.h"
 #include "proto/contract/exit_code.h"
+#include "proto/os/blocking.h"
+#include "proto/os/descriptor.h"
 #include "proto/wire/job.pb.h"
 
 namespace ivy {
@@ -75,6 +79,48 @@ struct ExitCircumstances {
   std::function<MpiEnd(const ExitStatus&)> judge_mpi;
 };
 
+// StartFailed.step of a worker whose process was not created because a stop came first. The
+// launcher counts it as stopped (launcher/job/job_workers.cc).
+inline constexpr const char* kStopStep = "stop";
+
+// The start of one worker's process: prepared on the loop, carried out on a pool thread, because
+// the file systems of its working directory and its program may not answer, and concluded by the
+// worker on the loop.
+class WorkerLaunch {
+ public:
+  WorkerLaunch() = default;
+  WorkerLaunch(const WorkerLaunch&) = delete;
+  WorkerLaunch& operator=(const WorkerLaunch&) = delete;
+
+  // Called in this order on the pool thread.
+  void find_program(const BlockingPool::Label& label);
+  void begin();  // Creates the process; does not block.
+  void await(const BlockingPool::Label& label);
+
+  // Makes the start fail; before begin() only.
+  void fail(const char* step, int error) { pending_.failure = {step, "", error}; }
+  // -1 before begin() and after a failure.
+  pid_t pid() const { return pending_.process.pid; }
+
+ private:
+  friend class Worker;
+  struct Pipes {
+    Descriptor stdin_reader, stdin_writer;
+    Descriptor stdout_reader, stdout_writer;
+    Descriptor stderr_reader, stderr_writer;
+    int make(bool with_input);
+  };
+
+  Pipes pipes_;
+  bool has_input_ = false;
+  SpawnRequest request_;
+  std::string program_;            // As the user gave it.
+  std::vector<std::string> wrap_;  // --wrap: a tool that executes the program.
+  // Programs that execute one another and finally the user's, innermost first (roles/mpi_exec.h).
+  std::vector<std::vector<std::string>> in_front_;
+  PendingSpawn pending_;
+};
+
 class Worker {
  public:
   // How long a pipe that outlives its worker is still read.
@@ -85,12 +131,14 @@ class Worker {
   Worker(WorkerContext& context, std::uint32_t rank, std::uint32_t rejoins = 0);
   ~Worker();
 
-  // Starts the process and returns at once; finish_start must follow. There are two halves so that
-  // all workers of a host are started before the first is waited for.
-  void begin(const WorkerGroup& group, const WorkerSpec& spec);
-  // Waits until the program is executed, then sends Started or StartFailed. `ended` is called when
-  // the process has ended: the owner then calls collect().
-  void finish_start(const WorkerGroup& group, std::function<void(Worker&)> ended);
+  // Prepares the start. The owner carries it out and then calls finish_start().
+  std::unique_ptr<WorkerLaunch> prepare(const WorkerGroup& group, const WorkerSpec& spec);
+  // Takes the process over and sends Started or StartFailed. `ended` is called when the process has
+  // ended: the owner then calls collect().
+  void finish_start(const WorkerGroup& group, WorkerLaunch& launch,
+                    std::function<void(Worker&)> ended);
+  // Sends StartFailed for a start that a stop has called off.
+  void call_off() { fail(kStopStep, "", ECANCELED); }
   // True if its process has ended; it may not have been collected yet.
   bool has_ended();
   // Sets the time of its end, where it is known better than by the time of collect().
@@ -114,11 +162,9 @@ class Worker {
   bool ended_out_of_memory() const { return ended_out_of_memory_; }
 
  private:
-  struct Pipes;
   Environment environment_of_worker(const WorkerGroup& group, const WorkerSpec& spec) const;
-  PendingSpawn begin_process(const WorkerGroup& group, const WorkerSpec& spec) const;
   void fail(const std::string& step, const std::string& path, int error);
-  void add_streams(const WorkerGroup& group, Pipes& pipes);
+  void add_streams(const WorkerGroup& group, WorkerLaunch::Pipes& pipes);
   void add_stream(const WorkerGroup& group, int fd, std::uint8_t stream);
   void enter(WorkerEvent event);
   void output_ended();
@@ -131,8 +177,6 @@ class Worker {
   std::uint32_t rank_;
   std::uint32_t rejoins_;
   WorkerState state_ = WorkerState::kPlanned;
-  std::unique_ptr<Pipes> pipes_;  // Set from begin() to finish_start().
-  PendingSpawn pending_;
   pid_t pid_ = -1;
   boost::asio::posix::stream_descriptor pidfd_;
   std::vector<OutputPump::StreamId> streams_;
