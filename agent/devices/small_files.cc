@@ -10,6 +10,7 @@
 #include <cstdlib>
 
 #include "proto/os/files.h"
+#include "proto/os/old_kernels.h"
 
 namespace ivy {
 namespace {
@@ -26,8 +27,9 @@ std::string trimmed_line(std::string_view text) {
 }  // namespace
 
 NodeState node_state(const std::string& path) {
-  if (faccessat(AT_FDCWD, path.c_str(), R_OK | W_OK, AT_EACCESS) == 0) return NodeState::kUsable;
-  return errno == ENOENT ? NodeState::kAbsent : NodeState::kForbidden;
+  const int error = effective_access(path, R_OK | W_OK);
+  if (error == 0) return NodeState::kUsable;
+  return error == ENOENT ? NodeState::kAbsent : NodeState::kForbidden;
 }
 
 std::string small_file(const std::string& path) { return read_file(path, kMaxBytes).value_or(""); }

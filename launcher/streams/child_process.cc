@@ -12,6 +12,7 @@
 #include <utility>
 
 #include "proto/contract/core_limit.h"
+#include "proto/os/old_kernels.h"
 #include "proto/os/process.h"
 #include "proto/os/spawn_setup.h"
 
@@ -90,10 +91,10 @@ Result<std::shared_ptr<ChildProcess>> ChildProcess::adopt(boost::asio::io_contex
                                                           const std::string& name) {
   const int pidfd = open_pidfd(pid);
   if (pidfd < 0) {
-    const int pidfd_error = errno;
+    const int error = errno;
     kill(pid, SIGKILL);
     waitpid(pid, nullptr, 0);
-    return errno_error(Code::kInternal, "watch " + name, pidfd_error);
+    return pidfd_error("watch " + name, error);
   }
   std::shared_ptr<ChildProcess> child(new ChildProcess(loop, pid, pidfd));
   child->watch();

@@ -28,6 +28,7 @@
 #include "agent/node/supervisor/job_outcome.h"
 #include "proto/os/descriptor.h"
 #include "proto/os/files.h"
+#include "proto/os/old_kernels.h"
 #include "proto/os/own_program.h"
 #include "proto/os/process.h"
 #include "proto/os/user_places.h"
@@ -96,8 +97,7 @@ Result<SupervisorStart> prepare(const WardenStart& start) {
   prepared.warden_pid = getpid();
   prepared.warden_pidfd = open_pidfd(getpid());
   if (prepared.warden_pidfd < 0) {
-    return errno_error(Code::kFailedPrecondition, "pidfd_open (Linux 5.3 or newer is needed)",
-                       errno);
+    return pidfd_error("watch the warden", errno);
   }
   if (prctl(PR_SET_CHILD_SUBREAPER, 1) != 0) {
     return errno_error(Code::kFailedPrecondition, "become a subreaper", errno);

@@ -16,6 +16,7 @@
 #include "agent/node/spawn/spawn_child.h"
 #include "proto/contract/core_limit.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/old_kernels.h"
 #include "proto/os/process.h"
 
 namespace ivy {
@@ -214,7 +215,7 @@ int why_not_executable(const std::string& path) {
   if (stat(path.c_str(), &status) != 0) return errno;
   if (S_ISDIR(status.st_mode)) return EISDIR;
   if (!S_ISREG(status.st_mode)) return EACCES;
-  return faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) == 0 ? 0 : errno;
+  return effective_access(path, X_OK);
 }
 
 std::string joined(const std::string& directory, const std::string& name) {
