@@ -1,13 +1,17 @@
 """What ivyrun takes from its parent and leaves to it."""
 
+import contextlib
 import os
 import re
 import shlex
 import signal
 import sys
 import threading
+import time
 
 import pytest
+
+from launching import seconds, wait_until
 
 # Orphans of ours come to this process, as they come to a container's first process, which often
 # never reaps. Each line: the exit code of a run and how many children it has left.
@@ -97,6 +101,34 @@ def test_workers_with_a_processor_each_have_a_session_each(local):
         done = local.run("-n", str(workers), sys.executable, "-c", "import os; print(os.getsid(0))")
         assert done.code == 0, done
         assert len({text for _, _, text in done.labelled()}) == sessions, done
+
+
+def test_ctrl_z_suspends_what_runs_below_a_shell(local):
+    """DataLoader workers, programs below `bash run.sh` and --wrap tools, as in a terminal."""
+    count = os.path.join(local.directory, "count")
+    script = f"bash -c 'for i in $(seq 1 1000); do echo >> {count}; sleep 0.05; done'; true"
+
+    def lines():
+        with contextlib.suppress(OSError):
+            return os.path.getsize(count)
+        return 0
+
+    def grows():
+        before = lines()
+        time.sleep(seconds(0.5))
+        return lines() > before
+
+    with local.start("-n", "1", "bash", "-c", script) as job:
+        wait_until(lambda: lines() > 2, 20, "the inner program runs")
+        pid = job.pid()
+        os.kill(pid, signal.SIGTSTP)
+        wait_until(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "T", 10,
+                   "ivyrun is suspended")
+        assert not grows(), "the program below the shell goes on"
+        os.kill(pid, signal.SIGCONT)
+        wait_until(grows, 10, "it goes on")
+        job.signal(signal.SIGTERM)
+        job.finish()
 
 
 def test_signals_that_the_parent_had_blocked_still_end_the_job(local):

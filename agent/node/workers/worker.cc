@@ -321,6 +321,12 @@ std::string Worker::read_error_file() const {
 void Worker::send_signal(int signal) {
   if (!is_alive(state_)) return;
   if (signal == SIGKILL) was_killed_by_us_ = true;
+  // What runs below a shell or a --wrap tool is suspended with it, as in a terminal. A worker that
+  // has not been reaped keeps its number, and leads its group.
+  if ((signal == SIGSTOP || signal == SIGCONT) && pid_ > 1) {
+    kill(-pid_, signal);
+    return;
+  }
   // Sent through the pidfd, so that the signal can never reach another process with this number.
   syscall(SYS_pidfd_send_signal, pidfd_.native_handle(), signal, nullptr, 0);
 }
