@@ -329,6 +329,22 @@ def test_what_the_user_has_set_and_has_stays(local):
     assert re.search(r"None /x/y True ", done.out.decode()), done
 
 
+def test_an_old_python_has_its_own_sitecustomize_and_no_more(local):
+    """Python 2 and 3.5, the system's own on old clusters, inherit PYTHONPATH from a worker."""
+    old = shutil.which("python2.7")
+    found = old and subprocess.run([old, "-c", "import sys; print(sys.executable)"], capture_output=True, text=True,
+                                   check=False)
+    if not found or found.returncode:
+        pytest.skip("there is no Python 2")
+    mine = os.path.join(local.directory, "mine")
+    os.mkdir(mine)
+    local.file("mine/sitecustomize.py", "print('my own sitecustomize')\n")
+    done = local.run("-n", "1", "-x", f"PYTHONPATH={mine}", "sh", "-c",
+                     f"PYTHONPATH=${{PYTHONPATH##*:}}:{mine} {found.stdout.strip()} -c 'import json; print(\"ran\")'")
+    assert done.code == 0 and "my own sitecustomize" in done.out.decode() and "ran" in done.out.decode(), done
+    assert b"sitecustomize" not in done.err, done
+
+
 def test_no_python_hook(local):
     with local.start("--no-python-hook", "-n", "1", "bash", "-c",
                      "echo ready $IVY_JOB_ID $IVY_STACK_FILE $PYTHONPATH; exec sleep 100") as job:

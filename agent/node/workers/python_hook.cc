@@ -127,8 +127,8 @@ class _Rendezvous(_AfterImport):
             flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
             if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
                 sys.stderr.write(
-                    f"ivyrun: note: MASTER_PORT is {port} here, and the job's is "
-                    f"{get('IVY_MASTER_PORT')}: rank 0 serves there, and all must look there\n")
+                    "ivyrun: note: MASTER_PORT is %s here, and the job's is %s: rank 0 serves there, and "
+                    "all must look there\n" % (port, get("IVY_MASTER_PORT")))
             try:
                 store = create(hostname, port, *rest, **named)
             finally:
@@ -342,12 +342,33 @@ def _originals():
     sys.meta_path.append(_Originals)
 
 
-for _step in (_register, _arm, _arm_jax, _arm_worlds, _watch, _mpi, _originals):
+# Old Pythons, such as the system's own tools, inherit PYTHONPATH: they have other finders, and only their own
+# sitecustomize matters to them. Nothing in this file may be a syntax error there.
+def _next_of_old():
+    import imp
+    import os
+    import sys
+    here = os.path.dirname(__file__)
     try:
-        _step()
-    except Exception:
-        pass
-_next()
+        found = imp.find_module("sitecustomize", [path for path in sys.path if path != here])
+    except ImportError:
+        return
+    imp.load_module("sitecustomize", *found)
+
+
+def _run():
+    import sys
+    if sys.version_info < (3, 6):
+        return _next_of_old()
+    for step in (_register, _arm, _arm_jax, _arm_worlds, _watch, _mpi, _originals):
+        try:
+            step()
+        except Exception:
+            pass
+    _next()
+
+
+_run()
 )";
 
 bool is_set(const Environment& environment, const char* name) {

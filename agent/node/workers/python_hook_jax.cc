@@ -276,7 +276,7 @@ class _JaxMeeting:
                 "note: jax.distributed.initialize() is told process_id=%s, num_processes=%s, and "
                 "this is rank %s of %d\n"
                 "  fix:   leave both out, unless a world of some ranks is meant" % (
-                    *said, self.named(self.rank), self.size)))
+                    said[0], said[1], self.named(self.rank), self.size)))
             return False
         return arguments.get("coordinator_address") in (None, self.coordinator)
 )py";
