@@ -30,6 +30,7 @@
 #include "launcher/streams/child_process.h"
 #include "proto/contract/core_limit.h"
 #include "proto/contract/log.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/own_program.h"
@@ -330,15 +331,44 @@ int run_job(ivy::JobRequest request, const std::optional<ivy::Allocation>& alloc
   run_in_loop(loop, std::move(request), allocation, node_zero);
 }
 
+std::string command_of(char* const* argv) {
+  std::vector<std::string> words{"ivyrun"};
+  for (char* const* argument = argv + 1; *argument != nullptr; ++argument)
+    words.emplace_back(*argument);
+  return ivy::quoted_arguments(words);
+}
+
 // One of several tasks of a step would start the whole job again; it says nothing unless it is the
 // first.
 ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* const* argv) {
   if (!allocation.step || allocation.step->tasks <= 1) return {};
   if (allocation.step->task > 0) _exit(ivy::kExitUsage);
-  std::vector<std::string> arguments{"ivyrun"};
-  for (char* const* argument = argv + 1; *argument != nullptr; ++argument)
-    arguments.emplace_back(*argument);
-  return ivy::started_as_tasks(allocation, arguments);
+  return ivy::started_as_tasks(allocation, command_of(argv));
+}
+
+// The same below mpirun, whose variables a worker of another job has too.
+ivy::Result<void> is_started_once_by_mpi(const ivy::Environment& caller, char* const* argv) {
+  if (ivy::find_variable(caller, "IVY_JOB_ID") != nullptr) return {};
+  for (const auto& [size, rank] : {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
+                                   std::pair{"PMI_SIZE", "PMI_RANK"}}) {
+    const std::string* const tasks = ivy::find_variable(caller, size);
+    const std::string* const task = ivy::find_variable(caller, rank);
+    if (tasks == nullptr || task == nullptr || *tasks == "1") continue;
+    if (*task != "0") _exit(ivy::kExitUsage);
+    return ivy::Error{
+        ivy::Code::kInvalidArgument,
+        "mpirun has started ivyrun " + *tasks + " times: each of them would start the whole job",
+        "without mpirun: " + command_of(argv)};
+  }
+  return {};
+}
+
+// srun and mpirun would start as many; ivyrun starts one worker for each accelerator.
+void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) {
+  const std::string* const tasks = ivy::find_variable(caller, "SLURM_NTASKS_PER_NODE");
+  if (tasks == nullptr || *tasks == "1" || options.num_proc || options.per_host.written) return;
+  options.notes.push_back("Slurm's --ntasks-per-node=" + *tasks +
+                          " does not count the workers: --nproc-per-node " + *tasks + " does");
 }
 
 // The allocation that we are in; its hosts are the job's, unless others are meant.
@@ -361,6 +391,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
                           " is for Slurm jobs, and this is not one (no SLURM_JOB_ID)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
+  if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpi(caller, argv));
   if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
   if (!found || passes_over) return found;
   const auto is_here = [](const std::string& name) {
@@ -369,6 +400,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
     return ivy::is_this_host(host);
   };
   IVY_CHECK(ivy::place_in_allocation(*found, is_here, options));
+  note_tasks_per_node(caller, options);
   return found;
 }
 

@@ -271,8 +271,8 @@ constexpr OptionEntry kTable[] = {
     torchruns("standalone", "", "ivyrun chooses address and port"),
     {"rdzv-backend", "", "NAME", kNetwork, kHonoured, kTorchrun,
      "only static and c10d, which change nothing"},
-    torchruns("rdzv-endpoint", "HOST:PORT", "ivyrun chooses address and port; one ivyrun on each node needs --node-rank R "
-     "--master-addr HOST"),
+    {"rdzv-endpoint", "", "HOST:PORT", kNetwork, kHonoured, kTorchrun,
+     "changes nothing: ivyrun chooses address and port; one ivyrun on each node needs --node-rank R --master-addr HOST"},
     {"rdzv-id", "", "ID", kNetwork, kHonoured, kTorchrun,
      "with --node-rank: only nodes with the same id join this job"},
     torchruns("rdzv-conf", "CONF", "--start-timeout bounds the wait for hosts, --lease the silence of one"),

@@ -355,6 +355,7 @@ void bind_rendezvous(Binder& binder, JoinOptions& options, Raw& raw) {
         "leave it out, and start one ivyrun: ivyrun -H host0,host1 ...");
   });
   binder.parsed("node-rank", raw.node_rank, number_between(0, static_cast<int>(kMaxHosts) - 1));
+  binder.text("rdzv-endpoint", options.rdzv_endpoint);
   binder.text("rdzv-id", options.run_id);
   binder.text("join-secret-file", options.join_secret_file);
 }
@@ -721,6 +722,7 @@ Result<void> settle_join(const Binder& binder, const Raw& raw, Options& options)
   const auto without_effect = [&](std::string_view flag, const std::string& why) {
     if (binder.is_given(flag)) options.notes.push_back(binder.shown(flag) + " is ignored: " + why);
   };
+  without_effect("rdzv-endpoint", "ivyrun chooses address and port");
   if (!is_join) {
     if (raw.node_rank.value_or(0) > 0) return check_join(binder, raw, options);
     without_effect("rdzv-backend", "one ivyrun starts every host and gives out the ranks");

@@ -141,6 +141,8 @@ struct JoinOptions {
   // --rdzv-id and --join-secret-file: what the nodes' key is made of.
   std::string run_id;
   std::string join_secret_file;
+  // torchrun's place to meet; only advice needs it.
+  std::string rdzv_endpoint;
   // What all nodes must have written alike: flag and value.
   std::vector<std::pair<std::string, std::string>> join_terms;
 };

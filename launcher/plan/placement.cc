@@ -94,14 +94,13 @@ Result<void> place_in_allocation(const Allocation& allocation,
   return {};
 }
 
-Error started_as_tasks(const SlurmAllocation& allocation,
-                       const std::vector<std::string>& arguments) {
+Error started_as_tasks(const SlurmAllocation& allocation, const std::string& command) {
   IVY_ASSERT(allocation.step.has_value());
   return Error{Code::kInvalidArgument,
                "srun has started ivyrun " + std::to_string(allocation.step->tasks) + " times (" +
                    allocation.name() + ", step " + allocation.step->id +
                    "): each of them would start the whole job",
-               "inside sbatch or salloc, without srun: " + quoted_arguments(arguments)};
+               "inside sbatch or salloc, without srun: " + command};
 }
 
 }  // namespace ivy

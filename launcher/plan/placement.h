@@ -24,8 +24,7 @@ Result<void> place_in_allocation(const Allocation& allocation,
                                  Options& options);
 
 // Started as one of several tasks of a step (`srun -n 8 ivyrun ...`): each would start the whole
-// job. `arguments`: argv with the program's name, for the line that is right.
-Error started_as_tasks(const SlurmAllocation& allocation,
-                       const std::vector<std::string>& arguments);
+// job. `command`: the command line, quoted, for the line that is right.
+Error started_as_tasks(const SlurmAllocation& allocation, const std::string& command);
 
 }  // namespace ivy

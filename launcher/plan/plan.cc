@@ -157,6 +157,18 @@ void take_first(PlanContext& context, int workers, Offer& offer) {
   offer.rule = "-n " + std::to_string(workers) + ", " + offer.rule;
 }
 
+std::string more_hosts_advice(const Options& options, std::size_t wanted) {
+  const std::string count = std::to_string(wanted);
+  if (options.allocation) return "allocate more hosts: sbatch or salloc -N " + count;
+  std::string advice = "name the hosts: -H host1,host2,...";
+  // torchrun's nodes number themselves at the endpoint; ours are told.
+  const std::string node_0 = options.rdzv_endpoint.substr(0, options.rdzv_endpoint.rfind(':'));
+  if (!node_0.empty())
+    advice = "on each node: --nnodes " + count + " --node-rank R --master-addr " + node_0 +
+             ", with R=0 on " + node_0 + "\nor on one of them: -H " + node_0 + ",host2,...";
+  return advice;
+}
+
 Offer place_workers(PlanContext& context) {
   const Options& options = context.options;
   std::size_t host_count = context.answers.size();
@@ -171,11 +183,7 @@ Offer place_workers(PlanContext& context) {
           "asked for " + counted(wanted, "host") + ", " + std::to_string(host_count) +
               (host_count == 1 ? " is given (" : " are given (") + fold_host_names(names) + ")",
           "",
-          {"",
-           std::string(options.allocation
-                           ? "allocate more hosts: sbatch or salloc -N " + std::to_string(wanted)
-                           : "name the hosts: -H host1,host2,...") +
-               "\n--nnodes " + std::to_string(host_count),
+          {"", more_hosts_advice(options, wanted) + "\n--nnodes " + std::to_string(host_count),
            kExitUsage});
     }
     host_count = std::min(wanted, host_count);

@@ -63,6 +63,18 @@ def test_standard_streams_that_are_closed_are_nobodys_carrier(local, closed):
     assert done.code == 7, done
 
 
+@pytest.mark.parametrize("size, rank", [("OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"), ("PMI_SIZE", "PMI_RANK")])
+def test_tasks_of_mpirun_are_refused(local, size, rank):
+    """Each would start the whole job; the first one says so."""
+    done = local.run("-n", "2", "./my program", env={size: "2", rank: "0"})
+    assert done.code == 2, done
+    assert "mpirun has started ivyrun 2 times" in done.err_text, done
+    assert "without mpirun: ivyrun -n 2 './my program'" in done.err_text, done
+    done = local.run("-n", "2", "./my program", env={size: "2", rank: "1"})
+    assert (done.code, done.out, done.err_text) == (2, b"", ""), done
+    assert local.run("-n", "1", "true", env={size: "1", rank: "0"}).code == 0
+
+
 def test_a_hostfile_that_can_be_read_only_once(local):
     """As the shell's <(...)."""
     path = os.path.join(local.directory, "hosts.pipe")

@@ -41,6 +41,7 @@ def test_dry_run_says_whose_hosts(slurm):
     assert done.code == 0, done
     assert f"plan: 3 hosts x 1 = 3 ranks (one per host, no accelerators found; hosts of Slurm job {job.number})" in text
     assert f"hosts from: Slurm job {job.number}\n" in text, done
+    assert "Slurm's --ntasks-per-node=4 does not count the workers: --nproc-per-node 4 does" in text, done
     assert re.findall(r"^  (node\d) ", text, re.M) == ["node1", "node2", "node3"], done
 
 

@@ -70,6 +70,13 @@ def sequence(local):
 
 # ---- a job ---------------------------------------------------------------------------------------
 
+def test_an_endpoint_without_a_rank_is_told_the_right_form(local):
+    """torchrun's elastic form, once on each node."""
+    done = local.run("--nnodes", "2", "--rdzv_backend", "c10d", "--rdzv_endpoint", "node1:29400", "true")
+    assert done.code == 2 and "IVY-P002" in done.err_text, done
+    assert "on each node: --nnodes 2 --node-rank R --master-addr node1, with R=0 on node1" in done.err_text, done
+
+
 def test_each_node_shows_its_own_workers(local, two):
     done = two.run(hello(local))
     everybody(done, 0, r"2 hosts x 2 = 4 ranks")
