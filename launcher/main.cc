@@ -3,6 +3,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/asio/signal_set.hpp>
@@ -13,6 +15,11 @@
 #include <ctime>
 #include <exception>
 #include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
 
 #include "agent/node/roles/warden_role.h"
 #include "launcher/job/detach.h"
@@ -346,14 +353,26 @@ ivy::Result<void> is_started_once(const ivy::SlurmAllocation& allocation, char* 
   return ivy::started_as_tasks(allocation, command_of(argv));
 }
 
-// The same below mpirun, whose variables a worker of another job has too.
-ivy::Result<void> is_started_once_by_mpi(const ivy::Environment& caller, char* const* argv) {
-  if (ivy::find_variable(caller, "IVY_JOB_ID") != nullptr) return {};
+// True where mpirun is our parent, on its own host or by its daemon. Variables alone prove nothing:
+// a shell below another job has them too.
+bool is_started_by_mpirun() {
+  const std::optional<std::string> parent =
+      ivy::read_file("/proc/" + std::to_string(getppid()) + "/comm", 64);
+  // Debian's have endings, such as mpirun.openmpi; orted and prted are Open MPI's daemons.
+  constexpr std::array<std::string_view, 5> kStarters = {"mpirun", "mpiexec", "orte", "prte",
+                                                         "hydra_pmi_proxy"};
+  return parent && std::ranges::any_of(kStarters, [&](std::string_view starter) {
+           return parent->starts_with(starter);
+         });
+}
+
+// The same below mpirun.
+ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char* const* argv) {
   for (const auto& [size, rank] : {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                    std::pair{"PMI_SIZE", "PMI_RANK"}}) {
     const std::string* const tasks = ivy::find_variable(caller, size);
     const std::string* const task = ivy::find_variable(caller, rank);
-    if (tasks == nullptr || task == nullptr || *tasks == "1") continue;
+    if (tasks == nullptr || task == nullptr || *tasks == "1" || !is_started_by_mpirun()) continue;
     if (*task != "0") _exit(ivy::kExitUsage);
     return ivy::Error{
         ivy::Code::kInvalidArgument,
@@ -391,7 +410,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
                           " is for Slurm jobs, and this is not one (no SLURM_JOB_ID)",
                       "leave it out, or call ivyrun inside sbatch or salloc"};
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
-  if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpi(caller, argv));
+  if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpirun(caller, argv));
   if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
   if (!found || passes_over) return found;
   const auto is_here = [](const std::string& name) {
