@@ -366,7 +366,7 @@ bool is_started_by_mpirun() {
          });
 }
 
-// The same below mpirun.
+// Refuses to be one of several processes that mpirun started.
 ivy::Result<void> is_started_once_by_mpirun(const ivy::Environment& caller, char* const* argv) {
   for (const auto& [size, rank] : {std::pair{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK"},
                                    std::pair{"PMI_SIZE", "PMI_RANK"}}) {

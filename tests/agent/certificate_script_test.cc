@@ -224,7 +224,7 @@ TEST_F(CertificateScriptTest, RevokesAllCertificatesOfAName) {
   expect_done({"cert", "node7", "--serves", "alice"});
   EXPECT_TRUE(verify("node7/host.crt", CertificateRole::kHost).ok());
   expect_done({"revoke", "node7"}, "(already on ");
-  // What was revoked stays so, whatever else is done.
+  // A revoked certificate stays revoked through everything that follows.
   expect_done({"cert", "node9", "--serves", "alice"});
   expect_revoked("first.crt", CertificateRole::kHost);
   EXPECT_EQ(directory_.read("node9/ca.crl"), directory_.read(ca_ + "/ca.crl"));

@@ -321,8 +321,8 @@ std::string Worker::read_error_file() const {
 void Worker::send_signal(int signal) {
   if (!is_alive(state_)) return;
   if (signal == SIGKILL) was_killed_by_us_ = true;
-  // What runs below a shell or a --wrap tool is suspended with it, as in a terminal. A worker that
-  // has not been reaped keeps its number, and leads its group.
+  // Suspends the whole process group, as a terminal does: a shell or a --wrap tool alone would
+  // leave its children running. The pid is still ours, because the worker has not been reaped.
   if ((signal == SIGSTOP || signal == SIGCONT) && pid_ > 1) {
     kill(-pid_, signal);
     return;

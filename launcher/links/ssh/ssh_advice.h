@@ -24,7 +24,7 @@ std::string ssh_true(const Host& host, std::uint16_t port, const std::string& co
 std::string ssh_run(const Host& host, std::uint16_t port, const std::string& config_path,
                     const std::vector<std::string>& options, const std::string& command);
 
-// What to do about an SSH agent that does not answer.
+// Advice for an SSH agent that accepts connections but does not answer.
 std::string mute_agent_fix();
 
 // The host's key is not in known_hosts, or not the one that is there.
@@ -34,8 +34,8 @@ LinkDown host_key_failure(const Host& host, const SshTarget& target, const SshHo
 // Before the link was up: which failure the client's standard error and exit code mean.
 LinkFailure classify_client_failure(std::string_view error_text);
 
-// What to do about the client's words; `try_it` (the command that shows the trouble) if they are
-// not known.
+// Advice for an error of the OpenSSH client. Returns `try_it`, a command that reproduces the error,
+// if the text matches no known one.
 std::string client_fix(std::string_view error_text, const std::string& try_it);
 
 // The line of the client's standard error that says most.

@@ -33,7 +33,7 @@ struct SshTarget {
   // Options by which the OpenSSH client runs our command in spite of the configuration:
   // "RemoteCommand=none". Only those that this ssh knows.
   std::vector<std::string> client_options;
-  // What is known from this job's first login: a later one must see the same host key.
+  // Kept from this job's first login. Later logins must see the same host key.
   struct Login {
     std::string
         fingerprint;  // Of SshHostKey. Empty: no login yet, and the known_hosts files decide.

@@ -20,8 +20,8 @@
 
 namespace ivy {
 
-// Which known_hosts files have lines that only OpenSSH understands. Each file is read once. Thread:
-// any.
+// Remembers whether a known_hosts file has lines that only OpenSSH understands. Reads each file
+// once. Thread: any.
 class KnownHostsFiles {
  public:
   // The first such file; empty: none.
@@ -56,7 +56,7 @@ class SshState {
   void note_mute_agent(const std::string& path, const std::string& why,
                        std::chrono::nanoseconds time);
 
-  // What a redial of this host needs.
+  // Keeps the host key and the login for redials, so that they read no files.
   void remember_login(const Host& host, const SshTarget::Login& login);
   // The user's account; after upload().
   const SshUser& user() const { return account_->value().user; }
