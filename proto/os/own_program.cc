@@ -40,6 +40,9 @@ std::string program_directory() {
 }
 
 void read_own_program() {
+  // A copy of ivyrun runs from where the launcher runs, and reading all of it, gRPC too, would cost
+  // each start 2 ms.
+  if (!read_own_path().ends_with(kNodeProgram)) return;
   constexpr std::size_t kPageBytes = 4096;  // A smaller step than the page reads it twice.
   dl_iterate_phdr(
       [](dl_phdr_info* info, std::size_t, void*) {
