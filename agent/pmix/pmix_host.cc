@@ -1,6 +1,7 @@
 #include "agent/pmix/pmix_host.h"
 
 #include <sched.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <optional>
@@ -11,6 +12,7 @@
 #include "agent/pmix/loopback_relay.h"
 #include "agent/pmix/pmix_library.h"
 #include "agent/pmix/worker_variables.h"
+#include "proto/os/files.h"
 #include "proto/wire/mpi_names.h"
 
 namespace ivy {
@@ -118,6 +120,9 @@ PmixHandlers PmixHost::handlers() {
   handlers.joined = [this](std::uint32_t rank) { say_(joined_line(rank)); };
   handlers.left = [this](std::uint32_t rank) { say_(left_line(rank)); };
   handlers.vanished = [this](std::uint32_t rank) { say_(vanished_line(rank)); };
+  handlers.spawns = [](std::uint32_t rank) {
+    write_all(STDERR_FILENO, spawn_refused(rank) + "\n");
+  };
   handlers.aborted = [this](std::uint32_t rank, int code, std::string_view text) {
     say_(abort_line(rank, code, text));
   };

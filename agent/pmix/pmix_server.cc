@@ -39,6 +39,7 @@ using Aborted = Upcall<pmix_server_abort_fn_t>;
 using Fence = Upcall<pmix_server_fencenb_fn_t>;
 using Group = Upcall<pmix_server_grp_fn_t>;
 using Modex = Upcall<pmix_server_dmodex_req_fn_t>;
+using Spawn = Upcall<pmix_server_spawn_fn_t>;
 using Happened = Upcall<pmix_notification_fn_t>;
 
 pmix_status_t on_connected(const Connected::Arguments& call) {
@@ -178,6 +179,13 @@ pmix_status_t on_direct_modex(const Modex::Arguments& call) {
   return PMIX_SUCCESS;
 }
 
+// Without this libpmix refuses too, but nobody is told why.
+pmix_status_t on_spawn(const Spawn::Arguments& call) {
+  const auto& [parent, infos, info_count, programs, program_count, done, context] = call;
+  callbacks->handlers.spawns(parent->rank);
+  return PMIX_ERR_NOT_SUPPORTED;
+}
+
 void on_event(const Happened::Arguments& call) {
   const auto& [id, status, source, infos, info_count, results, result_count, done, context] = call;
   if (status == PMIX_ERR_LOST_CONNECTION && callbacks->name == source->nspace &&
@@ -203,6 +211,7 @@ RoomyModule* server_module(bool has_groups) {
   all.known.fence_nb = Fence::call<on_fence>;
   if (has_groups) all.known.group = Group::call<on_group>;
   all.known.direct_modex = Modex::call<on_direct_modex>;
+  all.known.spawn = Spawn::call<on_spawn>;
   return &all;
 }
 

@@ -6,6 +6,7 @@
 
 #include "proto/contract/status.h"
 #include "proto/contract/text.h"
+#include "proto/wire/mpi_names.h"
 
 namespace ivy::store {
 namespace {
@@ -272,9 +273,7 @@ void PmiHost::fenced(const std::vector<std::string>& blobs, Effects& effects) {
 // Answered once, behind the last of the programs that are to be spawned together.
 void PmiHost::spawn(Rank& rank, const PmiRequest& request, Effects& effects) {
   if (request.number("spawnssofar").value_or(1) < request.number("totspawns").value_or(1)) return;
-  effects.notes.push_back("MPI: rank " + number_text(rank.rank) +
-                          " calls MPI_Comm_spawn, which ivyrun does not serve: start all ranks at "
-                          "once (-n)");
+  effects.notes.push_back(spawn_refused(rank.rank));
   reply(rank, "cmd=spawn_result rc=-1 msg=not_served", effects);
 }
 

@@ -184,6 +184,13 @@ def test_the_shell_behind_which_it_was_killed_is_ended(local):
            "its MPI process had ended before MPI_Finalize")
 
 
+def test_starting_more_ranks_is_refused_with_the_way_out(local):
+    """Debian's MPICH gives up by itself, before it asks us."""
+    done = local.run("-n", "2", build("mpicc.openmpi", local.directory), "spawn")
+    assert done.code == 0, done
+    assert "rank 1 calls MPI_Comm_spawn" in done.own_text() and "-m mpi4py.futures" in done.own_text(), done
+
+
 def test_a_restarted_job_is_a_new_world(local, world):
     done = local.run(*TWO_BY_TWO, "--max-restarts", "1", world, "abort-once", limit=60)
     assert done.code == 0 and done.out.count(b"of 4: sum 10, near 2") == 8, done

@@ -29,6 +29,13 @@ int main(int argc, char** argv) {
     MPI_Abort(MPI_COMM_WORLD, 7);
   if (rank == 1 && !strcmp(what, "kill")) raise(SIGKILL);
   if (rank == 1 && !strcmp(what, "leave")) _exit(0);
+  if (rank == 1 && !strcmp(what, "spawn")) {
+    MPI_Comm_set_errhandler(MPI_COMM_SELF, MPI_ERRORS_RETURN);
+    MPI_Comm more;
+    if (MPI_Comm_spawn("true", MPI_ARGV_NULL, 1, MPI_INFO_NULL, 0, MPI_COMM_SELF, &more,
+                       MPI_ERRCODES_IGNORE) == MPI_SUCCESS)
+      return 3;
+  }
   MPI_Barrier(MPI_COMM_WORLD);
   MPI_Finalize();
   return 0;
