@@ -156,6 +156,22 @@ def test_out_of_memory(anyone):
     assert re.search(r"out of memory|out-of-memory|OOM", done.own_text()), done
 
 
+def test_a_helper_that_was_killed_for_memory_explains_no_later_kill(hosts):
+    if hosts.bed.memory_v1 is None:
+        pytest.skip("this machine has no v1 memory cgroup to limit a host with")
+    limit = os.path.join(hosts.bed.memory_v1, hosts.bed.prefix, "node2/memory.limit_in_bytes")
+    script = f"RANK=1 /usr/bin/python3 {hosts.script('eat_memory.py')}; echo helper $?; sleep 4; kill -9 $$"
+    try:
+        with open(limit, "w") as file:
+            file.write(str(250 << 20))
+        done = hosts.run("-H", "node2", "-n", "1", "bash", "-c", script, limit=60)
+    finally:
+        with open(limit, "w") as file:
+            file.write("-1")
+    assert b"helper 137" in done.out and done.code == 137, done
+    assert not re.search(r"out of memory|out-of-memory|OOM", done.own_text()), done
+
+
 # ---- one of ours ends ----------------------------------------------------------------------------
 
 def test_launcher_killed(anyone):

@@ -23,6 +23,8 @@
 namespace ivy {
 namespace {
 
+// The kernel reports a kill before the process is gone; a busy machine reaps it later.
+constexpr std::uint64_t kKillSampleNs = kNanosPerSecond;
 // How long workers that have ended wait for a file system that takes nothing of their log files.
 // While workers run there is no limit.
 constexpr std::uint64_t kLogPatienceNs = 60 * kNanosPerSecond;
@@ -240,11 +242,15 @@ void HostWorkers::forget() {
   exits_ = std::make_unique<ExitOrder>();
   // Start the count of kills afresh, so that earlier kills of non-workers are not blamed on a
   // worker of the next generation.
-  out_of_memory_seen_.reset();
+  older_kills_.reset();
+  newer_kills_.reset();
 }
 
 void HostWorkers::count_out_of_memory_kills(const Containment& containment) {
-  if (!out_of_memory_seen_) out_of_memory_seen_ = containment.out_of_memory_kills();
+  if (older_kills_) return;
+  older_kills_ =
+      KillSample{static_cast<std::uint64_t>(monotonic_ns()), containment.out_of_memory_kills()};
+  newer_kills_ = older_kills_;
 }
 
 void HostWorkers::collect(Worker& worker) {
@@ -270,7 +276,7 @@ void HostWorkers::collect_one(Worker& worker) {
   circumstances.killed_by_us = parts_.ending.has_killed();
   circumstances.ends_alone = !circumstances.stopping && plan_.on_failure() != FAILURE_ENDS_ALL;
   circumstances.out_of_memory_rose = [this] {
-    return context_->containment.out_of_memory_kills() > *out_of_memory_seen_;
+    return context_->containment.out_of_memory_kills() > older_kills_->kills;
   };
   // What a rank does after the stop has begun is not held against it.
   if (!circumstances.stopping && handlers_.judge_mpi)
@@ -279,7 +285,10 @@ void HostWorkers::collect_one(Worker& worker) {
     };
   if (worker.has_ended()) parts_.control.worker_ends(worker.rank());
   if (!worker.collect(circumstances)) return;
-  if (worker.ended_out_of_memory()) ++*out_of_memory_seen_;
+  if (worker.ended_out_of_memory()) {
+    ++older_kills_->kills;
+    newer_kills_->kills = std::max(newer_kills_->kills, older_kills_->kills);
+  }
   parts_.control.worker_ended(worker.rank(), worker.pid(), worker.exit_status(),
                               worker.ended_out_of_memory());
   if (handlers_.ended) handlers_.ended(worker);
@@ -339,6 +348,10 @@ void HostWorkers::kill(std::uint32_t rank) {
 
 void HostWorkers::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
+  if (newer_kills_ && now_ns - newer_kills_->at_ns >= kKillSampleNs) {
+    older_kills_ = newer_kills_;
+    newer_kills_ = KillSample{now_ns, context_->containment.out_of_memory_kills()};
+  }
   output_->tick(elapsed_ns, parts_.ending.stopping() ? kLogPatienceAfterStopNs : kLogPatienceNs);
 }
 

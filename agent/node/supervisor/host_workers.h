@@ -136,8 +136,13 @@ class HostWorkers {
   std::vector<std::unique_ptr<Worker>> replaced_;  // Their handlers may still be queued.
   std::unique_ptr<ExitOrder> exits_ = std::make_unique<ExitOrder>();
   std::uint64_t last_end_ns_ = 0;
-  // Out-of-memory kills that happened before the job or were attributed to a worker.
-  std::optional<long> out_of_memory_seen_;
+  // Samples of the counter of out-of-memory kills, a second apart: a kill explains only an exit
+  // soon after it, not one a day later. Kills that were attributed to a worker are counted as seen.
+  struct KillSample {
+    std::uint64_t at_ns = 0;
+    long kills = 0;
+  };
+  std::optional<KillSample> older_kills_, newer_kills_;
   bool log_warned_ = false;
 };
 
