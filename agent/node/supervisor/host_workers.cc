@@ -348,7 +348,8 @@ void HostWorkers::kill(std::uint32_t rank) {
 
 void HostWorkers::tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
   for (const std::unique_ptr<Worker>& worker : workers_) worker->tick(now_ns);
-  if (newer_kills_ && now_ns - newer_kills_->at_ns >= kKillSampleNs) {
+  // The count begins before the first workers have a context.
+  if (context_ && newer_kills_ && now_ns - newer_kills_->at_ns >= kKillSampleNs) {
     older_kills_ = newer_kills_;
     newer_kills_ = KillSample{now_ns, context_->containment.out_of_memory_kills()};
   }
