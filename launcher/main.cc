@@ -390,6 +390,14 @@ void note_tasks_per_node(const ivy::Environment& caller, ivy::Options& options) 
                           " does not count the workers: --nproc-per-node " + *tasks + " does");
 }
 
+// Flux sets no variable that lists the hosts: only the flux command knows them.
+void note_flux_instance(const ivy::Environment& caller, ivy::Options& options) {
+  if (ivy::find_variable(caller, "FLUX_URI") == nullptr || !options.hosts.empty()) return;
+  options.notes.push_back(
+      "this is a Flux instance, of which only this host is used: -H \"$(flux getattr hostlist)\" "
+      "takes all of its hosts");
+}
+
 // The allocation that we are in; its hosts are the job's, unless others are meant.
 ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environment& caller,
                                                            char* const* argv,
@@ -412,6 +420,7 @@ ivy::Result<std::optional<ivy::Allocation>> use_allocation(const ivy::Environmen
   if (is_slurms) IVY_CHECK(is_started_once(*found->slurm, argv));
   if (!is_slurms || !found->slurm->step) IVY_CHECK(is_started_once_by_mpirun(caller, argv));
   if (passes_over && !wants_end) return std::optional<ivy::Allocation>{};
+  if (!found) note_flux_instance(caller, options);
   if (!found || passes_over) return found;
   const auto is_here = [](const std::string& name) {
     ivy::Host host;

@@ -88,6 +88,13 @@ def test_hosts_of_another_schedulers_job(hosts):
     assert [row[3] for row in placement(hosts.run("--nproc-per-node", "2", *WHO, env=lsf))] == ["node2"] * 2 + ["node1"] * 2
 
 
+def test_a_flux_instance_is_named(local):
+    flux = {"FLUX_URI": "local:///tmp/flux-x/local-0"}
+    done = local.run(*WHO, env=flux)
+    assert done.code == 0 and '-H "$(flux getattr hostlist)"' in done.own_text(), done
+    assert "Flux" not in local.run("-H", "localhost", *WHO, env=flux).own_text()
+
+
 def test_a_scheduler_whose_hosts_cannot_be_read(local):
     missing = {"PBS_JOBID": "7.head", "PBS_NODEFILE": "/no/such/file"}
     done = local.run(*WHO, env=missing)
