@@ -19,7 +19,7 @@ struct UnitCgroup {
 };
 
 // Makes both and moves this process. Never fails: without a cgroup of ours, jobs are held by the
-// containment that their supervisors find (docs/agents.md, "Containment").
+// containment that their supervisors find (agent/node/README.md, "Containment").
 UnitCgroup enter_unit_cgroup();
 
 }  // namespace ivy

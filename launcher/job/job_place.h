@@ -1,6 +1,6 @@
 // The launcher's own 0700 directory of a job on this host, where ivyctl finds it. It lies beside
-// those of supervisors (JOBID-HOST, docs/agents.md) and is named JOBID alone, so neither side's
-// sweep of dead directories touches the other's. Thread: any.
+// those of supervisors (JOBID-HOST, agent/node/README.md) and is named JOBID alone, so neither
+// side's sweep of dead directories touches the other's. Thread: any.
 //
 //   /tmp/ivyrun-UID/JOBID    locked (flock) while the launcher lives
 //     launcher.sock          the job socket

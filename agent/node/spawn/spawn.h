@@ -1,6 +1,6 @@
 // Starts one process of a worker: the only place between clone and exec. Calls only what is
 // async-signal-safe there. Thread: any. Source of the order of steps: see
-// "Spawning" in docs/agents.md.
+// "Spawning" in agent/node/README.md.
 #pragma once
 
 #include <sys/types.h>

@@ -1,6 +1,6 @@
 // What a new process does between its start and its program: system calls only, none through the C
 // library, because it may share its parent's memory and with it errno. See "Spawning" in
-// docs/agents.md. Thread: the only thread of a process that has just been started.
+// agent/node/README.md. Thread: the only thread of a process that has just been started.
 #pragma once
 
 #include <array>

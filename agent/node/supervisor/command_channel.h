@@ -1,6 +1,6 @@
 // The supervisor's side of the session with the launcher: accepts carriers on the command socket,
 // attaches one that authenticates with Attach, and moves frames over the newest. See "Carriers" in
-// docs/agents.md.
+// agent/node/README.md.
 //
 //   accepted --preamble, Attach within 5 s--> attached --newer one, or its end--> closed
 //

@@ -1,5 +1,6 @@
 // How this host's part of a job ends, step by step: TERM, grace, KILL, proof, report. See "Ending"
-// in docs/agents.md. Pure: times and facts in, the next action out. Thread: any, one at a time.
+// in agent/node/README.md. Pure: times and facts in, the next action out. Thread: any, one at a
+// time.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // How long the workers of this host live without hearing from the launcher. See "Lease" in
-// docs/agents.md. Pure: the owner reports what the carrier does and how much time has passed.
+// agent/node/README.md. Pure: the owner reports what the carrier does and how much time has passed.
 // Thread: any, one at a time.
 #pragma once
 
