@@ -14,6 +14,7 @@
 #include <array>
 #include <cerrno>
 #include <optional>
+#include <utility>
 
 #include "agent/daemon/agent_log.h"
 #include "proto/os/clock.h"
@@ -213,11 +214,17 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
   return loaded;
 }
 
-std::vector<AgentCredentials::Stamp> AgentCredentials::stamps() const {
+// What the files said: nothing in `loaded` when none of them had changed.
+struct AgentCredentials::Reading {
+  std::vector<Stamp> stamps;
+  std::optional<Result<Loaded>> loaded;
+};
+
+std::vector<AgentCredentials::Stamp> AgentCredentials::stamps_of(const CertificateFiles& files) {
   std::vector<Stamp> result;
   for (const char* name : kFiles) {
     struct stat status {};
-    if (stat(files_.path(name).c_str(), &status) != 0) {
+    if (stat(files.path(name).c_str(), &status) != 0) {
       result.push_back({});
       continue;
     }
@@ -295,7 +302,7 @@ Result<std::unique_ptr<AgentCredentials>> AgentCredentials::load(const Certifica
                                                                  const std::string& user,
                                                                  HalfOpen& half_open) {
   std::unique_ptr<AgentCredentials> made(new AgentCredentials(files, user, half_open));
-  made->stamps_ = made->stamps();
+  made->stamps_ = stamps_of(files);
   Loaded loaded = IVY_TRY(read_all(files, user, {}));
   if (loaded.lacks_revoked)
     agent_log::warning(files.path(kRevoked) +
@@ -324,14 +331,37 @@ std::shared_ptr<grpc::ServerCredentials> AgentCredentials::server_credentials() 
   return server_credentials_;
 }
 
-void AgentCredentials::reread(bool forced) {
-  std::vector<Stamp> seen = stamps();
-  if (!forced && seen == stamps_) return;
-  stamps_ = std::move(seen);
-  const std::string last_revoked = anchor()->crl_pem;
-  Result<Loaded> loaded = read_all(files_, user_, last_revoked);
-  const bool keeps_last = loaded.ok() && loaded->lacks_revoked && !last_revoked.empty();
-  Result<void> taken = loaded.ok() ? take_over(std::move(*loaded)) : Result<void>(loaded.error());
+void AgentCredentials::reread(BlockingPool& files, bool forced, std::function<void()> done) {
+  if (is_reading_) {
+    reads_again_ = reads_again_ || forced;
+    return done();
+  }
+  is_reading_ = true;
+  auto read = [files = files_, user = user_, last_revoked = anchor()->crl_pem, last = stamps_,
+               forced]() -> Result<std::shared_ptr<const Reading>> {
+    auto reading = std::make_shared<Reading>();
+    reading->stamps = stamps_of(files);
+    if (forced || reading->stamps != last) reading->loaded = read_all(files, user, last_revoked);
+    return std::shared_ptr<const Reading>(std::move(reading));
+  };
+  auto taken = [this, &files, alive = std::weak_ptr<bool>(alive_),
+                done = std::move(done)](const Result<std::shared_ptr<const Reading>>& reading) {
+    if (alive.expired()) return;
+    is_reading_ = false;
+    if (reading.ok()) take(**reading);
+    done();
+    if (std::exchange(reads_again_, false)) reread(files, true);
+  };
+  files.run("the file system of " + files_.directory, BlockingPool::kNoDeadline, std::move(read),
+            std::move(taken));
+}
+
+void AgentCredentials::take(const Reading& reading) {
+  if (!reading.loaded) return;
+  stamps_ = reading.stamps;
+  const Result<Loaded>& loaded = *reading.loaded;
+  const bool keeps_last = loaded.ok() && loaded->lacks_revoked && !anchor()->crl_pem.empty();
+  const Result<void> taken = loaded.ok() ? take_over(*loaded) : Result<void>(loaded.error());
   if (!taken.ok()) {
     agent_log::error("certificates have changed but are not taken: " + taken.error().message +
                      "; those read before stay in use" +

@@ -11,6 +11,7 @@
 #include <grpcpp/security/server_credentials.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -19,6 +20,7 @@
 #include "agent/daemon/half_open.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
+#include "proto/os/blocking.h"
 #include "proto/os/descriptor.h"
 #include "proto/trust/agent_certificate.h"
 
@@ -56,9 +58,12 @@ class AgentCredentials {
   // For the acceptors; client certificates are demanded and judged.
   std::shared_ptr<grpc::ServerCredentials> server_credentials() const;
 
-  // Reads the files again when one has changed since, or when `forced`. Files that are not valid
-  // are logged once and change nothing. New connections use the new certificate within two seconds.
-  void reread(bool forced);
+  // Reads the files again when one has changed since, or when `forced`, on the pool: they may lie
+  // in a home on a network. Files that are not valid are logged once and change nothing. New
+  // connections use the new certificate within two seconds. `done` is called on the loop; at once
+  // when the last reading has not ended yet, which then reads once more.
+  void reread(
+      BlockingPool& files, bool forced, std::function<void()> done = [] {});
   // Logs a warning when our certificate ends within 14 days: at the first call, then once a day.
   void say_expiry();
 
@@ -83,8 +88,10 @@ class AgentCredentials {
   static Result<Loaded> read_all(const CertificateFiles& files, const std::string& user,
                                  const std::string& last_revoked);
   std::shared_ptr<const TrustAnchor> anchor() const;
+  struct Reading;
   Result<void> take_over(Loaded loaded);
-  std::vector<Stamp> stamps() const;
+  void take(const Reading& reading);
+  static std::vector<Stamp> stamps_of(const CertificateFiles& files);
 
   CertificateFiles files_;
   std::string user_;
@@ -106,6 +113,10 @@ class AgentCredentials {
   Descriptor published_;
   std::shared_ptr<grpc::ServerCredentials> server_credentials_;
   std::vector<Stamp> stamps_;
+  bool is_reading_ = false;
+  bool reads_again_ = false;
+  // Expired with this object: a reading may still be under way.
+  std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
   bool keeps_last_revoked_ = false;  // The list's file is gone, and that was logged.
   std::int64_t expiry_said_at_ = 0;
 };

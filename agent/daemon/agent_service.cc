@@ -70,6 +70,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   const std::shared_ptr<std::atomic<int>>& puts_under_way() { return puts_under_way_; }
 
   boost::asio::io_context& loop() override { return loop_; }
+  BlockingPool& files() override { return files_; }
   JobRegistry& registry() override { return *registry_; }
   const BundleCache& bundles() const override { return bundles_; }
   const std::string& architecture() const override { return architecture_; }
@@ -99,6 +100,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   std::unique_ptr<JobRegistry> registry_;
   std::set<std::shared_ptr<JobCarrier>> carriers_;
   bool stopping_ = false;
+  BlockingPool files_;
   // The thread of the bundle cache, for PutCall.
   boost::asio::thread_pool bundle_thread_{1};
   const std::shared_ptr<std::atomic<int>> puts_under_way_ = std::make_shared<std::atomic<int>>(0);
@@ -108,7 +110,8 @@ AgentService::Core::Core(boost::asio::io_context& loop, AgentServiceOptions opti
     : loop_(loop),
       options_(with_defaults(std::move(options))),
       bundles_(bundle_places(options_)),
-      jobs_environment_(environment_for_jobs(options_.environment)) {
+      jobs_environment_(environment_for_jobs(options_.environment)),
+      files_([&loop](std::function<void()> done) { boost::asio::post(loop, std::move(done)); }) {
   utsname machine{};
   uname(&machine);
   architecture_ = machine.machine;
@@ -208,10 +211,12 @@ void AgentService::Core::stop(const agent::v1::StopRequest& request, const std::
 
 void AgentService::Core::drain(const agent::v1::DrainRequest& request,
                                agent::v1::DrainReply& reply) {
-  const Result<void> kept = registry_->set_draining(!request.undo());
-  if (!kept.ok())
-    options_.warn(std::string("drain") + (request.undo() ? " --undo" : "") +
-                  " holds only until this agent ends: " + kept.error().message);
+  const auto kept = [this, undo = request.undo()](const Result<void>& written) {
+    if (!written.ok())
+      options_.warn(std::string("drain") + (undo ? " --undo" : "") +
+                    " holds only until this agent ends: " + written.error().message);
+  };
+  registry_->set_draining(!request.undo(), kept);
   if (request.stop_jobs() && is_draining()) {
     for (const JobKey& key : registry_->jobs()) registry_->stop(key);
   }

@@ -2,8 +2,8 @@
 // with the SSH carrier (launcher/links/README.md, "Remote command"). A place is used when it
 // belongs to us alone, is no link, has room, and allows execution.
 //
-// Everything here may block on a file system: `find` touches two inodes; the rest belongs on a
-// thread of its own. Thread: any, one at a time per object.
+// Everything here may block on a file system: call it on a thread that may wait. Thread: any, one
+// at a time per object.
 #pragma once
 
 #include <cstdint>
@@ -36,6 +36,9 @@ class BundleCache {
   static std::string usual_place(const Environment& environment);
   // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
   static std::vector<std::string> places_after(const std::string& best);
+
+  // Where bundles are looked for first: for messages.
+  const std::string& best_place() const { return places_.front(); }
 
   // Returns the directory that holds this build's ivy-node, or NotFound.
   Result<std::string> find(const std::string& bundle, const std::string& architecture) const;

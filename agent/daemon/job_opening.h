@@ -1,6 +1,7 @@
 // Connects a stream to a supervisor: starts a warden, or connects to the command socket of one that
-// lives. Thread: the loop's; nothing here waits for a peer. `start_warden` takes as long as the
-// kernel needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain fork).
+// lives. Thread: any; nothing here waits for a peer, but both touch file systems. `start_warden`
+// takes as long as the kernel needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain
+// fork).
 #pragma once
 
 #include <sys/types.h>

@@ -127,6 +127,7 @@ std::string encode_job_record(const JobRecord& record) {
   line("job", record.job_id);
   line("host", std::to_string(record.host));
   line("opened", digits_of(record.opened_at));
+  line("machine", record.machine);
   line("boot", record.boot_id);
   line("certificate", record.certificate);
   line("from", record.from);
@@ -146,6 +147,7 @@ Result<JobRecord> parse_job_record(std::string_view text) {
   const auto host = to_number<std::uint32_t>(value("host"));
   const auto opened_at = to_number<std::int64_t>(value("opened"));
   JobRecord record{.job_id = value("job"),
+                   .machine = value("machine"),
                    .boot_id = value("boot"),
                    .certificate = value("certificate"),
                    .from = value("from"),

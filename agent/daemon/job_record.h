@@ -14,6 +14,7 @@ struct JobRecord {
   std::string job_id;
   std::uint32_t host = 0;
   std::int64_t opened_at = 0;  // In seconds since 1970, for the list.
+  std::string machine;         // Name of the host that it runs on; empty in records of 0.1.0.
   std::string boot_id;         // Identifies the boot of the kernel that the job runs under.
   std::string certificate;     // AgentPeer::certificate() of the peer that opened it...
   std::string from;

@@ -52,8 +52,10 @@ struct JobRegistry::Job {
   explicit Job(boost::asio::io_context& loop) : pidfd(loop), timer(loop), stop_timer(loop) {}
   JobKey key;
   JobRecord record;
-  std::optional<pid_t> child;     // A warden that we have started and reap.
-  std::optional<int> child_exit;  // How it ended, when it was ours.
+  std::optional<pid_t> child;          // A warden that we have started and reap.
+  std::optional<int> child_exit;       // How it ended, when it was ours.
+  std::optional<WardenRecord> warden;  // As it was read last.
+  bool is_starting = false;
   boost::asio::posix::stream_descriptor pidfd;
   boost::asio::steady_timer timer;
   boost::asio::steady_timer stop_timer;
@@ -62,7 +64,10 @@ struct JobRegistry::Job {
 };
 
 JobRegistry::JobRegistry(boost::asio::io_context& loop, std::string directory, Handlers handlers)
-    : loop_(loop), directory_(std::move(directory)), handlers_(std::move(handlers)), hour_(loop) {}
+    : loop_(loop),
+      directory_(loop, std::move(directory)),
+      handlers_(std::move(handlers)),
+      hour_(loop) {}
 
 JobRegistry::~JobRegistry() {
   for (auto& [key, job] : jobs_) job->is_over = true;
@@ -96,15 +101,23 @@ std::vector<JobKey> JobRegistry::jobs() const {
   return keys;
 }
 
-Result<void> JobRegistry::add(const JobRecord& record) {
+void JobRegistry::add(const JobRecord& record, std::function<void(const Result<void>&)> done) {
   const JobKey key{record.job_id, record.host};
   IVY_ASSERT(!jobs_.contains(key));
   if (jobs_.size() >= kMaxJobs)
-    return Error{Code::kResourceExhausted,
-                 "this agent keeps " + std::to_string(kMaxJobs) + " jobs already"};
-  IVY_CHECK(directory_.add(record));
+    return done(Error{Code::kResourceExhausted,
+                      "this agent keeps " + std::to_string(kMaxJobs) + " jobs already"});
   keep(record);
-  return {};
+  jobs_.at(key)->is_starting = true;
+  directory_.add(record, [this, key, done = std::move(done)](const Result<void>& written) {
+    if (!written.ok()) jobs_.erase(key);
+    done(written);
+  });
+}
+
+bool JobRegistry::is_starting(const JobKey& key) const {
+  const auto found = jobs_.find(key);
+  return found != jobs_.end() && found->second->is_starting;
 }
 
 void JobRegistry::keep(JobRecord record) {
@@ -115,6 +128,7 @@ void JobRegistry::keep(JobRecord record) {
 }
 
 void JobRegistry::forget(const JobKey& key) {
+  jobs_.at(key)->is_over = true;
   jobs_.erase(key);
   directory_.forget(key);
 }
@@ -122,6 +136,10 @@ void JobRegistry::forget(const JobKey& key) {
 void JobRegistry::started(const JobKey& key, pid_t pid, int pidfd) {
   const JobPointer job = jobs_.at(key);
   job->child = pid;
+  job->is_starting = false;
+  ProcessStat process;
+  if (read_process_stat(pid, process))
+    job->warden = WardenRecord{pid, process.start_time, std::nullopt};
   if (pidfd < 0) return look_again(job, kLaterLooks);
   watch(job, pidfd);
 }
@@ -136,7 +154,7 @@ bool JobRegistry::stop(const JobKey& key, std::optional<milliseconds> grace) {
 }
 
 void JobRegistry::stop_soon(const JobPointer& job, int looks) {
-  if (job->is_over || signal_supervisor(job->key)) return;
+  if (job->is_over || signal_supervisor(*job)) return;
   if (looks == kLooksBeforeGivenUp)
     return handlers_.warn("job " + job->key.job_id +
                           ": its supervisor cannot be found to be stopped");
@@ -146,8 +164,8 @@ void JobRegistry::stop_soon(const JobPointer& job, int looks) {
   });
 }
 
-bool JobRegistry::signal_supervisor(const JobKey& key) const {
-  const auto warden = directory_.read_warden(key);
+bool JobRegistry::signal_supervisor(const Job& job) {
+  const std::optional<WardenRecord>& warden = job.warden;
   if (!warden || !is_that_process(*warden)) return false;
   // The warden ignores signals; its supervisor ends the job in order on SIGTERM.
   for (const ProcessStat& process : read_all_processes()) {
@@ -184,10 +202,18 @@ void JobRegistry::warden_ended(const JobPointer& job) {
   look_at(job);
 }
 
-// Decides whether the job lives, and what to wait for next.
 void JobRegistry::look_at(const JobPointer& job) {
   if (job->record.boot_id != boot_id()) return end(job, "host rebooted");
-  const auto warden = directory_.read_warden(job->key);
+  directory_.read_warden(job->key, [this, job](const std::optional<WardenRecord>& warden) {
+    if (job->is_over) return;
+    job->warden = warden;
+    decide(job);
+  });
+}
+
+// Decides whether the job lives, and what to wait for next.
+void JobRegistry::decide(const JobPointer& job) {
+  const std::optional<WardenRecord>& warden = job->warden;
   if (warden && warden->exit_code) return end(job, outcome_of(*warden->exit_code));
   // The descriptor is opened first: if pid and start time match after that, it refers to the
   // warden.

@@ -51,14 +51,18 @@ class JobRegistry {
   std::size_t size() const { return jobs_.size(); }
   std::vector<JobKey> jobs() const;
 
-  // Writes the record: at once for the next agent on this machine, durably a moment later. A power
-  // failure between the two ends the job as well, and loses its audit line. ResourceExhausted
-  // (kMaxJobs, or the disk is full), Unavailable.
-  Result<void> add(const JobRecord& record);
+  // The job is listed from now on. `done` is called when its record is written for the next agent
+  // on this machine; it is durable a moment later. A power failure between the two ends the job as
+  // well, and loses its audit line. ResourceExhausted (kMaxJobs, or the disk is full) and
+  // Unavailable: it is no longer listed.
+  void add(const JobRecord& record, std::function<void(const Result<void>&)> done);
+  // Neither started nor forgotten since add().
+  bool is_starting(const JobKey& key) const;
   // Removes a job of which nothing has run, as if it had never been added. No audit line.
   void forget(const JobKey& key);
   // Its warden runs; the registry owns pidfd from here on (-1: there was no descriptor).
   void started(const JobKey& key, pid_t pid, int pidfd);
+  const std::string& directory() const { return directory_.path(); }
   // The path of the record that the warden writes.
   std::string warden_record(const JobKey& key) const { return directory_.warden_record(key); }
   // Asks the supervisor to end its job in order. Retries for a second, because a warden that was
@@ -68,7 +72,9 @@ class JobRegistry {
 
   // New jobs are refused, by this agent and by later ones. An error means that only this agent
   // refuses them.
-  Result<void> set_draining(bool is_draining) { return directory_.set_draining(is_draining); }
+  void set_draining(bool is_draining, std::function<void(const Result<void>&)> done) {
+    directory_.set_draining(is_draining, std::move(done));
+  }
   bool is_draining() const { return directory_.is_draining(); }
 
   static std::string boot_id();
@@ -80,11 +86,12 @@ class JobRegistry {
   JobRegistry(boost::asio::io_context& loop, std::string directory, Handlers handlers);
   void keep(JobRecord record);
   void look_at(const JobPointer& job);
+  void decide(const JobPointer& job);
   void look_again(const JobPointer& job, std::chrono::milliseconds pause);
   void watch(const JobPointer& job, int pidfd);
   void warden_ended(const JobPointer& job);
   void end(const JobPointer& job, const std::string& outcome);
-  bool signal_supervisor(const JobKey& key) const;
+  static bool signal_supervisor(const Job& job);
   void stop_soon(const JobPointer& job, int looks);
   void wait_for_an_hour();
 

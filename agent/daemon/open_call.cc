@@ -9,6 +9,7 @@
 
 #include "proto/os/clock.h"
 #include "proto/os/descriptor.h"
+#include "proto/os/process.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -69,34 +70,62 @@ Result<void> OpenCall::check() const {
   return {};
 }
 
+// What the file systems say about a job.
+struct OpenCall::Found {
+  std::shared_ptr<Descriptor> socket;  // Of its supervisor; null if none listens.
+  std::string bundle;                  // Directory of this build; empty if it is not here.
+};
+
 void OpenCall::try_open() {
   if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
+  const auto look = [key = key(), bundles = context_->bundles(), bundle = job_.bundle(),
+                     architecture = context_->architecture(),
+                     reattach = job_.reattach()]() -> Result<Found> {
+    Found found;
+    // This also reaches a job that another carrier has started.
+    if (const Result<int> socket = connect_to_job(key); socket.ok())
+      found.socket = std::make_shared<Descriptor>(*socket);
+    if (found.socket || reattach) return found;
+    if (const Result<std::string> here = bundles.find(bundle, architecture); here.ok())
+      found.bundle = *here;
+    return found;
+  };
+  const std::string name = "the file system of " + context_->bundles().best_place();
+  expect_files(name);
+  context_->files().run(name, BlockingPool::kNoDeadline, look,
+                        [self = shared_from_this(), name](Result<Found> found) {
+                          self->timer_.cancel();
+                          if (!self->stream_) return;
+                          // Too many calls wait already.
+                          if (!found.ok()) return self->say_waiting(name);
+                          self->decide(*std::move(found));
+                        });
+}
+
+void OpenCall::decide(Found found) {
+  if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
   const JobRecord* known = context_->registry().find(key());
-  // This also reaches a job that another carrier has started.
-  const Result<int> socket = connect_to_job(key());
   OpenFacts facts;
   facts.reattach = job_.reattach();
-  facts.lives = known != nullptr || socket.ok();
+  facts.lives = known != nullptr || found.socket;
   facts.same_description = known == nullptr || known->description == job_.job().SerializeAsString();
   facts.has_ended = context_->registry().has_ended_here(key());
   facts.draining = context_->is_draining();
-  facts.has_bundle = !facts.lives && !facts.reattach &&
-                     context_->bundles().find(job_.bundle(), context_->architecture()).ok();
+  facts.has_bundle = !found.bundle.empty();
   const Result<OpenStep> step = decide_open(facts);
-  if (!step.ok()) {
-    if (socket.ok()) Descriptor(*socket).reset();
-    return refuse(step.error());
-  }
+  if (!step.ok()) return refuse(step.error());
   if (*step == OpenStep::kNeedBundle) return need_bundle();
-  if (*step == OpenStep::kAttach && socket.ok())
-    return context_->carry(key(), *socket, std::exchange(stream_, nullptr), true);
+  if (*step == OpenStep::kAttach && found.socket)
+    return context_->carry(key(), found.socket->release(), std::exchange(stream_, nullptr), true);
   if (*step == OpenStep::kAttach) return try_again();
-  const Result<void> started = start();
-  if (!started.ok()) refuse(started.error());
+  start(found.bundle);
 }
 
 void OpenCall::try_again() {
   if (steady_now() >= deadline_) {
+    // An earlier call has not finished starting it.
+    if (context_->registry().is_starting(key()))
+      return say_waiting("the file system of " + context_->bundles().best_place());
     return refuse({Code::kUnavailable, "the job's supervisor on this host does not listen"});
   }
   timer_.expires_after(pause_);
@@ -106,32 +135,73 @@ void OpenCall::try_again() {
   });
 }
 
-Result<void> OpenCall::start() {
-  JobRegistry& registry = context_->registry();
+void OpenCall::start(const std::string& directory) {
   const JobRecord record{.job_id = job_.job_id(),
                          .host = job_.host(),
                          .opened_at = static_cast<std::int64_t>(std::time(nullptr)),
+                         .machine = own_host_name(),
                          .boot_id = JobRegistry::boot_id(),
                          .certificate = peer_.certificate(),
                          .from = peer_.address,
                          .description = job_.job().SerializeAsString()};
-  const std::string directory =
-      IVY_TRY(context_->bundles().find(job_.bundle(), context_->architecture()));
-  IVY_CHECK(registry.add(record));
+  expect_files("the file system of " + context_->registry().directory());
+  context_->registry().add(record,
+                           [self = shared_from_this(), directory](const Result<void>& written) {
+                             self->timer_.cancel();
+                             if (!written.ok()) return self->refuse(written.error());
+                             // The launcher has gone, or asks again: nothing runs yet.
+                             if (!self->stream_ || self->context_->is_stopping()) {
+                               self->context_->registry().forget(self->key());
+                               return self->refuse({Code::kUnavailable, "the agent is ending"});
+                             }
+                             self->spawn(directory);
+                           });
+}
+
+void OpenCall::spawn(const std::string& directory) {
   const WardenRequest request{.directory = directory,
                               .key = key(),
                               .cgroup = context_->jobs_cgroup(),
-                              .record = registry.warden_record(key()),
+                              .record = context_->registry().warden_record(key()),
                               .environment = context_->jobs_environment()};
-  const Result<StartedWarden> warden = start_warden(request);
+  const std::string name = "the file system of " + directory;
+  expect_files(name);
+  context_->files().run(
+      name, BlockingPool::kNoDeadline, [request] { return start_warden(request); },
+      [self = shared_from_this()](const Result<StartedWarden>& warden) {
+        self->on_started(warden);
+      });
+}
+
+void OpenCall::on_started(const Result<StartedWarden>& warden) {
+  timer_.cancel();
   if (!warden.ok()) {
-    registry.forget(key());
-    return warden.error();
+    context_->registry().forget(key());
+    return refuse(warden.error());
   }
-  registry.started(key(), warden->pid, warden->pidfd);
+  context_->registry().started(key(), warden->pid, warden->pidfd);
   context_->status_changed();
+  // Without a stream the launcher asks again and attaches. If it does not, the supervisor ends like
+  // any other that has lost its carrier.
+  if (!stream_ || context_->is_stopping()) {
+    Descriptor(warden->carrier).reset();
+    return refuse({Code::kUnavailable, "the agent is ending"});
+  }
   context_->carry(key(), warden->carrier, std::exchange(stream_, nullptr), false);
-  return {};
+}
+
+// Answers the call if this file system has not by then; what was asked of it goes on.
+void OpenCall::expect_files(const std::string& name) {
+  timer_.expires_after(kFilesWithin);
+  timer_.async_wait([self = shared_from_this(), name](const error_code& error) {
+    if (!error) self->say_waiting(name);
+  });
+}
+
+void OpenCall::say_waiting(const std::string& name) {
+  if (!stream_) return;
+  stream_->add_trailer("ivy-wait", name);
+  refuse({Code::kUnavailable, "the agent waits for " + name});
 }
 
 void OpenCall::need_bundle() {

@@ -1,5 +1,6 @@
 // An Open call from its first message until a carrier has it: checks the request, decides
-// (job_opening.h), starts or connects, or refuses with a reason. Thread: the loop's.
+// (job_opening.h), starts or connects, or refuses with a reason. Everything that touches files runs
+// on the pool: the cache may lie in a home on a network. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -11,6 +12,7 @@
 #include "agent/daemon/job_opening.h"
 #include "agent/daemon/job_registry.h"
 #include "agent/daemon/open_stream.h"
+#include "proto/os/blocking.h"
 
 namespace ivy {
 
@@ -19,6 +21,7 @@ class OpenContext {
  public:
   virtual ~OpenContext() = default;
   virtual boost::asio::io_context& loop() = 0;
+  virtual BlockingPool& files() = 0;
   virtual JobRegistry& registry() = 0;
   virtual const BundleCache& bundles() const = 0;
   virtual const std::string& architecture() const = 0;
@@ -40,6 +43,9 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   // A supervisor that is being started listens after a few milliseconds; one that ends may still be
   // listed as living for a moment.
   static constexpr std::chrono::seconds kConnectWithin{5};
+  // A call that waits for a file system longer than this is answered "ivy-wait": the launcher says
+  // so and asks again. Less than launchers wait for an answer.
+  static constexpr std::chrono::seconds kFilesWithin{6};
 
   // context: kept alive by the call.
   OpenCall(std::shared_ptr<OpenContext> context, std::shared_ptr<OpenStream> stream,
@@ -52,9 +58,15 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   void on_cancelled() override;
 
   Result<void> check() const;
+  struct Found;
   void try_open();
+  void decide(Found found);
   void try_again();
-  Result<void> start();
+  void start(const std::string& directory);
+  void spawn(const std::string& directory);
+  void on_started(const Result<StartedWarden>& warden);
+  void expect_files(const std::string& name);
+  void say_waiting(const std::string& name);
   void need_bundle();
   void refuse(const Error& error);
   JobKey key() const { return {job_.job_id(), job_.host()}; }

@@ -9,6 +9,7 @@
 #include "proto/contract/build.h"
 #include "proto/contract/edit_distance.h"
 #include "proto/contract/text.h"
+#include "proto/os/process.h"
 #include "proto/os/user_places.h"
 #include "proto/pages/command_page.h"
 
@@ -43,11 +44,13 @@ std::string default_socket(const Environment& environment, std::uint32_t uid) {
 std::string default_state(const Environment& environment) {
   const std::string given = first_directory(value_of(environment, "STATE_DIRECTORY"));
   if (!given.empty()) return given;
+  // Apart for each host: several may share a home.
+  const std::string below = "/ivyrun/agent/" + own_host_name();
   const std::string state = value_of(environment, "XDG_STATE_HOME");
   // The XDG specification says that a relative path counts as unset.
-  if (state.starts_with('/')) return state + "/ivyrun/agent";
+  if (state.starts_with('/')) return state + below;
   const std::string home = value_of(environment, "HOME");
-  return home.empty() ? std::string() : home + "/.local/state/ivyrun/agent";
+  return home.empty() ? std::string() : home + "/.local/state" + below;
 }
 
 // The variables into which CLI11 parses, for all verbs together.
@@ -68,8 +71,7 @@ CLI::Option* add_value(CLI::App& verb, std::string_view usage, T& place, const c
 }
 
 void add_serving_verbs(CLI::App& app, Raw& raw) {
-  CLI::App& serve = *app.add_subcommand(
-      "serve", "Open jobs of one user on this host; the Unix socket is always there");
+  CLI::App& serve = *app.add_subcommand("serve", "serve one user's launchers on this host");
   add_value(serve, "--listen ADDRESS:PORT", raw.listen,
             "Serve launchers of other hosts on ADDR:PORT or PORT, with certificates; "
             "may be given several times");
@@ -89,25 +91,25 @@ void add_serving_verbs(CLI::App& app, Raw& raw) {
 
 void add_watching_verbs(CLI::App& app, Raw& raw) {
   CLI::App& drain =
-      *app.add_subcommand("drain", "Take no new jobs until --undo, also after a restart");
+      *app.add_subcommand("drain", "take no new jobs until --undo, also after a restart");
   drain.add_flag("--undo", raw.drain.undo, "Take new jobs again");
   drain.add_flag("--stop", raw.drain.stop_jobs, "End the jobs that run here, in order");
   add_value(drain, "--wait SECONDS", raw.wait_s, "Wait so many seconds until no job is left")
       ->check(CLI::Range(0, kMaxWaitS));
   add_value(drain, "--socket FILE", raw.drain.socket_path, "Unix socket of the agent");
 
-  CLI::App& status = *app.add_subcommand("status", "What the agent of this host is, and its jobs");
+  CLI::App& status = *app.add_subcommand("status", "show this host's agent and its jobs");
   status.add_flag("--json", raw.status.json, "For programs: one object");
   add_value(status, "--socket FILE", raw.status.socket_path, "Unix socket of the agent");
 }
 
 // Parsed by ivy-agent-cert; here for the help and for completions.
 void add_certificate_verbs(CLI::App& app, Raw&) {
-  app.add_subcommand("ca", "Make a certificate authority: ca init");
-  app.add_subcommand("cert", "Make a certificate: of a host, or with --user of a user");
-  app.add_subcommand("renew", "Make the certificate of a host or a user again");
-  app.add_subcommand("revoke", "Make certificates invalid; writes a new ca.crl");
-  app.add_subcommand("certs", "List the certificates that were made");
+  app.add_subcommand("ca", "make a certificate authority: ca init");
+  app.add_subcommand("cert", "make a certificate for a host, or with --user for a user");
+  app.add_subcommand("renew", "renew the certificate of a host or a user");
+  app.add_subcommand("revoke", "revoke certificates: writes a new ca.crl");
+  app.add_subcommand("certs", "list the certificates");
 }
 
 Result<AgentCommand> serve_command(Raw& raw, const Environment& environment, std::uint32_t uid) {
@@ -175,12 +177,12 @@ void add_verbs(const CLI::App& app, const std::string& lead, CommandPage& page) 
 CommandPage page_of(const CLI::App& app) {
   CommandPage page;
   page.name = "ivy-agent";
-  page.summary = "open jobs of ivyrun on this host, for one user";
+  page.summary = "start ivyrun's workers on this host, for one user";
   page.usages = {"ivy-agent VERB [flags]"};
   page.description =
-      "Opens jobs of ivyrun on this host, for one user, over mutual TLS; makes the certificates "
-      "for it.\n"
-      "The pages docs/agents.md and scripts/systemd/README.md say how to set it up.";
+      "Starts ivyrun's workers on this host, for one user, over mutual TLS, and makes the "
+      "certificates for it.\n"
+      "The page agents.md of the documentation says how to set it up.";
   page.examples = {{"ivy-agent ca init", "once, for a cluster"},
                    {"ivy-agent cert node01 10.0.0.1 --serves alice", "the certificate of a host"},
                    {"ivy-agent serve --listen 7411", "on that host, as that user"}};

@@ -25,6 +25,7 @@
 #include "proto/contract/core_limit.h"
 #include "proto/contract/exit_code.h"
 #include "proto/contract/text.h"
+#include "proto/os/blocking.h"
 #include "proto/os/clock.h"
 #include "proto/os/process.h"
 #include "proto/os/systemd_notify.h"
@@ -121,6 +122,10 @@ class Serving {
   std::string user_;
   UnitCgroup cgroup_;
   io_context loop_{1};
+  // For the certificates' files; the service has another one for its own.
+  BlockingPool files_{
+      [this](std::function<void()> done) { boost::asio::post(loop_, std::move(done)); },
+      {.threads = 1, .stuck_threads = 0}};
   boost::asio::signal_set signals_;
   boost::asio::steady_timer tick_;
   HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
@@ -223,7 +228,7 @@ void Serving::wait_for_signal() {
   signals_.async_wait([this](const error_code& error, int signal) {
     if (error) return;
     if (signal != SIGHUP) return stop(signal_name(signal));
-    if (credentials_ != nullptr) credentials_->reread(true);
+    if (credentials_ != nullptr) credentials_->reread(files_, true);
     wait_for_signal();
   });
 }
@@ -238,7 +243,7 @@ void Serving::tick_later() {
 void Serving::tick() {
   if (stopping_) return;
   if (credentials_ != nullptr) {
-    credentials_->reread(false);
+    credentials_->reread(files_, false);
     credentials_->say_expiry();
   }
   half_open_.expire(steady_now());

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <boost/asio/post.hpp>
 #include <cerrno>
+#include <condition_variable>
 #include <filesystem>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "proto/os/clock.h"
 #include "proto/os/files.h"
 #include "proto/os/own_directory.h"
+#include "proto/os/process.h"
 #include "proto/os/user_places.h"
 
 namespace ivy {
@@ -23,6 +25,8 @@ namespace {
 
 // Paths that may wait while a disk hangs; further ones are left to the kernel.
 constexpr std::size_t kMaxWaiting = 1024;
+// Some for each of the agent's jobs (JobRegistry::kMaxJobs).
+constexpr std::size_t kMaxFileTasks = 8192;
 constexpr int kReading = O_NOFOLLOW | O_NONBLOCK;
 constexpr char kRecordSuffix[] = ".job";
 constexpr char kWardenSuffix[] = ".warden";
@@ -62,9 +66,43 @@ void sync_at(const std::string& path, int flags) {
 
 }  // namespace
 
+// Counts the tasks that have not been carried out, for the destructor.
+struct StateDirectory::Unfinished {
+  std::mutex mutex;
+  std::condition_variable none_left;
+  std::size_t tasks = 0;
+
+  void change(std::ptrdiff_t by) {
+    const std::lock_guard lock(mutex);
+    tasks += static_cast<std::size_t>(by);
+    if (tasks == 0) none_left.notify_all();
+  }
+};
+
+StateDirectory::StateDirectory(boost::asio::io_context& loop, std::string path)
+    : path_(std::move(path)),
+      unfinished_(std::make_shared<Unfinished>()),
+      files_([&loop](std::function<void()> done) { boost::asio::post(loop, std::move(done)); },
+             // One thread, never replaced: the order of the tasks matters.
+             {.threads = 1, .stuck_threads = 0, .queued = kMaxFileTasks}) {}
+
 StateDirectory::~StateDirectory() {
+  {
+    std::unique_lock lock(unfinished_->mutex);
+    unfinished_->none_left.wait_for(lock, kLastWrites, [this] { return unfinished_->tasks == 0; });
+  }
   syncing_.stop();
   syncing_.join();
+}
+
+template <class Work, class Done>
+void StateDirectory::later(Work work, Done done) {
+  unfinished_->change(1);
+  // Also for a task that is dropped unrun.
+  const std::shared_ptr<void> finished(nullptr, [all = unfinished_](void*) { all->change(-1); });
+  files_.run(
+      "the file system of " + path_, BlockingPool::kNoDeadline,
+      [work = std::move(work), finished]() mutable { return work(); }, std::move(done));
 }
 
 Result<void> StateDirectory::take() {
@@ -95,6 +133,7 @@ Result<void> StateDirectory::take() {
 
 std::vector<JobRecord> StateDirectory::read(const std::function<void(const std::string&)>& warn) {
   const std::vector<std::string> names = names_in(path_);
+  const std::string machine = own_host_name();
   std::vector<JobRecord> jobs;
   std::set<JobKey> keys;
   for (const std::string& name : names) {
@@ -108,6 +147,8 @@ std::vector<JobRecord> StateDirectory::read(const std::function<void(const std::
       std::string reason;
       if (std::optional<JobRecord> job = read_job(name, reason)) {
         keys.insert({job->job_id, job->host});
+        // Another host's, in a directory that both use without seeing each other's lock.
+        if (!job->machine.empty() && job->machine != machine) continue;
         jobs.push_back(*std::move(job));
         continue;
       }
@@ -138,14 +179,17 @@ std::optional<JobRecord> StateDirectory::read_job(std::string_view name,
   return *record;
 }
 
-Result<void> StateDirectory::set_draining(bool is_draining) {
+void StateDirectory::set_draining(bool is_draining, std::function<void(const Result<void>&)> done) {
   is_draining_ = is_draining;
-  const std::string path = path_ + "/" + kDraining;
-  if (is_draining) IVY_CHECK(replace_file(path, ""));
-  if (!is_draining && unlink(path.c_str()) != 0 && errno != ENOENT)
-    return errno_error(Code::kUnavailable, "remove " + path, errno);
-  sync_at(path_, O_DIRECTORY);
-  return {};
+  const auto write = [directory = path_, is_draining]() -> Result<void> {
+    const std::string path = directory + "/" + kDraining;
+    if (is_draining) IVY_CHECK(replace_file(path, ""));
+    if (!is_draining && unlink(path.c_str()) != 0 && errno != ENOENT)
+      return errno_error(Code::kUnavailable, "remove " + path, errno);
+    sync_at(directory, O_DIRECTORY);
+    return {};
+  };
+  later(write, std::move(done));
 }
 
 std::string StateDirectory::path_of(const JobKey& key, const char* suffix) const {
@@ -156,31 +200,52 @@ std::string StateDirectory::warden_record(const JobKey& key) const {
   return path_of(key, kWardenSuffix);
 }
 
-std::optional<WardenRecord> StateDirectory::read_warden(const JobKey& key) const {
-  const std::optional<std::string> text = read_file(warden_record(key), 256, kReading);
-  return text ? parse_warden_record(*text) : std::nullopt;
+void StateDirectory::read_warden(const JobKey& key,
+                                 std::function<void(const std::optional<WardenRecord>&)> done) {
+  const auto read = [path = warden_record(key)]() -> Result<std::optional<WardenRecord>> {
+    const std::optional<std::string> text = read_file(path, 256, kReading);
+    return text ? parse_warden_record(*text) : std::optional<WardenRecord>();
+  };
+  later(read, [done = std::move(done)](const Result<std::optional<WardenRecord>>& record) {
+    done(record.ok() ? *record : std::nullopt);
+  });
 }
 
-Result<void> StateDirectory::add(const JobRecord& record) {
+void StateDirectory::add(const JobRecord& record, std::function<void(const Result<void>&)> done) {
   const JobKey key{record.job_id, record.host};
-  unlink(warden_record(key).c_str());
   const std::string path = path_of(key, kRecordSuffix);
-  IVY_CHECK(replace_file(path, encode_job_record(record)));
-  sync_soon(path);
-  return {};
+  const auto write = [path, warden = warden_record(key),
+                      text = encode_job_record(record)]() -> Result<void> {
+    unlink(warden.c_str());
+    return replace_file(path, text);
+  };
+  later(write, [this, path, done = std::move(done)](const Result<void>& written) {
+    if (written.ok()) sync_soon(path);
+    done(written);
+  });
 }
 
 void StateDirectory::forget(const JobKey& key) {
-  unlink(path_of(key, kRecordSuffix).c_str());
-  unlink(warden_record(key).c_str());
+  const auto remove = [record = path_of(key, kRecordSuffix),
+                       warden = warden_record(key)]() -> Result<void> {
+    unlink(record.c_str());
+    unlink(warden.c_str());
+    return {};
+  };
+  later(remove, [](const Result<void>&) {});
 }
 
 void StateDirectory::mark_ended(const JobKey& key, std::int64_t ended_at) {
-  const std::string ended = path_of(key, kEndedSuffix);
-  if (rename(path_of(key, kRecordSuffix).c_str(), ended.c_str()) == 0)
-    utimensat(AT_FDCWD, ended.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
-  unlink(warden_record(key).c_str());
-  unlink(path_of(key, kFreshWardenSuffix).c_str());
+  const auto rename_record = [record = path_of(key, kRecordSuffix),
+                              ended = path_of(key, kEndedSuffix), warden = warden_record(key),
+                              fresh = path_of(key, kFreshWardenSuffix)]() -> Result<void> {
+    if (rename(record.c_str(), ended.c_str()) == 0)
+      utimensat(AT_FDCWD, ended.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+    unlink(warden.c_str());
+    unlink(fresh.c_str());
+    return {};
+  };
+  later(rename_record, [](const Result<void>&) {});
   tombstones_[key] = ended_at;
   if (tombstones_.size() > kMaxTombstones) remove_old_tombstones();
 }
@@ -192,11 +257,18 @@ void StateDirectory::remove_old_tombstones() {
   for (const auto& [key, ended_at] : tombstones_)
     by_age.emplace_back(std::max<std::int64_t>(0, now - ended_at), key);
   std::sort(by_age.begin(), by_age.end());
+  std::vector<std::string> old;
   for (std::size_t i = 0; i < by_age.size(); ++i) {
     if (i < kMaxTombstones && by_age[i].first <= kTombstoneSeconds) continue;
-    unlink(path_of(by_age[i].second, kEndedSuffix).c_str());
+    old.push_back(path_of(by_age[i].second, kEndedSuffix));
     tombstones_.erase(by_age[i].second);
   }
+  if (old.empty()) return;
+  const auto remove = [old = std::move(old)]() -> Result<void> {
+    for (const std::string& path : old) unlink(path.c_str());
+    return {};
+  };
+  later(remove, [](const Result<void>&) {});
 }
 
 void StateDirectory::sync_soon(const std::string& path) {

@@ -7,17 +7,24 @@
 //   draining         exists while new jobs are refused, also by an agent that is started again
 //   lock             locked by the agent that uses the directory; holds its pid
 //
-// Thread: the loop's; records become durable on a thread of its own, since an fsync may take a
-// fifth of a second on a busy disk. Lifetime: the destructor waits for the fsync that is under way,
-// and forgets the others.
+// It may lie on a file system that stalls, such as a home on a network: but for take() and read(),
+// before the agent serves, the loop keeps what it asks for in memory and leaves the files to one
+// thread, which does everything in the order in which it was asked for. Records become durable on
+// another one, since an fsync may take a fifth of a second on a busy disk.
+//
+// Thread: the loop's. Lifetime: the destructor waits kLastWrites at most for what has been asked
+// for, and for the fsync that is under way.
 #pragma once
 
+#include <boost/asio/io_context.hpp>
 #include <boost/asio/thread_pool.hpp>
+#include <chrono>
 #include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -27,6 +34,7 @@
 #include "agent/daemon/job_record.h"
 #include "agent/node/roles/warden.h"
 #include "proto/contract/status.h"
+#include "proto/os/blocking.h"
 #include "proto/os/descriptor.h"
 
 namespace ivy {
@@ -43,30 +51,34 @@ class StateDirectory {
   static constexpr std::int64_t kTombstoneSeconds = 24 * 3600;
   static constexpr std::size_t kMaxTombstones = 4096;
 
-  explicit StateDirectory(std::string path) : path_(std::move(path)) {}
+  static constexpr std::chrono::milliseconds kLastWrites{500};
+
+  StateDirectory(boost::asio::io_context& loop, std::string path);
   ~StateDirectory();
+  const std::string& path() const { return path_; }
 
   // Makes it, or makes sure that it is ours alone, and locks it. Unavailable when another agent
   // uses it; PermissionDenied when others may.
   Result<void> take();
-  // Returns the jobs that an earlier agent left. Damaged records are set aside with a warning.
+  // Returns the jobs that an earlier agent left. Damaged records are set aside with a warning;
+  // those of another machine are left alone.
   std::vector<JobRecord> read(const std::function<void(const std::string&)>& warn);
 
   // ResourceExhausted when the disk is full, Unavailable. The record is for the next agent on this
-  // machine at once, and durable a moment later.
-  Result<void> add(const JobRecord& record);
+  // machine when `done` is called, and durable a moment later.
+  void add(const JobRecord& record, std::function<void(const Result<void>&)> done);
   // Removes what there is of a job, as if it had never been added.
   void forget(const JobKey& key);
   // Renames the record to a tombstone, which needs no room on a full disk.
   void mark_ended(const JobKey& key, std::int64_t ended_at);
   bool has_tombstone(const JobKey& key) const { return tombstones_.contains(key); }
   void remove_old_tombstones();
-  // The record that a warden writes, and its path.
-  std::optional<WardenRecord> read_warden(const JobKey& key) const;
+  // Reads the record that a warden writes: at warden_record().
+  void read_warden(const JobKey& key, std::function<void(const std::optional<WardenRecord>&)> done);
   std::string warden_record(const JobKey& key) const;
 
-  // An error means that a later agent will not know it.
-  Result<void> set_draining(bool is_draining);
+  // Holds for this agent at once. An error means that a later agent will not know it.
+  void set_draining(bool is_draining, std::function<void(const Result<void>&)> done);
   bool is_draining() const { return is_draining_; }
 
  private:
@@ -74,6 +86,9 @@ class StateDirectory {
   std::string path_of(const JobKey& key, const char* suffix) const;
   void sync_soon(const std::string& path);
   void sync_waiting();
+  // Runs work() on the thread for files, behind everything that was asked for before.
+  template <class Work, class Done>
+  void later(Work work, Done done);
 
   const std::string path_;
   Descriptor lock_;
@@ -82,6 +97,9 @@ class StateDirectory {
   std::mutex mutex_;                           // The syncing thread reads the paths below.
   std::vector<std::string> waiting_;           // Paths that are to be synced.
   boost::asio::thread_pool syncing_{1};
+  struct Unfinished;
+  const std::shared_ptr<Unfinished> unfinished_;
+  BlockingPool files_;
 };
 
 }  // namespace ivy

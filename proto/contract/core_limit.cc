@@ -2,12 +2,15 @@
 
 #include <sys/resource.h>
 
+#include <mutex>
 #include <optional>
 
 namespace ivy {
 namespace {
 
 std::optional<rlim_t> users_limit;  // Set by leave_no_core(), so empty in tests.
+std::mutex mutex;
+int starts_under_way = 0;
 
 void set_soft_limit(rlim_t soft) {
   rlimit limit{};
@@ -28,11 +31,13 @@ void leave_no_core() {
 std::optional<std::uint64_t> users_core_limit() { return users_limit; }
 
 UsersCoreLimit::UsersCoreLimit() {
-  if (users_limit) set_soft_limit(*users_limit);
+  const std::lock_guard lock(mutex);
+  if (users_limit && ++starts_under_way == 1) set_soft_limit(*users_limit);
 }
 
 UsersCoreLimit::~UsersCoreLimit() {
-  if (users_limit) set_soft_limit(0);
+  const std::lock_guard lock(mutex);
+  if (users_limit && --starts_under_way == 0) set_soft_limit(0);
 }
 
 }  // namespace ivy

@@ -1,5 +1,5 @@
 // A process that holds a job's token or a private key leaves no core file when it crashes; what it
-// starts for the user gets the user's own limit back. Thread: one at a time.
+// starts for the user gets the user's own limit back. Thread: any.
 #pragma once
 
 #include <cstdint>

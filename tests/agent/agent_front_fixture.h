@@ -146,6 +146,14 @@ class AgentFront : public ::testing::Test {
     done.get_future().get();
   }
 
+  // Returns when the agent has read its certificates again.
+  void reread_certificates(bool forced = false) {
+    std::promise<void> done;
+    boost::asio::post(loop_,
+                      [&] { credentials_->reread(files_, forced, [&] { done.set_value(); }); });
+    done.get_future().get();
+  }
+
   // A channel of its own: gRPC would otherwise share the connection of an equal one.
   std::shared_ptr<grpc::Channel> channel(const std::shared_ptr<grpc::ChannelCredentials>& with,
                                          const std::string& target) const {
@@ -209,6 +217,8 @@ class AgentFront : public ::testing::Test {
   boost::asio::io_context loop_{1};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> work_{
       loop_.get_executor()};
+  BlockingPool files_{
+      [this](std::function<void()> done) { boost::asio::post(loop_, std::move(done)); }};
   HalfOpen half_open_{{}, is_connected_to, shut_down_connection};
   TinyService service_;
   AgentServerOptions options_;

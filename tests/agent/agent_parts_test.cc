@@ -7,6 +7,7 @@
 #include "agent/daemon/first_bytes.h"
 #include "agent/daemon/half_open.h"
 #include "agent/daemon/options.h"
+#include "proto/os/process.h"
 #include "tests/agent/agent_hello.h"
 
 namespace ivy::test {
@@ -294,13 +295,13 @@ Command parsed(const std::vector<std::string>& arguments, const Environment& env
 TEST(AgentOptions, ServeTakesItsPlacesFromTheEnvironment) {
   auto serve = parsed<ServeCommand>({"serve"});
   EXPECT_EQ(serve.socket_path, "/tmp/ivyrun-1000/agent.sock");
-  EXPECT_EQ(serve.state_directory, "/home/alice/.local/state/ivyrun/agent");
+  EXPECT_EQ(serve.state_directory, "/home/alice/.local/state/ivyrun/agent/" + own_host_name());
   EXPECT_TRUE(serve.listen.empty());
   EXPECT_FALSE(serve.insecure_loopback);
   serve = parsed<ServeCommand>({"serve"},
                                {{"XDG_RUNTIME_DIR", "/run/user/1000"}, {"XDG_STATE_HOME", "/s"}});
   EXPECT_EQ(serve.socket_path, "/run/user/1000/ivyrun/agent.sock");
-  EXPECT_EQ(serve.state_directory, "/s/ivyrun/agent");
+  EXPECT_EQ(serve.state_directory, "/s/ivyrun/agent/" + own_host_name());
   serve = parsed<ServeCommand>({"serve"}, {{"RUNTIME_DIRECTORY", "/run/ivyrun-alice:/run/other"},
                                            {"XDG_RUNTIME_DIR", "/run/user/1000"},
                                            {"STATE_DIRECTORY", "/var/lib/ivyrun/alice"}});
@@ -318,7 +319,7 @@ TEST(AgentOptions, ARelativePathOfXdgCountsAsUnset) {
               "/home/alice/.cache/ivyrun")
         << relative;
     EXPECT_EQ(parsed<ServeCommand>({"serve"}, with("XDG_STATE_HOME", relative)).state_directory,
-              "/home/alice/.local/state/ivyrun/agent")
+              "/home/alice/.local/state/ivyrun/agent/" + own_host_name())
         << relative;
     EXPECT_EQ(certificate_places("", with("XDG_CONFIG_HOME", relative)).back(),
               "/home/alice/.config/ivyrun/agent")

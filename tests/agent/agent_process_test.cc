@@ -336,16 +336,16 @@ TEST_F(AgentProcessTest, StatusAndDrainTalkToIt) {
     const int status = pclose(pipe);
     return std::pair{WEXITSTATUS(status), text};
   };
-  EXPECT_NE(run("status").second.find("new jobs     taken"), std::string::npos)
+  EXPECT_NE(run("status").second.find("accepts jobs yes"), std::string::npos)
       << run("status").second;
   const std::string object = run("status --json").second;
   EXPECT_TRUE(object.starts_with("{\"version\":\"")) << object;
   EXPECT_NE(object.find("\"draining\":false,\"jobs\":[]}\n"), std::string::npos) << object;
   EXPECT_EQ(run("drain").first, 0);
-  EXPECT_NE(run("status").second.find("refused: it drains"), std::string::npos);
+  EXPECT_NE(run("status").second.find("no (draining)"), std::string::npos);
   EXPECT_EQ(run("drain --wait 5").first, 0);
   EXPECT_EQ(run("drain --undo").first, 0);
-  EXPECT_NE(run("status").second.find("new jobs     taken"), std::string::npos);
+  EXPECT_NE(run("status").second.find("accepts jobs yes"), std::string::npos);
   kill(pid_, SIGTERM);
   EXPECT_EQ(wait_for_end(2s), 0);
   const auto [code, text] = run("status");

@@ -99,7 +99,7 @@ TEST_F(AgentServerTest, JudgesOpenConnectionsAgainAtEachCall) {
   const auto through = tls_channel(alice);
   ASSERT_TRUE(ask(through).ok());
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
-  on_loop([this] { credentials_->reread(false); });
+  reread_certificates();
   const grpc::Status status = ask(through);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::PERMISSION_DENIED);
   EXPECT_NE(status.error_message().find("revoked"), std::string::npos) << status.error_message();
@@ -112,7 +112,7 @@ TEST_F(AgentServerTest, AnEmptyListRevokesNothingLess) {
   serve();
   for (const char* content : {"", "\n"}) {
     certificates_.write("ca.crl", content);
-    on_loop([this] { credentials_->reread(true); });
+    reread_certificates(true);
     EXPECT_FALSE(ask(tls_channel(alice)).ok());
   }
   EXPECT_TRUE(log_.soon_says("ca.crl is empty; those read before stay in use")) << log_.text();
@@ -123,10 +123,8 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
   serve();
   std::filesystem::remove(certificates_ / "ca.crl");
-  on_loop([this] {
-    credentials_->reread(false);
-    credentials_->reread(true);
-  });
+  reread_certificates();
+  reread_certificates(true);
   EXPECT_FALSE(ask(tls_channel(alice)).ok());
   const std::string gone = "ca.crl is gone: the revocation list that was read last stays in use";
   ASSERT_TRUE(log_.soon_says(gone)) << log_.text();
@@ -134,7 +132,7 @@ TEST_F(AgentServerTest, AListThatIsRemovedStaysInUse) {
   const std::string text = log_.text();
   EXPECT_EQ(text.find(gone, text.find(gone) + 1), std::string::npos) << text;
   certificates_.write("ca.crl", authority_.revocation_of(authority_.user("bob").certificate_pem));
-  on_loop([this] { credentials_->reread(false); });
+  reread_certificates();
   EXPECT_TRUE(ask(tls_channel(alice)).ok());
 }
 
@@ -240,7 +238,7 @@ void AgentServerSessions::serve_twice(const std::string& expected_reuse) {
   EXPECT_EQ(std::string(reused[0].data(), reused[0].size()), expected_reuse);
   EXPECT_EQ(reply.user().substr(0, 11), "user/alice ");
   certificates_.write("ca.crl", authority_.revocation_of(alice.certificate_pem));
-  on_loop([this] { credentials_->reread(false); });
+  reread_certificates();
   const int before = service_.calls;
   EXPECT_FALSE(ask(resuming_channel()).ok());
   EXPECT_EQ(service_.calls, before);
@@ -270,7 +268,7 @@ TEST_F(AgentServerTest, TakesANewCertificateWithoutARestart) {
   ASSERT_TRUE(ask(kept).ok());
   const auto renewed = authority_.host("node1", 200);
   write_certificates(renewed);
-  on_loop([this] { credentials_->reread(false); });
+  reread_certificates();
   EXPECT_GT(credentials_->expires_at(), before);
   EXPECT_TRUE(ask(kept).ok());
   // gRPC's provider looks once a second.
@@ -288,11 +286,11 @@ TEST_F(AgentServerTest, TakesANewCertificateWithoutARestart) {
 TEST_F(AgentServerTest, KeepsWhatItHasWhenNewFilesAreBad) {
   serve();
   certificates_.write("host.key", authority_.host().key_pem);
-  on_loop([this] { credentials_->reread(false); });
+  reread_certificates();
   EXPECT_TRUE(log_.soon_says("is not the key of"));
   EXPECT_TRUE(log_.soon_says("those read before stay in use"));
   certificates_.write("ca.crt", "nonsense");
-  on_loop([this] { credentials_->reread(true); });
+  reread_certificates(true);
   EXPECT_TRUE(ask(tls_channel(authority_.user("alice"))).ok());
 }
 

@@ -15,6 +15,7 @@ struct AgentStatus {
   int code = 0;         // gRPC's, 0 is a good end.
   std::string message;  // The agent's, or gRPC's own.
   std::string need;     // "ivy-need" of the trailer: the architecture whose bundle is missing.
+  std::string wait;  // "ivy-wait" of the trailer: what the agent waits for, such as a file system.
 };
 
 // The agent that was asked, and how far the connection came.

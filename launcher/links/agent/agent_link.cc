@@ -23,6 +23,8 @@ constexpr std::chrono::milliseconds kAnswerOfMany{3'000};
 // outlasts a slow transfer.
 constexpr int kMostCrowdedPuts = 60;
 constexpr std::chrono::milliseconds kCrowdedPause{500};
+// Before an agent that waits for a file system is asked again.
+constexpr std::chrono::milliseconds kWaitingPause{1'000};
 
 // Picks the failure that says most about the addresses of one name: a refusal proves a living host.
 LinkDown worst_of(const std::vector<LinkDown>& failures) {
@@ -129,6 +131,12 @@ Awaitable<LinkDown> AgentLink::open_job() {
     const AgentStatus status = co_await stream_end();
     const LinkDown down = agent_failure(place(), channel_->explain(status));
     leave_stream();
+    // --start-timeout and the lease limit how often it is asked again.
+    if (!place_.opened && !status.wait.empty()) {
+      co_await tell("agent: it waits for " + status.wait);
+      co_await sequence_.sleep(kWaitingPause);
+      continue;
+    }
     const bool lacks_bundle =
         status.code == static_cast<int>(Code::kFailedPrecondition) && !status.need.empty();
     if (place_.opened || !lacks_bundle || has_put) co_return down;
@@ -177,7 +185,7 @@ Awaitable<std::optional<AgentStatus>> AgentLink::first_answer() {
     answer = co_await sequence_.wait_at_most<std::optional<AgentStatus>>(kAgentAnswer, listen);
   if (answer) co_return *answer;
   place_.timed_out = true;
-  co_return AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}};
+  co_return AgentStatus{static_cast<int>(Code::kDeadlineExceeded), "no answer", {}, {}};
 }
 
 void AgentLink::on_opened(const agent::v1::Opened& opened) {

@@ -23,10 +23,13 @@ namespace {
 constexpr std::chrono::seconds kLetGo{2};
 
 AgentStatus status_of(const grpc::Status& status, const grpc::ClientContext& context) {
-  AgentStatus result{static_cast<int>(status.error_code()), status.error_message(), {}};
+  AgentStatus result{static_cast<int>(status.error_code()), status.error_message(), {}, {}};
   const auto& trailer = context.GetServerTrailingMetadata();
   if (const auto need = trailer.find("ivy-need"); need != trailer.end()) {
     result.need.assign(need->second.data(), need->second.size());
+  }
+  if (const auto wait = trailer.find("ivy-wait"); wait != trailer.end()) {
+    result.wait.assign(wait->second.data(), wait->second.size());
   }
   return result;
 }
