@@ -60,10 +60,11 @@ Result<LocalAgent> connect(const std::string& asked, const Environment& environm
 Result<void> answer_of(const grpc::Status& status, const std::string& socket) {
   if (status.ok()) return {};
   if (status.error_message().find("Connection refused") != std::string::npos)
-    return Error{Code::kUnavailable, "nobody listens at " + socket + ": its agent has ended",
-                 "start it: `systemctl start ivy-agent@USER`, or `ivy-agent serve`"};
+    return Error{
+        Code::kUnavailable, "the agent at " + socket + " is not running",
+        "start it: `systemctl start ivy-agent@" + account_name() + "`, or `ivy-agent serve`"};
   const std::string fix = status.error_code() == grpc::StatusCode::UNAVAILABLE
-                              ? "is it running? `systemctl status ivy-agent@USER`"
+                              ? "is it running? `systemctl status ivy-agent@" + account_name() + "`"
                               : "";
   return Error{static_cast<Code>(status.error_code()),
                "agent at " + socket + ": " + status.error_message(), fix};
@@ -101,13 +102,13 @@ Result<int> drain(const DrainCommand& command, const Environment& environment) {
   request.set_undo(command.undo);
   request.set_stop_jobs(command.stop_jobs);
   const v1::DrainReply reply = IVY_TRY(ask(agent, &Stub::Drain, request));
-  const std::string here = counted(reply.jobs(), "job") + " here";
+  const std::string here = counted(reply.jobs(), "job") + " running";
   if (command.undo) {
-    std::printf("the agent takes new jobs again; %s\n", here.c_str());
+    std::printf("accepting new jobs again; %s\n", here.c_str());
     return 0;
   }
-  std::printf("the agent takes no new jobs%s; %s\n",
-              command.stop_jobs ? " and ends those that run" : "", here.c_str());
+  std::printf("draining: no new jobs; %s%s\n", here.c_str(),
+              command.stop_jobs && reply.jobs() > 0 ? ", being stopped" : "");
   if (command.wait.count() == 0) return 0;
   std::fflush(stdout);
   const std::uint64_t left = IVY_TRY(wait_until_empty(agent, command.wait));
@@ -198,7 +199,7 @@ Result<int> status_of(const StatusCommand& command, const Environment& environme
                              : warning.empty() ? "until " + certificate_date(expires)
                                                : warning);
   print_field("containment", facts.containment());
-  print_field("new jobs", facts.draining() ? "refused: it drains" : "taken");
+  print_field("accepts jobs", facts.draining() ? "no (draining)" : "yes");
   print_field("jobs", std::to_string(list.jobs_size()));
   for (const v1::JobEntry& job : list.jobs()) print_job(job);
   return 0;

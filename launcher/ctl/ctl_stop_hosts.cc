@@ -35,6 +35,7 @@ constexpr milliseconds kLeftoverPatience{5'000};
 // Answers of all hosts to one question, and whether each has answered.
 struct Listed {
   std::map<std::string, std::set<std::string>> hosts_of_job;
+  std::map<std::string, std::string> names;  // By id; jobs with a --name.
   bool all_answered = true;
 };
 
@@ -42,6 +43,7 @@ Listed list_on(const std::vector<Host>& hosts) {
   Listed listed;
   listed.all_answered = list_jobs_on(hosts, [&](const Host& host, const JobEntry& job) {
     listed.hosts_of_job[job.job_id.line()].insert(host.name);
+    if (!job.name.empty()) listed.names[job.job_id.line()] = job.name.bytes();
   });
   return listed;
 }
@@ -56,6 +58,17 @@ Result<std::string> choose_id(const std::string& prefix, const std::set<std::str
                  "each of their hosts"};
   const FoundJob chosen = IVY_TRY(choose_job(prefix, jobs));
   return chosen.place.job_id;
+}
+
+// The whole id of the job with this --name, if exactly one has it; else what was typed.
+std::string id_of_name(const std::string& typed, const Listed& listed) {
+  std::string id;
+  for (const auto& [of, name] : listed.names) {
+    if (name != typed) continue;
+    if (!id.empty()) return typed;
+    id = of;
+  }
+  return id.empty() ? typed : id;
 }
 
 Error takes_own_grace(const std::string& where) {
@@ -117,7 +130,10 @@ int ctl_stop_on_hosts(const CtlOptions& options) {
   Listed listed = list_on(*hosts);
   std::set<std::string> ids;
   for (const auto& [id, where] : listed.hosts_of_job) ids.insert(id);
-  const Result<std::string> job_id = choose_id(options.job, ids, "these hosts by their agents");
+  const bool is_id = std::any_of(
+      ids.begin(), ids.end(), [&](const std::string& id) { return id.starts_with(options.job); });
+  const Result<std::string> job_id = choose_id(
+      is_id ? options.job : id_of_name(options.job, listed), ids, "these hosts by their agents");
   if (!job_id.ok()) return ctl_complain(job_id.error());
   std::vector<Host> with_job;
   for (const Host& host : *hosts)

@@ -187,7 +187,7 @@ def test_drain_status_and_upgrade_under_a_job(agents):
                          re.M), status
         drained = agents.command(2, "drain")
         assert drained.code == 0 and "1 job here" in drained.out.decode(), drained
-        assert "refused: it drains" in agents.command(2, "status").out.decode()
+        assert "no (draining)" in agents.command(2, "status").out.decode()
         assert agents.command(2, "drain", "--undo").code == 0
         assert "refused" not in agents.command(2, "status").out.decode()
         assert agents.command(2, "drain").code == 0
@@ -200,10 +200,10 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         agents[2].start()
         assert agents.workers(2) == workers, "the workers are the same processes"
         # Out of service until somebody says otherwise.
-        assert "refused: it drains" in agents.command(2, "status").out.decode()
+        assert "no (draining)" in agents.command(2, "status").out.decode()
         assert "draining, as before this agent was started" in agents[2].text()
         assert agents.command(2, "drain", "--undo").code == 0
-        assert re.search("^new jobs +taken", agents.command(2, "status").out.decode(), re.M)
+        assert re.search("^accepts jobs +yes", agents.command(2, "status").out.decode(), re.M)
         again = agents.run("-H", "node[2-3]", "hostname")
         assert again.code == 0, again
         seen = run.said().count(b"count")

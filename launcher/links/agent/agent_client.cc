@@ -169,6 +169,7 @@ JobEntry entry_of(const v1::JobEntry& job) {
   entry.user = job.job().user();
   entry.launcher_host = job.job().launcher_host();
   entry.program = job.job().program();
+  entry.name = job.job().name();
   entry.attached = job.attached();
   return entry;
 }

@@ -30,6 +30,7 @@ struct JobEntry {
   RemoteText user;
   RemoteText launcher_host;
   RemoteText program;     // Without its arguments, which may hold secrets.
+  RemoteText name;        // --name; empty: none.
   bool attached = false;  // A launcher has a carrier through this agent now.
 };
 

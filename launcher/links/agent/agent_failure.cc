@@ -83,6 +83,13 @@ LinkDown not_secured(const AgentPlace& place, const AgentStatus& status) {
           "ivy-agent cert --user NAME"};
 }
 
+// The account that the agent serves. Over the Unix socket that is whoever reads the message.
+std::string user_of(const AgentPlace& place) {
+  constexpr std::string_view kRole = "user/";
+  if (!place.self.starts_with(kRole)) return "$USER";
+  return place.self.substr(kRole.size(), place.self.find(' ') - kRole.size());
+}
+
 LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
   if (place.timed_out) {
     const std::string where = place.address.empty() ? place.socket : address_of(place);
@@ -91,7 +98,7 @@ LinkDown not_connected(const AgentPlace& place, const AgentStatus& status) {
   if (is_refused(status)) {
     const std::string where = place.address.empty() ? place.socket : address_of(place);
     return {LinkFailure::kRefused, "no agent listens at " + where + ": Connection refused",
-            "start it on " + place.host + ": systemctl start ivy-agent@USER"};
+            "start it on " + place.host + ": systemctl start ivy-agent@" + user_of(place)};
   }
   if (is_closed(status) || is_tls_error(status)) return not_secured(place, status);
   return {LinkFailure::kUnreachable,

@@ -44,6 +44,7 @@ agent::v1::JobDescription job_description(const Options& options) {
   job.set_host_count(static_cast<std::uint32_t>(std::max<std::size_t>(count, 1)));
   job.set_command_sha256(command_sha256(options.command));
   if (!options.command.empty()) job.set_program(options.command.front());
+  job.set_name(options.name);
   return job;
 }
 
