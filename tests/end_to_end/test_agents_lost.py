@@ -15,10 +15,53 @@ import pytest
 from agents import side_by_side
 from host_init import USER
 from launching import BIN, HERE, seconds, wait_until
+from stalling_fs import Stalling
 from test_agents import check_sequences, sequence
 
 GRACE = 5
 ABSENCE = 60  # How long a supervisor waits for another carrier when its own broke.
+
+
+# ---- a file system that stops answering ----------------------------------------------------------
+
+def stalling_cache(agents, number):
+    """A file system on that host, for the agent's cache, where the agent's user may only read."""
+    launcher = agents.launcher
+    inside = f"{launcher.directory}/stalling"
+    outside = launcher.outside(inside)
+    os.makedirs(outside)
+    shutil.copy(os.path.join(HERE, "../testbed/stalling_fs.py"), outside)
+    stalling = Stalling(f"{outside}/backing", f"{outside}/cache")
+    stalling.words = [*agents.bed.exec_command(number, "root", []), "/usr/bin/python3", "-B",
+                      f"{inside}/stalling_fs.py", f"{inside}/backing", f"{inside}/cache",
+                      f"{inside}/backing.stalls"]
+    return stalling, f"{inside}/cache"
+
+
+def test_a_stalled_cache_stops_no_other_job(agents):
+    """For 15 s: another job of the agent goes on, the new one is told what it waits for and starts."""
+    stalling, cache = stalling_cache(agents, 2)
+    with stalling:
+        agent, = agents.prepare(2)
+        agent.environment = {"XDG_CACHE_HOME": cache}
+        agent.start()
+        stop = f"{agents.launcher.directory}/stop"
+        with agents.job("--lease", "5s", "-H", "node2", *sequence(agents, "0.1", stop)) as run:
+            run.wait_for("count 2")
+            workers = agents.workers(2)
+            stalling.stall()
+            with agents.job("--start-timeout", "60s", "-v", "-H", "node2", "echo", "late") as late:
+                time.sleep(15)
+                assert agents.workers(2) == workers, run.said()
+                late.wait_for(f"it waits for the file system of {cache}")
+                assert b"[0] late" not in late.said()
+                stalling.go_on()
+                told = late.finish()
+            agents.launcher.file("stop")
+            done = run.finish()
+    assert done.code == 0, done
+    check_sequences(done, range(1))
+    assert told.code == 0 and b"late" in told.out, told
 
 
 def lost(done, host, took, bound):
