@@ -113,13 +113,25 @@ MAY_BLOCK = re.compile(
     r"|posix_spawnp?|popen|system)\("
     r"|\bstd::[io]?fstream\b|\bwaitpid\((?![^;]*WNOHANG)"
 )
-LOOP_FOLDERS = ("agent/node/facts/", "agent/node/hang/", "agent/node/spawn/", "agent/node/supervisor/",
-                "agent/node/workers/")
+LOOP_FOLDERS = ("agent/daemon/", "agent/node/facts/", "agent/node/hang/", "agent/node/spawn/",
+                "agent/node/supervisor/", "agent/node/workers/")
 OWN_OPEN = re.compile(r"\b(void|Result<void>|int|bool) (\w+::)*open\(")  # A method.
 # Files with such calls, and why no loop waits for them.
 TASKS = "called in tasks only"
 LOCAL = "the job's directory and /proc, /sys, /dev are local"
+EARLY = "called before the loop runs"
 BLOCKING_FILES = {
+    "agent/daemon/acceptor.cc": "called before the loop runs, and for /dev/null",
+    "agent/daemon/agent_admin.cc": "a command's own process, which has no loop",
+    "agent/daemon/agent_credentials.cc": "called before the loop runs and in tasks",
+    "agent/daemon/agent_service.cc": EARLY,
+    "agent/daemon/bundle_cache.cc": TASKS,
+    "agent/daemon/bundle_tar.cc": TASKS,
+    "agent/daemon/job_opening.cc": TASKS,
+    "agent/daemon/job_registry.cc": LOCAL,
+    "agent/daemon/serve.cc": EARLY,
+    "agent/daemon/state_directory.cc": "take() and read() run before the loop, the rest in tasks",
+    "agent/daemon/unit_cgroup.cc": EARLY,
     "agent/node/facts/elf_libraries.cc": TASKS,
     "agent/node/facts/host_facts.cc": TASKS,
     "agent/node/facts/own_package.cc": TASKS,

@@ -77,10 +77,10 @@ struct FreeText {
 // True if the system's OpenSSL configuration has defaults of its own for TLS.
 bool has_tls_defaults() {
   const std::unique_ptr<char, FreeText> path(CONF_get1_default_config_file());
-  const std::unique_ptr<CONF, Free<NCONF_free>> system(NCONF_new(nullptr));
-  if (!path || NCONF_load(system.get(), path.get(), nullptr) <= 0) return false;
-  const char* const section = NCONF_get_string(system.get(), nullptr, "openssl_conf");
-  return section != nullptr && NCONF_get_string(system.get(), section, "ssl_conf") != nullptr;
+  const std::unique_ptr<CONF, Free<NCONF_free>> settings(NCONF_new(nullptr));
+  if (!path || NCONF_load(settings.get(), path.get(), nullptr) <= 0) return false;
+  const char* const section = NCONF_get_string(settings.get(), nullptr, "openssl_conf");
+  return section != nullptr && NCONF_get_string(settings.get(), section, "ssl_conf") != nullptr;
 }
 
 // Turns session tickets off, which no launcher redeems and which cost each connection a tenth of

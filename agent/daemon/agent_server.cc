@@ -124,9 +124,9 @@ Result<void> AgentServer::open_doors(boost::asio::io_context& loop, HalfOpen& ha
 Result<void> AgentServer::open_everywhere(
     const std::vector<std::string>& addresses, std::uint16_t port,
     const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
-        open) {
+        listen_at) {
   for (std::size_t i = 0; i < addresses.size(); ++i) {
-    auto acceptor = open(addresses[i], port);
+    auto acceptor = listen_at(addresses[i], port);
     if (!acceptor.ok()) {
       if (i > 0 && acceptor.error().code != Code::kAlreadyExists) continue;
       return acceptor.error();

@@ -60,7 +60,7 @@ class AgentServer {
   Result<void> open_everywhere(
       const std::vector<std::string>& addresses, std::uint16_t port,
       const std::function<Result<std::unique_ptr<Acceptor>>(const std::string&, std::uint16_t)>&
-          open);
+          listen_at);
 
   std::unique_ptr<Intake> tls_intake_;
   std::unique_ptr<Intake> plain_intake_;

@@ -70,7 +70,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   const std::shared_ptr<std::atomic<int>>& puts_under_way() { return puts_under_way_; }
 
   boost::asio::io_context& loop() override { return loop_; }
-  BlockingPool& files() override { return files_; }
+  BlockingPool& files() override { return *files_; }
   JobRegistry& registry() override { return *registry_; }
   const BundleCache& bundles() const override { return bundles_; }
   const std::string& architecture() const override { return architecture_; }
@@ -100,7 +100,7 @@ class AgentService::Core final : public OpenContext, public std::enable_shared_f
   std::unique_ptr<JobRegistry> registry_;
   std::set<std::shared_ptr<JobCarrier>> carriers_;
   bool stopping_ = false;
-  BlockingPool files_;
+  std::unique_ptr<BlockingPool> files_;
   // The thread of the bundle cache, for PutCall.
   boost::asio::thread_pool bundle_thread_{1};
   const std::shared_ptr<std::atomic<int>> puts_under_way_ = std::make_shared<std::atomic<int>>(0);
@@ -111,7 +111,8 @@ AgentService::Core::Core(boost::asio::io_context& loop, AgentServiceOptions opti
       options_(with_defaults(std::move(options))),
       bundles_(bundle_places(options_)),
       jobs_environment_(environment_for_jobs(options_.environment)),
-      files_([&loop](std::function<void()> done) { boost::asio::post(loop, std::move(done)); }) {
+      files_(std::make_unique<BlockingPool>(
+          [&loop](std::function<void()> done) { boost::asio::post(loop, std::move(done)); })) {
   utsname machine{};
   uname(&machine);
   architecture_ = machine.machine;
@@ -141,6 +142,7 @@ void AgentService::Core::stop() {
 void AgentService::Core::close() {
   stop();
   bundle_thread_.join();
+  files_.reset();  // No call goes on that waits for a file system.
   registry_.reset();
 }
 

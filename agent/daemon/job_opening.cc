@@ -106,7 +106,7 @@ Result<StartedWarden> start_warden(const WardenRequest& request) {
   if (!ends) return errno_error(Code::kUnavailable, "socketpair", errno);
   const pid_t pid = IVY_TRY(spawn_warden(request, ends.theirs.get()));
   fcntl(ends.ours.get(), F_SETFL, O_NONBLOCK);
-  return StartedWarden{pid, open_pidfd(pid), ends.ours.release()};
+  return StartedWarden{pid, Descriptor(open_pidfd(pid)), std::move(ends.ours)};
 }
 
 Result<int> connect_to_job(const JobKey& key) {

@@ -1,7 +1,7 @@
 // Connects a stream to a supervisor: starts a warden, or connects to the command socket of one that
-// lives. Thread: any; nothing here waits for a peer, but both touch file systems. `start_warden`
-// takes as long as the kernel needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain
-// fork).
+// lives. Thread: any; nothing here waits for a peer. `start_warden` takes as long as the kernel
+// needs to execute ivy-node (posix_spawn: gRPC's threads forbid a plain fork), so its file system
+// may hold it up: call it in tasks of a BlockingPool.
 #pragma once
 
 #include <sys/types.h>
@@ -11,6 +11,7 @@
 #include "agent/daemon/job_registry.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -36,8 +37,8 @@ struct WardenRequest {
 
 struct StartedWarden {
   pid_t pid = -1;
-  int pidfd = -1;    // -1 when no descriptor was left.
-  int carrier = -1;  // Connected to the supervisor; non-blocking, close-on-exec.
+  Descriptor pidfd;    // None when no descriptor was left.
+  Descriptor carrier;  // Connected to the supervisor; non-blocking, close-on-exec.
 };
 
 // The warden gets a session of its own and clean signals, and all descriptors but the carrier are

@@ -70,55 +70,50 @@ Result<void> OpenCall::check() const {
   return {};
 }
 
-// What the file systems say about a job.
-struct OpenCall::Found {
-  std::shared_ptr<Descriptor> socket;  // Of its supervisor; null if none listens.
-  std::string bundle;                  // Directory of this build; empty if it is not here.
-};
-
 void OpenCall::try_open() {
   if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
-  const auto look = [key = key(), bundles = context_->bundles(), bundle = job_.bundle(),
-                     architecture = context_->architecture(),
-                     reattach = job_.reattach()]() -> Result<Found> {
-    Found found;
-    // This also reaches a job that another carrier has started.
-    if (const Result<int> socket = connect_to_job(key); socket.ok())
-      found.socket = std::make_shared<Descriptor>(*socket);
-    if (found.socket || reattach) return found;
-    if (const Result<std::string> here = bundles.find(bundle, architecture); here.ok())
-      found.bundle = *here;
-    return found;
-  };
+  // Jobs' directories are local. This also reaches a job that another transport has started.
+  if (const Result<int> socket = connect_to_job(key()); socket.ok()) socket_.reset(*socket);
+  if (socket_ || job_.reattach() || context_->registry().find(key())) return decide("");
+  find_bundle();
+}
+
+void OpenCall::find_bundle() {
   const std::string name = "the file system of " + context_->bundles().best_place();
+  if (context_->files().stuck_threads() >= kMaxStuck) return say_waiting(name);
   expect_files(name);
-  context_->files().run(name, BlockingPool::kNoDeadline, look,
-                        [self = shared_from_this(), name](Result<Found> found) {
+  const auto find = [bundles = context_->bundles(), bundle = job_.bundle(),
+                     architecture = context_->architecture()]() -> Result<std::string> {
+    Result<std::string> here = bundles.find(bundle, architecture);
+    return here.ok() ? std::move(here) : std::string();
+  };
+  context_->files().run(name, BlockingPool::kNoDeadline, find,
+                        [self = shared_from_this(), name](const Result<std::string>& bundle) {
                           self->timer_.cancel();
                           if (!self->stream_) return;
                           // Too many calls wait already.
-                          if (!found.ok()) return self->say_waiting(name);
-                          self->decide(*std::move(found));
+                          if (!bundle.ok()) return self->say_waiting(name);
+                          self->decide(*bundle);
                         });
 }
 
-void OpenCall::decide(Found found) {
+void OpenCall::decide(const std::string& bundle) {
   if (context_->is_stopping()) return refuse({Code::kUnavailable, "the agent is ending"});
   const JobRecord* known = context_->registry().find(key());
   OpenFacts facts;
   facts.reattach = job_.reattach();
-  facts.lives = known != nullptr || found.socket;
+  facts.lives = known != nullptr || socket_;
   facts.same_description = known == nullptr || known->description == job_.job().SerializeAsString();
   facts.has_ended = context_->registry().has_ended_here(key());
   facts.draining = context_->is_draining();
-  facts.has_bundle = !found.bundle.empty();
+  facts.has_bundle = !bundle.empty();
   const Result<OpenStep> step = decide_open(facts);
   if (!step.ok()) return refuse(step.error());
   if (*step == OpenStep::kNeedBundle) return need_bundle();
-  if (*step == OpenStep::kAttach && found.socket)
-    return context_->carry(key(), found.socket->release(), std::exchange(stream_, nullptr), true);
+  if (*step == OpenStep::kAttach && socket_)
+    return context_->carry(key(), socket_.release(), std::exchange(stream_, nullptr), true);
   if (*step == OpenStep::kAttach) return try_again();
-  start(found.bundle);
+  start(bundle);
 }
 
 void OpenCall::try_again() {
@@ -168,26 +163,24 @@ void OpenCall::spawn(const std::string& directory) {
   expect_files(name);
   context_->files().run(
       name, BlockingPool::kNoDeadline, [request] { return start_warden(request); },
-      [self = shared_from_this()](const Result<StartedWarden>& warden) {
-        self->on_started(warden);
+      [self = shared_from_this()](Result<StartedWarden> warden) {
+        self->on_started(std::move(warden));
       });
 }
 
-void OpenCall::on_started(const Result<StartedWarden>& warden) {
+void OpenCall::on_started(Result<StartedWarden> warden) {
   timer_.cancel();
   if (!warden.ok()) {
     context_->registry().forget(key());
     return refuse(warden.error());
   }
-  context_->registry().started(key(), warden->pid, warden->pidfd);
+  context_->registry().started(key(), warden->pid, warden->pidfd.release());
   context_->status_changed();
   // Without a stream the launcher asks again and attaches. If it does not, the supervisor ends like
   // any other that has lost its carrier.
-  if (!stream_ || context_->is_stopping()) {
-    Descriptor(warden->carrier).reset();
+  if (!stream_ || context_->is_stopping())
     return refuse({Code::kUnavailable, "the agent is ending"});
-  }
-  context_->carry(key(), warden->carrier, std::exchange(stream_, nullptr), false);
+  context_->carry(key(), warden->carrier.release(), std::exchange(stream_, nullptr), false);
 }
 
 // Answers the call if this file system has not by then; what was asked of it goes on.

@@ -1,6 +1,6 @@
 // An Open call from its first message until a carrier has it: checks the request, decides
-// (job_opening.h), starts or connects, or refuses with a reason. Everything that touches files runs
-// on the pool: the cache may lie in a home on a network. Thread: the loop's.
+// (job_opening.h), starts or connects, or refuses with a reason. Whatever touches files of the user
+// runs on the pool: the cache may lie in a home on a network. Thread: the loop's.
 #pragma once
 
 #include <boost/asio/steady_timer.hpp>
@@ -13,6 +13,7 @@
 #include "agent/daemon/job_registry.h"
 #include "agent/daemon/open_stream.h"
 #include "proto/os/blocking.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -46,6 +47,9 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   // A call that waits for a file system longer than this is answered "ivy-wait": the launcher says
   // so and asks again. Less than launchers wait for an answer.
   static constexpr std::chrono::seconds kFilesWithin{6};
+  // With so many threads stuck in file systems a call is answered "ivy-wait" at once, so that
+  // launchers that ask again do not use up the threads.
+  static constexpr int kMaxStuck = 8;
 
   // context: kept alive by the call.
   OpenCall(std::shared_ptr<OpenContext> context, std::shared_ptr<OpenStream> stream,
@@ -58,13 +62,14 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   void on_cancelled() override;
 
   Result<void> check() const;
-  struct Found;
   void try_open();
-  void decide(Found found);
+  void find_bundle();
+  // bundle: the directory of this build; empty if it is not here.
+  void decide(const std::string& bundle);
   void try_again();
   void start(const std::string& directory);
   void spawn(const std::string& directory);
-  void on_started(const Result<StartedWarden>& warden);
+  void on_started(Result<StartedWarden> warden);
   void expect_files(const std::string& name);
   void say_waiting(const std::string& name);
   void need_bundle();
@@ -75,6 +80,7 @@ class OpenCall final : public StreamHandler, public std::enable_shared_from_this
   std::shared_ptr<OpenStream> stream_;  // Null once it was handed on or has ended.
   const AgentPeer peer_;
   agent::v1::OpenJob job_;
+  Descriptor socket_;  // Of the job's supervisor; none if nothing listens.
   boost::asio::steady_timer timer_;
   std::chrono::steady_clock::time_point deadline_;
   std::chrono::milliseconds pause_{5};

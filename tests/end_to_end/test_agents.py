@@ -186,7 +186,7 @@ def test_drain_status_and_upgrade_under_a_job(agents):
         assert re.search(r"^jobs +1\n  [0-9a-f]{32} host 1 .* attached  3 hosts", status.out.decode(),
                          re.M), status
         drained = agents.command(2, "drain")
-        assert drained.code == 0 and "1 job here" in drained.out.decode(), drained
+        assert drained.code == 0 and "1 job running" in drained.out.decode(), drained
         assert "no (draining)" in agents.command(2, "status").out.decode()
         assert agents.command(2, "drain", "--undo").code == 0
         assert "refused" not in agents.command(2, "status").out.decode()

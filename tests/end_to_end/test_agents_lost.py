@@ -27,31 +27,29 @@ ABSENCE = 60  # How long a supervisor waits for another carrier when its own bro
 def stalling_cache(agents, number):
     """A file system on that host, for the agent's cache, where the agent's user may only read."""
     launcher = agents.launcher
-    inside = f"{launcher.directory}/stalling"
-    outside = launcher.outside(inside)
-    os.makedirs(outside)
-    shutil.copy(os.path.join(HERE, "../testbed/stalling_fs.py"), outside)
-    stalling = Stalling(f"{outside}/backing", f"{outside}/cache")
-    stalling.words = [*agents.bed.exec_command(number, "root", []), "/usr/bin/python3", "-B",
-                      f"{inside}/stalling_fs.py", f"{inside}/backing", f"{inside}/cache",
-                      f"{inside}/backing.stalls"]
-    return stalling, f"{inside}/cache"
+    directory = f"{launcher.directory}/stalling"
+    program = f"{directory}/stalling_fs.py"
+    os.makedirs(launcher.outside(directory))
+    shutil.copy(os.path.join(HERE, "../testbed/stalling_fs.py"), launcher.outside(program))
+    stalling = Stalling(f"{directory}/backing", f"{directory}/cache", program=program,
+                        prefix=agents.bed.exec_command(number, "root", []), outside=launcher.outside)
+    return stalling, stalling.mount_point
 
 
 def test_a_stalled_cache_stops_no_other_job(agents):
-    """For 15 s: another job of the agent goes on, the new one is told what it waits for and starts."""
+    """For three leases: another job of the agent goes on, the new one is told what it waits for and starts."""
     stalling, cache = stalling_cache(agents, 2)
     with stalling:
         agent, = agents.prepare(2)
         agent.environment = {"XDG_CACHE_HOME": cache}
         agent.start()
         stop = f"{agents.launcher.directory}/stop"
-        with agents.job("--lease", "5s", "-H", "node2", *sequence(agents, "0.1", stop)) as run:
+        with agents.job("--lease", f"{seconds(5):g}s", "-H", "node2", *sequence(agents, "0.1", stop)) as run:
             run.wait_for("count 2")
             workers = agents.workers(2)
             stalling.stall()
-            with agents.job("--start-timeout", "60s", "-v", "-H", "node2", "echo", "late") as late:
-                time.sleep(15)
+            with agents.job("--start-timeout", f"{seconds(60):g}s", "-v", "-H", "node2", "echo", "late") as late:
+                time.sleep(seconds(15))
                 assert agents.workers(2) == workers, run.said()
                 late.wait_for(f"it waits for the file system of {cache}")
                 assert b"[0] late" not in late.said()
