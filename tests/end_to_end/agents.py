@@ -217,7 +217,7 @@ class Agent:
                 os.unlink(view.place(SOCKET))
             # Draining would outlive it.
             with contextlib.suppress(FileNotFoundError):
-                os.unlink(view.place(f"{HOME}/.local/state/ivyrun/agent/node{number}/draining"))
+                os.unlink(view.place(f"{HOME}/.local/state/ivyrun/agent/node{self.number}/draining"))
             shutil.rmtree(view.place(f"{HOME}/.config/ivyrun"), ignore_errors=True)
         self.remove_unit()
 

@@ -44,22 +44,23 @@ def test_a_stalled_cache_stops_no_other_job(agents):
         agent.environment = {"XDG_CACHE_HOME": cache}
         agent.start()
         stop = f"{agents.launcher.directory}/stop"
-        with agents.job("--lease", f"{seconds(5):g}s", "-H", "node2", *sequence(agents, "0.1", stop)) as run:
-            run.wait_for("count 2")
+        with agents.job("--lease", f"{seconds(5):g}s", "-H", "node2", "-n", "2", *sequence(agents, "0.1", stop)) as run:
+            run.wait_for("count 2", count=2)
             workers = agents.workers(2)
             stalling.stall()
-            with agents.job("--start-timeout", f"{seconds(60):g}s", "-v", "-H", "node2", "echo", "late") as late:
+            with agents.job("--start-timeout", f"{seconds(60):g}s", "-v", "-H", "node2",
+                            "sh", "-c", "echo here $RANK") as late:
                 time.sleep(seconds(15))
                 assert agents.workers(2) == workers, run.said()
                 late.wait_for(f"it waits for the file system of {cache}")
-                assert b"[0] late" not in late.said()
+                assert b"here 0" not in late.said()
                 stalling.go_on()
                 told = late.finish()
             agents.launcher.file("stop")
             done = run.finish()
     assert done.code == 0, done
-    check_sequences(done, range(1))
-    assert told.code == 0 and b"late" in told.out, told
+    check_sequences(done, range(2))
+    assert told.code == 0 and b"here 0" in told.out, told
 
 
 def lost(done, host, took, bound):
