@@ -1,4 +1,5 @@
 // ivyrun: one command starts one worker per accelerator on every host.
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -512,13 +513,15 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
 }
 
 // `ivyctl attach` starts us so when the launcher of a job that outlives it is dead.
-int resume(const std::string& record_path, const ivy::Environment& caller) {
+int resume(const std::string& record_path, const ivy::Environment& caller,
+           const ivy::WorkerLimits& limits) {
   ivy::Result<ivy::ctl::JobRecord> read = ivy::read_job_record(record_path);
   if (!read.ok()) return complain(read.error());
   ivy::JobRequest request;
   request.options = ivy::recorded_options(read->options());
   request.options.hosts = ivy::recorded_hosts(*read);
   request.caller = caller;
+  request.limits = limits;
   request.node = ivy::node_program();
   request.identity = {read->job_id(), read->token()};
   request.started_in = read->started_in();
@@ -540,15 +543,40 @@ ivy::Result<void> activate(ivy::Options& options, ivy::Environment& caller) {
   return {};
 }
 
+std::uint64_t soft_limit(int resource) {
+  rlimit limit{};
+  if (getrlimit(static_cast<__rlimit_resource>(resource), &limit) != 0) return RLIM_INFINITY;
+  return limit.rlim_cur;
+}
+
+// Before ivyrun changes its own.
+ivy::WorkerLimits callers_limits() {
+  // The kernel's default, made for programs that use select(), is too low for a job of many ranks.
+  constexpr std::uint64_t kDefaultFiles = 1024;
+  constexpr std::uint64_t kRaisedFiles = 65536;
+  ivy::WorkerLimits limits;
+  const mode_t mask = umask(0);
+  umask(mask);
+  limits.set_umask(mask);
+  limits.set_nice(getpriority(PRIO_PROCESS, 0));
+  limits.set_stack(soft_limit(RLIMIT_STACK));
+  limits.set_core(soft_limit(RLIMIT_CORE));
+  const std::uint64_t files = soft_limit(RLIMIT_NOFILE);
+  limits.set_open_files(files == kDefaultFiles ? kRaisedFiles : files);
+  return limits;
+}
+
 int launch(int argc, char** argv) {
   ivy::keep_title_place(argv);
   ivy::prefer_short_slices();
   std::signal(SIGPIPE, SIG_IGN);
+  const ivy::WorkerLimits limits = callers_limits();
   ivy::raise_descriptor_limit();  // Each host needs a few descriptors.
   ivy::Environment caller = ivy::environment_of(environ);
   const std::vector<std::string> arguments(argv + 1, argv + argc);
   // No flag for people: it stands in no table and no help.
-  if (arguments.size() == 2 && arguments[0] == "--resume") return resume(arguments[1], caller);
+  if (arguments.size() == 2 && arguments[0] == "--resume")
+    return resume(arguments[1], caller, limits);
   ivy::Result<ivy::ParsedCommandLine> parsed =
       ivy::parse_command_line(arguments, caller, ivy::read_hostfile);
   if (!parsed.ok()) return complain(parsed.error());
@@ -567,6 +595,7 @@ int launch(int argc, char** argv) {
   request.node = ivy::node_program();
   request.options = std::move(parsed->options);
   request.caller = std::move(caller);
+  request.limits = limits;
   return run(std::move(request), *allocation);
 }
 

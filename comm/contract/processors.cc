@@ -1,19 +1,13 @@
 #include "comm/contract/processors.h"
 
 #include <sched.h>
-#include <sys/stat.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
-#include <fstream>
 #include <map>
-#include <optional>
 #include <sstream>
 #include <utility>
-
-#include "proto/os/cgroup_files.h"
-#include "proto/os/files.h"
 
 namespace ivy::comm {
 namespace {
@@ -56,37 +50,6 @@ class Assignment {
   std::vector<std::size_t> tried_;   // By processor: the round in which it was asked for last.
   std::size_t round_ = kNone;
 };
-
-// Reads cpu.max: quota and period ("30000 100000"), or "max 100000" for no limit.
-std::optional<double> quota_from(std::istream& words) {
-  double quota = 0;
-  double period = 0;
-  if (!(words >> quota >> period) || quota <= 0 || period <= 0) return std::nullopt;
-  return quota / period;
-}
-
-std::optional<double> quota_at(const std::string& directory, bool is_second) {
-  std::ifstream quota(directory + (is_second ? "/cpu.max" : "/cpu.cfs_quota_us"));
-  if (is_second) return quota_from(quota);
-  std::ifstream period(directory + "/cpu.cfs_period_us");
-  std::stringstream both;
-  both << quota.rdbuf() << ' ' << period.rdbuf();
-  return quota_from(both);
-}
-
-// The quotas of that cgroup and of those above it.
-void add_quotas(const std::string& root, std::string directory, bool is_second, Quotas& quotas) {
-  for (; !directory.empty(); directory.resize(directory.rfind('/'))) {
-    const std::string path = root + directory;
-    struct stat status = {};
-    const std::optional<double> quota = quota_at(path, is_second);
-    if (!quota || stat(path.c_str(), &status) != 0) continue;
-    const std::string group = std::to_string(status.st_dev) + ":" + std::to_string(status.st_ino);
-    // The same tree may be mounted in several places.
-    const auto is_known = [&](const Quota& known) { return known.group == group; };
-    if (std::none_of(quotas.begin(), quotas.end(), is_known)) quotas.push_back({group, *quota});
-  }
-}
 
 // True if a group has more than `ranks_each` ranks for each processor of its quota.
 bool has_more_than(const std::vector<Quotas>& ranks, double ranks_each) {
@@ -139,18 +102,6 @@ std::size_t count_processors(const std::vector<CoreList>& ranks) {
 bool are_crowded(const std::vector<CoreList>& ranks) {
   const std::size_t used = count_processors(ranks);
   return used > 0 && ranks.size() > kCrowdEach * used;
-}
-
-Quotas own_quotas(const std::string& root) {
-  constexpr std::size_t kMostBytes = std::size_t{4} << 20;
-  const std::string mountinfo = read_file(root + "/proc/self/mountinfo", kMostBytes).value_or("");
-  const std::string cgroup = read_file(root + "/proc/self/cgroup", kMostBytes).value_or("");
-  Quotas quotas;
-  if (const auto first = cgroup_v1_directory(mountinfo, cgroup, "cpu"))
-    add_quotas(root, *first, false, quotas);
-  if (const auto second = cgroup_v2_directory(mountinfo, cgroup))
-    add_quotas(root, *second, true, quotas);
-  return quotas;
 }
 
 std::string quotas_text(const Quotas& quotas) {

@@ -1,6 +1,6 @@
 // Whether the ranks of one machine can all run at once: only then does waiting spin.
 //
-// Pure but for own_processors() and own_quotas(). Thread: any.
+// Pure but for own_processors(). Thread: any.
 #pragma once
 
 #include <cstddef>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "proto/contract/core_list.h"
+#include "proto/os/processor_quota.h"
 
 namespace ivy::comm {
 
@@ -23,18 +24,6 @@ std::size_t count_processors(const std::vector<CoreList>& ranks);
 
 // True if there are more than two ranks for each of those processors.
 bool are_crowded(const std::vector<CoreList>& ranks);
-
-// Processor time that the processes of a cgroup share: 0.5 is half of a processor's.
-struct Quota {
-  std::string group;  // Which one of this machine: "25:4711", by its directory's device and inode.
-  double processors = 0;
-
-  bool operator==(const Quota&) const = default;
-};
-using Quotas = std::vector<Quota>;
-
-// The quotas of all cgroups that this process is in and can see. `root`: of the file system.
-Quotas own_quotas(const std::string& root = "");
 
 // "25:4711=0.500,25:1=8.000"; what is no such list is empty.
 std::string quotas_text(const Quotas& quotas);

@@ -18,7 +18,9 @@
 #include "launcher/ctl/ctl_verbs.h"
 #include "launcher/job/rank_rows.h"
 #include "launcher/options/option_values.h"
+#include "launcher/screen/terminal.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/status.h"
 #include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
@@ -35,10 +37,32 @@ constexpr std::size_t kUsualLines = 24;
 // Lines of a picture that are no ranks: the job, the header, what is left out, the cursor's.
 constexpr std::size_t kOtherLines = 4;
 
-Result<ctl::RanksDescription> ask_ranks(const FoundJob& job) {
+// A job that is silent for so long is asked where its ranks are.
+constexpr milliseconds kSilence{10'000};
+constexpr milliseconds kPlacesLimit{5'000};
+
+// True if ranks run and none has printed anything for a while.
+bool is_silent(const ctl::RanksDescription& ranks) {
+  const auto quiet_for = [&](const ctl::RankRow& rank) {
+    return rank.output_age_ms() >= 0 ? rank.output_age_ms()
+                                     : wall_ms() - ranks.job().since_unix_ms();
+  };
+  return ranks.job().running() > 0 &&
+         std::all_of(ranks.ranks().begin(), ranks.ranks().end(),
+                     [&](const ctl::RankRow& rank) { return quiet_for(rank) >= kSilence.count(); });
+}
+
+// True if ivycomm does not know what some rank does.
+bool needs_places(const ctl::RanksDescription& ranks) {
+  return is_silent(ranks) && std::any_of(ranks.ranks().begin(), ranks.ranks().end(),
+                                         [](const auto& rank) { return rank.operation().empty(); });
+}
+
+Result<ctl::RanksDescription> ask_ranks(const FoundJob& job, bool with_places = false) {
   ctl::Request request;
-  request.mutable_describe_ranks();
-  ctl::Reply reply = IVY_TRY(ask_once(job.place, request));
+  request.mutable_describe_ranks()->set_places(with_places);
+  ctl::Reply reply = IVY_TRY(with_places ? ask_once(job.place, request, kPlacesLimit)
+                                         : ask_once(job.place, request));
   if (reply.has_ranks()) return std::move(*reply.mutable_ranks());
   return Error{Code::kFailedPrecondition, "this job's ivyrun does not know what its ranks use",
                "use the ivyctl beside that ivyrun"};
@@ -93,12 +117,13 @@ ListRow rank_row(const ctl::RankRow& rank, std::optional<double> cpu, bool with_
 struct RankTable {
   TextRow names;
   std::vector<ListRow> rows;
+  std::vector<bool> failed;  // Of each row: its rank has exited, and not with 0.
 };
 
 RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescription& now,
                      const CtlOptions& options) {
   const bool with_devices = std::any_of(now.ranks().begin(), now.ranks().end(), uses_devices);
-  RankTable table{{"RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS"}, {}};
+  RankTable table{{"RANK", "HOST", "PID", "STATE", "CPU%", "MEMORY", "PROCS"}, {}, {}};
   if (with_devices) table.names.insert(table.names.end(), {"GPU%", "GPUMEM"});
   table.names.insert(table.names.end(), {"OUTPUT", "IN"});
   std::map<std::uint32_t, const ctl::RankRow*> earlier;
@@ -108,6 +133,9 @@ RankTable rank_table(const ctl::RanksDescription& before, const ctl::RanksDescri
     const auto found = earlier.find(row.rank());
     const auto cpu = found == earlier.end() ? std::nullopt : cpu_percent(*found->second, row);
     table.rows.push_back(rank_row(row, cpu, with_devices));
+    const std::string& state = row.state();
+    table.failed.push_back(state != "starting" && state != "running" &&
+                           state != describe(ExitStatus{}));
   }
   return table;
 }
@@ -120,11 +148,23 @@ std::string job_line(const ctl::RanksDescription& ranks) {
          elapsed_since(job.since_unix_ms()) + "\n";
 }
 
-std::string table_text(const RankTable& table, std::size_t most) {
+// The names of the columns in bold, ranks that have failed in red.
+std::string coloured(std::string_view plain, const RankTable& table) {
+  std::string text;
+  for (std::size_t line = 0; !plain.empty(); ++line) {
+    const char* colour = line == 0 ? "\x1b[1m" : table.failed[line - 1] ? "\x1b[31m" : nullptr;
+    const std::string words(take_part(plain, '\n'));
+    text += (colour == nullptr ? words : colour + words + "\x1b[0m") + "\n";
+  }
+  return text;
+}
+
+std::string table_text(const RankTable& table, std::size_t most, Colour colour = Colour::kOff) {
   const std::vector<ListRow>& rows = table.rows;
   std::vector<TextRow> lines{table.names};
   for (std::size_t i = 0; i < rows.size() && i < most; ++i) lines.push_back(rows[i].cells);
   std::string text = text_columns(lines, "");
+  if (colour != Colour::kOff) text = coloured(text, table);
   if (rows.size() > most)
     text += "and " + std::to_string(rows.size() - most) + " more (--ranks LIST chooses)\n";
   return text;
@@ -192,7 +232,7 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
   const Result<ctl::RanksDescription> before = ask_ranks(job);
   if (!before.ok()) return ctl_complain(before.error());
   std::this_thread::sleep_for(kSamplePause);
-  const Result<ctl::RanksDescription> now = ask_ranks(job);
+  const Result<ctl::RanksDescription> now = ask_ranks(job, needs_places(*before));
   if (!now.ok()) return ctl_complain(now.error());
   const RankTable table = rank_table(*before, *now, options);
   if (const Result<void> there = check_ranks(options.ranks, now->job().world_size()); !there.ok())
@@ -213,9 +253,12 @@ int show_once(const FoundJob& job, const CtlOptions& options) {
 // Until the job ends, or somebody presses q or Ctrl-C.
 int show_always(const FoundJob& job, const CtlOptions& options) {
   ctl::RanksDescription before;
+  bool asks_places = false;
+  const Colour colour =
+      decide_colour(ColorChoice::kAuto, is_capable_terminal(STDOUT_FILENO), colour_variables());
   Keys keys;
   for (bool is_first = true;; is_first = false) {
-    Result<ctl::RanksDescription> now = ask_ranks(job);
+    Result<ctl::RanksDescription> now = ask_ranks(job, asks_places);
     if (!now.ok() && is_first) return ctl_complain(now.error());
     const Result<void> there =
         now.ok() ? check_ranks(options.ranks, now->job().world_size()) : Result<void>();
@@ -225,10 +268,11 @@ int show_always(const FoundJob& job, const CtlOptions& options) {
       return 0;
     }
     const std::size_t lines = std::max(terminal_lines(), kOtherLines + 1) - kOtherLines;
-    const std::string text =
-        "\x1b[H\x1b[J" + job_line(*now) + table_text(rank_table(before, *now, options), lines);
+    const std::string text = "\x1b[H\x1b[J" + job_line(*now) +
+                             table_text(rank_table(before, *now, options), lines, colour);
     if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return kCtlFailed;
     before = std::move(now).value();
+    asks_places = asks_places ? is_silent(before) : needs_places(before);
     if (keys.wants_to_leave(is_first ? kSamplePause : kPicturePause)) return 0;
   }
 }

@@ -23,7 +23,9 @@ class CtlService {
     // Stops the workers that are being stopped already, with this grace.
     std::function<void(std::chrono::milliseconds grace)> shorten_grace;
     std::function<int()> max_attempts;
-    std::function<void(std::function<void(const ctl::RanksDescription&)> done)> describe_ranks;
+    std::function<void(const ctl::DescribeRanks& request,
+                       std::function<void(const ctl::RanksDescription&)> done)>
+        describe_ranks;
     // Sentences for JobDescription, from RankLosses::lines().
     std::function<std::vector<std::string>()> losses;
   };

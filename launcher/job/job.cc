@@ -44,7 +44,9 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
                       },
                       [this](milliseconds grace) { stop_workers(grace); },
                       [this] { return restarts_.max_attempts(); },
-                      [this](RankEvents::Described done) { ranks_.describe(std::move(done)); },
+                      [this](const ctl::DescribeRanks& request_, RankEvents::Described done) {
+                        ranks_.describe(std::move(done), request_.places());
+                      },
                       [this] { return ranks_.losses().lines(); }}),
       ending_(job_, ending_handlers()),
       takeover_(job_, service_, restarts_, takeover_handlers()),
@@ -65,6 +67,10 @@ JobEnding::Handlers Job::ending_handlers() {
     inputs.attempts = restarts_.failed();
     inputs.losses = ranks_.losses().lines();
     inputs.max_attempts = restarts_.max_attempts();
+    if (stdin_feed_ && stdin_feed_->has_eaten(job_.input_taken))
+      inputs.notes.push_back(
+          "ivyrun read its standard input, and no rank used any of it; --stdin none leaves it to "
+          "the commands after ivyrun");
   };
   handlers.host_did_not_stop = [this](std::size_t index, const RemoteText& why) {
     losses_.lost(index, HostLoss::kSupervisor, why);
@@ -112,6 +118,7 @@ Takeover::Handlers Job::takeover_handlers() {
 
 void Job::start(std::function<void(int, int)> over) {
   over_ = [this, over = std::move(over)](int exit_code, int raise_signal) {
+    if (stdin_feed_ && job_.input_taken) stdin_feed_->give_back(*job_.input_taken);
     finish_carriers(carriers_, [=] { over(exit_code, raise_signal); });
   };
   Output::Handlers output;
@@ -504,6 +511,12 @@ void Job::on_report(std::size_t index, const Report& report) {
   if (host.is_planned() && report.generation() != job_.generation) return;
   host.reported = true;
   job_.workers.host_reported(index);
+  if (report.left_behind_count() > 0) {
+    job_.left_behind.count += report.left_behind_count();
+    job_.left_behind.hosts.push_back(host.name());
+    for (const std::string& name : report.left_behind())
+      ++job_.left_behind.names[RemoteText(name).line()];
+  }
   for (const Leftover& leftover : report.leftovers())
     job_.unclean.push_back(host.name() + ": pid " + std::to_string(leftover.pid()) + " (" +
                            RemoteText(leftover.name()).line() +

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -44,6 +45,13 @@ class JobPhase {
   boost::asio::io_context& loop_;
   JobState state_ = JobState::kConnecting;
   Handlers handlers_;
+};
+
+// Processes that had outlived workers which exited by themselves, and were ended.
+struct LeftBehind {
+  std::size_t count = 0;
+  std::map<std::string, std::size_t> names;  // Of those that hosts have named.
+  std::vector<std::string> hosts;
 };
 
 struct JobContext {
@@ -87,6 +95,9 @@ struct JobContext {
   LauncherEnd launcher_end;
   std::vector<DeviceNote> device_notes;  // What this generation has met (device_troubles.h).
   std::vector<std::string> unclean;      // What may have been left running, for the summary.
+  LeftBehind left_behind;                // Of all hosts and generations.
+  // Bytes of standard input that ranks have read. Nothing: not known (yet).
+  std::optional<std::uint64_t> input_taken;
   std::optional<std::chrono::milliseconds>
       requested_grace;     // What `ivyctl stop --grace` asked for.
   bool concluded = false;  // Its end is being printed, or this launcher leaves it to another.

@@ -13,6 +13,7 @@
 #include "launcher/report/missing_module.h"
 #include "launcher/screen/json_text.h"
 #include "launcher/screen/machine_output.h"
+#include "proto/contract/host_ranges.h"
 #include "proto/contract/limits.h"
 #include "proto/os/clock.h"
 
@@ -23,6 +24,19 @@ using std::chrono::milliseconds;
 
 // Hosts have proved that nothing is left; this long they may take to close the connection.
 constexpr milliseconds kFinishLimit{1'000};
+
+// "ended 3 processes that ranks had left behind on node1: sleep (2), wandb-core"
+std::string left_behind_text(const LeftBehind& left) {
+  std::string text = "ended " + std::to_string(left.count) +
+                     (left.count == 1 ? " process" : " processes") +
+                     " that ranks had left behind on " + fold_host_names(left.hosts);
+  const char* separator = ": ";
+  for (const auto& [name, count] : left.names) {
+    text += separator + name + (count > 1 ? " (" + std::to_string(count) + ")" : "");
+    separator = ", ";
+  }
+  return text;
+}
 
 }  // namespace
 
@@ -258,6 +272,7 @@ Outcome JobEnding::say_summary() {
   }
   inputs.complaints = output.complaints();
   inputs.unclean = job_.unclean;
+  if (job_.left_behind.count > 0) inputs.notes.push_back(left_behind_text(job_.left_behind));
   for (const std::string& missing : {job_.events.complaint(), job_.events.metrics().complaint()})
     if (!missing.empty()) inputs.complaints.push_back(missing);
   inputs.device_lines =

@@ -81,6 +81,7 @@ Result<EnvironmentInputs> JobPlanner::inputs(const std::vector<HostAnswer>& answ
   inputs.answers = &answers;
   inputs.caller = &job_.request.caller;
   inputs.generation = job_.generation;
+  inputs.limits = job_.request.limits;
   // Once: an --env-file may be a pipe.
   if (!from_files_)
     from_files_ = IVY_TRY(read_env_files(job_.options.env_files, job_.request.caller));
@@ -217,6 +218,8 @@ Result<std::vector<std::string>> JobPlanner::first_lines() {
   }
   const std::string not_passed = not_passed_line(known);
   if (!not_passed.empty()) lines.push_back("note: " + not_passed);
+  const std::string pinned = pinned_threads_line(known);
+  if (!pinned.empty()) lines.push_back("note: " + pinned);
   if (job_.options.report_bindings)
     for (std::string& line : binding_lines(plan)) lines.push_back(std::move(line));
   return lines;

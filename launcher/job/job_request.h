@@ -11,6 +11,7 @@
 #include "proto/contract/env.h"
 #include "proto/contract/limits.h"
 #include "proto/wire/ctl.pb.h"
+#include "proto/wire/job.pb.h"
 
 namespace ivy {
 
@@ -30,9 +31,10 @@ struct JobRequest {
   NodeProgram node;
   MakeAgentLink make_agent_link;  // From agent_link_maker().
   JobIdentity identity;
-  std::string started_in;            // Where ivyrun was called; --log-dir may be relative to it.
-  Detachment* detachment = nullptr;  // Set with --detach; it outlives the job.
-  JoinedNodes* joined = nullptr;     // torchrun mode: the other nodes; outlives the job.
+  std::optional<WorkerLimits> limits;  // Of the shell in which ivyrun was started.
+  std::string started_in;              // Where ivyrun was called; --log-dir may be relative to it.
+  Detachment* detachment = nullptr;    // Set with --detach; it outlives the job.
+  JoinedNodes* joined = nullptr;       // torchrun mode: the other nodes; outlives the job.
   AllocationWatch* allocation_end = nullptr;  // In a Slurm allocation; outlives the job.
   // Set when the job runs already and its launcher is dead: this launcher takes it over. Options
   // are then what job_record.h has read from the record.

@@ -254,13 +254,14 @@ void JobSocket::answer_later(const ClientPointer& client, const ctl::Request& re
           said.mutable_stacks()->set_text(text.substr(0, kMaxCtlBytes / 2));
           say_last(said);
         });
-  handlers_.describe_ranks([this, say_last, alive = alive_](const ctl::RanksDescription& ranks) {
-    if (!*alive) return;
-    ctl::Reply said;
-    *said.mutable_ranks() = ranks;
-    *said.mutable_ranks()->mutable_job() = handlers_.describe();
-    say_last(said);
-  });
+  handlers_.describe_ranks(request.describe_ranks(),
+                           [this, say_last, alive = alive_](const ctl::RanksDescription& ranks) {
+                             if (!*alive) return;
+                             ctl::Reply said;
+                             *said.mutable_ranks() = ranks;
+                             *said.mutable_ranks()->mutable_job() = handlers_.describe();
+                             say_last(said);
+                           });
 }
 
 void JobSocket::describe_to(const ClientPointer& client) {

@@ -39,7 +39,9 @@ class JobSocket {
     std::function<void(const ctl::DescribeStacks& request,
                        std::function<void(const std::string& text)> done)>
         describe_stacks;
-    std::function<void(std::function<void(const ctl::RanksDescription&)> done)> describe_ranks;
+    std::function<void(const ctl::DescribeRanks& request,
+                       std::function<void(const ctl::RanksDescription&)> done)>
+        describe_ranks;
   };
 
   // Makes the directory and listens in it.

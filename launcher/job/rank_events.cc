@@ -1,6 +1,9 @@
 #include "launcher/job/rank_events.h"
 
+#include <algorithm>
 #include <cerrno>
+#include <chrono>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -11,6 +14,12 @@
 #include "proto/os/clock.h"
 
 namespace ivy {
+namespace {
+
+// For the stacks of all ranks, so that `ivyctl top` stays a live view.
+constexpr std::chrono::milliseconds kPlacesPatience{2'000};
+
+}  // namespace
 
 RankEvents::RankEvents(JobContext& job, Preemption& preemption)
     : job_(job),
@@ -166,6 +175,9 @@ void RankEvents::exited(std::size_t index, const Exited& exited) {
   WorkerRecord* const found = worker(index, exited.generation(), exited.rank());
   if (found == nullptr || found->ended) return;
   job_.workers.exited(*found, exited, job_.hosts[index].session->relate(exited.at_ns()));
+  // Only the first generation has the input.
+  if (exited.rank() == 0 || job_.options.stdin_choice == "all")
+    job_.input_taken = std::max<std::uint64_t>(job_.input_taken.value_or(0), exited.input_taken());
   news_.on_exited(index, exited);
   losses_.tell_store(*found);
   ended(*found);
@@ -242,15 +254,24 @@ void RankEvents::lost(std::size_t index, const std::vector<std::uint32_t>& ranks
       loss == HostLoss::kHost ? comm_status::RankState::kHostLost : comm_status::RankState::kDied);
 }
 
-void RankEvents::describe(Described done) {
+void RankEvents::describe(Described done, bool with_places) {
   std::vector<std::size_t> hosts;
   for (const PlannedHost& planned : job_.plan.hosts) hosts.push_back(planned.host_index);
-  news_.ask_usage(hosts,
-                  [this, done = std::move(done)](const std::vector<HostOperations>& answers) {
-                    ctl::RanksDescription ranks;
-                    add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
-                    done(ranks);
-                  });
+  news_.ask_usage(hosts, [this, with_places,
+                          done = std::move(done)](const std::vector<HostOperations>& answers) {
+    ctl::RanksDescription ranks;
+    add_rank_rows(job_.workers, answers, monotonic_ns(), ranks);
+    if (!with_places) return done(ranks);
+    JobEvidence::Question question;
+    question.light = true;
+    question.flight_records = false;
+    question.patience = kPlacesPatience;
+    evidence_.ask(question, [done, ranks](const JobEvidence::Answer& answer) {
+      ctl::RanksDescription placed = ranks;
+      for (const HostStacks& host : answer.hosts) add_places(host.evidence, placed);
+      done(placed);
+    });
+  });
 }
 
 }  // namespace ivy

@@ -36,7 +36,7 @@ class RankEvents {
   JobNews& news() { return news_; }
   // What each rank does and uses, within a second; `job` is for the caller to fill.
   using Described = std::function<void(const ctl::RanksDescription&)>;
-  void describe(Described done);
+  void describe(Described done, bool with_places = false);
   JobEvidence& evidence() { return evidence_; }
   RankLosses& losses() { return losses_; }
 

@@ -2,6 +2,7 @@
 
 #include <cstdio>
 
+#include "launcher/hang/stack_text.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -50,7 +51,22 @@ void add_answers(const std::vector<HostOperations>& answers, ctl::RanksDescripti
   }
 }
 
+// The collective that the process is in, else its innermost Python line: "step (train.py:12)".
+std::string place_of(const RankEvidence& rank) {
+  const std::vector<StackThread> threads = parse_stack(rank.tool(), rank.stack());
+  if (threads.empty() || threads.front().name != "main thread") return {};
+  const std::string collective = collective_of(threads.front());
+  return collective.empty() ? threads.front().frames.front() : collective;
+}
+
 }  // namespace
+
+void add_places(const HostEvidence& evidence, ctl::RanksDescription& out) {
+  for (const RankEvidence& rank : evidence.ranks()) {
+    ctl::RankRow* const row = row_of(rank.rank(), out);
+    if (row != nullptr && row->operation().empty()) row->set_operation(place_of(rank));
+  }
+}
 
 void add_rank_rows(const JobWorkers& workers, const std::vector<HostOperations>& answers,
                    std::int64_t now_ns, ctl::RanksDescription& out) {

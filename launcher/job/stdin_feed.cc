@@ -33,6 +33,8 @@ void StdinFeed::start() {
   struct stat status {};
   if (fstat(STDIN_FILENO, &status) != 0) return handlers_.bytes("");
   is_file_ = S_ISREG(status.st_mode);
+  if (is_file_) file_start_ = lseek(STDIN_FILENO, 0, SEEK_CUR);
+  is_pipe_ = S_ISFIFO(status.st_mode);
   is_terminal_ = isatty(STDIN_FILENO) != 0;
   ended_ = false;
   if (!is_file_) {
@@ -59,6 +61,12 @@ void StdinFeed::stop() {
   boost::system::error_code ignored;
   descriptor_.close(ignored);
   timer_.cancel();
+}
+
+void StdinFeed::give_back(std::uint64_t taken_bytes) {
+  if (file_start_ < 0) return;
+  const off_t wanted = file_start_ + static_cast<off_t>(taken_bytes);
+  if (lseek(STDIN_FILENO, 0, SEEK_CUR) > wanted) lseek(STDIN_FILENO, wanted, SEEK_SET);
 }
 
 bool StdinFeed::may_read_terminal() const { return tcgetpgrp(STDIN_FILENO) == getpgrp(); }
@@ -89,6 +97,7 @@ void StdinFeed::read_some() {
     return handlers_.bytes("");
   }
   bytes.resize(static_cast<std::size_t>(count));
+  read_bytes_ += bytes.size();
   handlers_.bytes(std::move(bytes));
   resume();
 }

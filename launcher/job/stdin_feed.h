@@ -3,10 +3,14 @@
 // stopped. Thread: the loop's.
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/posix/stream_descriptor.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 
 namespace ivy {
@@ -24,6 +28,13 @@ class StdinFeed {
   // There may be room again.
   void resume();
   void stop();
+  // Seeks a file back to the first byte that no rank has read, so that the commands after ivyrun
+  // find the rest: `while read x; do ivyrun ...; done < list`.
+  void give_back(std::uint64_t taken_bytes);
+  // True if the next command misses input that no rank has read: a pipe cannot be given back.
+  bool has_eaten(std::optional<std::uint64_t> taken_bytes) const {
+    return is_pipe_ && read_bytes_ > 0 && taken_bytes == 0;
+  }
 
  private:
   void wait();
@@ -33,6 +44,9 @@ class StdinFeed {
   Handlers handlers_;
   boost::asio::posix::stream_descriptor descriptor_;
   boost::asio::steady_timer timer_;
+  off_t file_start_ = -1;  // Offset of a file when ivyrun was started.
+  std::uint64_t read_bytes_ = 0;
+  bool is_pipe_ = false;
   bool is_terminal_ = false;
   bool is_file_ = false;
   bool waiting_ = false;

@@ -13,9 +13,6 @@ using enum OptionGroup;
 using enum OptionKind;
 using enum OptionOrigin;
 
-constexpr std::string_view kElastic =
-    "--nnodes MIN:MAX with all hosts named by -H; it counts hosts, --nproc-per-node their workers";
-
 // A flag of another launcher that is missing here; `instead` says what to use.
 constexpr OptionEntry refused(std::string_view name, std::string_view aliases,
                               std::string_view instead) {
@@ -82,7 +79,6 @@ constexpr OptionEntry kTable[] = {
     ignored("use-env", "", "LOCAL_RANK is always set"),
     {"mpi", "", "", kDiagnosis, kIgnored, kOurs, "MPI programs find their world through PMI or PMIx (docs/mpi.md)", "KIND"},
     refused("page", "", "`ivyctl top` shows the ranks, --metrics-file FILE is for Prometheus"),
-    refused("gpu-ids", "", "set CUDA_VISIBLE_DEVICES with -x"),
     refused("workers", "--num-workers --nprocs --ranks --processes --gpus",
             "-n N starts N workers in total, --nproc-per-node N starts N on each host"),
     refused("gres", "--gpus-per-node -G", "ivyrun finds the GPUs of a host: --nproc-per-node N starts N workers on each "
@@ -125,7 +121,6 @@ constexpr OptionEntry kTable[] = {
     {"role", "", "NAME=COMMAND", kCommand, kHonoured, kTorchrun,
      "also run COMMAND on every host (NAME@first: on the first one, NAME@others: on the others) until the program "
      "exits; may be repeated (docs/apps.md)"},
-    torchruns("start-method", "METHOD", "workers are separate programs"),
     {"backend", "-B -backend", "torch|jax|tensorflow|numpy|cupy|paddle|horovod|mlx|lightgbm|mpi", kCommand, kHonoured, kOurs,
      "framework of the workers: torch (default), jax, tensorflow, numpy, cupy, paddle, horovod, mlx, lightgbm, mpi; it "
      "decides --visible, and some read variables of their own (docs/frameworks.md); mpi: every worker has to join the MPI world (docs/mpi.md); without it a worker may"},
@@ -147,7 +142,6 @@ constexpr OptionEntry kTable[] = {
             "flags for training belong to the script or to ACCELERATE_* variables"),
     refused("config-file", "", "--config FILE reads flags in TOML. Of accelerate's file, num_processes is -n and "
             "the machines are -H"),
-    refused("gloo", "--mpi-args", "Horovod reads its own variables: -x HOROVOD_...=VALUE"),
     ignored("multi-gpu", "", "one worker per accelerator is the default"),
 
     {"label", "-l=rank --tag-output=rank -tag-output=rank --label-io=rank -prepend-rank=rank",
@@ -220,7 +214,6 @@ constexpr OptionEntry kTable[] = {
     torchruns("monitor-interval", "S", "the kernel reports a worker's exit at once"),
     ignored("kill-on-bad-exit", "-K", "the first failure always ends the job"),
     refused("time", "", "--timeout TIME, such as 30m, ends the job"),
-    refused("min-np", "--max-np --host-discovery-script", kElastic),
     {"stop-before-end", "", "TIME", kLifecycle, kHonoured, kOurs,
      "in a Slurm job: send --preempt-signal to the ranks once, TIME before the job ends; exit code 75 after they exit"},
     {"preempt-signal", "", "SIGNAL", kLifecycle, kHonoured, kOurs,
@@ -277,12 +270,9 @@ constexpr OptionEntry kTable[] = {
      "with --node-rank: only nodes with the same id join this job"},
     torchruns("rdzv-conf", "CONF", "--start-timeout bounds the wait for hosts, --lease the silence of one"),
     torchruns("local-addr", "ADDRESS", "addresses are tested; --iface chooses the interface"),
-    refused("no-ssh", "", "ivyrun is started once, not on every host: -H host0,host1,... with all hosts in rank "
-     "order"),
     ignored("allow-run-as-root", "-allow-run-as-root", ""),
     refused("-i", "-i --ssh-identity-file", "--ssh-args '-i FILE' passes a key to ssh (better: IdentityFile in ~/.ssh/config), --stdin 0|all|none chooses who "
      "reads standard input"),
-    refused("user", "--ssh-user", "write it before the host: -H user@host"),
 
     {"dry-run", "--donotlaunch", "", kDiagnosis, kHonoured, kOurs,
      "connect, check and print the plan, but start nothing; --dry-run=json: as an object for programs", "json"},
@@ -304,7 +294,6 @@ constexpr OptionEntry kTable[] = {
      "with --doctor: write the hosts that passed all checks to FILE, for --hostfile"},
     {"explain-env", "", "", kDiagnosis, kHonoured, kOurs,
      "like --dry-run, but print the workers' variables: who reads each, and where its value comes from"},
-    refused("debug", "-debug", "-vv shows what ivyrun does"),
     // clang-format on
 };
 

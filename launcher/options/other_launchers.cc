@@ -11,7 +11,7 @@ constexpr OtherLauncher kLaunchers[] = {
     {"torchrun",
      "--nnodes --nproc-per-node --node-rank --master-addr --master-port --rdzv-backend "
      "--rdzv-endpoint --rdzv-id --rdzv-conf --standalone --max-restarts --monitor-interval "
-     "--start-method --role -m --module --no-python --log-dir -r --redirects -t --tee "
+     "--role -m --module --no-python --log-dir -r --redirects -t --tee "
      "--local-ranks-filter --local-addr --numa-binding --virtual-local-rank --shutdown-timeout",
      "You start torchrun on every node, but ivyrun only once:\n\n"
      "    torchrun --nnodes 4 --nproc-per-node 8 --rdzv-endpoint node01:29400 train.py    # on "
@@ -47,7 +47,7 @@ constexpr OtherLauncher kLaunchers[] = {
      "What allocates (partition, account, memory) stays with sbatch: [Slurm](slurm.md)."},
     {"deepspeed",
      "-H --hostfile --include --exclude --num-nodes --num-gpus --master-port --master-addr "
-     "--node-rank --launcher --launcher-args --module --no-python --no-ssh "
+     "--node-rank --launcher --launcher-args --module --no-python "
      "--enable-each-rank-log --bind-cores-to-rank --ssh-port",
      "    deepspeed --hostfile hosts --num-gpus 8 train.py --deepspeed_config ds.json\n"
      "    ivyrun --hostfile hosts --nproc-per-node 8 train.py --deepspeed_config ds.json\n\n"
@@ -56,8 +56,8 @@ constexpr OtherLauncher kLaunchers[] = {
     {"accelerate",
      "--num-processes --num-machines --machine-rank --main-process-ip --main-process-port "
      "--mixed-precision --multi-gpu --use-deepspeed --use-fsdp --dynamo-backend --config-file "
-     "--gpu-ids -m --module --no-python --num-cpu-threads-per-process --rdzv-backend "
-     "--rdzv-conf --max-restarts --monitor-interval --log-dir --role -q --quiet --debug "
+     "-m --module --no-python --num-cpu-threads-per-process --rdzv-backend "
+     "--rdzv-conf --max-restarts --monitor-interval --log-dir --role -q --quiet "
      "--enable-cpu-affinity",
      "    accelerate launch --num_processes 16 --num_machines 2 --machine_rank R --main_process_ip "
      "a train.py\n"
@@ -66,8 +66,8 @@ constexpr OtherLauncher kLaunchers[] = {
      "`ACCELERATE_*`."},
     {"horovodrun",
      "-np --num-proc -H --hosts --hostfile -p --ssh-port -i --ssh-identity-file "
-     "--network-interfaces --start-timeout --output-filename --verbose --config-file --gloo "
-     "--mpi --mpi-args --min-np --max-np --host-discovery-script --slots-per-host "
+     "--network-interfaces --start-timeout --output-filename --verbose --config-file --mpi "
+     "--slots-per-host "
      "--prefix-output-with-timestamp --stall-check",
      "    horovodrun -np 16 -H a:8,b:8 python train.py\n"
      "    ivyrun -B horovod -n 16 -H a:8,b:8 train.py\n\n"

@@ -2,12 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "launcher/options/options.h"
 #include "launcher/plan/job_plan.h"
 #include "proto/contract/env.h"
+#include "proto/wire/job.pb.h"
 
 namespace ivy {
 
@@ -19,6 +21,7 @@ struct EnvironmentInputs {
   Environment from_files;               // The variables of the --env-file files.
   std::vector<std::string> interfaces;  // Per planned host: by which it reaches host 0.
   std::uint32_t generation = 0;
+  std::optional<WorkerLimits> limits;  // Of the shell in which ivyrun was typed.
 
   const HostFacts& facts(const PlannedHost& host) const {
     return (*answers)[host.host_index].facts;

@@ -95,7 +95,8 @@ constexpr Reason kReasons[] = {
     {"TORCHELASTIC_USE_AGENT_STORE", "True: the store is ivyrun's; False with --no-store"},
     {"IVY_STORE", "where the store listens"},
     // Only a default, set where no other source has set it.
-    {"OMP_NUM_THREADS", "cores by workers, because nobody has set it"},
+    {"OMP_NUM_THREADS",
+     "cores, or the processor quota of the cgroup, divided by the workers of the host"},
     {"CUDA_DEVICE_ORDER", "numbers as nvidia-smi and PCI count, because nobody has set it"},
     {"PYTHONUNBUFFERED", "output as it comes, because nobody has set it"},
     {"GLOO_SOCKET_IFNAME", "the way to the first host, because nobody has set it"},

@@ -8,6 +8,7 @@
 #include "launcher/report/folded_ranks.h"
 #include "proto/contract/env.h"
 #include "proto/contract/exit_code.h"
+#include "proto/contract/remote_text.h"
 #include "proto/contract/text.h"
 
 namespace ivy {
@@ -150,6 +151,31 @@ void check_interpreter(PlanContext& context) {
                {cause, "--python PATH names one that is equal everywhere"});
 }
 
+// The program that a first line names: "uv" of "/usr/bin/env -S uv run --script".
+std::string named_program(std::string_view line) {
+  while (!line.empty()) {
+    const std::string_view word = take_part(line, ' ');
+    const std::string_view name = word.substr(word.rfind('/') + 1);
+    if (name.empty() || name == "env" || name.starts_with('-')) continue;
+    if (name.find('=') != std::string_view::npos) continue;
+    return std::string(name);
+  }
+  return {};
+}
+
+// A script runs by the Python that ivyrun has chosen, whatever its first line says.
+void check_first_line(PlanContext& context) {
+  const HostFacts& facts = context.facts(context.plan.hosts.front());
+  if (!facts.program_is_script() || !context.options.python.empty()) return;
+  std::string line = RemoteText(facts.program_first_line()).line();
+  line.erase(0, std::min(line.find_first_not_of(' '), line.size()));
+  const std::string named = named_program(line);
+  if (named.empty() || named.starts_with("python") || named.starts_with("pypy")) return;
+  context.warn("IVY-P039", "the script's first line names " + named, facts.program_path(),
+               {"ivyrun runs it by " + facts.interpreter() + ", not by #!" + line,
+                "--no-python runs it by its first line; --python PATH chooses a Python"});
+}
+
 // The text that most hosts have counts as right; among equals, the first host's.
 void check_script(PlanContext& context) {
   const Sayings hashes =
@@ -238,6 +264,7 @@ void check_plan(PlanContext& context) {
   check_directory(context);
   check_program(context);
   check_interpreter(context);
+  check_first_line(context);
   check_script(context);
   check_arguments(context);
   const ShowRanks& shown = context.options.show_ranks;

@@ -46,6 +46,16 @@ std::size_t workers_on_machine(const EnvironmentInputs& inputs, const PlannedHos
   return static_cast<std::size_t>(inputs.plan->world_size);
 }
 
+// Threads for a worker with a share of so many cores: no more than the processor quota of the
+// host's cgroups lets run, since threads beyond it are throttled.
+std::size_t threads_within_quota(const EnvironmentInputs& inputs, const PlannedHost& host,
+                                 std::size_t threads) {
+  const double quota = answer_of(inputs, host).facts.processor_quota();
+  if (quota > 0)
+    threads = std::min(threads, static_cast<std::size_t>(quota) / workers_on_machine(inputs, host));
+  return std::max<std::size_t>(1, threads);
+}
+
 // The interface by which this host reaches rank 0; empty when it is not known. Host 0 reaches
 // itself by its loopback, which is of no use to its peers: there the interface that has the address
 // counts.
@@ -59,11 +69,13 @@ std::string interface_to_master(const EnvironmentInputs& inputs, const PlannedHo
   return "";
 }
 
-// Set unless the caller has a value: the caller's travels by itself.
+// Set unless the caller has a value: the caller's travels by itself. An empty one counts as none,
+// since runtimes of OpenMP complain about it.
 void set_default(const EnvironmentInputs& inputs, Environment& out, const std::string& name,
                  const std::string& value) {
   const bool travels = inputs.options->env_choice != EnvChoice::kNone;
-  if (value.empty() || (travels && find_variable(*inputs.caller, name) != nullptr)) return;
+  const std::string* callers = find_variable(*inputs.caller, name);
+  if (value.empty() || (travels && callers != nullptr && !callers->empty())) return;
   set_variable(out, name, value);
 }
 
@@ -92,9 +104,10 @@ void add_defaults(const EnvironmentInputs& inputs, const PlannedHost& host, Envi
     set_default(inputs, out, "IVY_NCCL_SHRINK", "1");
   for (const EnvVariable& variable : jax_defaults(*inputs.options))
     set_default(inputs, out, variable.name, variable.value);
-  const std::size_t cores = answer_of(inputs, host).facts.cores();
+  const std::size_t threads =
+      answer_of(inputs, host).facts.cores() / workers_on_machine(inputs, host);
   set_default(inputs, out, "OMP_NUM_THREADS",
-              std::to_string(std::max<std::size_t>(1, cores / workers_on_machine(inputs, host))));
+              std::to_string(threads_within_quota(inputs, host, threads)));
   if (inputs.plan->hosts.size() < 2 || is_fake(inputs, host)) return;
   const std::string interface = interface_to_master(inputs, host);
   set_default(inputs, out, "GLOO_SOCKET_IFNAME", interface);
@@ -304,7 +317,8 @@ void add_host_devices(const HostInputs& to, Environment& out) {
 void add_worker_devices(const HostInputs& to, const PlannedWorker& worker, Environment& out) {
   if (!worker.cores.empty() && !is_given(to, "OMP_NUM_THREADS")) {
     const std::size_t threads = worker.cores.size() / static_cast<std::size_t>(worker.sharers);
-    set_variable(out, "OMP_NUM_THREADS", std::to_string(std::max<std::size_t>(1, threads)));
+    set_variable(out, "OMP_NUM_THREADS",
+                 std::to_string(threads_within_quota(to.inputs, to.host, threads)));
   }
   if (chooses_devices(to.inputs.from_files)) return;
   const HostFacts& facts = answer_of(to.inputs, to.host).facts;
@@ -476,6 +490,7 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
   add_framework_files(inputs, plan);
   plan.set_on_failure(mode_of(options.on_failure));
   plan.set_python_hook(!options.no_python_hook);
+  if (inputs.limits) *plan.mutable_limits() = *inputs.limits;
   copy_variables(environment, plan.mutable_environment());
   add_unset(inputs, host, plan);
   IVY_CHECK(check_lengths(plan.environment()));
@@ -489,6 +504,26 @@ Result<HostPlan> make_host_plan(const EnvironmentInputs& inputs, const PlannedHo
 Environment generation_variables(std::uint32_t generation) {
   const std::string number = std::to_string(generation);
   return {{"TORCHELASTIC_RESTART_COUNT", number}, {"IVY_GENERATION", number}};
+}
+
+std::string pinned_threads_line(const EnvironmentInputs& inputs) {
+  const auto shares_cores = [](const PlannedHost& host) {
+    return host.workers.size() > 1 && host.workers.front().cores.empty();
+  };
+  const std::vector<PlannedHost>& hosts = inputs.plan->hosts;
+  const auto shared = std::find_if(hosts.begin(), hosts.end(), shares_cores);
+  const Result<Environment> exports = parse_exports(inputs.options->exports, *inputs.caller);
+  if (shared == hosts.end() || !exports.ok()) return "";
+  for (const char* name : {"OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY"}) {
+    const std::string* value = find_variable(*exports, name);
+    if (value == nullptr) value = find_variable(inputs.from_files, name);
+    if (value == nullptr) value = find_variable(*inputs.caller, name);
+    if (value == nullptr || value->empty() || lower_case(*value) == "false") continue;
+    return std::string(name) + " is set, and " + std::to_string(shared->workers.size()) +
+           " ranks share the cores of " + shared->name +
+           ": their threads are pinned to the same cores (--bind-to core gives each rank its own)";
+  }
+  return "";
 }
 
 std::string not_passed_line(const EnvironmentInputs& inputs) {

@@ -25,4 +25,8 @@ Environment generation_variables(std::uint32_t generation);
 // approximated by a list of names that every login has.
 std::string not_passed_line(const EnvironmentInputs& inputs);
 
+// One line about variables of OpenMP that pin the threads of every rank of a host to the same
+// cores; empty when there is nothing to say.
+std::string pinned_threads_line(const EnvironmentInputs& inputs);
+
 }  // namespace ivy

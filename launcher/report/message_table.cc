@@ -129,6 +129,9 @@ constexpr MessageEntry kMessages[] = {
      "what the message says: the framework's own rank, or ivyrun alone", ""},
     {"IVY-P038", "two hosts of the list are one machine", "the same machine by two names",
      "name it once, with its slots: `-H NAME:2`", "122"},
+    {"IVY-P039", "a script's first line names another program than Python (a warning)",
+     "ivyrun runs `.py` files by the Python that it has chosen, not by their `#!` line",
+     "`--no-python` runs the script by its first line; `--python PATH` chooses a Python", ""},
     {"IVY-H003", "hosts did not come up",
      "a name without an address, no answer, an unknown host key, a refused login, or a program "
      "that could not be sent",

@@ -1,5 +1,6 @@
 #include "launcher/screen/console.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <ctime>
 
@@ -14,10 +15,21 @@ namespace {
 
 constexpr std::string_view kReset = "\x1b[0m";
 constexpr std::string_view kClearLine = "\r\x1b[K";
-// For so long a bar that does not move keeps those of higher ranks off the screen.
-constexpr std::int64_t kStatePatienceNs = 2'000'000'000;
+constexpr std::string_view kLineUp = "\x1b[A";
+// Progress bars that are shown at a time. Of more ranks the slowest is shown.
+constexpr std::size_t kMaxBars = 4;
 
 bool has_escape(std::string_view text) { return text.find('\x1b') != std::string_view::npos; }
+
+// The number before the first percent sign; nothing if there is none.
+std::optional<int> percent_of(std::string_view text) {
+  const std::size_t sign = text.find('%');
+  if (sign == std::string_view::npos) return std::nullopt;
+  std::size_t first = sign;
+  while (first > 0 && text[first - 1] >= '0' && text[first - 1] <= '9') --first;
+  if (first == sign || sign - first > 3) return std::nullopt;
+  return std::stoi(std::string(text.substr(first, sign - first)));
+}
 
 std::string_view marker(const ConsoleStyle& style) { return style.utf8 ? "\u2026" : "..."; }
 
@@ -90,11 +102,7 @@ void Console::put(Lane& lane, const LinePiece& given) {
     }
   }
   if (piece.end == LineEnd::kTooLong) ++lane.cut_lines;
-  if (state_lane_ == &lane) {
-    state_lane_ = nullptr;
-    state_.clear();
-    bottom_changed_ = true;
-  }
+  if (states_.erase({lane.rank, lane.stream}) > 0) bottom_changed_ = true;
   // Its beginning was closed by another rank's line, and nothing follows but its newline.
   if (piece.continued && piece.text.empty() && open_ != &lane) return;
   if (style_.folds && !piece.continued && piece.end != LineEnd::kTooLong && open_ != &lane) {
@@ -154,16 +162,11 @@ void Console::show_state(Lane& lane) {
   const std::string_view state = lane.lines.partial();
   if (state.empty()) return;
   if (style_.is_terminal) {
-    // One bar is shown: that of the lowest rank whose bar moves.
-    const std::int64_t now_ns = monotonic_ns();
-    if (state_lane_ != nullptr && state_lane_ != &lane && state_lane_->rank < lane.rank &&
-        now_ns - state_shown_ns_ < kStatePatienceNs)
-      return;
-    state_shown_ns_ = now_ns;
-    state_ = lane.label;
-    state_ += state;
-    state_lane_ = &lane;
     bottom_changed_ = true;
+    // A bar that removes itself is overwritten with blanks.
+    const bool is_blank = state.find_first_not_of(' ') == std::string_view::npos;
+    if (is_blank) states_.erase({lane.rank, lane.stream});
+    if (!is_blank) states_[{lane.rank, lane.stream}] = lane.label + std::string(state);
     return;
   }
   begin_line(lane);
@@ -192,12 +195,44 @@ void Console::say(std::string_view text) {
   if (text.back() != '\n') out() += '\n';
 }
 
-// Takes the line below the others away before text follows.
-void Console::begin_text() {
-  if (!bottom_shown_) return;
+void Console::clear_bottom() {
   out().append(kClearLine);
-  bottom_shown_ = false;
+  for (; bottom_lines_ > 1; --bottom_lines_) out().append(kLineUp).append(kClearLine);
+  bottom_lines_ = 0;
+}
+
+// Takes the lines below the others away before text follows.
+void Console::begin_text() {
+  if (bottom_lines_ == 0) return;
+  clear_bottom();
   bottom_changed_ = true;
+}
+
+// A bar for each rank, or of many ranks that of the slowest.
+std::vector<std::string> Console::bottom_text() const {
+  // The last column stays free: some terminals wrap as soon as it is filled.
+  const int columns = terminal_columns(fd_) - 1;
+  if (!status_.empty()) return {clip_to_columns(status_, columns)};
+  std::vector<std::string> lines;
+  if (states_.size() <= kMaxBars) {
+    for (const auto& [lane, state] : states_) lines.push_back(clip_to_columns(state, columns));
+    return lines;
+  }
+  const std::string* slowest = nullptr;
+  int least = 0;
+  for (const auto& [lane, state] : states_) {
+    const std::optional<int> percent = percent_of(state);
+    if (!percent || (slowest != nullptr && *percent >= least)) continue;
+    slowest = &state;
+    least = *percent;
+  }
+  const std::string count = std::to_string(states_.size()) + " bars)";
+  const std::string more = (slowest != nullptr ? " (slowest of " : " (first of ") + count;
+  if (slowest == nullptr) slowest = &states_.begin()->second;
+  lines.push_back(clip_to_columns(*slowest, std::max(columns - static_cast<int>(more.size()), 1)));
+  if (has_escape(lines.back())) lines.back().append(kReset);
+  lines.back() += more;
+  return lines;
 }
 
 void Console::begin_line(Lane& lane) {
@@ -246,14 +281,15 @@ void Console::draw_bottom() {
   // An unfinished line would be overwritten; a reader that is behind needs no animation.
   if (!bottom_is_due() || open_ != nullptr || !is_idle()) return;
   bottom_changed_ = false;
-  const std::string& text = status_.empty() ? state_ : status_;
-  if (text.empty() && !bottom_shown_) return;
-  out().append(kClearLine);
-  // The last column stays free: some terminals wrap as soon as it is filled.
-  const std::string clipped = clip_to_columns(text, terminal_columns(fd_) - 1);
-  out().append(clipped);
-  if (has_escape(clipped)) out().append(kReset);
-  bottom_shown_ = !text.empty();
+  const std::vector<std::string> lines = bottom_text();
+  if (lines.empty() && bottom_lines_ == 0) return;
+  clear_bottom();
+  for (const std::string& line : lines) {
+    if (&line != &lines.front()) out() += '\n';
+    out().append(line);
+    if (has_escape(line)) out().append(kReset);
+  }
+  bottom_lines_ = lines.size();
   flush();
 }
 
@@ -262,8 +298,7 @@ void Console::forget_lanes() {
   labels_.clear();
   begin_text();
   close_open_line();
-  state_.clear();
-  state_lane_ = nullptr;
+  states_.clear();
 }
 
 }  // namespace ivy

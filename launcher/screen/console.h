@@ -1,6 +1,6 @@
 // One stream that users read: standard output, standard error, or both when they are the same
 // terminal, pipe or file. Whole lines of many ranks, one unfinished line at most, and below them on
-// a terminal one line that is replaced (the job's status, or the newest state of a progress bar).
+// a terminal a few that are replaced (the job's status, or the newest states of progress bars).
 //
 // Thread: the loop's. Lifetime: destroy it outside its handlers; lanes outlive their use here.
 #pragma once
@@ -14,6 +14,7 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "launcher/screen/console_sink.h"
 #include "launcher/screen/control_filter.h"
@@ -113,6 +114,8 @@ class Console {
   void begin_line(Lane& lane);
   void close_open_line();
   void append_clock();
+  std::vector<std::string> bottom_text() const;
+  void clear_bottom();
   void release_grants();
   std::string& out() { return sink_.buffer(); }
 
@@ -127,10 +130,9 @@ class Console {
   Lane* open_ = nullptr;  // The lane in whose unfinished line the cursor stands.
   bool open_is_coloured_ = false;
   std::string status_;
-  std::string state_;  // Newest progress state, with its label.
-  const Lane* state_lane_ = nullptr;
-  std::int64_t state_shown_ns_ = 0;
-  bool bottom_shown_ = false;
+  // Newest progress states with their labels, by rank and stream.
+  std::map<std::pair<int, int>, std::string> states_;
+  std::size_t bottom_lines_ = 0;  // Shown below the others.
   bool bottom_changed_ = false;
   std::int64_t clock_second_ = -1;
   std::string clock_text_;  // The time of clock_second_, such as "12:34:56.".

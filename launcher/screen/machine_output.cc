@@ -119,6 +119,7 @@ boost::json::object verdict_object(const SummaryInputs& inputs) {
   object["losses"] = json_list(inputs.losses);
   object["warnings"] = json_list(inputs.complaints);
   object["left_over"] = json_list(inputs.unclean);
+  object["notes"] = json_list(inputs.notes);
   if (!inputs.head_logs.empty()) object["log_directory"] = json_text(inputs.head_logs);
   return object;
 }

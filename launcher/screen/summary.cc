@@ -338,6 +338,7 @@ std::string summary(const SummaryInputs& inputs) {
       outcome.exit_code == 0 && !outcome.first && launcher_end.reason == LauncherReason::kNone;
   const std::string places = log_places(inputs);
   if (ended_well && inputs.quiet) return text;
+  for (const std::string& note : inputs.notes) text += "ivyrun: note: " + clean_line(note) + "\n";
   if (ended_well) {
     if (!inputs.attempts.empty())
       text += "ivyrun: ended well at " + attempt_of(inputs.attempt, inputs) + "\n" +

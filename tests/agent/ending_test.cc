@@ -125,12 +125,31 @@ TEST_F(EndingTest, CtrlCDuringAnotherStopOnlyShortensIt) {
 }
 
 TEST_F(EndingTest, TerminatesThenKillsWhatOutlivesTheWorkers) {
+  constexpr std::uint64_t kLate = kBegin + Ending::kLeaveNs;
   ending_.workers_started();
-  EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);
   EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
+  EXPECT_EQ(last_.again_ns, Ending::kLeavePollNs);
+  EXPECT_EQ(step(kLeftovers, kLate), kTerminateLeftBehind);
+  EXPECT_EQ(step(kLeftovers, kLate), kNothing);
   EXPECT_EQ(last_.again_ns, Ending::kLeftoverGraceNs);
-  EXPECT_EQ(step(kLeftovers, kBegin + Ending::kLeftoverGraceNs), kKill);
-  EXPECT_EQ(step(kGone, kBegin + Ending::kLeftoverGraceNs), kReportClean);
+  EXPECT_EQ(step(kLeftovers, kLate + Ending::kLeftoverGraceNs), kKill);
+  EXPECT_EQ(step(kGone, kLate + Ending::kLeftoverGraceNs), kReportClean);
+}
+
+TEST_F(EndingTest, LeavesProcessesAMomentToExitAfterTheWorkers) {
+  ending_.workers_started();
+  EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
+  // A rank that is started again begins the moment afresh.
+  EXPECT_EQ(step(kWorking, kBegin + Ending::kLeavePollNs), kNothing);
+  EXPECT_EQ(step(kLeftovers, kBegin + Ending::kLeaveNs), kNothing);
+  EXPECT_EQ(step(kGone, kBegin + Ending::kLeaveNs + Ending::kLeavePollNs), kReportClean);
+}
+
+TEST_F(EndingTest, AStopOrderDoesNotWaitForProcessesToExit) {
+  ending_.workers_started();
+  EXPECT_EQ(step(kLeftovers, kBegin), kNothing);
+  ending_.order_stop(5 * kSecond, kBegin);
+  EXPECT_EQ(step(kLeftovers, kBegin), kTerminate);
 }
 
 TEST_F(EndingTest, ReportsAtOnceWhenAStopFindsNothing) {

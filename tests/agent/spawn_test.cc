@@ -6,11 +6,13 @@
 #include <linux/seccomp.h>
 #include <sched.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 
 #include <cstddef>
 #include <fstream>
+#include <limits>
 
 #include "agent/node/spawn/birth.h"
 #include "tests/agent/node_fixture.h"
@@ -128,8 +130,24 @@ TEST_F(SpawnTest, StartsWithACleanStateWhateverTheParentDid) {
   EXPECT_EQ(finished.output,
             "SigBlk:\t0000000000000000\nSigIgn:\t0000000000000000\n"
             "descriptors 3 highest 2\ngroup leader 1 in its parent's session 1\n"
-            "memlock at hard limit 1\n"
-            "nofile at hard limit 1\ncwd /\nstdin /dev/null\n");
+            "memlock at hard limit 1\ncwd /\nstdin /dev/null\n");
+}
+
+TEST_F(SpawnTest, AppliesLimitsAsFarAsTheHardOnesAllow) {
+  rlimit files{};
+  getrlimit(RLIMIT_NOFILE, &files);
+  SpawnRequest request = request_for("show_state");
+  request.executable = "/bin/sh";
+  request.arguments = {"sh", "-c", "umask; ulimit -Sn; ulimit -Ss; ulimit -Sc; nice"};
+  request.limits = SpawnLimits{.umask = 027,
+                               .nice = 3,
+                               .stack = 1u << 20,
+                               .core = 0,
+                               .open_files = std::numeric_limits<std::uint64_t>::max()};
+  EXPECT_EQ(run_to_end(request).output,
+            "0027\n" +
+                (files.rlim_max == RLIM_INFINITY ? "unlimited" : std::to_string(files.rlim_max)) +
+                "\n1024\n0\n3\n");
 }
 
 TEST_F(SpawnTest, StartsInASessionOfItsOwnWhereThatIsAskedFor) {

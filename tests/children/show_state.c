@@ -40,7 +40,6 @@ int main(void) {
   printf("group leader %d in its parent's session %d\n", getpgid(0) == getpid(),
          getsid(0) == getsid(getppid()));
   printf("memlock at hard limit %d\n", at_hard_limit(RLIMIT_MEMLOCK));
-  printf("nofile at hard limit %d\n", at_hard_limit(RLIMIT_NOFILE));
   char directory[4096];
   printf("cwd %s\n", getcwd(directory, sizeof directory));
   char target[256] = {0};

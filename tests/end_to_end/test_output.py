@@ -47,6 +47,27 @@ def test_torchs_own_prefix_is_not_shown_twice(local):
     assert sorted(text for _, _, text in done.labelled()) == ["Traceback", "Traceback", "[rank7]: other", "[rank7]: other"], done
 
 
+def test_a_loop_over_a_list_runs_for_every_line(local):
+    """Input that no rank has read is left to the commands after ivyrun."""
+    local.file("list", "a\nb\nc\n")
+    ivyrun = local.ivyrun()
+    script = f"while read x; do {ivyrun} -n 2 true; echo $x; done < list"
+    done = local.run_program("sh", "-c", f"cd {local.directory} && {script}")
+    assert done.out_lines == ["a", "b", "c"] and not done.own_text(), done
+    script = f"{{ {ivyrun} -n 2 sh -c '[ $RANK = 1 ] || read x; echo got $x'; cat; }} < list"
+    done = local.run_program("sh", "-c", f"cd {local.directory} && {script}")
+    assert b"got a" in done.out and done.out.endswith(b"b\nc\n"), done
+
+
+def test_input_of_a_pipe_that_no_rank_used_is_noted(local):
+    """A pipe cannot be given back."""
+    script = f"printf 'a\\nb\\n' | {local.ivyrun()} -n 2 sleep 1"
+    done = local.run_program("sh", "-c", script)
+    assert done.code == 0 and "no rank used any of it" in done.err_text, done
+    done = local.run_program("sh", "-c", script.replace("sleep 1", "cat"))
+    assert done.code == 0 and "no rank used" not in done.err_text, done
+
+
 def test_label_says_rank_and_host(local):
     done = local.run("--fake-hosts", "2", "--nproc_per_node", "2", "sh", "-c",
                      "echo to out; echo to err >&2")

@@ -3,6 +3,7 @@
 import contextlib
 import os
 import re
+import resource
 import shlex
 import shutil
 import signal
@@ -105,6 +106,37 @@ def test_a_launcher_leaves_no_core_with_its_secrets(local):
         assert core_limit(run.pid()) == "0"
         run.signal(signal.SIGTERM)
         run.finish()
+
+
+LIMITS = "umask; ulimit -Sn; ulimit -Ss; nice"
+
+
+def test_workers_have_the_limits_of_the_shell(local):
+    """ivyrun raises its own limit of open files, and not that of the workers; only the kernel's default of 1024 is
+    raised, within reason."""
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    for soft, expected in ((256, 256), (1024, 65536 if hard == resource.RLIM_INFINITY else min(hard, 65536))):
+        script = (f"umask 027; ulimit -Sn {soft}; ulimit -Ss 4096; exec nice -n 3 "
+                  + shlex.join([local.ivyrun(), "--fake-hosts", "2", "--label", "none", "sh", "-c", LIMITS]))
+        done = local.run_program("sh", "-c", script)
+        assert done.out_lines == 2 * ["0027", str(expected), "4096", "3"], done
+
+
+def test_limits_travel_to_other_hosts(hosts):
+    script = ("umask 002; ulimit -Ss 4096; exec "
+              + shlex.join([hosts.ivyrun(), "-H", "node1,node2", "--label", "none", "sh", "-c", "umask; ulimit -Ss"]))
+    done = hosts.run_program("sh", "-c", script)
+    assert done.out_lines == 2 * ["0002", "4096"], done
+
+
+def test_processes_that_a_rank_left_behind_are_named(local):
+    """They end with the job; a helper that uploads results would disappear without a word."""
+    done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & exit 0")
+    assert done.code == 0 and "ended 2 processes that ranks had left behind" in done.err_text, done
+    assert "sleep (2)" in done.err_text, done
+    # Those that exit by themselves a moment later are none.
+    done = local.run("-n", "2", "sh", "-c", "sleep 0.02 & exit 0")
+    assert done.code == 0 and "left behind" not in done.err_text, done
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")

@@ -115,7 +115,6 @@ def test_a_long_path_is_not_recited(local):
     (("--export=ALL,FOO=1",), "--export NAME=VALUE"),
     (("--config_file", "cfg.yaml"), "num_processes is -n"),
     (("--config", "cfg.yaml"), "--config FILE names a file of flags in TOML"),
-    (("--no_ssh",), "started once"),
     (("--page", "job.html"), "ivyctl top"),
     (("-c", "print(1)"), "python3 -c CODE"),
     (("--nprc", "2"), "did you mean --nproc-per-node?"),

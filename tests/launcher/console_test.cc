@@ -304,6 +304,39 @@ TEST_F(ConsoleTest, AProgressStateIsTheBottomLineUntilItsLineEnds) {
   EXPECT_EQ(shown(), "");
 }
 
+TEST_F(ConsoleTest, ShowsABarForEachOfAFewRanks) {
+  open_terminal();
+  for (const int rank : {0, 1}) {
+    lanes_[rank].rank = rank;
+    show(rank, "10%\r" + std::to_string(20 + rank) + "%");
+    console_->show_state(lanes_[rank]);
+  }
+  console_->draw_bottom();
+  EXPECT_EQ(shown(), "\r\x1b[K[0] 20%\n[1] 21%");
+  text_.clear();
+  show(1, "\rdone\n");
+  console_->draw_bottom();
+  EXPECT_EQ(shown(), "\r\x1b[K\x1b[A\r\x1b[K[1] done\n\r\x1b[K[0] 20%");
+  text_.clear();
+  // A bar that removes itself leaves no line.
+  show(0, "\r    ");
+  console_->show_state(lanes_[0]);
+  console_->draw_bottom();
+  EXPECT_EQ(shown(), "\r\x1b[K");
+}
+
+TEST_F(ConsoleTest, ShowsTheSlowestBarOfManyRanks) {
+  open_terminal();
+  Lane lanes[5];
+  for (int rank = 0; rank < 5; ++rank) {
+    lanes[rank].rank = rank;
+    console_->show(lanes[rank], "9%\r" + std::to_string(rank == 3 ? 7 : 40) + "% in 123456789");
+    console_->show_state(lanes[rank]);
+  }
+  console_->draw_bottom();
+  EXPECT_EQ(shown(), "\r\x1b[K7 (slowest of 5 bars)");
+}
+
 TEST_F(ConsoleTest, WithoutATerminalAStateIsALine) {
   open_pipe();
   show(0, "10%\r20%");

@@ -51,7 +51,8 @@ class JobSocketTest : public ::testing::Test {
       socket_->message("stopping\n");
       return {};
     };
-    handlers.describe_ranks = [](const std::function<void(const ctl::RanksDescription&)>& done) {
+    handlers.describe_ranks = [](const ctl::DescribeRanks&,
+                                 const std::function<void(const ctl::RanksDescription&)>& done) {
       ctl::RanksDescription ranks;
       for (int rank = 0; rank < 16'384; ++rank) {
         ctl::RankRow& row = *ranks.add_ranks();

@@ -99,6 +99,25 @@ TEST(PlanTest, OneWorkerPerAccelerator) {
   EXPECT_FALSE(paper.plan().same_local_size);
 }
 
+TEST(PlanTest, NamesAnotherInterpreterInTheFirstLine) {
+  const std::pair<const char*, const char*> cases[] = {{"/usr/bin/env -S uv run --script", "uv"},
+                                                       {" /bin/bash -e", "bash"},
+                                                       {"/usr/bin/env python3", ""},
+                                                       {"/opt/pypy3.10 -u", ""},
+                                                       {"/usr/bin/env -S A=1 python3 -u", ""},
+                                                       {"", ""}};
+  for (const auto& [line, named] : cases) {
+    Paper paper;
+    paper.hosts("a");
+    paper.answers[0].facts.set_program_is_script(true);
+    paper.answers[0].facts.set_program_first_line(line);
+    const JobPlan plan = paper.plan();
+    const std::string what =
+        *named == '\0' ? "" : std::string("the script's first line names ") + named;
+    EXPECT_EQ(plan.warnings.empty() ? "" : plan.warnings.front().what, what) << line;
+  }
+}
+
 TEST(PlanTest, WrittenSlotsDecide) {
   Paper paper;
   paper.hosts("a:2,b:3,c");

@@ -228,6 +228,32 @@ TEST(WorkerEnvironmentTest, TheCallersThreadsCount) {
   EXPECT_EQ(value(small.worker(), "OMP_NUM_THREADS"), "1");
 }
 
+TEST(WorkerEnvironmentTest, AnEmptyNumberOfThreadsIsReplaced) {
+  Job job;
+  job.caller.push_back({"OMP_NUM_THREADS", ""});
+  EXPECT_EQ(value(job.worker(), "OMP_NUM_THREADS"), "4");
+}
+
+TEST(WorkerEnvironmentTest, ThreadsFitTheQuotaOfTheHost) {
+  const std::pair<double, const char*> cases[] = {
+      {0, "4"}, {0.5, "1"}, {4.9, "2"}, {7.65, "3"}, {96, "4"}};
+  for (const auto& [quota, threads] : cases) {
+    Job job;
+    job.answers[0].facts.set_processor_quota(quota);
+    EXPECT_EQ(value(job.worker(), "OMP_NUM_THREADS"), threads) << quota;
+  }
+}
+
+TEST(WorkerEnvironmentTest, NamesPinnedThreadsOfRanksThatShareCores) {
+  Job job;
+  EXPECT_EQ(pinned_threads_line(job.inputs()), "");
+  job.caller.push_back({"OMP_PROC_BIND", "false"});
+  EXPECT_EQ(pinned_threads_line(job.inputs()), "");
+  job.caller.push_back({"OMP_PLACES", "cores"});
+  EXPECT_NE(pinned_threads_line(job.inputs()).find("OMP_PLACES is set, and 2 ranks share"),
+            std::string::npos);
+}
+
 TEST(WorkerEnvironmentTest, ExportsBeatFilesAndFilesBeatDefaults) {
   Job job;
   job.from_files = {{"OMP_NUM_THREADS", "5"}, {"A", "file"}, {"B", "file"}};

@@ -11,6 +11,7 @@
 
 #include "proto/os/files.h"
 #include "proto/os/interfaces.h"
+#include "proto/os/processor_quota.h"
 
 namespace ivy {
 namespace {
@@ -62,6 +63,7 @@ HostFacts collect_host_facts() {
     address->set_loopback(found.loopback);
   }
   facts.set_cores(affinity_cores());
+  facts.set_processor_quota(own_processor_quota());
   return facts;
 }
 

@@ -121,6 +121,12 @@ std::optional<std::string> file_sha256(int fd) {
   return digits;
 }
 
+// The beginning of a file, as much as the kernel looks at; empty when it cannot be read.
+std::string first_bytes(const std::string& path) {
+  constexpr std::size_t kLookedAt = 256;
+  return read_file(path, kLookedAt, O_NONBLOCK).value_or("");
+}
+
 // Reads the script once: proves that it can be read, and hashes it.
 void check_script(const std::string& typed, ProgramFacts& facts) {
   const Descriptor fd(open(facts.path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK));
@@ -139,16 +145,13 @@ void check_script(const std::string& typed, ProgramFacts& facts) {
     const std::optional<std::string> sha256 = file_sha256(fd.get());
     if (!sha256) set_error(facts, errno, "script " + facts.path + ": " + errno_text(errno));
     facts.sha256 = sha256.value_or("");
+    const std::string beginning = first_bytes(facts.path);
+    if (beginning.starts_with("#!"))
+      facts.first_line = beginning.substr(2, beginning.find('\n') - 2);
   }
 }
 
 bool is_python_file(const std::string& program) { return program.ends_with(".py"); }
-
-// The beginning of a file, as much as the kernel looks at; empty when it cannot be read.
-std::string first_bytes(const std::string& path) {
-  constexpr std::size_t kLookedAt = 256;
-  return read_file(path, kLookedAt, O_NONBLOCK).value_or("");
-}
 
 bool is_program_file(std::string_view beginning) {
   return beginning.starts_with(

@@ -29,11 +29,12 @@ inline constexpr std::uint64_t kMaxHashedBytes = 16u << 20;
 
 struct ProgramFacts {
   std::string working_directory_error;
-  std::string path;      // Absolute; empty for a module.
-  std::string error;     // Empty: it can be run (a script: read).
-  int error_number = 0;  // The errno that `error` is about.
-  std::string library;   // Its MPI libraries, blank-separated (proto/contract/mpi_library.h).
-  std::string sha256;    // 64 hexadecimal digits; scripts only.
+  std::string path;        // Absolute; empty for a module.
+  std::string error;       // Empty: it can be run (a script: read).
+  int error_number = 0;    // The errno that `error` is about.
+  std::string library;     // Its MPI libraries, blank-separated (proto/contract/mpi_library.h).
+  std::string sha256;      // 64 hexadecimal digits; scripts only.
+  std::string first_line;  // What a script names behind "#!"; empty: nothing.
   bool is_script = false;
   std::string interpreter;          // Absolute path; empty when none is needed or none was found.
   std::string interpreter_version;  // "3.11", "3.11.2" or empty: as its path or pyvenv.cfg tell.

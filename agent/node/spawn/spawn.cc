@@ -168,6 +168,7 @@ SpawnMemory::SpawnMemory(const SpawnRequest& request)
            .standard_fds = {request.stdin_fd, request.stdout_fd, request.stderr_fd},
            .own_session = request.own_session,
            .cgroup_fd = request.cgroup_fd,
+           .limits = request.limits,
            .core_limit = users_core_limit()} {
   if (processors.empty()) return;
   plan.processors = processors.data();

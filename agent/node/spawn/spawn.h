@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
@@ -16,6 +17,16 @@
 
 namespace ivy {
 
+// Soft limits, lowered to the hard ones where those are lower, umask and nice of a new process. All
+// bits set: unlimited.
+struct SpawnLimits {
+  unsigned umask = 022;
+  int nice = 0;  // Lower than the parent's own is not applied.
+  std::uint64_t stack = 0;
+  std::uint64_t core = 0;
+  std::uint64_t open_files = 0;
+};
+
 struct SpawnRequest {
   std::vector<std::string> arguments;  // argv; arguments[0] is what the program sees as its name.
   std::string executable;              // Absolute, or relative to working_directory.
@@ -24,10 +35,11 @@ struct SpawnRequest {
   int stdin_fd = -1;                   // -1: /dev/null. The caller keeps ownership of all three.
   int stdout_fd = -1;
   int stderr_fd = -1;
-  bool own_session = false;        // Otherwise a process group of its own in our session.
-  int cgroup_fd = -1;              // Directory of a cgroup v2 to start in; -1: none.
-  CoreList cores;                  // Processors to run on; empty: ours.
-  std::optional<int> memory_node;  // NUMA node whose memory it prefers; only with `cores`.
+  bool own_session = false;           // Otherwise a process group of its own in our session.
+  int cgroup_fd = -1;                 // Directory of a cgroup v2 to start in; -1: none.
+  CoreList cores;                     // Processors to run on; empty: ours.
+  std::optional<int> memory_node;     // NUMA node whose memory it prefers; only with `cores`.
+  std::optional<SpawnLimits> limits;  // Nothing: ours, but for the user's limit of core files.
 };
 
 struct SpawnFailure {
@@ -42,7 +54,7 @@ struct SpawnedProcess {
 };
 
 // A process group of its own, clean signal state and mask, standard descriptors, everything else
-// closed on exec, limits of memlock and nofile raised to the hard limit. Returns when exec has
+// closed on exec, the limit of locked memory raised to the hard limit. Returns when exec has
 // succeeded or failed, so a failure to execute is never mistaken for exit code 127. A script
 // without "#!" is a failure (ENOEXEC), not a shell script.
 struct SpawnResult {

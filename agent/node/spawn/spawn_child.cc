@@ -108,12 +108,21 @@ void raise_limit(int resource) {
   call(SYS_prlimit64, 0, resource, &limit, 0);
 }
 
-// Restores the user's own limit, which was ours before leave_no_core().
-void set_core_limit(std::uint64_t soft) {
+void set_soft_limit(int resource, std::uint64_t soft) {
   rlimit limit{};
-  if (call(SYS_prlimit64, 0, RLIMIT_CORE, 0, &limit) != 0) return;
-  limit.rlim_cur = soft;
-  call(SYS_prlimit64, 0, RLIMIT_CORE, &limit, 0);
+  if (call(SYS_prlimit64, 0, resource, 0, &limit) != 0) return;
+  limit.rlim_cur = soft < limit.rlim_max ? soft : limit.rlim_max;
+  call(SYS_prlimit64, 0, resource, &limit, 0);
+}
+
+void apply_limits(const SpawnLimits& limits) {
+  set_soft_limit(RLIMIT_STACK, limits.stack);
+  set_soft_limit(RLIMIT_CORE, limits.core);
+  set_soft_limit(RLIMIT_NOFILE, limits.open_files);
+  call(SYS_umask, static_cast<long>(limits.umask));
+  // The call returns 20 - nice; a lower value than ours is refused to most users.
+  const long own = 20 - call(SYS_getpriority, PRIO_PROCESS, 0);
+  if (limits.nice > own) call(SYS_setpriority, PRIO_PROCESS, 0, static_cast<long>(limits.nice));
 }
 
 // The memory node is only a wish: many containers forbid to set it, and a process that runs near
@@ -141,8 +150,9 @@ void become_worker(const ChildPlan& plan, bool must_join_cgroup) {
   place_standard_descriptors(plan);
   close_others_on_exec();
   raise_limit(RLIMIT_MEMLOCK);
-  raise_limit(RLIMIT_NOFILE);
-  if (plan.core_limit) set_core_limit(*plan.core_limit);
+  // Restores the user's own limit, which was ours before leave_no_core().
+  if (plan.core_limit) set_soft_limit(RLIMIT_CORE, *plan.core_limit);
+  if (plan.limits) apply_limits(*plan.limits);
   // Yama's ptrace_scope 1 lets only parents attach. This also admits processes that our parent
   // starts: the debuggers that show where this process hangs. Kernels without Yama refuse, which
   // does no harm.

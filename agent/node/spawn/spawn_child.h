@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "agent/node/spawn/child_calls.h"
+#include "agent/node/spawn/spawn.h"
 
 namespace ivy {
 
@@ -43,7 +44,8 @@ struct ChildPlan {
   long processors_bytes = 0;
   const unsigned long* memory_nodes = nullptr;
   long memory_node_bits = 0;
-  std::optional<std::uint64_t> core_limit;  // Soft limit; nothing: the same as ours.
+  std::optional<SpawnLimits> limits;        // Nothing: ours, but for...
+  std::optional<std::uint64_t> core_limit;  // ...the soft limit of core files; nothing: ours.
   int report_fd = -1;                       // -1: the child shares our memory and writes into...
   ChildReport* shared_report = nullptr;
 };

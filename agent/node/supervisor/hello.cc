@@ -30,6 +30,7 @@ void add_program(const Hello& hello, HostFacts& facts) {
   facts.set_program_errno(program.error_number);
   facts.set_program_library(program.library);
   facts.set_program_sha256(program.sha256);
+  facts.set_program_first_line(program.first_line);
   facts.set_program_is_script(program.is_script);
   facts.set_interpreter(program.interpreter);
   facts.set_interpreter_version(program.interpreter_version);

@@ -1,5 +1,6 @@
 #include "agent/node/supervisor/host_workers.h"
 
+#include <sys/resource.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,6 +38,24 @@ std::vector<std::string> mpi_exec_words(const MpiPlan& mpi, const std::string& p
   if (mpi.pmi()) words.push_back("--pmi");
   if (mpi.pmix()) words.push_back("--pmix");
   return words;
+}
+
+std::optional<SpawnLimits> limits_of(const HostPlan& plan) {
+  if (!plan.has_limits()) return std::nullopt;
+  const WorkerLimits& limits = plan.limits();
+  return SpawnLimits{limits.umask(), limits.nice(), limits.stack(), limits.core(),
+                     limits.open_files()};
+}
+
+// Names a stack that this host does not allow: programs in Fortran fault without it.
+std::string stack_note(const std::optional<SpawnLimits>& limits) {
+  rlimit allowed{};
+  if (!limits || getrlimit(RLIMIT_STACK, &allowed) != 0) return {};
+  if (allowed.rlim_max == RLIM_INFINITY || limits->stack <= allowed.rlim_max) return {};
+  const bool is_unlimited = limits->stack == RLIM_INFINITY;
+  return "the hard limit of the stack is " + std::to_string(allowed.rlim_max >> 10) +
+         " KiB here; where ivyrun was started the stack is " +
+         (is_unlimited ? "unlimited" : std::to_string(limits->stack >> 10) + " KiB");
 }
 
 // A worker that misses one of them says so itself.
@@ -118,6 +137,7 @@ WorkerGroup HostWorkers::group_of(const ProcessorShare& share) const {
     group.mpi_exec = mpi_exec_words(plan_.mpi(), start_.program_directory, start_.directory.path);
   group.node_program = start_.program_directory + "/ivy-node";
   group.own_sessions = share.own_sessions;
+  group.limits = limits_of(plan_);
   group.python_hook =
       plan_.python_hook() && add_python_hook(group.environment, own_files_.hook, start_.directory);
   if (group.python_hook) write_rank_hosts(plan_, start_.directory);
@@ -145,6 +165,11 @@ void HostWorkers::begin_all() {
       share_of(static_cast<std::size_t>(plan_.workers_size()), own_processor_count());
   apply_share(share);
   group_ = group_of(share);
+  if (const std::string note = stack_note(group_.limits); !note.empty()) {
+    Event event;
+    event.mutable_note()->set_text(note);
+    handlers_.send(event);
+  }
   auto start = std::make_shared<Start>();
   for (const WorkerSpec& spec : plan_.workers()) {
     start->indexes.push_back(static_cast<std::uint32_t>(workers_.size()));

@@ -63,6 +63,9 @@ constexpr int kMaxWorkers = 4096;
 // More addresses than a launcher has reason to ask for at once.
 constexpr int kMaxAddressChecks = 64;
 
+// Of the processes that outlived the workers, so many are named.
+constexpr std::size_t kNamedProcesses = 8;
+
 // The cgroup that the warden has tried; empty where there is none, or where it does not say so
 // soon.
 std::string hear_of_cgroup(int pipe) {
@@ -244,8 +247,9 @@ class Supervisor {
   JobTerms terms_;
   FinishWhen finish_when_;
   int address_checks_ = 0;
-  bool is_greeting_ = false;  // The pool collects the answer to Hello.
-  bool must_reap_ = false;    // A sweep stopped at a process that is being started.
+  std::vector<JobProcess> left_behind_;  // Outlived the last worker, and got TERM.
+  bool is_greeting_ = false;             // The pool collects the answer to Hello.
+  bool must_reap_ = false;               // A sweep stopped at a process that is being started.
   std::atomic<bool> is_launcher_paused_{false};
   bool has_reported_delay_ = false;  // Used by the heartbeat's thread only.
   Heartbeat heartbeat_{kHeartbeat, [this](std::chrono::nanoseconds silent) { beat(silent); }};
@@ -673,6 +677,10 @@ void Supervisor::perform(EndingAction action) {
     case EndingAction::kTerminate:
       if (containment_) containment_->signal_all(SIGTERM);
       return;
+    case EndingAction::kTerminateLeftBehind:
+      if (!containment_) return;
+      left_behind_ = containment_->members();
+      return containment_->signal_all(SIGTERM);
     case EndingAction::kInterrupt:
       return interrupt_groups(workers_.all());
     case EndingAction::kTerminateUninformed:
@@ -698,6 +706,10 @@ void Supervisor::report(EndingAction action) {
   report->set_generation(workers_.generation());
   report->set_clean(action == EndingAction::kReportClean);
   report->set_reason(stop_.reason());
+  const std::vector<JobProcess> left_behind = std::exchange(left_behind_, {});
+  report->set_left_behind_count(static_cast<std::uint32_t>(left_behind.size()));
+  for (std::size_t i = 0; i < std::min(left_behind.size(), kNamedProcesses); ++i)
+    report->add_left_behind(left_behind[i].name);
   if (action == EndingAction::kReportLeftovers && containment_) {
     for (const JobProcess& process : containment_->members()) {
       Leftover* leftover = report->add_leftovers();

@@ -54,6 +54,19 @@ EndingStep Ending::keep_killing(std::uint64_t now_ns) {
   return {EndingAction::kKill, 0};
 }
 
+// All workers have exited by themselves, and something of the job still runs.
+EndingStep Ending::end_left_behind(const EndingFacts& facts, std::uint64_t now_ns) {
+  if (!facts.workers_ended) workers_ended_ns_ = 0;
+  if (!facts.workers_ended) return {};
+  if (workers_ended_ns_ == 0) workers_ended_ns_ = now_ns;
+  const std::uint64_t waited_ns = now_ns - workers_ended_ns_;
+  if (waited_ns < kLeaveNs)
+    return {EndingAction::kNothing, std::min(kLeavePollNs, kLeaveNs - waited_ns)};
+  phase_ = EndingPhase::kTerminating;
+  kill_at_ns_ = now_ns + kLeftoverGraceNs;
+  return {EndingAction::kTerminateLeftBehind, 0};
+}
+
 EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
   if (phase_ == EndingPhase::kIdle || phase_ == EndingPhase::kReported) return {};
   if (facts.workers_ended && facts.empty) {
@@ -63,10 +76,7 @@ EndingStep Ending::advance(const EndingFacts& facts, std::uint64_t now_ns) {
   }
   switch (phase_) {
     case EndingPhase::kRunning:
-      if (!facts.workers_ended) return {};
-      phase_ = EndingPhase::kTerminating;
-      kill_at_ns_ = now_ns + kLeftoverGraceNs;
-      return {EndingAction::kTerminate, 0};
+      return end_left_behind(facts, now_ns);
     case EndingPhase::kOrdered:
       if (now_ns >= kill_at_ns_) return enter_killing(now_ns);
       if (now_ns < terminate_at_ns_ && !facts.workers_ended) {

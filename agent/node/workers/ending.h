@@ -29,6 +29,7 @@ struct EndingFacts {
 enum class EndingAction {
   kNothing,
   kTerminate,            // CONT and TERM to everything.
+  kTerminateLeftBehind,  // The same to processes that outlived workers which exited by themselves.
   kTerminateUninformed,  // The same to those who have not been told on the control socket.
   kInterrupt,            // CONT and INT to every worker's process group.
   kKill,                 // One pass of KILL over everything.
@@ -44,6 +45,10 @@ struct EndingStep {
 
 class Ending {
  public:
+  // Processes that exit so soon after the last worker, such as Python's resource tracker, are not
+  // left behind. Polled meanwhile.
+  static constexpr std::uint64_t kLeaveNs = 100'000'000;
+  static constexpr std::uint64_t kLeavePollNs = 20'000'000;
   // Time from TERM to KILL for processes that outlive the last worker.
   static constexpr std::uint64_t kLeftoverGraceNs = 2'000'000'000;
   static constexpr std::uint64_t kKillPauseNs = 50'000'000;
@@ -74,11 +79,13 @@ class Ending {
  private:
   EndingStep enter_killing(std::uint64_t now_ns);
   EndingStep keep_killing(std::uint64_t now_ns);
+  EndingStep end_left_behind(const EndingFacts& facts, std::uint64_t now_ns);
 
   void keep_times(bool first, std::uint64_t terminate_at_ns, std::uint64_t kill_at_ns);
 
   EndingPhase phase_ = EndingPhase::kIdle;
   bool begins_with_interrupt_ = false;
+  std::uint64_t workers_ended_ns_ = 0;  // In kRunning; 0: a worker runs.
   std::uint64_t kill_at_ns_ = 0;
   std::uint64_t terminate_at_ns_ = 0;
   std::uint64_t kill_since_ns_ = 0;

@@ -1,7 +1,10 @@
 #include "agent/node/workers/input_pipe.h"
 
+#include <fcntl.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <boost/system/error_code.hpp>
 #include <cerrno>
 #include <utility>
@@ -54,7 +57,36 @@ void InputPipe::push(std::string bytes) {
   }
 }
 
+// The end of the input: only a reading end of the pipe can tell later what was left in it.
+void InputPipe::finish(std::uint32_t rank, const ReaderPointer& reader) {
+  const std::string path = "/proc/self/fd/" + std::to_string(reader->pipe.native_handle());
+  Finished& finished = finished_[rank];
+  finished.given = reader->given;
+  finished.pipe.reset(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  const std::deque<Bytes> dropped = std::exchange(reader->waiting, {});
+  reader->is_open = false;
+  readers_.erase(rank);
+  boost::system::error_code ignored;
+  reader->pipe.close(ignored);
+}
+
+std::uint64_t InputPipe::taken(std::uint32_t rank) const {
+  std::uint64_t given = 0;
+  int fd = -1;
+  if (const auto open = readers_.find(rank); open != readers_.end() && open->second->is_open) {
+    given = open->second->given;
+    fd = open->second->pipe.native_handle();
+  } else if (const auto done = finished_.find(rank); done != finished_.end()) {
+    given = done->second.given;
+    fd = done->second.pipe.get();
+  }
+  int left = 0;
+  if (fd >= 0 && ioctl(fd, FIONREAD, &left) != 0) left = 0;
+  return given - std::min<std::uint64_t>(given, static_cast<std::uint64_t>(left));
+}
+
 void InputPipe::close(std::uint32_t rank) {
+  finished_.erase(rank);
   const auto found = readers_.find(rank);
   if (found == readers_.end()) return;
   const ReaderPointer reader = found->second;
@@ -83,7 +115,7 @@ void InputPipe::wait(std::uint32_t rank, const ReaderPointer& reader) {
 void InputPipe::write_some(std::uint32_t rank, const ReaderPointer& reader) {
   while (!reader->waiting.empty()) {
     const std::string& front = *reader->waiting.front();
-    if (front.empty()) return close(rank);
+    if (front.empty()) return finish(rank, reader);
     const ssize_t count =
         ::write(reader->pipe.native_handle(), front.data() + reader->written_bytes,
                 front.size() - reader->written_bytes);
@@ -91,6 +123,7 @@ void InputPipe::write_some(std::uint32_t rank, const ReaderPointer& reader) {
     if (count < 0 && errno == EAGAIN) return wait(rank, reader);
     if (count < 0) return close(rank);
     reader->written_bytes += static_cast<std::size_t>(count);
+    reader->given += static_cast<std::uint64_t>(count);
     if (reader->written_bytes < front.size()) return wait(rank, reader);
     reader->written_bytes = 0;
     reader->waiting.pop_front();

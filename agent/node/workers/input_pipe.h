@@ -31,6 +31,8 @@ class InputPipe {
   void open(std::uint32_t rank, Descriptor fd);
   // Bytes of one Input frame; empty: the end of standard input.
   void push(std::string bytes);
+  // Bytes that a rank has read; 0 for a rank that gets none. Before close() of its rank.
+  std::uint64_t taken(std::uint32_t rank) const;
   // Closes the pipe of one rank, or all of them, when nothing will read it: waiting and further
   // bytes are dropped and granted.
   void close(std::uint32_t rank);
@@ -45,12 +47,19 @@ class InputPipe {
     bool is_open = false;  // Else its worker is still to come.
     std::deque<Bytes> waiting;
     std::size_t written_bytes = 0;  // Bytes of the first one that are written.
+    std::uint64_t given = 0;        // Bytes written in all.
     bool is_waiting = false;
   };
   using ReaderPointer = std::shared_ptr<Reader>;
+  // A rank whose input is complete: its pipe may still hold some of it.
+  struct Finished {
+    std::uint64_t given = 0;
+    Descriptor pipe;  // A reading end, with which the rank sees the end of its input nevertheless.
+  };
 
   Bytes counted(std::string bytes);
   void write_some(std::uint32_t rank, const ReaderPointer& reader);
+  void finish(std::uint32_t rank, const ReaderPointer& reader);
   void wait(std::uint32_t rank, const ReaderPointer& reader);
 
   boost::asio::io_context& loop_;
@@ -61,6 +70,7 @@ class InputPipe {
   bool is_expected_ = false;
   std::deque<Bytes> early_;  // Before it is known who reads.
   std::map<std::uint32_t, ReaderPointer> readers_;
+  std::map<std::uint32_t, Finished> finished_;
 };
 
 }  // namespace ivy

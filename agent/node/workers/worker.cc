@@ -185,6 +185,7 @@ std::unique_ptr<WorkerLaunch> Worker::prepare(const WorkerGroup& group, const Wo
   request.environment = environment_of_worker(group, spec);
   request.working_directory = group.working_directory;
   request.own_session = group.own_sessions;
+  request.limits = group.limits;
   request.cgroup_fd = context_.containment.cgroup_fd();
   request.cores = parse_core_list(spec.cores());
   if (spec.has_memory_node()) request.memory_node = static_cast<int>(spec.memory_node());
@@ -281,14 +282,16 @@ bool Worker::collect(const ExitCircumstances& circumstances) {
   if (ended_at_ns_ == 0) ended_at_ns_ = monotonic_ns();
   boost::system::error_code ignored;
   pidfd_.close(ignored);
+  const std::uint64_t input_taken = has_input_ ? context_.input.taken(rank_) : 0;
   if (has_input_) context_.input.close(rank_);
   enter(WorkerEvent::kExited);
-  report_exit(info, circumstances);
+  report_exit(info, circumstances, input_taken);
   context_.changed();
   return true;
 }
 
-void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances) {
+void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circumstances,
+                         std::uint64_t input_taken) {
   ExitStatus status = exit_status_from_wait(info.si_code, info.si_status);
   MpiEnd mpi;
   if (circumstances.judge_mpi) mpi = circumstances.judge_mpi(status);
@@ -304,6 +307,7 @@ void Worker::report_exit(const siginfo_t& info, const ExitCircumstances& circums
   exited->set_code(status.code);
   exited->set_signal(status.signal);
   exited->set_cause(mpi.cause);
+  exited->set_input_taken(input_taken);
   exited->set_mpi_absent(mpi.is_absent);
   exited->set_core_dumped(info.si_code == CLD_DUMPED);
   exited->set_after_stop(circumstances.stopping);

@@ -60,6 +60,7 @@ struct WorkerGroup {
   std::string log_directory;  // Empty where no files are written.
   bool python_hook = false;   // sitecustomize stands on its PYTHONPATH.
   bool own_sessions = false;  // Each worker has its own session.
+  std::optional<SpawnLimits> limits;
   // What stands in front of the program, which it becomes; empty: nothing (roles/mpi_exec.h).
   std::vector<std::string> mpi_exec;
   std::string node_program;  // ivy-node, which stands in front of an app's program as well.
@@ -169,7 +170,8 @@ class Worker {
   void enter(WorkerEvent event);
   void output_ended();
   void kill_group_of_failed();
-  void report_exit(const siginfo_t& info, const ExitCircumstances& circumstances);
+  void report_exit(const siginfo_t& info, const ExitCircumstances& circumstances,
+                   std::uint64_t input_taken);
   std::string read_error_file() const;
 
   WorkerContext& context_;
