@@ -255,8 +255,8 @@ ivy::Result<std::unique_ptr<ivy::NodeZero>> open_node_zero(boost::asio::io_conte
   const ivy::JoinKey key = IVY_TRY(ivy::join_key(options, request.caller));
   std::unique_ptr<ivy::NodeZero> nodes = IVY_TRY(ivy::NodeZero::open(loop, request, key, say_line));
   if (!key.is_secret && !options.quiet)
-    say_line("note: whoever reaches port " + std::to_string(options.join_port) +
-             " here may join as a node; --join-secret-file FILE on every node keeps others out");
+    say_line("warning: anyone who can reach port " + std::to_string(options.join_port) +
+             " can join this job; use the same --join-secret-file on every node");
   return nodes;
 }
 
@@ -609,7 +609,7 @@ int main(int argc, char** argv) {
     // While a job runs, run_to_the_end() has this care.
     Diagnostic diagnostic;
     diagnostic.id = "IVY-X001";
-    diagnostic.what = std::string("ivyrun itself has failed: ") + error.what();
+    diagnostic.what = std::string("internal error in ivyrun: ") + error.what();
     diagnostic.fix = "if memory and limits (ulimit -a) suffice, report this";
     std::fputs(ivy::render(diagnostic).c_str(), stderr);
     return ivy::kExitInternal;

@@ -172,7 +172,7 @@ std::string audit_line(const JobRecord& record, std::int64_t ended_at, std::stri
 std::string outcome_of(int exit_code) {
   switch (exit_code) {
     case kSupervisorWell:
-      return "every worker ended well";
+      return "all workers succeeded";
     case kSupervisorLeftovers:
       return "processes are left that cannot be ended";
     case kWardenFailed:

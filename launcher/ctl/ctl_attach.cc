@@ -65,7 +65,7 @@ int ctl_attach(const CtlOptions& options) {
     case FollowEnd::kShown:
     case FollowEnd::kNoFiles:
     case FollowEnd::kLauncherLost:
-      return ctl_complain({Code::kUnavailable, "the ivyrun of job " + id + " has gone away",
+      return ctl_complain({Code::kUnavailable, "the ivyrun of job " + id + " closed the connection",
                            "its hosts end what is left of the job"},
                           kExitHostLost);
   }

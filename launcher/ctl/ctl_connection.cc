@@ -144,7 +144,7 @@ Result<ctl::Reply> CtlConnection::receive(std::optional<milliseconds> patience) 
     std::array<char, 65536> buffer;
     const ssize_t count = read(socket_.get(), buffer.data(), buffer.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;
-    if (count <= 0) return Error{Code::kUnavailable, "the job's ivyrun has gone away"};
+    if (count <= 0) return Error{Code::kUnavailable, "the job's ivyrun closed the connection"};
     decoder_.feed(std::string_view(buffer.data(), static_cast<std::size_t>(count)));
   }
 }

@@ -65,7 +65,7 @@ Result<ctl::JobDescription> describe_job(const JobPlace& place);
 // NotFound: this job, of so many ranks, has none of those that are wanted.
 Result<void> check_ranks(const ShowRanks& wanted, std::uint32_t world_size);
 
-// "job 3f2a has ended: every rank ended well (exit code 0)"
+// "job 3f2a has ended: succeeded (exit code 0)"
 std::string ended_text(const EndedJob& ended);
 
 }  // namespace ivy

@@ -81,7 +81,7 @@ int ctl_logs(const CtlOptions& options) {
     case FollowEnd::kNoFiles:
       return ctl_complain({Code::kUnavailable, followed->trouble, {}});
     case FollowEnd::kLauncherLost:
-      return ctl_complain({Code::kUnavailable, "the job's ivyrun has gone away", {}});
+      return ctl_complain({Code::kUnavailable, "the job's ivyrun closed the connection", {}});
   }
   return kCtlFailed;
 }

@@ -336,9 +336,8 @@ void JobEvidence::look_again(const Answer& first) {
     // It works quietly: the next look is one limit away.
     if (has_moved(first.hosts, second.hosts)) return has_moved_now();
     was_said_ = true;
-    report("no rank has printed anything for " + std::to_string(limit_.count()) +
-               " s, and none has moved",
-           kStallPatience, [this] {
+    report("no output and no progress for " + std::to_string(limit_.count()) + " s", kStallPatience,
+           [this] {
              if (was_said_ && handlers_.is_running()) handlers_.stall_lasts();
            });
   });
@@ -361,7 +360,7 @@ void JobEvidence::report(const std::string& what, milliseconds patience,
     finding_ = answer.lines.empty() ? "" : answer.lines.front();
     std::string text = evidence_text(answer, StackDetail::kMain);
     if (!text.empty())
-      text = "ivyrun: warning: " + (what.empty() ? "" : what + "; ") + "where the ranks are:\n" +
+      text = "ivyrun: warning: " + (what.empty() ? "" : what + ". ") + "Where each rank is:\n" +
              indented(text) + "\n";
     if (!text.empty()) handlers_.say(text);
     done();
@@ -373,7 +372,7 @@ void JobEvidence::after_failure(std::function<void()> done) { wait_for_words(0, 
 void JobEvidence::wait_for_words(int pauses, std::function<void()> done) {
   const WatchdogAbort abort = handlers_.watchdog_abort();
   if (abort == WatchdogAbort::kYes)
-    return report("a collective's watchdog has ended a rank, which is a symptom",
+    return report("a collective's watchdog killed a rank, which is a symptom",
                   kAbortPatience - kTravel, std::move(done));
   if (abort == WatchdogAbort::kNo || pauses == kMaxWordsPauses) return done();
   abort_timer_.expires_after(kWordsPause);

@@ -194,7 +194,7 @@ void BringUp::greeted(std::size_t index, const HelloOk& hello) {
   if (host.facts || host.failure) return;
   const std::string& trouble = hello.facts().job_directory_error();
   if (!trouble.empty()) {
-    // The supervisor lives and is told to end; to the user this host did not come up.
+    // The supervisor lives and is told to end; to the user this host could not be reached.
     const std::string& directory = hello.facts().job_directory();
     // The job's own directory goes with the job: what is full is the place where all of them are.
     return failed(index, LinkDown{LinkFailure::kBootstrap, trouble,
@@ -297,7 +297,7 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
           : "try: ssh -o BatchMode=yes " + host.name() + " true, or allow more: --start-timeout";
   const RemoteText doing = host.wait.what.empty() ? host.doing : progress_of(host);
   const RemoteText cause =
-      doing.empty() ? RemoteText("no answer yet") : "no answer yet, still at: " + doing;
+      doing.empty() ? RemoteText("no answer yet") : "no answer yet, last step: " + doing;
   return LinkDown{LinkFailure::kUnreachable, cause, fix};
 }
 

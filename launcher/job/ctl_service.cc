@@ -153,7 +153,7 @@ Result<ctl::StoreDescription> CtlService::store_description() const {
 
 Result<void> CtlService::signal(int signal) {
   if (signal < 1 || signal >= NSIG)
-    return Error{Code::kInvalidArgument, "there is no signal " + std::to_string(signal)};
+    return Error{Code::kInvalidArgument, "unknown signal " + std::to_string(signal)};
   const JobState state = job_.phase.state();
   if (state != JobState::kRunning && state != JobState::kStopping) return no_workers(state);
   job_.signal_workers(signal);
@@ -164,7 +164,7 @@ Result<void> CtlService::stop(const ctl::StopJob& stop) {
   const JobState before = job_.phase.state();
   if (before == JobState::kDone) return {};
   if (!job_.hosts.have_sessions())
-    return Error{Code::kUnavailable, "this launcher is about to take the job over", "try again"};
+    return Error{Code::kUnavailable, "this launcher is still taking over the job", "try again"};
   if (stop.has_grace()) job_.requested_grace = milliseconds(stop.grace_ms());
   job_.end_because(LauncherReason::kInterrupted,
                    Diagnostic{.severity = Severity::kNote,

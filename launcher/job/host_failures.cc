@@ -166,7 +166,7 @@ std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std
     Diagnostic& diagnostic = diagnostics.emplace_back();
     diagnostic.id = "IVY-H003";
     diagnostic.what = std::to_string(group.names.size()) + " of " + std::to_string(total) +
-                      (total == 1 ? " host" : " hosts") + " did not come up" + circumstance;
+                      (total == 1 ? " host" : " hosts") + " could not be reached" + circumstance;
     diagnostic.where = names + ", " + step_of(group.down.failure);
     // For several hosts the first one's message stands as an example.
     diagnostic.cause = group.down.message.lines();

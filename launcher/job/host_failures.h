@@ -31,7 +31,8 @@ struct FailedHost {
 std::string step_of(LinkFailure failure);
 
 // One message for all hosts that failed in the same way, whatever their names and addresses are.
-// circumstance: "in time", "; --nnodes 2:4 needs 2", appended to "2 of 4 hosts did not come up".
+// circumstance: "in time", "; --nnodes 2:4 needs 2", appended to "2 of 4 hosts could not be
+// reached".
 std::vector<Diagnostic> host_failures(const std::vector<FailedHost>& failed, std::size_t total,
                                       const std::string& circumstance);
 

@@ -26,7 +26,8 @@ Diagnostic loss_text(const std::string& host, HostLoss loss, const RemoteText& m
     text.id = "IVY-R007";
     text.what = "the supervisor on host " + host + " was lost";
     text.fix =
-        "its workers were ended by its warden; the kernel log of the host may say who ended it";
+        "its workers have been killed; the kernel log of the host may say what killed the "
+        "supervisor";
     return text;
   }
   text.id = "IVY-R006";
@@ -34,9 +35,7 @@ Diagnostic loss_text(const std::string& host, HostLoss loss, const RemoteText& m
   text.fix =
       host + "'s workers stop by themselves when the lease expires; check the host and its network";
   // They may have ended well before the connection was lost.
-  if (!ranks.empty())
-    text.cause += "\nwhether " + std::string(ranks.size() == 1 ? "its rank " : "its ranks ") +
-                  folded_ranks(ranks) + " ended well, or at all, is not known";
+  if (!ranks.empty()) text.cause += "\nthe state of " + named_ranks(ranks) + " is unknown";
   return text;
 }
 
@@ -74,7 +73,7 @@ bool HostLosses::goes_on_without(std::size_t index, const std::vector<std::uint3
   if (job_.phase.state() != JobState::kRunning || job_.has_reason()) return false;
   if (!handlers_.goes_on_without(index, ranks, end)) return false;
   job_.unclean.push_back(end.diagnostic.what + ": " + message.line() +
-                         "; nobody knows whether its workers have ended");
+                         "; its workers may still run");
   job_.hosts[index].session->close();
   return true;
 }
@@ -83,12 +82,12 @@ void HostLosses::end_job(std::size_t index, LauncherEnd end, const RemoteText& m
   // Another reason is the cause; what is not known about this host has to be said all the same.
   if (job_.has_reason()) {
     job_.unclean.push_back(job_.hosts[index].name() + ": " + message.line() +
-                           "; nobody knows whether its workers have ended");
+                           "; its workers may still run");
     return;
   }
   if (job_.phase.state() != JobState::kDone) job_.say(end.diagnostic.what + ": " + message.line());
   if (job_.hosts.may_shrink())
-    end.diagnostic.cause += "\n" + job_.hosts.members_text() + ": less than are needed";
+    end.diagnostic.cause += "\n" + job_.hosts.members_text() + ": too few";
   job_.end_because(end.reason, end.diagnostic);
   // It was lost when it fell silent, not when the lease was over: what peers did in between
   // follows.
@@ -99,7 +98,7 @@ bool HostLosses::left(std::size_t index, const RemoteText& reason) {
   const HostRecord& host = job_.hosts[index];
   Diagnostic diagnostic;
   diagnostic.id = "IVY-R007";
-  diagnostic.what = "the supervisor on host " + host.name() + " ended the job";
+  diagnostic.what = "the supervisor on host " + host.name() + " stopped the job";
   diagnostic.where = host.name();
   diagnostic.cause = reason.lines();
   diagnostic.exit_code = kExitHostLost;
@@ -134,8 +133,8 @@ bool HostLosses::lose_member(std::size_t index, const LauncherEnd& end, const st
                   [](const WorkerRecord& worker) { return worker.end.status.success(); });
   if (all_ended_well) {
     // The work is done; only the proof is missing that nothing else is left there.
-    job_.unclean.push_back(cause +
-                           ", after its workers had ended; what they have started may live on");
+    job_.unclean.push_back(
+        cause + ", after its workers had exited; processes that they started may still run");
     job_.phase.check_end_later();
     return true;
   }
@@ -154,7 +153,7 @@ void HostLosses::take_as_reason() {
 
 void HostLosses::conclude() {
   for (const LostMember& lost : std::exchange(members_, {}))
-    job_.unclean.push_back(lost.cause + "; nobody knows whether its workers have ended");
+    job_.unclean.push_back(lost.cause + "; its workers may still run");
 }
 
 milliseconds HostLosses::pause_for(milliseconds usual) const {

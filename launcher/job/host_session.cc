@@ -229,7 +229,7 @@ void HostSession::carrier_lost(const LinkDown& down) {
     return lose(HostLoss::kSupervisor, down.message);
   state_ = State::kRedialing;
   carrier_lost_ns_ = monotonic_ns();
-  handlers_.progress("connection lost, dialling again");
+  handlers_.progress("connection lost, reconnecting");
   dial();
 }
 
@@ -276,7 +276,7 @@ void HostSession::tick() {
     if (silence_.is_over(now)) {
       const RemoteText why = last_failure_.empty() ? "" : " (" + last_failure_ + ")";
       const std::string silent = tenths_text(now - silence_.last_heard_ns());
-      return lose(HostLoss::kHost, "nothing was heard for " + silent + why);
+      return lose(HostLoss::kHost, "no answer for " + silent + why);
     }
     if (was_attached_ && state_ == State::kUp && silence_.wants_another_way(now, attach_sent_ns_))
       dial();

@@ -322,21 +322,21 @@ void Job::prepare_restart() {
 void Job::restart_is_late() {
   std::vector<std::string> awaited;
   if (store_.is_beginning())
-    awaited.push_back("the job's store on " + store_.host_name() + " has not begun the attempt");
+    awaited.push_back("the job's store on " + store_.host_name() + " has not started the attempt");
   for (const HostRecord& host : job_.hosts) {
     if (!host.is_planned()) continue;
     if (host.opens_store) awaited.push_back(bring_up_.awaited_store(host));
     if (!host.checked) awaited.push_back(bring_up_.awaited_check(host));
   }
   if (job_.screen.is_beginning())
-    awaited.push_back("the folder of --log-dir or --output does not answer");
+    awaited.push_back("the directory of --log-dir or --output does not respond");
   Diagnostic late;
   late.id = "IVY-R022";
   late.what =
       "attempt " + std::to_string(job_.generation + 2) + " could not start in " + "--start-timeout";
   late.where = store_.host_name();
   for (const std::string& one : awaited) late.cause += (late.cause.empty() ? "" : "\n") + one;
-  late.fix = "allow more: --start-timeout; the kernel log of the host may say what holds it up";
+  late.fix = "allow more time: --start-timeout; the kernel log of the host may name the cause";
   late.exit_code = kExitHostsNotUp;
   job_.refuse({std::move(late)}, LauncherReason::kHostsNotUp);
 }
@@ -520,15 +520,14 @@ void Job::on_report(std::size_t index, const Report& report) {
   for (const Leftover& leftover : report.leftovers())
     job_.unclean.push_back(host.name() + ": pid " + std::to_string(leftover.pid()) + " (" +
                            RemoteText(leftover.name()).line() +
-                           ") cannot be ended: " + RemoteText(leftover.state()).line() + " in " +
+                           ") cannot be killed: " + RemoteText(leftover.state()).line() + " in " +
                            RemoteText(leftover.waiting_in()).line());
   const auto is_listed = [&](const std::string& line) {
     return line.starts_with(host.name() + ": ");
   };
   if (!report.clean() && std::none_of(job_.unclean.begin(), job_.unclean.end(), is_listed))
-    job_.unclean.push_back(
-        host.name() +
-        ": its processes could not be read; nobody knows whether its workers have ended");
+    job_.unclean.push_back(host.name() +
+                           ": its processes could not be read; its workers may still run");
   if (!report.reason().empty() && losses_.left(index, report.reason())) return;
   check_end();
 }
@@ -574,7 +573,7 @@ void Job::interrupt(int signal) {
                               .exit_code = 128 + signal},
                    signal);
   if (ending_.awaits_only_output()) {
-    job_.say(called + ": the rest of the output is given up");
+    job_.say(called + ": dropping the rest of the output");
     return ending_.give_up_output();
   }
   // A kill that is under way for another reason is what the first one asks for.
@@ -583,9 +582,9 @@ void Job::interrupt(int signal) {
   const JobState state = job_.phase.state();
   if (state != JobState::kStopping && state != JobState::kKilling) return;
   if (!job_.was_started()) {
-    job_.say(called + ": " + job_.stopping_text() + "; again to leave at once");
+    job_.say(called + ": " + job_.stopping_text() + "; again to exit now");
   } else if (state == JobState::kKilling) {
-    job_.say(called + ": killing the workers; again to leave at once");
+    job_.say(called + ": killing the workers; again to exit now");
   } else if (before != JobState::kStopping) {
     const auto grace_s =
         std::chrono::duration_cast<std::chrono::seconds>(job_.grace(kGraceByRequest));
@@ -598,7 +597,7 @@ void Job::interrupt(int signal) {
 void Job::fail(const std::string& what) {
   ++failures_;
   const Diagnostic reason{.id = "IVY-X001",
-                          .what = "ivyrun itself has failed: " + what,
+                          .what = "internal error in ivyrun: " + what,
                           .fix =
                               "the job was ended in order; if memory and limits (ulimit -a) "
                               "suffice, report this",
@@ -625,8 +624,7 @@ void run_to_the_end(boost::asio::io_context& loop, Job& job) {
   }
   job.output().status_line("");
   // Our caller exits now: output that is only queued would be lost.
-  write_at_once("ivyrun: error[IVY-X001]: ivyrun itself fails again and again; leaving: " + *last +
-                "\n");
+  write_at_once("ivyrun: error[IVY-X001]: ivyrun keeps failing and exits: " + *last + "\n");
 }
 
 }  // namespace ivy

@@ -106,7 +106,7 @@ std::vector<EndedJob> find_ended_jobs() {
 }
 
 std::string how_it_ended(const EndedJob& end) {
-  const std::string text = end.cause.empty() ? "every rank ended well" : end.cause;
+  const std::string text = end.cause.empty() ? "succeeded" : end.cause;
   return text + " (exit code " + std::to_string(end.exit_code) + ")";
 }
 

@@ -29,7 +29,7 @@ std::vector<EndedJob> find_ended_jobs();
 // several ids begin so, or the prefix is empty.
 std::optional<EndedJob> find_ended_job(const std::string& prefix);
 
-// "every rank ended well (exit code 0)"
+// "succeeded (exit code 0)"
 std::string how_it_ended(const EndedJob& end);
 
 }  // namespace ivy

@@ -92,7 +92,7 @@ void JobEnding::hosts_did_not_stop() {
     HostRecord& host = job_.hosts[index];
     if (host.reported || host.lost) continue;
     host.session->close();
-    handlers_.host_did_not_stop(index, "it did not confirm that the job has ended");
+    handlers_.host_did_not_stop(index, "it did not confirm that the job has stopped");
   }
 }
 
@@ -185,7 +185,7 @@ void JobEnding::say_over(const Outcome& outcome) {
 void JobEnding::leave() {
   leaves_ = true;
   job_.concluded = true;
-  job_.say("leaving now; the workers' hosts end what is left within their lease");
+  job_.say("exiting now; each host stops its remaining processes when its lease expires");
   const Outcome outcome = say_summary();
   job_.hosts.close_sessions();
   job_.screen.output().limit_finish(JobScreen::kInterruptedDrain);
@@ -256,7 +256,7 @@ Outcome JobEnding::say_summary() {
   if (outcome.exit_code == 0 && !output.console_failure().empty()) {
     outcome.exit_code = kExitInternal;
     summary_ +=
-        "ivyrun: error[IVY-O003]: every rank ended well, but " + output.console_failure() + "\n";
+        "ivyrun: error[IVY-O003]: all ranks succeeded, but " + output.console_failure() + "\n";
   }
   inputs.ends = &ends;
   inputs.launcher_end = &job_.launcher_end;

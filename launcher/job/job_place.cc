@@ -85,7 +85,7 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
     place.lock_fd = lock_directory(place.path).release();
   }
   if (place.lock_fd < 0)
-    return Error{Code::kAlreadyExists, "a launcher of this job lives already: " + place.path};
+    return Error{Code::kAlreadyExists, "this job already has a launcher: " + place.path};
   unlink(place.socket().c_str());
   return place;
 }
@@ -99,8 +99,8 @@ Result<JobPlace> make_job_place(const std::string& job_id) {
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
   }
-  return Error{Code::kUnavailable, "no place for the job socket: " + reasons,
-               "make one of these places writable, or set XDG_RUNTIME_DIR"};
+  return Error{Code::kUnavailable, "no directory for the job socket: " + reasons,
+               "make one of these directories writable, or set XDG_RUNTIME_DIR"};
 }
 
 void remove_job_place(JobPlace& place) {

@@ -64,7 +64,7 @@ bool JobPlanner::plan_without_the_gone() {
   const JobPlan before = job_.plan;
   if (!plan()) return false;
   JobPlan& now = job_.plan;
-  job_.say("going on with " + job_.hosts.members_text());
+  job_.say("continuing with " + job_.hosts.members_text());
   job_.screen.note(plan_line(now));
   if (now.hosts.front().host_index != before.hosts.front().host_index) return true;
   now.master_address = before.master_address;
@@ -197,7 +197,7 @@ Result<std::vector<HostPlan>> JobPlanner::host_plans() {
                  "arguments and environment of the workers on " + planned.name + " take " +
                      std::to_string(bytes) + " bytes; the limit is " +
                      std::to_string(link::kMaxPayloadBytes),
-                 "pass less with -x and --env-file, or put it into a file"};
+                 "pass fewer or shorter variables and arguments, or use a file"};
   }
   is_new_ = false;
   return plans;

@@ -51,7 +51,7 @@ Result<ctl::JobRecord> read_job_record(const std::string& path) {
   const std::string bytes{std::istreambuf_iterator<char>(file), {}};
   ctl::JobRecord record;
   if (!record.ParseFromString(bytes) || record.job_id().empty())
-    return Error{Code::kDataLoss, path + " is not a record of a job"};
+    return Error{Code::kDataLoss, path + " is not a job record"};
   if (record.build() != build_name())
     return Error{Code::kFailedPrecondition,
                  "the job was started by build " + record.build() + ", this is build " +

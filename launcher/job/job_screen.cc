@@ -94,7 +94,7 @@ void JobScreen::await_reader() {
   reader_timer_.expires_after(kScreenPatience);
   reader_timer_.async_wait([this, has_files](const boost::system::error_code& error) {
     if (error || gives_up_) return;
-    note("every rank has ended; waiting for the reader of the output" +
+    note("all ranks have exited; waiting for the reader of the output" +
          std::string(has_files ? " and its files" : "") + " (Ctrl-C: without the rest)");
   });
 }

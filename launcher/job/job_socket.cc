@@ -214,7 +214,7 @@ void JobSocket::follow(const ClientPointer& client, const ctl::Follow& wanted) {
   if (followers() >= kMaxFollowers)
     return say(client, refused({Code::kResourceExhausted,
                                 std::to_string(kMaxFollowers) +
-                                    " clients follow this job already, and more are not admitted",
+                                    " clients already follow this job, which is the limit",
                                 "read the files of --log-dir instead"}));
   client->closes = false;
   client->follows = true;

@@ -54,7 +54,7 @@ std::string members_line(std::size_t here, std::size_t all, const std::string& r
 struct LostMember {
   std::size_t host = 0;  // Its number in the job.
   LauncherEnd end;       // What would be said if nothing else were to be said.
-  std::string cause;     // "host node03 was lost: nothing was heard for 10 s"
+  std::string cause;     // "host node03 was lost: no answer for 10 s"
 };
 std::string lost_text(const std::vector<LostMember>& lost);
 

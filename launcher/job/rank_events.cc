@@ -80,11 +80,11 @@ void RankEvents::end_stalled() {
   end.at_ns = monotonic_ns();
   end.diagnostic = {
       .id = "IVY-R021",
-      .what = "the job was stopped because its ranks had stalled (--on-stall stop)",
+      .what = "the job was stopped because its ranks made no progress (--on-stall stop)",
       .cause = evidence_.finding(),
-      .fix = "where they were, and whom they waited for, stands above; see docs/hangs.md",
+      .fix = "see the stall report above, and docs/hangs.md",
       .exit_code = kExitStalled};
-  job_.say("the ranks have stalled: " + job_.stopping_text() + " (--on-stall stop)");
+  job_.say("no progress: " + job_.stopping_text() + " (--on-stall stop)");
   job_.workers.attempt_ends(std::move(end));
   if (job_.options.max_restarts == 0) job_.take_attempt_end_as_reason();
   job_.phase.apply(JobEvent::kTimeUp);
@@ -240,7 +240,7 @@ void RankEvents::stalled(std::size_t index, const Stalled& stalled) {
 void RankEvents::say_stall(const std::string& what, const std::string& more) {
   news_.ask_operations([this, what, more](const std::string& operations) {
     if (job_.concluded) return;
-    std::string text = "warning: " + what + "; who waits for whom:";
+    std::string text = "warning: " + what + ". What each rank waits for:";
     if (!operations.empty()) text += "\n" + indented(operations);
     if (!more.empty()) text += "\n" + indented(more);
     job_.say(text);

@@ -82,7 +82,7 @@ bool RankLosses::goes_on_after(WorkerRecord& worker, bool is_preempted) {
     case FailureAction::kEndJob:
       if (!decision.why_not.empty())
         job_.say("rank " + std::to_string(worker.end.rank) +
-                 " has failed, and the job ends: " + decision.why_not);
+                 " failed, and the job stops: " + decision.why_not);
       forgo(worker);
       return false;
   }
@@ -94,7 +94,7 @@ bool RankLosses::lose(WorkerRecord& worker) {
   lines_.push_back("lost: " + cause(worker));
   const std::size_t left = job_.workers.running();
   job_.say("lost " + cause(worker) + "; the other " + counted(left, "worker") +
-           (left == 1 ? " goes" : " go") + " on (--on-failure shrink)");
+           (left == 1 ? " continues" : " continue") + " (--on-failure shrink)");
   forgo(worker);
   return true;
 }
@@ -114,10 +114,10 @@ bool RankLosses::replace(WorkerRecord& worker, milliseconds pause) {
   lines_.push_back("replaced: " + cause(worker));
   char seconds[32];
   std::snprintf(seconds, sizeof seconds, " in %.3g s", static_cast<double>(pause.count()) / 1e3);
-  job_.say("lost " + cause(worker) + "; it starts again alone" +
+  job_.say("lost " + cause(worker) + "; restarting only this rank" +
            (pause.count() > 0 ? seconds : "") + ", " +
            counted(job_.workers.running(), "other worker") +
-           (job_.workers.running() == 1 ? " goes" : " go") + " on (--on-failure replace, " +
+           (job_.workers.running() == 1 ? " continues" : " continue") + " (--on-failure replace, " +
            std::to_string(policy_.replacements()) + " of " +
            std::to_string(policy_.limits().max_replacements) + ")");
   job_.workers.starts_again(worker);
@@ -145,7 +145,7 @@ bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32
   const std::string what =
       end.diagnostic.what + (ranks.empty() ? "" : ", with " + named_ranks(ranks));
   if (decision.action != FailureAction::kGoOn) {
-    job_.say(what + ", and the job ends: " + decision.why_not);
+    job_.say(what + ", and the job stops: " + decision.why_not);
     return false;
   }
   for (const std::uint32_t rank : ranks) {
@@ -155,7 +155,7 @@ bool RankLosses::goes_on_without(std::size_t host, const std::vector<std::uint32
   }
   lines_.push_back("lost: " + what);
   job_.say(what + "; the other " + counted(job_.workers.running(), "worker") +
-           (job_.workers.running() == 1 ? " goes" : " go") + " on (--on-failure shrink)");
+           (job_.workers.running() == 1 ? " continues" : " continue") + " (--on-failure shrink)");
   return true;
 }
 

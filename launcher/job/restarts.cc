@@ -84,7 +84,7 @@ bool Restarts::decide(bool is_preempted) {
   say_failed(first != nullptr  ? cause_with_device(*first, job_)
              : facts.host_lost ? lost_text(losses_.members())
              : job_.workers.has_stalled()
-                 ? "its ranks had stalled (--on-stall stop)"
+                 ? "its ranks made no progress (--on-stall stop)"
                  : attempt_end->diagnostic.what + ": " + attempt_end->diagnostic.cause);
   return true;
 }
@@ -137,7 +137,7 @@ std::string Restarts::missing() const {
   if (hosts.may_shrink()) {
     const bool suffices =
         decide_members(hosts.members(), hosts.least_members(), true) == MemberDecision::kGoOn;
-    return suffices ? "" : hosts.members_text() + ": less than are needed";
+    return suffices ? "" : hosts.members_text() + ": too few";
   }
   for (const HostRecord& host : hosts)
     if (host.is_planned() && host.lost) return "host " + host.name() + " is gone";

@@ -56,7 +56,7 @@ std::optional<Diagnostic> JoinRoll::add(const JoiningNode& node) {
   const std::string who = node_text(node.rank, node.host) + " at " + node.address;
   if (node.rank < 0 || node.rank >= count_)
     return refusal("IVY-J002",
-                   who + " has no place in a job of " + std::to_string(count_) + " nodes", "",
+                   who + " is out of range for a job of " + std::to_string(count_) + " nodes", "",
                    "number the nodes from 0 to " + std::to_string(count_ - 1));
   const auto known = nodes_.find(node.rank);
   if (known != nodes_.end() && known->second.process != node.process)
@@ -64,7 +64,7 @@ std::optional<Diagnostic> JoinRoll::add(const JoiningNode& node) {
                    "two nodes were started with --node-rank " + std::to_string(node.rank),
                    known->second.host + (node.rank == 0 ? "" : " at " + known->second.address) +
                        "\n" + node.host + " at " + node.address,
-                   "give every node a rank of its own, such as --node-rank $SLURM_NODEID");
+                   "give every node a different rank, such as --node-rank $SLURM_NODEID");
   nodes_[node.rank] = node;
   return std::nullopt;
 }
@@ -94,7 +94,7 @@ Diagnostic nodes_missing(const JoinRoll& roll, const std::string& where, const s
   for (const auto& [rank, name] : roll.names())
     lines += (lines.empty() ? "here: " : ", ") + node_text(rank, name);
   return Diagnostic{.id = "IVY-J003",
-                    .what = roll.missing_text() + " did not come in --start-timeout",
+                    .what = roll.missing_text() + " did not join within --start-timeout",
                     .where = "node 0, listening on " + where,
                     .cause = lines,
                     .fix = "on each of them: " + how +

@@ -180,7 +180,7 @@ Awaitable<void> Joiner::reach() {
       if (output_) co_return give_up();  // Another program has its port by now.
       const Diagnostic why{
           .id = "IVY-J004",
-          .what = "what listens at " + head() + " does not take this node in",
+          .what = "the server at " + head() + " rejected this node",
           .cause = "TLS with our key fails: " + introduced.error().message,
           .fix =
               "the same --join-secret-file (or IVY_JOIN_SECRET) and --rdzv-id on every node;\n"
@@ -222,7 +222,7 @@ bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
   }
   if (std::chrono::nanoseconds(passed_ns) >= options_.start_timeout) {
     refuse(Diagnostic{.id = "IVY-J004",
-                      .what = "node 0 was not reached in --start-timeout",
+                      .what = "could not reach node 0 within --start-timeout",
                       .where = node_text(self_.rank, self_.host) + ", dialling " + head(),
                       .cause = why,
                       .fix = "start node 0 on that host: ivyrun --node-rank 0 ... with the same "
@@ -437,8 +437,8 @@ void Joiner::stream_ended() {
   if (node_ && node_->has_ended()) return give_up();
   say("ivyrun: " +
       (output_ ? "the connection to node 0 at " + head() + " has ended"
-               : "node 0 at " + head() + " has gone away") +
-      "; dialling it again\n");
+               : "node 0 at " + head() + " closed the connection") +
+      "; reconnecting\n");
   // Later: this may be a call of the coroutine that dialled.
   boost::asio::post(loop_, [this] { dial(); });
 }
@@ -449,7 +449,7 @@ void Joiner::give_up() {
   exit_code_ = kExitHostLost;
   say(render(Diagnostic{
       .id = "IVY-J005",
-      .what = "node 0 at " + head() + " has gone away",
+      .what = "node 0 at " + head() + " closed the connection",
       .where = node_text(self_.rank, self_.host),
       .fix = "what node 0 has printed may say why; the workers of this node are being ended\n"
              "start every node again",

@@ -61,7 +61,7 @@ std::string address_to_listen_on(const Options& options) {
 
 Diagnostic too_late(const std::string& node) {
   return {.id = "IVY-J004",
-          .what = node + " comes too late: the job has begun without it",
+          .what = node + " is too late: the job has started without it",
           .fix = "start it within node 0's --start-timeout, and every node once",
           .exit_code = kExitRefused};
 }
@@ -328,7 +328,7 @@ void NodeZero::leave(NodePlace node) {
   const bool was_awaited = gathered_ && !node->name.empty() && node->rank > 0;
   if (was_awaited) {
     roll_.leave(node->rank);
-    say_("warning: " + node->name + " has gone away again before all nodes were here");
+    say_("warning: " + node->name + " disconnected before all nodes had joined");
   }
   if (node->host >= 0 && !node->is_done) {
     await_return(node, kAbsenceLease);

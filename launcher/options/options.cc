@@ -291,7 +291,7 @@ void bind_lifecycle(Binder& binder, LifecycleOptions& options) {
   binder.parsed("stop-before-end", options.stop_before_end, parse_duration);
   binder.value("preempt-signal", [&](const std::string& text) -> Result<void> {
     const int signal = signal_number(text);
-    if (signal == 0) return usage_error("there is no signal \"" + text + "\"", "USR1, TERM, ...");
+    if (signal == 0) return usage_error("unknown signal \"" + text + "\"", "USR1, TERM, ...");
     if (signal == SIGKILL || signal == SIGSTOP)
       return usage_error(signal_name(signal) + " tells a process nothing that it could act on",
                          "USR1 or TERM");

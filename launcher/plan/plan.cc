@@ -140,8 +140,9 @@ void take_first(PlanContext& context, int workers, Offer& offer) {
   if (workers > total) {
     context.refuse(
         "IVY-P001",
-        "asked for " + std::to_string(workers) + " processes, hosts offer " +
-            std::to_string(total) + " (" + places_text(context, offer) + ")",
+        "-n " + std::to_string(workers) + " exceeds the " +
+            counted(static_cast<std::size_t>(total), "slot") + " of the hosts (" +
+            places_text(context, offer) + ")",
         "",
         {"",
          "-n " + std::to_string(total) + "\nor more hosts, or more slots for them (-H host:slots)" +
@@ -180,8 +181,10 @@ Offer place_workers(PlanContext& context) {
       for (const HostAnswer& answer : context.answers) names.push_back(answer.name);
       context.refuse(
           "IVY-P002",
-          "asked for " + counted(wanted, "host") + ", " + std::to_string(host_count) +
-              (host_count == 1 ? " is given (" : " are given (") + fold_host_names(names) + ")",
+          "--nnodes " + std::to_string(wanted) + " needs " + counted(wanted, "host") +
+              ", but only " + std::to_string(host_count) +
+              (host_count == 1 ? " is available (" : " are available (") + fold_host_names(names) +
+              ")",
           "",
           {"", more_hosts_advice(options, wanted) + "\n--nnodes " + std::to_string(host_count),
            kExitUsage});

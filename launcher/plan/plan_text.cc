@@ -107,7 +107,7 @@ std::string view_line(const PlannedHost& host, const HostFacts& facts) {
                      " of " + std::to_string(view.present()) + " visible";
   if (!view.mask().empty()) line += " (" + RemoteText(view.mask()).line() + ")";
   if (!view.source().empty()) line += "; known by " + RemoteText(view.source()).line();
-  if (host.sees_own) line += "; each worker sees its own alone";
+  if (host.sees_own) line += "; each worker sees only its own";
   line += "\n";
   for (const std::string& note : view.notes()) line += "  " + RemoteText(note).line() + "\n";
   return line;
@@ -141,9 +141,9 @@ std::string listening_lines(const Options& options, const JobPlan& plan) {
     out += " (MASTER_ADDR and MASTER_PORT: reserved on " + first +
            ", opened by rank 0's framework; nothing else listens)\n";
   } else {
-    out += " (the store on " + first + ", for torch: MASTER_ADDR and MASTER_PORT)\n";
+    out += " (the store on " + first + ": MASTER_ADDR and MASTER_PORT of torch)\n";
     if (plan.hosts.size() > 1 && plan.master_address != "127.0.0.1")
-      out += "         and 127.0.0.1, the same ports\n";
+      out += "         and the same ports on 127.0.0.1\n";
     out += "listens: " + with_port(plan.master_address, plan.store_port) +
            " (the store, for clients that know the job's token)\n";
   }
@@ -201,15 +201,15 @@ std::string plan_table(const Options& options, const JobPlan& plan,
     out += "restarts: at most " + std::to_string(options.max_restarts) +
            ", of all workers, on the same hosts with the same ranks\n";
   if (options.on_failure == OnFailure::kShrink)
-    out += "failures: the others go on without a worker that fails, while " +
+    out += "failures: the job continues without failed workers while " +
            std::to_string(options.min_workers) + (options.min_workers == 1 ? " is" : " are") +
            " left\n";
   if (options.on_failure == OnFailure::kReplace)
-    out += "failures: a worker that fails is started again alone, at most " +
+    out += "failures: a failed worker is restarted alone, at most " +
            std::to_string(options.max_replacements) + " times in all\n";
   if (options.min_nodes)
-    out += "hosts: goes on without those that are lost while " +
-           std::to_string(*options.min_nodes) + " are left, with ranks numbered anew\n";
+    out += "hosts: continues without lost hosts while " + std::to_string(*options.min_nodes) +
+           " are left, and renumbers the ranks\n";
   return out + command_lines(options, plan, answers);
 }
 

@@ -19,7 +19,7 @@ RestartDecision RestartPolicy::decide(const AttemptFacts& facts) {
   if (!facts.host_lost && (!facts.worker_failed || left <= 0)) return no_restart();
   if (facts.could_not_start)
     return no_restart("a worker could not be started, and trying again would not change that");
-  if (facts.has_leftovers) return no_restart("not everything of this attempt could be ended");
+  if (facts.has_leftovers) return no_restart("some processes of this attempt could not be killed");
   if (facts.lived >= limits_.quick) {
     quick_failures_ = 0;
   } else if (!facts.host_lost) {

@@ -116,7 +116,7 @@ void check_limits(const ExaminedHost& host, Findings& findings) {
   const bool locks = host.facts.accelerators() > 0 || has_fast_network(host.facts);
   if (locks && health.locked_limit() < kLittleLocked)
     findings.warn(
-        host, "memlock", "only " + limit_text(health.locked_limit()) + " may be locked",
+        host, "memlock", "only " + limit_text(health.locked_limit()) + " of memory may be locked",
         "\"* - memlock unlimited\" in /etc/security/limits.conf, or LimitMEMLOCK=infinity "
         "of ivy-agent.service or slurmd.service");
   if (health.files_limit() < kFewFiles)
@@ -143,10 +143,9 @@ void check_devices(const ExaminedHost& host, Findings& findings) {
 void check_cgroup(const ExaminedHost& host, Findings& findings) {
   const std::string& kept = host.facts.containment();
   if (!kept.starts_with("process tree")) return;
-  findings.warn(
-      host, "cgroup",
-      "no cgroup can be written; processes that leave the job are found by their variables",
-      "an ivy-agent there has one, or a login with Delegate=yes (docs/agents.md)");
+  findings.warn(host, "cgroup",
+                "no writable cgroup: stray processes are tracked by environment variable instead",
+                "an ivy-agent there has one, or a login with Delegate=yes (docs/agents.md)");
 }
 
 // What should be the same on all hosts.

@@ -132,7 +132,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-P039", "a script's first line names another program than Python (a warning)",
      "ivyrun runs `.py` files by the Python that it has chosen, not by their `#!` line",
      "`--no-python` runs the script by its first line; `--python PATH` chooses a Python", ""},
-    {"IVY-H003", "hosts did not come up",
+    {"IVY-H003", "hosts could not be reached",
      "a name without an address, no answer, an unknown host key, a refused login, or a program "
      "that could not be sent",
      "the message names step and cause of each host, and a command to try: where `ssh -o "
@@ -159,7 +159,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-J004", "torchrun mode: node 0 was not reached, or does not take this node in",
      "it has not been started, listens elsewhere, or has another `--rdzv-id` or secret",
      "check `--master-addr` and `--master-port`", "120, 122"},
-    {"IVY-J005", "torchrun mode: node 0 has gone away",
+    {"IVY-J005", "torchrun mode: node 0 closed the connection",
      "its ivyrun was killed, or the network broke", "see the output of node 0", "121"},
     {"IVY-R001", "a worker failed first, and the job was ended",
      "its exit code, signal, traceback and last words stand below the message",
@@ -222,7 +222,7 @@ constexpr MessageEntry kMessages[] = {
     {"IVY-R022", "the next attempt could not start in `--start-timeout`",
      "the job's store or a host did not answer; the message names it",
      "see that host's kernel log; a longer `--start-timeout`", "120"},
-    {"IVY-X001", "ivyrun itself has failed; the job was ended in order",
+    {"IVY-X001", "internal error in ivyrun; the job was stopped cleanly",
      "no memory or descriptors, or a fault of "
      "ivyrun's own",
      "`ulimit -a`; where the limits suffice, report it", "125"},

@@ -86,7 +86,7 @@ std::string evidence(const WorkerEnd& end) {
     const std::vector<std::string> lines = lines_of(traceback);
     std::size_t exception = lines.size() - 1;
     while (exception > 0 && lines[exception].starts_with(' ')) --exception;
-    return indented(lines, exception) + "    (the traceback stands above)\n";
+    return indented(lines, exception) + "    (see the traceback above)\n";
   }
   std::string text = evidence_block(end.stderr_tail);
   if (!file.message.empty() && end.stderr_tail.find(file.message) == std::string::npos)
@@ -341,13 +341,13 @@ std::string summary(const SummaryInputs& inputs) {
   for (const std::string& note : inputs.notes) text += "ivyrun: note: " + clean_line(note) + "\n";
   if (ended_well) {
     if (!inputs.attempts.empty())
-      text += "ivyrun: ended well at " + attempt_of(inputs.attempt, inputs) + "\n" +
+      text += "ivyrun: succeeded at " + attempt_of(inputs.attempt, inputs) + "\n" +
               attempts_block(inputs);
     if (!outcome.lost.empty())
-      text += "ivyrun: ended well without " + counted(outcome.lost.size(), "rank") + " of " +
+      text += "ivyrun: succeeded without " + counted(outcome.lost.size(), "rank") + " of " +
               std::to_string(inputs.world_size) + "\n";
     else if (!inputs.losses.empty())
-      text += "ivyrun: ended well; " + counted(inputs.losses.size(), "worker") +
+      text += "ivyrun: succeeded; " + counted(inputs.losses.size(), "worker") +
               (inputs.losses.size() == 1 ? " was" : " were") + " replaced\n";
     text += losses_block(inputs);
     return places.empty() ? text : text + "ivyrun: logs: " + places + "\n";

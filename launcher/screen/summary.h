@@ -27,7 +27,7 @@ struct SummaryInputs {
   std::string node_logs;  // The same on every host with workers (--log-to node); absolute.
   std::vector<std::string> complaints;
   std::vector<std::string> notes;    // Nothing went wrong, but the user should know.
-  std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be ended: D in nfs_wait".
+  std::vector<std::string> unclean;  // "node3: pid 12 (python3) cannot be killed: D in nfs_wait".
   std::string finding;               // JobEvidence::finding(), beside a watchdog's abort.
   std::vector<std::string> device_lines;  // device_lines(), beside the first cause.
   std::vector<FailedAttempt> attempts;

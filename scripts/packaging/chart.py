@@ -22,7 +22,7 @@ HEAD = """<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{heigh
 <text x="16" y="44" fill="#57606a">{method}</text>
 """
 TITLE = "Time to start and end a job: ivyrun beside other launchers"
-METHOD = "ivyrun's median ÷ the other's, in turn on one machine; shorter is quicker, the line is equal"
+METHOD = "Median time relative to each launcher (lower is faster; dashed line = equal)"
 
 
 def rows_of(text):

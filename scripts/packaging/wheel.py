@@ -16,7 +16,7 @@ LEFT_OUT = re.compile(r"^(share/doc/|lib/systemd/|lib/cmake/|lib/pkgconfig/|lib/
 METADATA = """Metadata-Version: 2.1
 Name: ivyrun
 Version: {version}
-Summary: One command starts one worker per accelerator on every host, and says who failed first and why
+Summary: Starts distributed jobs with one command, and reports which rank failed first and why
 License: Apache-2.0
 Requires-Python: >=3.9
 Classifier: Operating System :: POSIX :: Linux

@@ -51,7 +51,7 @@ TEST_F(AgentOpenTest, RunsAJobToItsEnd) {
   launcher.finish();
   EXPECT_TRUE(launcher.stream().status().ok());
   const std::string line = audit_of(launcher.job_id());
-  EXPECT_TRUE(has_outcome(line, "every worker ended well")) << line;
+  EXPECT_TRUE(has_outcome(line, "all workers succeeded")) << line;
   EXPECT_NE(line.find(" user=alice hosts=node1 command_sha256=5555"), std::string::npos) << line;
   EXPECT_EQ(list().jobs_size(), 0);
   EXPECT_EQ(status().back(), "0 jobs");
@@ -197,7 +197,7 @@ TEST_F(AgentOpenTest, JobsLiveThroughARestart) {
   EXPECT_EQ(launcher.output(0), expected);
   EXPECT_EQ(launcher.exited(0)->code(), 0);
   launcher.finish();
-  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "every worker ended well"));
+  EXPECT_TRUE(has_outcome(audit_of(launcher.job_id()), "all workers succeeded"));
 }
 
 TEST_F(AgentOpenTest, TheNextAgentTellsHowAJobEndedMeanwhile) {

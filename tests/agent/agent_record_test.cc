@@ -74,7 +74,7 @@ TEST(AuditLine, DoesWithoutADescription) {
 }
 
 TEST(Outcome, HasWordsForEveryCode) {
-  EXPECT_EQ(outcome_of(kSupervisorWell), "every worker ended well");
+  EXPECT_EQ(outcome_of(kSupervisorWell), "all workers succeeded");
   EXPECT_EQ(outcome_of(kSupervisorWorkerFailed), "a worker failed");
   EXPECT_EQ(outcome_of(128 + 9), "the supervisor was killed by SIGKILL");
   EXPECT_EQ(outcome_of(77), "the supervisor failed with 77");

@@ -329,7 +329,7 @@ def open_under_dying_agents(agents, times):
             # It died before its answer, and an agent that is not there fails the start at once; behind
             # the answer the launcher finds the next agent. A supervisor that it had started has no
             # workers and waits half a minute for a launcher; so long this test does not wait.
-            assert done.code == 120 and "did not come up" in done.own_text(), done
+            assert done.code == 120 and "could not be reached" in done.own_text(), done
             assert not agents.workers(2)
             outcomes["failed"] += 1
             for pid in agents.supervisors(2):

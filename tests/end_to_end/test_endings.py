@@ -70,7 +70,7 @@ def test_a_traceback_that_stands_just_above_is_not_repeated(local):
     assert done.code == 1, done
     assert done.err_text.count("Traceback (most recent call last)") == 1, done
     summary = done.own_text()
-    assert "    ValueError: the answer is not 41\n    (the traceback stands above)\n" in summary, done
+    assert "    ValueError: the answer is not 41\n    (see the traceback above)\n" in summary, done
 
 
 def test_a_victim_is_not_the_cause(local):

@@ -558,7 +558,7 @@ def test_a_job_that_has_ended_well_is_said_to(local, ctl):
     job, folder = detach(local, "-n", "1", *counting(3, code=0))
     wait_until(lambda: not ctl.jobs(), 20, "the job has ended")
     explained = ctl.run("why", job).out.decode()
-    assert "has ended: every rank ended well (exit code 0)" in explained and folder in explained, explained
+    assert "has ended: succeeded (exit code 0)" in explained and folder in explained, explained
 
 
 def test_the_files_of_a_job_that_ended_in_the_foreground_are_shown(local, ctl):

@@ -48,7 +48,7 @@ def test_the_others_go_on_without_a_killed_rank(local, hosts):
         let_go(local, "0000")
         done = job.finish()
     assert done.code == 0, done
-    assert "ivyrun: ended well without 1 rank of 4\n  lost: rank 2 (" in done.err_text, done
+    assert "ivyrun: succeeded without 1 rank of 4\n  lost: rank 2 (" in done.err_text, done
 
 
 def test_an_exit_code_counts_as_a_death_too_and_two_at_once_are_two(local):
@@ -66,7 +66,7 @@ def test_the_last_failure_ends_the_job_with_the_firsts_code(local):
     script = "sleep 0.$((RANK + 1)); exit $((10 + RANK))"
     done = local.run("-n", "3", "--on-failure", "shrink", "bash", "-c", script)
     assert done.code == 10, done
-    assert "rank 2 has failed, and the job ends: no other worker is left" in done.err_text, done
+    assert "rank 2 failed, and the job stops: no other worker is left" in done.err_text, done
     assert re.search(r"error\[IVY-R001\]: rank 0 failed first .* with exit 10", done.err_text), done
     assert "also:  rank 1 " in done.err_text and "exit code 10, from rank 0" in done.err_text, done
 
@@ -95,14 +95,14 @@ def test_a_killed_rank_is_started_again_alone(local, hosts):
         for number in (1, 2):
             os.kill(pids(job, 2, number)[-1], signal.SIGKILL)
             second = pids(job, 2, number + 1)[-1]
-            job.wait_for(rf"it starts again alone in \S+ s, 3 other workers go on \(--on-failure replace, {number} of 3\)")
+            job.wait_for(rf"restarting only this rank in \S+ s, 3 other workers continue \(--on-failure replace, {number} of 3\)")
         assert second != first[2]
         for rank in (0, 1, 3):
             os.kill(first[rank], 0)
         let_go(local, "0000")
         done = job.finish()
     assert done.code == 0, done
-    assert "ivyrun: ended well; 2 workers were replaced\n  replaced: rank 2 (" in done.err_text, done
+    assert "ivyrun: succeeded; 2 workers were replaced\n  replaced: rank 2 (" in done.err_text, done
     said = [re.sub(r"pid \d+ ", "", text) for text in done.texts_by_rank()[2]]
     assert said == [f"up 2 rejoin [{n}] count 0" for n in ("", "1", "2")], done
     assert all(len(done.texts_by_rank()[rank]) == 1 for rank in (0, 1, 3)), done
@@ -198,7 +198,7 @@ def test_ctrl_c_in_the_moment_of_a_replacement_leaves_nothing(local, pause):
                      env={"IVY_TEST_RESTART_PAUSE": pause}) as job:
         first = [pids(job, rank)[0] for rank in range(4)]
         os.kill(first[3], signal.SIGKILL)
-        job.wait_for(rb"it starts again alone")
+        job.wait_for(rb"restarting only this rank")
         job.signal(signal.SIGINT)
         done = job.finish()
     assert done.code == -signal.SIGINT or done.code == 130, done
@@ -210,7 +210,7 @@ def test_a_killed_launcher_in_the_pause_leaves_nothing(local):
                      env={"IVY_TEST_RESTART_PAUSE": "1s"}) as job:
         first = [pids(job, rank)[0] for rank in range(4)]
         os.kill(first[3], signal.SIGKILL)
-        job.wait_for(rb"it starts again alone")
+        job.wait_for(rb"restarting only this rank")
         job.signal(signal.SIGKILL)
         job.process.wait()
     local.wait_clean(10)
@@ -393,7 +393,7 @@ def test_by_ssh(hosts):
         job.wait_for(rb"the other 3 workers go on")
         let_go_on_hosts(user)
         done = job.finish()
-    assert done.code == 0 and "ended well without 1 rank of 4" in done.err_text, done
+    assert done.code == 0 and "succeeded without 1 rank of 4" in done.err_text, done
 
 
 @pytest.mark.parametrize("how", [pytest.param("cut", marks=pytest.mark.long), "supervisor"])
@@ -411,7 +411,7 @@ def test_a_lost_host_is_lost_with_its_ranks(hosts, how):
         done = job.finish()
         if how == "cut":
             hosts.bed.join(3)
-    assert done.code == 0 and "ended well without 2 ranks of 4\n  lost: " in done.err_text, done
+    assert done.code == 0 and "succeeded without 2 ranks of 4\n  lost: " in done.err_text, done
 
 
 @pytest.mark.parametrize("how, host", [("replace", 3), ("shrink", 2)], ids=["replace", "the-stores-host"])

@@ -60,7 +60,7 @@ def test_an_attempt_that_ends_well_ends_the_job_well(local, how, cause):
     done = local.run("-n", "2", "--max-restarts", "5", *fail_once(how), env=QUICKLY)
     assert done.code == 0, done
     assert len(attempts_said(done)) == 1 and cause in attempts_said(done)[0][2], done
-    assert "ivyrun: ended well at attempt 2 of 6" in done.err_text, done
+    assert "ivyrun: succeeded at attempt 2 of 6" in done.err_text, done
 
 
 def test_each_attempt_has_its_own_files(local):

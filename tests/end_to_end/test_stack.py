@@ -89,29 +89,29 @@ def test_a_shell_in_front_of_the_program(local):
 def test_a_stall_without_output_is_said_once(local):
     with local.start("--stall-timeout", "2", "-n", "3", PYTHON, local.script("hangs.py"),
                      "plain") as job:
-        job.wait_for(rb"none has moved; where the ranks are:\n(  .*\n)*?  rank 2 .*where_two_is",
+        job.wait_for(rb"no progress for \d+ s. Where each rank is:\n(  .*\n)*?  rank 2 .*where_two_is",
                      limit=20)
         time.sleep(seconds(4))
         finished = end(job)
-    assert finished.err_text.count("where the ranks are") == 1, finished
+    assert finished.err_text.count("Where each rank is") == 1, finished
     assert re.search(r"  ranks 0-1 \(host \S+\): main thread: where_others_are", finished.err_text)
 
 
 def test_what_a_look_makes_ranks_print_is_no_life(local):
     with local.start("--stall-timeout", "4", "-n", "2", PYTHON, local.script("hangs.py"), "echo") as job:
-        job.wait_for(rb"has printed anything for 4 s, and none has moved; where the ranks are:\n", limit=20)
+        job.wait_for(rb"no progress for 4 s. Where each rank is:\n", limit=20)
         time.sleep(seconds(6))
         finished = end(job)
     assert b"interrupted" in finished.out, "the look itself has made them print"
-    assert finished.err_text.count("where the ranks are") == 1, finished
+    assert finished.err_text.count("Where each rank is") == 1, finished
 
 
 def test_a_stalled_job_is_stopped_where_that_is_asked_for(local):
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--summary", "json", "-n", "3", PYTHON,
                      local.script("hangs.py"), "plain", limit=60)
     assert done.code == 123, done
-    assert re.search(r"none has moved; where the ranks are:\n(  .*\n)*?  rank 2 .*where_two_is", done.err_text), done
-    assert "the ranks have stalled: stopping 3 workers (--on-stall stop)\n" in done.err_text, done
+    assert re.search(r"no progress for \d+ s. Where each rank is:\n(  .*\n)*?  rank 2 .*where_two_is", done.err_text), done
+    assert "no progress: stopping 3 workers (--on-stall stop)\n" in done.err_text, done
     verdict = json.loads(done.err_text.splitlines()[-1])
     assert (verdict["reason"], verdict["origin"], verdict["stopped"]) == ("stalled", "launcher", [0, 1, 2]), verdict
     assert verdict["message"]["id"] == "IVY-R021", verdict
@@ -122,7 +122,7 @@ def test_an_operation_that_stalls_ends_the_job_whatever_others_print(local):
                            "while True:\n    print('alive', flush=True)\n    time.sleep(0.2)\n")
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "-n", "2", "--python", PYTHON, "waits.py", limit=60)
     assert done.code == 123 and b"alive" in done.out, done
-    assert re.search(r"an operation of rank 0 takes longer than --stall-timeout; who waits for whom:\n"
+    assert re.search(r"an operation of rank 0 takes longer than --stall-timeout. What each rank waits for:\n"
                      r"  rank 1 did not enter barrier", done.err_text), done
     assert "error[IVY-R021]" in done.err_text, done
 
@@ -141,7 +141,7 @@ def test_a_stalled_job_starts_again(local, hangs, code):
 
 def test_who_works_quietly_has_not_stalled(local):
     done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("hangs.py"), "quiet")
-    assert done.code == 0 and "where the ranks are" not in done.err_text, done
+    assert done.code == 0 and "Where each rank is" not in done.err_text, done
 
 
 @WITH_GDB
@@ -253,7 +253,7 @@ def test_flight_records_name_who_did_not_come(local):
         assert re.search(r"^  ranks 0-1 \(host \S+\): main thread: where_others_are \(.*\n(      .*\n)+"
                          r"  rank 2 \(host \S+, pid \d+\): main thread: where_two_is \(",
                          why.out.decode(), re.MULTILINE), why
-        job.wait_for(rb"where the ranks are:\n  rank 2 did not enter all_reduce #4", limit=20)
+        job.wait_for(rb"Where each rank is:\n  rank 2 did not enter all_reduce #4", limit=20)
         end(job)
 
 
@@ -291,7 +291,7 @@ def test_a_watchdogs_abort_is_a_symptom_beside_who_did_not_come(local, shell):
     done = local.run("-n", "3", *shell, PYTHON, local.script("hangs.py"), "abort", DUMPS)
     assert done.code == 134, done
     text = done.err_text
-    said = text.index("a collective's watchdog has ended a rank, which is a symptom")
+    said = text.index("a collective's watchdog killed a rank, which is a symptom")
     assert said < text.index("rank 0 failed first"), text
     # Before anybody was stopped: the others still were where they hung.
     assert re.search(r"rank 2 \(host \S+, pid \d+\): main thread: where_two_is", text), text
@@ -367,7 +367,7 @@ def test_a_detached_job_on_two_hosts(hosts):
         def log_text():
             # As that host sees its disks.
             return user.run_program("/bin/sh", "-c", "cat $(find logs -name ivyrun.log)").out.decode()
-        wait_until(lambda: "none has moved; where the ranks are:\n" in log_text(), 30, "its log")
+        wait_until(lambda: "Where each rank is:\n" in log_text(), 30, "its log")
     finally:
         stopped = user.run_program(IVYCTL, "stop", job, "--now")
     assert stopped.code == 0, stopped
@@ -444,7 +444,7 @@ def test_real_torch_says_who_did_not_enter_what(local):
         assert re.search(r"^  ranks 0-1,3 \(host \S+\): main thread: all_reduce \(torch/distributed/"
                          r".*\n(      .*\n)+  rank 2 \(host \S+, pid \d+\): main thread: <module> \(",
                          why, re.MULTILINE), why
-        job.wait_for(rb"none has moved; where the ranks are:\n  rank 2 did not enter all_reduce #4", limit=30)
+        job.wait_for(rb"no progress for \d+ s. Where each rank is:\n  rank 2 did not enter all_reduce #4", limit=30)
         # One that is stopped answers nobody, and nobody waits for it.
         victim = pids_of(job)[1]
         os.kill(victim, signal.SIGSTOP)

@@ -151,7 +151,7 @@ def at_a_restart(drill):
         drill.go_on()
         done = job.finish()
     assert done.code == 0, done
-    assert "ended well at attempt 2 of 2" in done.err_text, done
+    assert "succeeded at attempt 2 of 2" in done.err_text, done
 
 
 def at_a_replacement(drill):

@@ -240,7 +240,7 @@ def test_node_0_is_started_again_while_others_wait(local):
         with nodes.start(0, "-v", script) as first:
             first.wait_for("node 1 .* has joined")
             first.signal(signal.SIGKILL)
-        second.wait_for("dialling it again")
+        second.wait_for("reconnecting")
         with nodes.start(0, script) as first, nodes.start(2, script) as third:
             everybody([run.finish() for run in (first, second, third)], 0)
 
@@ -288,7 +288,7 @@ def test_a_job_of_min_to_max_goes_on_without_a_killed_node(local):
             run.wait_for("count 1", count=2)
         runs[2].signal(signal.SIGKILL)
         for run in runs[:2]:
-            run.wait_for("going on with 2 of 3 hosts")
+            run.wait_for("continuing with 2 of 3 hosts")
             run.wait_for("count 1", count=4)
         local.file("stop")
         everybody([run.finish() for run in runs[:2]], 0)
@@ -298,7 +298,7 @@ def test_node_0_is_killed(local, two):
     with two.all(*sequence(local)) as runs:
         runs[1].wait_for("count 1", count=2)
         runs[0].signal(signal.SIGKILL)
-        everybody([runs[1].finish()], 121, "IVY-J005", "has gone away", "start every node again")
+        everybody([runs[1].finish()], 121, "IVY-J005", "closed the connection", "start every node again")
         local.wait_clean(15)
 
 
@@ -376,7 +376,7 @@ def test_a_node_whose_connection_breaks_dials_again(local, cut):
             cutter.cut(number)
         done = [head.finish(), other.finish()]
     everybody(done, 0)
-    assert done[1].own_text().count("has ended; dialling it again") == 3, done[1]
+    assert done[1].own_text().count("has ended; reconnecting") == 3, done[1]
     for one in done:
         for lines in one.texts_by_rank().values():
             assert [line.split()[1] for line in lines] == [str(number) for number in range(400)]
@@ -387,7 +387,7 @@ def test_an_interrupt_is_one_also_on_another_connection(local, cut):
     with cut(*sequence(local)) as (head, other, cutter):
         other.wait_for("count 1", count=2)
         cutter.cut(0)
-        other.wait_for("dialling it again")
+        other.wait_for("reconnecting")
         other.signal(signal.SIGTERM)
         done = [head.finish(), other.finish()]
         assert done[0].code in (143, -signal.SIGTERM) and "IVY-R003" in done[0].own_text(), done
@@ -411,7 +411,7 @@ def test_a_node_that_leaves_before_all_are_here(local):
             first.wait_for("node 1 .* has joined")
             second.signal(signal.SIGTERM)
             assert second.finish().code == 143
-        first.wait_for("has gone away again")
+        first.wait_for("disconnected before all nodes had joined")
         with nodes.start(1, script) as second, nodes.start(2, script) as third:
             everybody([run.finish() for run in (first, second, third)], 0)
 

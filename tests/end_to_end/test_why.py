@@ -47,7 +47,7 @@ def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
     with local.start("--stall-timeout", "1", "-n", "2", *SAY_JOB, PYTHON,
                      local.script("torch_waits.py")) as job:
         job.wait_for(rb"both are there", limit=TORCH_LIMIT, count=2)
-        job.wait_for(rb"who waits for whom:\n.*unique-id", limit=20)
+        job.wait_for(rb"What each rank waits for:\n.*unique-id", limit=20)
         # Debian's torch does not tell its process: a client is an address.
         line = (r"key '\S*unique-id-of-rank-1': a client at 127\.0\.0\.1:\d+ has waited for \S+ s; "
                 r"not waiting for it: a client at 127\.0\.0\.1:\d+ \(silent for \S+ s, "
@@ -64,7 +64,7 @@ def test_clients_that_tell_their_process_are_ranks(local):
     with local.start("--stall-timeout", "1", "--fake-hosts", "2", *SAY_JOB, PYTHON,
                      local.script("ping_waits.py")) as job:
         job.wait_for(rb"asked, pid", count=2)
-        job.wait_for(rb"who waits for whom:\n", limit=20)
+        job.wait_for(rb"What each rank waits for:\n", limit=20)
         line = (r"key 'late': rank 0 \(host \S+, pid \d+\) has waited for \S+ s; not waiting for "
                 r"it: rank 1 \(host \S+, pid \d+\) \(silent for \S+ s, last: set early\)")
         done = why(local, job, "late")
@@ -88,7 +88,7 @@ def test_a_detached_job_writes_its_stall_into_its_log(local):
                     return file.read()
         return ""
     try:
-        wait_until(lambda: re.search(r"who waits for whom:\n  key 'late': rank 0 ", log_text()), 20,
+        wait_until(lambda: re.search(r"What each rank waits for:\n  key 'late': rank 0 ", log_text()), 20,
                    "the stall is in ivyrun.log")
     finally:
         stopped = local.run_program(IVYCTL, "stop", job, "--now")
@@ -99,7 +99,7 @@ def test_a_short_wait_after_a_long_silence_is_no_stall(local):
     done = local.run("--stall-timeout", "2", "-n", "2", PYTHON, local.script("ping_waits.py"),
                      "brief")
     assert done.code == 0 and b"answered" in done.out, done
-    assert "who waits for whom" not in done.err_text, done
+    assert "What each rank waits for" not in done.err_text, done
 
 
 def test_names_who_is_not_connected(local):

@@ -181,7 +181,7 @@ def test_another_rank_than_the_jobs_is_noted(local, python):
     done = run(local, python, "jax_arguments.py", "--fake-hosts", "2",
                arguments=["address=127.0.0.1:4${RANK}711", "num_processes=1", "process_id=0"])
     assert done.code == 0, done
-    assert "this is rank" in done.err_text and done.err.count(b"is told process_id=0, num_processes=1") == 1, done
+    assert "this is rank" in done.err_text and done.err.count(b"was called with process_id=0, num_processes=1") == 1, done
 
 
 def test_a_python_without_jax_is_named(local):

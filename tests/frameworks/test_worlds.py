@@ -156,7 +156,7 @@ def test_a_rank_that_never_calls_torchs_init_is_named(local, torch, late):
 def test_another_rank_than_the_jobs_that_torch_is_told_is_noted(local, torch):
     done = local.run("--fake-hosts", "2", *torch, script(local, "torch_world.py"), "other",
                      os.path.join(local.directory, "meeting"), limit=120)
-    assert done.code == 0 and done.err.count(b"is told rank=0, world_size=1, and this is rank") == 1, done
+    assert done.code == 0 and done.err.count(b"was called with rank=0, world_size=1, but this is rank") == 1, done
 
 
 @pytest.mark.long

@@ -60,7 +60,8 @@ std::vector<std::string> complaints(const std::string& host, const std::string& 
 TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
   MasterPlace with_store = kMaster;
   with_store.has_store = true;
-  const std::string note = "ivyrun: note: MASTER_PORT is 12355 here, and the job's is 29500: ...\n";
+  const std::string note =
+      "ivyrun: note: the script sets MASTER_PORT=12355 (ivyrun chose 29500); ...\n";
   for (const std::string& text :
        {std::string("Timed out after 5 seconds waiting for clients. 1/2 clients joined."),
         note + "RuntimeError: Socket Timeout"}) {

@@ -54,10 +54,10 @@ TEST(HostFailuresTest, NamesHostsThatFailAlikeInOneMessage) {
                      refused("node09", "fd77::9")},
                     4, " in time");
   ASSERT_EQ(said.size(), 2u);
-  EXPECT_EQ(said[0].what, "2 of 4 hosts did not come up in time");
+  EXPECT_EQ(said[0].what, "2 of 4 hosts could not be reached in time");
   EXPECT_EQ(said[0].where, "node[07,09], connecting");
   EXPECT_EQ(said[0].cause, "node07 (10.0.0.7): Connection refused");
-  EXPECT_EQ(said[1].what, "1 of 4 hosts did not come up in time");
+  EXPECT_EQ(said[1].what, "1 of 4 hosts could not be reached in time");
   EXPECT_EQ(said[1].where, "node08, logging in");
   EXPECT_EQ(said[1].exit_code, kExitHostsNotUp);
 }

@@ -405,7 +405,8 @@ TEST(OptionsTest, TheEndOfASlurmJob) {
   EXPECT_EQ(all.preempt_signal, SIGUSR1);
   EXPECT_TRUE(all.requeue);
   EXPECT_EQ(options_of({"--preempt_signal=usr2", "x"}).preempt_signal, SIGUSR2);
-  EXPECT_TRUE(contains(error_of({"--preempt-signal", "LOUD", "x"}).message, "no signal \"LOUD\""));
+  EXPECT_TRUE(
+      contains(error_of({"--preempt-signal", "LOUD", "x"}).message, "unknown signal \"LOUD\""));
   EXPECT_TRUE(contains(error_of({"--preempt-signal", "KILL", "x"}).fix, "USR1"));
   EXPECT_TRUE(contains(error_of({"--stop-before-end", "soon", "x"}).message, "--stop-before-end"));
 }

@@ -211,7 +211,7 @@ TEST(PlanTest, MoreThanThereIsShowsTheArithmetic) {
   paper.hosts("node01:8,node02:8");
   paper.options.num_proc = 20;
   const Diagnostic refusal = paper.refusal();
-  EXPECT_EQ(refusal.what, "asked for 20 processes, hosts offer 16 (node01:8 node02:8)");
+  EXPECT_EQ(refusal.what, "-n 20 exceeds the 16 slots of the hosts (node01:8 node02:8)");
   EXPECT_EQ(refusal.fix.substr(0, 5), "-n 16");
   EXPECT_EQ(refusal.exit_code, kExitUsage);
 }
@@ -225,7 +225,7 @@ TEST(PlanTest, NnodesTakesTheFirstHosts) {
   EXPECT_EQ(paper.placed(), "a:2 b:1");
   paper.options.num_proc.reset();
   paper.options.num_nodes = 4;
-  EXPECT_EQ(paper.refusal().what, "asked for 4 hosts, 3 are given (a,b,c)");
+  EXPECT_EQ(paper.refusal().what, "--nnodes 4 needs 4 hosts, but only 3 are available (a,b,c)");
 }
 
 // --nnodes MIN:MAX: ranks are numbered over the hosts that are here, in their order, and each has
@@ -250,7 +250,7 @@ TEST(PlanTest, HostsThatTakeNoPartHaveNoRanks) {
   EXPECT_EQ(plan.hosts[1].workers.front().rank, 2);
 
   EXPECT_NE(plan_table(paper.options, plan, paper.answers)
-                .find("hosts: goes on without those that are lost while 2 are left"),
+                .find("hosts: continues without lost hosts while 2 are left"),
             std::string::npos);
 
   Paper fakes;

@@ -70,7 +70,7 @@ TEST_F(SummaryTest, NamesTheCauseOfEachAttempt) {
       << failed;
   EXPECT_EQ(failed.find('\x1b'), std::string::npos);
   ends.front().status.code = 0;
-  EXPECT_TRUE(text().starts_with("ivyrun: ended well at attempt 3 of 21\n  attempt 1 of 21: "));
+  EXPECT_TRUE(text().starts_with("ivyrun: succeeded at attempt 3 of 21\n  attempt 1 of 21: "));
   quiet = true;
   EXPECT_EQ(text(), "");
 }
@@ -128,10 +128,10 @@ TEST_F(SummaryTest, SaysNothingWhenEveryRankEndedWell) {
 TEST_F(SummaryTest, ComplainsEvenWhenEveryRankEndedWell) {
   add(0, 0);
   complaints = {"12 lines of rank 0 not shown"};
-  unclean = {"node3: pid 12 (python3) cannot be ended: D in nfs_wait"};
+  unclean = {"node3: pid 12 (python3) cannot be killed: D in nfs_wait"};
   EXPECT_EQ(text(),
             "ivyrun: warning: 12 lines of rank 0 not shown\n"
-            "ivyrun: warning: node3: pid 12 (python3) cannot be ended: D in nfs_wait\n");
+            "ivyrun: warning: node3: pid 12 (python3) cannot be killed: D in nfs_wait\n");
 }
 
 TEST_F(SummaryTest, ShowsTheFirstCauseWithItsTraceback) {
@@ -158,7 +158,7 @@ TEST_F(SummaryTest, RepeatsNoTracebackThatStandsJustAbove) {
       "Traceback (most recent call last):\n  File \"t.py\", line 1\nValueError: no\n  more\n";
   end.is_just_shown = true;
   const std::string said = text();
-  EXPECT_NE(said.find("    ValueError: no\n      more\n    (the traceback stands above)\n"),
+  EXPECT_NE(said.find("    ValueError: no\n      more\n    (see the traceback above)\n"),
             std::string::npos)
       << said;
   EXPECT_EQ(said.find("Traceback"), std::string::npos) << said;

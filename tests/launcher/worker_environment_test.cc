@@ -418,13 +418,13 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
     const std::size_t at = text->find("\n  " + begin);
     return at == std::string::npos ? "" : text->substr(at, text->find('\n', at + 1) - at);
   };
-  EXPECT_NE(line_of("RANK=0 ").find("its place in the order of hosts"), std::string::npos) << *text;
+  EXPECT_NE(line_of("RANK=0 ").find("index in host order"), std::string::npos) << *text;
   EXPECT_NE(line_of("HF_TOKEN=(hidden) ").find("passed on from this shell"), std::string::npos);
   EXPECT_NE(line_of("MODE=fast ").find("-x"), std::string::npos);
   EXPECT_NE(line_of("https_proxy=(hidden) ").find("-x"), std::string::npos) << *text;
   EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("cores by workers"), std::string::npos) << *text;
   EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
-  EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in all"), std::string::npos);
+  EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in total"), std::string::npos);
   EXPECT_NE(line_of("NCCL_RAS_ADDR=127.").find("a loopback address for each job"),
             std::string::npos);
   EXPECT_NE(line_of("NCCL_PROFILER_PLUGIN=... ").find("set on the host, because"),

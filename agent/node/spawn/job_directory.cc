@@ -150,7 +150,7 @@ Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
   }
   return Error{Code::kUnavailable, "no place for the job's directory: " + reasons,
-               "make one of these places writable, or set XDG_RUNTIME_DIR"};
+               "make one of these directories writable, or set XDG_RUNTIME_DIR"};
 }
 
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host) {

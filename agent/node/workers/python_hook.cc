@@ -127,8 +127,8 @@ class _Rendezvous(_AfterImport):
             flag = None if is_ours else os.environ.pop("TORCHELASTIC_USE_AGENT_STORE", None)
             if flag is not None and (rest[0] if rest else named.get("rank")) == 0:
                 sys.stderr.write(
-                    "ivyrun: note: MASTER_PORT is %s here, and the job's is %s: rank 0 serves there, and "
-                    "all must look there\n" % (port, get("IVY_MASTER_PORT")))
+                    "ivyrun: note: the script sets MASTER_PORT=%s (ivyrun chose %s); every rank must use the "
+                    "same value\n" % (port, get("IVY_MASTER_PORT")))
             try:
                 store = create(hostname, port, *rest, **named)
             finally:

@@ -273,9 +273,9 @@ class _JaxMeeting:
         if any(word is not None and word != ours
                for word, ours in zip(said, [self.rank, self.size])):
             self.say("differs", (
-                "note: jax.distributed.initialize() is told process_id=%s, num_processes=%s, and "
-                "this is rank %s of %d\n"
-                "  fix:   leave both out, unless a world of some ranks is meant" % (
+                "note: jax.distributed.initialize() was called with process_id=%s, num_processes=%s, "
+                "but this is rank %s of %d\n"
+                "  fix:   remove both arguments; ignore this if you want a subgroup" % (
                     said[0], said[1], self.named(self.rank), self.size)))
             return False
         return arguments.get("coordinator_address") in (None, self.coordinator)

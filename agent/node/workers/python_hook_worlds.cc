@@ -159,9 +159,9 @@ def _is_torch_told_the_same(meeting, arguments):
     is_same = (rank, size) == (meeting.rank, meeting.size)
     if not is_same and (rank, size) != (-1, -1) and os.getpid() == _WORKER:
         meeting.say("differs-torch", (
-            "note: torch.distributed.init_process_group() is told rank=%d, world_size=%d, and this is rank %s of %d\n"
-            "  fix:   leave both out and keep RANK and WORLD_SIZE, unless a world of some ranks is meant" % (
-                rank, size, meeting.named(meeting.rank), meeting.size)))
+            "note: init_process_group() was called with rank=%d, world_size=%d, but this is rank %s of %d\n"
+            "  fix:   remove both arguments so that torch reads RANK and WORLD_SIZE; ignore this if you want a subgroup"
+            % (rank, size, meeting.named(meeting.rank), meeting.size)))
     return is_same
 
 

@@ -20,7 +20,7 @@ void JoinedHosts::lose(const std::string& host) {
   gone_.insert(host);
   StepHost* const known = hosts_.find(host);
   if (known == nullptr) return;
-  hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun has gone away",
+  hosts_.lose(*known, LinkDown{LinkFailure::kNoSuchJob, "its ivyrun closed the connection",
                                "what " + host + " has printed may say why"});
 }
 

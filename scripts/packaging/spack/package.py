@@ -4,7 +4,7 @@ from spack.package import *
 
 
 class Ivyrun(Package):
-    """One command starts one worker per accelerator on every host, and says who failed first and why."""
+    """Starts distributed jobs with one command, and reports which rank failed first and why."""
 
     url = "file://@TARBALL@"
     license("Apache-2.0")
