@@ -502,6 +502,10 @@ int run(ivy::JobRequest request, const std::optional<ivy::Allocation>& allocatio
   if (const ivy::Result<void> fits = fits_slurm(options); !fits.ok()) return complain(fits.error());
   if (const ivy::Result<void> allowed = ivy::keep_to_policy(options); !allowed.ok())
     return complain(allowed.error());
+  if (ivy::program_directory().empty() && access("/proc/self/exe", F_OK) != 0)
+    return complain(ivy::Error{ivy::Code::kNotFound,
+                               "/proc is not mounted: ivyrun cannot find ivy-node without it",
+                               "mount -t proc proc /proc"});
   if (access(request.node.path.c_str(), X_OK) != 0)
     return complain(ivy::Error{ivy::Code::kNotFound,
                                "ivy-node is not beside ivyrun: " + request.node.path,

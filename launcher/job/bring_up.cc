@@ -260,8 +260,8 @@ void BringUp::time_is_up() {
   for (std::size_t index = 0; index < all.size(); ++index) {
     const HostRecord& host = job_.hosts[index];
     if (!is_late(host)) continue;
-    const RemoteText late =
-        is_connecting ? "still at: " + progress_of(host) : RemoteText("did not check its way");
+    const RemoteText late = is_connecting ? "still at: " + progress_of(host)
+                                          : RemoteText("did not check whether it can reach");
     job_.hosts.let_go(index, "", late + " in --start-timeout");
   }
   if (is_connecting) return check_greeted();
@@ -302,12 +302,12 @@ LinkDown BringUp::failure_of(const HostRecord& host) const {
 }
 
 std::string BringUp::awaited_store(const HostRecord& host) const {
-  return "its store has not answered whether it listens on " + job_.plan.master_address + " (" +
+  return "its store has not confirmed that it listens on " + job_.plan.master_address + " (" +
          host.name() + ")";
 }
 
 std::string BringUp::awaited_check(const HostRecord& host) const {
-  return host.name() + " has not answered whether it reaches " + job_.plan.hosts.front().name +
+  return host.name() + " has not reported whether it can reach " + job_.plan.hosts.front().name +
          " at " + job_.plan.master_address;
 }
 
@@ -316,7 +316,7 @@ Diagnostic BringUp::name_was_not_found(const std::string& when) const {
   late.id = "IVY-H003";
   late.what = "the address of " + job_.options.master_addr + " was not found" + when;
   late.where = "--master-addr";
-  late.cause = "this machine's name service has not answered";
+  late.cause = "the name service of this machine does not respond";
   late.fix = "--master-addr with a numeric address, or allow more: --start-timeout";
   late.exit_code = kExitHostsNotUp;
   return late;
@@ -390,7 +390,7 @@ void BringUp::cannot_reach(std::size_t index, const RemoteText& error) {
   diagnostic.id = "IVY-H010";
   diagnostic.what =
       "host " + name + " cannot reach " + target + " port " + std::to_string(job_.plan.master_port);
-  diagnostic.where = name + ", checking the address that workers will be given";
+  diagnostic.where = name + ", checking the workers' rendezvous address";
   diagnostic.cause = error.lines();
   diagnostic.fix =
       "open the firewall between them, or name ports with --port-range A-B,\n"

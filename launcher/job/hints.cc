@@ -96,7 +96,8 @@ bool served_in_vain(const WorkerEnd& end) {
   const auto says = [&](const char* words) {
     return end.stderr_tail.find(words) != std::string::npos;
   };
-  return waited_for_peers(end) || (says("ivyrun: note: MASTER_PORT is ") && says("Socket Timeout"));
+  return waited_for_peers(end) ||
+         (says("ivyrun: note: the script sets MASTER_PORT=") && says("Socket Timeout"));
 }
 
 // True if rank 0 was running when the peer gave up on it.
@@ -131,8 +132,8 @@ std::optional<Diagnostic> own_store_hint(const WorkerEnd& end, const MasterPlace
     return std::nullopt;
   Diagnostic hint = hint_of(end, master);
   hint.what = "rank " + std::to_string(end.rank) +
-              (served ? " served a store of its own, and others did not come there"
-                      : " looked for the store at a place of its own") +
+              (served ? " started its own store, and no other rank connected to it"
+                      : " looked for the store at a different address") +
               ": the script seems to overwrite MASTER_PORT";
   return hint;
 }
@@ -164,10 +165,11 @@ std::optional<Diagnostic> overwritten_master_address(const std::vector<WorkerEnd
       case Target::kGivenPlace: {
         if (rank_0 == ends.end() || !outlived(*rank_0, end)) continue;
         Diagnostic hint = hint_of(end, master);
-        hint.what = rank +
-                    " found nobody there while rank 0 was running: the script of rank 0 seems to "
-                    "overwrite MASTER_ADDR or MASTER_PORT";
-        hint.cause = "or rank 0 came there only after " + rank + " had given up";
+        hint.what =
+            rank +
+            " found no server there while rank 0 was running: the script of rank 0 seems to "
+            "overwrite MASTER_ADDR or MASTER_PORT";
+        hint.cause = "or rank 0 started its server only after " + rank + " had given up";
         return hint;
       }
     }

@@ -599,7 +599,7 @@ void Job::fail(const std::string& what) {
   const Diagnostic reason{.id = "IVY-X001",
                           .what = "internal error in ivyrun: " + what,
                           .fix =
-                              "the job was ended in order; if memory and limits (ulimit -a) "
+                              "the job was stopped cleanly; if memory and limits (ulimit -a) "
                               "suffice, report this",
                           .exit_code = kExitInternal};
   job_.end_because(LauncherReason::kInternal, reason);

@@ -11,7 +11,7 @@
 namespace ivy {
 namespace {
 
-constexpr const char* kServed = "docs/mpi.md says which programs are served, and how";
+constexpr const char* kServed = "see docs/mpi.md for the programs that are supported";
 constexpr const char* kSameEverywhere =
     "install one version of one MPI on every host, or use a shared directory (docs/mpi.md)";
 
@@ -84,7 +84,7 @@ void MpiWorld::warn_of_two(std::size_t index, const MpiJoined& joined) {
   job_.screen.say(render(Diagnostic{
       .severity = Severity::kWarning,
       .id = "IVY-P025",
-      .what = "rank " + std::to_string(joined.rank()) + " has loaded two MPIs: " + both,
+      .what = "rank " + std::to_string(joined.rank()) + " loaded two MPI libraries: " + both,
       .where = job_.hosts[index].name(),
       .fix = "build everything that the program uses with one of them: ldd shows which library "
              "needs the other"}));
@@ -138,12 +138,13 @@ void MpiWorld::warn_of_absent() {
 void MpiWorld::fail(const std::string& where, const std::string& cause, const std::string& fix,
                     int exit_code) {
   if (job_.concluded) return;
-  job_.end_because(LauncherReason::kStoreLost, Diagnostic{.id = "IVY-R013",
-                                                          .what = "MPI's ranks cannot meet",
-                                                          .where = where,
-                                                          .cause = cause,
-                                                          .fix = fix,
-                                                          .exit_code = exit_code});
+  job_.end_because(LauncherReason::kStoreLost,
+                   Diagnostic{.id = "IVY-R013",
+                              .what = "the MPI ranks cannot reach each other",
+                              .where = where,
+                              .cause = cause,
+                              .fix = fix,
+                              .exit_code = exit_code});
   job_.phase.apply(JobEvent::kHostLost);
 }
 

@@ -84,18 +84,18 @@ void Preemption::requeue_if_due(const Outcome& outcome, std::function<void()> th
   const auto asked = std::make_shared<bool>(false);
   const auto begins = [this, asked] {
     *asked = true;
-    job_.say(name() + " is put back into the queue");
+    job_.say(name() + " is being requeued");
   };
   job_.request.allocation_end->requeue(begins, [this, asked, then](const Result<void>& requeued) {
     if (!requeued.ok() && *asked) {
       job_.screen.say(render(Diagnostic{
           .id = "IVY-R012",
-          .what = name() + " could not be put back into the queue",
+          .what = name() + " could not be requeued",
           .cause = requeued.error().message,
           .fix = "sbatch --requeue allows it (a site may forbid it: JobRequeue=0)\n"
                  "or submit the script again: exit code 75 says that it has more to do"}));
     } else if (!requeued.ok()) {
-      job_.say("note: not put back into the queue: " + requeued.error().message);
+      job_.say("note: not requeued: " + requeued.error().message);
     }
     then();
   });

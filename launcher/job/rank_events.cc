@@ -109,8 +109,8 @@ WorkerRecord* RankEvents::worker(std::size_t index, std::uint32_t generation, st
   if (generation != job_.generation) return nullptr;
   WorkerRecord* const found = job_.workers.of(index, rank);
   if (found == nullptr)
-    log::debug(job_.hosts[index].name() + " speaks of rank " + std::to_string(rank) +
-               ", which it has not");
+    log::debug(job_.hosts[index].name() + " reported rank " + std::to_string(rank) +
+               ", which it does not run");
   return found;
 }
 
@@ -188,10 +188,10 @@ void RankEvents::jax_service_lost(std::size_t index, const JaxServiceLost& lost)
   if (job_.concluded) return;
   job_.end_because(LauncherReason::kStoreLost,
                    Diagnostic{.id = "IVY-R016",
-                              .what = "JAX's coordination service is lost (--app jax-service)",
+                              .what = "JAX's coordination service exited (--app jax-service)",
                               .where = job_.hosts[index].name(),
                               .cause = RemoteText(lost.why()).line(),
-                              .fix = "docs/frameworks.md says what it needs",
+                              .fix = "see its requirements in docs/frameworks.md",
                               .exit_code = kExitRefused});
   job_.phase.apply(JobEvent::kHostLost);
 }

@@ -23,7 +23,7 @@ void Suspension::begin(std::function<void()> ready) {
   }
   const auto minutes = std::chrono::duration_cast<std::chrono::minutes>(longest).count();
   if (has_others)
-    job_.screen.note("suspended; the other hosts end the job if it is not resumed within " +
+    job_.screen.note("suspended; the other hosts stop the job if it is not resumed within " +
                      std::to_string(minutes) + " min");
   // The loop needs a moment to push it out to the carriers, and longer for one that is behind or
   // is being redialled. Ctrl-Z must not seem to do nothing, though.

@@ -33,7 +33,7 @@ void Takeover::write_record() {
   if (service_.socket() == nullptr) return;
   const Result<void> written = save_record();
   if (!written.ok())
-    job_.say("warning: this job will not outlive its launcher: " + written.error().message);
+    job_.say("warning: this job will stop if its launcher dies: " + written.error().message);
 }
 
 Result<void> Takeover::save_record() {
@@ -67,8 +67,8 @@ void Takeover::begin() {
   const Result<void> listening = service_.listen();
   if (!listening.ok() && listening.error().code == Code::kAlreadyExists) {
     // The faster one owns the job's directory and everything in it.
-    job_.say("note: another launcher has just taken job " +
-             job_.request.identity.job_id.substr(0, 12) + " over: this one is not needed");
+    job_.say("note: another launcher has just taken over job " +
+             job_.request.identity.job_id.substr(0, 12) + "; this one exits");
     return leave();
   }
   if (!listening.ok()) return give_up(listening.error().message);
@@ -153,7 +153,7 @@ void Takeover::host_lost(std::size_t index, HostLoss loss, const RemoteText& why
 
 void Takeover::host_answered(std::size_t index) {
   if (awaited_.erase(index) == 0 || !awaited_.empty()) return;
-  job_.say("launcher pid " + std::to_string(getpid()) + " has taken the job over");
+  job_.say("launcher pid " + std::to_string(getpid()) + " took over the job");
   for (const auto& [from, bytes] : std::exchange(deferred_, {})) {
     Event event;
     if (event.ParseFromString(bytes)) handlers_.event(from, event);
@@ -167,7 +167,7 @@ void Takeover::host_answered(std::size_t index) {
 
 void Takeover::give_up(const RemoteText& why) {
   job_.say("error: job " + job_.request.identity.job_id.substr(0, 12) + " cannot be taken over: " +
-           why.line() + "\n  it is left as it is; its hosts end it when the lease is over");
+           why.line() + "\n  it is left running; its hosts stop it when the lease expires");
   leave();
 }
 

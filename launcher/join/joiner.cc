@@ -231,8 +231,8 @@ bool Joiner::may_go_on(const std::string& why, std::int64_t began_ns) {
     return false;
   }
   if (passed_ns >= kTroubleNs && !std::exchange(has_said_trouble_, true) && !options_.quiet)
-    say("ivyrun: node " + std::to_string(self_.rank) + " waits for node 0 at " + head() + ": " +
-        why + "\n");
+    say("ivyrun: node " + std::to_string(self_.rank) + " is waiting for node 0 at " + head() +
+        ": " + why + "\n");
   return true;
 }
 
@@ -290,7 +290,7 @@ bool Joiner::take(const join::HeadSays& message) {
 }
 
 void Joiner::join() {
-  if (options_.verbose > 0) say("ivyrun: node 0 is reached at " + head() + "\n");
+  if (options_.verbose > 0) say("ivyrun: connected to node 0 at " + head() + "\n");
   join::NodeSays message;
   *message.mutable_join() = encode_node(self_);
   message.mutable_join()->set_job_id(talk_.job_id);

@@ -59,7 +59,7 @@ PageOption page_option(const OptionEntry& entry) {
 constexpr char kClosing[] =
     "Exit code: that of the worker that failed first (128 + N for signal N), or\n"
     "  2 wrong command line           75 stopped before the end of the Slurm job\n"
-    "  120 hosts could not be reached      121 host or supervisor lost\n"
+    "  120 hosts not reachable        121 host or supervisor lost\n"
     "  122 rejected by a check        123 no progress (--on-stall stop)\n"
     "  124 --timeout reached          125 internal error of ivyrun\n"
     "  126 program not executable     127 program not found\n"

@@ -37,7 +37,7 @@ constexpr OptionEntry kTable[] = {
      "hosts in rank order: 'h1:4,user@h2,node[01-08],[::1]:2' (quote the brackets, or your shell expands them); "
      "@FILE reads a hostfile"},
     {"hostfile", "-hostfile --machinefile -machinefile --deepspeed-hostfile", "FILE", kPlacement,
-     kHonoured, kOurs, "hosts from a file: one `host[:slots]` or `host slots=N` per line"},
+     kHonoured, kOurs, "hosts from a file (- is standard input): one `host[:slots]` or `host slots=N` per line"},
     {"num-proc", "-n -np --np --num-processes --ntasks", "N", kPlacement, kHonoured, kOurs,
      "number of workers in total"},
     {"nproc-per-node", "--npernode -npernode --ppn -ppn --ntasks-per-node --num-gpus "

@@ -999,7 +999,8 @@ Result<void> settle_program(const Binder& binder, Scanned& scanned, Raw& raw, Op
 
 }  // namespace
 
-Result<std::string> read_hostfile(const std::string& path) {
+Result<std::string> read_hostfile(const std::string& name) {
+  const std::string path = name == "-" ? "/dev/stdin" : name;
   std::error_code ignored;
   if (std::filesystem::is_directory(path, ignored))
     return usage_error(path + " is a directory, not a hostfile");

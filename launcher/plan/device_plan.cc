@@ -205,14 +205,14 @@ void check_picked(PlanContext& context) {
     const int largest = *std::max_element(places.begin(), places.end());
     if (largest < all && !host.devices.empty()) continue;
     const std::string number = std::to_string(largest);
-    context.refuse(
-        "IVY-P011",
-        largest < all ? "--exclude leaves no accelerator"
-                      : "there is no place " + number + ": " +
-                            (all == 0 ? "no accelerator was found, and no slots are written"
-                                      : counted(static_cast<std::size_t>(all), "accelerator") +
-                                            (all == 1 ? " is" : " are") + " visible"),
-        host.name, {"", "places are numbered from 0, and --dry-run shows the accelerators"});
+    context.refuse("IVY-P011",
+                   largest < all
+                       ? "--exclude leaves no accelerator"
+                       : "there is no place " + number + ": " +
+                             (all == 0 ? "no accelerator was found, and no slots are written"
+                                       : counted(static_cast<std::size_t>(all), "accelerator") +
+                                             (all == 1 ? " is" : " are") + " visible"),
+                   host.name, {"", "slots are numbered from 0; --dry-run shows the accelerators"});
   }
 }
 
@@ -237,7 +237,7 @@ void check_masks(PlanContext& context) {
       context.warn("IVY-P017",
                    view.mask() + " leaves " + std::to_string(facts.accelerators()) + " of " +
                        counted(view.present(), "accelerator") +
-                       ": what stands behind a wrong entry is hidden",
+                       ": CUDA hides all devices after an invalid entry",
                    fold_host_names(names), advice);
   }
 }
@@ -277,7 +277,7 @@ void say_sharing(PlanContext& context) {
   const PlannedHost& first = context.plan.hosts.front();
   const std::size_t all = context.facts(first).accelerators();
   if (is_fake(context.options, first.host_index) && all > 0 && all < context.answers.size())
-    say(context, std::to_string(context.answers.size()) + " pretended hosts share " +
+    say(context, std::to_string(context.answers.size()) + " simulated hosts share " +
                      counted(all, "accelerator"));
   for (const auto& [counts, names] : sharing)
     say(context, counted(counts.first, "worker") + " share " +

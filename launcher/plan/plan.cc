@@ -212,7 +212,7 @@ void limit_places(PlanContext& context, Offer& offer) {
                  "asked for " + std::to_string(most) + " processes on one host, at most " +
                      std::to_string(kMaxWorkersPerHost) + " are possible",
                  fold_host_names(names),
-                 {"", "fewer processes, or more hosts for them", kExitUsage});
+                 {"", "start fewer processes or use more hosts", kExitUsage});
 }
 
 // Refuses more workers than a hostfile's max_slots allows, whichever option asked for them.
@@ -227,7 +227,7 @@ void check_max_slots(PlanContext& context, const Offer& offer) {
             ", which takes " + std::to_string(*hosts[i].max_slots),
         hosts[i].origin,
         {"max_slots=" + std::to_string(*hosts[i].max_slots),
-         "fewer processes (-n, --nproc-per-node), or another max_slots there", kExitUsage});
+         "start fewer processes (-n, --nproc-per-node), or raise max_slots there", kExitUsage});
   }
 }
 
@@ -339,10 +339,10 @@ void check_same_machine(PlanContext& context) {
     const auto [known, is_new] = machines.try_emplace(machine, &host);
     if (is_new || !have_same_devices(context.facts(*known->second), facts)) continue;
     const std::string& first = known->second->name;
-    context.refuse("IVY-P038", first + " and " + host.name + " are one machine", host.name,
-                   {"their ranks would share devices, and count them from 0 twice",
-                    "name it once, with its slots: -H " + first +
-                        ":2\n--fake-hosts 2 pretends to have two hosts"});
+    context.refuse(
+        "IVY-P038", first + " and " + host.name + " are one machine", host.name,
+        {"their ranks would share devices", "name it once, with its slots: -H " + first +
+                                                ":2\n--fake-hosts 2 pretends to have two hosts"});
   }
 }
 

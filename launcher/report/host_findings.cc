@@ -103,7 +103,7 @@ void check_space(const ExaminedHost& host, Findings& findings) {
     findings.warn(host, "shm",
                   "only " + size_text(health.shared_free()) + " of " +
                       size_text(health.shared_size()) + " are free in /dev/shm",
-                  "remove what is left there; a container gets more with --shm-size=8g");
+                  "delete leftover files there; in a container use --shm-size=8g");
 }
 
 bool has_fast_network(const HostFacts& facts) {
@@ -121,7 +121,7 @@ void check_limits(const ExaminedHost& host, Findings& findings) {
         "of ivy-agent.service or slurmd.service");
   if (health.files_limit() < kFewFiles)
     findings.warn(host, "nofile",
-                  "only " + std::to_string(health.files_limit()) + " files may be open",
+                  "only " + std::to_string(health.files_limit()) + " open files are allowed",
                   "\"* hard nofile 65536\" in /etc/security/limits.conf");
 }
 

@@ -191,7 +191,7 @@ std::string missing_library_text(const std::string& stderr_tail, const MissingPl
   if (library.find(".so") == std::string::npos || library.size() > kMaxNameBytes) return {};
   Diagnostic note;
   note.severity = Severity::kNote;
-  note.what = "the workers' program does not find its library " + RemoteText(library).line();
+  note.what = "the program cannot find its shared library " + RemoteText(library).line();
   note.where = place.hosts;
   note.fix =
       "install it there, as on the other hosts; where it is in a folder of its own: -x "

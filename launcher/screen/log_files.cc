@@ -215,7 +215,7 @@ void LogFiles::failed(const Name& name, const FileWriter::Done& done) {
   complaint_ = errno_error(Code::kResourceExhausted, (is_write ? "write " : "close ") + name.path,
                            done.errno_value)
                    .message +
-               (is_write ? "; what this rank printed from then on is not in the file" : "");
+               (is_write ? "; later output of this rank is missing in the file" : "");
 }
 
 void LogFiles::answer() {

@@ -230,7 +230,7 @@ void Output::console_failed(bool is_output, int errno_value) {
     const std::string which = is_output ? "standard output" : "standard error";
     const std::string failure =
         errno_error(Code::kResourceExhausted, "write to " + which, errno_value).message +
-        "; what workers printed from then on is lost";
+        "; later output of the workers is lost";
     if (console_failure_.empty()) console_failure_ = failure;
     // Said at once where it can be said: the job may go on for hours.
     if (is_output && streams_[1]) {

@@ -110,6 +110,9 @@ std::string place(const WorkerEnd& end) {
 // Advice about a program that was not executed.
 std::string start_fix(const WorkerEnd& end) {
   if (end.exec_failure.empty()) return "";
+  if (end.exec_failure.starts_with("stdin"))
+    return "  fix:   make /dev/null readable on " + clean_line(end.host) +
+           ": its /dev is empty or closed\n";
   if (end.exec_failure.starts_with("bind"))
     return "  fix:   --bind-to none; the processors that " + clean_line(end.host) +
            " lets it use have changed\n";
@@ -141,10 +144,11 @@ std::string cause_line(const WorkerEnd& end) {
 // A watchdog ends the rank that waits: the user has to look at the rank that it waited for.
 std::string symptom_line(const SummaryInputs& inputs, const WorkerEnd& end) {
   if (!was_aborted_by_watchdog(end)) return "";
-  const std::string text = inputs.finding.empty()
-                               ? "another rank did not come, or came with something else"
-                               : inputs.finding;
-  return "  symptom: a collective's watchdog ended it: " + clean_line(text) + "\n";
+  const std::string text =
+      inputs.finding.empty()
+          ? "another rank did not enter the collective, or called a different one"
+          : inputs.finding;
+  return "  symptom: a collective's watchdog killed it: " + clean_line(text) + "\n";
 }
 
 // What the devices have gone through, whether a worker or the launcher has ended the job.
@@ -320,12 +324,11 @@ std::string last_line(const SummaryInputs& inputs) {
   std::string text = "ivyrun: exit code " + std::to_string(outcome.exit_code);
   if (outcome.origin_is_worker && outcome.first) {
     const WorkerEnd& end = (*inputs.ends)[*outcome.first];
-    return text + ", from rank " + std::to_string(end.rank) +
-           (inputs.attempts.empty() ? "" : " at " + attempt_of(inputs.attempt, inputs)) +
-           " (origin: worker)\n";
+    return text + " (from rank " + std::to_string(end.rank) +
+           (inputs.attempts.empty() ? "" : " at " + attempt_of(inputs.attempt, inputs)) + ")\n";
   }
   if (outcome.raise_signal != 0) text += ", " + signal_name(outcome.raise_signal);
-  return text + " (origin: launcher)\n";
+  return text + " (from ivyrun)\n";
 }
 
 }  // namespace

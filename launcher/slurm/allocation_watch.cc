@@ -92,7 +92,7 @@ void AllocationWatch::learned(std::optional<std::int64_t> end_ms) {
   if (!end_ms) {
     if (is_first && settings_.stop_before)
       handlers_.say("note: " + allocation_.name() +
-                    " has no time limit: --stop-before-end has nothing to do");
+                    " has no time limit: --stop-before-end is ignored");
   } else if (is_too_soon) {
     handlers_.say("warning: " + allocation_.name() + " ends in " + seconds_text(*end_ms - now) +
                   ", sooner than --stop-before-end " +

@@ -251,7 +251,7 @@ def test_pretended_hosts_divide_and_share(local, tree):
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["7", "1", "3"]
     done = local.run("--fake-hosts", "4", *SHOW, env={**environment, "CUDA_VISIBLE_DEVICES": "5,6"})
     assert of_all(done, "CUDA_VISIBLE_DEVICES") == ["5", "6", "5", "6"]
-    assert "4 pretended hosts share 2 accelerators" in done.own_text(), done
+    assert "4 simulated hosts share 2 accelerators" in done.own_text(), done
 
 
 def test_sharing_is_said(local, tree):

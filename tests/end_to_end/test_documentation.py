@@ -131,7 +131,7 @@ def test_the_failure_of_the_readme(local):
     assert done.code == 1, done
     for line in (r"3 hosts x 2 = 6 ranks \(--nproc-per-node 2\)", r"error\[IVY-R001\]: rank 3 failed first \(fake1, pid \d+\) "
                  r"with exit 1 after \d+\.\d s", r"    RuntimeError: loss is not finite: nan at step 12",
-                 r"  5 other ranks were stopped: 0-2,4-5", r"exit code 1, from rank 3 \(origin: worker\)"):
+                 r"  5 other ranks were stopped: 0-2,4-5", r"exit code 1 \(from rank 3\)"):
         assert re.search(line, done.err_text), line
 
 

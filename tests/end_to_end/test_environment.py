@@ -117,9 +117,9 @@ def test_a_set_interface_is_kept(hosts):
                     reason="python3-torch is not installed")
 @pytest.mark.parametrize("flags, mode, rank, warned", [
     ((), "all", 1, r"rank 1 looked for rank 0 on its own host"),
-    ((), "first", 0, r"rank 0 served a store of its own, and others did not come there"),
-    (("--no-python-hook",), "first", 0, r"rank 0 looked for the store at a place of its own"),
-    (("--no-store",), "first", 1, r"rank 1 found nobody there while rank 0 was"),
+    ((), "first", 0, r"rank 0 started its own store, and no other rank connected to it"),
+    (("--no-python-hook",), "first", 0, r"rank 0 looked for the store at a different address"),
+    (("--no-store",), "first", 1, r"rank 1 found no server there while rank 0 was"),
     ((), "dies", 0, None)])
 def test_a_script_that_overwrites_master_addr(hosts, flags, mode, rank, warned):
     done = hosts.run(*flags, "-H", "node2,node3", hosts.script("overwrite_master.py"), mode, limit=60)

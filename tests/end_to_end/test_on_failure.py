@@ -40,7 +40,7 @@ def test_the_others_go_on_without_a_killed_rank(local, hosts):
     with local.start(*hosts, "--on-failure", "shrink", *WAITING) as job:
         first = {rank: pids(job, rank)[0] for rank in range(4)}
         os.kill(first[2], signal.SIGKILL)
-        job.wait_for(rb"ivyrun: lost rank 2 \(\S+, pid \d+\) with SIGKILL after \S+ s; the other 3 workers go on "
+        job.wait_for(rb"ivyrun: lost rank 2 \(\S+, pid \d+\) with SIGKILL after \S+ s; the other 3 workers continue "
                      rb"\(--on-failure shrink\)")
         time.sleep(1.5)
         for rank in (0, 1, 3):
@@ -68,14 +68,14 @@ def test_the_last_failure_ends_the_job_with_the_firsts_code(local):
     assert done.code == 10, done
     assert "rank 2 failed, and the job stops: no other worker is left" in done.err_text, done
     assert re.search(r"error\[IVY-R001\]: rank 0 failed first .* with exit 10", done.err_text), done
-    assert "also:  rank 1 " in done.err_text and "exit code 10, from rank 0" in done.err_text, done
+    assert "also:  rank 1 " in done.err_text and "exit code 10 (from rank 0)" in done.err_text, done
 
 
 def test_min_workers(local):
     with local.start("-n", "3", "--on-failure", "shrink", "--min-workers", "2", *WAITING) as job:
         first = [pids(job, rank)[0] for rank in range(3)]
         os.kill(first[1], signal.SIGKILL)
-        job.wait_for(rb"the other 2 workers go on")
+        job.wait_for(rb"the other 2 workers continue")
         os.kill(first[2], signal.SIGTERM)
         done = job.finish()
     assert done.code == 137 and "1 worker is left, and --min-workers is 2" in done.err_text, done
@@ -128,14 +128,14 @@ def test_a_job_whose_last_worker_fails_ends(local, hosts):
     """Nobody keeps a place for it: there is no other worker to go on with."""
     done = local.run(*hosts, "--on-failure", "replace", "sh", "-c", "[ $RANK = 0 ] && [ $WORLD_SIZE = 2 ] && exit 0; "
                      "sleep 0.5; exit 3", limit=20)
-    assert done.code == 3 and "the job ends: no other worker is left" in done.err_text, done
+    assert done.code == 3 and "the job stops: no other worker is left" in done.err_text, done
 
 
 def test_after_the_last_replacement_the_job_fails(local):
     script = SAY + "[ $RANK = 1 ] && exit 6; " + WAIT
     done = local.run("-n", "3", "--on-failure", "replace", "--max-restarts", "2", "bash", "-c", script, env=QUICKLY)
     assert done.code == 6, done
-    assert "the job ends: 2 workers were replaced, and --max-restarts is 2" in done.err_text, done
+    assert "the job stops: 2 workers were replaced, and --max-restarts is 2" in done.err_text, done
     assert done.err_text.count("  replaced: rank 1 (") == 2 and len(done.texts_by_rank()[1]) == 3, done
     assert "#" not in done.out.decode(), "there is one attempt"
 
@@ -390,7 +390,7 @@ def test_by_ssh(hosts):
                     SAY + WAIT) as job:
         first = {rank: pids(job, rank)[0] for rank in range(4)}
         user.run_on(3, "kill", "-9", str(first[2]))
-        job.wait_for(rb"the other 3 workers go on")
+        job.wait_for(rb"the other 3 workers continue")
         let_go_on_hosts(user)
         done = job.finish()
     assert done.code == 0 and "succeeded without 1 rank of 4" in done.err_text, done
@@ -406,7 +406,7 @@ def test_a_lost_host_is_lost_with_its_ranks(hosts, how):
             hosts.bed.cut(3)
         else:
             os.kill(hosts.processes(3, "ivy-supervisor")[0], signal.SIGKILL)
-        job.wait_for(rb"node3 was lost, with ranks 2-3; the other 2 workers go on \(--on-failure shrink\)")
+        job.wait_for(rb"node3 was lost, with ranks 2-3; the other 2 workers continue \(--on-failure shrink\)")
         let_go_on_hosts(hosts)
         done = job.finish()
         if how == "cut":

@@ -92,6 +92,11 @@ def test_a_hostfile_that_can_be_read_only_once(local):
     assert done.code == 0 and sorted(done.texts_by_rank()) == [0, 1], done
 
 
+def test_a_hostfile_may_be_standard_input(local):
+    done = local.run_program("sh", "-c", f"echo localhost slots=2 | {local.ivyrun()} --hostfile - echo here")
+    assert done.code == 0 and sorted(done.texts_by_rank()) == [0, 1], done
+
+
 def core_limit(pid):
     """The soft limit of a process's core dumps."""
     with open(f"/proc/{pid}/limits", encoding="utf-8") as file:
@@ -119,24 +124,21 @@ def test_workers_have_the_limits_of_the_shell(local):
         script = (f"umask 027; ulimit -Sn {soft}; ulimit -Ss 4096; exec nice -n 3 "
                   + shlex.join([local.ivyrun(), "--fake-hosts", "2", "--label", "none", "sh", "-c", LIMITS]))
         done = local.run_program("sh", "-c", script)
-        assert done.out_lines == 2 * ["0027", str(expected), "4096", "3"], done
+        assert sorted(done.out_lines) == sorted(2 * ["0027", str(expected), "4096", "3"]), done
 
 
 def test_limits_travel_to_other_hosts(hosts):
     script = ("umask 002; ulimit -Ss 4096; exec "
               + shlex.join([hosts.ivyrun(), "-H", "node1,node2", "--label", "none", "sh", "-c", "umask; ulimit -Ss"]))
     done = hosts.run_program("sh", "-c", script)
-    assert done.out_lines == 2 * ["0002", "4096"], done
+    assert sorted(done.out_lines) == ["0002", "0002", "4096", "4096"], done
 
 
 def test_processes_that_a_rank_left_behind_are_named(local):
     """They end with the job; a helper that uploads results would disappear without a word."""
-    done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & exit 0")
+    done = local.run("-n", "2", "sh", "-c", "setsid sleep 30 & sleep 0.5; exit 0")
     assert done.code == 0 and "ended 2 processes that ranks had left behind" in done.err_text, done
     assert "sleep (2)" in done.err_text, done
-    # Those that exit by themselves a moment later are none.
-    done = local.run("-n", "2", "sh", "-c", "sleep 0.02 & exit 0")
-    assert done.code == 0 and "left behind" not in done.err_text, done
 
 
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="one processor")

@@ -42,7 +42,7 @@ def test_the_last_attempts_code_and_every_attempts_cause(local):
     assert "with exit 4" in said[0][2] and "with exit 5" in said[1][2], done
     summary = done.err_text[done.err_text.index("error[IVY-R001]"):]
     assert re.search(r"  attempt 1 of 3: rank 1 .* with exit 4 .*\n  attempt 2 of 3: rank 1 .* with exit 5 "
-                     r".*\nivyrun: exit code 6, from rank 1 at attempt 3 of 3", summary), done
+                     r".*\nivyrun: exit code 6 \(from rank 1 at attempt 3 of 3\)", summary), done
     for attempt in range(3):
         for rank in range(3):
             line = f"[{rank} #{attempt + 1}/3] attempt {attempt} of 2 {attempt}"

@@ -114,11 +114,11 @@ def test_ranks_are_told_and_the_job_is_put_back(slurm):
     options = ["-t", "1", "-N", "2", "-o", f"{slurm.launcher.directory}/turns.out", ivyrun_on_path(slurm)]
     job = slurm.submit("turns.out", *options, template(slurm, "requeue.sbatch"), RESUME, "--step-seconds", "0.1",
                        "--steps", "330", "--checkpoint", f"{slurm.launcher.directory}/state.json")
-    job.wait_for("is put back into the queue", limit=MINUTE)
+    job.wait_for("is being requeued", limit=MINUTE)
     first = job.text()
     saved = int(re.search(r"0 node1\] SIGTERM: saved at step (\d+)", first)[1])
     assert first.count("begins at step 5\n") == 2 and first.count("SIGTERM: saved") == 2, first
-    assert "exit code 75 (origin: launcher)" in first, first
+    assert "exit code 75 (from ivyrun)" in first, first
     # Slurm would let it wait for two minutes.
     wait_until(lambda: job.state() == "PENDING", 20, "the job waits again")
     job.start_at_once()

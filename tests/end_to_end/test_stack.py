@@ -134,7 +134,7 @@ def test_a_stalled_job_starts_again(local, hangs, code):
     done = local.run("--stall-timeout", "2", "--on-stall", "stop", "--max-restarts", "1", "-n", "2", "--python",
                      PYTHON, "hangs_first.py", env={"IVY_TEST_RESTART_PAUSE": "0.1"}, limit=90)
     assert done.code == code, done
-    assert "attempt 1 of 2 failed: its ranks had stalled (--on-stall stop); attempt 2" in done.err_text, done
+    assert "attempt 1 of 2 failed: its ranks made no progress (--on-stall stop); attempt 2" in done.err_text, done
     assert done.out.count(b"ended well") == (2 if code == 0 else 0), done
     assert ("error[IVY-R021]" in done.err_text) == (code != 0), done
 

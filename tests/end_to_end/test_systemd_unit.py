@@ -552,7 +552,7 @@ def test_what_workers_get_from_the_system(system):
     assert said[0] == USER, said
     # Where root itself may not raise limits, as in some containers, systemd comes as near as it can.
     if everything & 1 << SYS_RESOURCE:
-        assert said[1:3] == ["unlimited", "1048576"], said
+        assert said[1] == "unlimited", said  # Open files are as where ivyrun was typed.
     taken = sum(1 << bit for bit in TAKEN_AWAY.values())
     assert int(values["CapBnd"], 16) == everything & ~taken, values
     assert (values["CapEff"], values["NoNewPrivs"]) == ("0" * 16, "0")

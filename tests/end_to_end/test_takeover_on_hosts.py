@@ -72,7 +72,7 @@ def test_another_launcher_takes_over(agents, carrier):
     assert logs.code == 0 and "is dead; this is what it had written" in logs.own_text(), logs
     assert set(logs.texts_by_rank()) == set(range(RANKS)), logs
     with job.start_ctl("attach", job.job) as attached:
-        attached.wait_for("has taken the job over", limit=30)
+        attached.wait_for("took over the job", limit=30)
         seen = attached.said().count(b"count")
         wait_until(lambda: attached.said().count(b"count") > seen + 40, 20, "output goes on")
         assert job.processes() == job.workers, "the same processes"

@@ -110,7 +110,7 @@ def test_variables_of_an_operator_alone(local):
 def test_the_first_failure_is_everybodys(local, two):
     script = local.file("fails.py", "import os, sys, time\nif os.environ['RANK'] == '2': sys.exit('broken data')\n"
                                     "time.sleep(600)\n")
-    everybody(two.run(script), 1, r"IVY-R001", r"rank 2 failed first", "broken data", r"exit code 1, from rank 2")
+    everybody(two.run(script), 1, r"IVY-R001", r"rank 2 failed first", "broken data", r"exit code 1 \(from rank 2\)")
 
 
 def test_a_restart_is_one_on_all_nodes(local):

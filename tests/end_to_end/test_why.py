@@ -55,8 +55,8 @@ def test_why_and_stall_timeout_name_the_key_and_the_silent(local):
         done = why(local, job, "unique-id")
         assert done.code == 0 and re.fullmatch(line + PLACES, done.out.decode()), done
         finished = end(job)
-    stalls = re.findall(r"^ivyrun: warning: nothing has moved in the job's store; who waits for "
-                        rf"whom:\n  {line}$", finished.err_text, re.MULTILINE)
+    stalls = re.findall(r"^ivyrun: warning: nothing has moved in the job's store. What each "
+                        rf"rank waits for:\n  {line}$", finished.err_text, re.MULTILINE)
     assert len(stalls) == 1, finished
 
 

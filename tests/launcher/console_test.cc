@@ -315,8 +315,10 @@ TEST_F(ConsoleTest, ShowsABarForEachOfAFewRanks) {
   EXPECT_EQ(shown(), "\r\x1b[K[0] 20%\n[1] 21%");
   text_.clear();
   show(1, "\rdone\n");
+  EXPECT_EQ(shown(), "\r\x1b[K\x1b[A\r\x1b[K[1] done\n");
+  text_.clear();
   console_->draw_bottom();
-  EXPECT_EQ(shown(), "\r\x1b[K\x1b[A\r\x1b[K[1] done\n\r\x1b[K[0] 20%");
+  EXPECT_EQ(shown(), "\r\x1b[K[0] 20%");
   text_.clear();
   // A bar that removes itself leaves no line.
   show(0, "\r    ");

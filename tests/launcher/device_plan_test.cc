@@ -115,7 +115,7 @@ TEST(DevicePlanTest, PretendedHostsDivideAndShare) {
   Paper shared(2);
   shared.pretend(3);
   EXPECT_EQ(shared.devices(), " 0 | 1 | 0");
-  EXPECT_NE(plan_line(shared.plan()).find("3 pretended hosts share 2 accelerators"),
+  EXPECT_NE(plan_line(shared.plan()).find("3 simulated hosts share 2 accelerators"),
             std::string::npos);
 }
 
@@ -246,8 +246,8 @@ TEST(DevicePlanTest, MasksThatNameNothing) {
   *some.answers[0].facts.mutable_device_view() = view;
   EXPECT_EQ(some.warning().id, "IVY-P017");
   EXPECT_EQ(some.warning().what,
-            "CUDA_VISIBLE_DEVICES=9 leaves 1 of 4 accelerators: what stands behind a wrong entry "
-            "is hidden");
+            "CUDA_VISIBLE_DEVICES=9 leaves 1 of 4 accelerators: CUDA hides all devices after "
+            "an invalid entry");
 }
 
 TEST(DevicePlanTest, WhatHostsDisagreeAboutIsSaidOnce) {

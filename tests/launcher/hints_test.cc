@@ -69,7 +69,7 @@ TEST(HintsTest, ARankThatServedAStoreOfItsOwnPointsAtTheScript) {
         overwritten_master_address({failed(0, "a", text), stopped(1, "b")}, with_store);
     ASSERT_TRUE(hint.has_value()) << text;
     EXPECT_EQ(hint->what,
-              "rank 0 served a store of its own, and others did not come there: the script seems "
+              "rank 0 started its own store, and no other rank connected to it: the script seems "
               "to overwrite MASTER_PORT");
   }
   for (const std::string& text : {note + "ValueError: nan", std::string("Socket Timeout")})
@@ -89,7 +89,7 @@ TEST(HintsTest, RankZeroThatLooksForAPortOfItsOwnPointsAtTheScript) {
     }
     ASSERT_TRUE(hint.has_value()) << text;
     EXPECT_EQ(hint->what,
-              "rank 0 looked for the store at a place of its own: the script seems to overwrite "
+              "rank 0 looked for the store at a different address: the script seems to overwrite "
               "MASTER_PORT");
     EXPECT_FALSE(overwritten_master_address(ends, kMaster).has_value()) << text;
   }

@@ -98,5 +98,30 @@ TEST(MetricsText, IsWhatPrometheusReads) {
             std::string::npos);
 }
 
+TEST(RankRows, ShowWherePythonRanksAre) {
+  Scene scene;
+  HostEvidence evidence;
+  const auto add = [&](std::uint32_t rank, const std::string& file, const std::string& rest) {
+    RankEvidence& one = *evidence.add_ranks();
+    one.set_rank(rank);
+    one.set_tool("faulthandler");
+    one.set_stack("Stack (most recent call first):\n  File \"" + file +
+                  "\", line 7 in all_reduce\n" + rest);
+  };
+  add(0, "/x/train.py", "");
+  add(1, "/usr/lib/python3/dist-packages/torch/distributed/distributed_c10d.py",
+      "  File \"/x/train.py\", line 12 in <module>\n");
+  add(9, "/x/train.py", "");
+  add_places(evidence, scene.ranks);
+  EXPECT_EQ(scene.ranks.ranks(0).operation(), "all_reduce #812 for 3.2 s")
+      << "ivycomm knows better";
+  EXPECT_EQ(scene.ranks.ranks(1).operation(), "torch's all_reduce at train.py:12");
+  scene.ranks.mutable_ranks(1)->clear_operation();
+  evidence.mutable_ranks()->erase(evidence.ranks().begin() + 1);
+  evidence.mutable_ranks(0)->set_rank(1);
+  add_places(evidence, scene.ranks);
+  EXPECT_EQ(scene.ranks.ranks(1).operation(), "all_reduce (/x/train.py:7)");
+}
+
 }  // namespace
 }  // namespace ivy

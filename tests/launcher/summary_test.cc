@@ -65,8 +65,7 @@ TEST_F(SummaryTest, NamesTheCauseOfEachAttempt) {
   EXPECT_NE(failed.find("  attempt 1 of 21: rank 1 (a) with exit 4\n  attempt 2 of 21: rank 0 (b)"),
             std::string::npos)
       << failed;
-  EXPECT_NE(failed.find("exit code 3, from rank 0 at attempt 3 of 21 (origin: worker)"),
-            std::string::npos)
+  EXPECT_NE(failed.find("exit code 3 (from rank 0 at attempt 3 of 21)"), std::string::npos)
       << failed;
   EXPECT_EQ(failed.find('\x1b'), std::string::npos);
   ends.front().status.code = 0;
@@ -149,7 +148,7 @@ TEST_F(SummaryTest, ShowsTheFirstCauseWithItsTraceback) {
             "    ValueError: no\n"
             "  3 other ranks were stopped: 1-2,4\n"
             "  log:   runs/j/0/rank00000.err\n"
-            "ivyrun: exit code 1, from rank 0 (origin: worker)\n");
+            "ivyrun: exit code 1 (from rank 0)\n");
 }
 
 TEST_F(SummaryTest, RepeatsNoTracebackThatStandsJustAbove) {
@@ -184,7 +183,7 @@ TEST_F(SummaryTest, ShowsNoOldTracebackForASignal) {
   EXPECT_NE(shown.find("with SIGSEGV (core dumped) after"), std::string::npos) << shown;
   EXPECT_NE(shown.find("    Fatal Python error: Segmentation fault\n"), std::string::npos);
   EXPECT_EQ(shown.find("E: old"), std::string::npos);
-  EXPECT_NE(shown.find("ivyrun: exit code 139, from rank 0"), std::string::npos);
+  EXPECT_NE(shown.find("ivyrun: exit code 139 (from rank 0)"), std::string::npos);
 }
 
 TEST_F(SummaryTest, KeepsTheHeadOfALongTraceback) {
@@ -229,7 +228,7 @@ TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
             "ivyrun: error[IVY-R001]: rank 0 could not be started: exec: No such file or "
             "directory: /x (node03)\n"
             "  fix:   it, or the interpreter or loader that it names, is missing on node03\n"
-            "ivyrun: exit code 127 (origin: launcher)\n");
+            "ivyrun: exit code 127 (from ivyrun)\n");
   end.exec_failure = "exec: Exec format error: /x";
   EXPECT_NE(text().find("  fix:   put its interpreter in front of it, or build it for the machine"),
             std::string::npos);
@@ -237,6 +236,8 @@ TEST_F(SummaryTest, SaysWhatCouldNotBeStarted) {
   EXPECT_NE(text().find("  fix:   raise the limit of processes on node03 (ulimit -u"),
             std::string::npos)
       << text();
+  ends.front().exec_failure = "stdin: No such file or directory";
+  EXPECT_NE(text().find("  fix:   make /dev/null readable on node03"), std::string::npos) << text();
   ends.front().exec_failure = "stderr: Too many open files";
   EXPECT_NE(text().find("  fix:   raise the limit of open files on node03 (ulimit -n)"),
             std::string::npos)
@@ -254,7 +255,7 @@ TEST_F(SummaryTest, PutsTheLaunchersReasonFirst) {
             "ivyrun: error[IVY-R006]: host node04 is lost\n"
             "  ranks: rank 0 (node03, pid 4700) with exit 1 after 00:12:44\n"
             "  1 rank was stopped: 1\n"
-            "ivyrun: exit code 121 (origin: launcher)\n");
+            "ivyrun: exit code 121 (from ivyrun)\n");
 }
 
 TEST_F(SummaryTest, ARankThatFailedByItselfAMomentLaterWasNotStopped) {
@@ -286,8 +287,7 @@ TEST_F(SummaryTest, CountsOnlyThoseAsStoppedThatHadStarted) {
   launcher_end.diagnostic = Diagnostic{.id = "IVY-H011", .what = "no store", .exit_code = 122};
   add(0, 1, true).pid = 0;
   add(1, 1, true).pid = 0;
-  EXPECT_EQ(text(),
-            "ivyrun: error[IVY-H011]: no store\nivyrun: exit code 122 (origin: launcher)\n");
+  EXPECT_EQ(text(), "ivyrun: error[IVY-H011]: no store\nivyrun: exit code 122 (from ivyrun)\n");
 }
 
 TEST_F(SummaryTest, ShowsTenthsBelowAMinute) {
@@ -311,7 +311,7 @@ TEST_F(SummaryTest, SaysWhichSignalInterruptedIt) {
   EXPECT_EQ(text(),
             "ivyrun: note[IVY-R003]: interrupted by SIGINT\n"
             "  1 rank was stopped: 0\n"
-            "ivyrun: exit code 130, SIGINT (origin: launcher)\n");
+            "ivyrun: exit code 130, SIGINT (from ivyrun)\n");
 }
 
 TEST_F(SummaryTest, EscapesWhatWorkersAndPathsContain) {

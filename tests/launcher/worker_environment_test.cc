@@ -422,7 +422,9 @@ TEST(ExplainEnvTest, SaysWhoReadsAndWhy) {
   EXPECT_NE(line_of("HF_TOKEN=(hidden) ").find("passed on from this shell"), std::string::npos);
   EXPECT_NE(line_of("MODE=fast ").find("-x"), std::string::npos);
   EXPECT_NE(line_of("https_proxy=(hidden) ").find("-x"), std::string::npos) << *text;
-  EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("cores by workers"), std::string::npos) << *text;
+  EXPECT_NE(line_of("OMP_NUM_THREADS=2 ").find("divided by the workers of the host"),
+            std::string::npos)
+      << *text;
   EXPECT_NE(line_of("LOCAL_WORLD_SIZE=2 ").find("workers on its host"), std::string::npos);
   EXPECT_NE(line_of("WORLD_SIZE=2 ").find("workers in total"), std::string::npos);
   EXPECT_NE(line_of("NCCL_RAS_ADDR=127.").find("a loopback address for each job"),

@@ -5,27 +5,17 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "agent/node/spawn/spawn_limits.h"
 #include "proto/contract/core_list.h"
 #include "proto/contract/env.h"
 #include "proto/contract/status.h"
 
 namespace ivy {
-
-// Soft limits, lowered to the hard ones where those are lower, umask and nice of a new process. All
-// bits set: unlimited.
-struct SpawnLimits {
-  unsigned umask = 022;
-  int nice = 0;  // Lower than the parent's own is not applied.
-  std::uint64_t stack = 0;
-  std::uint64_t core = 0;
-  std::uint64_t open_files = 0;
-};
 
 struct SpawnRequest {
   std::vector<std::string> arguments;  // argv; arguments[0] is what the program sees as its name.

@@ -8,7 +8,7 @@
 #include <optional>
 
 #include "agent/node/spawn/child_calls.h"
-#include "agent/node/spawn/spawn.h"
+#include "agent/node/spawn/spawn_limits.h"
 
 namespace ivy {
 

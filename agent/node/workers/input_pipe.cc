@@ -121,7 +121,7 @@ void InputPipe::write_some(std::uint32_t rank, const ReaderPointer& reader) {
                 front.size() - reader->written_bytes);
     if (count < 0 && errno == EINTR) continue;
     if (count < 0 && errno == EAGAIN) return wait(rank, reader);
-    if (count < 0) return close(rank);
+    if (count < 0) return finish(rank, reader);  // The reader closed its end.
     reader->written_bytes += static_cast<std::size_t>(count);
     reader->given += static_cast<std::uint64_t>(count);
     if (reader->written_bytes < front.size()) return wait(rank, reader);
