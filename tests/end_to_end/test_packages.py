@@ -129,19 +129,31 @@ def test_the_tarball_runs_where_it_is_unpacked(local, packages):
     assert os.path.exists(f"{tree}/lib/systemd/system/ivy-agent@.service")
 
 
-@pytest.fixture(params=["tarball", "wheel"])
+def unpack_debian_packages(packages, place):
+    if shutil.which("dh") is None:
+        pytest.skip("scripts/setup package installs debhelper")
+    if not list(packages.glob("*.deb")):
+        call(os.path.join(REPOSITORY, "scripts/package"), "--no-build", "--quick", "--out", str(packages), "deb")
+    for package in packages.glob("*.deb"):
+        call("dpkg-deb", "--extract", str(package), place)
+
+
+@pytest.fixture(params=["tarball", "wheel", "deb"])
 def installed(request, packages, testbed):
     """Directory of the programs of a package, in a place that every test host sees."""
     place = os.path.join(testbed.shared, f"package-{request.param}")
     os.mkdir(place)
-    if request.param == "tarball":
+    programs = "usr/bin" if request.param == "deb" else "bin"
+    if request.param == "deb":
+        unpack_debian_packages(packages, place)
+    elif request.param == "tarball":
         tarball, = packages.glob("ivyrun-*.tar.gz")
         call("tar", "-xf", str(tarball), "-C", place, "--strip-components", "1")
     else:
         wheel, = packages.glob("ivyrun-*.whl")
         call("/usr/bin/python3", "-m", "venv", place)
         call(f"{place}/bin/pip", "install", "-q", "--no-index", "--disable-pip-version-check", str(wheel))
-    yield place.replace(testbed.shared, "/srv/ivyshared", 1) + "/bin"
+    yield place.replace(testbed.shared, "/srv/ivyshared", 1) + "/" + programs
     shutil.rmtree(place)
 
 
