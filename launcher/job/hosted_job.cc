@@ -126,7 +126,7 @@ bool terminate_supervisor(pid_t pid, pid_t warden) {
 
 std::vector<HostedJob> find_hosted_jobs() {
   std::vector<HostedJob> found;
-  for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"))) {
+  for (const std::string& parent : job_parents()) {
     if (!is_own_directory(parent)) continue;
     for (const std::string& name : names_in(parent)) {
       const std::optional<HostedJob> job = parse_name(parent, name);

@@ -96,7 +96,7 @@ std::optional<EndedJob> find_ended_job(const std::string& prefix) {
 
 std::vector<EndedJob> find_ended_jobs() {
   std::vector<EndedJob> ends;
-  for (const std::string& parent : job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR")))
+  for (const std::string& parent : job_parents())
     for (const EndFile& file : end_files_in(parent))
       if (std::optional<EndedJob> end = file.is_old ? std::nullopt : read_end(file))
         ends.push_back(*std::move(end));

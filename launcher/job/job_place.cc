@@ -23,11 +23,6 @@ constexpr std::time_t kClockStep = 24 * 60 * 60;
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
 
-// The same places in the same order as supervisors take.
-std::vector<std::string> parents() {
-  return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
-}
-
 bool is_settled(const std::string& path) {
   struct stat status {};
   return lstat(path.c_str(), &status) == 0 &&
@@ -94,13 +89,24 @@ Result<JobPlace> make_in(const std::string& parent, const std::string& job_id) {
 
 Result<JobPlace> make_job_place(const std::string& job_id) {
   std::string reasons;
-  for (const std::string& parent : parents()) {
+  for (const std::string& parent : job_parents()) {
     Result<JobPlace> made = make_in(parent, job_id);
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
   }
   return Error{Code::kUnavailable, "no directory for the job socket: " + reasons,
                "make one of these directories writable, or set XDG_RUNTIME_DIR"};
+}
+
+bool restore_job_place(JobPlace& place) {
+  if (place.lock_fd < 0) return false;
+  if (!is_still_there(place.lock_fd, place.path)) {
+    Descriptor lock = make_again(place.path);
+    if (!lock) return false;
+    const Descriptor removed(std::exchange(place.lock_fd, lock.release()));
+  }
+  struct stat status {};
+  return lstat(place.socket().c_str(), &status) != 0;
 }
 
 void remove_job_place(JobPlace& place) {
@@ -111,7 +117,7 @@ void remove_job_place(JobPlace& place) {
 
 std::vector<FoundJob> find_job_places() {
   std::vector<FoundJob> jobs;
-  for (const std::string& parent : parents()) {
+  for (const std::string& parent : job_parents()) {
     remove_dead_places(parent);
     for (FoundJob& job : look_into(parent))
       if (job.is_alive || job.has_record) jobs.push_back(std::move(job));

@@ -27,6 +27,9 @@ struct JobPlace {
 // (a clock that is put forward must not cost a job that waits for a new launcher).
 Result<JobPlace> make_job_place(const std::string& job_id);
 // Removes the directory with what is in it, and gives the lock back.
+// Makes the directory again if something else has removed it, such as a cleaner of /tmp. True if
+// the socket has to be made again.
+bool restore_job_place(JobPlace& place);
 void remove_job_place(JobPlace& place);
 
 struct FoundJob {

@@ -26,6 +26,8 @@ constexpr std::chrono::seconds kRequestPatience{10};
 constexpr std::chrono::seconds kEndPatience{1};
 // Pause before the next accept when no descriptor is left.
 constexpr std::chrono::milliseconds kAcceptPause{100};
+// How soon a socket that was removed is there again.
+constexpr std::chrono::seconds kPlaceCheck{1};
 constexpr std::size_t kReadBytes = 4096;
 constexpr std::size_t kClientWriteBytes = 256u << 10;
 constexpr int kBacklog = 64;
@@ -95,8 +97,28 @@ JobSocket::JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Hand
       listener_(loop, fd),
       handlers_(std::move(handlers)),
       accept_timer_(loop),
+      place_timer_(loop),
       end_timer_(loop) {
   accept();
+  keep_there();
+}
+
+// Another program may clean /tmp while the job runs; ivyctl finds it again soon.
+void JobSocket::keep_there() {
+  place_timer_.expires_after(kPlaceCheck);
+  place_timer_.async_wait([this, alive = alive_](const boost::system::error_code& error) {
+    if (error || !*alive || !listener_.is_open()) return;
+    if (restore_job_place(place_)) {
+      if (const Result<int> fd = listen_unix(place_.socket(), SOCK_STREAM, kBacklog); fd.ok()) {
+        boost::system::error_code ignored;
+        listener_.close(ignored);
+        listener_.assign(*fd);
+        is_accepting_ = false;
+        accept();
+      }
+    }
+    keep_there();
+  });
 }
 
 JobSocket::~JobSocket() {
@@ -354,6 +376,7 @@ void JobSocket::attempt() {
 void JobSocket::end(const ctl::JobEnd& end, std::function<void()> done) {
   boost::system::error_code ignored;
   listener_.close(ignored);
+  place_timer_.cancel();
   remove_job_place(place_);
   over_ = std::move(done);
   ctl::Reply reply;

@@ -72,6 +72,7 @@ class JobSocket {
 
   JobSocket(boost::asio::io_context& loop, JobPlace place, int fd, Handlers handlers);
   std::size_t followers() const;
+  void keep_there();
   void accept();
   void accept_pending();
   void read(const ClientPointer& client);
@@ -96,6 +97,7 @@ class JobSocket {
   std::string unheard_;
   bool is_accepting_ = false;
   boost::asio::steady_timer accept_timer_;
+  boost::asio::steady_timer place_timer_;
   boost::asio::steady_timer end_timer_;
   std::function<void()> over_;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);

@@ -45,6 +45,12 @@ bool is_still_there(int fd, const std::string& path) {
          ours.st_dev == named.st_dev;
 }
 
+Descriptor make_again(const std::string& path) {
+  const std::string parent = path.substr(0, path.rfind('/'));
+  if (!make_own_directory(parent).ok() || !make_own_directory(path).ok()) return Descriptor();
+  return lock_directory(path);
+}
+
 Descriptor lock_directory(const std::string& path) {
   Descriptor lock(open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC));
   const bool is_held =

@@ -25,5 +25,8 @@ Descriptor lock_directory(const std::string& path);
 void remove_unlocked(const std::string& parent, std::string_view prefix);
 // False if the opened directory has been removed, even if a new one has its name.
 bool is_still_there(int fd, const std::string& path);
+// Makes a removed directory again, its parent too, and locks it. None if that is not possible, or
+// another process has made it.
+Descriptor make_again(const std::string& path);
 
 }  // namespace ivy

@@ -1,8 +1,11 @@
 #include "proto/os/user_places.h"
 
 #include <fcntl.h>
+#include <unistd.h>
 
 #include <charconv>
+#include <cstdlib>
+#include <sstream>
 
 #include "proto/contract/text.h"
 #include "proto/os/files.h"
@@ -11,6 +14,8 @@ namespace ivy {
 namespace {
 
 constexpr char kStopGraceFile[] = "/stop-grace-ms";
+// 340 lines, the kernel's limit.
+constexpr std::size_t kMaxUidMap = 16u << 10;
 
 }  // namespace
 
@@ -25,11 +30,28 @@ std::string place_in_runtime_directory(const char* xdg_runtime_dir) {
   return std::string(xdg_runtime_dir) + "/ivyrun";
 }
 
-std::vector<std::string> job_parents(std::uint32_t uid, const char* xdg_runtime_dir) {
+std::vector<std::string> job_parents(std::uint32_t uid, std::uint32_t uid_outside,
+                                     const char* xdg_runtime_dir) {
   std::vector<std::string> places{place_in_tmp(uid), "/dev/shm/ivyrun-" + std::to_string(uid)};
   std::string runtime = place_in_runtime_directory(xdg_runtime_dir);
   if (!runtime.empty()) places.push_back(std::move(runtime));
+  if (uid_outside != uid)
+    places.push_back(place_in_tmp(uid) + "-of-" + std::to_string(uid_outside));
   return places;
+}
+
+std::vector<std::string> job_parents() {
+  const std::uint32_t uid = geteuid();
+  const std::string map = read_file("/proc/self/uid_map", kMaxUidMap).value_or("");
+  return job_parents(uid, uid_outside(uid, map), std::getenv("XDG_RUNTIME_DIR"));
+}
+
+std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map) {
+  std::istringstream lines{std::string(uid_map)};
+  for (std::uint64_t inside = 0, outside = 0, count = 0; lines >> inside >> outside >> count;)
+    if (uid >= inside && uid - inside < count)
+      return static_cast<std::uint32_t>(outside + (uid - inside));
+  return uid;
 }
 
 bool write_stop_grace(const std::string& job_directory, std::chrono::milliseconds grace) {

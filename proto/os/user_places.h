@@ -23,8 +23,15 @@ std::string place_in_runtime_directory(const char* xdg_runtime_dir);
 
 // Returns the parents of jobs' directories, of which the first usable one is used: in /tmp, in
 // /dev/shm, in the runtime directory. JOBID-HOST in them is a supervisor's directory, JOBID a
-// launcher's.
-std::vector<std::string> job_parents(std::uint32_t uid, const char* xdg_runtime_dir);
+// launcher's. In a user namespace, where the first names may belong to the user who has this uid
+// outside (root, as a rule), the last one is named after both uids.
+std::vector<std::string> job_parents(std::uint32_t uid, std::uint32_t uid_outside,
+                                     const char* xdg_runtime_dir);
+// The parents for this process.
+std::vector<std::string> job_parents();
+// The uid that `uid` stands for outside of this user namespace, by the text of its uid_map; `uid`
+// itself if it is mapped to none. Pure.
+std::uint32_t uid_outside(std::uint32_t uid, std::string_view uid_map);
 
 // The time from TERM to KILL of a supervisor that is asked to end by SIGTERM, kept in a file of its
 // job's directory. The supervisor writes the job's own time there; another process of this user

@@ -262,6 +262,17 @@ def test_another_user_cannot_enter_the_job_directory(hosts):
         assert run.finish().code == 0
 
 
+def test_a_user_namespace_beside_roots_own_directories(hosts):
+    """As in rootless podman with the host's /tmp: the directories that are named after uid 0 are the real root's."""
+    places = ("/tmp/ivyrun-0", "/dev/shm/ivyrun-0")
+    assert hosts.run_on(1, "mkdir", "-p", "-m", "700", *places).code == 0
+    done = hosts.run_on(1, "env", "HOME=/home/ivyuser", "unshare", "--user", "--map-root-user", hosts.ivyrun(), "-n", "2",
+                        "sh", "-c", "echo rank $RANK: $IVY_TOKEN_FILE", user="ivyuser")
+    assert hosts.run_on(1, "rmdir", places[1]).code == 0
+    assert done.code == 0, done
+    assert all(f"rank {rank}: /tmp/ivyrun-0-of-2001/".encode() in done.out for rank in range(2)), done
+
+
 def test_standard_input_is_rank_zeros(local):
     data = os.urandom(1 << 20)
     path = local.file("data", data)

@@ -1,8 +1,10 @@
 """--max-restarts: the group that runs again, what it may not see of the last attempt, and every way in
 which a job can end between two attempts."""
 
+import glob
 import os
 import re
+import shutil
 import signal
 
 import pytest
@@ -112,6 +114,36 @@ def test_the_first_pause_is_a_second(local):
     done = local.run("-n", "2", "--max-restarts", "1", *fail_once("exit 3"))
     assert done.code == 0 and done.took >= 1, done
     assert "attempt 2 starts in 1 s" in done.err_text, done
+
+
+CLEANED = ["/usr/bin/python3", "-B", "-c", """
+import os, time
+import ivycomm as ic
+ic.init()
+print("met", ic.all_gather_object(ic.rank()), flush=True)
+if os.environ["IVY_GENERATION"] == "0":
+    while not os.path.exists("fail"):
+        time.sleep(0.05)
+    os._exit(3)
+"""]
+
+
+def test_a_job_outlives_a_cleaner_of_tmp(local, ctl):
+    """Its directories are removed below it: ivyctl finds it again, the next attempt starts, nothing is left."""
+    with local.start("-n", "2", "--max-restarts", "1", *CLEANED, env=QUICKLY) as run:
+        run.wait_for(r"met \[0, 1\]", count=2)
+        job = ctl.job()["job"]
+        removed = glob.glob(f"/tmp/ivyrun-{os.getuid()}/{job}*")
+        assert len(removed) == 2, removed
+        for directory in removed:
+            shutil.rmtree(directory)
+        assert ctl.job()["job"] == job
+        wait_until(lambda: sorted(glob.glob(f"/tmp/ivyrun-{os.getuid()}/{job}*")) == sorted(removed), 10,
+                   "both directories are there again")
+        local.file("fail")
+        done = run.finish()
+    assert done.code == 0 and done.out.count(b"met [0, 1]") == 4, done
+    assert glob.glob(f"/tmp/ivyrun-{os.getuid()}/{job}*") == []
 
 
 # ---- The end of a job between two attempts ---------------------------------------------------------

@@ -12,15 +12,27 @@ namespace {
 using Places = std::vector<std::string>;
 
 TEST(UserPlaces, ParentsOfJobsInTheirOrder) {
-  EXPECT_EQ(job_parents(1000, nullptr), (Places{"/tmp/ivyrun-1000", "/dev/shm/ivyrun-1000"}));
-  EXPECT_EQ(job_parents(0, "/run/user/0"),
+  EXPECT_EQ(job_parents(1000, 1000, nullptr), (Places{"/tmp/ivyrun-1000", "/dev/shm/ivyrun-1000"}));
+  EXPECT_EQ(job_parents(0, 0, "/run/user/0"),
             (Places{"/tmp/ivyrun-0", "/dev/shm/ivyrun-0", "/run/user/0/ivyrun"}));
+  EXPECT_EQ(job_parents(0, 1000, nullptr),
+            (Places{"/tmp/ivyrun-0", "/dev/shm/ivyrun-0", "/tmp/ivyrun-0-of-1000"}));
+}
+
+TEST(UserPlaces, FindsTheUidOutsideOfAUserNamespace) {
+  EXPECT_EQ(uid_outside(1000, "         0          0 4294967295\n"), 1000u);
+  EXPECT_EQ(uid_outside(0, "         0       1000          1\n"), 1000u);
+  // Rootless podman.
+  EXPECT_EQ(uid_outside(7, "         0       1000          1\n         1     100000      65536\n"),
+            100006u);
+  EXPECT_EQ(uid_outside(70000, "         0       1000          1\n"), 70000u);
+  EXPECT_EQ(uid_outside(0, ""), 0u);
 }
 
 TEST(UserPlaces, ARuntimeDirectoryThatIsNoAbsolutePathIsNone) {
   for (const char* value : {static_cast<const char*>(nullptr), "", "run/user/0", "."}) {
     EXPECT_EQ(place_in_runtime_directory(value), "");
-    EXPECT_EQ(job_parents(7, value).size(), 2u);
+    EXPECT_EQ(job_parents(7, 7, value).size(), 2u);
   }
 }
 

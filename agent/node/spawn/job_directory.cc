@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <optional>
 #include <system_error>
+#include <utility>
 #include <vector>
 
 #include "proto/os/descriptor.h"
@@ -34,10 +35,6 @@ constexpr int kMaxDirectoryDepth = 8;
 // instant.
 constexpr int kLockTries = 20;
 constexpr useconds_t kLockPauseMicroseconds = 1000;
-
-std::vector<std::string> parents() {
-  return job_parents(geteuid(), std::getenv("XDG_RUNTIME_DIR"));
-}
 
 std::string directory_name(const std::string& job_id, std::uint32_t host) {
   return job_id + "-" + std::to_string(host);
@@ -144,7 +141,7 @@ std::string JobDirectory::error_file(std::uint32_t generation, std::uint32_t ran
 Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t host) {
   const std::string name = directory_name(job_id, host);
   std::string reasons;
-  for (const std::string& parent : parents()) {
+  for (const std::string& parent : job_parents()) {
     Result<JobDirectory> made = make_in(parent, name);
     if (made.ok() || made.error().code == Code::kAlreadyExists) return made;
     reasons += (reasons.empty() ? "" : "; ") + made.error().message;
@@ -154,7 +151,7 @@ Result<JobDirectory> make_job_directory(const std::string& job_id, std::uint32_t
 }
 
 Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t host) {
-  for (const std::string& parent : parents()) {
+  for (const std::string& parent : job_parents()) {
     JobDirectory job;
     job.path = parent + "/" + directory_name(job_id, host);
     if (is_own_directory(parent) && is_own_directory(job.path)) return job;
@@ -168,6 +165,19 @@ void remove_job_directory(const JobDirectory& directory) {
   if (directory.lock_fd >= 0 && !is_still_there(directory.lock_fd, directory.path))
     return remove_pmix_segments(directory.path);
   remove_job_tree(directory.path);
+}
+
+bool restore_job_directory(const JobDirectory& directory, Descriptor& lock) {
+  if (is_still_there(lock ? lock.get() : directory.lock_fd, directory.path)) return false;
+  Descriptor made = make_again(directory.path);
+  if (!made) return false;
+  lock = std::move(made);
+  return true;
+}
+
+bool is_missing(const std::string& path) {
+  struct stat status {};
+  return lstat(path.c_str(), &status) != 0 && errno == ENOENT;
 }
 
 void remove_dead_jobs(const JobDirectory& own) {

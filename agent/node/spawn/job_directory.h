@@ -6,6 +6,7 @@
 #include <string>
 
 #include "proto/contract/status.h"
+#include "proto/os/descriptor.h"
 
 namespace ivy {
 
@@ -35,6 +36,11 @@ Result<JobDirectory> find_job_directory(const std::string& job_id, std::uint32_t
 // PMIx servers have left in /dev/shm; not one that has been made again since `directory` was
 // locked.
 void remove_job_directory(const JobDirectory& directory);
+// Makes the directory again, with its lock, if it has been removed: something else may clean /tmp
+// while the job runs. `lock` keeps the lock, and is empty before the first time. True if it did.
+bool restore_job_directory(const JobDirectory& directory, Descriptor& lock);
+// True if there is nothing at this path of the job's directory.
+bool is_missing(const std::string& path);
 // Removes the directories beside this one whose warden and supervisor are both dead (their lock is
 // free). No start waits for it: the warden does it while the supervisor starts.
 void remove_dead_jobs(const JobDirectory& own);

@@ -94,6 +94,14 @@ void CommandChannel::accept() {
                        });
 }
 
+void CommandChannel::listen_on(int fd) {
+  boost::system::error_code ignored;
+  listener_.close(ignored);
+  listener_.assign(fd);
+  accept_paused_ = false;
+  accept();
+}
+
 void CommandChannel::accept_pending() {
   for (;;) {
     Descriptor fd(

@@ -55,6 +55,8 @@ class CommandChannel {
   const std::string& token() const { return token_; }
   // From now on a launcher may take the job over from a dead one.
   void allow_takeover() { allows_takeover_ = true; }
+  // Takes connections at this listening socket, in place of the one so far. Owns it.
+  void listen_on(int fd);
   // Writes what is due, at the end of this turn of the loop. Any number of calls is one write.
   void flush();
   // Writes what is due now, as far as the carrier takes it at once: the last write before an exit.

@@ -11,6 +11,7 @@
 #include <cstring>
 #include <utility>
 
+#include "agent/node/spawn/job_directory.h"
 #include "proto/os/listening_socket.h"
 #include "proto/os/process.h"
 
@@ -57,9 +58,12 @@ ControlConnections::ControlConnections(boost::asio::io_context& loop, Handlers h
     : loop_(loop), handlers_(std::move(handlers)), listener_(loop), accept_timer_(loop) {}
 
 Result<void> ControlConnections::listen(const std::string& path) {
-  if (!path_.empty()) return {};
+  if (!path_.empty() && !is_missing(path_)) return {};
   const Result<int> fd = listen_unix(path, SOCK_SEQPACKET, kBacklog);
   if (!fd.ok()) return fd.error().context("control socket");
+  error_code ignored;
+  accept_timer_.cancel();
+  listener_.close(ignored);
   listener_.assign(*fd);
   path_ = path;
   accept();

@@ -178,10 +178,15 @@ class Supervisor {
   void on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns);
 
   void start_group(const HostPlan& plan);
+  void write_own_grace() const {
+    write_stop_grace(start_.directory.path,
+                     std::chrono::milliseconds(terms_.grace_ns / kNanosPerMilli));
+  }
   void open_control() {
     // A job without a control socket runs as before; libivycomm reports what it lacks.
     (void)control_.listen(start_.directory.control_socket());
   }
+  void restore_directory();
   void forget_generation();
   void refuse_start(const HostPlan& plan, std::uint32_t generation);
   void refuse_rank(std::uint32_t rank, std::uint32_t generation);
@@ -250,6 +255,7 @@ class Supervisor {
   std::vector<JobProcess> left_behind_;  // Outlived the last worker, and got TERM.
   bool is_greeting_ = false;             // The pool collects the answer to Hello.
   bool must_reap_ = false;               // A sweep stopped at a process that is being started.
+  Descriptor restored_lock_;             // Of the job's directory, if it was made again.
   std::atomic<bool> is_launcher_paused_{false};
   bool has_reported_delay_ = false;  // Used by the heartbeat's thread only.
   Heartbeat heartbeat_{kHeartbeat, [this](std::chrono::nanoseconds silent) { beat(silent); }};
@@ -458,8 +464,7 @@ void Supervisor::answer(const Hello& hello, HostFacts facts) {
   // Done after the answer is sent, while the launcher makes its plan.
   boost::asio::post(loop_, [this] {
     open_control();
-    write_stop_grace(start_.directory.path,
-                     std::chrono::milliseconds(terms_.grace_ns / kNanosPerMilli));
+    write_own_grace();
     workers_.count_out_of_memory_kills(*containment_);
     containment_->settle();
   });
@@ -542,8 +547,21 @@ Result<void> Supervisor::on_start_again(const StartAgain& request) {
   return {};
 }
 
-void Supervisor::start_group(const HostPlan& plan) {
+// Makes again what a cleaner of /tmp has removed: without it no worker starts, no connection comes
+// back, and ivyctl finds no job.
+void Supervisor::restore_directory() {
+  if (!containment_ || is_greeting_) return;
+  const JobDirectory& directory = start_.directory;
+  if (restore_job_directory(directory, restored_lock_)) write_own_grace();
+  (void)write_token_file(directory.token_file(), channel_.token());
+  if (is_missing(directory.command_socket()))
+    if (const Result<int> fd = listen_on_command_socket(directory); fd.ok())
+      channel_.listen_on(*fd);
   open_control();
+}
+
+void Supervisor::start_group(const HostPlan& plan) {
+  restore_directory();
   if (has_listening_scripts(plan)) ports_.workers.clear();
   HostPlan with_places = plan;
   servers_.mpi.begin(with_places);
@@ -735,6 +753,8 @@ void Supervisor::finish() {
   devices_.watch.end();
   const bool is_empty = !containment_ || containment_->empty();
   if (containment_ && is_empty) containment_->remove();
+  // The warden would not remove a directory that it has not made.
+  if (restored_lock_) remove_job_directory({start_.directory.path, restored_lock_.get()});
   // Where a job has begun, the peers need not wait while the kernel takes this process to pieces.
   if (containment_ && is_empty && say_farewell(start_.farewell_fd))
     channel_.hang_up();
@@ -770,6 +790,7 @@ void Supervisor::on_tick(std::uint64_t now_ns, std::uint64_t elapsed_ns) {
     // A suspended launcher does not read: needless heartbeats would fill its connection.
     if (lease_.state() != LeaseState::kPaused) channel_.send_heartbeat();
     channel_.flush();
+    restore_directory();
     control_.tell_stall(workers_.plan().stall_seconds() * kNanosPerSecond);
   }
   events_.send_held_news();
