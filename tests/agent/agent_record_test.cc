@@ -19,6 +19,7 @@ JobRecord example() {
   return JobRecord{.job_id = std::string(32, '7'),
                    .host = 3,
                    .opened_at = 1'767'323'045,
+                   .machine = "node3",
                    .boot_id = "boot",
                    .certificate = "user/alice serial 4f02",
                    .from = "10.77.0.1:41234",
@@ -33,6 +34,7 @@ TEST(JobRecord, ComesBackAsItWas) {
   EXPECT_EQ(back->job_id, record.job_id);
   EXPECT_EQ(back->host, 3u);
   EXPECT_EQ(back->opened_at, record.opened_at);
+  EXPECT_EQ(back->machine, "node3");
   EXPECT_EQ(back->boot_id, "boot");
   EXPECT_EQ(back->certificate, record.certificate);
   EXPECT_EQ(back->from, record.from);
