@@ -522,7 +522,7 @@ def test_a_stop_that_gets_stuck_ends_nevertheless(hosts):
     assert done.code in (-signal.SIGTERM, 143), done
     assert 45 < took < 46 + seconds(5), took
     for host in ("node1", "node2"):
-        assert re.search(rf"{host}: it did not confirm that the job has ended", done.own_text()), done
+        assert re.search(rf"{host}: it did not confirm that the job has stopped", done.own_text()), done
     hosts.wait_clean(LAUNCHER_KILLED)
 
 

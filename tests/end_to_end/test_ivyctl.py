@@ -580,7 +580,7 @@ def test_a_record_that_cannot_be_written_is_said_and_the_job_left(local, ctl):
     os.mkdir(blocked)
     done = ctl.run("attach", job)
     assert done.code == 120 and "cannot be taken over" in done.err_text, done
-    assert "record.new" in done.err_text and "it is left as it is" in done.err_text, done
+    assert "record.new" in done.err_text and "it is left running" in done.err_text, done
     assert workers_of(local) == before
     os.rmdir(blocked)
     assert ctl.run("stop", job).code == 0

@@ -167,7 +167,7 @@ def test_a_secret_keeps_others_out(local, two):
     with two.start(0, script, env=secret) as first:
         first.wait_for("waits for node 1")
         stranger = two.launcher.run(*two.flags, "--node-rank", "1", script)
-        everybody([stranger], 122, "IVY-J004", "does not take this node in", "--join-secret-file")
+        everybody([stranger], 122, "IVY-J004", "rejected this node", "--join-secret-file")
         first.wait_for("does not know the job's key")
         file = local.file("secret", SECRET + "\n", 0o600)
         member = two.launcher.run(*two.flags, "--join-secret-file", file, "--node-rank", "1", script)
