@@ -44,10 +44,10 @@ std::string end_of_file(const std::string& path) {
   return begin == std::string::npos || begin == 0 ? text : text.substr(begin + 1);
 }
 
-std::string end_text(int status) {
-  if (!WIFSIGNALED(status)) return "ended with exit code " + std::to_string(WEXITSTATUS(status));
-  const int signal = WTERMSIG(status);
-  return "was killed by signal " + std::to_string(signal) + " (" + strsignal(signal) + ")";
+std::string end_text(const ExitStatus& status) {
+  if (status.signal == 0) return "ended with exit code " + std::to_string(status.code);
+  return "was killed by signal " + std::to_string(status.signal) + " (" + strsignal(status.signal) +
+         ")";
 }
 
 }  // namespace
@@ -97,7 +97,18 @@ bool AppChild::start(const Environment& environment, const std::string& path) {
 
 void AppChild::collect() {
   if (pid_ == 0 || ended_) return;
-  ended_ = waitpid(pid_, &status_, WNOHANG) == pid_;
+  siginfo_t info{};
+  constexpr int kLeaveUnreaped = WEXITED | WNOHANG | WNOWAIT;
+  ended_ =
+      waitid(P_PID, static_cast<id_t>(pid_), &info, kLeaveUnreaped) == 0 && info.si_pid == pid_;
+  if (ended_) status_ = exit_status_from_wait(info.si_code, info.si_status);
+}
+
+bool AppChild::has_group() {
+  if (pid_ == 0 || is_group_gone_) return false;
+  if (ended_) waitpid(pid_, nullptr, WNOHANG);
+  is_group_gone_ = kill(-pid_, 0) != 0 && errno == ESRCH;
+  return !is_group_gone_;
 }
 
 bool AppChild::is_ready() {
@@ -131,21 +142,13 @@ bool AppChild::answers_path(int fd) const {
                               .find(" 200") != std::string_view::npos;
 }
 
-int AppChild::exit_code() const {
-  return WIFSIGNALED(status_) ? 128 + WTERMSIG(status_) : WEXITSTATUS(status_);
-}
-
-int AppChild::signal() const { return ended_ && WIFSIGNALED(status_) ? WTERMSIG(status_) : 0; }
-
 void AppChild::send(int signal) const {
   if (pid_ != 0 && !ended_) kill(pid_, signal);
 }
 
 void AppChild::kill_group(int signal) const {
-  if (pid_ != 0) kill(-pid_, signal);
+  if (pid_ != 0 && !is_group_gone_) kill(-pid_, signal);
 }
-
-bool AppChild::has_group() const { return pid_ != 0 && kill(-pid_, 0) == 0; }
 
 void AppChild::say_end(const std::string& app) const {
   std::fprintf(stderr, "ivyrun: error[IVY-R018]: %s: its %s %s before the program did\n",

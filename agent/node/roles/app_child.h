@@ -7,6 +7,7 @@
 #include <string>
 
 #include "proto/contract/env.h"
+#include "proto/contract/exit_code.h"
 #include "proto/os/descriptor.h"
 #include "proto/wire/job.pb.h"
 
@@ -24,18 +25,21 @@ class AppChild {
 
   // False: it could not be started, and that has been said. `path`: its file; empty: found by PATH.
   bool start(const Environment& environment, const std::string& path = {});
-  // Takes its end, if it has ended.
+  // Takes its end, if it has ended. It stays a zombie, so that its number is its group's and no
+  // other process's, until has_group() is called.
   void collect();
   bool is_ready();
 
   bool has_ended() const { return ended_; }
   bool has_succeeded() const { return ended_ && exit_code() == 0; }
   bool has_failed() const { return ended_ && !(server_.may_end() && exit_code() == 0); }
-  int exit_code() const;
-  int signal() const;  // The signal that has killed it; 0: none.
+  int exit_code() const { return status_.shell_code(); }
+  int signal() const { return status_.signal; }  // The signal that has killed it; 0: none.
   void send(int signal) const;
   void kill_group(int signal) const;
-  bool has_group() const;  // It, or what it has started, is there.
+  // True if it, or what it has started, is there. Reaps it: once its group is empty, kill_group()
+  // does nothing any more.
+  bool has_group();
 
   // Says how it has ended, with the last lines of its output.
   void say_end(const std::string& app) const;
@@ -49,8 +53,9 @@ class AppChild {
   AppServer server_;
   std::string directory_;
   pid_t pid_ = 0;
-  int status_ = 0;
+  ExitStatus status_;
   bool ended_ = false;
+  bool is_group_gone_ = false;
   bool was_ready_ = false;
 };
 

@@ -202,6 +202,7 @@ class AppRun {
           return false;
         }
       }
+      check.has_group();  // Reaps it: there may be many.
       if (check.has_succeeded()) return true;
       if (monotonic_ns() > deadline_ns_)
         return give_up("not all have joined: " + check.last_line());
@@ -294,7 +295,7 @@ class AppRun {
     }
     // What they have left in their group may remove their traces once they are gone, as the
     // process that unlinks the semaphores of Python's multiprocessing does.
-    const auto has_group = [](const AppChild& server) { return server.has_group(); };
+    const auto has_group = [](AppChild& server) { return server.has_group(); };
     while (std::ranges::any_of(servers_, has_group) && monotonic_ns() < end) pump(kProbeMs);
     for (AppChild& server : servers_) server.kill_group(SIGKILL);
     for (const AppServer& server : plan_.servers())
