@@ -1,5 +1,6 @@
 #include "launcher/job/host_session.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <utility>
 
@@ -16,7 +17,7 @@ using std::chrono::milliseconds;
 // Between two tries to reach a host again; the first try is at once.
 constexpr milliseconds kRedialPause{500};
 // A host whose address refuses lives: its sshd or agent may be restarting.
-constexpr std::int64_t kRefusedPatienceNs = 60'000'000'000;
+constexpr milliseconds kRefusedPatience{60'000};
 // A host that has come up so often, and was gone each time before it said a word, has a reason that
 // another try does not cure.
 constexpr int kMaxEarlyLosses = 3;
@@ -148,11 +149,23 @@ void HostSession::on_attached(const link::Frame& frame) {
     return;
   }
   was_attached_ = true;
+  last_failure_ = {};
   clock_.answered(monotonic_ns() - attach_sent_ns_);
   const Result<void> resumed = session_.attached(frame.header.acknowledged);
   if (!resumed.ok()) return lose(HostLoss::kSupervisor, resumed.error().message);
   // The new carrier itself was a word: it took an earlier pause back.
   if (pausing_ && !paused_) queue_pause();
+}
+
+HostAbsence HostSession::absence() {
+  const std::int64_t now = monotonic_ns();
+  silence_.tick(now);
+  HostAbsence absence{now - silence_.last_heard_ns(), last_failure_, silence_.lease()};
+  if (options_.on_this_host) absence.limit = milliseconds(0);
+  if (state_ != State::kRedialing) return absence;
+  absence.ns = std::max(absence.ns, now - carrier_lost_ns_);
+  if (is_refused_) absence.limit = kRefusedPatience;
+  return absence;
 }
 
 RelatedTime HostSession::relate(std::uint64_t host_ns) {
@@ -235,6 +248,7 @@ void HostSession::carrier_lost(const LinkDown& down) {
 
 void HostSession::redial_failed(const LinkDown& down) {
   last_failure_ = down.message;
+  is_refused_ = down.failure == LinkFailure::kRefused;
   if (!was_attached_ && ends_the_start(down)) return fail(down);
   const std::int64_t now = monotonic_ns();
   switch (down.failure) {
@@ -246,7 +260,8 @@ void HostSession::redial_failed(const LinkDown& down) {
       if (state_ == State::kRedialing) return lose(HostLoss::kHost, down.message);
       break;
     case LinkFailure::kRefused:
-      if (state_ == State::kRedialing && now - carrier_lost_ns_ > kRefusedPatienceNs)
+      if (state_ == State::kRedialing &&
+          now - carrier_lost_ns_ > std::chrono::nanoseconds(kRefusedPatience).count())
         return lose(HostLoss::kHost, down.message);
       // It lives: only silence of a host that does not answer at all runs against the lease.
       if (state_ == State::kRedialing) silence_.heard(now);

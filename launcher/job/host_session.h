@@ -39,6 +39,13 @@ struct HostSessionOptions {
   MakeHostLink make_link;
 };
 
+// How long a host has been silent, or without a connection, and why as far as is known.
+struct HostAbsence {
+  std::int64_t ns = 0;
+  RemoteText why;                      // The last failed dial; may be empty.
+  std::chrono::milliseconds limit{0};  // Given up after this time; 0: never.
+};
+
 class HostSession {
  public:
   struct Handlers {
@@ -76,6 +83,7 @@ class HostSession {
   std::int64_t last_heard_ns() const { return silence_.last_heard_ns(); }
   // What the host was given; 0: no link was up yet.
   std::chrono::milliseconds lease() const { return silence_.lease(); }
+  HostAbsence absence();
   // Ends the conversation without waiting; nothing is called any more.
   void close();
   bool is_open() const { return state_ == State::kUp || state_ == State::kRedialing; }
@@ -112,6 +120,7 @@ class HostSession {
   HostSilence silence_;
   std::int64_t carrier_lost_ns_ = 0;
   RemoteText last_failure_;
+  bool is_refused_ = false;  // The last redial reached the host, where nothing listens now.
   std::function<void()> over_;
   boost::asio::steady_timer tick_timer_;
   boost::asio::steady_timer redial_timer_;

@@ -20,6 +20,17 @@
 #include "proto/os/clock.h"
 
 namespace ivy {
+namespace {
+
+constexpr std::int64_t kSecondNs = 1'000'000'000;
+// A host that is silent or stuck is reported after this time, and whenever it has doubled.
+constexpr std::int64_t kFirstReportNs = 4 * kSecondNs;
+
+constexpr std::size_t kMostAwaitedShown = 4;
+
+std::string whole_seconds(std::int64_t ns) { return std::to_string(ns / kSecondNs) + " s"; }
+
+}  // namespace
 
 using std::chrono::milliseconds;
 
@@ -53,7 +64,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       suspension_(job_),
       timeout_timer_(loop),
       restart_timer_(loop),
-      restart_limit_timer_(loop) {
+      restart_limit_timer_(loop),
+      absence_timer_(loop) {
   job_.phase.begin({[this](JobAction action) { act(action); }, [this] { check_end(); }});
 }
 
@@ -111,6 +123,7 @@ Takeover::Handlers Job::takeover_handlers() {
   };
   handlers.left = [this](int exit_code) {
     timeout_timer_.cancel();
+    absence_timer_.cancel();
     over_(exit_code, 0);
   };
   return handlers;
@@ -146,6 +159,7 @@ void Job::start(std::function<void(int, int)> over) {
   set_scheduler_signal_handler(carriers_, [this](int signal, bool ranks_have_it) {
     preemption_.step_signalled(signal, ranks_have_it);
   });
+  watch_absences();
   if (job_.takeover != 0) return takeover_.begin();
   job_.opened_unix_ms = wall_ms();
   bring_up_.dial(carriers_, [this](std::size_t index) { return session_handlers(index); });
@@ -189,10 +203,14 @@ void Job::act(JobAction action) {
       timeout_timer_.cancel();
       restart_timer_.cancel();
       restart_limit_timer_.cancel();
+      absence_timer_.cancel();
       if (stdin_feed_) stdin_feed_->stop();
       return ending_.finish();
     case JobAction::kLeave:
+      absence_timer_.cancel();
       return ending_.leave();
+    case JobAction::kConfirm:
+      return ending_.confirm();
     case JobAction::kPrepareRestart:
       return prepare_restart();
     case JobAction::kRestartWorkers:
@@ -312,14 +330,32 @@ void Job::prepare_restart() {
     pause_is_over_ = true;
     check_restart();
   });
-  restart_limit_timer_.expires_after(restarts_.pause() + job_.options.start_timeout);
-  restart_limit_timer_.async_wait([this](const boost::system::error_code& error) {
-    if (!error && job_.phase.state() == JobState::kRestarting) restart_is_late();
-  });
+  restart_due_ns_ = monotonic_ns() + std::chrono::nanoseconds(restarts_.pause()).count();
+  limit_restart(restart_due_ns_ + kFirstReportNs);
 }
 
-// The restart has waited as long as a start may: ends the job and names what is awaited.
-void Job::restart_is_late() {
+// The restart may take as long as a start: names what is awaited, and ends the job at the limit.
+void Job::limit_restart(std::int64_t until_ns) {
+  const std::int64_t limit_ns =
+      restart_due_ns_ + std::chrono::nanoseconds(job_.options.start_timeout).count();
+  const std::int64_t next_ns = std::min(until_ns, limit_ns);
+  restart_limit_timer_.expires_after(std::chrono::nanoseconds(next_ns - monotonic_ns()));
+  restart_limit_timer_.async_wait(
+      [this, next_ns, limit_ns](const boost::system::error_code& error) {
+        if (error || job_.phase.state() != JobState::kRestarting) return;
+        if (next_ns == limit_ns) return restart_is_late();
+        const std::vector<std::string> awaited = restart_awaits();
+        const std::string number = std::to_string(job_.generation + 2);
+        for (std::size_t i = 0; i < std::min(awaited.size(), kMostAwaitedShown); ++i)
+          job_.say("attempt " + number + " waits: " + awaited[i]);
+        if (awaited.size() > kMostAwaitedShown)
+          job_.say("attempt " + number + " waits for " +
+                   std::to_string(awaited.size() - kMostAwaitedShown) + " answers more");
+        limit_restart(limit_ns);
+      });
+}
+
+std::vector<std::string> Job::restart_awaits() const {
   std::vector<std::string> awaited;
   if (store_.is_beginning())
     awaited.push_back("the job's store on " + store_.host_name() + " has not started the attempt");
@@ -330,6 +366,11 @@ void Job::restart_is_late() {
   }
   if (job_.screen.is_beginning())
     awaited.push_back("the directory of --log-dir or --output does not respond");
+  return awaited;
+}
+
+void Job::restart_is_late() {
+  const std::vector<std::string> awaited = restart_awaits();
   Diagnostic late;
   late.id = "IVY-R022";
   late.what =
@@ -432,18 +473,15 @@ HostSession::Handlers Job::session_handlers(std::size_t index) {
 }
 
 // A stuck host is reported and nothing ends because of it: it is not silent, and what it waits for
-// may answer again. Reports are due after 4 s, and whenever the wait has doubled.
+// may answer again.
 void Job::on_alive(std::size_t index, const link::Alive& alive) {
-  constexpr std::int64_t kSecondNs = 1'000'000'000;
-  constexpr std::int64_t kFirstReportNs = 4 * kSecondNs;
   HostRecord& host = job_.hosts[index];
   const std::int64_t now = monotonic_ns();
-  const auto seconds = [](std::int64_t ns) { return std::to_string(ns / kSecondNs) + " s"; };
   const bool is_late = alive.overdue_ns != 0 || alive.loop_silent_ns != 0;
   if (!is_late) {
     if (host.wait.reported_ns != 0)
       job_.say(host.name() + " no longer waits for " + host.wait.what.line() + ", after " +
-               seconds(now - host.wait.since_ns));
+               whole_seconds(now - host.wait.since_ns));
     host.wait = {};
     return;
   }
@@ -456,7 +494,48 @@ void Job::on_alive(std::size_t index, const link::Alive& alive) {
   const std::int64_t waited_ns = now - host.wait.since_ns;
   if (waited_ns < std::max(kFirstReportNs, 2 * host.wait.reported_ns)) return;
   host.wait.reported_ns = waited_ns;
-  job_.say(host.name() + " waits for " + host.wait.what.line() + ", " + seconds(waited_ns));
+  job_.say(host.name() + " waits for " + host.wait.what.line() + ", " + whole_seconds(waited_ns));
+}
+
+void Job::watch_absences() {
+  absence_timer_.expires_after(kHeartbeat);
+  absence_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error) return;
+    // Before the start, BringUp tells who is awaited.
+    for (std::size_t index = 0; index < job_.hosts.size(); ++index)
+      if (!is_before_start(job_.phase.state())) check_absence(index);
+    watch_absences();
+  });
+}
+
+// Tells the user about a host that is not heard, before its lease is over. A supervisor on this
+// host has no lease: the end of its socket would tell its end, so it is only stopped, and its
+// workers run on. Once they have ended, it has to answer in time.
+void Job::check_absence(std::size_t index) {
+  HostRecord& host = job_.hosts[index];
+  if (!host.session || !host.session->is_open() || !host.up || host.reported) return;
+  const HostAbsence absence = host.session->absence();
+  if (absence.ns < kFirstReportNs) {
+    if (host.absence_reported_ns != 0) job_.say(host.name() + " is heard again");
+    host.absence_reported_ns = 0;
+    return;
+  }
+  if (absence.limit.count() == 0 && job_.phase.state() == JobState::kConfirming &&
+      std::chrono::nanoseconds(absence.ns) > kStopPatience) {
+    host.session->close();
+    return losses_.lost(index, HostLoss::kSupervisor,
+                        "it was silent for " + whole_seconds(absence.ns));
+  }
+  if (absence.ns < 2 * host.absence_reported_ns) return;
+  host.absence_reported_ns = absence.ns;
+  if (absence.limit.count() == 0)
+    return job_.say(host.name() + ": its supervisor has been silent for " +
+                    whole_seconds(absence.ns) +
+                    "; is it stopped? (ps -C ivy-supervisor -o pid,stat,args)");
+  job_.say(host.name() + ": nothing was heard for " + whole_seconds(absence.ns) +
+           (absence.why.empty() ? "" : " (" + absence.why.line() + ")") +
+           "; it is given up after " +
+           whole_seconds(std::chrono::nanoseconds(absence.limit).count()));
 }
 
 void Job::on_event(std::size_t index, const Event& event) {

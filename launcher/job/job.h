@@ -9,6 +9,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "launcher/job/bring_up.h"
 #include "launcher/job/ctl_service.h"
@@ -58,7 +59,11 @@ class Job {
   void restart_workers();
   void check_end();
   void check_ready();
+  void limit_restart(std::int64_t until_ns);
+  std::vector<std::string> restart_awaits() const;
   void restart_is_late();
+  void watch_absences();
+  void check_absence(std::size_t index);
 
   HostSession::Handlers session_handlers(std::size_t index);
   void on_alive(std::size_t index, const link::Alive& alive);
@@ -87,9 +92,11 @@ class Job {
   std::function<void(int, int)> over_;
   // How often fail() and interrupt() were called.
   int failures_ = 0, interrupts_ = 0;
-  bool pause_is_over_ = false;  // The pause before a restart.
+  bool pause_is_over_ = false;       // The pause before a restart...
+  std::int64_t restart_due_ns_ = 0;  // ...and its end.
   // The last one: for all that a restart waits for after its pause.
   boost::asio::steady_timer timeout_timer_, restart_timer_, restart_limit_timer_;
+  boost::asio::steady_timer absence_timer_;
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the

@@ -24,6 +24,8 @@ using std::chrono::milliseconds;
 
 // Hosts have proved that nothing is left; this long they may take to close the connection.
 constexpr milliseconds kFinishLimit{1'000};
+// Hosts that have not confirmed the end this long after the grace are named.
+constexpr milliseconds kReportPatience{4'000};
 
 // "ended 3 processes that ranks had left behind on node1: sleep (2), wandb-core"
 std::string left_behind_text(const LeftBehind& left) {
@@ -52,7 +54,8 @@ JobEnding::JobEnding(JobContext& job, Handlers handlers)
       handlers_(std::move(handlers)),
       drain_timer_(job.loop),
       stop_timer_(job.loop),
-      finish_timer_(job.loop) {}
+      finish_timer_(job.loop),
+      report_timer_(job.loop) {}
 
 void JobEnding::stop(milliseconds grace) {
   job_.screen.stop_waiting();
@@ -80,11 +83,36 @@ void JobEnding::stop(milliseconds grace) {
       if (!error) give_up_output();
     });
   }
+  await_reports(grace);
   stop_timer_.expires_after(grace + kStopPatience);
   stop_timer_.async_wait([this](const boost::system::error_code& error) {
     if (!error) hosts_did_not_stop();
   });
   job_.phase.check_end_later();
+}
+
+void JobEnding::await_reports(milliseconds grace) {
+  report_timer_.expires_after(grace + kReportPatience);
+  report_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error) say_unconfirmed();
+  });
+}
+
+void JobEnding::say_unconfirmed() {
+  std::vector<std::string> awaited;
+  for (const HostRecord& host : job_.hosts)
+    if (!host.reported && !host.lost) awaited.push_back(host.name());
+  if (awaited.empty()) return;
+  const bool is_limited = job_.phase.state() != JobState::kConfirming;
+  const auto left_s =
+      std::chrono::duration_cast<std::chrono::seconds>(kStopPatience - kReportPatience);
+  // A host cannot report before its output has been taken.
+  const bool has_output =
+      job_.workers.has_all_output([this](std::size_t host) { return job_.hosts[host].lost; });
+  job_.say("waiting for " + fold_host_names(awaited) +
+           " to confirm that no process of the job is left" +
+           (has_output ? "" : ", and for the reader of its output (Ctrl-C: without the rest)") +
+           (is_limited ? ", for " + std::to_string(left_s.count()) + " s at most" : ""));
 }
 
 void JobEnding::hosts_did_not_stop() {
@@ -112,6 +140,7 @@ void JobEnding::give_up_output() {
 
 void JobEnding::forget_stop() {
   stop_timer_.cancel();
+  report_timer_.cancel();
   drain_timer_.cancel();
 }
 
@@ -121,6 +150,7 @@ void JobEnding::finish() {
   if (drain_timer_.cancel() > 0 || job_.screen.is_beginning())
     job_.screen.output().limit_finish(JobScreen::kDrainAfterKill);
   stop_timer_.cancel();
+  report_timer_.cancel();
   job_.screen.stop_waiting();
   Command command;
   command.mutable_finish();
@@ -185,6 +215,7 @@ void JobEnding::say_over(const Outcome& outcome) {
 void JobEnding::leave() {
   leaves_ = true;
   job_.concluded = true;
+  report_timer_.cancel();
   job_.say("exiting now; each host stops its remaining processes when its lease expires");
   const Outcome outcome = say_summary();
   job_.hosts.close_sessions();

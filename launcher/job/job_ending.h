@@ -31,6 +31,8 @@ class JobEnding {
 
   // TERM to every worker, KILL after the grace (at once if it is 0).
   void stop(std::chrono::milliseconds grace);
+  // All workers have ended by themselves: names the hosts that are late to confirm it.
+  void confirm() { await_reports(std::chrono::milliseconds(0)); }
   // Nothing runs any more that could be stopped: only output is awaited.
   bool awaits_only_output() const;
   // No more than 2 s for output that its reader does not take.
@@ -48,6 +50,8 @@ class JobEnding {
   void fail(const Diagnostic& reason);
 
  private:
+  void await_reports(std::chrono::milliseconds grace);
+  void say_unconfirmed();
   void hosts_did_not_stop();
   Outcome say_summary();
   // The same for programs: --summary json, --events, attempt.json.
@@ -63,7 +67,7 @@ class JobEnding {
   bool leaves_ = false;           // The launcher leaves without waiting for anything.
   bool summary_follows_ = false;  // The summary comes after the output that conclude() waits for.
   bool has_failed_ = false;       // Only the reason of this failure is still printed.
-  boost::asio::steady_timer drain_timer_, stop_timer_, finish_timer_;
+  boost::asio::steady_timer drain_timer_, stop_timer_, finish_timer_, report_timer_;
 };
 
 // Writes to standard error past the output, whose queue may never be written. A reader that takes

@@ -34,6 +34,7 @@ struct HostRecord {
   std::unique_ptr<HostSession> session;
   RemoteText doing;
   HostWait wait;
+  std::int64_t absence_reported_ns = 0;  // Its length in the last report; 0: not reported.
   std::optional<LinkUp> up;
   std::optional<HostFacts> facts;
   std::optional<LinkDown> failure;  // Why it never came up.

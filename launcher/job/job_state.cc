@@ -30,7 +30,7 @@ constexpr Row kTable[] = {
     {S::kChecking, E::kTimeUp, {S::kKilling, A::kKill}},
 
     {S::kRunning, E::kWorkerFailed, {S::kCollecting, A::kCollectEvidence}},
-    {S::kRunning, E::kAllEnded, {S::kConfirming, A::kNothing}},
+    {S::kRunning, E::kAllEnded, {S::kConfirming, A::kConfirm}},
     {S::kRunning, E::kRefused, {S::kKilling, A::kKill}},
     {S::kRunning, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kRunning, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
@@ -38,7 +38,7 @@ constexpr Row kTable[] = {
     {S::kRunning, E::kTimeUp, {S::kStopping, A::kStopAfterFailure}},
 
     {S::kCollecting, E::kEvidenceReady, {S::kStopping, A::kStopAfterFailure}},
-    {S::kCollecting, E::kAllEnded, {S::kConfirming, A::kNothing}},
+    {S::kCollecting, E::kAllEnded, {S::kConfirming, A::kConfirm}},
     {S::kCollecting, E::kHostLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kMemberLost, {S::kStopping, A::kStopAfterFailure}},
     {S::kCollecting, E::kInterrupted, {S::kStopping, A::kStopByRequest}},

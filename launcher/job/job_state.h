@@ -52,6 +52,7 @@ enum class JobAction {
   kStopAfterFailure,  // Stop with the short grace.
   kStopByRequest,     // Stop with the long grace.
   kKill,              // Stop without any grace at all.
+  kConfirm,           // All workers have ended: the hosts' reports are awaited.
   kFinish,            // Tell every host that it may forget the job; show the summary.
   kLeave,             // Exit at once; leases end what is left.
   kPrepareRestart,    // The store begins the next generation; the pause runs.

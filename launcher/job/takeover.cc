@@ -7,6 +7,8 @@
 
 #include "launcher/job/job_record.h"
 #include "proto/contract/build.h"
+#include "proto/contract/host_ranges.h"
+#include "proto/contract/text.h"
 #include "proto/os/clock.h"
 
 namespace ivy {
@@ -15,6 +17,10 @@ namespace {
 using std::chrono::milliseconds;
 
 constexpr std::chrono::seconds kRenewEvery{5};
+// Hosts that have not answered are named after the first time, then after each further one.
+constexpr std::chrono::seconds kFirstNamed{4};
+constexpr std::chrono::seconds kNamedAgain{30};
+constexpr std::size_t kMostSteps = 4;
 // Events of all hosts that wait until the last host has answered.
 constexpr std::size_t kMaxDeferredBytes = 256u << 20;
 // Counted for each beside its bytes: more than it takes here, and so a limit of their number.
@@ -27,7 +33,9 @@ Takeover::Takeover(JobContext& job, CtlService& service, Restarts& restarts, Han
       service_(service),
       restarts_(restarts),
       handlers_(std::move(handlers)),
-      record_timer_(job.loop) {}
+      record_timer_(job.loop),
+      patience_timer_(job.loop),
+      limit_timer_(job.loop) {}
 
 void Takeover::write_record() {
   if (service_.socket() == nullptr) return;
@@ -104,6 +112,33 @@ void Takeover::dial() {
   for (std::size_t index = 0; index < job_.hosts.size(); ++index) awaited_.insert(index);
   announced_.assign(job_.hosts.size(), 0);
   handlers_.dial();
+  patience_timer_.expires_after(kFirstNamed);
+  say_awaited();
+  limit_timer_.expires_after(job_.options.start_timeout);
+  limit_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (!error && is_under_way()) give_up(awaited_text() + " did not answer in --start-timeout");
+  });
+}
+
+std::string Takeover::awaited_text() const {
+  // With many of them, the names are enough.
+  const bool has_steps = awaited_.size() <= kMostSteps;
+  std::vector<std::string> names;
+  for (const std::size_t index : awaited_) {
+    const HostRecord& host = job_.hosts[index];
+    names.push_back(host.name());
+    if (has_steps && !host.doing.empty()) names.back() += " (" + host.doing.line() + ")";
+  }
+  return has_steps ? joined(names, ", ") : fold_host_names(names);
+}
+
+void Takeover::say_awaited() {
+  patience_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || !is_under_way()) return;
+    job_.say("taking the job over: waiting for " + awaited_text());
+    patience_timer_.expires_after(kNamedAgain);
+    say_awaited();
+  });
 }
 
 void Takeover::host_taken_over(std::size_t index, const TakenOver& taken) {
@@ -153,6 +188,8 @@ void Takeover::host_lost(std::size_t index, HostLoss loss, const RemoteText& why
 
 void Takeover::host_answered(std::size_t index) {
   if (awaited_.erase(index) == 0 || !awaited_.empty()) return;
+  patience_timer_.cancel();
+  limit_timer_.cancel();
   job_.say("launcher pid " + std::to_string(getpid()) + " took over the job");
   for (const auto& [from, bytes] : std::exchange(deferred_, {})) {
     Event event;
@@ -174,6 +211,8 @@ void Takeover::give_up(const RemoteText& why) {
 void Takeover::leave() {
   Output& output = job_.screen.output();
   if (std::exchange(job_.concluded, true)) return output.limit_finish(JobScreen::kInterruptedDrain);
+  patience_timer_.cancel();
+  limit_timer_.cancel();
   job_.hosts.close_sessions();
   job_.screen.stop_waiting();
   if (service_.socket() != nullptr) service_.socket()->keep_place();

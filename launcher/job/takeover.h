@@ -65,6 +65,8 @@ class Takeover {
  private:
   void restore_plan();
   void dial();
+  void say_awaited();
+  std::string awaited_text() const;
   Result<void> save_record();
   void host_answered(std::size_t index);
   void leave();
@@ -81,7 +83,7 @@ class Takeover {
   // By host, as it came: an event of many small parts takes hundreds of times its bytes when read.
   std::vector<std::pair<std::size_t, std::string>> deferred_;
   std::size_t deferred_bytes_ = 0;
-  boost::asio::steady_timer record_timer_;
+  boost::asio::steady_timer record_timer_, patience_timer_, limit_timer_;
 };
 
 }  // namespace ivy

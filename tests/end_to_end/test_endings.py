@@ -482,10 +482,8 @@ def test_host_of_rank_zero_lost(anyone):
 
 
 @contextlib.contextmanager
-def frozen_supervisors(hosts, *numbers):
-    """Stops the supervisors of these hosts until the block ends: they live and do nothing."""
-    pids = [pid for number in numbers for pid in hosts.processes(number, "ivy-supervisor")]
-    assert len(pids) == len(numbers), pids
+def frozen(pids):
+    """Stops these processes until the block ends: they live and do nothing."""
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
@@ -494,6 +492,76 @@ def frozen_supervisors(hosts, *numbers):
         for pid in pids:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
+
+
+def frozen_supervisors(hosts, *numbers):
+    pids = [pid for number in numbers for pid in hosts.processes(number, "ivy-supervisor")]
+    assert len(pids) == len(numbers), pids
+    return frozen(pids)
+
+
+def supervisor_below(pid):
+    """The supervisor of this machine that an ivyrun has started."""
+    pending = [pid]
+    while pending:
+        pid = pending.pop()
+        with open(f"/proc/{pid}/comm", encoding="ascii") as file:
+            if file.read() == "ivy-supervisor\n":
+                return pid
+        with open(f"/proc/{pid}/task/{pid}/children", encoding="ascii") as file:
+            pending += map(int, file.read().split())
+    raise AssertionError("no supervisor")
+
+
+def test_a_silent_host_is_named_before_its_lease_is_over(hosts):
+    script = f"echo up; while ! test -e {hosts.directory}/end; do sleep 0.1; done"
+    with hosts.start("--lease", "60s", "-H", "node1,node2", "sh", "-c", script) as run:
+        run.wait_for("up", count=2)
+        hosts.bed.cut(2)
+        run.wait_for(r"node2: nothing was heard for \d+ s.*; it is given up after 60 s", limit=15)
+        hosts.bed.join(2)
+        run.wait_for("node2 is heard again")
+        hosts.file("end")
+        done = run.finish()
+    assert done.code == 0, done
+
+
+def test_a_stopped_supervisor_on_this_host_is_named(local):
+    """Nothing else shows it, because its workers run on; nothing ends because of it."""
+    script = f"echo up; while ! test -e {local.directory}/end; do sleep 0.1; done"
+    with local.start("-n", "2", "sh", "-c", script) as run:
+        run.wait_for("up", count=2)
+        with frozen([supervisor_below(run.pid())]):
+            run.wait_for(r"its supervisor has been silent for \d+ s; is it stopped\?", limit=15)
+        run.wait_for("is heard again")
+        local.file("end")
+        done = run.finish()
+    assert done.code == 0, done
+
+
+# The rank ends; what it leaves ignores TERM, so that its supervisor needs 2 s to end that.
+LEAVES = "setsid sh -c 'trap \"\" TERM; echo bye; while :; do sleep 0.2; done' & sleep 0.3; exit 0"
+
+
+def test_a_host_that_does_not_confirm_the_end_is_named(local):
+    with local.start("-n", "1", "sh", "-c", LEAVES) as run:
+        run.wait_for("bye")
+        time.sleep(1.2)
+        with frozen([supervisor_below(run.pid())]):
+            run.wait_for("waiting for .* to confirm that no process of the job is left", limit=15)
+        done = run.finish()
+    assert done.code == 0, done
+
+
+@pytest.mark.long
+def test_a_supervisor_on_this_host_that_never_confirms_the_end_is_given_up(local):
+    with local.start("-n", "1", "sh", "-c", LEAVES) as run:
+        run.wait_for("bye")
+        time.sleep(1.2)
+        with frozen([supervisor_below(run.pid())]):
+            done = run.finish(60)
+    assert done.code == 121, done
+    assert re.search(r"IVY-R007.*\n(.*\n)?.*it was silent for 4\d s", done.own_text()), done
 
 
 def test_frozen_supervisor_is_a_lost_host(hosts):

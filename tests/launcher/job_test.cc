@@ -727,6 +727,20 @@ class RestartTest : public JobTest {
   }
 };
 
+TEST_F(RestartTest, NamesWhatALateAttemptWaitsFor) {
+  Node& node = this->node("node1");
+  node.on_command = ignores_new_attempts;
+  fail_rank(node, 0);
+  EXPECT_TRUE(run_until(
+      [&] {
+        return text_.find("attempt 2 waits: the job's store on node1 has not started the attempt") !=
+               std::string::npos;
+      },
+      milliseconds(20'000)))
+      << text_;
+  leave();
+}
+
 TEST_F(RestartTest, ALostStoreEndsTheAttemptAndTheNextOneHasANewStore) {
   Node& node = this->node("node1");
   std::vector<std::uint32_t> opened;
@@ -912,6 +926,18 @@ TEST_F(TakeoverTest, DoesNotWaitForAHostThatIsLostBeforeItHasSaidEverything) {
   give_back();
   EXPECT_EQ(*exit_code_, kExitHostLost) << text_;
   EXPECT_NE(text_.find("supervisor on host node2 was lost"), std::string::npos) << text_;
+}
+
+TEST_F(TakeoverTest, NamesAHostThatDoesNotAnswerInTime) {
+  options_.start_timeout = milliseconds(300);
+  begin();
+  answer(first_, 1);
+  first_.start(0);
+  ASSERT_TRUE(run_until([&] { return exit_code_.has_value(); })) << text_;
+  give_back();
+  EXPECT_EQ(*exit_code_, kExitHostsNotUp) << text_;
+  EXPECT_NE(text_.find("cannot be taken over: node2"), std::string::npos) << text_;
+  EXPECT_NE(text_.find("did not answer in --start-timeout"), std::string::npos) << text_;
 }
 
 // ---- The end
