@@ -36,6 +36,13 @@ constexpr milliseconds kConnectPatience{3'000};
 constexpr milliseconds kHandshakePatience{5'000};
 // Failures that last longer than this are told, once.
 constexpr std::int64_t kTroubleNs = 3'000'000'000;
+// Node 0 says in its Welcome when it will have begun the job or given up; the network may add this.
+constexpr milliseconds kBeginMargin{5'000};
+// What is awaited is named after the first time, then after each further one.
+constexpr std::chrono::seconds kFirstNamed{2};
+constexpr std::chrono::seconds kNamedAgain{30};
+// Files that cannot be opened get this long for what was printed.
+constexpr milliseconds kDropRest{2'000};
 // The job has ended: ivy-node has nothing left to do.
 constexpr std::chrono::seconds kNodePatience{5};
 // ivy-node has ended before node 0 has said that the job is over.
@@ -72,11 +79,15 @@ class Joiner {
   bool may_go_on(const std::string& why, std::int64_t began_ns);
   void serve();
   bool take(const join::HeadSays& message);
-  void join();
+  void join(const join::Welcome& welcome);
+  void await_begin();
   void begin(const join::Begin& begin);
   Result<void> start_node(const join::Begin& begin);
   void await_last_word();
   void attempt(const join::Attempt& attempt);
+  void await_files();
+  std::string files() const;
+  void refuse_files(const std::string& when);
   void end(int exit_code);
   void stream_ended();
   void wait_for_signal();
@@ -113,12 +124,19 @@ class Joiner {
   std::deque<join::HeadSays> held_;
   std::shared_ptr<LineChild> node_;
   std::optional<int> exit_code_;
-  bool is_shown_ = false;  // Everything that had to be shown.
-  boost::asio::steady_timer node_timer_;
+  bool is_shown_ = false;             // Everything that had to be shown.
+  std::int64_t begins_until_ns_ = 0;  // When node 0 has begun the job or given up.
+  boost::asio::steady_timer node_timer_, begin_timer_, files_timer_;
 };
 
 Joiner::Joiner(boost::asio::io_context& loop, const JobRequest& request, const JoinKey& key)
-    : loop_(loop), request_(request), options_(request.options), signals_(loop), node_timer_(loop) {
+    : loop_(loop),
+      request_(request),
+      options_(request.options),
+      signals_(loop),
+      node_timer_(loop),
+      begin_timer_(loop),
+      files_timer_(loop) {
   auto tls = PskTls::make(PskTls::Side::kClient, kJoinIdentity, key.key);
   if (tls.ok()) tls_ = std::move(tls).value();
   self_.rank = *options_.node_rank;
@@ -250,20 +268,52 @@ void Joiner::serve() {
   };
   handlers.ended = [this](const std::string&) { stream_ended(); };
   stream_->start(std::move(handlers));
+  if (output_) return;
+  // Until Welcome says more.
+  begins_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
+  begin_timer_.expires_after(kFirstNamed);
+  await_begin();
+}
+
+// Node 0 or its host may stop without the connection showing it.
+void Joiner::await_begin() {
+  begin_timer_.async_wait([this](const error_code& error) {
+    if (error || output_ || exit_code_) return;
+    const std::int64_t left_ns = begins_until_ns_ - monotonic_ns();
+    if (left_ns <= 0)
+      return refuse(
+          Diagnostic{.id = "IVY-J004",
+                     .what = "node 0 has neither begun the job nor given up in its --start-timeout",
+                     .where = node_text(self_.rank, self_.host) + ", joined with " + head(),
+                     .cause = "its ivyrun is stopped, or its host is not reachable any more",
+                     .fix = "read what node 0 has printed; start every node again",
+                     .exit_code = kExitHostsNotUp});
+    if (!options_.quiet)
+      say("ivyrun: node " + std::to_string(self_.rank) + " has reached node 0 at " + head() +
+          "; waiting until all nodes are there\n");
+    begin_timer_.expires_after(
+        std::min<std::chrono::nanoseconds>(kNamedAgain, std::chrono::nanoseconds(left_ns)));
+    await_begin();
+  });
 }
 
 bool Joiner::hear(const join::HeadSays& message) {
   // Each connection begins with Welcome, which is not kept for another.
   if (message.has_begin() || (talk_.heard_messages > 0 && !message.has_welcome()))
     ++talk_.heard_messages;
-  if (is_opening_) held_.push_back(message);
-  return is_opening_ || take(message);
+  if (!is_opening_) return take(message);
+  held_.push_back(message);
+  if (!message.has_end()) return true;
+  // The files are too late for the job. The last message may say why it has ended.
+  for (const join::HeadSays& held : held_)
+    if (held.has_said()) say(held.said().text());
+  return take(message);
 }
 
 bool Joiner::take(const join::HeadSays& message) {
   switch (message.kind_case()) {
     case join::HeadSays::kWelcome:
-      join();
+      join(message.welcome());
       return true;
     case join::HeadSays::kBegin:
       if (!output_) begin(message.begin());
@@ -281,7 +331,11 @@ bool Joiner::take(const join::HeadSays& message) {
       say(message.said().text());
       return true;
     case join::HeadSays::kEnd:
-      end(message.end().exit_code());
+      // Without its output a job is no success.
+      if (is_opening_ && message.end().exit_code() == 0)
+        refuse_files("before the job had ended");
+      else
+        end(message.end().exit_code());
       return true;
     case join::HeadSays::KIND_NOT_SET:
       return true;
@@ -289,7 +343,10 @@ bool Joiner::take(const join::HeadSays& message) {
   return true;
 }
 
-void Joiner::join() {
+void Joiner::join(const join::Welcome& welcome) {
+  begins_until_ns_ =
+      monotonic_ns() +
+      std::chrono::nanoseconds(milliseconds(welcome.begins_within_ms()) + kBeginMargin).count();
   if (options_.verbose > 0) say("ivyrun: connected to node 0 at " + head() + "\n");
   join::NodeSays message;
   *message.mutable_join() = encode_node(self_);
@@ -321,6 +378,7 @@ void Joiner::pass_on(int signal) {
 }
 
 void Joiner::begin(const join::Begin& begin) {
+  begin_timer_.cancel();
   host_ = static_cast<int>(begin.host());
   talk_.job_id = begin.job_id();
   Output::Handlers handlers;
@@ -383,9 +441,12 @@ void Joiner::attempt(const join::Attempt& attempt) {
                                  static_cast<int>(local), static_cast<int>(part.host()),
                                  part.name()});
   is_opening_ = true;
+  await_files();
   output_->begin(attempt.generation(), places, static_cast<int>(attempt.max_attempts()),
                  [this](const Result<void>& opened) {
                    is_opening_ = false;
+                   files_timer_.cancel();
+                   if (exit_code_) return;
                    if (!opened.ok())
                      return refuse(Diagnostic{.id = "IVY-O002",
                                               .what = opened.error().message,
@@ -398,6 +459,32 @@ void Joiner::attempt(const join::Attempt& attempt) {
                      take(next);
                    }
                  });
+}
+
+// As JobScreen::begin() on node 0.
+void Joiner::await_files() {
+  files_timer_.expires_after(kFirstNamed);
+  files_timer_.async_wait([this](const error_code& first) {
+    if (first) return;
+    if (!options_.quiet) say("ivyrun: waiting for " + files() + "\n");
+    files_timer_.expires_after(options_.start_timeout - kFirstNamed);
+    files_timer_.async_wait([this](const error_code& late) {
+      if (!late) refuse_files("in --start-timeout");
+    });
+  });
+}
+
+std::string Joiner::files() const {
+  return "the file system of " + (options_.log_dir.empty() ? "--output " + options_.output
+                                                           : "--log-dir " + options_.log_dir);
+}
+
+void Joiner::refuse_files(const std::string& when) {
+  refuse(Diagnostic{.id = "IVY-O002",
+                    .what = files() + " did not answer " + when,
+                    .where = node_text(self_.rank, self_.host),
+                    .fix = "name a folder on another file system, or allow more: --start-timeout",
+                    .exit_code = kExitRefused});
 }
 
 void Joiner::end(int exit_code) {
@@ -414,6 +501,9 @@ void Joiner::end(int exit_code) {
 }
 
 void Joiner::show_rest() {
+  begin_timer_.cancel();
+  files_timer_.cancel();
+  if (is_opening_) output_->limit_finish(kDropRest);
   if (output_)
     return output_->finish([this] {
       is_shown_ = true;
@@ -433,6 +523,7 @@ void Joiner::check_over() {
 void Joiner::stream_ended() {
   stream_->stop();
   talk_.is_up = false;
+  begin_timer_.cancel();
   if (exit_code_) return;
   if (node_ && node_->has_ended()) return give_up();
   say("ivyrun: " +

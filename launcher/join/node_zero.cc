@@ -11,6 +11,7 @@
 #include "proto/contract/exit_code.h"
 #include "proto/contract/limits.h"
 #include "proto/contract/text.h"
+#include "proto/os/clock.h"
 #include "proto/os/process.h"
 #include "proto/os/socket_address.h"
 
@@ -140,6 +141,7 @@ Result<void> NodeZero::listen(const JoinKey& key) {
 
 void NodeZero::gather(Gathered gathered) {
   gathered_ = std::move(gathered);
+  gathers_until_ns_ = monotonic_ns() + std::chrono::nanoseconds(options_.start_timeout).count();
   start_timer_.expires_after(options_.start_timeout);
   start_timer_.async_wait([this](const error_code& error) {
     if (!error) check_gathered(/*is_time_up=*/true);
@@ -176,6 +178,9 @@ void NodeZero::enter(std::uint32_t rank, std::shared_ptr<DialBackStream> stream)
   node->stream->start(std::move(handlers));
   join::HeadSays welcome;
   welcome.mutable_welcome()->set_build(std::string(build_name()));
+  if (gathered_)
+    welcome.mutable_welcome()->set_begins_within_ms(static_cast<std::uint32_t>(
+        std::max<std::int64_t>(1, (gathers_until_ns_ - monotonic_ns()) / 1'000'000)));
   node->say(welcome);
 }
 

@@ -95,6 +95,7 @@ class NodeZero : public JoinedNodes {
   std::shared_ptr<DialBackListener> listener_;
   std::list<Node> nodes_;
   Gathered gathered_;
+  std::int64_t gathers_until_ns_ = 0;
   std::map<int, int> interrupts_;
   int most_interrupts_ = 0;
   std::function<void(int)> on_interrupt_;

@@ -13,6 +13,7 @@ import pytest
 
 from launching import BIN, seconds
 from slurm_jobs import Slurm, running_on
+from stalling_fs import Stalling
 
 SECRET = "0123456789abcdef0123456789abcdef"
 
@@ -231,6 +232,32 @@ def test_a_node_that_comes_too_late(local, two):
         everybody([late], 122, "IVY-J004", "too late")
         local.file("stop")
         everybody([run.finish() for run in runs], 0)
+
+
+def test_a_node_says_what_it_waits_for_and_gives_up_a_node_0_that_is_stopped(local):
+    nodes = Nodes(local, 3, "--start-timeout", f"{seconds(5):g}s")
+    script = hello(local)
+    with nodes.start(1, script) as second, nodes.start(0, script) as first:
+        second.wait_for("node 1 has reached node 0 at 127.0.0.1:.*; waiting until all nodes are there")
+        first.signal(signal.SIGSTOP)
+        try:
+            done = second.finish()
+        finally:
+            first.signal(signal.SIGCONT)
+        everybody([done], 120, "IVY-J004", "neither begun the job nor given up")
+
+
+@pytest.mark.skipif(os.geteuid() != 0 or not os.path.exists("/dev/fuse"), reason="mounts through /dev/fuse, as root")
+@pytest.mark.parametrize("when", ["in --start-timeout", "before the job had ended"])
+def test_a_node_names_the_file_system_that_it_waits_for(local, when):
+    nodes = Nodes(local, 2, "--start-timeout", f"{seconds(6):g}s")
+    script = sequence(local) if when == "in --start-timeout" else ["sh", "-c", "sleep 3"]
+    with Stalling(f"{local.directory}/backing", f"{local.directory}/logs") as logs:
+        logs.stall()
+        with nodes.start(0, *script), nodes.start(1, "--log-dir", logs.mount_point, *script) as second:
+            second.wait_for(f"waiting for the file system of --log-dir {logs.mount_point}")
+            done = second.finish()
+        everybody([done], 122, "IVY-O002", f"did not answer {when}")
 
 
 def test_node_0_is_started_again_while_others_wait(local):
