@@ -129,18 +129,17 @@ Result<ctl::Reply> parse_reply(const std::string& message) {
   return reply;
 }
 
-Result<ctl::Reply> CtlConnection::receive(std::optional<milliseconds> patience) {
-  const std::int64_t deadline_ns =
-      monotonic_ns() + patience.value_or(milliseconds(0)).count() * 1'000'000;
+Result<ctl::Reply> CtlConnection::receive(milliseconds patience) {
+  const std::int64_t deadline_ns = monotonic_ns() + std::chrono::nanoseconds(patience).count();
   for (;;) {
     const std::optional<std::string> message = IVY_TRY(decoder_.next());
     if (message) return parse_reply(*message);
     const std::int64_t left_ms = (deadline_ns - monotonic_ns()) / 1'000'000;
-    if (patience && left_ms <= 0)
+    if (left_ms <= 0)
       return Error{Code::kDeadlineExceeded, "the job's ivyrun does not answer",
                    "is it stopped or overloaded? ps shows its state"};
     pollfd poller{socket_.get(), POLLIN, 0};
-    if (poll(&poller, 1, patience ? static_cast<int>(left_ms) + 1 : -1) <= 0) continue;
+    if (poll(&poller, 1, static_cast<int>(left_ms) + 1) <= 0) continue;
     std::array<char, 65536> buffer;
     const ssize_t count = read(socket_.get(), buffer.data(), buffer.size());
     if (count < 0 && (errno == EAGAIN || errno == EINTR)) continue;

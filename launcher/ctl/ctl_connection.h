@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <map>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,9 +39,9 @@ class CtlConnection {
   // Connects and asks. Unavailable: the launcher does not answer.
   static Result<CtlConnection> ask(const JobPlace& place, const ctl::Request& request);
 
-  // The next reply; Unavailable when the launcher is gone, DeadlineExceeded after the patience
-  // (none: as long as it takes), FailedPrecondition with its words when it refuses.
-  Result<ctl::Reply> receive(std::optional<std::chrono::milliseconds> patience = kPatience);
+  // The next reply; Unavailable when the launcher is gone, DeadlineExceeded after the patience,
+  // FailedPrecondition with its words when it refuses.
+  Result<ctl::Reply> receive(std::chrono::milliseconds patience = kPatience);
 
   // For a loop: the descriptor, non-blocking, now the caller's; and what has been read already.
   int release() { return socket_.release(); }

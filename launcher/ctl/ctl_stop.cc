@@ -1,5 +1,6 @@
 // ivyctl stop and signal: what is asked of a job's launcher.
 #include <algorithm>
+#include <utility>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_launcher.h"
@@ -38,6 +39,30 @@ bool is_ambiguous(const std::string& prefix) {
                      [&](const FoundJob& job) { return job.place.job_id.starts_with(prefix); });
 }
 
+// The end takes as long as the ranks' grace and the reader of their output want; meanwhile the
+// launcher has to answer questions.
+Result<void> await_end(CtlConnection& connection, const JobPlace& place) {
+  const std::string& job_id = place.job_id;
+  bool is_accepted = false;
+  bool was_said = false;
+  for (;;) {
+    const Result<ctl::Reply> reply = connection.receive();
+    if (!reply.ok() && (!is_accepted || reply.error().code != Code::kDeadlineExceeded))
+      return reply.error();
+    if (reply.ok() && reply->has_end()) {
+      ctl_say(ended_text({job_id, reply->end().exit_code(), reply->end().cause(), ""}));
+      return {};
+    }
+    is_accepted = true;
+    if (reply.ok()) continue;
+    const Result<ctl::JobDescription> now = describe_job(place);
+    if (!now.ok() && now.error().code == Code::kDeadlineExceeded) return now.error();
+    if (now.ok() && !std::exchange(was_said, true))
+      ctl_say("job " + short_id(job_id) + " is " + RemoteText(now->state()).line() + ", " +
+              std::to_string(now->running()) + " of its ranks still run; waiting for its end");
+  }
+}
+
 // Interrupting ivyctl does not take the stop back.
 Result<void> stop_job(const CtlOptions& options) {
   // A job that outlives its launcher is stopped by a new one: hosts obey only a launcher.
@@ -52,15 +77,7 @@ Result<void> stop_job(const CtlOptions& options) {
     stop.set_grace_ms(static_cast<std::uint32_t>(options.grace->count()));
   }
   CtlConnection connection = IVY_TRY(ask_launcher(job, request));
-  std::optional<std::chrono::milliseconds> patience = CtlConnection::kPatience;
-  for (;;) {
-    const ctl::Reply reply = IVY_TRY(connection.receive(patience));
-    // It is stopping now: as long as it takes.
-    patience.reset();
-    if (!reply.has_end()) continue;
-    ctl_say(ended_text({job.place.job_id, reply.end().exit_code(), reply.end().cause(), ""}));
-    return {};
-  }
+  return await_end(connection, job.place);
 }
 
 Result<ctl::Reply> send_signal(const CtlOptions& options) {

@@ -161,6 +161,23 @@ def test_stop_now_kills_what_ignores_term(local, ctl):
         run.finish()
 
 
+def test_stop_says_what_it_waits_for_and_gives_up_a_launcher_that_is_stopped(local, ctl):
+    with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
+                     "while :; do sleep 0.05; done") as run:
+        run.wait_for("ready")
+        job = ctl.job()["job"]
+        with ctl.start("stop", job) as stopping:
+            stopping.wait_for("is stopping, 1 of its ranks still run; waiting for its end", limit=15)
+            run.signal(signal.SIGSTOP)
+            try:
+                done = stopping.finish()
+            finally:
+                run.signal(signal.SIGCONT)
+        assert done.code == 1 and "the job's ivyrun does not answer" in done.err_text, done
+        assert ctl.run("stop", job, "--now").code == 0
+        run.finish()
+
+
 def test_a_shorter_grace_counts(local, ctl):
     with local.start("-n", "1", "sh", "-c", "trap '' TERM; echo ready; "
                      "while :; do sleep 0.05; done") as run:
