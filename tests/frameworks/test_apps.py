@@ -84,6 +84,21 @@ def test_a_role_that_is_not_ready_is_named(local):
     assert done.code == 1 and b"IVY-R019" in done.err and b"--start-timeout" in done.err and b"waits" in done.err, done
 
 
+def test_a_readiness_command_that_hangs_is_given_up(local):
+    server = local.file("server.py", SERVER)
+    app = local.file("own.toml", f"""ready-command = ["sleep", "100"]
+[[role]]
+name = "db"
+on = "first"
+ports = 1
+ready = "port"
+command = ["{PYTHON}", "{server}", "{{db.port}}"]
+""")
+    done = local.run("--start-timeout", f"{seconds(5):g}s", "--app", app, "true", limit=20)
+    assert done.code == 1 and "the readiness command has not ended within" in done.err_text, done
+    assert "IVY-R019" in done.err_text and not processes_with(server), done
+
+
 def test_a_program_that_is_not_there(local):
     done = local.run("--role", "db@first=/no/such/server {db.port}", "true")
     assert done.code == 1 and b"IVY-R018" in done.err and b"/no/such/server" in done.err, done

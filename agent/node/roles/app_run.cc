@@ -38,6 +38,8 @@ constexpr std::int64_t kNanos = 1'000'000'000;
 constexpr std::int64_t kGraceNs = 4 * kNanos;
 constexpr int kProbeMs = 50;
 constexpr int kIdleMs = 1000;
+// How much longer than rank 0 the others wait for its servers.
+constexpr std::int64_t kFirstMarginNs = 5 * kNanos;
 constexpr int kSettleMs = 300;
 constexpr std::size_t kMaxPlanBytes = 8u << 20;
 constexpr const char* kScratchVariable = "IVY_SCRATCH";
@@ -167,6 +169,9 @@ class AppRun {
     while (!keys_.first_is_ready()) {
       pump(kIdleMs);
       if (is_interrupted()) return false;
+      // The first rank gives up earlier, and says why, unless it is stopped.
+      if (monotonic_ns() > deadline_ns_ + kFirstMarginNs)
+        return give_up("the servers of rank 0 have not become ready");
     }
     return true;
   }
@@ -200,6 +205,10 @@ class AppRun {
         if (is_interrupted()) {
           check.kill_group(SIGKILL);
           return false;
+        }
+        if (monotonic_ns() > deadline_ns_) {
+          check.kill_group(SIGKILL);
+          return give_up("the readiness command has not ended");
         }
       }
       check.has_group();  // Reaps it: there may be many.
