@@ -37,7 +37,8 @@ using boost::asio::io_context;
 using boost::system::error_code;
 
 constexpr auto kTick = std::chrono::seconds(1);
-constexpr auto kCheckTime = std::chrono::seconds(5);  // For an answer from our own service.
+constexpr auto kFirstOverdue = std::chrono::seconds(4);  // A late file system is named then.
+constexpr auto kCheckTime = std::chrono::seconds(5);     // For an answer from our own service.
 // Calls end by themselves when the service has stopped; those that do not are cancelled, and calls
 // that do not end even then must not hold up a restart.
 constexpr auto kCallPatience = std::chrono::milliseconds(800);
@@ -113,6 +114,7 @@ class Serving {
   void wait_for_signal();
   void tick_later();
   void tick();
+  void say_overdue();
   void check();
   void answered(const grpc::Status& status);
   void stop(const std::string& why);
@@ -137,6 +139,7 @@ class Serving {
   bool ready_ = false;
   bool stopping_ = false;
   std::chrono::steady_clock::time_point next_check_{};
+  std::chrono::nanoseconds said_overdue_{0};  // Length of the wait that was last named.
   std::chrono::milliseconds check_interval_{10'000};
 };
 
@@ -247,9 +250,25 @@ void Serving::tick() {
     credentials_->say_expiry();
   }
   half_open_.expire(steady_now());
+  say_overdue();
   agent_log::say_left_out();
   check();
   tick_later();
+}
+
+// The certificates' file system: nobody but the log's reader is told of it.
+void Serving::say_overdue() {
+  const auto overdue = files_.overdue();
+  if (!overdue) {
+    said_overdue_ = {};
+    return;
+  }
+  if (overdue->age < std::max<std::chrono::nanoseconds>(kFirstOverdue, 2 * said_overdue_)) return;
+  said_overdue_ = overdue->age;
+  agent_log::warning(
+      "certificates: waiting for " + overdue->name + ", " +
+      std::to_string(std::chrono::duration_cast<std::chrono::seconds>(overdue->age).count()) +
+      " s; those read before stay in use");
 }
 
 void Serving::check() {
