@@ -733,7 +733,8 @@ TEST_F(RestartTest, NamesWhatALateAttemptWaitsFor) {
   fail_rank(node, 0);
   EXPECT_TRUE(run_until(
       [&] {
-        return text_.find("attempt 2 waits: the job's store on node1 has not started the attempt") !=
+        return text_.find(
+                   "attempt 2 waits: the job's store on node1 has not started the attempt") !=
                std::string::npos;
       },
       milliseconds(20'000)))
