@@ -6,6 +6,7 @@
 #include "launcher/ctl/ctl_launcher.h"
 #include "launcher/ctl/ctl_options.h"
 #include "launcher/ctl/ctl_verbs.h"
+#include "proto/contract/remote_text.h"
 
 namespace ivy {
 namespace {
