@@ -232,7 +232,7 @@ TEST_F(JobSocketTest, AnswersRequestsBesideAnyNumberOfFollowers) {
   for (std::size_t i = 0; i < JobSocket::kMaxFollowers; ++i) ASSERT_TRUE(follow().ok()) << i;
   const Result<ctl::Reply> refused = follow();
   ASSERT_FALSE(refused.ok());
-  EXPECT_NE(refused.error().message.find("128 clients follow"), std::string::npos);
+  EXPECT_NE(refused.error().message.find("128 clients already follow"), std::string::npos);
   ctl::Request stop;
   stop.mutable_stop()->set_grace_ms(7);
   serve_while([&] {
