@@ -260,7 +260,7 @@ def test_a_suspended_launcher_goes_on(agents):
     with agents.job("-H", "node[2-3]", *sequence(agents, "0.1", stop)) as run:
         run.wait_for("count 1", count=2)
         suspend(run)
-        assert b"suspended; the other hosts end the job" in run.said()
+        assert b"suspended; the other hosts stop the job" in run.said()
         assert b"within 60 min" in run.said()
         resume(run)
         seen = run.said().count(b"count")

@@ -317,7 +317,7 @@ def test_more_environment_than_a_message_takes(local):
         lines = "".join(f"BIG_{file}_{i}={'x' * 100_000}\n" for i in range(10))
         flags += ["--env-file", local.file(f"{file}.env", lines)]
     refused(local.run("-n", "2", *flags, *HELLO), 2, r"take 9\d{6} bytes; the limit is 8388608",
-            "fix:.*--env-file")
+            "fix:.*fewer or shorter variables")
 
 
 # ---- accounts ------------------------------------------------------------------------------------

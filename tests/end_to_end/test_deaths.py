@@ -140,8 +140,8 @@ def test_why_and_stall_timeout_say_what_each_rank_does(local):
         job.wait_for(rb"finished all_reduce #811")
         job.signal(signal.SIGINT)
         finished = job.finish()
-    assert re.search(r"warning: an operation of rank \d takes longer than --stall-timeout; who waits "
-                     rf"for whom:\n  {line}", finished.err_text), finished
+    assert re.search(r"warning: an operation of rank \d takes longer than --stall-timeout. What each "
+                     rf"rank waits for:\n  {line}", finished.err_text), finished
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ def test_what_is_cancelled_is_not_put_back(slurm):
     slurm.command("scancel", str(job.number))
     job.finish()
     assert job.state() == "CANCELLED" and "saved at step" in job.text(), job.text()
-    assert "is put back" not in job.text(), job.text()
+    assert "is being requeued" not in job.text(), job.text()
 
 
 def test_scontrol_that_refuses(slurm):
