@@ -65,6 +65,10 @@ def known():
                               timeout=seconds(20))
         assert said.returncode == 0, said
         flags[program] = set(re.findall(r"--[a-z][a-z0-9-]*", said.stdout)) | {"--help", "--version", "--generate", "--resume"}
+    # A script of its own; its help lists all verbs.
+    certificates = subprocess.run([os.path.join(BIN, "ivy-agent"), "cert", "--help"], capture_output=True, text=True,
+                                  timeout=seconds(20))
+    flags["ivy-agent"] |= set(re.findall(r"--[a-z][a-z0-9-]*", certificates.stdout))
     flags[DOCTOR] = flags["ivyctl"] | flags["ivyrun"]
     return flags
 
@@ -77,8 +81,8 @@ def test_flags_that_people_are_told_to_type(page, known):
     assert wrong == [], "\n".join(wrong)
 
 
-# What stands for something of the reader's, or for any number of words.
-PLACEHOLDER = re.compile(r"^[A-Z][A-Z0-9_]*$|\.\.\.|…|\[flags\]|/[A-Z]+/|^-B/")
+# What stands for something of the reader's, for any number of words, or for what a command prints.
+PLACEHOLDER = re.compile(r"^\$\(|^[A-Z][A-Z0-9_]*$|\.\.\.|…|\[flags\]|/[A-Z]+/|^-B/")
 # Where a descriptor has to be open, or a shell goes on in the next line.
 NOT_BY_ITSELF = ("fd:3", "\\")
 
