@@ -168,7 +168,7 @@ def test_a_library_that_is_missing_on_one_host_is_named(local):
         copy.write(file.read().replace(b"libmpich.so.12", b"libmpich.so.99"))
     os.chmod(lonely, 0o755)
     done = local.run("--fake-hosts", "2", "sh", "-c", f"test $NODE_RANK = 0 && exec {program}; exec {lonely}")
-    failed(done, 127, "rank 1 failed first", "does not find its library libmpich.so.99", "where: fake1", "fix:")
+    failed(done, 127, "rank 1 failed first", "cannot find its shared library libmpich.so.99", "where: fake1", "fix:")
 
 
 def test_the_program_behind_a_shell_is_killed(local, world):

@@ -82,7 +82,7 @@ def test_start_timeout_names_a_silent_agent(hosts, silent_agent):
     with hosts.start(*OPTIONS, "--start-timeout", "8s", "echo", "ran", env=env) as job:  # The agent has 10 s.
         done = job.finish(20)
     assert done.code == 120 and done.out == b"", done
-    assert f"still at: ssh: waiting for the SSH agent at {silent_agent}" in done.err_text, done
+    assert f"no answer yet, last step: ssh: waiting for the SSH agent at {silent_agent}" in done.err_text, done
     assert "ssh-add -l has to answer" in done.err_text, done
 
 

@@ -202,7 +202,7 @@ def test_start_timeout_names_the_stalled_file_system(hosts):
             done = job.finish()
     assert done.code == 120, done
     assert "IVY-H003" in done.err_text, done
-    assert f"still at: waiting for the file system of {drill.file_system.mount_point}" in done.err_text, done
+    assert f"no answer yet, last step: waiting for the file system of {drill.file_system.mount_point}" in done.err_text, done
 
 
 @pytest.mark.parametrize("way", ["replacement", "restart"])

@@ -214,12 +214,12 @@ def test_a_node_that_never_comes(local):
     nodes = Nodes(local, 3, "--start-timeout", "3s")
     script = hello(local)
     with nodes.start(1, script) as second, nodes.start(0, script) as first:
-        everybody([first.finish(), second.finish()], 120, "IVY-J003", "node 2 did not come", "--node-rank R")
+        everybody([first.finish(), second.finish()], 120, "IVY-J003", "node 2 did not join", "--node-rank R")
 
 
 def test_no_node_0(local, two):
     done = two.launcher.run(*two.flags, "--start-timeout", "2s", "--node-rank", "1", "x")
-    everybody([done], 120, "IVY-J004", "node 0 was not reached", "Connection refused", "--start-timeout")
+    everybody([done], 120, "IVY-J004", "could not reach node 0", "Connection refused", "--start-timeout")
     done = two.launcher.run(*two.flags, "--start-timeout", "2s", "--master-addr", "no.such.host", "--node-rank", "1", "x")
     everybody([done], 120, "IVY-J004", "cannot resolve no.such.host")
 
