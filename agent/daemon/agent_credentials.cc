@@ -214,7 +214,7 @@ Result<AgentCredentials::Loaded> AgentCredentials::read_all(const CertificateFil
   return loaded;
 }
 
-// What the files said: nothing in `loaded` when none of them had changed.
+// The result of one look at the files. `loaded` is empty if none of them had changed.
 struct AgentCredentials::Reading {
   std::vector<Stamp> stamps;
   std::optional<Result<Loaded>> loaded;

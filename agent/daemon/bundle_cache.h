@@ -37,7 +37,7 @@ class BundleCache {
   // Returns `best`, then /tmp/ivyrun-cache-UID and /dev/shm/ivyrun-cache-UID, as over SSH.
   static std::vector<std::string> places_after(const std::string& best);
 
-  // Where bundles are looked for first: for messages.
+  // The directory that is searched first, for messages.
   const std::string& best_place() const { return places_.front(); }
 
   // Returns the directory that holds this build's ivy-node, or NotFound.

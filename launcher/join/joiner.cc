@@ -38,7 +38,7 @@ constexpr milliseconds kHandshakePatience{5'000};
 constexpr std::int64_t kTroubleNs = 3'000'000'000;
 // Node 0 says in its Welcome when it will have begun the job or given up; the network may add this.
 constexpr milliseconds kBeginMargin{5'000};
-// What is awaited is named after the first time, then after each further one.
+// The user is told what this node waits for after the first time, then at this interval.
 constexpr std::chrono::seconds kFirstNamed{2};
 constexpr std::chrono::seconds kNamedAgain{30};
 // Files that cannot be opened get this long for what was printed.
@@ -461,7 +461,7 @@ void Joiner::attempt(const join::Attempt& attempt) {
                  });
 }
 
-// As JobScreen::begin() on node 0.
+// Like JobScreen::begin() on node 0.
 void Joiner::await_files() {
   files_timer_.expires_after(kFirstNamed);
   files_timer_.async_wait([this](const error_code& first) {

@@ -21,7 +21,7 @@ std::string pmi_name(const std::string& job_id, std::uint32_t generation);
 // aborts or is killed: it derives their names from PMI's.
 std::vector<std::string> mpich_segments(std::string_view pmi_name, std::uint32_t host);
 
-// What a user is told when a rank calls MPI_Comm_spawn.
+// The warning for a user whose rank calls MPI_Comm_spawn.
 std::string spawn_refused(std::uint32_t rank);
 
 // Where the segments of libpmix lie: in this directory of the user in `place` (/dev/shm but in

@@ -63,7 +63,7 @@ constexpr int kMaxWorkers = 4096;
 // More addresses than a launcher has reason to ask for at once.
 constexpr int kMaxAddressChecks = 64;
 
-// Of the processes that outlived the workers, so many are named.
+// The report names at most this many of the processes that outlived the workers.
 constexpr std::size_t kNamedProcesses = 8;
 
 // The cgroup that the warden has tried; empty where there is none, or where it does not say so
