@@ -47,6 +47,7 @@ _REQUESTS = 0  # Tag of requests. A call's reply has a tag of its own, and so ha
 _LAST_TAG = 2**30 - 2
 _CANCELS = _LAST_TAG + 1  # Tag of what is said about calls that are given up: it may overtake requests.
 _DEFAULT_TIMEOUT = 60.0
+BACKENDS = ("tensorpipe", "gloo", "nccl", "mpi")
 
 _functions = {}  # By name.
 _names = {}  # By function.
@@ -90,6 +91,14 @@ def register_function(name, func):
     return register(func, name=name)
 
 
+def options_of(backend="tensorpipe", init_method=None, world_size=-1, rank=-1):
+    """Returns the arguments for ivycomm.init. ValueError if the backend is unknown."""
+    if str(backend).lower() not in BACKENDS:
+        raise ValueError(f'backend "{backend}" is not known; there are {", ".join(BACKENDS)}')
+    return {"init_method": init_method, "rank": None if rank in (None, -1) else rank,
+            "world_size": None if world_size in (None, -1) else world_size}
+
+
 def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
     """Begins to serve calls; every rank of the group calls it. A second call changes nothing.
 
@@ -98,7 +107,6 @@ def init_rpc(name=None, *, group=None, timeout=_DEFAULT_TIMEOUT, **joining):
     as RpcContext takes them; the name of a backend in the place of `name` is one.
     """
     global _service
-    from .context import BACKENDS, options_of
     if name in BACKENDS:
         joining, name = {"backend": name, **joining}, None
     options = options_of(**joining)

@@ -8,16 +8,6 @@
 
 from .. import groups, rpc
 
-BACKENDS = ("tensorpipe", "gloo", "nccl", "mpi")
-
-
-def options_of(backend="tensorpipe", init_method=None, world_size=-1, rank=-1):
-    """What ivycomm.init is given. ValueError for a backend that nobody has heard of."""
-    if str(backend).lower() not in BACKENDS:
-        raise ValueError(f'backend "{backend}" is not known; there are {", ".join(BACKENDS)}')
-    return {"init_method": init_method, "rank": None if rank in (None, -1) else rank,
-            "world_size": None if world_size in (None, -1) else world_size}
-
 
 class RpcContext:
     """This process's service of remote calls; also a context manager, which initializes and shuts down.
@@ -27,7 +17,7 @@ class RpcContext:
     """
 
     def __init__(self, backend="tensorpipe", init_method=None, world_size=-1, rank=-1, timeout=1800.0):
-        self._options = options_of(backend, init_method, world_size, rank)
+        self._options = rpc.options_of(backend, init_method, world_size, rank)
         self.backend, self.timeout = str(backend).lower(), timeout
 
     def initialize(self):
