@@ -202,10 +202,21 @@ int fail_without_supervisor(const JobDirectory& directory, int error) {
   return fail(errno_error(Code::kUnavailable, "fork the supervisor", error));
 }
 
+// Sweeps on a thread: the cache may lie on a file system that stops answering, and what the
+// supervisor leaves must be ended all the same.
+void sweep_bundles_beside(const std::string& program_directory) {
+  if (!is_bundle_directory(program_directory.substr(program_directory.rfind('/') + 1))) return;
+  try {
+    std::thread([program_directory] { sweep_old_bundles(program_directory); }).detach();
+  } catch (const std::system_error&) {
+    // The limit of processes is reached: another job sweeps.
+  }
+}
+
 // Done while the supervisor starts: nobody waits for it.
 void remove_what_others_left(const JobDirectory& own) {
   remove_dead_jobs(own);
-  sweep_old_bundles(program_directory());
+  sweep_bundles_beside(program_directory());
 }
 
 // Runs from the supervisor's start until nothing of the job is left.
