@@ -68,7 +68,8 @@ Result<void> LocalLink::start(ChildRequest child) {
   auto started = ChildProcess::start(sequence_.loop(), child);
   if (!started) {
     Error error = started.error();
-    if (error.code == Code::kNotFound || error.code == Code::kPermissionDenied) {
+    const bool is_missing = error.code == Code::kNotFound || error.code == Code::kPermissionDenied;
+    if (is_missing && error.fix.empty()) {
       error.fix = "install ivyrun again: ivy-node must lie beside ivyrun, executable";
     }
     return error;

@@ -62,7 +62,9 @@ Result<pid_t> start_program(const ChildRequest& request) {
   const int error = posix_spawnp(&pid, arguments[0], &setup.actions, &setup.attributes,
                                  arguments.data(), environment.data());
   if (error == 0) return pid;
-  return errno_error(code_of_spawn_error(error), "start " + request.arguments[0], error);
+  Error failed = errno_error(code_of_spawn_error(error), "start " + request.arguments[0], error);
+  if (error == EPERM) failed.fix = clone_fix();
+  return failed;
 }
 
 }  // namespace

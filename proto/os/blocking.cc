@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "proto/os/clock.h"
+#include "proto/os/old_kernels.h"
 
 namespace ivy {
 namespace {
@@ -228,8 +229,9 @@ BlockingPool::TaskId BlockingPool::add(std::shared_ptr<Task> task, std::string n
   state_->queue.push_back(task);
   if (!state_->add_threads(lock)) {
     std::erase(state_->queue, task);
+    const std::string fix = clone_fix();
     task->failure = Error{Code::kResourceExhausted, task->name + ": no thread can be started",
-                          "raise the limit of processes (ulimit -u)"};
+                          fix.empty() ? "raise the limit of processes (ulimit -u)" : fix};
     state_->answer(task);
     return task->id;
   }

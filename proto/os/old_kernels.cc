@@ -1,6 +1,7 @@
 #include "proto/os/old_kernels.h"
 
 #include <fcntl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -25,6 +26,13 @@ Error pidfd_error(const std::string& what, int error) {
         "a seccomp profile forbids pidfd_open(): update the container runtime (Docker 20.10 or "
         "newer), or allow the call in the profile";
   return failed;
+}
+
+std::string clone_fix() {
+  // No arguments of this size are valid, so nothing is started.
+  if (syscall(SYS_clone3, nullptr, 0) != -1 || errno != EPERM) return {};
+  return "a seccomp profile forbids clone3(): update the container runtime (Docker 20.10.10 or "
+         "newer), or let the profile answer ENOSYS for calls that it does not know";
 }
 
 }  // namespace ivy

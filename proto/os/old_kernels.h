@@ -16,4 +16,8 @@ int effective_access(const std::string& path, int mode);
 // has no older substitute. `error` is errno of open_pidfd().
 Error pidfd_error(const std::string& what, int error);
 
+// What to do about a seccomp profile that forbids clone3(), by which the C library starts threads
+// and programs: it falls back to the older call for ENOSYS alone. Empty: clone3() is not forbidden.
+std::string clone_fix();
+
 }  // namespace ivy

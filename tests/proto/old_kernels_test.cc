@@ -11,8 +11,12 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <functional>
+#include <utility>
+#include <vector>
 
+#include "proto/os/blocking.h"
 #include "proto/os/process.h"
 
 namespace ivy {
@@ -25,6 +29,7 @@ namespace {
 bool forbid_newer_calls() {
   sock_filter program[] = {
       BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 2, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_faccessat2, 1, 0),
       BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_pidfd_open, 0, 1),
       BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | EPERM),
@@ -63,6 +68,24 @@ TEST(OldKernels, AForbiddenPidfdIsExplained) {
     const Error error = pidfd_error("watch ivy-node", errno);
     return error.message == "watch ivy-node: Operation not permitted" &&
            error.fix.find("seccomp") != std::string::npos;
+  });
+  if (result == 77) GTEST_SKIP() << "there is no seccomp here";
+  EXPECT_EQ(result, 0);
+}
+
+TEST(OldKernels, ThreadsThatCannotBeStartedAreExplained) {
+  EXPECT_EQ(clone_fix(), "");
+  const int result = in_old_sandbox([] {
+    bool is_explained = false;
+    std::vector<std::function<void()>> loop;
+    BlockingPool pool([&](std::function<void()> function) { loop.push_back(std::move(function)); });
+    const auto work = []() -> Result<int> { return 1; };
+    pool.run("the file system", std::chrono::seconds(5), work, [&](const Result<int>& result) {
+      is_explained = result.ok() || result.error().fix.find("clone3") != std::string::npos;
+    });
+    for (int waits = 0; loop.empty() && waits < 500; ++waits) usleep(10'000);
+    for (const auto& function : loop) function();
+    return is_explained;
   });
   if (result == 77) GTEST_SKIP() << "there is no seccomp here";
   EXPECT_EQ(result, 0);
