@@ -34,6 +34,9 @@ std::string whole_seconds(std::int64_t ns) { return std::to_string(ns / kSecondN
 
 using std::chrono::milliseconds;
 
+// How often it is looked whether the reader of standard output is still there.
+static constexpr std::chrono::seconds kReaderCheck{1};
+
 Job::Job(boost::asio::io_context& loop, JobRequest request)
     : job_(loop, std::move(request)),
       planner_(job_),
@@ -65,7 +68,8 @@ Job::Job(boost::asio::io_context& loop, JobRequest request)
       timeout_timer_(loop),
       restart_timer_(loop),
       restart_limit_timer_(loop),
-      absence_timer_(loop) {
+      absence_timer_(loop),
+      reader_timer_(loop) {
   job_.phase.begin({[this](JobAction action) { act(action); }, [this] { check_end(); }});
 }
 
@@ -124,6 +128,7 @@ Takeover::Handlers Job::takeover_handlers() {
   handlers.left = [this](int exit_code) {
     timeout_timer_.cancel();
     absence_timer_.cancel();
+    reader_timer_.cancel();
     over_(exit_code, 0);
   };
   return handlers;
@@ -165,7 +170,18 @@ void Job::start(std::function<void(int, int)> over) {
   bring_up_.dial(carriers_, [this](std::size_t index) { return session_handlers(index); });
   bring_up_.start_waiting();
   start_timeout();
+  watch_reader();
   service_.schedule();
+}
+
+// Ranks that print nothing would go on for the reader of `| head`, or of an ssh that was killed.
+void Job::watch_reader() {
+  reader_timer_.expires_after(kReaderCheck);
+  reader_timer_.async_wait([this](const boost::system::error_code& error) {
+    if (error || job_.phase.state() == JobState::kDone) return;
+    output().check_reader();
+    watch_reader();
+  });
 }
 
 void Job::start_timeout() {
@@ -201,6 +217,7 @@ void Job::act(JobAction action) {
       return stop_workers(milliseconds(0));
     case JobAction::kFinish:
       timeout_timer_.cancel();
+      reader_timer_.cancel();
       restart_timer_.cancel();
       restart_limit_timer_.cancel();
       absence_timer_.cancel();

@@ -50,6 +50,7 @@ class Job {
  private:
   void act(JobAction action);
   void start_timeout();
+  void watch_reader();
   void start_workers();
   void start_with(const std::vector<HostPlan>& plans);
   void feed_stdin();
@@ -96,7 +97,7 @@ class Job {
   std::int64_t restart_due_ns_ = 0;  // ...and its end.
   // The last one: for all that a restart waits for after its pause.
   boost::asio::steady_timer timeout_timer_, restart_timer_, restart_limit_timer_;
-  boost::asio::steady_timer absence_timer_;
+  boost::asio::steady_timer absence_timer_, reader_timer_;
 };
 
 // Runs the loop until the job has stopped it. An exception that leaves a handler does not end the

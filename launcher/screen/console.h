@@ -74,6 +74,7 @@ class Console {
   std::size_t unwritten() const { return sink_.backlog(); }
   std::uint64_t written() const { return sink_.written(); }
   bool has_failed() const { return sink_.has_failed(); }
+  void check_reader() { sink_.check_reader(); }
   void flush();
 
   // Bytes of a lane; they count as consumed when the lines made of them have left.

@@ -52,6 +52,7 @@ void ConsoleSink::choose_way() {
     return;
   }
   const bool is_terminal = isatty(fd_) != 0;
+  has_reader_ = S_ISSOCK(status.st_mode) || S_ISFIFO(status.st_mode);
   if (S_ISSOCK(status.st_mode)) {
     way_ = Way::kSocket;
   } else if (S_ISFIFO(status.st_mode) || is_terminal) {
@@ -184,6 +185,12 @@ void ConsoleSink::wait_writable() {
         write_loop();
         handlers_.progress();
       });
+}
+
+void ConsoleSink::check_reader() {
+  pollfd entry{fd_, 0, 0};
+  if (has_reader_ && poll(&entry, 1, 0) == 1 && (entry.revents & (POLLERR | POLLHUP)) != 0)
+    fail(EPIPE);
 }
 
 void ConsoleSink::fail(int errno_value) {

@@ -45,6 +45,8 @@ class ConsoleSink {
   std::uint64_t appended() const { return dropped_front_ + buffer_.size(); }
   std::uint64_t written() const { return dropped_front_ + sent_; }
   bool has_failed() const { return failed_; }
+  // Fails with EPIPE if the reader of a pipe or socket has gone, also while nothing is written.
+  void check_reader();
 
  private:
   enum class Way { kDirect, kFile, kSocket, kNonBlocking, kPolled };
@@ -62,6 +64,7 @@ class ConsoleSink {
   Descriptor own_fd_;  // The description of our own, for Way::kNonBlocking.
   std::size_t most_at_once_ = 0;
   Way way_ = Way::kDirect;
+  bool has_reader_ = false;  // A pipe or a socket.
   Handlers handlers_;
   // Watches the descriptor from outside: giving it to Asio itself would set O_NONBLOCK on it.
   boost::asio::posix::stream_descriptor watcher_;

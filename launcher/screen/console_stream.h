@@ -45,6 +45,7 @@ class ConsoleStream {
   void set_status(const std::string& text);
 
   bool is_idle() const { return queue_.empty() && console_.is_idle(); }
+  void check_reader() { console_.check_reader(); }
   std::uint64_t written() const { return console_.written(); }
   // The lane's end is among the last few lines, so it can be read there.
   bool is_just_shown(const Lane& lane) const;

@@ -222,6 +222,10 @@ void Output::writers_moved() {
   check_finished();
 }
 
+void Output::check_reader() {
+  if (ConsoleStream* const console = stream_of(1)) console->check_reader();
+}
+
 void Output::console_failed(bool is_output, int errno_value) {
   if (log_) return check_finished();  // The log and the files have everything.
   if (errno_value == EPIPE || errno_value == ECONNRESET) {

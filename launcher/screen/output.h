@@ -94,6 +94,8 @@ class Output {
   // Path of a rank's log file, or empty.
   std::string log_path(int rank, int stream) const { return files_.path(rank, stream); }
 
+  // Calls closed() if the reader of standard output has gone, though no rank writes.
+  void check_reader();
   // In the background: once everything said so far has been shown, uses the caller's standard
   // descriptors no more and calls left(descriptor of ivyrun.log).
   void leave(std::function<void(int log_fd)> left);

@@ -280,6 +280,18 @@ def test_head_ends_the_job_cleanly(anyone):
     anyone.wait_clean(3)
 
 
+def test_a_reader_that_goes_ends_a_job_that_prints_nothing(local):
+    reading, writing = os.pipe()
+    with local.start("-n", "2", "sh", "-c", "echo up; sleep 60", stdout=writing) as run:
+        os.close(writing)
+        while b"up" not in os.read(reading, 4096):
+            pass
+        os.close(reading)
+        done = run.finish(20)
+    assert done.code == 141, done
+    local.wait_clean(3)
+
+
 @contextlib.contextmanager
 def start_unread(launcher, *arguments):
     """ivyrun with a pipe behind its standard output that nobody reads; goes on when it is full."""
