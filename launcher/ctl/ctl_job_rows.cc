@@ -39,7 +39,8 @@ boost::json::object job_object(const std::string& job_id, const ctl::JobDescript
           {"log_directory", json_text(job.log_directory())},
           {"losses", json_list(job.losses())},
           {"generation", job.generation()},
-          {"detached", job.detached()}};
+          {"detached", job.detached()},
+          {"orphan", job.orphan()}};
 }
 
 // " (1 lost, 2 replaced)"
@@ -63,7 +64,7 @@ ListRow running_row(const std::string& job_id, const ctl::JobDescription& job) {
   ListRow row;
   row.cells = {job_cell(job_id, job.name()),
                std::to_string(job.pid()),
-               job.state(),
+               job.state() + (job.orphan() ? " (orphan)" : ""),
                table_cell(fold_host_names(hosts), kCommandColumns),
                ranks + losses_text(job),
                elapsed_since(job.since_unix_ms()),

@@ -1,5 +1,8 @@
+#include <unistd.h>
+
 #include <cstdio>
 #include <set>
+#include <string>
 
 #include "launcher/ctl/ctl_connection.h"
 #include "launcher/ctl/ctl_job_rows.h"
@@ -8,11 +11,28 @@
 #include "launcher/job/hosted_job.h"
 
 namespace ivy {
+namespace {
+
+// As in a container, or in a job step with a /tmp of its own.
+void say_jobs_elsewhere(const std::set<pid_t>& known) {
+  const std::string user = geteuid() == 0 ? "" : " -S " + std::to_string(geteuid());
+  for (const pid_t pid : launchers_with_another_tmp()) {
+    if (known.contains(pid)) continue;
+    const std::string number = std::to_string(pid);
+    ctl_say("ivyrun (pid " + number +
+            ") has a /tmp of its own, so its job is not found from here: " +
+            "run ivyctl in the same container or job step, or as root: nsenter -t " + number +
+            " -m" + user + " ivyctl ps");
+  }
+}
+
+}  // namespace
 
 int ctl_ps(const CtlOptions& options) {
   if (options.all_hosts || !options.hosts.empty()) return ctl_ps_hosts(options);
   std::vector<ListRow> rows;
   std::set<std::string> listed;
+  std::set<pid_t> known;
   for (const FoundJob& job : find_job_places()) {
     const std::string& id = job.place.job_id;
     const Result<ctl::JobDescription> described =
@@ -20,6 +40,7 @@ int ctl_ps(const CtlOptions& options) {
     // It ended while we looked.
     if (!described.ok() && described.error().code == Code::kUnavailable) continue;
     listed.insert(id);
+    if (described.ok()) known.insert(described->pid());
     rows.push_back(described.ok() ? running_row(id, *described)
                                   : silent_row(id, job.is_alive ? "not answering" : "no launcher"));
   }
@@ -34,6 +55,7 @@ int ctl_ps(const CtlOptions& options) {
   if (rows.empty() && !options.json)
     ctl_say(options.all ? "you have no jobs on this host, running or remembered"
                         : "you have no running jobs on this host");
+  if (!options.json) say_jobs_elsewhere(known);
   return std::fflush(stdout) == 0 ? 0 : kCtlFailed;
 }
 

@@ -47,7 +47,7 @@ Error no_workers(JobState state) {
 }  // namespace
 
 CtlService::CtlService(JobContext& job, Handlers handlers)
-    : job_(job), handlers_(std::move(handlers)), timer_(job.loop) {}
+    : job_(job), handlers_(std::move(handlers)), parent_(getppid()), timer_(job.loop) {}
 
 void CtlService::schedule() {
   if (job_.options.dry_run) return;
@@ -113,6 +113,7 @@ ctl::JobDescription CtlService::description() const {
   for (const std::string& line : handlers_.losses()) job.add_losses(line);
   job.set_name(options.name);
   job.set_detached(job_.request.detachment != nullptr);
+  job.set_orphan(!job.detached() && getppid() != parent_);
   if (job_.outlives_launcher())
     job.set_lease_ms(static_cast<std::uint32_t>(options.lease->count()));
   return job;

@@ -4,6 +4,8 @@
 // Thread: the loop's. Lifetime: destroy it outside its handlers.
 #pragma once
 
+#include <sys/types.h>
+
 #include <boost/asio/steady_timer.hpp>
 #include <functional>
 #include <memory>
@@ -52,6 +54,7 @@ class CtlService {
 
   JobContext& job_;
   Handlers handlers_;
+  const pid_t parent_;  // Of this process, at the start.
   std::unique_ptr<JobSocket> socket_;
   boost::asio::steady_timer timer_;
 };

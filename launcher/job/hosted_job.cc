@@ -139,6 +139,22 @@ std::vector<HostedJob> find_hosted_jobs() {
   return found;
 }
 
+std::vector<pid_t> launchers_with_another_tmp() {
+  std::vector<pid_t> found;
+  struct stat own {};
+  if (stat("/tmp/.", &own) != 0) return found;
+  for (const std::string& name : names_in("/proc")) {
+    const pid_t pid = static_cast<pid_t>(std::strtol(name.c_str(), nullptr, 10));
+    if (pid <= 0 || pid == getpid() || !is_of_this_user(pid)) continue;
+    const std::optional<ProcessLine> line = line_of(pid);
+    if (!line || line->name != "ivyrun" || has_ended(*line)) continue;
+    struct stat its {};
+    if (stat(("/proc/" + name + "/root/tmp/.").c_str(), &its) != 0) continue;
+    if (its.st_dev != own.st_dev || its.st_ino != own.st_ino) found.push_back(pid);
+  }
+  return found;
+}
+
 bool ask_to_end(const HostedJob& job) {
   const std::optional<pid_t> warden = warden_of(job);
   if (!warden) return false;

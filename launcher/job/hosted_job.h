@@ -20,6 +20,9 @@ struct HostedJob {
 
 // Lists the jobs of this user whose warden or supervisor lives, even a stopped one, by id.
 std::vector<HostedJob> find_hosted_jobs();
+// This user's ivyruns that see another /tmp than we do, in a mount namespace of their own: their
+// jobs are not found from here.
+std::vector<pid_t> launchers_with_another_tmp();
 // Asks its supervisor to end the job on this host, in order. False when it cannot be found.
 bool ask_to_end(const HostedJob& job);
 

@@ -5,6 +5,7 @@ import glob
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import socket
@@ -90,6 +91,25 @@ def rank_file(folder, rank, stream="out"):
         if f"rank{rank:05d}.{stream}" in names:
             return os.path.join(top, f"rank{rank:05d}.{stream}")
     return None
+
+
+def test_ps_marks_a_job_whose_parent_is_gone(local, ctl):
+    words = " ".join([local.ivyrun(), "-n", "1", *map(shlex.quote, COUNTING)])
+    with local.start_program("sh", "-c", f"{words} > /dev/null & echo started; wait") as shell:
+        assert not ctl.job()["orphan"]
+        shell.process.kill()
+        wait_until(lambda: ctl.job()["orphan"], 10, "the parent is gone")
+        assert "running (orphan)" in ctl.run("ps").out.decode()
+
+
+def test_ps_names_an_ivyrun_with_another_tmp(local, ctl):
+    inside = "mount -t tmpfs tmpfs /tmp && exec " + " ".join([local.ivyrun(), "-n", "1", "sleep", "600"])
+    with local.start_program("unshare", "--mount", "sh", "-c", inside, env={"XDG_RUNTIME_DIR": ""}) as job:
+        pid = job.process.pid
+        wait_until(lambda: f"nsenter -t {pid} -m ivyctl ps" in ctl.run("ps").err_text, 20, "it is named")
+        assert not ctl.jobs()
+        job.process.terminate()
+        job.finish()
 
 
 def test_ps_shows_a_running_job_and_forgets_an_ended_one(local, ctl):
